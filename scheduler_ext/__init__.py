@@ -1,0 +1,1 @@
+"""Slackwater's Celery extension: deciding, queues and running. Nothing here imports Django."""

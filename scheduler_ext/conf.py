@@ -1,0 +1,104 @@
+"""The engine's settings: typed, with their defaults and limits beside them. Nothing else reads the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from scheduler_ext.core.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerConf:
+    """Every number the engine goes by. Refused at start when a value is wrong."""
+
+    cell: str = "default"
+    """The cell this process belongs to."""
+    key_prefix: str = "sw"
+    """First part of every Redis key."""
+    order_policy: str = "fifo"
+    """Order inside a line."""
+    share_policy: str = "equal"
+    """Which line is served next."""
+    peak_permille: int = 800
+    """Utilization, in thousandths, from which it is peak: off-peak work waits."""
+    delayable_permille: int = 950
+    """Ceiling of delayable and periodic work."""
+    round_interval_s: float = 1.0
+    """A round runs at least this often."""
+    round_limit: int = 1024
+    """The most tasks one round claims."""
+    heads_per_line: int = 64
+    """The most tasks of one line that one round looks at."""
+    nominate_limit: int = 4096
+    """The most tasks one round looks at."""
+    lookahead_ms: int = 80
+    """How much expected short work a node's slot holds ahead."""
+    max_ahead: int = 256
+    """The most short tasks a slot holds ahead."""
+    batch_ms: int = 20
+    """Expected work a child takes at once."""
+    batch_max: int = 128
+    """The most tasks a child takes at once."""
+    short_ms: int = 20
+    """Handlers expected to run longer than this are never batched."""
+    slice_s: float = 2.0
+    """How long a token lends a pool child."""
+    claim_ttl_s: float = 15.0
+    """A claim not started by then is taken back."""
+    node_lease_s: float = 10.0
+    """A node that has not renewed its lease for this long is lost."""
+    node_renew_s: float = 2.0
+    leader_lease_s: float = 6.0
+    """A dispatcher that has not renewed its leadership for this long is replaced."""
+    leader_renew_s: float = 1.0
+    promote_lead_s: float = 1.0
+    """A delayable task becomes urgent this long before its latest start."""
+    cancel_grace_s: float = 2.0
+    """Time between asking a running task to end and killing it."""
+    impossible_after_s: float = 60.0
+    """A task that no registered node could ever run is given up after this."""
+    retry_base_s: float = 2.0
+    retry_factor: float = 2.0
+    retry_max_s: float = 3600.0
+    retry_jitter: float = 0.25
+    """Part of the delay that is drawn at random."""
+    max_result_bytes: int = 262_144
+    max_log_bytes: int = 1_048_576
+    """Output kept of each stream of an attempt."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work, naming the field."""
+        for spec in fields(self):
+            value = getattr(self, spec.name)
+            if isinstance(value, (int, float)) and value < 0:
+                raise ConfigurationError("must not be negative", field=spec.name)
+        for name in ("peak_permille", "delayable_permille"):
+            if not 0 < getattr(self, name) <= 1000:
+                raise ConfigurationError("must be from 1 to 1000", field=name)
+        for name in ("round_limit", "heads_per_line", "batch_max", "slice_s", "round_interval_s", "lookahead_ms"):
+            if getattr(self, name) <= 0:
+                raise ConfigurationError("must be greater than 0", field=name)
+        if self.node_renew_s * 2 > self.node_lease_s:
+            raise ConfigurationError("must be at most half of node_lease_s", field="node_renew_s")
+        if self.leader_renew_s * 2 > self.leader_lease_s:
+            raise ConfigurationError("must be at most half of leader_lease_s", field="leader_renew_s")
+        if not 0 <= self.retry_jitter <= 1:
+            raise ConfigurationError("must be from 0 to 1", field="retry_jitter")
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> SchedulerConf:
+        """Build it from settings; an unknown name or a value of the wrong type is a ``ConfigurationError``."""
+        known = {spec.name: spec for spec in fields(cls)}
+        clean: dict[str, Any] = {}
+        for name, value in values.items():
+            if name not in known:
+                raise ConfigurationError(f"there is no such setting; known are {', '.join(sorted(known))}", field=name)
+            want = {"int": int, "float": float, "str": str}[str(known[name].type)]
+            if want is float and isinstance(value, int) and not isinstance(value, bool):
+                value = float(value)
+            if not isinstance(value, want) or isinstance(value, bool):
+                raise ConfigurationError(f"must be {want.__name__}, not {type(value).__name__}", field=name)
+            clean[name] = value
+        return cls(**clean)

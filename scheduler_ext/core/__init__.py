@@ -1,0 +1,1 @@
+"""The pure centre: values and rules without I/O, clocks or chance."""

@@ -1,0 +1,134 @@
+"""The error tree. The first line of a class's docstring is its default message; ``code`` never changes."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class SlackwaterError(Exception):
+    """Something went wrong."""
+
+    code: ClassVar[str] = "error"
+
+    def __init__(self, message: str | None = None, *, field: str | None = None, **extra: Any) -> None:
+        """``field`` is the path of the input at fault (``tasks[3].tier``); ``extra`` goes into the API's answer."""
+        self.message = message or (type(self).__doc__ or "").strip().splitlines()[0]
+        self.field = field
+        self.extra = extra
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}" if self.field else self.message
+
+
+class InvalidInput(SlackwaterError):
+    """The input is not valid."""
+
+    code = "invalid_input"
+
+
+class UnknownDependency(InvalidInput):
+    """A task named as a dependency does not exist."""
+
+    code = "unknown_dependency"
+
+
+class DependencyCycle(InvalidInput):
+    """The dependencies form a cycle."""
+
+    code = "dependency_cycle"
+
+
+class DuplicateName(InvalidInput):
+    """Two tasks of one workflow have the same name."""
+
+    code = "duplicate_name"
+
+
+class TooLarge(InvalidInput):
+    """The input is larger than the plan allows."""
+
+    code = "too_large"
+
+
+class Impossible(InvalidInput):
+    """No registered node could ever run this."""
+
+    code = "impossible"
+
+
+class NotGranted(SlackwaterError):
+    """The plan does not grant this."""
+
+    code = "not_granted"
+
+
+class NotAuthenticated(SlackwaterError):
+    """The API key is missing, unknown, expired or revoked."""
+
+    code = "not_authenticated"
+
+
+class NotPermitted(SlackwaterError):
+    """The key or user may not do this."""
+
+    code = "not_permitted"
+
+
+class NotFound(SlackwaterError):
+    """There is no such object."""
+
+    code = "not_found"
+
+
+class Conflict(SlackwaterError):
+    """The object's present state does not allow this."""
+
+    code = "conflict"
+
+
+class IdempotencyMismatch(Conflict):
+    """This idempotency key was used before with another body."""
+
+    code = "idempotency_mismatch"
+
+
+class LimitExceeded(SlackwaterError):
+    """Limit exceeded"""
+
+    code = "limit_exceeded"
+
+    def __init__(self, message: str | None = None, *, retry_after: float | None = None, **extra: Any) -> None:
+        """``retry_after``: seconds until the same request could be accepted, if that is known."""
+        super().__init__(message, retry_after=retry_after, **extra)
+        self.retry_after = retry_after
+
+
+class QuotaExceeded(LimitExceeded):
+    """The plan's quota is used up."""
+
+    code = "quota_exceeded"
+
+
+class Unavailable(SlackwaterError):
+    """The platform cannot take this now; try again later."""
+
+    code = "unavailable"
+
+
+class NoTenant(SlackwaterError):
+    """No tenant is in context."""
+
+    code = "no_tenant"
+
+
+class ConfigurationError(SlackwaterError):
+    """The configuration is wrong."""
+
+    code = "configuration"
+
+
+class LeadershipLost(SlackwaterError):
+    """Another dispatcher leads this cell."""
+
+    code = "leadership_lost"

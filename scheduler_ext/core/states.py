@@ -1,0 +1,190 @@
+"""The states of a task and the legal changes between them, as data.
+
+The page ``docs/reference/states.md`` is generated from this table, and the database refuses what it does not list.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+
+class TaskState(IntEnum):
+    """Where a task stands. The number is what the database stores."""
+
+    BLOCKED = 1
+    """Needs other tasks, or is parked on a mutex key that is taken."""
+    SCHEDULED = 2
+    """Starts later: at a given time, or after a retry's back-off."""
+    READY = 3
+    """May run now; waits in its line."""
+    QUEUED = 4
+    """Claimed for a node; its claim lies in one of that node's Redis queues."""
+    RUNNING = 5
+    """Started on a node."""
+    SUCCEEDED = 6
+    FAILED = 7
+    """Its attempts are used up (or it can never run): it is in the dead-letter queue."""
+    CANCELLED = 8
+    """Stopped on request, or because what it needed did not come."""
+    EXPIRED = 9
+    """Its latest start passed and its client had asked to give up then."""
+
+
+FINAL: Final = frozenset({TaskState.SUCCEEDED, TaskState.FAILED, TaskState.CANCELLED, TaskState.EXPIRED})
+IN_FLIGHT: Final = frozenset({TaskState.QUEUED, TaskState.RUNNING})
+
+_S = TaskState
+TRANSITIONS: Final[dict[tuple[TaskState | None, TaskState], str]] = {
+    (None, _S.BLOCKED): "submitted, needs other tasks",
+    (None, _S.SCHEDULED): "submitted with a start time",
+    (None, _S.READY): "submitted",
+    (_S.BLOCKED, _S.READY): "what it needed has come, or its mutex key is free",
+    (_S.BLOCKED, _S.SCHEDULED): "what it needed has come, its start time has not",
+    (_S.BLOCKED, _S.CANCELLED): "cancelled, or what it needed did not come",
+    (_S.BLOCKED, _S.EXPIRED): "latest start passed",
+    (_S.SCHEDULED, _S.READY): "its time has come",
+    (_S.SCHEDULED, _S.CANCELLED): "cancelled",
+    (_S.SCHEDULED, _S.EXPIRED): "latest start passed",
+    (_S.READY, _S.BLOCKED): "parked on a taken mutex key",
+    (_S.READY, _S.SCHEDULED): "start time edited",
+    (_S.READY, _S.QUEUED): "claimed for a node by the dispatcher",
+    (_S.READY, _S.FAILED): "no registered node can ever run it",
+    (_S.READY, _S.CANCELLED): "cancelled",
+    (_S.READY, _S.EXPIRED): "latest start passed",
+    (_S.QUEUED, _S.RUNNING): "started by a worker",
+    (_S.QUEUED, _S.READY): "handed back, or its claim expired, or Redis was emptied",
+    (_S.QUEUED, _S.CANCELLED): "cancelled",
+    (_S.RUNNING, _S.SUCCEEDED): "finished",
+    (_S.RUNNING, _S.FAILED): "the last attempt failed",
+    (_S.RUNNING, _S.SCHEDULED): "an attempt failed; it retries after a back-off",
+    (_S.RUNNING, _S.READY): "handed back unbegun, yielded, or lost with its node",
+    (_S.RUNNING, _S.CANCELLED): "cancelled while running",
+    (_S.FAILED, _S.READY): "requeued from the dead-letter queue",
+    (_S.FAILED, _S.BLOCKED): "run again; it needs other tasks that run again",
+    (_S.CANCELLED, _S.READY): "run again",
+    (_S.CANCELLED, _S.BLOCKED): "run again; it needs other tasks that run again",
+    (_S.EXPIRED, _S.READY): "run again",
+    (_S.EXPIRED, _S.BLOCKED): "run again; it needs other tasks that run again",
+    (_S.SUCCEEDED, _S.READY): "run again",
+    (_S.SUCCEEDED, _S.BLOCKED): "run again; it needs other tasks that run again",
+}
+
+
+class ClientStatus(IntEnum):
+    """The four statuses a client sees, with the state beside them."""
+
+    WAITING = 1
+    IN_PROGRESS = 2
+    DONE = 3
+    FAILED = 4
+
+    @property
+    def label(self) -> str:
+        """The word used in the API, for example ``in progress``."""
+        return self.name.lower().replace("_", " ")
+
+
+_STATUS: Final = {
+    _S.BLOCKED: ClientStatus.WAITING,
+    _S.SCHEDULED: ClientStatus.WAITING,
+    _S.READY: ClientStatus.WAITING,
+    _S.QUEUED: ClientStatus.WAITING,
+    _S.RUNNING: ClientStatus.IN_PROGRESS,
+    _S.SUCCEEDED: ClientStatus.DONE,
+    _S.FAILED: ClientStatus.FAILED,
+    _S.CANCELLED: ClientStatus.FAILED,
+    _S.EXPIRED: ClientStatus.FAILED,
+}
+
+
+def client_status(state: TaskState) -> ClientStatus:
+    """The status a client sees for ``state``."""
+    return _STATUS[state]
+
+
+def is_final(state: TaskState) -> bool:
+    """True when nothing more happens to a task by itself."""
+    return state in FINAL
+
+
+def is_legal(before: TaskState | None, after: TaskState) -> bool:
+    """True when ``before -> after`` stands in :data:`TRANSITIONS` (``None`` is a task not yet stored)."""
+    return (before, after) in TRANSITIONS
+
+
+class EdgeOutcome(IntEnum):
+    """What a dependency edge knows of its parent."""
+
+    PENDING = 0
+    SUCCEEDED = 1
+    FAILED = 2
+    """The parent failed or expired."""
+    CANCELLED = 3
+
+
+class RunCondition(IntEnum):
+    """When a task with parents may run, decided once all of them are final."""
+
+    ALL_SUCCEEDED = 1
+    ALL_DONE = 2
+    ANY_FAILED = 3
+    NONE_FAILED = 4
+    """No parent failed or expired; cancelled ones are allowed."""
+
+
+def edge_outcome(state: TaskState) -> EdgeOutcome:
+    """The outcome a final ``state`` gives to the edges that leave the task; ``ValueError`` if it is not final."""
+    if state is TaskState.SUCCEEDED:
+        return EdgeOutcome.SUCCEEDED
+    if state is TaskState.CANCELLED:
+        return EdgeOutcome.CANCELLED
+    if state in FINAL:
+        return EdgeOutcome.FAILED
+    raise ValueError(f"{state.name} is not a final state")
+
+
+def condition_holds(condition: RunCondition, *, failed: int, cancelled: int) -> bool:
+    """Whether a task may run when all its parents are final.
+
+    ``failed`` and ``cancelled`` count its parents with those outcomes; the others succeeded.
+    """
+    match condition:
+        case RunCondition.ALL_SUCCEEDED:
+            return failed == 0 and cancelled == 0
+        case RunCondition.ALL_DONE:
+            return True
+        case RunCondition.ANY_FAILED:
+            return failed > 0
+        case RunCondition.NONE_FAILED:
+            return failed == 0
+
+
+class Category(IntEnum):
+    """How urgent work is. Also the order in which categories are served."""
+
+    URGENT = 1
+    DELAYABLE = 2
+    PERIODIC = 3
+    """A line and limits of its own; its tolerance chooses the queue."""
+    OFFPEAK = 4
+
+
+class Outcome(IntEnum):
+    """How one attempt ended."""
+
+    SUCCEEDED = 1
+    FAILED = 2
+    """The code raised, or the script returned a non-zero exit code."""
+    RETRY = 3
+    """The code asked to run again later; not an error."""
+    CAP_EXCEEDED = 4
+    CANCELLED = 5
+    WORKER_LOST = 6
+    """Its process, or its node, vanished while it ran."""
+    RESOURCE_EXCEEDED = 7
+    """Memory, disk, processes or output over its tier."""
+    HANDED_BACK = 8
+    """Not begun; it spends no attempt and leaves no attempt row."""
+    YIELDED = 9
+    """Stopped at a checkpoint to go on later; it spends no attempt."""

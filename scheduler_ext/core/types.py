@@ -1,0 +1,204 @@
+"""The frozen values that deciding works on: what a round sees, and what it decides.
+
+Times are seconds of the database's clock as floats (Unix epoch); expected run times are whole microseconds; a
+resource vector is a tuple of whole numbers in the order of :data:`scheduler_ext.core.resources.DIMENSIONS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from scheduler_ext.core.states import Category
+
+Vector = tuple[int, ...]
+
+MILLI = 1000
+"""A slot (one task at a time) is counted in thousandths, so that many short tasks can share one."""
+
+
+class WorkKind(StrEnum):
+    """What a task runs on a node; each kind has slots of its own."""
+
+    PROCESS = "process"
+    """A handler in a pool child, one at a time in each."""
+    THREAD = "thread"
+    COROUTINE = "coroutine"
+    SCRIPT = "script"
+    """A process of the node's agent."""
+
+
+class QueueName(StrEnum):
+    """The three Redis queues of a node, served in this order."""
+
+    URGENT = "urgent"
+    DELAYABLE = "delayable"
+    OFFPEAK = "offpeak"
+
+
+class Reason(StrEnum):
+    """Why a task that could run was left waiting by a round."""
+
+    NO_NODE = "no node is registered that advertises this handler or kind"
+    NEVER_FITS = "its tier is larger than every registered node"
+    NO_SLOT = "every fitting node is busy"
+    PEAK = "utilization is above its category's ceiling"
+    TENANT_IN_FLIGHT = "the tenant's limit of tasks in flight is reached"
+    HARD_SHARE = "the line's maximum share is used up"
+    MUTEX = "another task holds its mutex key"
+    RATE = "its execution rate is used up for this time frame"
+    PAUSED = "its tenant, line or handler is paused"
+    SHARE = "other lines are served first"
+    POSITION = "tasks of its own line come first"
+    RESERVED = "the room is reserved for a larger task that waits longer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskView:
+    """A ready task, as far as deciding needs it."""
+
+    task_id: str
+    line_id: int
+    fence: int
+    """The fence of its last claim; the next claim gets ``fence + 1``."""
+    rank: tuple[int, int]
+    """Place in the line, smaller first: (group, number)."""
+    kind: WorkKind = WorkKind.PROCESS
+    handler_id: int | None = None
+    """``None`` for a script."""
+    priority: int = 0
+    submitted_at: float = 0.0
+    latest_start: float | None = None
+    expected_us: int | None = None
+    """Expected run time learnt from history; ``None`` while nothing is learnt."""
+    cap_us: int = 0
+    alone: bool = False
+    """Must not share a batch (a single attempt allowed, or suspected of killing its worker)."""
+    mutex_key: str | None = None
+    mutex_limit: int = 1
+    avoid_node: int | None = None
+    """The node its last attempt failed on; another one is preferred."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineView:
+    """The head of one line: the ready tasks of one (tenant, category, tier), best rank first."""
+
+    line_id: int
+    tenant_id: int
+    category: Category
+    tier_id: int
+    vector: Vector
+    """What one of its tasks needs."""
+    heads: tuple[TaskView, ...]
+    pool: str = ""
+    """Path of the pool or capacity queue it belongs to, ``/``-separated; empty: its tenant's own."""
+    paused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantView:
+    """A tenant with its plan's numbers and what it uses now."""
+
+    tenant_id: int
+    weight: int = 1
+    in_flight: int = 0
+    max_in_flight: int | None = None
+    guaranteed_permille: int = 0
+    """Share of the cell, in thousandths, that it gets before others get more than theirs."""
+    maximum_permille: int = 1000
+    used: Vector = ()
+    """Resources held by its tasks in flight."""
+    used_slots_milli: int = 0
+    past_use: float = 0.0
+    """Decayed dominant resource-seconds of the past."""
+    paused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """A live node and what is in flight on it."""
+
+    node_id: int
+    name: str
+    capacity: Vector
+    slots: Mapping[WorkKind, int]
+    """How many tasks of each kind it runs at once."""
+    handlers: frozenset[int] = frozenset()
+    labels: frozenset[str] = frozenset()
+    exclusive_used: Vector = ()
+    """Sum of the vectors of tasks in flight that hold a slot of their own."""
+    batch_peak: Vector = ()
+    """Component-wise maximum of the vectors of the short tasks in flight, which share slots."""
+    exclusive_count: Mapping[WorkKind, int] = field(default_factory=dict)
+    batch_milli: int = 0
+    """Thousandths of process slots taken by short tasks in flight."""
+    batch_count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ceilings:
+    """Utilization, in thousandths, below which each category may start work."""
+
+    urgent: int = 1000
+    delayable: int = 950
+    periodic: int = 950
+    offpeak: int = 800
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The frozen view one round decides on."""
+
+    now: float
+    cell: str
+    nodes: tuple[NodeView, ...]
+    tenants: Mapping[int, TenantView]
+    lines: tuple[LineView, ...]
+    mutex_held: Mapping[str, int] = field(default_factory=dict)
+    """Live holders by mutex key (scoped ``tenant_id:key``)."""
+    offpeak_open: bool = False
+    """True inside a configured off-peak window: the off-peak ceiling does not apply."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One claim: this task, on this node, through this queue."""
+
+    task_id: str
+    line_id: int
+    node_id: int
+    kind: WorkKind
+    queue: QueueName
+    fence: int
+    """The fence the task has now; committing raises it by one."""
+    expected_us: int
+    """What the batch it joins should count for it; 0: not learnt."""
+    exclusive: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What one round decided."""
+
+    decisions: tuple[Decision, ...]
+    left: Mapping[str, Reason]
+    """Nominated tasks that stay, each with its reason, by task id."""
+    utilization_permille: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundResult:
+    """What a round did, for logs, metrics and tests."""
+
+    nominated: int = 0
+    decided: int = 0
+    claimed: int = 0
+    woken: int = 0
+    promoted: int = 0
+    returned: int = 0
+    """Queued claims taken back because Redis had been emptied."""
+    left: Mapping[str, Reason] = field(default_factory=dict)
+    utilization_permille: int = 0
+    seconds: float = 0.0

@@ -1,0 +1,1 @@
+"""Policies: pure functions over frozen values, chosen by name."""

@@ -1,0 +1,59 @@
+"""The two protocols of deciding: the order inside a line, and the share between lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from scheduler_ext.core.types import LineView, Reason, Snapshot, TaskView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankInput:
+    """What an order policy may look at. Times are microseconds since the Unix epoch, durations microseconds."""
+
+    arrived_us: int
+    """Submission of the task; for a member of a workflow that of the workflow."""
+    latest_start_us: int | None
+    expected_us: int | None
+    """Learnt run time, if any."""
+    cap_us: int
+    priority: int = 0
+    level: int = 0
+    """Turns or levels used so far: the cycle of round robin, the level of a feedback queue."""
+
+
+class OrderPolicy(Protocol):
+    """Gives a task its place in its line."""
+
+    name: str
+
+    def rank(self, task: RankInput) -> tuple[int, int]:
+        """The place (group, number), smaller first. The group fits 32 bits, the number 63; ties end by task id."""
+        ...
+
+
+class Chooser(Protocol):
+    """One round's choice between lines; it learns from each answer before the next question."""
+
+    def pick(self) -> tuple[LineView, TaskView] | None:
+        """The next task to try, or ``None`` when nothing is left."""
+        ...
+
+    def accept(self, line: LineView, task: TaskView) -> None:
+        """The task just picked was placed."""
+        ...
+
+    def reject(self, line: LineView, task: TaskView, reason: Reason) -> None:
+        """The task just picked stays; the chooser goes on with what could still start."""
+        ...
+
+
+class SharePolicy(Protocol):
+    """Decides which line is served next."""
+
+    name: str
+
+    def start(self, snapshot: Snapshot) -> Chooser:
+        """Begin a round over ``snapshot``."""
+        ...

@@ -1,0 +1,164 @@
+"""What the engine needs from outside. Each adapter stands in ``apps``; ``slackwater.wiring`` joins them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from scheduler_ext.core.states import Outcome
+from scheduler_ext.core.types import Decision, Snapshot, WorkKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lead:
+    """Leadership of a cell as the store sees it."""
+
+    epoch: int
+    leads: bool
+    gap_s: float
+    """How long the leader's row had gone without a renewal before this one: a long gap means the database was away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A task a worker has been allowed to begin, with all it needs to run."""
+
+    task_id: str
+    fence: int
+    tenant_id: int
+    handler: str | None
+    script_sha256: str | None
+    script_path: str | None
+    args: list[Any]
+    kwargs: dict[str, Any]
+    cap_ms: int
+    attempt: int
+    max_attempts: int
+    name: str
+    category: int
+    has_parents: bool
+    script_root: str | None
+    trusted: bool
+    resources: tuple[int, ...]
+    retry: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How one started attempt ended, as its runner saw it. Times are seconds since the Unix epoch."""
+
+    task_id: str
+    fence: int
+    outcome: Outcome
+    started_at: float
+    finished_at: float
+    result: str | None = None
+    """JSON."""
+    error: str | None = None
+    """Message and, for a handler, its traceback."""
+    exit_code: int | None = None
+    retry_in_s: float | None = None
+    """Set when the code asked for a delay of its own."""
+    cpu_ms: int | None = None
+    peak_memory_mb: int | None = None
+    worker: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSpec:
+    """What a worker offers when it registers."""
+
+    name: str
+    hostname: str
+    incarnation: str
+    cell: str
+    capacity: tuple[int, ...]
+    slots: Mapping[WorkKind, int]
+    labels: tuple[str, ...]
+    handlers: tuple[str, ...]
+    sandbox: str
+
+
+class RoundStore(Protocol):
+    """The ledger as the dispatcher uses it."""
+
+    def lead(self, holder: str) -> Lead:
+        """Take or renew leadership of the cell by the database's clock."""
+        ...
+
+    def resign(self, holder: str) -> None:
+        """Give leadership up at once."""
+        ...
+
+    def wake(self, limit: int) -> int:
+        """Make scheduled tasks whose time has come ready; returns how many."""
+        ...
+
+    def promote(self, limit: int) -> int:
+        """Move delayable tasks near their latest start to their tenant's urgent line; returns how many."""
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """The frozen view of this moment, with a bounded number of nominated tasks."""
+        ...
+
+    def claim(self, epoch: int, decisions: Sequence[Decision]) -> list[Decision]:
+        """Commit claims by compare-and-set under the leader's epoch; returns those that were won."""
+        ...
+
+    def return_queued(self) -> int:
+        """Make everything queued ready again (Redis was emptied); returns how many."""
+        ...
+
+    def next_due_s(self) -> float | None:
+        """Seconds until the next scheduled task is due."""
+        ...
+
+
+class WorkStore(Protocol):
+    """The ledger as a worker uses it."""
+
+    def start(self, node_id: int, claims: Sequence[tuple[str, int]]) -> list[Started]:
+        """Begin claims (task id, fence) still held by this node; what was cancelled or claimed anew falls out."""
+        ...
+
+    def record(self, node_id: int, finished: Sequence[Finished]) -> int:
+        """Record ended attempts by fence, with retries, dead letters and release; returns how many were accepted."""
+        ...
+
+    def hand_back(self, node_id: int, claims: Sequence[tuple[str, int]]) -> int:
+        """Make claims ready again that have not begun; no attempt is spent."""
+        ...
+
+    def upstream(self, task_id: str) -> dict[str, Any]:
+        """The results of a task's parents by name (by id for those without one)."""
+        ...
+
+    def learn(self, samples: Mapping[tuple[int, str], tuple[int, float]]) -> None:
+        """Add run times: (tenant, handler or script key) -> (count, total seconds)."""
+        ...
+
+
+class NodeStore(Protocol):
+    """The registry of nodes."""
+
+    def register(self, spec: NodeSpec) -> int:
+        """Register an incarnation, export its handlers, and return its node id; an older one of that name is lost."""
+        ...
+
+    def renew(self, node_id: int, stats: Mapping[str, Any]) -> bool:
+        """Renew the node's lease; False when it was declared lost meanwhile."""
+        ...
+
+    def cancelled(self, node_id: int) -> list[tuple[str, int]]:
+        """Tasks running on the node that were asked to end: (task id, fence)."""
+        ...
+
+    def set_draining(self, node_id: int) -> None:
+        """Give the node no more work."""
+        ...
+
+    def leave(self, node_id: int) -> None:
+        """The node ends cleanly; what it still holds goes back."""
+        ...
