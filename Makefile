@@ -1,0 +1,55 @@
+# Every target makes the environment it needs in .venv/ first; the second time that takes no time.
+SHELL := /bin/sh
+PYTHON := .venv/bin/python
+PYTEST_WORKERS ?= 2
+PYTEST_ARGS ?=
+.DEFAULT_GOAL := help
+
+.PHONY: help env env-dev env-browser up test test-slow test-external test-browser lint format types bench docs
+
+help: ## show this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+env: ## make or refresh .venv/ with what the platform needs
+	@sh bin/bootstrap requirements.txt
+
+env-dev: ## the same with the tools for tests, lint and types
+	@sh bin/bootstrap requirements-dev.txt
+
+env-browser:
+	@sh bin/bootstrap requirements-browser.txt
+
+up: env ## run the whole platform on this machine; Ctrl-C stops it, data stays in var/
+	@exec $(PYTHON) manage.py up --die-with-parent $(UP_ARGS)
+
+test: env-dev ## unit, property, integration and end-to-end tests on embedded servers
+	@$(PYTHON) -m pytest -n $(PYTEST_WORKERS) -m "not slow and not browser and not external" $(PYTEST_ARGS)
+
+test-slow: env-dev ## the tests that take minutes (torture, long runs)
+	@$(PYTHON) -m pytest -n $(PYTEST_WORKERS) -m "slow and not browser and not external" $(PYTEST_ARGS)
+
+test-external: env-dev ## the suite on your own servers: SLACKWATER_DATABASE_URL and SLACKWATER_REDIS_URL
+	@test -n "$$SLACKWATER_DATABASE_URL" || { echo "make test-external: set SLACKWATER_DATABASE_URL" >&2; exit 2; }
+	@test -n "$$SLACKWATER_REDIS_URL" || { echo "make test-external: set SLACKWATER_REDIS_URL" >&2; exit 2; }
+	@$(PYTHON) -m pytest -n $(PYTEST_WORKERS) -m "not slow and not browser" $(PYTEST_ARGS)
+
+test-browser: env-browser ## the pages in a real browser; needs Chromium on this machine
+	@$(PYTHON) -m pytest -m browser $(PYTEST_ARGS)
+
+lint: env-dev ## ruff's rules and format, and the import contracts
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/lint-imports
+
+format: env-dev ## let ruff format and mend what it can
+	@.venv/bin/ruff format .
+	@.venv/bin/ruff check --fix .
+
+types: env-dev ## mypy, strict
+	@$(PYTHON) -m mypy
+
+bench: env-dev ## compare with Celery and its peers, write docs/benchmarks.md
+	@$(PYTHON) manage.py bench $(BENCH_ARGS)
+
+docs: env-dev ## write the generated pages of docs/
+	@$(PYTHON) manage.py generate_docs $(DOCS_ARGS)

@@ -1,0 +1,1 @@
+"""The REST interface: authentication, errors, pagination, and one package per version."""

@@ -1,0 +1,1 @@
+"""Periodic work: schedules, their firings, and the beat scheduler that claims them."""

@@ -1,0 +1,11 @@
+"""App configuration."""
+
+from django.apps import AppConfig
+
+
+class SchedulesConfig(AppConfig):
+    """Schedules beside django-celery-beat's periodic tasks."""
+
+    name = "apps.schedules"
+    label = "schedules"
+    default_auto_field = "django.db.models.BigAutoField"

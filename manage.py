@@ -1,0 +1,21 @@
+#!/usr/bin/env python3
+"""Put platform/ on the path and hand over to Django."""
+
+import os
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """Run a management command, with the settings of the embedded servers unless told otherwise."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent / "platform"))
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "slackwater.settings.embedded")
+    try:
+        from django.core.management import execute_from_command_line
+    except ModuleNotFoundError as error:
+        raise SystemExit("Django is not installed here: run `make env`, then .venv/bin/python manage.py …") from error
+    execute_from_command_line(sys.argv)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,11 @@
+"""The ASGI application: the API, the admin and the health pages, for granian or uvicorn."""
+
+import os
+
+from django.core.asgi import get_asgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "slackwater.settings.embedded")
+# Requests run in threads that come and go, so connections live in a pool, not with their thread.
+os.environ.setdefault("SLACKWATER_DATABASE_POOL", "16")
+
+application = get_asgi_application()

@@ -1,0 +1,172 @@
+"""What all settings share. The environment is read here, once; nothing else reads it."""
+
+from pathlib import Path
+from typing import Any
+
+from slackwater.logs import logging_config
+from slackwater.settings.environment import (
+    ROOT,
+    absent_database,
+    celery_broker_url,
+    database_from_url,
+    env,
+)
+
+# -- where this platform is ------------------------------------------------------------------------------------
+VAR = Path(env.str("SLACKWATER_VAR", default=str(ROOT / "var"))).resolve()
+HOST = env.str("SLACKWATER_HOST", default="127.0.0.1")
+PORT = env.int("SLACKWATER_PORT", default=8000)
+CELL = env.str("SLACKWATER_CELL", default="default")
+PUBLIC_URL = env.str("SLACKWATER_PUBLIC_URL", default="").rstrip("/")
+
+# -- Django ----------------------------------------------------------------------------------------------------
+BASE_DIR = ROOT
+DEBUG = env.bool("SLACKWATER_DEBUG", default=False)
+SECRET_KEY = env.str("SLACKWATER_SECRET_KEY", default="")
+ALLOWED_HOSTS: list[str] = env.list("SLACKWATER_ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
+CSRF_TRUSTED_ORIGINS: list[str] = env.list("SLACKWATER_CSRF_TRUSTED_ORIGINS", default=[])
+ROOT_URLCONF = "slackwater.urls"
+ASGI_APPLICATION = "slackwater.asgi.application"
+WSGI_APPLICATION = "slackwater.wsgi.application"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+INSTALLED_APPS = [
+    "unfold",  # before the admin, whose templates it replaces
+    "unfold.contrib.filters",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "drf_spectacular",
+    "django_filters",
+    "django_celery_beat",
+    "apps.tenants",
+    "apps.resources",
+    "apps.tasks",
+    "apps.schedules",
+    "apps.monitoring",
+    "apps.api",
+    "apps.dashboard",
+    "slackwater",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+
+USE_TZ = True
+TIME_ZONE = "UTC"
+LANGUAGE_CODE = "en-us"
+USE_I18N = False
+
+# -- PostgreSQL ------------------------------------------------------------------------------------------------
+DATABASE_URL = env.str("SLACKWATER_DATABASE_URL", default="")
+DATABASES: dict[str, dict[str, Any]] = {
+    "default": (
+        database_from_url(
+            DATABASE_URL,
+            pooled=env.bool("SLACKWATER_DATABASE_PGBOUNCER", default=False),
+            pool_size=env.int("SLACKWATER_DATABASE_POOL", default=0),
+        )
+        if DATABASE_URL
+        else absent_database()
+    )
+}
+
+# -- Redis: only what may vanish at any moment -----------------------------------------------------------------
+REDIS_URL = env.str("SLACKWATER_REDIS_URL", default="redis://slackwater-is-not-running.invalid:6379/0")
+
+# -- static files: served by the API's own process, without a collecting step ----------------------------------
+STATIC_URL = "static/"
+STATIC_ROOT = Path(env.str("SLACKWATER_STATIC_ROOT", default=str(ROOT / "staticfiles")))
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = False
+
+# -- Celery: the engine that lends its children; the ledger decides --------------------------------------------
+CELERY_BROKER_URL = celery_broker_url(REDIS_URL)
+CELERY_TASK_SERIALIZER = "json"
+CELERY_RESULT_SERIALIZER = "json"
+CELERY_EVENT_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = False
+CELERY_TASK_DEFAULT_QUEUE = "slackwater"
+CELERY_TASK_SEND_SENT_EVENT = True
+CELERY_TIMEZONE = "UTC"
+CELERY_ENABLE_UTC = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_SEND_TASK_EVENTS = True
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_DISABLE_RATE_LIMITS = True
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = {
+    # A half-open link is noticed within seconds; without these it takes up to a minute.
+    "socket_timeout": 10.0,
+    "socket_connect_timeout": 5.0,
+    "socket_keepalive": True,
+    "health_check_interval": 10,
+}
+CELERY_BEAT_SCHEDULER = "apps.schedules.beat:ClaimingScheduler"
+DJANGO_CELERY_BEAT_TZ_AWARE = True
+
+# -- the scheduler: overrides of SchedulerConf's defaults, as JSON ---------------------------------------------
+SLACKWATER: dict[str, Any] = env.json("SLACKWATER_SCHEDULER", default={})
+
+# -- REST ------------------------------------------------------------------------------------------------------
+REST_FRAMEWORK: dict[str, Any] = {
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+}
+SPECTACULAR_SETTINGS: dict[str, Any] = {
+    "TITLE": "Slackwater",
+    "DESCRIPTION": "Hand in work, with what it needs and how long it may wait.",
+    "VERSION": "1.0.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+}
+
+# -- admin -----------------------------------------------------------------------------------------------------
+UNFOLD: dict[str, Any] = {"SITE_TITLE": "Slackwater", "SITE_HEADER": "Slackwater", "SITE_URL": "/"}
+
+# -- logs ------------------------------------------------------------------------------------------------------
+LOG_LEVEL = env.str("SLACKWATER_LOG_LEVEL", default="INFO").upper()
+LOG_FORMAT = env.str("SLACKWATER_LOG_FORMAT", default="console")
+LOGGING = logging_config(level=LOG_LEVEL, form=LOG_FORMAT)

@@ -1,0 +1,80 @@
+"""The environment variables of the platform, read in one place, and what database URLs turn into."""
+
+from pathlib import Path
+from typing import Any
+
+import environ
+from django.core.exceptions import ImproperlyConfigured
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+
+ROOT = Path(__file__).resolve().parents[3]
+
+NOT_RUNNING = "the platform is not running here; start it with `make up`, or set SLACKWATER_DATABASE_URL"
+
+env = environ.Env()
+
+# Every session may die at any moment without holding up the others: a stopped one loses its transaction
+# (idle_in_transaction), a waiting one gives up (lock), a vanished peer is noticed (TCP).
+SESSION_LIMITS = "-c idle_in_transaction_session_timeout=30s -c lock_timeout=15s -c timezone=UTC"
+TCP_LIMITS: dict[str, Any] = {
+    "connect_timeout": 5,
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+
+
+def database_from_url(url: str, *, pooled: bool, pool_size: int) -> dict[str, Any]:
+    """Turn a libpq URL into Django's description of a database.
+
+    libpq's own parser reads it, so unix sockets (`postgresql:///name?host=/run/dir`) and all of libpq's
+    options work. `pooled` says that PgBouncer in transaction mode stands between: no start-up options, no
+    server-side cursors. `pool_size` > 0 keeps that many connections in a pool of this process, for processes
+    whose threads come and go (the ASGI server).
+
+    Raises ImproperlyConfigured when the URL is not one of PostgreSQL.
+    """
+    try:
+        parts = conninfo_to_dict(url)
+    except ProgrammingError as error:
+        raise ImproperlyConfigured(f"SLACKWATER_DATABASE_URL is not a PostgreSQL URL: {error}") from error
+    if not parts.get("dbname"):
+        raise ImproperlyConfigured("SLACKWATER_DATABASE_URL names no database: postgresql://user@host/name")
+    options: dict[str, Any] = dict(TCP_LIMITS)
+    if not pooled:
+        options["options"] = SESSION_LIMITS
+    database: dict[str, Any] = {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": parts.pop("dbname"),
+        "USER": parts.pop("user", "") or "",
+        "PASSWORD": parts.pop("password", "") or "",
+        "HOST": parts.pop("host", "") or "",
+        "PORT": str(parts.pop("port", "") or ""),
+        "CONN_MAX_AGE": 0 if pool_size else 600,
+        "CONN_HEALTH_CHECKS": True,
+        "DISABLE_SERVER_SIDE_CURSORS": pooled,
+        "ATOMIC_REQUESTS": False,
+    }
+    if pool_size:
+        options["pool"] = {"min_size": 1, "max_size": pool_size, "timeout": 5.0}
+    options.update(parts)
+    database["OPTIONS"] = options
+    return database
+
+
+def absent_database() -> dict[str, Any]:
+    """Describe a database that says, when somebody asks it anything, that the platform is not running."""
+    return {"ENGINE": "slackwater.absent", "NAME": "slackwater", "CONN_HEALTH_CHECKS": False}
+
+
+def celery_broker_url(redis_url: str) -> str:
+    """Give the same Redis in kombu's spelling, which differs for unix sockets.
+
+    `unix://:secret@/run/redis.sock?db=1` becomes `redis+socket://:secret@/run/redis.sock?virtual_host=1`.
+    """
+    if not redis_url.startswith("unix://"):
+        return redis_url
+    return redis_url.replace("unix://", "redis+socket://", 1).replace("db=", "virtual_host=")

@@ -1,0 +1,65 @@
+"""What a local platform leaves in var/ for the processes beside it: the servers' URLs and the secret key."""
+
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from slackwater.settings.environment import ROOT
+
+SERVERS_FILE = "servers.json"
+SECRET_KEY_FILE = "secret_key"
+
+
+def var_folder() -> Path:
+    """Return the folder that holds all data of the local platform (SLACKWATER_VAR, else var/)."""
+    return Path(os.environ.get("SLACKWATER_VAR") or ROOT / "var").resolve()
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file at once by one that only its owner may read."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
+    draft.replace(path)
+
+
+def read_servers(var: Path) -> dict[str, Any]:
+    """Return what the supervisor of this folder wrote about its servers, or {} when none is running.
+
+    The file of a supervisor that was killed is told by its process id, which is gone.
+    """
+    try:
+        servers = json.loads((var / SERVERS_FILE).read_text())
+        os.kill(int(servers["supervisor"]), 0)
+    except PermissionError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return dict(servers)
+
+
+def local_secret_key(var: Path) -> str:
+    """Return Django's secret key of this folder, made at first use and kept beside the data."""
+    path = var / SECRET_KEY_FILE
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        write_private(path, secrets.token_urlsafe(50))
+        return path.read_text().strip()
+
+
+def adopt_local_servers() -> None:
+    """Fill what the environment leaves open from var/, so that base finds one complete environment.
+
+    Done in the environment itself because the processes started from here must see the same.
+    """
+    var = var_folder()
+    servers = read_servers(var)
+    for name in ("SLACKWATER_DATABASE_URL", "SLACKWATER_REDIS_URL", "SLACKWATER_PUBLIC_URL"):
+        if name in servers and not os.environ.get(name):
+            os.environ[name] = servers[name]
+    if not os.environ.get("SLACKWATER_SECRET_KEY"):
+        os.environ["SLACKWATER_SECRET_KEY"] = local_secret_key(var)

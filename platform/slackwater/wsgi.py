@@ -1,0 +1,9 @@
+"""The WSGI application, for servers that speak no ASGI; live streams need ASGI."""
+
+import os
+
+from django.core.wsgi import get_wsgi_application
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "slackwater.settings.embedded")
+
+application = get_wsgi_application()
