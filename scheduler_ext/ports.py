@@ -27,21 +27,30 @@ class Started:
     task_id: str
     fence: int
     tenant_id: int
-    handler: str | None
-    script_sha256: str | None
-    script_path: str | None
+    handler: str
+    """Empty for a script."""
+    script_sha256: str
+    script_path: str
     args: list[Any]
     kwargs: dict[str, Any]
     cap_ms: int
     attempt: int
-    max_attempts: int
+    """1 for the first run."""
     name: str
-    category: int
-    has_parents: bool
-    script_root: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptWork:
+    """What an agent needs to run a script."""
+
+    content: bytes | None
+    """The stored file; ``None`` when it lies in the tenant's mounted folder."""
+    folder: str
+    """The tenant's mounted folder, empty when it has none."""
     trusted: bool
-    resources: tuple[int, ...]
-    retry: dict[str, Any] | None
+    """May run without a sandbox."""
+    vector: tuple[int, ...]
+    """Its tier, in the order of ``core.resources.DIMENSIONS``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +138,14 @@ class WorkStore(Protocol):
 
     def hand_back(self, node_id: int, claims: Sequence[tuple[str, int]]) -> int:
         """Make claims ready again that have not begun; no attempt is spent."""
+        ...
+
+    def script(self, task_id: str) -> ScriptWork:
+        """What is needed to run a started script."""
+        ...
+
+    def log(self, task_id: str, fence: int, streams: Mapping[str, tuple[str, bool]]) -> None:
+        """Store what an attempt wrote: stream -> (text, whether it was cut)."""
         ...
 
     def upstream(self, task_id: str) -> dict[str, Any]:

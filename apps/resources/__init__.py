@@ -1,0 +1,1 @@
+"""Resources: tiers, and the nodes that offer them."""

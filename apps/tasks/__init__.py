@@ -1,0 +1,1 @@
+"""Tasks: the ledger of all work, and the only writer of their states."""

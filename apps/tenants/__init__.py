@@ -1,0 +1,1 @@
+"""Clients: tenants, their plans, users, keys and limits."""

@@ -1,0 +1,174 @@
+"""Tenants, plans, keys, and the one row of counters that admission is exact by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib.postgres.fields import ArrayField
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
+from django.db import models
+from django.db.models import Q
+
+SLUG = RegexValidator(r"^[a-z0-9][a-z0-9-]{0,62}$", "Lower-case letters, digits and dashes, at most 63.")
+
+
+def default_tolerances() -> dict[str, int]:
+    """Delay tolerance by category in seconds, where a task names none."""
+    return {"urgent": 5, "delayable": 300, "periodic": 300, "offpeak": 86_400}
+
+
+def all_tiers() -> list[str]:
+    """The shared tiers a new plan allows."""
+    return ["basic", "regular", "premium"]
+
+
+def all_handlers() -> list[str]:
+    """A new plan grants every exported handler."""
+    return ["*"]
+
+
+class Plan(models.Model):
+    """What a tenant may do. Changes take effect with the next submission and the next round."""
+
+    slug = models.CharField(max_length=63, unique=True, validators=[SLUG])
+    name = models.CharField(max_length=120)
+    tasks_per_hour = models.PositiveIntegerField(default=100_000, help_text="Submissions an hour, in the long run.")
+    burst = models.PositiveIntegerField(default=10_000, help_text="Submissions at once.")
+    max_waiting = models.PositiveIntegerField(default=1_000_000, help_text="Tasks accepted and not finished.")
+    max_in_flight = models.PositiveIntegerField(default=10_000, help_text="Tasks claimed or running.")
+    tiers = ArrayField(models.CharField(max_length=63), default=all_tiers, help_text="Names of tiers allowed.")
+    max_cap_s = models.PositiveIntegerField("longest execution cap (s)", default=86_400)
+    max_payload_bytes = models.PositiveIntegerField(default=262_144)
+    max_dag_tasks = models.PositiveIntegerField(default=20_000)
+    max_dag_edges = models.PositiveIntegerField(default=100_000)
+    max_dag_depth = models.PositiveIntegerField(default=1_000)
+    max_urgent_permille = models.PositiveSmallIntegerField(
+        "urgent work (‰)",
+        default=1_000,
+        validators=[MaxValueValidator(1_000)],
+        help_text="Thousandths of the tenant's unfinished tasks that may be urgent, beyond the first hundred.",
+    )
+    weight = models.PositiveIntegerField(default=1, validators=[MinValueValidator(1)], help_text="Share between tenants.")
+    guaranteed_permille = models.PositiveSmallIntegerField(default=0, validators=[MaxValueValidator(1_000)])
+    maximum_permille = models.PositiveSmallIntegerField(default=1_000, validators=[MaxValueValidator(1_000)])
+    handlers = ArrayField(
+        models.CharField(max_length=200), default=all_handlers, help_text="Patterns of handler names granted: mail.*"
+    )
+    scripts = models.BooleanField(default=True, help_text="May run scripts.")
+    dead_letter_retries = models.PositiveSmallIntegerField(
+        default=0, help_text="How often a dead letter is retried by itself."
+    )
+    dead_letter_after_s = models.PositiveIntegerField(default=3_600, help_text="Time before such a retry.")
+    delay_tolerance_s = models.JSONField(default=default_tolerances, help_text="By category, in seconds.")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["slug"]
+        constraints = [
+            models.CheckConstraint(condition=Q(weight__gte=1), name="plan_weight_positive"),
+            models.CheckConstraint(
+                condition=Q(guaranteed_permille__lte=models.F("maximum_permille")), name="plan_guaranteed_within_maximum"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Tenant(models.Model):
+    """A client organisation."""
+
+    slug = models.CharField(max_length=63, unique=True, validators=[SLUG])
+    name = models.CharField(max_length=200)
+    plan = models.ForeignKey(Plan, on_delete=models.PROTECT, related_name="tenants")
+    cell = models.CharField(max_length=63, default="default", validators=[SLUG], help_text="Where its tasks run.")
+    trusted = models.BooleanField(default=False, help_text="Its scripts may run without a sandbox.")
+    paused = models.BooleanField(default=False, help_text="Tasks are accepted, none is started.")
+    script_root = models.CharField(
+        max_length=500, blank=True, help_text="Folder mounted on the workers in which its script paths lie."
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["slug"]
+
+    def __str__(self) -> str:
+        return self.slug
+
+
+class TenantCounter(models.Model):
+    """The row that admission changes last and conditionally: rate and quota are exact by it, on any number of nodes."""
+
+    tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, primary_key=True, related_name="counter")
+    unfinished = models.BigIntegerField(default=0)
+    urgent_unfinished = models.BigIntegerField(default=0)
+    theoretical_arrival = models.DateTimeField(
+        default=None, null=True, help_text="When the rate's bucket is full again (generic cell rate algorithm)."
+    )
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(unfinished__gte=0), name="counter_not_negative")]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id}: {self.unfinished}"
+
+
+class Membership(models.Model):
+    """A user's role in a tenant."""
+
+    class Role(models.TextChoices):
+        """What a member may do."""
+
+        OWNER = "owner"
+        OPERATOR = "operator"
+        VIEWER = "viewer"
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="memberships")
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER)
+    team = models.CharField(max_length=63, blank=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["tenant", "user"], name="membership_unique")]
+
+    def __str__(self) -> str:
+        return f"{self.user} in {self.tenant}"
+
+
+class ApiKey(models.Model):
+    """A key of a tenant. Only its hash is kept; the key itself is shown once."""
+
+    class Scope(models.TextChoices):
+        """What a key may do."""
+
+        SUBMIT = "submit"
+        READ = "read"
+        CANCEL = "cancel"
+        MANAGE = "manage"
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="api_keys")
+    name = models.CharField(max_length=120)
+    prefix = models.CharField(max_length=16, unique=True, help_text="Visible part of the key.")
+    secret_hash = models.CharField(max_length=64, editable=False)
+    scopes = ArrayField(models.CharField(max_length=16, choices=Scope.choices), default=list)
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["tenant", "name"]
+        verbose_name = "API key"
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id}:{self.prefix}"
+
+
+def plan_numbers(plan: Plan) -> dict[str, Any]:
+    """The numbers of a plan by name, as the API's ``limits`` shows them."""
+    names = (
+        "tasks_per_hour burst max_waiting max_in_flight tiers max_cap_s max_payload_bytes max_dag_tasks max_dag_edges "
+        "max_dag_depth max_urgent_permille weight guaranteed_permille maximum_permille handlers scripts delay_tolerance_s"
+    )
+    return {name: getattr(plan, name) for name in names.split()}

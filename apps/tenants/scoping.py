@@ -1,0 +1,52 @@
+"""Fail-closed scoping: a query for a tenant's rows without a tenant in context is an exception, not all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Self
+
+from django.db import models
+
+from scheduler_ext.core.errors import NoTenant
+
+_current: ContextVar[int | None] = ContextVar("slackwater_tenant", default=None)
+
+
+@contextmanager
+def tenant_scope(tenant_id: int) -> Iterator[None]:
+    """Everything inside reads and writes this tenant's rows only."""
+    token = _current.set(tenant_id)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def current_tenant_id() -> int:
+    """The tenant in context; :class:`NoTenant` when there is none."""
+    tenant_id = _current.get()
+    if tenant_id is None:
+        raise NoTenant
+    return tenant_id
+
+
+class TenantQuerySet(models.QuerySet[Any]):
+    """A query set that knows how to narrow itself."""
+
+    def for_tenant(self, tenant_id: int) -> Self:
+        """Only this tenant's rows."""
+        return self.filter(tenant_id=tenant_id)
+
+
+class TenantManager(models.Manager[Any]):
+    """Hands out rows of the tenant in context only."""
+
+    def get_queryset(self) -> TenantQuerySet:
+        """The rows of the tenant in context."""
+        return TenantQuerySet(self.model, using=self._db).filter(tenant_id=current_tenant_id())
+
+    def unscoped(self) -> TenantQuerySet:
+        """All rows of all tenants: for the platform's own work; each use says why."""
+        return TenantQuerySet(self.model, using=self._db)

@@ -1,0 +1,96 @@
+"""What is done to tenants: created with their counters, given keys, found by a key."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from apps.tenants.models import ApiKey, Plan, Tenant, TenantCounter
+from scheduler_ext.core.errors import Conflict, InvalidInput, NotAuthenticated, NotFound
+
+KEY_MARK = "sw"
+LAST_USE_STEP = timedelta(minutes=1)
+
+
+def ensure_plan(slug: str) -> Plan:
+    """The plan of that slug; ``standard`` is made with its defaults when it is missing."""
+    if slug == "standard":
+        return Plan.objects.get_or_create(slug=slug, defaults={"name": "Standard"})[0]
+    try:
+        return Plan.objects.get(slug=slug)
+    except Plan.DoesNotExist:
+        known = ", ".join(Plan.objects.values_list("slug", flat=True)) or "none"
+        raise NotFound(f"there is no plan {slug!r}; known are {known}", field="plan") from None
+
+
+def create_tenant(slug: str, name: str, plan_slug: str = "standard", *, trusted: bool = False, **fields: str) -> Tenant:
+    """Create a tenant with its counter row. ``InvalidInput`` names the field at fault, ``Conflict`` a taken slug."""
+    with transaction.atomic():
+        if Tenant.objects.filter(slug=slug).exists():
+            raise Conflict(f"the tenant {slug!r} exists already", field="slug")
+        tenant = Tenant(slug=slug, name=name, plan=ensure_plan(plan_slug), trusted=trusted, **fields)
+        try:
+            tenant.full_clean()
+        except ValidationError as error:
+            field, messages = next(iter(error.message_dict.items()))
+            raise InvalidInput(messages[0], field=field) from None
+        tenant.save()
+        TenantCounter.objects.create(tenant=tenant)
+    return tenant
+
+
+def _hash(secret: str) -> str:
+    # The secret has 256 random bits, so one round of SHA-256 is enough: there is nothing to guess.
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def create_api_key(
+    tenant: Tenant, name: str, scopes: Sequence[str] = ("submit", "read", "cancel"), expires_at: datetime | None = None
+) -> tuple[ApiKey, str]:
+    """Create a key; returns it with the secret text, which is nowhere kept."""
+    unknown = set(scopes) - set(ApiKey.Scope.values)
+    if unknown or not scopes:
+        known = ", ".join(ApiKey.Scope.values)
+        raise InvalidInput(f"give at least one of {known}" + (f", not {sorted(unknown)}" if unknown else ""), field="scopes")
+    if expires_at is not None and expires_at <= timezone.now():
+        raise InvalidInput("must lie in the future", field="expires_at")
+    prefix, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
+    key = ApiKey.objects.create(
+        tenant=tenant, name=name, prefix=prefix, secret_hash=_hash(secret), scopes=sorted(scopes), expires_at=expires_at
+    )
+    return key, f"{KEY_MARK}_{prefix}_{secret}"
+
+
+def authenticate(text: str) -> ApiKey:
+    """The key that ``text`` is, with its tenant and plan; ``NotAuthenticated`` when it is none, expired or revoked."""
+    mark, _, rest = text.partition("_")
+    prefix, _, secret = rest.partition("_")
+    if mark != KEY_MARK or not prefix or not secret:
+        raise NotAuthenticated("this is not an API key")
+    valid = Q(expires_at=None) | Q(expires_at__gt=Now())
+    key = ApiKey.objects.select_related("tenant__plan").filter(valid, prefix=prefix, revoked_at=None).first()
+    if key is None or not hmac.compare_digest(key.secret_hash, _hash(secret)):
+        raise NotAuthenticated
+    _note_use(key)
+    return key
+
+
+def _note_use(key: ApiKey) -> None:
+    """Write the last use once a minute at most: it must not cost a write per request."""
+    now = timezone.now()
+    if key.last_used_at is None or now - key.last_used_at > LAST_USE_STEP:
+        ApiKey.objects.filter(pk=key.pk).update(last_used_at=now)
+
+
+def revoke_api_key(key: ApiKey) -> bool:
+    """Revoke a key at once; False when it was revoked before."""
+    return ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=Now()) == 1
