@@ -1,0 +1,37 @@
+"""Fixtures that every suite may use."""
+
+import os
+from collections.abc import Iterator
+from urllib.parse import urlsplit, urlunsplit
+
+import pytest
+import redis
+from django.conf import settings
+
+
+@pytest.fixture
+def redis_url() -> str:
+    """The URL of this worker's Redis, for processes that a test starts."""
+    return os.environ["SLACKWATER_REDIS_URL"]
+
+
+@pytest.fixture
+def redis_client() -> Iterator[redis.Redis]:
+    """A client of this worker's Redis, empty before and after the test."""
+    with redis.Redis.from_url(settings.REDIS_URL) as client:
+        client.flushdb()
+        yield client
+        client.flushdb()
+
+
+@pytest.fixture
+def database_url(db: None) -> str:
+    """The URL of this worker's test database, for processes that a test starts; use it with transaction=True."""
+    name = settings.DATABASES["default"]["NAME"]
+    return with_database(settings.DATABASE_URL, str(name))
+
+
+def with_database(url: str, name: str) -> str:
+    """Return a libpq URL with another database in it."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(path=f"/{name}"))

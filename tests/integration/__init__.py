@@ -1,0 +1,1 @@
+"""Tests on the real PostgreSQL and Redis."""

@@ -1,0 +1,68 @@
+"""The servers of a test run, as a pytest plug-in that is loaded before Django reads its settings.
+
+One PostgreSQL for the whole run, started by the process that distributes the tests; pytest-django makes a
+database in it for each worker. One Redis for each worker, so that a test may empty it, and hear nothing that
+others publish. Where the two URLs are given (`make test-external`), those servers are used: a database for
+each run and worker, a numbered Redis database for each worker, which the tests empty.
+"""
+
+import contextlib
+import os
+import secrets
+import tempfile
+from collections.abc import Generator
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import pytest
+from slackwater.embedded import EmbeddedPostgres, EmbeddedRedis, socket_folder
+
+OWNED = contextlib.ExitStack()
+WITHOUT_SERVERS = ("--help", "-h", "--version", "-V", "--fixtures", "--markers", "--collect-only", "--co")
+
+
+def worker_number() -> int:
+    """Return the number of this xdist worker; 0 when the tests are not distributed."""
+    return int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+
+
+def _is_worker() -> bool:
+    return "PYTEST_XDIST_WORKER" in os.environ
+
+
+def _use_external_servers() -> None:
+    os.environ["SLACKWATER_TEST_EXTERNAL"] = "1"
+    # Database 0 is left to whoever shares the server.
+    url = urlsplit(os.environ["SLACKWATER_REDIS_URL"])
+    os.environ["SLACKWATER_REDIS_URL"] = urlunsplit(url._replace(path=f"/{worker_number() + 1}"))
+
+
+def _start_servers() -> None:
+    given = {"SLACKWATER_DATABASE_URL", "SLACKWATER_REDIS_URL"} <= os.environ.keys()
+    if not _is_worker():
+        os.environ["SLACKWATER_TEST_RUN"] = secrets.token_hex(4)
+    if "SLACKWATER_TEST_EXTERNAL" in os.environ or (given and not _is_worker()):
+        _use_external_servers()
+        return
+    folder = Path(OWNED.enter_context(tempfile.TemporaryDirectory(prefix="slackwater-tests-")))
+    run = socket_folder(folder)
+    if not _is_worker():
+        postgres = EmbeddedPostgres(folder / "postgres", run, durable=False)
+        os.environ["SLACKWATER_DATABASE_URL"] = OWNED.enter_context(postgres).url
+    redis = OWNED.enter_context(EmbeddedRedis(folder / "redis", run, durable=False))
+    os.environ["SLACKWATER_REDIS_URL"] = redis.url
+    # Nothing that a test starts may touch the data of a platform that runs in this folder.
+    os.environ["SLACKWATER_VAR"] = str(folder / "var")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_load_initial_conftests(args: list[str]) -> Generator[None, None, None]:
+    """Start the servers before pytest-django, which acts inside this hook, loads the settings."""
+    if not set(WITHOUT_SERVERS) & set(args):
+        _start_servers()
+    return (yield)
+
+
+def pytest_unconfigure() -> None:
+    """Stop what this process started, after the last test."""
+    OWNED.close()

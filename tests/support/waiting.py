@@ -1,0 +1,25 @@
+"""Waiting for something to become true, instead of sleeping and hoping."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def wait_until(
+    predicate: Callable[[], T], *, timeout: float = 20.0, message: str = "", interval: float = 0.02
+) -> T:
+    """Return the first truthy answer of `predicate`; times in seconds.
+
+    Raises AssertionError with the message and the last answer when the time is up.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        answer = predicate()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            what = message or getattr(predicate, "__name__", "the condition")
+            raise AssertionError(f"not within {timeout:g} s: {what} (last answer: {answer!r})")
+        time.sleep(interval)
