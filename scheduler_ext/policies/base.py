@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
-from scheduler_ext.core.types import LineView, Reason, Snapshot, TaskView
+from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TaskView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +21,14 @@ class RankInput:
     priority: int = 0
     level: int = 0
     """Turns or levels used so far: the cycle of round robin, the level of a feedback queue."""
+
+
+LINE_REASONS: Final = frozenset({Reason.PAUSED})
+"""Reasons for which a rejected task takes the rest of its line with it, for this round."""
+TENANT_REASONS: Final = frozenset({Reason.TENANT_IN_FLIGHT, Reason.HARD_SHARE})
+"""Reasons that hold for all lines of its tenant."""
+CATEGORY_REASONS: Final = frozenset({Reason.PEAK})
+"""Reasons that hold for all lines of its category. Any other reason holds for the one task."""
 
 
 class OrderPolicy(Protocol):
@@ -40,8 +48,8 @@ class Chooser(Protocol):
         """The next task to try, or ``None`` when nothing is left."""
         ...
 
-    def accept(self, line: LineView, task: TaskView) -> None:
-        """The task just picked was placed."""
+    def accept(self, line: LineView, task: TaskView, milli: int = MILLI) -> None:
+        """The task just picked was placed; it takes ``milli`` thousandths of a slot."""
         ...
 
     def reject(self, line: LineView, task: TaskView, reason: Reason) -> None:

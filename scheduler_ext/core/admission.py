@@ -1,0 +1,109 @@
+"""Checks of a submission against its plan's numbers. Pure: counters and rates are checked where they are
+stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from scheduler_ext.core.errors import InvalidInput, NotGranted, QuotaExceeded, TooLarge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanLimits:
+    """What a plan allows. ``None`` is no limit."""
+
+    max_waiting: int | None = None
+    """Tasks accepted and not yet ended or running."""
+    max_in_flight: int | None = None
+    """Tasks queued at a node or running."""
+    tiers: frozenset[str] = frozenset()
+    """Names of the tiers it may use; custom tiers of its own are added by the caller."""
+    max_cap_ms: int | None = None
+    """Longest execution cap."""
+    max_payload_bytes: int | None = None
+    """Largest arguments of one task, as JSON."""
+    max_dag_tasks: int | None = None
+    max_dag_edges: int | None = None
+    max_dag_depth: int | None = None
+    handlers: tuple[str, ...] = ()
+    """Patterns (``*``, ``?``) of the handlers it grants."""
+    max_urgent_permille: int = 1000
+    """Of its tasks waiting, how many of a thousand may be urgent."""
+    tasks_per_hour: int | None = None
+    burst: int = 0
+    """Submissions beyond the rate that are accepted at once."""
+
+
+def check_tier(plan: PlanLimits, tier: str, *, field: str = "tier") -> None:
+    """``NotGranted`` unless the plan allows ``tier``."""
+    if tier not in plan.tiers:
+        allowed = ", ".join(sorted(plan.tiers)) or "none"
+        raise NotGranted(f"the plan does not grant the tier {tier!r}; it grants {allowed}", field=field)
+
+
+def check_cap(plan: PlanLimits, cap_ms: int, *, field: str = "cap_ms") -> None:
+    """``InvalidInput`` for a cap that is not positive, ``TooLarge`` for one beyond the plan's."""
+    if cap_ms <= 0:
+        raise InvalidInput("must be greater than 0", field=field)
+    _at_most(cap_ms, plan.max_cap_ms, field, "ms", "the execution cap")
+
+
+def check_payload(plan: PlanLimits, size: int, *, field: str = "args") -> None:
+    """``TooLarge`` when a payload of ``size`` bytes is more than the plan allows."""
+    _at_most(size, plan.max_payload_bytes, field, "bytes", "the payload")
+
+
+def check_handler(plan: PlanLimits, handler: str, *, field: str = "handler") -> None:
+    """``NotGranted`` unless one of the plan's patterns matches ``handler``."""
+    if not is_granted(plan.handlers, handler):
+        raise NotGranted(f"the plan does not grant the handler {handler!r}", field=field)
+
+
+def is_granted(patterns: tuple[str, ...], handler: str) -> bool:
+    """Whether one of the patterns (``*``, ``?``, case counts) matches the whole name."""
+    return any(fnmatchcase(handler, pattern) for pattern in patterns)
+
+
+def check_dag(plan: PlanLimits, *, tasks: int, edges: int, depth: int, field: str = "tasks") -> None:
+    """``TooLarge`` when a workflow has more tasks, edges or levels than the plan allows."""
+    _at_most(tasks, plan.max_dag_tasks, field, "tasks", "the workflow")
+    _at_most(edges, plan.max_dag_edges, field, "dependencies", "the workflow")
+    _at_most(depth, plan.max_dag_depth, field, "levels", "the workflow")
+
+
+def check_waiting(plan: PlanLimits, *, waiting: int, adding: int, field: str | None = None) -> None:
+    """``QuotaExceeded`` when ``adding`` tasks to those ``waiting`` would pass the plan's quota."""
+    if plan.max_waiting is not None and waiting + adding > plan.max_waiting:
+        raise QuotaExceeded(
+            f"the plan allows {plan.max_waiting} tasks waiting; {waiting} wait, {adding} were handed in",
+            field=field,
+            limit=plan.max_waiting,
+        )
+
+
+def check_urgent(
+    plan: PlanLimits, *, urgent: int, waiting: int, adding: int, field: str = "category"
+) -> None:
+    """``QuotaExceeded`` when ``adding`` urgent tasks would make too many of the tenant's tasks urgent.
+
+    ``urgent`` and ``waiting`` count what waits already, without the new ones. The share is taken of all
+    that would then wait; one urgent task at a time is always allowed, unless the plan allows none.
+    """
+    if adding <= 0 or plan.max_urgent_permille >= 1000:
+        return
+    urgent_then, waiting_then = urgent + adding, waiting + adding
+    if plan.max_urgent_permille > 0 and urgent_then <= 1:
+        return
+    if urgent_then * 1000 > plan.max_urgent_permille * waiting_then:
+        raise QuotaExceeded(
+            f"the plan allows {plan.max_urgent_permille / 10:g} % of the tasks to be urgent; "
+            f"it would be {urgent_then} of {waiting_then}",
+            field=field,
+            limit_permille=plan.max_urgent_permille,
+        )
+
+
+def _at_most(value: int, limit: int | None, field: str, unit: str, what: str) -> None:
+    if limit is not None and value > limit:
+        raise TooLarge(f"{what} has {value} {unit}; the plan allows {limit}", field=field, limit=limit)

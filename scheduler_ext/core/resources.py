@@ -1,0 +1,127 @@
+"""Resource vectors: whole numbers in the order of :data:`DIMENSIONS`. No floats, so that no sum ever
+drifts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.types import Vector
+
+DIMENSIONS: Final = ("cpu_milli", "memory_mb", "disk_mb", "iops", "bandwidth_kbps", "ports")
+"""Thousandths of a CPU, MiB of memory, MiB of disk, I/O operations a second, kbit/s of network, ports."""
+
+SIZE: Final = len(DIMENSIONS)
+LARGEST: Final = 2**53
+"""No single component is larger, so that JSON readers of any language keep it exact."""
+
+_ZERO: Final[Vector] = (0,) * SIZE
+
+
+def zero() -> Vector:
+    """The vector that needs nothing."""
+    return _ZERO
+
+
+def filled(vector: Vector) -> Vector:
+    """``vector`` itself, or zero for the empty tuple that views use for "nothing"."""
+    return vector or _ZERO
+
+
+def add(left: Vector, right: Vector) -> Vector:
+    """Component-wise sum."""
+    return tuple([a + b for a, b in zip(left, right, strict=True)])
+
+
+def subtract(left: Vector, right: Vector) -> Vector:
+    """Component-wise difference; components may become negative."""
+    return tuple([a - b for a, b in zip(left, right, strict=True)])
+
+
+def peak(left: Vector, right: Vector) -> Vector:
+    """Component-wise maximum: what must be held for tasks that never run at once."""
+    return tuple([max(a, b) for a, b in zip(left, right, strict=True)])
+
+
+def scale(vector: Vector, times: int) -> Vector:
+    """Each component ``times`` over."""
+    return tuple([component * times for component in vector])
+
+
+def total(vectors: Iterable[Vector]) -> Vector:
+    """Sum of any number of vectors."""
+    result = _ZERO
+    for vector in vectors:
+        if vector:
+            result = add(result, vector)
+    return result
+
+
+def fits(need: Vector, free: Vector) -> bool:
+    """True when ``free`` has at least what ``need`` asks for, in every dimension."""
+    n0, n1, n2, n3, n4, n5 = need
+    f0, f1, f2, f3, f4, f5 = free
+    return n0 <= f0 and n1 <= f1 and n2 <= f2 and n3 <= f3 and n4 <= f4 and n5 <= f5
+
+
+def dominant(used: Vector, capacity: Vector) -> tuple[int, int]:
+    """The dominant share of ``used`` in ``capacity`` as an exact fraction (numerator, denominator).
+
+    Dimensions without capacity count only when something of them is used; then the share is beyond any other.
+    Compare with :func:`share_less`.
+    """
+    best_used, best_capacity = 0, 1
+    for held, whole in zip(used, capacity, strict=True):
+        if whole <= 0:
+            if held > 0:
+                return (1, 0)
+        elif held * best_capacity > best_used * whole:
+            best_used, best_capacity = held, whole
+    return best_used, best_capacity
+
+
+def share_less(left: tuple[int, int], right: tuple[int, int]) -> bool:
+    """Whether the fraction ``left`` is smaller than ``right``, by cross multiplication."""
+    return left[0] * right[1] < right[0] * left[1]
+
+
+def permille(used: Vector, capacity: Vector) -> int:
+    """The dominant share in thousandths, rounded down; 1000 when something is used where there is no
+    capacity."""
+    above, below = dominant(used, capacity)
+    return above * 1000 // below if below else 1000
+
+
+def validate(vector: Iterable[Any], *, field: str = "resources") -> Vector:
+    """Check a vector from outside and return it as a tuple; ``InvalidInput`` names the component at fault."""
+    components = tuple(vector)
+    if len(components) != SIZE:
+        raise InvalidInput(
+            f"must have {SIZE} numbers ({', '.join(DIMENSIONS)}), not {len(components)}", field=field
+        )
+    for name, value in zip(DIMENSIONS, components, strict=True):
+        _check_component(value, f"{field}.{name}")
+    return components
+
+
+def from_mapping(values: Mapping[str, Any], *, field: str = "resources") -> Vector:
+    """Build a vector from names; missing ones are 0; an unknown name is ``InvalidInput``."""
+    unknown = sorted(set(values) - set(DIMENSIONS))
+    if unknown:
+        raise InvalidInput(
+            f"there is no such resource; known are {', '.join(DIMENSIONS)}", field=f"{field}.{unknown[0]}"
+        )
+    return validate((values.get(name, 0) for name in DIMENSIONS), field=field)
+
+
+def to_mapping(vector: Vector) -> dict[str, int]:
+    """The vector with its names."""
+    return dict(zip(DIMENSIONS, filled(vector), strict=True))
+
+
+def _check_component(value: Any, field: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidInput(f"must be a whole number, not {type(value).__name__}", field=field)
+    if not 0 <= value <= LARGEST:
+        raise InvalidInput(f"must be from 0 to {LARGEST}, not {value}", field=field)

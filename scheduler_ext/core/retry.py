@@ -1,0 +1,88 @@
+"""When a failed attempt is tried again: exponential back-off with jitter and a cap. Seconds throughout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from math import isfinite
+from typing import Any, Protocol
+
+from scheduler_ext.core.errors import InvalidInput
+
+LONGEST_S = 31_536_000.0
+"""A year: no delay is longer."""
+
+
+class Rng(Protocol):
+    """A source of chance, for example ``random.Random``."""
+
+    def random(self) -> float:
+        """A number from 0 up to, but not including, 1."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How long to wait before the next attempt."""
+
+    base_s: float = 2.0
+    """Delay after the first failed attempt."""
+    factor: float = 2.0
+    """Each further delay is this many times the one before."""
+    max_s: float = 3600.0
+    """No delay is longer."""
+    jitter: float = 0.25
+    """Part of the delay, from 0 to 1, that is drawn at random, so that failures do not come back in step."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work, naming the field."""
+        for spec in fields(self):
+            if not isfinite(getattr(self, spec.name)):
+                raise InvalidInput("must be a finite number", field=spec.name)
+        for name in ("base_s", "max_s"):
+            if not 0 <= getattr(self, name) <= LONGEST_S:
+                raise InvalidInput(f"must be from 0 to {LONGEST_S:.0f} seconds", field=name)
+        if self.factor < 1:
+            raise InvalidInput("must be at least 1", field="factor")
+        if not 0 <= self.jitter <= 1:
+            raise InvalidInput("must be from 0 to 1", field="jitter")
+
+    def delay(self, attempt: int, rng: Rng) -> float:
+        """Seconds to wait after failed attempt number ``attempt`` (the first is 1), at most ``max_s``.
+
+        The delay is drawn evenly from ``[full * (1 - jitter), full]``, where ``full`` grows by ``factor``.
+        """
+        if attempt < 1:
+            raise ValueError("the first attempt is number 1")
+        full = self._full(attempt)
+        return full - full * self.jitter * rng.random()
+
+    def _full(self, attempt: int) -> float:
+        if self.base_s == 0:
+            return 0.0
+        try:
+            return min(self.max_s, self.base_s * self.factor ** (attempt - 1))
+        except OverflowError:
+            return self.max_s
+
+    @classmethod
+    def from_mapping(
+        cls, values: Mapping[str, Any] | None, *, default: RetryPolicy | None = None, field: str = "retry"
+    ) -> RetryPolicy:
+        """Build it from a task's ``retry`` mapping; what it leaves out comes from ``default``.
+
+        ``InvalidInput`` names the field for an unknown name, a wrong type or a value out of range.
+        """
+        start = default or cls()
+        clean = {spec.name: getattr(start, spec.name) for spec in fields(cls)}
+        for name, value in (values or {}).items():
+            if name not in clean:
+                known = ", ".join(clean)
+                raise InvalidInput(f"there is no such setting; known are {known}", field=f"{field}.{name}")
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise InvalidInput(f"must be a number, not {type(value).__name__}", field=f"{field}.{name}")
+            clean[name] = float(value)
+        try:
+            return cls(**clean)
+        except InvalidInput as error:
+            raise InvalidInput(error.message, field=f"{field}.{error.field}") from error

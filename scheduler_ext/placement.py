@@ -1,0 +1,345 @@
+"""The ledger of one round: what each node still has room for, and which node a task goes to.
+
+A task that is *exclusive* holds a slot of its kind and its vector in full. *Short* tasks share process
+slots: each takes thousandths of one, and since only as many of them run at once as there are children, a
+node holds for them their largest vector times that number.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from typing import Final
+
+from scheduler_ext.core.resources import SIZE, add, filled, fits, peak, scale, subtract, zero
+from scheduler_ext.core.types import MILLI, NodeView, Reason, Vector, WorkKind
+
+_FINE: Final = 1 << 32
+"""The largest node's component is this many parts when free room is compared between nodes."""
+_FILL_STEPS: Final = 8
+"""Short tasks fill the smallest node by an eighth of its look-ahead before a larger one gets some."""
+
+_Place = tuple[int, int]
+_BatchPlace = tuple[int, int, int]
+
+
+class Node:
+    """One node's account, changed as the round goes on."""
+
+    __slots__ = (
+        "batch_count",
+        "batch_milli",
+        "batch_peak",
+        "batch_place",
+        "capacity",
+        "counts",
+        "exclusive_used",
+        "free",
+        "handlers",
+        "held",
+        "index",
+        "node_id",
+        "place",
+        "size",
+        "slots",
+    )
+
+    def __init__(self, view: NodeView, index: int) -> None:
+        self.index = index
+        self.node_id = view.node_id
+        self.capacity = filled(view.capacity)
+        self.handlers = view.handlers
+        self.slots = {kind: count for kind, count in view.slots.items() if count > 0}
+        self.counts = {kind: view.exclusive_count.get(kind, 0) for kind in self.slots}
+        self.exclusive_used = filled(view.exclusive_used)
+        self.batch_peak = filled(view.batch_peak)
+        self.batch_milli = view.batch_milli
+        self.batch_count = view.batch_count
+        self.size = 0
+        self.free: Vector = zero()
+        self.held: Vector = zero()
+        """What its tasks in flight hold; ``free`` is the rest of its capacity."""
+        self.place: dict[WorkKind, _Place] = {}
+        """Its entry in the order of each kind it has room for."""
+        self.batch_place: _BatchPlace | None = None
+        self.weigh()
+
+    def weigh(self) -> None:
+        """Work ``held`` and ``free`` out again."""
+        held = self.exclusive_used
+        if self.batch_count:
+            held = add(held, scale(self.batch_peak, min(self.children(), self.batch_count)))
+        self.held = held
+        self.free = subtract(self.capacity, held)
+
+    def children(self) -> int:
+        """Process slots not held by exclusive tasks: as many batches can run at once."""
+        return max(0, self.slots.get(WorkKind.PROCESS, 0) - self.counts.get(WorkKind.PROCESS, 0))
+
+    def room(self, kind: WorkKind) -> int:
+        """Slots of ``kind`` an exclusive task could take; short tasks already claimed keep theirs."""
+        room = self.slots.get(kind, 0) - self.counts.get(kind, 0)
+        return room - -(-self.batch_milli // MILLI) if kind is WorkKind.PROCESS else room
+
+    def takes_exclusive(self, kind: WorkKind, vector: Vector) -> bool:
+        """Whether the vector fits beside what is in flight (a slot is known to be free)."""
+        if not self.batch_count:
+            return fits(vector, self.free)
+        children = self.children() - (1 if kind is WorkKind.PROCESS else 0)
+        held = add(self.exclusive_used, scale(self.batch_peak, min(children, self.batch_count)))
+        return fits(add(held, vector), self.capacity)
+
+    def takes_short(self, milli: int, vector: Vector) -> bool:
+        """Whether one more short task finds thousandths of a slot and room for its vector."""
+        children = self.children()
+        if self.batch_milli + milli > children * MILLI:
+            return False
+        if self.batch_count >= children and fits(vector, self.batch_peak):
+            return True
+        largest = peak(self.batch_peak, vector)
+        held = add(self.exclusive_used, scale(largest, min(children, self.batch_count + 1)))
+        return fits(held, self.capacity)
+
+
+class Shape:
+    """Tasks that ask for the same: which nodes could ever take them, and what is known not to fit any
+    more."""
+
+    __slots__ = ("floor", "full_at", "full_short", "handler", "impossible", "kind", "vector")
+
+    def __init__(self, vector: Vector, kind: WorkKind, handler: int | None, floor: int) -> None:
+        self.vector = vector
+        self.kind = kind
+        self.handler = handler
+        self.floor = floor
+        self.impossible: Reason | None = None
+        self.full_at = -1
+        """The ledger's count of releases when no node had room for an exclusive task of this shape."""
+        self.full_short = (-1, 0)
+        """The same for short tasks, with the smallest number of thousandths that found no room."""
+
+
+class Ledger:
+    """All nodes of the cell with their orders: by free room for exclusive tasks, by fill for short ones."""
+
+    __slots__ = (
+        "_batch",
+        "_by_id",
+        "_capacity",
+        "_free",
+        "_orders",
+        "_parts",
+        "_releases",
+        "_shapes",
+        "nodes",
+        "slots_milli",
+        "used_milli",
+    )
+
+    def __init__(self, views: Sequence[NodeView]) -> None:
+        ordered = sorted(views, key=lambda view: view.node_id)
+        self.nodes = [Node(view, index) for index, view in enumerate(ordered)]
+        self._by_id = {node.node_id: node for node in self.nodes}
+        columns = list(zip(*[node.capacity for node in self.nodes], strict=True)) or [(0,)] * SIZE
+        self._parts = tuple(_FINE // max(1, *column, 1) for column in columns)
+        self._capacity = tuple(sum(column) for column in columns)
+        self._free = [0] * SIZE
+        self._shapes: dict[tuple[Vector, WorkKind, int | None], Shape] = {}
+        self._orders: dict[WorkKind, list[_Place]] = {kind: [] for kind in WorkKind}
+        self._batch: list[_BatchPlace] = []
+        self._releases = 0
+        self.slots_milli = 0
+        self.used_milli = 0
+        for node in self.nodes:
+            self._enter(node)
+        for order in self._orders.values():
+            order.sort()
+        self._batch.sort()
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    def node(self, node_id: int) -> Node:
+        """The account of a node; ``KeyError`` when it is not in the cell."""
+        return self._by_id[node_id]
+
+    def has_room(self) -> bool:
+        """False when no node has a slot, or part of one, left for any kind of work."""
+        return bool(self._batch) or any(self._orders.values())
+
+    def utilization_permille(self) -> int:
+        """How much of the cell is in use: the larger of its slots and its dominant resource, in
+        thousandths."""
+        best = self.used_milli * 1000 // self.slots_milli if self.slots_milli else 0
+        for free, whole in zip(self._free, self._capacity, strict=True):
+            if whole > 0:
+                best = max(best, (whole - free) * 1000 // whole)
+        return best
+
+    def below(self, ceiling_permille: int) -> bool:
+        """Whether utilization is still below a ceiling."""
+        if self.used_milli * 1000 >= ceiling_permille * self.slots_milli and self.slots_milli:
+            return False
+        limit = 1000 - ceiling_permille
+        for free, whole in zip(self._free, self._capacity, strict=True):
+            if free * 1000 <= limit * whole and whole:
+                return False
+        return True
+
+    def shape(self, vector: Vector, kind: WorkKind, handler: int | None) -> Shape:
+        """The shape of a task, with the reason why no node could ever take it, if so."""
+        key = (vector, kind, handler)
+        known = self._shapes.get(key)
+        if known is None:
+            floor = max([need * part for need, part in zip(vector, self._parts, strict=True)])
+            known = self._shapes[key] = Shape(vector, kind, handler, floor)
+            known.impossible = self._impossible(known)
+        return known
+
+    def _impossible(self, shape: Shape) -> Reason | None:
+        offered = False
+        for node in self.nodes:
+            if shape.kind in node.slots and (shape.handler is None or shape.handler in node.handlers):
+                offered = True
+                if fits(shape.vector, node.capacity):
+                    return None
+        return Reason.NEVER_FITS if offered else Reason.NO_NODE
+
+    def find_exclusive(self, shape: Shape, avoid: int | None = None) -> Node | None:
+        """The node with the least free room that takes an exclusive task, another than ``avoid`` if there
+        is one."""
+        if shape.full_at == self._releases:
+            return None
+        order, nodes, handler, vector, kind = (
+            self._orders[shape.kind],
+            self.nodes,
+            shape.handler,
+            shape.vector,
+            shape.kind,
+        )
+        second: Node | None = None
+        for position in range(bisect_left(order, (shape.floor, -1)), len(order)):
+            node = nodes[order[position][1]]
+            if (handler is None or handler in node.handlers) and node.takes_exclusive(kind, vector):
+                if node.node_id != avoid:
+                    return node
+                second = node
+        if second is None:
+            shape.full_at = self._releases
+        return second
+
+    def find_short(self, shape: Shape, milli: int, avoid: int | None = None) -> Node | None:
+        """The node for a short task: least filled in eighths, then smallest, another than ``avoid`` if
+        there is one."""
+        releases, tried = shape.full_short
+        if releases == self._releases and milli >= tried:
+            return None
+        nodes, handler, vector = self.nodes, shape.handler, shape.vector
+        second: Node | None = None
+        for place in self._batch:
+            node = nodes[place[2]]
+            if (handler is None or handler in node.handlers) and node.takes_short(milli, vector):
+                if node.node_id != avoid:
+                    return node
+                second = node
+        if second is None:
+            shape.full_short = (self._releases, milli)
+        return second
+
+    # -- changing ----------------------------------------------------------------------------------
+
+    def take_exclusive(self, node: Node, shape: Shape) -> None:
+        """Give a slot of the shape's kind, and its vector, to a task."""
+        node.counts[shape.kind] += 1
+        node.exclusive_used = add(node.exclusive_used, shape.vector)
+        if shape.kind in (WorkKind.PROCESS, WorkKind.SCRIPT):
+            self.used_milli += MILLI
+        self._changed(node)
+
+    def release_exclusive(self, node: Node, shape: Shape) -> None:
+        """Take them back when the task has ended."""
+        node.counts[shape.kind] -= 1
+        node.exclusive_used = subtract(node.exclusive_used, shape.vector)
+        if shape.kind in (WorkKind.PROCESS, WorkKind.SCRIPT):
+            self.used_milli -= MILLI
+        self._releases += 1
+        self._changed(node)
+
+    def take_short(self, node: Node, shape: Shape, milli: int) -> None:
+        """Add a short task to the node's batches."""
+        self.used_milli += milli
+        slots_before = -(-node.batch_milli // MILLI)
+        node.batch_milli += milli
+        node.batch_count += 1
+        known = node.batch_count > node.children() and fits(shape.vector, node.batch_peak)
+        if not known:
+            node.batch_peak = peak(node.batch_peak, shape.vector)
+            self._changed(node)
+        elif -(-node.batch_milli // MILLI) != slots_before:
+            self._place(node)
+        else:
+            self._place_batch(node)
+
+    def _enter(self, node: Node) -> None:
+        node.size = max([part * whole for part, whole in zip(self._parts, node.capacity, strict=True)])
+        for dimension, free in enumerate(node.free):
+            self._free[dimension] += free
+        for kind in (WorkKind.PROCESS, WorkKind.SCRIPT):
+            self.slots_milli += node.slots.get(kind, 0) * MILLI
+            self.used_milli += node.counts.get(kind, 0) * MILLI
+        self.used_milli += node.batch_milli
+        key = (self._weight(node), node.index)
+        for kind in node.slots:
+            if node.room(kind) > 0:
+                node.place[kind] = key
+                self._orders[kind].append(key)
+        node.batch_place = self._batch_key(node)
+        if node.batch_place is not None:
+            self._batch.append(node.batch_place)
+
+    def _changed(self, node: Node) -> None:
+        before = node.free
+        node.weigh()
+        after = node.free
+        if after != before:
+            free = self._free
+            for dimension in range(SIZE):
+                free[dimension] += after[dimension] - before[dimension]
+        self._place(node)
+
+    def _weight(self, node: Node) -> int:
+        """Free room in its largest dimension, in parts of the largest node."""
+        weight: int = max([free * part for free, part in zip(node.free, self._parts, strict=True)])
+        return weight
+
+    def _place(self, node: Node) -> None:
+        key = (self._weight(node), node.index)
+        places = node.place
+        for kind in node.slots:
+            now = key if node.room(kind) > 0 else None
+            before = places.get(kind)
+            if now == before:
+                continue
+            order = self._orders[kind]
+            if before is not None:
+                del order[bisect_left(order, before)]
+                del places[kind]
+            if now is not None:
+                insort(order, now)
+                places[kind] = now
+        self._place_batch(node)
+
+    def _batch_key(self, node: Node) -> _BatchPlace | None:
+        room = node.children() * MILLI
+        if node.batch_milli >= room:
+            return None
+        return (node.batch_milli * _FILL_STEPS // room, node.size, node.index)
+
+    def _place_batch(self, node: Node) -> None:
+        now, before = self._batch_key(node), node.batch_place
+        if now == before:
+            return
+        if before is not None:
+            del self._batch[bisect_left(self._batch, before)]
+        if now is not None:
+            insort(self._batch, now)
+        node.batch_place = now

@@ -1,0 +1,1 @@
+"""Orders inside a line: each gives a task its rank."""

@@ -1,0 +1,19 @@
+"""First in, first out: by arrival; higher priority first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduler_ext.policies.base import RankInput
+from scheduler_ext.policies.order.places import by_priority, number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fifo:
+    """The order of submission. A retry, a pause or a hand-back never moves a task later."""
+
+    name: str = "fifo"
+
+    def rank(self, task: RankInput) -> tuple[int, int]:
+        """Priority, then the time of arrival."""
+        return by_priority(task.priority), number(task.arrived_us)

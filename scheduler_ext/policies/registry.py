@@ -1,0 +1,65 @@
+"""Policies by name, with their parameters checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Final
+
+from scheduler_ext.core.errors import ConfigurationError
+from scheduler_ext.policies.base import OrderPolicy, SharePolicy
+from scheduler_ext.policies.order.deadline import Deadline
+from scheduler_ext.policies.order.fifo import Fifo
+from scheduler_ext.policies.share.equal import EqualShare
+
+ORDER_POLICIES: Final[dict[str, type[Any]]] = {"fifo": Fifo, "deadline": Deadline}
+SHARE_POLICIES: Final[dict[str, type[Any]]] = {"equal": EqualShare}
+
+
+def order_policy(name: str, parameters: Mapping[str, Any] | None = None) -> OrderPolicy:
+    """The order policy ``name``; ``ConfigurationError`` for an unknown name or a wrong parameter."""
+    policy: OrderPolicy = _build("order", ORDER_POLICIES, name, parameters or {})
+    return policy
+
+
+def share_policy(name: str, parameters: Mapping[str, Any] | None = None) -> SharePolicy:
+    """The share policy ``name``; ``ConfigurationError`` for an unknown name or a wrong parameter."""
+    policy: SharePolicy = _build("share", SHARE_POLICIES, name, parameters or {})
+    return policy
+
+
+def parameters_of(policy: type[Any]) -> dict[str, str]:
+    """The parameters a policy takes, each with the name of its type."""
+    return {spec.name: str(spec.type) for spec in fields(policy) if spec.name != "name"}
+
+
+def _build(what: str, known: Mapping[str, type[Any]], name: str, parameters: Mapping[str, Any]) -> Any:
+    field = f"{what}_policy"
+    if name not in known:
+        names = ", ".join(sorted(known))
+        raise ConfigurationError(f"there is no {what} policy {name!r}; known are {names}", field=field)
+    accepted = parameters_of(known[name])
+    for parameter, value in parameters.items():
+        if parameter not in accepted:
+            takes = ", ".join(sorted(accepted)) or "no parameters"
+            raise ConfigurationError(f"{name} takes {takes}", field=f"{field}.{parameter}")
+        _check_type(value, accepted[parameter], f"{field}.{parameter}")
+    try:
+        return known[name](**parameters)
+    except ConfigurationError as error:
+        raise ConfigurationError(error.message, field=f"{field}.{error.field}") from error
+
+
+def _check_type(value: Any, wanted: str, field: str) -> None:
+    """Simple parameters are checked by type here; structured ones check themselves."""
+    simple: dict[str, tuple[type, ...]] = {
+        "int": (int,),
+        "float": (int, float),
+        "str": (str,),
+        "bool": (bool,),
+    }
+    types = simple.get(wanted)
+    if types is None:
+        return
+    if not isinstance(value, types) or (isinstance(value, bool) and wanted != "bool"):
+        raise ConfigurationError(f"must be {wanted}, not {type(value).__name__}", field=field)

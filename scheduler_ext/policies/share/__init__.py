@@ -1,0 +1,1 @@
+"""Shares between lines: each decides which line is served next."""
