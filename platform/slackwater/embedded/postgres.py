@@ -92,16 +92,20 @@ class EmbeddedPostgres:
         if not self.data_dir.exists():
             self._make_cluster()
         self._check_version()
-        self.launch()
+        self.spawn()
+        self.wait_ready()
         self._make_database()
 
-    def launch(self) -> None:
-        """Start the server on its existing cluster; also how a supervisor brings a crashed one back."""
+    def wait_ready(self) -> None:
+        """Return once it answers; raises ServerError with the tail of its log when it does not come to that."""
+        self.process.wait_ready(self.is_ready, timeout=START_TIMEOUT)
+
+    def spawn(self) -> None:
+        """Start the program on its existing cluster; also how a supervisor brings a crashed one back."""
         settings = SETTINGS | ({} if self.durable else VOLATILE_SETTINGS)
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         place = ["-D", str(self.data_dir), "-k", str(self.run_dir), "-p", str(PORT)]
         self.process.start([str(programs() / "postgres"), *place, *options])
-        self.process.wait_ready(self.is_ready, timeout=START_TIMEOUT)
 
     def stop(self) -> None:
         """Stop it, with everything written."""

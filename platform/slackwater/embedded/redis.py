@@ -70,12 +70,14 @@ class EmbeddedRedis:
         give_to_server(self.data_dir, unprivileged())
         password_in(self._password_file, data_exists=False, server="Redis")
         if self.port:
-            self.launch()
+            self.spawn()
+            self.wait_ready()
             return
         for attempt in range(PORT_TRIES):
             self.port = free_port()
             try:
-                self.launch()
+                self.spawn()
+                self.wait_ready()
                 return
             except ServerError:
                 # Somebody may have taken the port between the look and the start.
@@ -83,13 +85,16 @@ class EmbeddedRedis:
                 if attempt == PORT_TRIES - 1 or "Address already in use" not in self.process.tail():
                     raise
 
-    def launch(self) -> None:
-        """Start the server on its port; also how a supervisor brings a crashed one back."""
+    def wait_ready(self) -> None:
+        """Return once it answers; raises ServerError with the tail of its log when it does not come to that."""
+        self.process.wait_ready(self.is_ready, timeout=START_TIMEOUT)
+
+    def spawn(self) -> None:
+        """Start the program on its port; also how a supervisor brings a crashed one back."""
         configuration = self.data_dir / "valkey.conf"
         write_private(configuration, self._configuration())
         give_to_server(configuration, unprivileged())
         self.process.start([str(program()), str(configuration)])
-        self.process.wait_ready(self.is_ready, timeout=START_TIMEOUT)
 
     def stop(self) -> None:
         """Stop it, with everything written."""

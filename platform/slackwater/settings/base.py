@@ -5,6 +5,7 @@ from typing import Any
 
 from slackwater.logs import logging_config
 from slackwater.settings.environment import (
+    ABSENT_REDIS_URL,
     ROOT,
     absent_database,
     celery_broker_url,
@@ -109,7 +110,7 @@ DATABASES: dict[str, dict[str, Any]] = {
 }
 
 # -- Redis: only what may vanish at any moment -----------------------------------------------------------------
-REDIS_URL = env.str("SLACKWATER_REDIS_URL", default="redis://slackwater-is-not-running.invalid:6379/0")
+REDIS_URL = env.str("SLACKWATER_REDIS_URL", default="") or ABSENT_REDIS_URL
 
 # -- static files: served by the API's own process, without a collecting step ----------------------------------
 STATIC_URL = "static/"

@@ -11,6 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 ROOT = Path(__file__).resolve().parents[3]
 
 NOT_RUNNING = "the platform is not running here; start it with `make up`, or set SLACKWATER_DATABASE_URL"
+ABSENT_REDIS_URL = "redis://slackwater-is-not-running.invalid:6379/0"
 
 env = environ.Env()
 

@@ -1,5 +1,6 @@
 """What a local platform leaves in var/ for the processes beside it: the servers' URLs and the secret key."""
 
+import fcntl
 import json
 import os
 import secrets
@@ -9,6 +10,7 @@ from typing import Any
 from slackwater.settings.environment import ROOT
 
 SERVERS_FILE = "servers.json"
+LOCK_FILE = "up.lock"
 SECRET_KEY_FILE = "secret_key"
 
 
@@ -26,19 +28,25 @@ def write_private(path: Path, text: str) -> None:
     draft.replace(path)
 
 
-def read_servers(var: Path) -> dict[str, Any]:
-    """Return what the supervisor of this folder wrote about its servers, or {} when none is running.
+def is_supervised(var: Path) -> bool:
+    """Tell whether a supervisor runs in this folder: it holds the lock, which ends with it."""
+    try:
+        with (var / LOCK_FILE).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
-    The file of a supervisor that was killed is told by its process id, which is gone.
-    """
+
+def read_servers(var: Path) -> dict[str, Any]:
+    """Return what the supervisor of this folder wrote about its servers, or {} when none is running."""
     try:
         servers = json.loads((var / SERVERS_FILE).read_text())
-        os.kill(int(servers["supervisor"]), 0)
-    except PermissionError:
+    except (OSError, ValueError):
         return {}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-    return dict(servers)
+    return dict(servers) if is_supervised(var) else {}
 
 
 def local_secret_key(var: Path) -> str:

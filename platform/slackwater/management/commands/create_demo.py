@@ -1,0 +1,79 @@
+"""`manage.py create_demo`: the first administrator, and a tenant to try things with."""
+
+import re
+import secrets
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.core.management import call_command
+from django.core.management.base import BaseCommand
+from django.db import transaction
+
+from apps.tenants.models import ApiKey, Tenant
+from apps.tenants.services import create_api_key, create_tenant
+from slackwater.settings.local import write_private
+
+DEMO_SLUG = "demo"
+ADMINISTRATOR = "admin"
+FILE = "demo.env"
+
+
+class Command(BaseCommand):
+    """Make what a new platform lacks; whatever is there already stays as it is."""
+
+    help = "Create the first administrator and a demo tenant with a key, unless they exist."
+    requires_migrations_checks = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument("--migrate", action="store_true", help="bring the database up to date before")
+        parser.add_argument("--url", default="", help="where the API is, for var/demo.env")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Create and print, once."""
+        if options["migrate"]:
+            call_command("migrate", interactive=False, verbosity=0)
+        self._ensure_administrator()
+        url = options["url"] or settings.PUBLIC_URL or f"http://127.0.0.1:{settings.PORT}"
+        self._ensure_demo_tenant(settings.VAR / FILE, url)
+
+    def _ensure_administrator(self) -> None:
+        users = get_user_model()
+        if users.objects.filter(is_superuser=True).exists():
+            return
+        password = secrets.token_urlsafe(12)
+        users.objects.create_superuser(ADMINISTRATOR, password=password)
+        self.stdout.write(f"First administrator, shown this once: name {ADMINISTRATOR}, password {password}")
+
+    def _ensure_demo_tenant(self, path: Path, url: str) -> None:
+        key = _key_in(path)
+        with transaction.atomic():
+            tenant = Tenant.objects.filter(slug=DEMO_SLUG).first()
+            if tenant is None:
+                tenant = create_tenant(DEMO_SLUG, "Demo", trusted=True)
+                key = ""
+            if not _is_valid(key, tenant):
+                _, key = create_api_key(tenant, "demo", ApiKey.Scope.values)
+                self.stdout.write(f"Key of the demo tenant, shown this once and kept in {path}: {key}")
+        write_private(path, f"SLACKWATER_URL={url}\nSLACKWATER_KEY={key}\nexport SLACKWATER_URL SLACKWATER_KEY\n")
+
+
+def _key_in(path: Path) -> str:
+    try:
+        found = re.search(r"^SLACKWATER_KEY=(\S+)$", path.read_text(), re.MULTILINE)
+    except FileNotFoundError:
+        return ""
+    return found[1] if found else ""
+
+
+def _is_valid(key: str, tenant: Tenant) -> bool:
+    from apps.tenants.services import authenticate
+    from scheduler_ext.core.errors import NotAuthenticated
+
+    try:
+        return bool(key) and authenticate(key).tenant == tenant
+    except NotAuthenticated:
+        return False

@@ -1,0 +1,58 @@
+"""`manage.py up`: the whole platform on this machine."""
+
+import ctypes
+import signal
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from slackwater.embedded import ServerError
+from slackwater.processes.shim import PR_SET_PDEATHSIG
+from slackwater.settings.environment import ABSENT_REDIS_URL
+from slackwater.supervision.supervisor import UpOptions, run_platform
+
+
+class Command(BaseCommand):
+    """Run servers, API, admin, dispatcher, upkeep, beat, workers and Flower; Ctrl-C stops them all."""
+
+    help = "Run the whole platform on this machine until Ctrl-C; its data stays in var/."
+    requires_system_checks = []
+    requires_migrations_checks = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument("--workers", type=_positive, default=1, help="worker nodes to run (default 1)")
+        parser.add_argument("--concurrency", type=_positive, default=2, help="processes of each worker (default 2)")
+        parser.add_argument(
+            "--die-with-parent", action="store_true", help="stop when the process that started this one is gone"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run until stopped."""
+        if options["die_with_parent"]:
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+        up = UpOptions(
+            var=settings.VAR,
+            manage_py=Path(settings.ROOT) / "manage.py",
+            host=settings.HOST,
+            port=settings.PORT,
+            workers=options["workers"],
+            concurrency=options["concurrency"],
+            database_url=settings.DATABASE_URL,
+            redis_url="" if settings.REDIS_URL == ABSENT_REDIS_URL else settings.REDIS_URL,
+            public_url=settings.PUBLIC_URL,
+        )
+        try:
+            run_platform(up)
+        except ServerError as error:
+            raise CommandError(str(error)) from error
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number

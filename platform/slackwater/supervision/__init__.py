@@ -1,0 +1,1 @@
+"""What is behind `make up`: the components of one machine, started, logged, restarted and stopped together."""

@@ -1,0 +1,76 @@
+"""The components of one machine, as data."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+WORKER_DRAIN = 40.0  # seconds a worker may take to finish or hand back what it holds
+STOP_TIMEOUT = 10.0  # seconds for the others
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """A process to keep running.
+
+    `stop_phase`: phases are stopped one after the other, the lowest first. `stop_timeout`: seconds between
+    the request to stop and the kill. `env` is added to the environment of all. What a `plain` one says is for
+    the reader alone: it goes to the common log as it is, and into no file.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    stop_phase: int = 1
+    stop_timeout: float = STOP_TIMEOUT
+    env: Mapping[str, str] = field(default_factory=dict)
+    plain: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What `up` was asked for. `workers` worker processes, each with `concurrency` children."""
+
+    host: str
+    port: int
+    flower_port: int
+    workers: int
+    concurrency: int
+
+
+def _celery(*arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", "celery", "-A", "slackwater", *arguments)
+
+
+def _manage(manage_py: str, *arguments: str) -> tuple[str, ...]:
+    return (sys.executable, manage_py, *arguments)
+
+
+def _worker(number: int, layout: Layout) -> Component:
+    options = ("--without-gossip", "--without-mingle", "--loglevel", "INFO")
+    return Component(
+        name=f"worker-{number}",
+        command=_celery("worker", "-n", f"worker{number}@%h", "-c", str(layout.concurrency), *options),
+        stop_phase=0,
+        stop_timeout=WORKER_DRAIN,
+    )
+
+
+def preparation(*, manage_py: str, url: str) -> Component:
+    """Return what runs once, before all others: migrations, the first administrator, the demo tenant."""
+    command = _manage(manage_py, "create_demo", "--migrate", "--url", url)
+    return Component(name="prepare", command=command, plain=True)
+
+
+def components(layout: Layout, *, manage_py: str) -> Sequence[Component]:
+    """Return what runs beside the servers, in the order of starting."""
+    api = (sys.executable, "-m", "granian", "--interface", "asgi", "--workers", "1", "--no-ws")
+    api += ("--host", layout.host, "--port", str(layout.port), "--log-level", "warning")
+    flower = ("flower", "--address=127.0.0.1", f"--port={layout.flower_port}", "--logging=warning")
+    return [
+        Component(name="api", command=(*api, "slackwater.asgi:application")),
+        Component(name="dispatcher", command=_manage(manage_py, "run_dispatcher")),
+        *(_worker(number, layout) for number in range(1, layout.workers + 1)),
+        Component(name="upkeep", command=_manage(manage_py, "run_upkeep")),
+        Component(name="beat", command=_celery("beat", "--pidfile=", "--loglevel", "INFO")),
+        # Without a password, so on the loopback interface only, wherever the API listens.
+        Component(name="flower", command=_celery(*flower), env={"FLOWER_UNAUTHENTICATED_API": "true"}),
+    ]
