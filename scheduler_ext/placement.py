@@ -11,112 +11,14 @@ from bisect import bisect_left, insort
 from collections.abc import Sequence
 from typing import Final
 
-from scheduler_ext.core.resources import SIZE, add, filled, fits, peak, scale, subtract, zero
+from scheduler_ext.core.resources import SIZE, add, fits, peak, subtract
 from scheduler_ext.core.types import MILLI, NodeView, Reason, Vector, WorkKind
+from scheduler_ext.node_account import BatchPlace, Node, Place, Shape
 
 _FINE: Final = 1 << 32
 """The largest node's component is this many parts when free room is compared between nodes."""
 _FILL_STEPS: Final = 8
 """Short tasks fill the smallest node by an eighth of its look-ahead before a larger one gets some."""
-
-_Place = tuple[int, int]
-_BatchPlace = tuple[int, int, int]
-
-
-class Node:
-    """One node's account, changed as the round goes on."""
-
-    __slots__ = (
-        "batch_count",
-        "batch_milli",
-        "batch_peak",
-        "batch_place",
-        "capacity",
-        "counts",
-        "exclusive_used",
-        "free",
-        "handlers",
-        "held",
-        "index",
-        "node_id",
-        "place",
-        "size",
-        "slots",
-    )
-
-    def __init__(self, view: NodeView, index: int) -> None:
-        self.index = index
-        self.node_id = view.node_id
-        self.capacity = filled(view.capacity)
-        self.handlers = view.handlers
-        self.slots = {kind: count for kind, count in view.slots.items() if count > 0}
-        self.counts = {kind: view.exclusive_count.get(kind, 0) for kind in self.slots}
-        self.exclusive_used = filled(view.exclusive_used)
-        self.batch_peak = filled(view.batch_peak)
-        self.batch_milli = view.batch_milli
-        self.batch_count = view.batch_count
-        self.size = 0
-        self.free: Vector = zero()
-        self.held: Vector = zero()
-        """What its tasks in flight hold; ``free`` is the rest of its capacity."""
-        self.place: dict[WorkKind, _Place] = {}
-        """Its entry in the order of each kind it has room for."""
-        self.batch_place: _BatchPlace | None = None
-        self.weigh()
-
-    def weigh(self) -> None:
-        """Work ``held`` and ``free`` out again."""
-        held = self.exclusive_used
-        if self.batch_count:
-            held = add(held, scale(self.batch_peak, min(self.children(), self.batch_count)))
-        self.held = held
-        self.free = subtract(self.capacity, held)
-
-    def children(self) -> int:
-        """Process slots not held by exclusive tasks: as many batches can run at once."""
-        return max(0, self.slots.get(WorkKind.PROCESS, 0) - self.counts.get(WorkKind.PROCESS, 0))
-
-    def room(self, kind: WorkKind) -> int:
-        """Slots of ``kind`` an exclusive task could take; short tasks already claimed keep theirs."""
-        room = self.slots.get(kind, 0) - self.counts.get(kind, 0)
-        return room - -(-self.batch_milli // MILLI) if kind is WorkKind.PROCESS else room
-
-    def takes_exclusive(self, kind: WorkKind, vector: Vector) -> bool:
-        """Whether the vector fits beside what is in flight (a slot is known to be free)."""
-        if not self.batch_count:
-            return fits(vector, self.free)
-        children = self.children() - (1 if kind is WorkKind.PROCESS else 0)
-        held = add(self.exclusive_used, scale(self.batch_peak, min(children, self.batch_count)))
-        return fits(add(held, vector), self.capacity)
-
-    def takes_short(self, milli: int, vector: Vector) -> bool:
-        """Whether one more short task finds thousandths of a slot and room for its vector."""
-        children = self.children()
-        if self.batch_milli + milli > children * MILLI:
-            return False
-        if self.batch_count >= children and fits(vector, self.batch_peak):
-            return True
-        largest = peak(self.batch_peak, vector)
-        held = add(self.exclusive_used, scale(largest, min(children, self.batch_count + 1)))
-        return fits(held, self.capacity)
-
-
-class Shape:
-    """Tasks that ask for the same: which nodes could ever take them, and what is known not to fit any
-    more."""
-
-    __slots__ = ("floor", "full_at", "full_short", "handler", "impossible", "kind", "vector")
-
-    def __init__(self, vector: Vector, kind: WorkKind, handler: int | None, floor: int) -> None:
-        self.vector = vector
-        self.kind = kind
-        self.handler = handler
-        self.floor = floor
-        self.impossible: Reason | None = None
-        self.full_at = -1
-        """The ledger's count of releases when no node had room for an exclusive task of this shape."""
-        self.full_short = (-1, 0)
-        """The same for short tasks, with the smallest number of thousandths that found no room."""
 
 
 class Ledger:
@@ -145,8 +47,8 @@ class Ledger:
         self._capacity = tuple(sum(column) for column in columns)
         self._free = [0] * SIZE
         self._shapes: dict[tuple[Vector, WorkKind, int | None], Shape] = {}
-        self._orders: dict[WorkKind, list[_Place]] = {kind: [] for kind in WorkKind}
-        self._batch: list[_BatchPlace] = []
+        self._orders: dict[WorkKind, list[Place]] = {kind: [] for kind in WorkKind}
+        self._batch: list[BatchPlace] = []
         self._releases = 0
         self.slots_milli = 0
         self.used_milli = 0
@@ -328,7 +230,7 @@ class Ledger:
                 places[kind] = now
         self._place_batch(node)
 
-    def _batch_key(self, node: Node) -> _BatchPlace | None:
+    def _batch_key(self, node: Node) -> BatchPlace | None:
         room = node.children() * MILLI
         if node.batch_milli >= room:
             return None

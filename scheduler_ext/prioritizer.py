@@ -22,7 +22,8 @@ from scheduler_ext.core.types import (
     TenantView,
     WorkKind,
 )
-from scheduler_ext.placement import Ledger, Node
+from scheduler_ext.node_account import Node
+from scheduler_ext.placement import Ledger
 from scheduler_ext.policies.base import CATEGORY_REASONS, LINE_REASONS, TENANT_REASONS, Chooser, SharePolicy
 
 PERIODIC_SOON_S: Final = 60.0

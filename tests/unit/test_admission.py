@@ -1,0 +1,85 @@
+"""Checks against a plan."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_ext.core import admission as a
+from scheduler_ext.core.errors import InvalidInput, NotGranted, QuotaExceeded, TooLarge
+
+PLAN = a.PlanLimits(
+    max_waiting=10,
+    tiers=frozenset({"basic", "regular"}),
+    max_cap_ms=60_000,
+    max_payload_bytes=1000,
+    max_dag_tasks=5,
+    max_dag_edges=6,
+    max_dag_depth=3,
+    handlers=("shop.*", "mail.send"),
+    max_urgent_permille=250,
+)
+
+
+def test_tier() -> None:
+    a.check_tier(PLAN, "basic")
+    with pytest.raises(NotGranted, match="basic, regular") as caught:
+        a.check_tier(PLAN, "premium", field="tasks[2].tier")
+    assert caught.value.field == "tasks[2].tier"
+
+
+@pytest.mark.parametrize(("cap", "error"), [(0, InvalidInput), (-5, InvalidInput), (60_001, TooLarge)])
+def test_cap(cap: int, error: type[Exception]) -> None:
+    a.check_cap(PLAN, 60_000)
+    with pytest.raises(error):
+        a.check_cap(PLAN, cap)
+
+
+def test_payload_and_limits_that_are_none() -> None:
+    a.check_payload(PLAN, 1000)
+    with pytest.raises(TooLarge, match="1001 bytes; the plan allows 1000"):
+        a.check_payload(PLAN, 1001)
+    a.check_payload(a.PlanLimits(), 10**12)
+
+
+@pytest.mark.parametrize(
+    ("handler", "granted"),
+    [
+        ("shop.pay", True),
+        ("shop.a.b", True),
+        ("mail.send", True),
+        ("mail.sender", False),
+        ("Shop.pay", False),
+    ],
+)
+def test_handler_patterns_match_the_whole_name(handler: str, granted: bool) -> None:
+    if granted:
+        a.check_handler(PLAN, handler)
+    else:
+        with pytest.raises(NotGranted, match=handler):
+            a.check_handler(PLAN, handler)
+
+
+@pytest.mark.parametrize("over", ["tasks", "edges", "depth"])
+def test_dag(over: str) -> None:
+    sizes = {"tasks": 5, "edges": 6, "depth": 3}
+    a.check_dag(PLAN, **sizes)
+    sizes[over] += 1
+    with pytest.raises(TooLarge) as caught:
+        a.check_dag(PLAN, **sizes)
+    assert caught.value.extra["limit"] == sizes[over] - 1
+
+
+def test_waiting() -> None:
+    a.check_waiting(PLAN, waiting=8, adding=2)
+    with pytest.raises(QuotaExceeded, match="8 wait"):
+        a.check_waiting(PLAN, waiting=8, adding=3)
+
+
+def test_urgent_share() -> None:
+    a.check_urgent(PLAN, urgent=0, waiting=0, adding=1)
+    a.check_urgent(PLAN, urgent=1, waiting=7, adding=1)
+    with pytest.raises(QuotaExceeded, match="25 %"):
+        a.check_urgent(PLAN, urgent=1, waiting=6, adding=1)
+    with pytest.raises(QuotaExceeded):
+        a.check_urgent(a.PlanLimits(max_urgent_permille=0), urgent=0, waiting=100, adding=1)
+    a.check_urgent(PLAN, urgent=99, waiting=99, adding=0)

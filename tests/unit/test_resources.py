@@ -1,0 +1,68 @@
+"""Resource vectors."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_ext.core import resources as r
+from scheduler_ext.core.errors import InvalidInput
+
+A = (1, 2, 3, 4, 5, 6)
+B = (6, 5, 4, 3, 2, 1)
+
+
+def test_arithmetic_is_component_wise() -> None:
+    assert r.add(A, B) == (7,) * 6
+    assert r.subtract(A, B) == (-5, -3, -1, 1, 3, 5)
+    assert r.peak(A, B) == (6, 5, 4, 4, 5, 6)
+    assert r.scale(A, 3) == (3, 6, 9, 12, 15, 18)
+    assert r.total([A, (), B]) == (7,) * 6
+    assert r.filled(()) == r.zero() == (0,) * 6
+
+
+@pytest.mark.parametrize("dimension", range(6))
+def test_one_dimension_too_few_does_not_fit(dimension: int) -> None:
+    need = (2,) * 6
+    assert r.fits(need, need)
+    free = tuple(1 if place == dimension else 9 for place in range(6))
+    assert not r.fits(need, free)
+
+
+def test_dominant_share_is_the_largest_fraction_and_exact() -> None:
+    assert r.dominant((6, 24, 0, 0, 0, 0), (18, 36, 1, 1, 1, 1)) == (24, 36)
+    third = r.dominant((1, 0, 0, 0, 0, 0), (3, 1, 1, 1, 1, 1))
+    nearly = r.dominant((333_333_333_333_333, 0, 0, 0, 0, 0), (10**15, 1, 1, 1, 1, 1))
+    assert r.share_less(nearly, third)
+    assert not r.share_less(third, nearly)
+
+
+def test_use_without_capacity_is_beyond_any_share() -> None:
+    beyond = r.dominant((1, 0, 0, 0, 0, 0), (0, 9, 9, 9, 9, 9))
+    assert r.share_less((10**9, 1), beyond)
+    assert r.permille((1, 0, 0, 0, 0, 0), (0,) * 6) == 1000
+    assert r.permille((0,) * 6, (0,) * 6) == 0
+    assert r.permille((1, 0, 0, 0, 0, 0), (3, 1, 1, 1, 1, 1)) == 333
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [
+        ({"cpu": 1}, "resources.cpu"),
+        ({"cpu_milli": -1}, "resources.cpu_milli"),
+        ({"memory_mb": 1.5}, "resources.memory_mb"),
+        ({"ports": True}, "resources.ports"),
+        ({"iops": "3"}, "resources.iops"),
+        ({"disk_mb": 2**60}, "resources.disk_mb"),
+    ],
+)
+def test_a_wrong_component_is_named(value: dict[str, object], field: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        r.from_mapping(value)
+    assert caught.value.field == field
+
+
+def test_names_and_length() -> None:
+    assert r.from_mapping({"cpu_milli": 250, "ports": 1}) == (250, 0, 0, 0, 0, 1)
+    assert r.to_mapping((250, 0, 0, 0, 0, 1))["cpu_milli"] == 250
+    with pytest.raises(InvalidInput, match="6 numbers"):
+        r.validate([1, 2])
