@@ -26,7 +26,7 @@ def redis_client() -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def database_url(db: None) -> str:
-    """The URL of this worker's test database, for processes that a test starts; use it with transaction=True."""
+    """The URL of this worker's test database, for processes that a test starts; needs transaction=True."""
     name = settings.DATABASES["default"]["NAME"]
     return with_database(settings.DATABASE_URL, str(name))
 

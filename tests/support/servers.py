@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
+
 from slackwater.embedded import EmbeddedPostgres, EmbeddedRedis, socket_folder
 
 OWNED = contextlib.ExitStack()

@@ -33,7 +33,9 @@ def socket_folder(var: Path) -> Path:
     found = folder.lstat()
     owner = 65534 if run_as is RunAs.NOBODY else os.geteuid()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != owner:
-        raise ServerError(f"{folder} belongs to another user (uid {found.st_uid}); remove it or set SLACKWATER_VAR")
+        raise ServerError(
+            f"{folder} belongs to another user (uid {found.st_uid}); remove it or set SLACKWATER_VAR"
+        )
     folder.chmod(0o700)
     return folder
 
@@ -46,7 +48,9 @@ def password_in(path: Path, *, data_exists: bool, server: str) -> str:
     if path.exists():
         return path.read_text().strip()
     if data_exists:
-        raise ServerError(f"{path} is missing, and with it the password of {server}'s data; restore that file")
+        raise ServerError(
+            f"{path} is missing, and with it the password of {server}'s data; restore that file"
+        )
     write_private(path, secrets.token_hex(24))
     return path.read_text().strip()
 

@@ -63,7 +63,13 @@ class EmbeddedPostgres:
     """
 
     def __init__(
-        self, data_dir: Path, run_dir: Path, *, log: Path | None = None, durable: bool = True, database: str = USER
+        self,
+        data_dir: Path,
+        run_dir: Path,
+        *,
+        log: Path | None = None,
+        durable: bool = True,
+        database: str = USER,
     ) -> None:
         self.data_dir = data_dir
         self.run_dir = run_dir
@@ -177,7 +183,9 @@ class EmbeddedPostgres:
 
     def _make_database(self) -> None:
         with psycopg.connect(self._url("postgres"), autocommit=True) as connection:
-            found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [self.database]).fetchone()
+            found = connection.execute(
+                "SELECT 1 FROM pg_database WHERE datname = %s", [self.database]
+            ).fetchone()
             if found is None:
                 connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(self.database)))
 

@@ -28,7 +28,9 @@ def program() -> Path:
     machine = MACHINES.get(platform.machine().lower(), platform.machine())
     path = Path(found.origin).parent / "_binaries" / f"linux-{machine}" / "valkey-server"
     if not path.is_file():
-        raise ServerError(f"there is no Valkey for this machine ({machine}); set SLACKWATER_REDIS_URL instead")
+        raise ServerError(
+            f"there is no Valkey for this machine ({machine}); set SLACKWATER_REDIS_URL instead"
+        )
     return path
 
 
@@ -38,7 +40,9 @@ class EmbeddedRedis:
     `durable=False` writes nothing to disk, for tests. A context manager: entering starts, leaving stops.
     """
 
-    def __init__(self, data_dir: Path, run_dir: Path, *, log: Path | None = None, durable: bool = True) -> None:
+    def __init__(
+        self, data_dir: Path, run_dir: Path, *, log: Path | None = None, durable: bool = True
+    ) -> None:
         self.data_dir = data_dir
         self.run_dir = run_dir
         self.durable = durable

@@ -41,7 +41,9 @@ def survivors(sessions: set[int], known: set[int], marker: bytes) -> set[int]:
     """Return all living processes that belong to the supervisor's."""
     alive = processes()
     family = {
-        pid for pid, (_, session) in alive.items() if pid in known or session in sessions or carries(pid, marker)
+        pid
+        for pid, (_, session) in alive.items()
+        if pid in known or session in sessions or carries(pid, marker)
     }
     grown = True
     while grown:

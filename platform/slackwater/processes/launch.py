@@ -32,7 +32,16 @@ def tied(
 
     The kernel watches the thread that starts it, so start it from one that lives as long as the process.
     """
-    prefix = [sys.executable, "-I", "-S", str(SHIM), str(int(death_signal)), str(os.getpid()), run_as.value, "--"]
+    prefix = [
+        sys.executable,
+        "-I",
+        "-S",
+        str(SHIM),
+        str(int(death_signal)),
+        str(os.getpid()),
+        run_as.value,
+        "--",
+    ]
     return [*prefix, *command]
 
 

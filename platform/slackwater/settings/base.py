@@ -13,14 +13,14 @@ from slackwater.settings.environment import (
     env,
 )
 
-# -- where this platform is ------------------------------------------------------------------------------------
+# -- where this platform is ----------------------------------------------------------------------------------
 VAR = Path(env.str("SLACKWATER_VAR", default=str(ROOT / "var"))).resolve()
 HOST = env.str("SLACKWATER_HOST", default="127.0.0.1")
 PORT = env.int("SLACKWATER_PORT", default=8000)
 CELL = env.str("SLACKWATER_CELL", default="default")
 PUBLIC_URL = env.str("SLACKWATER_PUBLIC_URL", default="").rstrip("/")
 
-# -- Django ----------------------------------------------------------------------------------------------------
+# -- Django --------------------------------------------------------------------------------------------------
 BASE_DIR = ROOT
 DEBUG = env.bool("SLACKWATER_DEBUG", default=False)
 SECRET_KEY = env.str("SLACKWATER_SECRET_KEY", default="")
@@ -95,7 +95,7 @@ TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en-us"
 USE_I18N = False
 
-# -- PostgreSQL ------------------------------------------------------------------------------------------------
+# -- PostgreSQL ----------------------------------------------------------------------------------------------
 DATABASE_URL = env.str("SLACKWATER_DATABASE_URL", default="")
 DATABASES: dict[str, dict[str, Any]] = {
     "default": (
@@ -109,16 +109,16 @@ DATABASES: dict[str, dict[str, Any]] = {
     )
 }
 
-# -- Redis: only what may vanish at any moment -----------------------------------------------------------------
+# -- Redis: only what may vanish at any moment ---------------------------------------------------------------
 REDIS_URL = env.str("SLACKWATER_REDIS_URL", default="") or ABSENT_REDIS_URL
 
-# -- static files: served by the API's own process, without a collecting step ----------------------------------
+# -- static files: served by the API's own process, without a collecting step --------------------------------
 STATIC_URL = "static/"
-STATIC_ROOT = Path(env.str("SLACKWATER_STATIC_ROOT", default=str(ROOT / "staticfiles")))
+STATIC_ROOT: Path | None = None
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False
 
-# -- Celery: the engine that lends its children; the ledger decides --------------------------------------------
+# -- Celery: the engine that lends its children; the ledger decides ------------------------------------------
 CELERY_BROKER_URL = celery_broker_url(REDIS_URL)
 CELERY_TASK_SERIALIZER = "json"
 CELERY_RESULT_SERIALIZER = "json"
@@ -146,10 +146,10 @@ CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = {
 CELERY_BEAT_SCHEDULER = "apps.schedules.beat:ClaimingScheduler"
 DJANGO_CELERY_BEAT_TZ_AWARE = True
 
-# -- the scheduler: overrides of SchedulerConf's defaults, as JSON ---------------------------------------------
+# -- the scheduler: overrides of SchedulerConf's defaults, as JSON -------------------------------------------
 SLACKWATER: dict[str, Any] = env.json("SLACKWATER_SCHEDULER", default={})
 
-# -- REST ------------------------------------------------------------------------------------------------------
+# -- REST ----------------------------------------------------------------------------------------------------
 REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
@@ -164,10 +164,10 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "SERVE_INCLUDE_SCHEMA": False,
 }
 
-# -- admin -----------------------------------------------------------------------------------------------------
+# -- admin ---------------------------------------------------------------------------------------------------
 UNFOLD: dict[str, Any] = {"SITE_TITLE": "Slackwater", "SITE_HEADER": "Slackwater", "SITE_URL": "/"}
 
-# -- logs ------------------------------------------------------------------------------------------------------
+# -- logs ----------------------------------------------------------------------------------------------------
 LOG_LEVEL = env.str("SLACKWATER_LOG_LEVEL", default="INFO").upper()
 LOG_FORMAT = env.str("SLACKWATER_LOG_FORMAT", default="console")
 LOGGING = logging_config(level=LOG_LEVEL, form=LOG_FORMAT)

@@ -1,9 +1,12 @@
 """Settings of a server on a network: everything that has no safe default must be given."""
 
+from pathlib import Path
+
 from django.core.exceptions import ImproperlyConfigured
 
+from slackwater.logs import logging_config
 from slackwater.settings.base import *
-from slackwater.settings.environment import env
+from slackwater.settings.environment import ROOT, env
 
 for _name, _value in (
     ("SLACKWATER_SECRET_KEY", SECRET_KEY),
@@ -33,6 +36,7 @@ CSRF_COOKIE_SECURE = True
 X_FRAME_OPTIONS = "DENY"
 
 # The image collects the static files when it is built.
+STATIC_ROOT = Path(env.str("SLACKWATER_STATIC_ROOT", default=str(ROOT / "staticfiles")))
 WHITENOISE_USE_FINDERS = False
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},

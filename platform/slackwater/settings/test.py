@@ -1,5 +1,6 @@
 """Settings of the tests: a database of their own for each run and worker, a fast password hash."""
 
+from slackwater.logs import logging_config
 from slackwater.settings.base import *
 from slackwater.settings.environment import env
 
@@ -10,6 +11,6 @@ PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 LOGGING = logging_config(level="WARNING", form="console")
 
 # Two runs on one server of one's own must not meet; pytest-django adds the worker's name to it.
-DATABASES["default"].setdefault("TEST", {})["NAME"] = (
-    "test_slackwater_" + env.str("SLACKWATER_TEST_RUN", default="alone")
+DATABASES["default"].setdefault("TEST", {})["NAME"] = "test_slackwater_" + env.str(
+    "SLACKWATER_TEST_RUN", default="alone"
 )

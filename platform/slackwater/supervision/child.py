@@ -23,7 +23,9 @@ LAST_WORDS = 2.0  # seconds to read what is still in the pipe of a process that 
 class Child:
     """Keeps one component running until it is told to stop."""
 
-    def __init__(self, component: Component, *, env: Mapping[str, str], console: Console, guardian: Guardian) -> None:
+    def __init__(
+        self, component: Component, *, env: Mapping[str, str], console: Console, guardian: Guardian
+    ) -> None:
         self.component = component
         self._env = {**env, **component.env}
         self._console = console
@@ -81,7 +83,9 @@ class Child:
         try:
             await asyncio.wait_for(process.wait(), self.component.stop_timeout)
         except TimeoutError:
-            self._say(f"{self.component.name} did not stop within {self.component.stop_timeout:g} s; killing it")
+            self._say(
+                f"{self.component.name} did not stop within {self.component.stop_timeout:g} s; killing it"
+            )
             self.kill()
             await process.wait()
 

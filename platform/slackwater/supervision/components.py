@@ -62,11 +62,11 @@ def preparation(*, manage_py: str, url: str) -> Component:
 
 def components(layout: Layout, *, manage_py: str) -> Sequence[Component]:
     """Return what runs beside the servers, in the order of starting."""
-    api = (sys.executable, "-m", "granian", "--interface", "asgi", "--workers", "1", "--no-ws")
-    api += ("--host", layout.host, "--port", str(layout.port), "--log-level", "warning")
+    api = (sys.executable, "-m", "granian", "--interface", "asginl", "--workers", "1", "--no-ws")
+    listen = ("--host", layout.host, "--port", str(layout.port), "--log-level", "warning")
     flower = ("flower", "--address=127.0.0.1", f"--port={layout.flower_port}", "--logging=warning")
     return [
-        Component(name="api", command=(*api, "slackwater.asgi:application")),
+        Component(name="api", command=(*api, *listen, "slackwater.asgi:application")),
         Component(name="dispatcher", command=_manage(manage_py, "run_dispatcher")),
         *(_worker(number, layout) for number in range(1, layout.workers + 1)),
         Component(name="upkeep", command=_manage(manage_py, "run_upkeep")),

@@ -90,7 +90,9 @@ def _check_postgres(url: str) -> None:
     except psycopg.Error as error:
         raise ServerError(f"PostgreSQL at SLACKWATER_DATABASE_URL cannot be used: {error}") from error
     if version < OLDEST_POSTGRES:
-        raise ServerError(f"PostgreSQL at SLACKWATER_DATABASE_URL is version {version // 10_000}; 15 to 18 are supported")
+        raise ServerError(
+            f"PostgreSQL at SLACKWATER_DATABASE_URL is version {version // 10_000}; 15 to 18 are supported"
+        )
 
 
 def _check_redis(url: str) -> None:
@@ -117,4 +119,8 @@ def component_environment(servers: Servers, *, public_url: str, marker: str) -> 
 
 def _source_folders(package: Path) -> list[str]:
     platform = package.resolve().parents[1]
-    return [str(platform.parent), str(platform), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return [
+        str(platform.parent),
+        str(platform),
+        *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)),
+    ]

@@ -89,15 +89,19 @@ class Supervisor:
         return True
 
     async def _run_components(self) -> None:
-        children = [self._child(part) for part in components(self._layout, manage_py=str(self._options.manage_py))]
+        children = [
+            self._child(part) for part in components(self._layout, manage_py=str(self._options.manage_py))
+        ]
         keepers = [asyncio.create_task(child.keep()) for child in children]
-        helpers = [asyncio.create_task(task) for task in (self._servers.watch(), self._introduce(), self._guard())]
+        helpers = [
+            asyncio.create_task(task) for task in (self._servers.watch(), self._introduce(), self._guard())
+        ]
         await self._stop.wait()
         self._console.line("up", "stopping; once more to stop at once")
         stopping = asyncio.create_task(_stop_in_order(children))
         loop = asyncio.get_running_loop()
         for number in STOP_SIGNALS:
-            loop.add_signal_handler(number, lambda: [child.kill() for child in children])
+            loop.add_signal_handler(number, _kill_all, children)
         await stopping
         await asyncio.gather(*keepers)
         for helper in helpers:
@@ -112,11 +116,18 @@ class Supervisor:
     async def _introduce(self) -> None:
         answered = await _answers(_reachable(self._layout.host), self._layout.port, patience=API_PATIENCE)
         if not answered:
-            self._console.line("up", f"the API has not answered within {API_PATIENCE:g} s; see its lines above")
+            self._console.line(
+                "up", f"the API has not answered within {API_PATIENCE:g} s; see its lines above"
+            )
         self._console.plain(_table(self._options, self._layout, self._servers, self.url))
 
     def _child(self, component: Component) -> Child:
         return Child(component, env=self._env, console=self._console, guardian=self._guardian)
+
+
+def _kill_all(children: list[Child]) -> None:
+    for child in children:
+        child.kill()
 
 
 async def _stop_in_order(children: list[Child]) -> None:
@@ -151,7 +162,9 @@ def _reachable(host: str) -> str:
 
 def _table(options: UpOptions, layout: Layout, servers: Servers, url: str) -> str:
     var = options.var
-    database = f"embedded, socket in {servers.postgres.run_dir}" if servers.postgres else "SLACKWATER_DATABASE_URL"
+    database = (
+        f"embedded, socket in {servers.postgres.run_dir}" if servers.postgres else "SLACKWATER_DATABASE_URL"
+    )
     broker = f"embedded, 127.0.0.1:{servers.redis.port}" if servers.redis else "SLACKWATER_REDIS_URL"
     rows = (
         ("API", f"{url}/api/v1/"),
@@ -232,7 +245,9 @@ def run_platform(options: UpOptions) -> None:
         require_space(options.var)
         layout = _choose_ports(options)
         console = Console(options.var / "log")
-        servers = Servers(options.var, console, database_url=options.database_url, redis_url=options.redis_url)
+        servers = Servers(
+            options.var, console, database_url=options.database_url, redis_url=options.redis_url
+        )
         try:
             servers.start()
             asyncio.run(_run(options, layout, servers, console))

@@ -58,7 +58,9 @@ class Command(BaseCommand):
             if not _is_valid(key, tenant):
                 _, key = create_api_key(tenant, "demo", ApiKey.Scope.values)
                 self.stdout.write(f"Key of the demo tenant, shown this once and kept in {path}: {key}")
-        write_private(path, f"SLACKWATER_URL={url}\nSLACKWATER_KEY={key}\nexport SLACKWATER_URL SLACKWATER_KEY\n")
+        write_private(
+            path, f"SLACKWATER_URL={url}\nSLACKWATER_KEY={key}\nexport SLACKWATER_URL SLACKWATER_KEY\n"
+        )
 
 
 def _key_in(path: Path) -> str:

@@ -25,9 +25,13 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
         parser.add_argument("--workers", type=_positive, default=1, help="worker nodes to run (default 1)")
-        parser.add_argument("--concurrency", type=_positive, default=2, help="processes of each worker (default 2)")
         parser.add_argument(
-            "--die-with-parent", action="store_true", help="stop when the process that started this one is gone"
+            "--concurrency", type=_positive, default=2, help="processes of each worker (default 2)"
+        )
+        parser.add_argument(
+            "--die-with-parent",
+            action="store_true",
+            help="stop when the process that started this one is gone",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
