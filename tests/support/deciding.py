@@ -43,13 +43,13 @@ def many(number: int, count: int, **changes: Any) -> LineView:
     return line(number, tasks, **changes)
 
 
-def node(number: int, slots: int = 2, **changes: Any) -> NodeView:
-    """A roomy node with process and script slots that advertises handler 1."""
+def node(number: int, process: int = 2, **changes: Any) -> NodeView:
+    """A roomy node with process slots that advertises handler 1."""
     values: dict[str, Any] = {
         "node_id": number,
         "name": f"n{number}",
         "capacity": ROOMY,
-        "slots": {WorkKind.PROCESS: slots},
+        "slots": {WorkKind.PROCESS: process},
         "handlers": frozenset({1}),
     }
     return NodeView(**{**values, **changes})
