@@ -1,0 +1,163 @@
+"""From parsed specs to accepted tasks: the plan's numbers, tiers, grants, and the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from apps.tasks import lookups, storing
+from apps.tasks.models import Script
+from apps.tasks.specs import TaskSpec, join
+from apps.tasks.storing import Accepted
+from apps.tenants.models import Plan, Tenant
+from scheduler_ext.core import admission
+from scheduler_ext.core.admission import PlanLimits
+from scheduler_ext.core.dag import Dag
+from scheduler_ext.core.errors import InvalidInput, NotGranted, UnknownDependency
+
+
+def plan_limits(plan: Plan) -> PlanLimits:
+    """The numbers of a plan as the pure checks take them."""
+    return PlanLimits(
+        max_waiting=plan.max_waiting,
+        max_in_flight=plan.max_in_flight,
+        tiers=frozenset(plan.tiers),
+        max_cap_ms=plan.max_cap_s * 1000,
+        max_payload_bytes=plan.max_payload_bytes,
+        max_dag_tasks=plan.max_dag_tasks,
+        max_dag_edges=plan.max_dag_edges,
+        max_dag_depth=plan.max_dag_depth,
+        handlers=tuple(plan.handlers),
+        max_urgent_permille=plan.max_urgent_permille,
+        tasks_per_hour=plan.tasks_per_hour,
+        burst=plan.burst,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Tasks handed in together, checked."""
+
+    tasks: list[Accepted]
+    edges: list[tuple[UUID, UUID]]
+    """(parent, child) inside the batch."""
+    outside: list[tuple[UUID, int, str]]
+    """Parents that exist already: (parent, index of the child, field path)."""
+
+
+def admit(tenant: Tenant, specs: Sequence[TaskSpec], *, where: str = "", workflow: bool = False) -> Batch:
+    """Check specs against the tenant's plan and one another; the first fault is raised with its field."""
+    limits = plan_limits(tenant.plan)
+    paths = [f"{where}[{n}]" if where else "" for n in range(len(specs))]
+    inside, outside = _split_dependencies(specs, paths)
+    dag = _graph(specs, inside, paths, limits, workflow=workflow)
+    ids = storing.fresh_ids(len(specs))
+    has_children = {parent for parents in dag.parents for parent in parents}
+    known_scripts = _known_scripts(tenant, specs)
+    tasks = [
+        _accept(tenant, limits, spec, path, ids[n], known_scripts, pending=len(dag.parents[n]), has_children=n in has_children)
+        for n, (spec, path) in enumerate(zip(specs, paths, strict=True))
+    ]
+    edges = [(ids[parent], ids[n]) for n in range(len(specs)) for parent in dag.parents[n]]
+    return Batch(tasks=tasks, edges=edges, outside=outside)
+
+
+def _split_dependencies(specs: Sequence[TaskSpec], paths: Sequence[str],
+                        ) -> tuple[list[list[str]], list[tuple[UUID, int, str]]]:  # fmt: skip
+    """Dependencies by name are inside the batch; ids that no task here has as its name exist already."""
+    names = {spec.name for spec in specs if spec.name}
+    inside: list[list[str]] = []
+    outside: list[tuple[UUID, int, str]] = []
+    for n, spec in enumerate(specs):
+        here = []
+        for place, wanted in enumerate(spec.depends_on):
+            if wanted in names:
+                here.append(wanted)
+                continue
+            field = join(paths[n], f"depends_on[{place}]")
+            try:
+                outside.append((UUID(wanted), n, field))
+            except ValueError:
+                raise UnknownDependency(f"there is no task {wanted!r}", field=field) from None
+        inside.append(here)
+    return inside, outside
+
+
+def _graph(specs: Sequence[TaskSpec], inside: list[list[str]], paths: Sequence[str], limits: PlanLimits, *,
+           workflow: bool) -> Dag:  # fmt: skip
+    wanted = {name for needs in inside for name in needs}
+    # Names must be unique inside a workflow; in a plain list only those that others refer to.
+    names = [s.name if s.name and (workflow or s.name in wanted) else f"\x00{n}" for n, s in enumerate(specs)]
+
+    def path(index: int, place: int | None) -> str:
+        return join(paths[index], "name" if place is None else f"depends_on[{place}]")
+
+    dag = Dag.build(names, inside, path=path)
+    if workflow or dag.edges:
+        admission.check_dag(limits, tasks=len(specs), edges=dag.edges, depth=dag.depth)
+    return dag
+
+
+def _known_scripts(tenant: Tenant, specs: Sequence[TaskSpec]) -> set[str]:
+    wanted = {spec.script for spec in specs if spec.script}
+    if not wanted:
+        return set()
+    rows = Script.objects.unscoped().for_tenant(tenant.pk).filter(sha256__in=wanted)  # the tenant is named
+    return set(rows.values_list("sha256", flat=True))
+
+
+def _accept(tenant: Tenant, limits: PlanLimits, spec: TaskSpec, path: str, task_id: UUID, scripts: set[str], *,
+            pending: int, has_children: bool) -> Accepted:  # fmt: skip
+    tier = resolve_tier(tenant, limits, spec.tier, join(path, "tier"))
+    cap_ms = spec.cap_ms if spec.cap_ms is not None else min(tier.default_cap_ms, tenant.plan.max_cap_s * 1000)
+    admission.check_cap(limits, cap_ms, field=join(path, "execution_cap"))
+    admission.check_payload(limits, len(spec.payload.encode()), field=join(path, "args"))
+    return Accepted(
+        id=task_id,
+        spec=spec,
+        tier=tier,
+        line_id=lookups.line_id(tenant.pk, int(spec.category), tier.id),
+        handler_id=_runnable(tenant, limits, spec, path, scripts),
+        tolerance_ms=default_tolerance(tenant.plan, spec),
+        cap_ms=cap_ms,
+        pending=pending,
+        has_children=has_children,
+    )
+
+
+def resolve_tier(tenant: Tenant, limits: PlanLimits, slug: str, field: str) -> lookups.TierInfo:
+    """The tier of that name, if it exists and the plan allows it."""
+    known = lookups.tiers(tenant.pk)
+    tier = known.get(slug)
+    if tier is None:
+        raise InvalidInput(f"there is no tier {slug!r}; known are {', '.join(sorted(known))}", field=field)
+    if tier.shared:
+        admission.check_tier(limits, slug, field=field)
+    return tier
+
+
+def default_tolerance(plan: Plan, spec: TaskSpec) -> int:
+    """The task's delay tolerance in milliseconds, else its plan's for the category."""
+    if spec.delay_tolerance_ms is not None:
+        return spec.delay_tolerance_ms
+    return int(plan.delay_tolerance_s.get(spec.category.name.lower(), 300) * 1000)
+
+
+def _runnable(tenant: Tenant, limits: PlanLimits, spec: TaskSpec, path: str, scripts: set[str]) -> int | None:
+    """The handler's id, or None for a script; raises unless the plan grants it and it exists."""
+    if spec.handler:
+        field = join(path, "handler")
+        admission.check_handler(limits, spec.handler, field=field)
+        handler_id = lookups.handler_id(spec.handler)
+        if handler_id is None:
+            raise InvalidInput(f"no worker has exported a handler {spec.handler!r}", field=field)
+        return handler_id
+    field = join(path, "script" if spec.script else "script_path")
+    if not tenant.plan.scripts:
+        raise NotGranted("the plan does not grant scripts", field=field)
+    if spec.script and spec.script not in scripts:
+        raise InvalidInput("there is no such script in the script store", field=field)
+    if spec.script_path and not tenant.script_root:
+        raise InvalidInput("the tenant has no mounted folder", field=field)
+    return None

@@ -1,0 +1,245 @@
+"""Changing tasks that are stored: edit, cancel, run again. Re-exported by ``services``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from apps.tasks import admission, hints, lookups, storing, transitions
+from apps.tasks.models import LiveTask, OnLate, Task
+from apps.tasks.specs import EDITABLE, TaskSpec, dump_payload, parse_fields
+from apps.tasks.storing import LIVE_COLUMNS, Accepted
+from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound
+from scheduler_ext.core.states import Category, RunCondition, TaskState
+from scheduler_ext.policies.registry import order_policy
+
+
+def _task(tenant_id: int, task_id: UUID) -> Task:
+    # The tenant is named: another tenant's task is not found.
+    task: Task | None = (
+        Task.objects.unscoped().for_tenant(tenant_id).select_related("tenant__plan", "tier").filter(pk=task_id).first()
+    )
+    if task is None:
+        raise NotFound(f"there is no task {task_id}")
+    return task
+
+
+def spec_of(task: Task) -> TaskSpec:
+    """The stored task as a spec."""
+    return TaskSpec(
+        name=task.name, handler=task.handler, script=task.script_sha256, script_path=task.script_path, args=task.args,
+        kwargs=task.kwargs, tier=task.tier.slug, category=Category(task.category), priority=task.priority,
+        delay_tolerance_ms=task.delay_tolerance_ms, on_late=OnLate(task.on_late), cap_ms=task.cap_ms,
+        total_attempts=task.total_attempts, retry=task.retry, start_at=task.start_at,
+        condition=RunCondition(task.condition), mutex_key=task.mutex_key, mutex_limit=task.mutex_limit,
+        tags=tuple(task.tags), payload=dump_payload(task.args, task.kwargs, ""),
+    )  # fmt: skip
+
+
+# -- cancel -----------------------------------------------------------------------------------------------------------
+DESCENDANTS = """
+WITH RECURSIVE down AS (
+    SELECT child_id FROM tasks_dependency WHERE parent_id = %s
+    UNION SELECT d.child_id FROM tasks_dependency d JOIN down ON d.parent_id = down.child_id)
+SELECT child_id::text FROM down
+"""
+ASK_TO_END = """
+UPDATE tasks_livetask SET cancel_requested = true WHERE task_id = ANY(%s::uuid[]) AND state + 0 = 5 AND NOT cancel_requested
+RETURNING task_id, tenant_id, fence, node_id
+"""
+
+
+def cancel(tenant_id: int, task_id: UUID, *, actor: str = "", dependents: bool = False, reason: str = "cancelled on request",
+           ) -> TaskState:  # fmt: skip
+    """Cancel a task: at once when it waits; a running one is asked to end, then killed, and RUNNING is returned.
+
+    ``dependents`` cancels all that depends on it too, whatever their conditions. ``Conflict`` when it is final.
+    """
+    task = _task(tenant_id, task_id)
+    conf = lookups.scheduler_conf()
+    with transaction.atomic(), connection.cursor() as cur:
+        ids = [str(task_id)]
+        if dependents:
+            cur.execute(DESCENDANTS, (task_id,))
+            ids += [row[0] for row in cur.fetchall()]
+        gone = transitions.end_if_waiting(cur, ids, TaskState.CANCELLED, reason=reason, actor=actor)
+        cur.execute(ASK_TO_END, (ids,))
+        asked = cur.fetchall()
+        for asked_id, owner, fence, _ in asked:
+            storing.write_event(cur, owner, asked_id, TaskState.RUNNING, actor=actor, reason="asked to end", fence=fence)
+        ended = {row[0] for row in gone}
+        transitions.release(cur, conf, [(row[0], TaskState.CANCELLED) for row in gone if row[1]])
+        transitions.unpark(cur, [row[2] for row in gone if row[2]])
+        if str(task_id) not in ended and task_id not in {row[0] for row in asked}:
+            state = _state_now(task_id)
+            if state is not TaskState.RUNNING:
+                raise Conflict(f"the task has ended already: {state.name.lower()}", state=state.name)
+        transaction.on_commit(partial(_after_cancel, task.tenant.cell, ended, {row[3] for row in asked}))
+    return TaskState.CANCELLED if str(task_id) in ended else TaskState.RUNNING
+
+
+def _after_cancel(cell: str, ended: set[str], nodes: set[int]) -> None:
+    hints.tell_changes((task_id, int(TaskState.CANCELLED)) for task_id in ended)
+    for node_id in nodes:
+        hints.tell_node(node_id)
+    hints.wake_dispatcher(cell)
+
+
+def _state_now(task_id: UUID) -> TaskState:
+    with connection.cursor() as cur:
+        cur.execute(
+            "SELECT coalesce(l.state, t.state) FROM tasks_task t LEFT JOIN tasks_livetask l ON l.task_id = t.id WHERE t.id = %s",
+            (task_id,),
+        )
+        return TaskState(cur.fetchone()[0])
+
+
+# -- run again --------------------------------------------------------------------------------------------------------
+REVIVE = """
+UPDATE tasks_task SET state = NULL, finished_at = NULL, result = NULL, error = '', reason = '', release_pending = false
+WHERE id = %s AND state = %s RETURNING attempts_used
+"""
+LAST_FENCE = """
+SELECT greatest((SELECT coalesce(max(fence), 0) FROM tasks_attempt WHERE task_id = %(id)s),
+                (SELECT coalesce(max(fence), 0) FROM tasks_taskevent WHERE task_id = %(id)s))
+"""
+
+
+def retry(tenant_id: int, task_id: UUID, *, actor: str = "", reason: str = "run again on request") -> None:
+    """Run a failed, cancelled or expired task again with its attempts anew; its dead letter goes.
+
+    It counts against the tenant's limits like a new one. ``Conflict`` when it is waiting, running or succeeded.
+    """
+    task = _task(tenant_id, task_id)
+    if task.state is None or task.state == TaskState.SUCCEEDED:
+        raise Conflict(f"only a failed, cancelled or expired task can run again; it is {_state_now(task_id).name.lower()}")
+    conf, at = lookups.scheduler_conf(), lookups.now()
+    with transaction.atomic(), connection.cursor() as cur:
+        before = TaskState(task.state)
+        cur.execute(REVIVE, (task_id, task.state))
+        row = cur.fetchone()
+        if row is None:
+            raise Conflict("its state has just changed")
+        cur.execute("SELECT count(*) FROM tasks_dependency WHERE child_id = %s AND outcome = 0", (task_id,))
+        pending = cur.fetchone()[0]
+        accepted = _accepted(task, replace(spec_of(task), start_at=None), pending=pending)
+        live = dict(zip(LIVE_COLUMNS, storing.live_row(
+            tenant_id, accepted, at, task.submitted_at, order_policy(conf.order_policy), conf.promote_lead_s,
+        ), strict=True))  # fmt: skip
+        cur.execute(LAST_FENCE, {"id": task_id})
+        live |= {"fence": cur.fetchone()[0], "attempts": row[0], "total_attempts": row[0] + task.total_attempts}
+        cur.execute("SELECT EXISTS (SELECT 1 FROM tasks_dependency WHERE parent_id = %s AND outcome = 0)", (task_id,))
+        live["has_children"] = cur.fetchone()[0]
+        storing.insert(cur, "tasks_livetask", LIVE_COLUMNS, [tuple(live[name] for name in LIVE_COLUMNS)])
+        cur.execute("DELETE FROM tasks_deadletter WHERE task_id = %s", (task_id,))
+        storing.write_event(
+            cur, tenant_id, task_id, TaskState(live["state"]), actor=actor, reason=reason, before=before, fence=live["fence"]
+        )
+        urgent = int(task.category == Category.URGENT)
+        storing.count_in(cur, task.tenant, task.tenant.plan, n=1, urgent=urgent, charged=1)
+        transaction.on_commit(partial(_after_retry, task.tenant.cell, str(task_id), int(live["state"])))
+
+
+def _after_retry(cell: str, task_id: str, state: int) -> None:
+    hints.tell_changes([(task_id, state)])
+    hints.wake_dispatcher(cell)
+
+
+def _accepted(task: Task, spec: TaskSpec, *, pending: int) -> Accepted:
+    limits = admission.plan_limits(task.tenant.plan)
+    tier = admission.resolve_tier(task.tenant, limits, spec.tier, "tier")
+    return Accepted(
+        id=task.pk,
+        spec=spec,
+        tier=tier,
+        line_id=lookups.line_id(task.tenant_id, int(spec.category), tier.id),
+        handler_id=lookups.handler_id(spec.handler) if spec.handler else None,
+        tolerance_ms=admission.default_tolerance(task.tenant.plan, spec),
+        cap_ms=spec.cap_ms or tier.default_cap_ms,
+        pending=pending,
+    )
+
+
+# -- edit -------------------------------------------------------------------------------------------------------------
+WAITING = (TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY)
+LIVE_EDIT = """
+UPDATE tasks_livetask SET line_id = %(line_id)s, state = %(state)s, rank_group = %(rank_group)s, rank = %(rank)s,
+    priority = %(priority)s, total_attempts = %(total_attempts)s, mutex_key = %(mutex_key)s,
+    mutex_limit = %(mutex_limit)s, tolerance_ms = %(tolerance_ms)s, on_late = %(on_late)s,
+    not_before = %(not_before)s, latest_start = %(latest_start)s, promote_at = %(promote_at)s
+WHERE task_id = %(task_id)s
+"""
+
+
+def edit(tenant_id: int, task_id: UUID, changes: Mapping[str, Any], *, actor: str = "") -> None:
+    """Change a waiting task; the old and new values stand in its history. ``Conflict`` once it is claimed or final."""
+    values = parse_fields(changes)
+    for name in changes:
+        if name not in EDITABLE:
+            raise InvalidInput("cannot be changed after submission", field=name)
+    if not values:
+        raise InvalidInput("give at least one field to change")
+    with transaction.atomic():
+        live = LiveTask.objects.unscoped().for_tenant(tenant_id).select_for_update().filter(pk=task_id).first()
+        task = _task(tenant_id, task_id)
+        if live is None or TaskState(live.state) not in WAITING:
+            state = TaskState(live.state) if live is not None else TaskState(task.state or 0)
+            raise Conflict(f"only a waiting task can be changed; it is {state.name.lower()}", state=state.name)
+        old = spec_of(task)
+        new = replace(old, **values)
+        if "args" in values or "kwargs" in values:
+            new = replace(new, payload=dump_payload(new.args, new.kwargs, ""))
+        _write_edit(task, live, old, new, actor, list(changes))
+        transaction.on_commit(partial(hints.wake_dispatcher, task.tenant.cell))
+
+
+def _write_edit(task: Task, live: LiveTask, old: TaskSpec, new: TaskSpec, actor: str, names: list[str]) -> None:
+    conf = lookups.scheduler_conf()
+    limits = admission.plan_limits(task.tenant.plan)
+    if new.cap_ms is not None:
+        admission.admission.check_cap(limits, new.cap_ms, field="execution_cap")
+    admission.admission.check_payload(limits, len(new.payload.encode()), field="args")
+    accepted = _accepted(task, new, pending=live.pending)
+    row = dict(zip(LIVE_COLUMNS, storing.live_row(
+        task.tenant_id, accepted, task.submitted_at, task.submitted_at, order_policy(conf.order_policy), conf.promote_lead_s,
+    ), strict=True))  # fmt: skip
+    if new.start_at is not None and new.start_at <= lookups.now() and row["state"] == TaskState.SCHEDULED:
+        row["state"], row["not_before"] = int(TaskState.READY), None
+    row["total_attempts"] = live.attempts + new.total_attempts
+    before, after = TaskState(live.state), TaskState(row["state"])
+    if before is TaskState.SCHEDULED and live.attempts and "start_at" not in names:
+        row["state"], row["not_before"], after = int(before), live.not_before, before  # a back-off goes on
+    with connection.cursor() as cur:
+        cur.execute(LIVE_EDIT, row)
+        detail = {name: _shown(old, new, name) for name in names}
+        storing.write_event(cur, task.tenant_id, task.pk, after, before=before, actor=actor, reason="edited",
+                            fence=live.fence, detail=detail)  # fmt: skip
+        moved = (new.category is Category.URGENT) - (old.category is Category.URGENT)
+        if moved:
+            storing.count_in(cur, task.tenant, task.tenant.plan, n=0, urgent=moved, charged=0)
+    _save_wide(task, accepted)
+
+
+def _shown(old: TaskSpec, new: TaskSpec, name: str) -> list[Any]:
+    attribute = {"delay_tolerance": "delay_tolerance_ms", "execution_cap": "cap_ms"}.get(name, name)
+    pair = [getattr(old, attribute), getattr(new, attribute)]
+    return [v.isoformat() if hasattr(v, "isoformat") else v.name.lower() if hasattr(v, "name") else v for v in pair]
+
+
+def _save_wide(task: Task, accepted: Accepted) -> None:
+    spec = accepted.spec
+    task.name, task.args, task.kwargs = spec.name, spec.args, spec.kwargs
+    task.category, task.tier_id, task.priority = int(spec.category), accepted.tier.id, spec.priority
+    task.delay_tolerance_ms, task.on_late = accepted.tolerance_ms, int(spec.on_late)
+    task.cap_ms, task.total_attempts, task.retry = accepted.cap_ms, spec.total_attempts, spec.retry
+    task.mutex_key, task.mutex_limit, task.tags = spec.mutex_key, spec.mutex_limit, list(spec.tags)
+    task.start_at = spec.start_at
+    task.save(update_fields=[
+        "name", "args", "kwargs", "category", "tier_id", "priority", "delay_tolerance_ms", "on_late", "cap_ms",
+        "total_attempts", "retry", "mutex_key", "mutex_limit", "tags", "start_at",
+    ])  # fmt: skip

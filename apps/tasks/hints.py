@@ -1,0 +1,49 @@
+"""Hints in Redis: they wake whoever waits, and nothing is lost when they are."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from functools import cache
+
+import redis
+from django.conf import settings
+
+from scheduler_ext.keys import Keys
+
+log = logging.getLogger(__name__)
+
+
+@cache
+def _client(url: str) -> redis.Redis:
+    return redis.Redis.from_url(url, socket_timeout=1.0, socket_connect_timeout=0.5)
+
+
+def _publish(channel: str, message: str) -> None:
+    try:
+        _client(settings.REDIS_URL).publish(channel, message)
+    except redis.RedisError as error:
+        log.debug("hint not sent: %s", error)
+
+
+def keys() -> Keys:
+    """The names in Redis of this installation."""
+    return Keys(settings.SLACKWATER.get("key_prefix", "sw"))
+
+
+def wake_dispatcher(cell: str) -> None:
+    """Tell the cell's dispatcher that there is work."""
+    _publish(keys().hints(cell), "work")
+
+
+def tell_node(node_id: int) -> None:
+    """Tell a node to look for cancellations now."""
+    _publish(keys().control(node_id), "cancel")
+
+
+def tell_changes(changes: Iterable[tuple[str, int]]) -> None:
+    """Publish changes of state: (task id, state)."""
+    rows = [list(change) for change in changes]
+    if rows:
+        _publish(keys().changes(), json.dumps(rows, separators=(",", ":")))

@@ -1,0 +1,126 @@
+"""Small look-ups that every submission needs, kept in the process: tiers, lines, handlers, the database's clock."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+from django.conf import settings
+from django.db import connection, transaction
+
+from apps.resources.models import Handler, Tier
+from scheduler_ext import handlers
+from scheduler_ext.conf import SchedulerConf
+
+TIER_TTL_S = 2.0
+CLOCK_TTL_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class TierInfo:
+    """A tier as admission needs it."""
+
+    id: int
+    slug: str
+    default_cap_ms: int
+    shared: bool
+    vector: tuple[int, ...]
+
+
+@lru_cache(maxsize=1)
+def scheduler_conf() -> SchedulerConf:
+    """The engine's settings."""
+    return SchedulerConf.from_mapping({"cell": settings.CELL, **settings.SLACKWATER})
+
+
+class _Cache:
+    """What this process has looked up. Lines and handlers never change their ids; tiers are read anew."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop everything."""
+        self.lines: dict[tuple[int, int, int], int] = {}
+        self.handlers: dict[str, int] = {}
+        self.tiers: dict[int, tuple[float, dict[str, TierInfo]]] = {}
+        self.clock: tuple[float, float] = (float("-inf"), 0.0)
+
+
+_cache = _Cache()
+forget = _cache.forget
+
+
+def now() -> datetime:
+    """The database's time, by this process's clock and its measured distance from the database's."""
+    measured, offset = _cache.clock
+    if time.monotonic() - measured > CLOCK_TTL_S:
+        with connection.cursor() as cur:
+            cur.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
+            offset = cur.fetchone()[0] - time.monotonic()
+        _cache.clock = (time.monotonic(), offset)
+    return datetime.fromtimestamp(time.monotonic() + offset, UTC)
+
+
+def tiers(tenant_id: int) -> dict[str, TierInfo]:
+    """The tiers a tenant can name: the shared ones and its own, its own first."""
+    read_at, known = _cache.tiers.get(tenant_id, (float("-inf"), {}))
+    if time.monotonic() - read_at > TIER_TTL_S:
+        rows = Tier.objects.filter(tenant_id=None) | Tier.objects.filter(tenant_id=tenant_id)
+        ordered = sorted(rows, key=lambda tier: tier.tenant_id is not None)
+        known = {
+            t.slug: TierInfo(t.pk, t.slug, t.default_cap_s * 1000, t.tenant_id is None, t.vector) for t in ordered
+        }
+        _cache.tiers[tenant_id] = (time.monotonic(), known)
+    return known
+
+
+def line_id(tenant_id: int, category: int, tier_id: int) -> int:
+    """The line of a tenant, category and tier, made on first use.
+
+    Made on a statement of its own: two submitters that need it at once both find it.
+    """
+    key = (tenant_id, category, tier_id)
+    found = _cache.lines.get(key)
+    if found is None:
+        found = _line_row(key)
+        if not connection.in_atomic_block:
+            _cache.lines[key] = found
+        else:
+            _remember_after_commit(_cache.lines, key, found)
+    return found
+
+
+def _line_row(key: tuple[int, int, int]) -> int:
+    with connection.cursor() as cur:
+        cur.execute(
+            "INSERT INTO tasks_line (tenant_id, category, tier_id, paused) VALUES (%s, %s, %s, false) "
+            "ON CONFLICT (tenant_id, category, tier_id) DO UPDATE SET category = excluded.category RETURNING id",
+            key,
+        )
+        return int(cur.fetchone()[0])
+
+
+def _remember_after_commit(store: dict[Any, int], key: Any, value: int) -> None:
+    # A row made inside a transaction that is rolled back must not be remembered.
+    transaction.on_commit(lambda: store.__setitem__(key, value))
+
+
+def handler_id(name: str) -> int | None:
+    """The id of an exported handler; ``None`` when no worker, and not this process, has exported that name."""
+    found = _cache.handlers.get(name)
+    if found is None:
+        found = Handler.objects.filter(name=name).values_list("pk", flat=True).first()
+        if found is None and (export := handlers.find(name)) is not None:
+            defaults = {"kind": export.kind.value, "idempotent": export.idempotent, "description": export.description}
+            found = Handler.objects.get_or_create(name=name, defaults=defaults)[0].pk
+        if found is None:
+            return None
+        if connection.in_atomic_block:
+            _remember_after_commit(_cache.handlers, name, found)
+        else:
+            _cache.handlers[name] = found
+    return found

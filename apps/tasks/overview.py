@@ -1,0 +1,155 @@
+"""What a tenant sees of the platform: tiers, nodes, its own lines, and what its plan still allows.
+
+Every number here costs what is shown, not what waits: counts of ready tasks stop at :data:`COUNT_MOST`.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.db import connection
+from django.db.models import Q
+from django.utils import timezone
+
+from apps.resources.models import Handler, Node, Tier
+from apps.tasks.reading import word
+from apps.tenants.models import Tenant, TenantCounter, plan_numbers
+from scheduler_ext.core.admission import is_granted
+from scheduler_ext.core.states import Category, TaskState
+
+COUNT_MOST = 10_000
+RESOURCES = ("cpu_milli", "memory_mb", "disk_mb", "iops", "bandwidth_kbps", "ports")
+SEEN = [Node.State.ACTIVE, Node.State.DRAINING]
+
+
+def tiers(tenant: Tenant) -> list[dict[str, Any]]:
+    """The tiers a tenant may name: the shared ones of its plan, and its own."""
+    rows = Tier.objects.filter(Q(tenant=tenant) | Q(tenant=None, slug__in=tenant.plan.tiers))
+    return [
+        {
+            "name": row.slug,
+            "own": row.tenant_id is not None,
+            **{name: getattr(row, name) for name in RESOURCES},
+            "default_execution_cap": row.default_cap_s,
+        }
+        for row in rows
+    ]
+
+
+IN_FLIGHT_BY_NODE = """
+SELECT node_id, count(*) FILTER (WHERE tenant_id = %(tenant)s AND state = 4)::int,
+       count(*) FILTER (WHERE tenant_id = %(tenant)s AND state = 5)::int, count(*)::int
+FROM tasks_livetask WHERE state IN (4, 5) GROUP BY node_id
+"""
+
+
+def _in_flight(tenant_id: int | None) -> dict[int, tuple[int, int, int]]:
+    with connection.cursor() as cursor:
+        cursor.execute(IN_FLIGHT_BY_NODE, {"tenant": tenant_id})
+        return {node: (queued, running, total) for node, queued, running, total in cursor.fetchall()}
+
+
+def nodes(tenant: Tenant) -> list[dict[str, Any]]:
+    """The live nodes of the tenant's cell, with the tenant's own tasks on each."""
+    names = dict(Handler.objects.values_list("pk", "name"))
+    patterns = tuple(tenant.plan.handlers)
+    counts = _in_flight(tenant.pk)
+    found = []
+    for node in Node.objects.filter(cell=tenant.cell, state__in=SEEN).order_by("name"):
+        queued, running, _ = counts.get(node.pk, (0, 0, 0))
+        handlers = sorted(names[pk] for pk in node.handlers if pk in names and is_granted(patterns, names[pk]))
+        found.append({**_node(node), "handlers": handlers, "own_queued": queued, "own_running": running})
+    return found
+
+
+def all_nodes(*, gone: bool) -> list[dict[str, Any]]:
+    """The nodes of all cells, for operators; with ``gone`` also those that left or were lost."""
+    counts = _in_flight(None)
+    rows = Node.objects.order_by("cell", "name", "-started_at")
+    return [
+        {
+            **_node(node),
+            "cell": node.cell,
+            "hostname": node.hostname,
+            "in_flight": counts.get(node.pk, (0, 0, 0))[2],
+            "lease_expires_at": node.lease_expires_at,
+        }
+        for node in (rows if gone else rows.filter(state__in=SEEN))
+    ]
+
+
+def _node(node: Node) -> dict[str, Any]:
+    return {
+        "id": node.pk,
+        "name": node.name,
+        "state": node.state,
+        "capacity": dict(zip(RESOURCES, node.capacity, strict=False)),
+        "slots": node.slots,
+        "labels": node.labels,
+        "sandbox": node.sandbox,
+        "started_at": node.started_at,
+        "heartbeat_at": node.heartbeat_at,
+    }
+
+
+LINES = """
+SELECT n.id, n.category, r.slug, n.paused, w.ready, w.oldest
+FROM tasks_line n JOIN resources_tier r ON r.id = n.tier_id
+CROSS JOIN LATERAL (
+    SELECT count(*)::int AS ready, min(x.latest_start) AS oldest FROM (
+        SELECT l.latest_start FROM tasks_livetask l WHERE l.line_id = n.id AND l.state = 3 LIMIT %(most)s + 1) x) w
+WHERE n.tenant_id = %(tenant)s ORDER BY n.category, r.slug
+"""
+IN_FLIGHT_BY_LINE = """
+SELECT line_id, state, count(*)::int FROM tasks_livetask WHERE state IN (4, 5) AND tenant_id = %s GROUP BY 1, 2
+"""
+
+
+def queues(tenant: Tenant) -> list[dict[str, Any]]:
+    """The tenant's lines, one for each category and tier it has used."""
+    with connection.cursor() as cursor:
+        cursor.execute(LINES, {"tenant": tenant.pk, "most": COUNT_MOST})
+        lines = cursor.fetchall()
+        cursor.execute(IN_FLIGHT_BY_LINE, [tenant.pk])
+        held = {(line, state): count for line, state, count in cursor.fetchall()}
+    return [
+        {
+            "category": word(Category(category)),
+            "tier": tier,
+            "paused": paused or tenant.paused,
+            "ready": min(ready, COUNT_MOST),
+            "ready_is_minimum": ready > COUNT_MOST,
+            "queued": held.get((line, TaskState.QUEUED), 0),
+            "running": held.get((line, TaskState.RUNNING), 0),
+            "earliest_latest_start": oldest,
+        }
+        for line, category, tier, paused, ready, oldest in lines
+    ]
+
+
+def _available(tenant: Tenant, counter: TenantCounter | None) -> int:
+    """How many submissions the rate would accept at once now."""
+    plan = tenant.plan
+    arrival = counter.theoretical_arrival if counter is not None else None
+    if arrival is None or plan.tasks_per_hour == 0:
+        return int(plan.burst)
+    interval = timedelta(hours=1) / plan.tasks_per_hour
+    behind = max(arrival - timezone.now(), timedelta(0))
+    return max(0, plan.burst - -(-behind // interval))
+
+
+def limits(tenant: Tenant) -> dict[str, Any]:
+    """The numbers of the tenant's plan, and what is used of them now."""
+    counter = TenantCounter.objects.filter(pk=tenant.pk).first()
+    held = sum(queued + running for queued, running, _ in _in_flight(tenant.pk).values())
+    return {
+        "plan": tenant.plan.slug,
+        "limits": plan_numbers(tenant.plan),
+        "used": {
+            "unfinished": counter.unfinished if counter is not None else 0,
+            "urgent_unfinished": counter.urgent_unfinished if counter is not None else 0,
+            "in_flight": held,
+            "submissions_available_now": _available(tenant, counter),
+        },
+    }

@@ -1,0 +1,311 @@
+"""Every hot query of deciding and running, set-based. ``transitions.py`` is the only caller of those that write a state.
+
+``state + 0 = …`` keeps the planner on the primary key: with the bare column it could prove the predicate of a partial
+index, believe from stale statistics that it holds one row, and scan it for every update.
+States: 1 BLOCKED, 2 SCHEDULED, 3 READY, 4 QUEUED, 5 RUNNING, 6 SUCCEEDED, 7 FAILED, 8 CANCELLED, 9 EXPIRED.
+"""
+
+from __future__ import annotations
+
+# -- leadership -------------------------------------------------------------------------------------------------------
+LEAD = """
+INSERT INTO tasks_leader AS l (cell, holder, epoch, renewed_at, expires_at)
+VALUES (%(cell)s, %(holder)s, 1, clock_timestamp(), clock_timestamp() + %(lease)s * interval '1 second')
+ON CONFLICT (cell) DO UPDATE SET
+    epoch = l.epoch + CASE WHEN l.holder = excluded.holder AND l.expires_at > clock_timestamp() THEN 0 ELSE 1 END,
+    grace_until = CASE WHEN clock_timestamp() - l.renewed_at > %(node_lease)s * interval '1 second'
+        THEN clock_timestamp() + %(node_lease)s * interval '1 second' ELSE l.grace_until END,
+    holder = excluded.holder, renewed_at = clock_timestamp(), expires_at = excluded.expires_at
+WHERE l.expires_at <= clock_timestamp() OR l.holder = excluded.holder
+RETURNING l.epoch
+"""
+RESIGN = "UPDATE tasks_leader SET expires_at = clock_timestamp() WHERE cell = %s AND holder = %s"
+
+# -- waking and promoting ---------------------------------------------------------------------------------------------
+WAKE = """
+WITH due AS (
+    SELECT task_id FROM tasks_livetask WHERE state = 2 AND not_before <= clock_timestamp()
+    ORDER BY not_before LIMIT %s FOR UPDATE SKIP LOCKED)
+UPDATE tasks_livetask l SET state = 3, not_before = NULL FROM due WHERE l.task_id = due.task_id
+"""
+NEXT_DUE = """
+SELECT extract(epoch FROM not_before - clock_timestamp())::float8 FROM tasks_livetask
+WHERE state = 2 ORDER BY not_before LIMIT 1
+"""
+PROMOTABLE = """
+SELECT l.task_id::text, n.tenant_id, n.tier_id FROM tasks_livetask l JOIN tasks_line n ON n.id = l.line_id
+WHERE l.state = 3 AND l.promote_at <= clock_timestamp()
+ORDER BY l.promote_at LIMIT %s FOR UPDATE OF l SKIP LOCKED
+"""
+PROMOTE = """
+UPDATE tasks_livetask l SET line_id = u.line, promote_at = NULL
+FROM unnest(%s::uuid[], %s::int[]) AS u(id, line) WHERE l.task_id = u.id AND l.state + 0 = 3
+"""
+
+# -- the snapshot -----------------------------------------------------------------------------------------------------
+NODES = """
+SELECT id, name, capacity, slots, handlers, labels FROM resources_node
+WHERE cell = %s AND state = 'active' AND lease_expires_at > clock_timestamp() ORDER BY id
+"""
+IN_FLIGHT = """
+SELECT node_id, line_id, kind, handler_id, slot_milli >= 1000 AS exclusive, count(*), sum(slot_milli)::int
+FROM tasks_livetask WHERE state IN (4, 5) GROUP BY 1, 2, 3, 4, 5
+"""
+MUTEX_HELD = """
+SELECT mutex_key, count(*)::int FROM tasks_livetask
+WHERE mutex_key IS NOT NULL AND state IN (4, 5) GROUP BY mutex_key
+"""
+# The active lines by a loose scan of the ready index: one descent a line, whatever the backlog.
+NOMINATE = """
+WITH RECURSIVE active AS (
+    (SELECT line_id FROM tasks_livetask WHERE state = 3 ORDER BY line_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT l.line_id FROM tasks_livetask l WHERE l.state = 3 AND l.line_id > a.line_id
+            ORDER BY l.line_id LIMIT 1)
+    FROM active a WHERE a.line_id IS NOT NULL)
+SELECT h.* FROM active a CROSS JOIN LATERAL (
+    SELECT l.task_id::text, l.line_id, l.fence, l.rank_group, l.rank, l.kind, l.handler_id, l.priority,
+           l.alone OR l.total_attempts = 1, l.mutex_key, l.mutex_limit, l.last_node,
+           extract(epoch FROM l.latest_start)::float8
+    FROM tasks_livetask l WHERE l.state = 3 AND l.line_id = a.line_id
+    ORDER BY l.rank_group, l.rank, l.task_id LIMIT %s) h
+WHERE a.line_id IS NOT NULL
+"""
+LINES = """
+SELECT n.id, n.tenant_id, n.category, n.tier_id, n.paused, t.cell,
+       r.cpu_milli, r.memory_mb, r.disk_mb, r.iops, r.bandwidth_kbps, r.ports
+FROM tasks_line n JOIN tenants_tenant t ON t.id = n.tenant_id JOIN resources_tier r ON r.id = n.tier_id
+"""
+TENANTS = """
+SELECT t.id, t.paused, p.weight, p.max_in_flight, p.guaranteed_permille, p.maximum_permille
+FROM tenants_tenant t JOIN tenants_plan p ON p.id = t.plan_id
+"""
+RUN_TIMES = "SELECT tenant_id, key, mean_us FROM tasks_runtime WHERE samples >= %s"
+
+# -- claims -----------------------------------------------------------------------------------------------------------
+CLAIM = """
+WITH lead AS (
+    SELECT 1 FROM tasks_leader WHERE cell = %(cell)s AND epoch = %(epoch)s AND holder = %(holder)s
+        AND expires_at > clock_timestamp() FOR SHARE),
+c AS (
+    SELECT l.task_id, u.node, u.milli
+    FROM unnest(%(ids)s::uuid[], %(fences)s::int[], %(nodes)s::int[], %(millis)s::int[]) AS u(id, fence, node, milli)
+    JOIN tasks_livetask l ON l.task_id = u.id
+    WHERE l.state + 0 = 3 AND l.fence = u.fence AND EXISTS (SELECT 1 FROM lead)
+    FOR UPDATE OF l SKIP LOCKED)
+UPDATE tasks_livetask l SET state = 4, fence = l.fence + 1, node_id = c.node, slot_milli = c.milli, batch = 0,
+    queued_at = clock_timestamp(), claim_expires_at = clock_timestamp() + %(ttl)s * interval '1 second'
+FROM c WHERE l.task_id = c.task_id RETURNING l.task_id::text
+"""
+START = """
+WITH s AS (
+    UPDATE tasks_livetask l SET state = 5, started_at = clock_timestamp(), batch = %(batch)s
+    FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS u(id, fence)
+    WHERE l.task_id = u.id AND l.fence = u.fence AND l.state + 0 = 4 AND l.node_id = %(node)s AND NOT l.cancel_requested
+        AND EXISTS (SELECT 1 FROM resources_node WHERE id = %(node)s AND state IN ('active', 'draining')
+                    AND lease_expires_at > clock_timestamp())
+    RETURNING l.task_id, l.fence, l.attempts)
+SELECT s.task_id::text, s.fence, t.tenant_id, t.handler, t.script_sha256, t.script_path, t.args, t.kwargs, t.cap_ms,
+       s.attempts + 1, t.name
+FROM s JOIN tasks_task t ON t.id = s.task_id
+"""
+
+# Deletes the live row, writes the final state and the attempt, and lowers the tenant's counters: one statement for a
+# batch. Live rows are locked first, counters last and in order, here and in every other statement.
+FINISH = """
+WITH u AS (
+    SELECT * FROM unnest(%(ids)s::uuid[], %(fences)s::int[], %(states)s::int[], %(outcomes)s::int[],
+        %(started)s::float8[], %(finished)s::float8[], %(results)s::text[], %(errors)s::text[], %(reasons)s::text[],
+        %(exits)s::int[], %(workers)s::text[], %(cpus)s::int[], %(memories)s::int[])
+    AS u(id, fence, final, outcome, started, finished, result, error, reason, exit_code, worker, cpu, memory)),
+gone AS (
+    DELETE FROM tasks_livetask l USING u
+    WHERE l.task_id = u.id AND l.fence = u.fence AND l.state + 0 = 5 AND l.node_id = %(node)s
+    RETURNING l.task_id, l.attempts, l.has_children, l.queued_at, l.mutex_key, u.*),
+done AS (
+    UPDATE tasks_task t SET state = g.final, finished_at = to_timestamp(g.finished), attempts_used = g.attempts + 1,
+        result = g.result::jsonb, error = g.error, reason = g.reason, release_pending = g.has_children
+    FROM gone g WHERE t.id = g.task_id RETURNING t.id, t.tenant_id, t.category),
+att AS (
+    INSERT INTO tasks_attempt (task_id, tenant_id, number, fence, node_id, worker, queued_at, started_at, finished_at,
+        outcome, error, exit_code, cpu_ms, peak_memory_mb)
+    SELECT g.task_id, d.tenant_id, g.attempts + 1, g.fence, %(node)s, g.worker, g.queued_at, to_timestamp(g.started),
+        to_timestamp(g.finished), g.outcome, g.error, g.exit_code, g.cpu, g.memory
+    FROM gone g JOIN done d ON d.id = g.task_id),
+dead AS (
+    INSERT INTO tasks_deadletter (task_id, tenant_id, outcome, reason, retries, next_retry_at)
+    SELECT g.task_id, d.tenant_id, g.outcome, left(g.reason, 300), 0,
+        CASE WHEN p.dead_letter_retries > 0 THEN clock_timestamp() + p.dead_letter_after_s * interval '1 second' END
+    FROM gone g JOIN done d ON d.id = g.task_id JOIN tenants_tenant n ON n.id = d.tenant_id
+    JOIN tenants_plan p ON p.id = n.plan_id WHERE g.final = 7 ON CONFLICT (task_id) DO NOTHING),
+n AS (SELECT tenant_id, count(*) AS c, count(*) FILTER (WHERE category = 1) AS urgent FROM done GROUP BY tenant_id),
+locked AS (
+    SELECT c.tenant_id FROM tenants_tenantcounter c WHERE c.tenant_id IN (SELECT tenant_id FROM n)
+    ORDER BY c.tenant_id FOR UPDATE),
+counted AS (
+    UPDATE tenants_tenantcounter c SET unfinished = c.unfinished - n.c, urgent_unfinished = c.urgent_unfinished - n.urgent
+    FROM n JOIN locked USING (tenant_id) WHERE c.tenant_id = n.tenant_id)
+SELECT g.task_id::text, g.final, g.has_children, g.mutex_key FROM gone g
+"""
+LOCK_RUNNING = """
+SELECT l.task_id::text, l.fence, l.attempts, l.total_attempts, l.cancel_requested, l.batch, t.retry
+FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS u(id, fence)
+JOIN tasks_livetask l ON l.task_id = u.id AND l.fence = u.fence JOIN tasks_task t ON t.id = l.task_id
+WHERE l.state + 0 = 5 AND l.node_id = %(node)s ORDER BY l.task_id FOR UPDATE OF l
+"""
+RETRY = """
+WITH u AS (
+    SELECT * FROM unnest(%(ids)s::uuid[], %(delays)s::float8[], %(outcomes)s::int[], %(started)s::float8[],
+        %(finished)s::float8[], %(errors)s::text[], %(exits)s::int[], %(workers)s::text[], %(cpus)s::int[],
+        %(memories)s::int[])
+    AS u(id, delay, outcome, started, finished, error, exit_code, worker, cpu, memory)),
+back AS (
+    UPDATE tasks_livetask l SET state = CASE WHEN u.delay > 0 THEN 2 ELSE 3 END, attempts = l.attempts + 1,
+        not_before = CASE WHEN u.delay > 0 THEN clock_timestamp() + u.delay * interval '1 second' END,
+        node_id = NULL, last_node = %(node)s, claim_expires_at = NULL, started_at = NULL, batch = 0, progress = NULL
+    FROM u WHERE l.task_id = u.id AND l.state + 0 = 5
+    RETURNING l.task_id, l.tenant_id, l.attempts, l.fence, l.queued_at, l.state, l.mutex_key, u.*),
+att AS (
+    INSERT INTO tasks_attempt (task_id, tenant_id, number, fence, node_id, worker, queued_at, started_at, finished_at,
+        outcome, error, exit_code, cpu_ms, peak_memory_mb)
+    SELECT task_id, tenant_id, attempts, fence, %(node)s, worker, queued_at, to_timestamp(started),
+        to_timestamp(finished), outcome, error, exit_code, cpu, memory FROM back)
+SELECT task_id::text, state, mutex_key FROM back
+"""
+# Back to READY without spending an attempt; the event says why. alone: a suspect runs by itself next time.
+HAND_BACK = """
+WITH back AS (
+    UPDATE tasks_livetask l SET state = 3, node_id = NULL, claim_expires_at = NULL, started_at = NULL, batch = 0,
+        alone = l.alone OR %(alone)s
+    FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS u(id, fence)
+    WHERE l.task_id = u.id AND l.fence = u.fence AND l.state + 0 = ANY(%(states)s::int[]) AND l.node_id = %(node)s
+    RETURNING l.task_id, l.tenant_id, l.fence, l.mutex_key),
+e AS (
+    INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
+    SELECT task_id, tenant_id, %(from_state)s, 3, fence, %(actor)s, %(reason)s FROM back)
+SELECT task_id::text, mutex_key FROM back
+"""
+RETURN_QUEUED = """
+WITH back AS (
+    UPDATE tasks_livetask l SET state = 3, node_id = NULL, claim_expires_at = NULL
+    FROM (SELECT q.task_id FROM tasks_livetask q JOIN tenants_tenant t ON t.id = q.tenant_id
+          WHERE q.state = 4 AND t.cell = %(cell)s AND {which} FOR UPDATE OF q SKIP LOCKED) x
+    WHERE l.task_id = x.task_id RETURNING l.task_id, l.tenant_id, l.fence)
+INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
+SELECT task_id, tenant_id, 4, 3, fence, 'dispatcher', %(reason)s FROM back
+"""
+RETURN_ALL_QUEUED = RETURN_QUEUED.format(which="true")
+RETURN_EXPIRED = RETURN_QUEUED.format(which="q.claim_expires_at < clock_timestamp()")
+
+# -- mutex keys -------------------------------------------------------------------------------------------------------
+PARK = """
+WITH p AS (
+    UPDATE tasks_livetask l SET state = 1 FROM unnest(%s::uuid[]) AS u(id)
+    WHERE l.task_id = u.id AND l.state + 0 = 3 RETURNING l.task_id, l.tenant_id, l.fence)
+INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
+SELECT task_id, tenant_id, 3, 1, fence, 'dispatcher', 'parked: its mutex key is taken' FROM p
+"""
+UNPARK = """
+WITH k AS (SELECT DISTINCT unnest(%s::text[]) AS key),
+held AS (SELECT mutex_key AS key, count(*) AS n FROM tasks_livetask
+         WHERE mutex_key = ANY(%s::text[]) AND state IN (3, 4, 5) GROUP BY mutex_key),
+free AS (
+    SELECT w.task_id FROM k LEFT JOIN held USING (key) CROSS JOIN LATERAL (
+        SELECT l.task_id, l.mutex_limit, row_number() OVER (ORDER BY l.rank_group, l.rank, l.task_id) AS place
+        FROM tasks_livetask l WHERE l.mutex_key = k.key AND l.state = 1 AND l.pending = 0) w
+    WHERE w.place <= w.mutex_limit - coalesce(held.n, 0)),
+locked AS (SELECT l.task_id FROM tasks_livetask l JOIN free USING (task_id) ORDER BY l.task_id FOR UPDATE OF l SKIP LOCKED),
+r AS (
+    UPDATE tasks_livetask l SET state = 3 FROM locked WHERE l.task_id = locked.task_id AND l.state + 0 = 1 AND l.pending = 0
+    RETURNING l.task_id, l.tenant_id, l.fence)
+INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
+SELECT task_id, tenant_id, 1, 3, fence, 'dispatcher', 'its mutex key is free' FROM r
+"""
+PARKED_KEYS = """
+SELECT DISTINCT l.mutex_key FROM tasks_livetask l WHERE l.mutex_key IS NOT NULL AND l.state = 1 AND l.pending = 0 LIMIT %s
+"""
+
+# -- dependants -------------------------------------------------------------------------------------------------------
+# Flips the edges and lowers each child by the edges flipped for it; the children are locked in order of their ids.
+RELEASE = """
+WITH e AS (
+    UPDATE tasks_dependency d SET outcome = u.outcome FROM unnest(%s::uuid[], %s::int[]) AS u(id, outcome)
+    WHERE d.parent_id = u.id AND d.outcome = 0 RETURNING d.child_id),
+n AS (SELECT child_id, count(*)::int AS c FROM e GROUP BY child_id),
+locked AS (SELECT l.task_id FROM tasks_livetask l JOIN n ON n.child_id = l.task_id ORDER BY l.task_id FOR UPDATE OF l)
+UPDATE tasks_livetask l SET pending = l.pending - n.c FROM n, locked
+WHERE l.task_id = n.child_id AND locked.task_id = l.task_id
+RETURNING l.task_id::text, l.pending, l.condition
+"""
+EDGE_COUNTS = """
+SELECT child_id::text, count(*) FILTER (WHERE outcome = 2)::int, count(*) FILTER (WHERE outcome = 3)::int
+FROM tasks_dependency WHERE child_id = ANY(%s::uuid[]) GROUP BY child_id
+"""
+UNBLOCK = """
+WITH r AS (
+    UPDATE tasks_livetask l SET
+        state = CASE WHEN l.not_before > clock_timestamp() THEN 2 ELSE 3 END,
+        latest_start = greatest(clock_timestamp(), l.not_before) + l.tolerance_ms * interval '1 millisecond',
+        promote_at = CASE WHEN l.promote_at IS NOT NULL THEN greatest(clock_timestamp(), l.not_before)
+            + (l.tolerance_ms - least(l.tolerance_ms, %(lead_ms)s)) * interval '1 millisecond' END
+    FROM unnest(%(ids)s::uuid[]) AS u(id) WHERE l.task_id = u.id AND l.state + 0 = 1 AND l.pending = 0
+    RETURNING l.task_id, l.tenant_id, l.state, l.fence)
+INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
+SELECT task_id, tenant_id, 1, state, fence, 'release', 'what it needed has come' FROM r
+"""
+RELEASED = "UPDATE tasks_task SET release_pending = false WHERE id = ANY(%s::uuid[]) AND release_pending"
+UNRELEASED = "SELECT id::text, state FROM tasks_task WHERE release_pending ORDER BY id LIMIT %s"
+
+# -- ends without a run -----------------------------------------------------------------------------------------------
+# Ends waiting tasks (cancelled, expired, impossible): live row out, final state in, event, counters.
+END_WAITING = """
+WITH u AS (SELECT DISTINCT unnest(%(ids)s::uuid[]) AS id),
+locked AS (
+    SELECT l.task_id, l.state AS was FROM tasks_livetask l JOIN u ON u.id = l.task_id
+    WHERE l.state + 0 = ANY(%(states)s::int[]) ORDER BY l.task_id FOR UPDATE OF l),
+gone AS (
+    DELETE FROM tasks_livetask l USING locked WHERE l.task_id = locked.task_id
+    RETURNING l.task_id, l.attempts, l.fence, l.has_children, l.mutex_key, locked.was),
+done AS (
+    UPDATE tasks_task t SET state = %(final)s, finished_at = clock_timestamp(), attempts_used = g.attempts,
+        reason = left(%(reason)s, 200), release_pending = g.has_children
+    FROM gone g WHERE t.id = g.task_id RETURNING t.id, t.tenant_id, t.category),
+ev AS (
+    INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
+    SELECT g.task_id, d.tenant_id, g.was, %(final)s, g.fence, %(actor)s, left(%(reason)s, 300)
+    FROM gone g JOIN done d ON d.id = g.task_id),
+dead AS (
+    INSERT INTO tasks_deadletter (task_id, tenant_id, outcome, reason, retries)
+    SELECT g.task_id, d.tenant_id, NULL, left(%(reason)s, 300), 0 FROM gone g JOIN done d ON d.id = g.task_id
+    WHERE %(final)s = 7 ON CONFLICT (task_id) DO NOTHING),
+n AS (SELECT tenant_id, count(*) AS c, count(*) FILTER (WHERE category = 1) AS urgent FROM done GROUP BY tenant_id),
+counters AS (
+    SELECT c.tenant_id FROM tenants_tenantcounter c WHERE c.tenant_id IN (SELECT tenant_id FROM n)
+    ORDER BY c.tenant_id FOR UPDATE),
+counted AS (
+    UPDATE tenants_tenantcounter c SET unfinished = c.unfinished - n.c, urgent_unfinished = c.urgent_unfinished - n.urgent
+    FROM n JOIN counters USING (tenant_id) WHERE c.tenant_id = n.tenant_id)
+SELECT g.task_id::text, g.has_children, g.mutex_key FROM gone g
+"""
+LATE = """
+SELECT task_id::text FROM tasks_livetask
+WHERE on_late = 2 AND state IN (1, 2, 3) AND latest_start < clock_timestamp() ORDER BY latest_start LIMIT %s
+"""
+
+# -- lost nodes -------------------------------------------------------------------------------------------------------
+LOSE_NODES = """
+UPDATE resources_node n SET state = 'lost' WHERE n.id IN (
+    SELECT x.id FROM resources_node x LEFT JOIN tasks_leader l ON l.cell = x.cell
+    WHERE x.state IN ('active', 'draining') AND x.lease_expires_at < clock_timestamp()
+        AND coalesce(l.grace_until, '-infinity') < clock_timestamp() FOR UPDATE OF x SKIP LOCKED)
+RETURNING n.id
+"""
+HELD_BY_GONE = """
+SELECT l.task_id::text, l.fence, l.state, l.batch, l.total_attempts, extract(epoch FROM l.started_at)::float8, l.node_id
+FROM tasks_livetask l JOIN resources_node n ON n.id = l.node_id
+WHERE l.state IN (4, 5) AND n.state IN ('lost', 'left') LIMIT %s
+"""
+HELD_BY = """
+SELECT l.task_id::text, l.fence, l.state, l.batch, l.total_attempts, extract(epoch FROM l.started_at)::float8, l.node_id
+FROM tasks_livetask l WHERE l.state IN (4, 5) AND l.node_id = %s
+"""

@@ -1,0 +1,293 @@
+"""The read side: a task as the plain values that the API, the commands and Python callers show.
+
+Everything here reads the tenant in context (``tenant_scope``) and costs a fixed number of queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import Q, QuerySet
+
+from apps.tasks.models import Attempt, AttemptLog, DeadLetter, Dependency, OnLate, Script, Task, Workflow
+from scheduler_ext.core.errors import NotFound
+from scheduler_ext.core.states import FINAL, Category, Outcome, RunCondition, TaskState, client_status
+
+SUMMARY = (
+    "id name workflow_id kind handler script_sha256 script_path category tier__slug priority tags submitted_at "
+    "start_at state finished_at attempts_used reason live__state live__attempts live__started_at live__latest_start "
+    "live__not_before live__cancel_requested live__progress"
+).split()
+DETAIL = (
+    *SUMMARY,
+    *(
+        "args kwargs delay_tolerance_ms on_late cap_ms total_attempts retry mutex_key mutex_limit condition "
+        "submitted_by result error live__node__name live__pending"
+    ).split(),
+)
+LIVE_STATES = frozenset(TaskState) - FINAL
+
+
+def word(member: Any) -> str:
+    """An enum member as clients see it: ``all_succeeded``."""
+    return str(member.name).lower()
+
+
+def seconds(milliseconds: int | None) -> float | int | None:
+    """Milliseconds of the ledger as the seconds of the API: whole where they are."""
+    if milliseconds is None:
+        return None
+    return milliseconds // 1000 if milliseconds % 1000 == 0 else milliseconds / 1000
+
+
+def state_of(row: dict[str, Any]) -> TaskState:
+    """The one state of a row: the live row's while there is one, the task's own after."""
+    live = row["live__state"]
+    return TaskState(live if live is not None else row["state"])
+
+
+def summary(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of :data:`SUMMARY` as lists show it."""
+    state = state_of(row)
+    live = row["live__state"] is not None
+    return {
+        "id": row["id"],
+        "name": row["name"],
+        "workflow_id": row["workflow_id"],
+        "status": client_status(state).label,
+        "state": word(state),
+        "kind": "handler" if row["kind"] == Task.Kind.HANDLER else "script",
+        "handler": row["handler"],
+        "script": row["script_sha256"],
+        "script_path": row["script_path"],
+        "category": word(Category(row["category"])),
+        "tier": row["tier__slug"],
+        "priority": row["priority"],
+        "tags": row["tags"],
+        "submitted_at": row["submitted_at"],
+        "start_at": row["start_at"],
+        "not_before": row["live__not_before"],
+        "latest_start": row["live__latest_start"],
+        "started_at": row["live__started_at"],
+        "finished_at": row["finished_at"],
+        "attempts": row["live__attempts"] if live else row["attempts_used"],
+        "cancel_requested": bool(row["live__cancel_requested"]),
+        "progress": row["live__progress"],
+        "reason": row["reason"],
+    }
+
+
+def _detail(row: dict[str, Any], parents: list[UUID]) -> dict[str, Any]:
+    return {
+        **summary(row),
+        "args": row["args"],
+        "kwargs": row["kwargs"],
+        "delay_tolerance": seconds(row["delay_tolerance_ms"]),
+        "on_late": word(OnLate(row["on_late"])),
+        "execution_cap": seconds(row["cap_ms"]),
+        "total_attempts": row["total_attempts"],
+        "retry": row["retry"],
+        "depends_on": parents,
+        "waiting_for": row["live__pending"] or 0,
+        "condition": word(RunCondition(row["condition"])),
+        "mutex_key": row["mutex_key"],
+        "mutex_limit": row["mutex_limit"],
+        "submitted_by": row["submitted_by"],
+        "node": row["live__node__name"],
+        "result": row["result"],
+        "error": row["error"],
+    }
+
+
+def task(task_id: UUID) -> dict[str, Any]:
+    """One task with all that is known of it; ``NotFound`` when the tenant in context has no such task."""
+    row = Task.objects.filter(pk=task_id).values(*DETAIL).first()
+    if row is None:
+        raise NotFound(f"There is no task {task_id}.")
+    parents = Dependency.objects.filter(child_id=task_id).order_by("parent_id").values_list("parent_id", flat=True)
+    found = _detail(row, list(parents))
+    if found["started_at"] is None and row["live__state"] is None:
+        # A finished task has left the live table; its last attempt knows when it began and where it ran.
+        last = Attempt.objects.filter(task_id=task_id).order_by("-fence").values("started_at", "node__name").first()
+        if last is not None:
+            found["started_at"], found["node"] = last["started_at"], last["node__name"]
+    return found
+
+
+def require_task(task_id: UUID) -> None:
+    """``NotFound`` when the tenant in context has no such task."""
+    if not Task.objects.filter(pk=task_id).exists():
+        raise NotFound(f"There is no task {task_id}.")
+
+
+def in_states(rows: QuerySet[Any], states: Iterable[TaskState]) -> QuerySet[Any]:
+    """Narrow tasks to these states, wherever each stands."""
+    wanted = set(states)
+    live, final = [int(s) for s in wanted & LIVE_STATES], [int(s) for s in wanted & FINAL]
+    match = Q(pk__in=[])
+    if live:
+        match |= Q(live__state__in=live)
+    if final:
+        match |= Q(state__in=final)
+    return rows.filter(match)
+
+
+def task_rows(rows: QuerySet[Any], *, before: UUID | None, limit: int) -> list[dict[str, Any]]:
+    """The newest tasks of ``rows`` that are older than ``before``, at most ``limit``."""
+    if before is not None:
+        rows = rows.filter(pk__lt=before)
+    return [summary(row) for row in rows.order_by("-id").values(*SUMMARY)[:limit]]
+
+
+def finished_ids(task_ids: Sequence[UUID]) -> list[UUID]:
+    """Which of these tasks, of any tenant, are final: one query for all who wait.
+
+    Unscoped because the waiting of many tenants is looked up at once; each of them was checked when it began to wait.
+    """
+    rows = Task.objects.unscoped().filter(pk__in=task_ids, state__isnull=False)
+    return list(rows.values_list("pk", flat=True))
+
+
+def attempts(task_id: UUID) -> list[dict[str, Any]]:
+    """The attempts of a task that began and ended, oldest first."""
+    rows = (
+        Attempt.objects.filter(task_id=task_id)
+        .order_by("fence")
+        .values(
+            *"number fence node__name worker queued_at started_at finished_at outcome error exit_code cpu_ms".split(),
+            "peak_memory_mb",
+        )
+    )
+    return [
+        {
+            "number": row["number"],
+            "fence": row["fence"],
+            "outcome": word(Outcome(row["outcome"])),
+            "node": row["node__name"],
+            "worker": row["worker"],
+            "queued_at": row["queued_at"],
+            "started_at": row["started_at"],
+            "finished_at": row["finished_at"],
+            "duration_s": (row["finished_at"] - row["started_at"]).total_seconds(),
+            "error": row["error"],
+            "exit_code": row["exit_code"],
+            "cpu_ms": row["cpu_ms"],
+            "peak_memory_mb": row["peak_memory_mb"],
+        }
+        for row in rows
+    ]
+
+
+def logs(task_id: UUID, *, fence: int | None = None, stream: str = "") -> list[dict[str, Any]]:
+    """What the attempts of a task wrote, oldest first."""
+    rows = AttemptLog.objects.filter(task_id=task_id)
+    if fence is not None:
+        rows = rows.filter(fence=fence)
+    if stream:
+        rows = rows.filter(stream=stream)
+    return list(rows.order_by("fence", "stream").values("fence", "stream", "text", "truncated"))
+
+
+COUNTS = """
+SELECT coalesce(l.state, t.state) AS state, count(*) FROM tasks_task t
+LEFT JOIN tasks_livetask l ON l.task_id = t.id WHERE t.workflow_id = %s AND t.tenant_id = %s GROUP BY 1
+"""
+
+
+def _workflow_status(counts: dict[TaskState, int]) -> str:
+    final = sum(n for state, n in counts.items() if state in FINAL)
+    if final < sum(counts.values()):
+        begun = final > 0 or TaskState.RUNNING in counts
+        return "in progress" if begun else "waiting"
+    return "done" if counts.get(TaskState.SUCCEEDED, 0) == final else "failed"
+
+
+def workflow(workflow_id: UUID) -> dict[str, Any]:
+    """A workflow with its tasks counted by state; ``NotFound`` when the tenant in context has none such."""
+    found = Workflow.objects.filter(pk=workflow_id).first()
+    if found is None:
+        raise NotFound(f"There is no workflow {workflow_id}.")
+    with connection.cursor() as cursor:
+        cursor.execute(COUNTS, [workflow_id, found.tenant_id])
+        counts = {TaskState(state): count for state, count in cursor.fetchall()}
+    return {
+        **_workflow_summary(found),
+        "status": _workflow_status(counts),
+        "counts": {word(state): counts.get(state, 0) for state in TaskState},
+    }
+
+
+def _workflow_summary(found: Workflow) -> dict[str, Any]:
+    return {
+        "id": found.pk,
+        "name": found.name,
+        "task_count": found.task_count,
+        "edge_count": found.edge_count,
+        "submitted_at": found.submitted_at,
+    }
+
+
+def workflow_rows(*, before: UUID | None, limit: int) -> list[dict[str, Any]]:
+    """The newest workflows of the tenant in context that are older than ``before``."""
+    rows = Workflow.objects.all()
+    if before is not None:
+        rows = rows.filter(pk__lt=before)
+    return [_workflow_summary(row) for row in rows.order_by("-id")[:limit]]
+
+
+def dead_letter_rows(*, before: tuple[datetime, UUID] | None, limit: int) -> list[dict[str, Any]]:
+    """The latest dead letters of the tenant in context that are older than ``before``: (moment, task id)."""
+    rows = DeadLetter.objects.all()
+    if before is not None:
+        rows = rows.filter(Q(at__lt=before[0]) | Q(at=before[0], task_id__lt=before[1]))
+    names = "task_id at outcome reason retries next_retry_at task__name task__handler task__script_sha256".split()
+    return [
+        {
+            "id": row["task_id"],
+            "task_id": row["task_id"],
+            "name": row["task__name"],
+            "handler": row["task__handler"],
+            "script": row["task__script_sha256"],
+            "at": row["at"],
+            "outcome": word(Outcome(row["outcome"])) if row["outcome"] else None,
+            "reason": row["reason"],
+            "retries": row["retries"],
+            "next_retry_at": row["next_retry_at"],
+        }
+        for row in rows.order_by("-at", "-task_id").values(*names)[:limit]
+    ]
+
+
+def require_dead_letter(task_id: UUID) -> None:
+    """``NotFound`` when the tenant in context has no such dead letter."""
+    if not DeadLetter.objects.filter(pk=task_id).exists():
+        raise NotFound(f"There is no dead letter {task_id}.")
+
+
+def _script(found: Script) -> dict[str, Any]:
+    return {"sha256": found.sha256, "name": found.name, "size": found.size, "created_at": found.created_at}
+
+
+def script(sha256: str) -> dict[str, Any]:
+    """A stored script of the tenant in context with its content; ``NotFound`` when there is none such."""
+    found = Script.objects.filter(sha256=sha256).first()
+    if found is None:
+        raise NotFound(f"There is no script {sha256[:64]}.")
+    return {**_script(found), "content": bytes(found.content).decode("utf-8", "replace")}
+
+
+def script_summary(found: Script) -> dict[str, Any]:
+    """A stored script without its content."""
+    return _script(found)
+
+
+def script_rows(*, before: int | None, limit: int) -> list[tuple[int, dict[str, Any]]]:
+    """The latest scripts of the tenant in context with their row numbers."""
+    rows = Script.objects.defer("content")
+    if before is not None:
+        rows = rows.filter(pk__lt=before)
+    return [(row.pk, _script(row)) for row in rows.order_by("-id")[:limit]]

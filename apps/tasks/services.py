@@ -1,0 +1,227 @@
+"""What can be done to tasks. Every way in (REST, Python, admin, commands, schedules) calls these functions.
+
+Each does permission by tenant, rules, write and event in one transaction; hints go out after the commit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from apps.tasks import admission, hints, lookups, storing
+from apps.tasks.changing import cancel, edit, retry
+from apps.tasks.models import IdempotencyKey, Script
+from apps.tasks.specs import FIELDS, TaskSpec, body_hash, parse_task
+from apps.tasks.storing import EDGE_COLUMNS, LIVE_COLUMNS, TASK_COLUMNS
+from apps.tenants.models import Tenant
+from scheduler_ext.core.errors import (
+    IdempotencyMismatch,
+    InvalidInput,
+    TooLarge,
+    UnknownDependency,
+)
+from scheduler_ext.core.states import Category, EdgeOutcome, RunCondition, TaskState, condition_holds, edge_outcome
+from scheduler_ext.policies.registry import order_policy
+
+MAX_SCRIPT_BYTES = 1_048_576
+
+__all__ = ["Submission", "cancel", "edit", "retry", "store_script", "submit", "submit_many", "submit_workflow"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """The answer to a submission."""
+
+    task_ids: list[UUID]
+    workflow_id: UUID | None = None
+    created: bool = True
+    """False when its idempotency key returned the first answer."""
+
+
+def submit(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "", idempotency_key: str | None = None) -> Submission:
+    """Submit one task; ``data`` has the fields of :data:`apps.tasks.specs.FIELDS`.
+
+    Raises the errors of ``scheduler_ext.core.errors``; nothing is stored then. Inside a transaction of the caller's
+    own, the task runs only if that commits.
+    """
+    spec = parse_task(data)
+    key = _one_key(idempotency_key, spec.idempotency_key)
+    return _store(tenant, [spec], actor=actor, key=key, body=data)
+
+
+def submit_many(tenant: Tenant, items: Sequence[Mapping[str, Any]], *, actor: str = "",
+                idempotency_key: str | None = None) -> Submission:  # fmt: skip
+    """Submit several tasks, all or none; they may depend on one another by name."""
+    _check_list(items, "tasks")
+    specs = [parse_task(item, f"tasks[{n}]") for n, item in enumerate(items)]
+    _no_inner_keys(specs)
+    return _store(tenant, specs, actor=actor, key=idempotency_key, body=items, where="tasks")
+
+
+def submit_workflow(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "",
+                    idempotency_key: str | None = None) -> Submission:  # fmt: skip
+    """Submit a graph of named tasks as one workflow: ``{"name": …, "tasks": [{"name": …, "depends_on": […]}, …]}``."""
+    if not isinstance(data, Mapping):
+        raise InvalidInput("must be an object")
+    unknown = set(data) - {"name", "tasks", "idempotency_key"}
+    if unknown:
+        raise InvalidInput("there is no such field", field=str(sorted(map(str, unknown))[0])[:60])
+    header = parse_header(data)
+    items = data.get("tasks")
+    _check_list(items, "tasks")
+    specs = [parse_task(item, f"tasks[{n}]") for n, item in enumerate(items or ())]
+    _no_inner_keys(specs)
+    key = _one_key(idempotency_key, header["idempotency_key"])
+    return _store(tenant, specs, actor=actor, key=key, body=data, where="tasks", workflow=header["name"])
+
+
+def parse_header(data: Mapping[str, Any]) -> dict[str, str]:
+    """Name and idempotency key of a workflow, checked."""
+    return {name: FIELDS[name][1](data.get(name, ""), name) for name in ("name", "idempotency_key")}
+
+
+def _check_list(items: Any, field: str) -> None:
+    if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Sequence):
+        raise InvalidInput("must be an array of tasks", field=field)
+    if not items:
+        raise InvalidInput("must not be empty", field=field)
+
+
+def _one_key(given: str | None, inner: str) -> str | None:
+    if given and inner and given != inner:
+        raise InvalidInput("differs from the Idempotency-Key header", field="idempotency_key")
+    key = given or inner or None
+    if key is not None and len(key) > 200:
+        raise InvalidInput("must be at most 200 characters", field="idempotency_key")
+    return key
+
+
+def _no_inner_keys(specs: Sequence[TaskSpec]) -> None:
+    for n, spec in enumerate(specs):
+        if spec.idempotency_key:
+            raise InvalidInput("belongs to the whole submission", field=f"tasks[{n}].idempotency_key")
+
+
+def _store(tenant: Tenant, specs: Sequence[TaskSpec], *, actor: str, key: str | None, body: Any, where: str = "",
+           workflow: str | None = None) -> Submission:  # fmt: skip
+    batch = admission.admit(tenant, specs, where=where, workflow=workflow is not None)
+    at = lookups.now()
+    workflow_id = storing.fresh_ids(1)[0] if workflow is not None else None
+    conf = lookups.scheduler_conf()
+    policy = order_policy(conf.order_policy)
+    with transaction.atomic(), connection.cursor() as cur:
+        if key is not None:
+            first = _claim_key(tenant, key, body, batch.tasks[0].id, workflow_id)
+            if first is not None:
+                return first
+        tasks = _link_outside(cur, tenant, batch, where)
+        if workflow_id is not None:
+            cur.execute(
+                "INSERT INTO tasks_workflow (id, tenant_id, name, task_count, edge_count, submitted_at, detail) "
+                "VALUES (%s, %s, %s, %s, %s, %s, '{}')",
+                (workflow_id, tenant.pk, workflow, len(tasks), len(batch.edges) + len(batch.outside), at),
+            )
+        storing.insert(
+            cur, "tasks_task", TASK_COLUMNS, [storing.task_row(tenant.pk, workflow_id, t, at, actor) for t in tasks]
+        )
+        storing.insert(
+            cur, "tasks_livetask", LIVE_COLUMNS,
+            [storing.live_row(tenant.pk, t, at, at, policy, conf.promote_lead_s) for t in tasks],
+        )  # fmt: skip
+        edges = [(parent, child, int(EdgeOutcome.PENDING)) for parent, child in batch.edges]
+        storing.insert(cur, "tasks_dependency", EDGE_COLUMNS, edges)
+        urgent = sum(1 for t in tasks if t.spec.category is Category.URGENT)
+        storing.count_in(cur, tenant, tenant.plan, n=len(tasks), urgent=urgent, charged=len(tasks))
+        transaction.on_commit(partial(hints.wake_dispatcher, tenant.cell))
+    return Submission(task_ids=[t.id for t in tasks], workflow_id=workflow_id)
+
+
+def _claim_key(tenant: Tenant, key: str, body: Any, task_id: UUID, workflow_id: UUID | None) -> Submission | None:
+    """Take an idempotency key, or return the first answer; a repeat under way is waited for by the database."""
+    digest = body_hash(body)
+    with connection.cursor() as cur:
+        cur.execute(
+            "INSERT INTO tasks_idempotencykey (tenant_id, key, body_hash, task_id, workflow_id) "
+            "VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
+            (tenant.pk, key, digest, task_id, workflow_id),
+        )
+        if cur.rowcount == 1:
+            return None
+    first = IdempotencyKey.objects.get(tenant=tenant, key=key)
+    if first.body_hash != digest:
+        raise IdempotencyMismatch(field="idempotency_key")
+    if first.workflow_id is not None:
+        with connection.cursor() as cur:
+            cur.execute("SELECT id FROM tasks_task WHERE workflow_id = %s ORDER BY id", (first.workflow_id,))
+            ids = [row[0] for row in cur.fetchall()]
+        return Submission(task_ids=ids, workflow_id=first.workflow_id, created=False)
+    return Submission(task_ids=[first.task_id] if first.task_id else [], created=False)
+
+
+LOCK_PARENTS = """
+WITH l AS (SELECT task_id FROM tasks_livetask WHERE task_id = ANY(%s) ORDER BY task_id FOR UPDATE),
+marked AS (UPDATE tasks_livetask x SET has_children = true FROM l WHERE x.task_id = l.task_id AND NOT x.has_children)
+SELECT task_id FROM l
+"""
+
+
+def _link_outside(cur: Any, tenant: Tenant, batch: admission.Batch, where: str) -> list[storing.Accepted]:
+    """Write edges from tasks that exist already; a parent that is final counts as it ended."""
+    if not batch.outside:
+        return batch.tasks
+    parents = list({parent for parent, _, _ in batch.outside})
+    cur.execute(LOCK_PARENTS, (parents,))
+    live = {row[0] for row in cur.fetchall()}
+    cur.execute("SELECT id, state FROM tasks_task WHERE id = ANY(%s) AND tenant_id = %s", (parents, tenant.pk))
+    known = dict(cur.fetchall())
+    tasks = list(batch.tasks)
+    rows: set[tuple[UUID, UUID, int]] = set()
+    for parent, n, field in batch.outside:
+        if parent not in known:
+            raise UnknownDependency(f"there is no task {parent}", field=field)
+        outcome = EdgeOutcome.PENDING if parent in live else edge_outcome(TaskState(known[parent]))
+        row = (parent, tasks[n].id, int(outcome))
+        if row in rows:
+            continue
+        rows.add(row)
+        if outcome is EdgeOutcome.PENDING:
+            tasks[n] = replace(tasks[n], pending=tasks[n].pending + 1)
+    _refuse_hopeless(tasks, rows, batch.outside)
+    storing.insert(cur, "tasks_dependency", EDGE_COLUMNS, sorted(rows))
+    return tasks
+
+
+def _refuse_hopeless(tasks: Sequence[storing.Accepted], rows: set[tuple[UUID, UUID, int]],
+                     outside: Sequence[tuple[UUID, int, str]]) -> None:  # fmt: skip
+    """A task whose parents are all final already, and not as it needs them, could never run."""
+    for _, n, field in outside:
+        task = tasks[n]
+        if task.pending:
+            continue
+        outcomes = [row[2] for row in rows if row[1] == task.id]
+        failed, cancelled = outcomes.count(EdgeOutcome.FAILED), outcomes.count(EdgeOutcome.CANCELLED)
+        if not condition_holds(RunCondition(task.spec.condition), failed=failed, cancelled=cancelled):
+            raise InvalidInput(
+                f"this dependency has ended, and not as {task.spec.condition.name.lower()} needs it", field=field
+            )
+
+
+def store_script(tenant: Tenant, name: str, content: bytes) -> Script:
+    """Put a script into the tenant's store; the same content gives the same row."""
+    if not content:
+        raise InvalidInput("must not be empty", field="content")
+    if len(content) > MAX_SCRIPT_BYTES:
+        raise TooLarge(f"a script has at most {MAX_SCRIPT_BYTES} bytes, this one has {len(content)}", field="content")
+    if not name or len(name) > 200 or "/" in name or "\x00" in name:
+        raise InvalidInput("must be a file name of at most 200 characters", field="name")
+    digest = hashlib.sha256(content).hexdigest()
+    scripts = Script.objects.unscoped()  # the tenant is named
+    return scripts.get_or_create(
+        tenant=tenant, sha256=digest, defaults={"name": name, "content": content, "size": len(content)}
+    )[0]

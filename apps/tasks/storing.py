@@ -1,0 +1,222 @@
+"""Storing accepted tasks: rows built once, written by INSERT or COPY, and the tenant's counters last."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from apps.tasks import lookups
+from apps.tasks.lookups import TierInfo
+from apps.tasks.models import Task, new_id
+from apps.tasks.specs import TaskSpec
+from apps.tenants.models import Plan, Tenant
+from scheduler_ext.core.errors import LimitExceeded, QuotaExceeded, TooLarge
+from scheduler_ext.core.states import Category, TaskState
+from scheduler_ext.policies.base import OrderPolicy, RankInput
+
+COPY_FROM = 8
+"""From this many rows on, COPY is cheaper than INSERT."""
+URGENT_FREE = 100
+"""Urgent tasks a tenant may always have, whatever its plan's share of urgent work."""
+
+TASK_COLUMNS = (
+    "id", "tenant_id", "workflow_id", "name", "kind", "handler", "script_sha256", "script_path", "args", "kwargs",
+    "category", "tier_id", "priority", "delay_tolerance_ms", "on_late", "cap_ms", "total_attempts", "retry",
+    "mutex_key", "mutex_limit", "condition", "tags", "submitted_at", "submitted_by", "start_at", "attempts_used",
+    "error", "reason", "release_pending",
+)  # fmt: skip
+LIVE_COLUMNS = (
+    "task_id", "tenant_id", "line_id", "state", "rank_group", "rank", "kind", "handler_id", "priority", "fence",
+    "attempts", "total_attempts", "pending", "condition", "has_children", "alone", "batch", "cancel_requested",
+    "mutex_key", "mutex_limit", "tolerance_ms", "on_late", "not_before", "latest_start", "promote_at", "slot_milli",
+)  # fmt: skip
+EDGE_COLUMNS = ("parent_id", "child_id", "outcome")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """A task that passed admission, with everything its rows need."""
+
+    id: UUID
+    spec: TaskSpec
+    tier: TierInfo
+    line_id: int
+    handler_id: int | None
+    tolerance_ms: int
+    cap_ms: int
+    pending: int = 0
+    has_children: bool = False
+
+
+def rank_of(policy: OrderPolicy, task: Accepted, arrived: datetime) -> tuple[int, int]:
+    """The place of a task in its line."""
+    start = task.spec.start_at or arrived
+    return policy.rank(
+        RankInput(
+            arrived_us=_us(arrived),
+            latest_start_us=_us(max(start, arrived)) + task.tolerance_ms * 1000,
+            expected_us=None,
+            cap_us=task.cap_ms * 1000,
+            priority=task.spec.priority,
+        )
+    )
+
+
+def _us(moment: datetime) -> int:
+    return math.floor(moment.timestamp() * 1_000_000)
+
+
+def task_row(tenant_id: int, workflow_id: UUID | None, task: Accepted, at: datetime, actor: str) -> tuple[Any, ...]:
+    """The wide row, in the order of :data:`TASK_COLUMNS`."""
+    spec = task.spec
+    kind = Task.Kind.HANDLER if spec.handler else Task.Kind.SCRIPT
+    return (
+        task.id, tenant_id, workflow_id, spec.name, kind, spec.handler, spec.script, spec.script_path,
+        json.dumps(spec.args, ensure_ascii=False) if spec.args else "[]",
+        json.dumps(spec.kwargs, ensure_ascii=False) if spec.kwargs else "{}",
+        int(spec.category), task.tier.id, spec.priority, task.tolerance_ms, int(spec.on_late), task.cap_ms,
+        spec.total_attempts, json.dumps(spec.retry) if spec.retry is not None else None, spec.mutex_key,
+        spec.mutex_limit, int(spec.condition), list(spec.tags), at, actor[:120], spec.start_at, 0, "", "", False,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """When a task may and must start, as its live row says it."""
+
+    state: TaskState
+    not_before: datetime | None
+    latest_start: datetime | None
+    promote_at: datetime | None
+
+
+def timing(task: Accepted, at: datetime, lead_s: float) -> Timing:
+    """State and times of a task that is stored (or edited) at ``at``."""
+    later = task.spec.start_at if task.spec.start_at is not None and task.spec.start_at > at else None
+    promotable = task.spec.category is not Category.URGENT
+    if task.pending:
+        # A marker: the real time is set when the task is released.
+        return Timing(state=TaskState.BLOCKED, not_before=later, latest_start=None, promote_at=at if promotable else None)
+    latest = (later or at) + timedelta(milliseconds=task.tolerance_ms)
+    lead = timedelta(milliseconds=min(task.tolerance_ms, int(lead_s * 1000)))
+    return Timing(
+        state=TaskState.SCHEDULED if later else TaskState.READY,
+        not_before=later,
+        latest_start=latest,
+        promote_at=latest - lead if promotable else None,
+    )
+
+
+def live_row(tenant_id: int, task: Accepted, at: datetime, arrived: datetime, policy: OrderPolicy, lead_s: float,
+             ) -> tuple[Any, ...]:  # fmt: skip
+    """The narrow row, in the order of :data:`LIVE_COLUMNS`."""
+    spec = task.spec
+    when = timing(task, at, lead_s)
+    group, rank = rank_of(policy, task, arrived)
+    kind = Task.Kind.HANDLER if spec.handler else Task.Kind.SCRIPT
+    return (
+        task.id, tenant_id, task.line_id, int(when.state), group, rank, kind, task.handler_id, spec.priority, 0,
+        0, spec.total_attempts, task.pending, int(spec.condition), task.has_children, False, 0, False,
+        scoped_mutex(tenant_id, spec.mutex_key), spec.mutex_limit, task.tolerance_ms, int(spec.on_late),
+        when.not_before, when.latest_start, when.promote_at, 1000,
+    )  # fmt: skip
+
+
+def scoped_mutex(tenant_id: int, key: str) -> str | None:
+    """A mutex key under its tenant: keys of two tenants never meet."""
+    return f"{tenant_id}:{key}" if key else None
+
+
+def insert(cur: Any, table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+    """Write rows: a few by INSERT, many by COPY."""
+    names = ", ".join(columns)
+    if len(rows) >= COPY_FROM:
+        with cur.copy(f"COPY {table} ({names}) FROM STDIN") as copy:
+            for row in rows:
+                copy.write_row(row)
+    elif rows:
+        one = f"({', '.join(['%s'] * len(columns))})"
+        cur.execute(
+            f"INSERT INTO {table} ({names}) VALUES {', '.join([one] * len(rows))}",
+            [value for row in rows for value in row],
+        )
+
+
+COUNT = """
+UPDATE tenants_tenantcounter SET unfinished = unfinished + %(n)s, urgent_unfinished = urgent_unfinished + %(urgent)s,
+    theoretical_arrival = greatest(coalesce(theoretical_arrival, clock_timestamp()), clock_timestamp())
+        + %(charged)s * %(step)s * interval '1 second'
+WHERE tenant_id = %(tenant)s AND unfinished + %(n)s <= %(most)s
+    AND greatest(coalesce(theoretical_arrival, clock_timestamp()), clock_timestamp())
+        + %(charged)s * %(step)s * interval '1 second' <= clock_timestamp() + %(burst)s * %(step)s * interval '1 second'
+    AND (%(urgent)s = 0 OR urgent_unfinished + %(urgent)s
+         <= greatest(%(urgent_free)s, (unfinished + %(n)s) * %(permille)s / 1000))
+"""
+WHY = """
+SELECT unfinished, urgent_unfinished,
+    extract(epoch FROM greatest(coalesce(theoretical_arrival, clock_timestamp()), clock_timestamp())
+        - clock_timestamp())::float8
+FROM tenants_tenantcounter WHERE tenant_id = %s
+"""
+
+
+def count_in(cur: Any, tenant: Tenant, plan: Plan, *, n: int, urgent: int, charged: int) -> None:
+    """Raise the tenant's counters, last in the transaction; ``charged`` submissions count against the rate.
+
+    Raises :class:`LimitExceeded` (the rate, with the seconds to wait), :class:`QuotaExceeded` or
+    :class:`TooLarge` (more at once than the plan's burst); the caller's transaction is rolled back with it.
+    """
+    step = 3600.0 / plan.tasks_per_hour if plan.tasks_per_hour else math.inf
+    if charged > plan.burst or math.isinf(step):
+        allowed = plan.burst if plan.tasks_per_hour else 0
+        raise TooLarge(f"the plan allows {allowed} submissions at once, these are {charged}", field="tasks")
+    permille = 1000 if plan.max_urgent_permille >= 1000 else plan.max_urgent_permille
+    free = n + 10**12 if permille == 1000 else (URGENT_FREE if permille else 0)
+    params = {
+        "tenant": tenant.pk, "n": n, "urgent": urgent, "most": plan.max_waiting, "step": step, "burst": plan.burst,
+        "charged": charged, "permille": permille, "urgent_free": free,
+    }  # fmt: skip
+    cur.execute(COUNT, params)
+    if cur.rowcount == 1:
+        return
+    cur.execute(WHY, (tenant.pk,))
+    unfinished, _urgent, ahead_s = cur.fetchone()
+    wait = ahead_s + charged * step - plan.burst * step
+    if wait > 0:
+        raise LimitExceeded(retry_after=wait, limit=plan.tasks_per_hour, burst=plan.burst)
+    if unfinished + n > plan.max_waiting:
+        raise QuotaExceeded(
+            f"the plan allows {plan.max_waiting} tasks waiting; {unfinished} wait, {n} were handed in",
+            limit=plan.max_waiting,
+        )
+    raise QuotaExceeded(
+        f"the plan allows {permille / 10:g} % of the tasks waiting to be urgent", field="category", limit=permille
+    )
+
+
+def fresh_ids(n: int) -> list[UUID]:
+    """That many new ids, in order."""
+    return [new_id() for _ in range(n)]
+
+
+def write_event(cur: Any, tenant_id: int, task_id: UUID, state: TaskState, *, actor: str, reason: str,
+                before: TaskState | None = None, fence: int = 0, detail: dict[str, Any] | None = None) -> None:  # fmt: skip
+    """Write one event row."""
+    cur.execute(
+        "INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason, detail) "
+        "VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
+        (task_id, tenant_id, int(before or state), int(state), fence, actor[:120], reason[:300],
+         Jsonb(detail) if detail is not None else None),
+    )  # fmt: skip
+
+
+def total(values: Iterable[bool]) -> int:
+    """How many are true."""
+    return sum(1 for value in values if value)

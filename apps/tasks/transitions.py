@@ -1,0 +1,238 @@
+"""The only writer of states. Each change is a compare-and-set: a lost race returns fewer rows, it overwrites nothing.
+
+Functions take an open cursor or connection (anything with ``execute``); the caller owns the transaction.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from apps.tasks import queries
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.retry import RetryPolicy
+from scheduler_ext.core.states import Outcome, RunCondition, TaskState, condition_holds, edge_outcome
+from scheduler_ext.core.types import MILLI, Decision
+from scheduler_ext.ports import Finished, Started
+
+
+class Cursor(Protocol):
+    """What these functions need of a psycopg connection or cursor."""
+
+    def execute(self, query: Any, params: Any = ...) -> Any:
+        """Run a statement; the result has ``fetchall`` and ``rowcount``."""
+        ...
+
+
+Claim = tuple[str, int]
+"""Task id and fence."""
+
+
+def claim_if_ready(cur: Cursor, conf: SchedulerConf, epoch: int, holder: str, decisions: Sequence[Decision],
+                   millis: Sequence[int]) -> set[str]:  # fmt: skip
+    """Claim ready tasks for their nodes under the leader's epoch; returns the ids of those won."""
+    rows = cur.execute(
+        queries.CLAIM,
+        {
+            "cell": conf.cell, "epoch": epoch, "holder": holder, "ttl": conf.claim_ttl_s,
+            "ids": [d.task_id for d in decisions], "fences": [d.fence for d in decisions],
+            "nodes": [d.node_id for d in decisions], "millis": list(millis),
+        },
+    ).fetchall()  # fmt: skip
+    return {row[0] for row in rows}
+
+
+def start_if_queued(cur: Cursor, node_id: int, claims: Sequence[Claim]) -> list[Started]:
+    """Begin claims still held by this node, in the order given."""
+    rows = cur.execute(
+        queries.START,
+        {"ids": [c[0] for c in claims], "fences": [c[1] for c in claims], "node": node_id, "batch": len(claims)},
+    ).fetchall()
+    if len(rows) > 1:
+        place = {claim[0]: n for n, claim in enumerate(claims)}
+        rows.sort(key=lambda row: place[row[0]])
+    return [Started(*row) for row in rows]
+
+
+_FINAL = {Outcome.SUCCEEDED: TaskState.SUCCEEDED, Outcome.CANCELLED: TaskState.CANCELLED}
+
+
+def finish_if_running(cur: Cursor, node_id: int, ended: Sequence[tuple[Finished, TaskState]]) -> list[tuple[Any, ...]]:
+    """Record final attempts by fence; returns (task id, state, has children, mutex key) of those accepted."""
+    return list(
+        cur.execute(
+            queries.FINISH,
+            {
+                "node": node_id,
+                "states": [int(state) for _, state in ended],
+                "results": [f.result for f, _ in ended],
+                "reasons": [_reason(f, state) for f, state in ended],
+                **_columns([f for f, _ in ended]),
+                "fences": [f.fence for f, _ in ended],
+            },
+        ).fetchall()
+    )
+
+
+def _columns(ended: Sequence[Finished]) -> dict[str, list[Any]]:
+    return {
+        "ids": [f.task_id for f in ended],
+        "outcomes": [int(f.outcome) for f in ended],
+        "started": [f.started_at for f in ended],
+        "finished": [f.finished_at for f in ended],
+        "errors": [f.error or "" for f in ended],
+        "exits": [f.exit_code for f in ended],
+        "workers": [f.worker for f in ended],
+        "cpus": [f.cpu_ms for f in ended],
+        "memories": [f.peak_memory_mb for f in ended],
+    }
+
+
+def _reason(finished: Finished, state: TaskState) -> str:
+    """Why a task ended, where it did not succeed: the outcome and the last line of its error, in 200 characters."""
+    if state is TaskState.SUCCEEDED:
+        return ""
+    word = finished.outcome.name.lower().replace("_", " ")
+    lines = (finished.error or "").strip().splitlines()
+    return f"{word}: {lines[-1]}"[:200] if lines else word
+
+
+def record(cur: Cursor, conf: SchedulerConf, node_id: int, ended: Sequence[Finished],
+           rng: random.Random) -> list[tuple[Any, ...]]:  # fmt: skip
+    """Record ended attempts: final ones at once, failed ones by the attempts they have left.
+
+    Returns (task id, state, has children, mutex key) of those accepted; a late or repeated one is not among them.
+    """
+    final = [(f, _FINAL[f.outcome]) for f in ended if f.outcome in _FINAL]
+    failed = [f for f in ended if f.outcome not in _FINAL]
+    again: list[tuple[Finished, float]] = []
+    if failed:
+        more_final, again = _split_failed(cur, conf, node_id, failed, rng)
+        final += more_final
+    rows = finish_if_running(cur, node_id, final) if final else []
+    if again:
+        back = cur.execute(
+            queries.RETRY,
+            {"node": node_id, "delays": [d for _, d in again], **_columns([f for f, _ in again])},
+        ).fetchall()
+        rows += [(task_id, state, False, key) for task_id, state, key in back]
+    return rows
+
+
+def _split_failed(cur: Cursor, conf: SchedulerConf, node_id: int, failed: Sequence[Finished], rng: random.Random,
+                  ) -> tuple[list[tuple[Finished, TaskState]], list[tuple[Finished, float]]]:  # fmt: skip
+    """Which failed attempts end their task, and which run again after how many seconds."""
+    by_id = {f.task_id: f for f in failed}
+    locked = cur.execute(
+        queries.LOCK_RUNNING,
+        {"ids": list(by_id), "fences": [f.fence for f in failed], "node": node_id},
+    ).fetchall()
+    final: list[tuple[Finished, TaskState]] = []
+    again: list[tuple[Finished, float]] = []
+    for task_id, _fence, attempts, total, cancelled, _batch, own in locked:
+        finished = by_id[task_id]
+        if cancelled:
+            final.append((finished, TaskState.CANCELLED))
+        elif attempts + 1 >= total:
+            final.append((finished, TaskState.FAILED))
+        elif finished.retry_in_s is not None:
+            again.append((finished, finished.retry_in_s))
+        else:
+            again.append((finished, retry_policy(conf, own).delay(attempts + 1, rng)))
+    return final, again
+
+
+def retry_policy(conf: SchedulerConf, own: dict[str, Any] | None) -> RetryPolicy:
+    """The back-off of a task: its own numbers over the platform's."""
+    base = RetryPolicy(
+        base_s=conf.retry_base_s, factor=conf.retry_factor, max_s=conf.retry_max_s, jitter=conf.retry_jitter
+    )
+    return RetryPolicy.from_mapping(own, default=base) if own else base
+
+
+def hand_back(cur: Cursor, node_id: int, claims: Sequence[Claim], *, state: TaskState, actor: str, reason: str,
+              alone: bool = False) -> list[tuple[str, str | None]]:  # fmt: skip
+    """Make claims in ``state`` (QUEUED or RUNNING) ready again; no attempt is spent. Returns (task id, mutex key)."""
+    if not claims:
+        return []
+    return list(
+        cur.execute(
+            queries.HAND_BACK,
+            {
+                "ids": [c[0] for c in claims], "fences": [c[1] for c in claims], "node": node_id, "alone": alone,
+                "states": [int(state)], "from_state": int(state), "actor": actor, "reason": reason,
+            },
+        ).fetchall()
+    )  # fmt: skip
+
+
+def return_queued(cur: Cursor, cell: str, *, expired_only: bool) -> int:
+    """Make queued tasks ready again: all (Redis was emptied), or those whose claim has expired."""
+    query = queries.RETURN_EXPIRED if expired_only else queries.RETURN_ALL_QUEUED
+    reason = "its claim expired" if expired_only else "Redis was emptied"
+    return int(cur.execute(query, {"cell": cell, "reason": reason}).rowcount)
+
+
+WAITING = (TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY, TaskState.QUEUED)
+
+
+def end_if_waiting(cur: Cursor, ids: Sequence[str], final: TaskState, *, reason: str, actor: str,
+                   states: Iterable[TaskState] = WAITING) -> list[tuple[Any, ...]]:  # fmt: skip
+    """End tasks that have not started; returns (task id, has children, mutex key) of those it ended."""
+    if not ids:
+        return []
+    params = {"ids": list(ids), "states": [int(s) for s in states], "final": int(final), "reason": reason, "actor": actor}
+    return list(cur.execute(queries.END_WAITING, params).fetchall())
+
+
+def park(cur: Cursor, ids: Sequence[str]) -> int:
+    """Park ready tasks whose mutex key is taken: they leave the line's head until it is free."""
+    return int(cur.execute(queries.PARK, (list(ids),)).rowcount) if ids else 0
+
+
+def unpark(cur: Cursor, keys: Sequence[str]) -> int:
+    """Let the first parked tasks of these mutex keys go on, as many as the key has room for."""
+    return int(cur.execute(queries.UNPARK, (list(keys), list(keys))).rowcount) if keys else 0
+
+
+def wake(cur: Cursor, limit: int) -> int:
+    """Make scheduled tasks ready whose time has come."""
+    return int(cur.execute(queries.WAKE, (limit,)).rowcount)
+
+
+def promote(cur: Cursor, moves: Sequence[tuple[str, int]]) -> int:
+    """Move ready tasks to another line (the urgent one of their tenant and tier): (task id, line id)."""
+    if not moves:
+        return 0
+    return int(cur.execute(queries.PROMOTE, ([m[0] for m in moves], [m[1] for m in moves])).rowcount)
+
+
+def release(cur: Cursor, conf: SchedulerConf, ended: Sequence[tuple[str, TaskState]]) -> int:
+    """Tell dependants that these tasks are final: make them ready, or end them where their condition fails.
+
+    Idempotent: an edge is flipped once. Goes on down the graph for what it ends. Returns how many became ready.
+    """
+    readied = 0
+    wave = list(ended)
+    while wave:
+        ids = [task_id for task_id, _ in wave]
+        rows = cur.execute(queries.RELEASE, (ids, [int(edge_outcome(state)) for _, state in wave])).fetchall()
+        free = {task_id: RunCondition(condition) for task_id, pending, condition in rows if pending == 0}
+        doomed: list[str] = []
+        if free:
+            counts = cur.execute(queries.EDGE_COUNTS, (list(free),)).fetchall()
+            good = []
+            for task_id, failed, cancelled in counts:
+                holds = condition_holds(free[task_id], failed=failed, cancelled=cancelled)
+                (good if holds else doomed).append(task_id)
+            if good:
+                lead_ms = int(conf.promote_lead_s * MILLI)
+                readied += int(cur.execute(queries.UNBLOCK, {"ids": sorted(good), "lead_ms": lead_ms}).rowcount)
+        cur.execute(queries.RELEASED, (ids,))
+        gone = end_if_waiting(
+            cur, doomed, TaskState.CANCELLED, reason="what it needed did not come", actor="release",
+            states=(TaskState.BLOCKED,),
+        )  # fmt: skip
+        wave = [(task_id, TaskState.CANCELLED) for task_id, has_children, _ in gone if has_children]
+    return readied
