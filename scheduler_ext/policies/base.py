@@ -10,7 +10,8 @@ from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TaskView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankInput:
-    """What an order policy may look at. Times are microseconds since the Unix epoch, durations microseconds."""
+    """What an order policy may look at. Times are microseconds since the Unix epoch, durations
+    microseconds."""
 
     arrived_us: int
     """Submission of the task; for a member of a workflow that of the workflow."""
@@ -34,10 +35,14 @@ CATEGORY_REASONS: Final = frozenset({Reason.PEAK})
 class OrderPolicy(Protocol):
     """Gives a task its place in its line."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Its name in the registry."""
+        ...
 
     def rank(self, task: RankInput) -> tuple[int, int]:
-        """The place (group, number), smaller first. The group fits 32 bits, the number 63; ties end by task id."""
+        """The place (group, number), smaller first. The group fits 32 bits, the number 63; ties end by task
+        id."""
         ...
 
 
@@ -60,7 +65,10 @@ class Chooser(Protocol):
 class SharePolicy(Protocol):
     """Decides which line is served next."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Its name in the registry."""
+        ...
 
     def start(self, snapshot: Snapshot) -> Chooser:
         """Begin a round over ``snapshot``."""

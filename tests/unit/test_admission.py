@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from scheduler_ext.core import admission as a
@@ -61,7 +63,7 @@ def test_handler_patterns_match_the_whole_name(handler: str, granted: bool) -> N
 
 @pytest.mark.parametrize("over", ["tasks", "edges", "depth"])
 def test_dag(over: str) -> None:
-    sizes = {"tasks": 5, "edges": 6, "depth": 3}
+    sizes: dict[str, Any] = {"tasks": 5, "edges": 6, "depth": 3}
     a.check_dag(PLAN, **sizes)
     sizes[over] += 1
     with pytest.raises(TooLarge) as caught:
