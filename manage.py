@@ -13,7 +13,9 @@ def main() -> None:
     try:
         from django.core.management import execute_from_command_line
     except ModuleNotFoundError as error:
-        raise SystemExit("Django is not installed here: run `make env`, then .venv/bin/python manage.py …") from error
+        raise SystemExit(
+            "Django is not installed here: run `make env`, then .venv/bin/python manage.py …"
+        ) from error
     execute_from_command_line(sys.argv)
 
 

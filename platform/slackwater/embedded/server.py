@@ -32,6 +32,7 @@ class ServerProcess:
         self.log = log
         self.record = record
         self.stop_signal = stop_signal
+        self.patience = 20.0  # seconds for one left by a supervisor that was killed to end
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -105,13 +106,13 @@ class ServerProcess:
             what = f"the disk is full: {what}"
         return f"{what}; the end of {self.log}:\n{tail}"
 
-    def _await_predecessor(self, timeout: float = 20.0) -> None:
+    def _await_predecessor(self) -> None:
         try:
             record = json.loads(self.record.read_text())
             old = psutil.Process(int(record["pid"]))
             if abs(old.create_time() - float(record["started"])) > 1.0:
                 return
-            old.wait(timeout)
+            old.wait(self.patience)
         except psutil.TimeoutExpired as error:
             raise ServerError(
                 f"an earlier {self.name} still runs on the same data as process {error.pid}; stop it first"
