@@ -50,18 +50,22 @@ class Child:
 
     async def run_once(self) -> int:
         """Run it to its end and return its exit code."""
-        process = await asyncio.create_subprocess_exec(
-            *tied(self.component.command),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=self._env,
-            limit=LONGEST_LINE,
-            start_new_session=True,
-        )
+        # A pipe of our own: asyncio's would hold back the news of its end while a grandchild keeps it open.
+        reading, writing = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *tied(self.component.command),
+                stdin=subprocess.DEVNULL,
+                stdout=writing,
+                stderr=writing,
+                env=self._env,
+                start_new_session=True,
+            )
+        finally:
+            os.close(writing)
         self._process = process
         self._guardian.watch(process.pid)
-        pump = asyncio.create_task(self._pump(process))
+        pump = asyncio.create_task(self._pump(reading))
         code = await process.wait()
         # What it leaves behind would hold its port and its pipe.
         with contextlib.suppress(ProcessLookupError):
@@ -96,20 +100,26 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
-    async def _pump(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdout is not None
-        while True:
-            try:
-                line = await process.stdout.readline()
-            except ValueError:
-                continue  # a line beyond the limit, which the stream has thrown away
-            if not line:
-                return
-            text = line.decode(errors="replace").rstrip()
-            if self.component.plain:
-                self._console.plain(text)
-            else:
-                self._console.line(self.component.name, text)
+    async def _pump(self, reading: int) -> None:
+        reader = asyncio.StreamReader(limit=LONGEST_LINE)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb", buffering=0)
+        )
+        with contextlib.closing(transport):
+            while True:
+                try:
+                    line = await reader.readline()
+                except ValueError:
+                    continue  # a line beyond the limit, which the reader has thrown away
+                if not line:
+                    return
+                self._show(line.decode(errors="replace").rstrip())
+
+    def _show(self, text: str) -> None:
+        if self.component.plain:
+            self._console.plain(text)
+        else:
+            self._console.line(self.component.name, text)
 
     def _say(self, text: str) -> None:
         self._console.line("up", text)
