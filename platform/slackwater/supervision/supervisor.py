@@ -99,10 +99,10 @@ class Supervisor:
         await self._stop.wait()
         self._console.line("up", "stopping; once more to stop at once")
         stopping = asyncio.create_task(_stop_in_order(children))
-        loop = asyncio.get_running_loop()
-        for number in STOP_SIGNALS:
-            loop.add_signal_handler(number, _kill_all, children)
+        # A signal to the whole group comes twice, by way of make: only a later one is a second wish.
+        insist = asyncio.get_running_loop().call_later(1.0, _let_signals_kill, children)
         await stopping
+        insist.cancel()
         await asyncio.gather(*keepers)
         for helper in helpers:
             helper.cancel()
@@ -125,9 +125,13 @@ class Supervisor:
         return Child(component, env=self._env, console=self._console, guardian=self._guardian)
 
 
-def _kill_all(children: list[Child]) -> None:
-    for child in children:
-        child.kill()
+def _let_signals_kill(children: list[Child]) -> None:
+    def kill_all() -> None:
+        for child in children:
+            child.kill()
+
+    for number in STOP_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, kill_all)
 
 
 async def _stop_in_order(children: list[Child]) -> None:
