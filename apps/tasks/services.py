@@ -55,9 +55,9 @@ def submit(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "", idempote
     return _store(tenant, [spec], actor=actor, key=key, body=data)
 
 
-def submit_many(tenant: Tenant, items: Sequence[Mapping[str, Any]], *, actor: str = "",
+def submit_many(tenant: Tenant, items: Sequence[Mapping[str, Any]], *, actor: str | Sequence[str] = "",
                 idempotency_key: str | None = None) -> Submission:  # fmt: skip
-    """Submit several tasks, all or none; they may depend on one another by name."""
+    """Submit several tasks, all or none; they may depend on one another by name. ``actor``: one for all, or one each."""
     _check_list(items, "tasks")
     specs = [parse_task(item, f"tasks[{n}]") for n, item in enumerate(items)]
     _no_inner_keys(specs)
@@ -108,8 +108,8 @@ def _no_inner_keys(specs: Sequence[TaskSpec]) -> None:
             raise InvalidInput("belongs to the whole submission", field=f"tasks[{n}].idempotency_key")
 
 
-def _store(tenant: Tenant, specs: Sequence[TaskSpec], *, actor: str, key: str | None, body: Any, where: str = "",
-           workflow: str | None = None) -> Submission:  # fmt: skip
+def _store(tenant: Tenant, specs: Sequence[TaskSpec], *, actor: str | Sequence[str], key: str | None, body: Any,
+           where: str = "", workflow: str | None = None) -> Submission:  # fmt: skip
     batch = admission.admit(tenant, specs, where=where, workflow=workflow is not None)
     at = lookups.now()
     workflow_id = storing.fresh_ids(1)[0] if workflow is not None else None
@@ -127,9 +127,11 @@ def _store(tenant: Tenant, specs: Sequence[TaskSpec], *, actor: str, key: str | 
                 "VALUES (%s, %s, %s, %s, %s, %s, '{}')",
                 (workflow_id, tenant.pk, workflow, len(tasks), len(batch.edges) + len(batch.outside), at),
             )
+        actors = [actor] * len(tasks) if isinstance(actor, str) else actor
         storing.insert(
-            cur, "tasks_task", TASK_COLUMNS, [storing.task_row(tenant.pk, workflow_id, t, at, actor) for t in tasks]
-        )
+            cur, "tasks_task", TASK_COLUMNS,
+            [storing.task_row(tenant.pk, workflow_id, t, at, by) for t, by in zip(tasks, actors, strict=True)],
+        )  # fmt: skip
         storing.insert(
             cur, "tasks_livetask", LIVE_COLUMNS,
             [storing.live_row(tenant.pk, t, at, at, policy, conf.promote_lead_s) for t in tasks],
