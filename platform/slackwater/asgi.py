@@ -8,4 +8,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "slackwater.settings.embedded")
 # Requests run in threads that come and go, so connections live in a pool, not with their thread.
 os.environ.setdefault("SLACKWATER_DATABASE_POOL", "16")
 
-application = get_asgi_application()
+site = get_asgi_application()
+
+from apps.api.front import ApiFront  # noqa: E402  (its views need Django, which the line above sets up)
+
+application = ApiFront(site)

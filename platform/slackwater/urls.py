@@ -1,16 +1,15 @@
 """Every address of the platform."""
 
 from django.contrib import admin
-from django.http import HttpRequest, JsonResponse
-from django.urls import path
+from django.urls import include, path
 
-
-def healthz(request: HttpRequest) -> JsonResponse:
-    """Say that this process answers; it asks no other part, so a lost database does not restart it."""
-    return JsonResponse({"status": "ok"})
-
+from apps.monitoring.collector import metrics
+from apps.monitoring.health import healthz, readyz
 
 urlpatterns = [
+    path("api/", include("apps.api.urls")),
     path("admin/", admin.site.urls),
     path("healthz", healthz, name="healthz"),
+    path("readyz", readyz, name="readyz"),
+    path("metrics", metrics, name="metrics"),
 ]

@@ -42,6 +42,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "rest_framework",
     "drf_spectacular",
+    "drf_spectacular_sidecar",
     "django_filters",
     "django_celery_beat",
     "apps.tenants",
@@ -154,14 +155,39 @@ REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_AUTHENTICATION_CLASSES": ["apps.api.auth.BearerAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "UNAUTHENTICATED_USER": None,
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
 SPECTACULAR_SETTINGS: dict[str, Any] = {
     "TITLE": "Slackwater",
     "DESCRIPTION": "Hand in work, with what it needs and how long it may wait.",
     "VERSION": "1.0.0",
+    "OAS_VERSION": "3.1.0",
+    "SCHEMA_PATH_PREFIX": "/api/v1",
     "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "SWAGGER_UI_SETTINGS": {"deepLinking": True, "persistAuthorization": False, "displayRequestDuration": True},
+    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    "ENUM_NAME_OVERRIDES": {
+        "TaskState": "apps.api.v1.serializers.STATES",
+        "TaskStatus": "apps.api.v1.serializers.STATUSES",
+        "NodeState": "apps.api.v1.serializers.NODE_STATES",
+        "Category": "apps.api.v1.serializers.CATEGORIES",
+        "RunCondition": "apps.api.v1.serializers.CONDITIONS",
+        "OnLate": "apps.api.v1.serializers.ON_LATE",
+        "AttemptOutcome": "apps.api.v1.serializers.OUTCOMES",
+        "TaskKind": "apps.api.v1.serializers.KINDS",
+    },
+}
+SLACKWATER_API: dict[str, Any] = {
+    # Threads of one API process, each with a database connection of its own.
+    "THREADS": env.int("SLACKWATER_API_THREADS", default=8),
+    "MAX_BODY_BYTES": env.int("SLACKWATER_API_MAX_BODY_BYTES", default=33_554_432),
+    # When it is set, /metrics is only for who sends it as a bearer token.
+    "METRICS_TOKEN": env.str("SLACKWATER_METRICS_TOKEN", default=""),
 }
 
 # -- admin ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,208 @@
+"""The ASGI front of the API: its requests skip the site's middleware and run in threads that keep their connection.
+
+Django's own ASGI handler makes a thread, and takes a connection from the pool, for each request; for an API that
+costs more than the request. Requests under ``/api/v1/`` are answered here by a fixed number of threads instead, and
+those that wait for a task are parked in the event loop meanwhile. Everything else goes on to Django's handler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import tempfile
+import threading
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import parse_qs
+
+from django.conf import settings
+from django.core.handlers.asgi import ASGIRequest
+from django.core.handlers.base import BaseHandler
+from django.core.handlers.exception import convert_exception_to_response
+from django.db import connections
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
+from django.middleware.security import SecurityMiddleware
+from django.urls import set_script_prefix
+
+from apps.api.v1.waits import Wait, asked_wait
+from apps.api.waiting import Waiters
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+PREFIX = "/api/v1/"
+IN_MEMORY = 1_048_576
+CHECK_AFTER_IDLE_S = 5.0
+CONNECTION_AGE_S = 600.0
+
+
+class Disconnected(Exception):
+    """The client went away before its request was complete."""
+
+
+class Workshop:
+    """The threads that answer requests; each keeps its database connection between them."""
+
+    def __init__(self, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="api")
+        self._mine = threading.local()
+
+    async def run(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call ``function`` in one of the threads."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._call, function, args)
+
+    def _call(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        self._before()
+        try:
+            return function(*args)
+        finally:
+            self._after()
+
+    def _before(self) -> None:
+        """A connection that lay idle is tried first: the server may have been restarted meanwhile."""
+        now = time.monotonic()
+        if now - getattr(self._mine, "used", now) > CHECK_AFTER_IDLE_S:
+            for wrapper in connections.all(initialized_only=True):
+                if wrapper.connection is not None and not wrapper.is_usable():
+                    wrapper.close()
+
+    def _after(self) -> None:
+        """Give up a connection that failed, was left in a transaction, or is old."""
+        now = self._mine.used = time.monotonic()
+        for wrapper in connections.all(initialized_only=True):
+            if wrapper.connection is None:
+                continue
+            opened = getattr(self._mine, "opened", None)
+            if opened is None or opened[0] is not wrapper.connection:
+                opened = self._mine.opened = (wrapper.connection, now)
+            if wrapper.errors_occurred or wrapper.in_atomic_block or now - opened[1] > CONNECTION_AGE_S:
+                wrapper.close()
+
+
+class ApiHandler(BaseHandler):
+    """Django's resolver and views, behind the one middleware that an API needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._view_middleware, self._template_response_middleware, self._exception_middleware = [], [], []
+        inner = convert_exception_to_response(self._get_response)
+        self._middleware_chain = convert_exception_to_response(SecurityMiddleware(inner))
+
+    def answer(self, scope: Scope, body: io.IOBase, *, held: bool) -> HttpResponseBase:
+        """The rendered response to a request."""
+        set_script_prefix(scope.get("root_path", "") or "/")
+        request = ASGIRequest(scope, body)
+        request.slackwater_held = held  # type: ignore[attr-defined]
+        response = self.get_response(request)
+        response.close()
+        return response
+
+
+class ApiFront:
+    """An ASGI application: the API here, the rest by ``site``."""
+
+    def __init__(self, site: Application) -> None:
+        self.site = site
+        self.workshop = Workshop(settings.SLACKWATER_API["THREADS"])
+        self.handler = ApiHandler()
+        self._waiters: dict[asyncio.AbstractEventLoop, Waiters] = {}
+
+    @property
+    def waiters(self) -> Waiters:
+        """Those who wait in the running loop."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._waiters:
+            self._waiters = {known: w for known, w in self._waiters.items() if not known.is_closed()}
+            self._waiters[loop] = Waiters(self.workshop.run)
+        return self._waiters[loop]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
+            await self.site(scope, receive, send)
+            return
+        limit: int = settings.SLACKWATER_API["MAX_BODY_BYTES"]
+        body = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) if _is_large(scope) else io.BytesIO()  # noqa: SIM115
+        try:
+            await _read_body(receive, body, limit)
+            held = await self._hold(scope, receive)
+            response = await self.workshop.run(_answer, self.handler, scope, body, held)
+        except Disconnected:
+            return
+        finally:
+            body.close()
+        await _send(response, send)
+
+    async def _hold(self, scope: Scope, receive: Receive) -> bool:
+        """Wait first where the client asks to; True when it has been waited for."""
+        if scope["method"] != "GET" or b"wait=" not in scope["query_string"]:
+            return False
+        wait = asked_wait(scope["path"], parse_qs(scope["query_string"].decode("latin-1")))
+        if wait is None or not await self.workshop.run(wait.is_allowed, _authorization(scope)):
+            return False  # the view says what is wrong
+        waiting = asyncio.ensure_future(self._until(wait))
+        leaving = asyncio.ensure_future(_gone(receive))
+        done, _ = await asyncio.wait({waiting, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        for unfinished in {waiting, leaving} - done:
+            unfinished.cancel()
+        if waiting not in done:
+            raise Disconnected
+        return True
+
+    async def _until(self, wait: Wait) -> None:
+        await self.waiters.until_final(wait.task_id, wait.seconds)
+
+
+def _answer(handler: ApiHandler, scope: Scope, body: Any, held: bool) -> HttpResponseBase:  # noqa: FBT001 (run in a thread)
+    body.seek(0)
+    return handler.answer(scope, body, held=held)
+
+
+def _is_large(scope: Scope) -> bool:
+    length = _header(scope, b"content-length")
+    return not length.isdigit() or int(length[:20]) > IN_MEMORY
+
+
+def _header(scope: Scope, name: bytes) -> bytes:
+    for key, value in scope["headers"]:
+        if key == name:
+            return bytes(value)
+    return b"" if name != b"content-length" else b"0"
+
+
+def _authorization(scope: Scope) -> str:
+    return _header(scope, b"authorization").decode("latin-1")
+
+
+async def _read_body(receive: Receive, body: Any, limit: int) -> None:
+    """Take in the body, but never more than a little over the limit: the view refuses what is longer."""
+    more = True
+    size = 0
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        chunk = message.get("body", b"")
+        if size <= limit:
+            body.write(chunk)
+            size += len(chunk)
+        more = message.get("more_body", False)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _send(response: HttpResponseBase, send: Send) -> None:
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.items()]
+    content = response.content if isinstance(response, HttpResponse) else b"".join(response)  # type: ignore[attr-defined]
+    headers.append((b"content-length", str(len(content)).encode()))
+    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+    await send({"type": "http.response.body", "body": content})

@@ -1,0 +1,86 @@
+"""Cursor pages: each says where the next begins, so that rows which arrive meanwhile neither shift nor repeat."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+from scheduler_ext.core.errors import InvalidInput
+
+T = TypeVar("T")
+
+PAGE = 50
+LARGEST_PAGE = 500
+LONGEST_CURSOR = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """What a client asked for."""
+
+    limit: int
+    cursor: str
+
+
+def asked_page(query: Mapping[str, str]) -> Page:
+    """The page asked for by ``limit`` and ``cursor``; ``InvalidInput`` names the one at fault."""
+    text = query.get("limit", str(PAGE))
+    limit = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
+    if not 1 <= limit <= LARGEST_PAGE:
+        raise InvalidInput(f"must be a whole number from 1 to {LARGEST_PAGE}", field="limit")
+    cursor = query.get("cursor", "")
+    if len(cursor) > LONGEST_CURSOR:
+        raise InvalidInput("is not a cursor of ours", field="cursor")
+    return Page(limit=limit, cursor=cursor)
+
+
+def encode(*parts: str) -> str:
+    """A cursor that holds ``parts``."""
+    return base64.urlsafe_b64encode("\n".join(parts).encode()).rstrip(b"=").decode()
+
+
+def decode(cursor: str, *kinds: Callable[[str], Any]) -> list[Any]:
+    """The parts of a cursor, each read by its kind; ``InvalidInput`` for what we never made."""
+    try:
+        text = base64.urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4)).decode()
+        parts = text.split("\n")
+        return [kind(part) for kind, part in zip(kinds, parts, strict=True)]
+    except (ValueError, UnicodeError, binascii.Error, OverflowError):
+        raise InvalidInput("is not a cursor of ours", field="cursor") from None
+
+
+def decode_id(cursor: str) -> uuid.UUID | None:
+    """The id after which the page begins; ``None`` for the first."""
+    return decode(cursor, uuid.UUID)[0] if cursor else None
+
+
+def decode_number(cursor: str) -> int | None:
+    """The number after which the page begins; ``None`` for the first."""
+    if not cursor:
+        return None
+    number: int = decode(cursor, int)[0]
+    if not 0 <= number < 2**63:
+        raise InvalidInput("is not a cursor of ours", field="cursor")
+    return number
+
+
+def decode_moment(cursor: str) -> tuple[datetime, uuid.UUID] | None:
+    """The moment and id after which the page begins; ``None`` for the first."""
+    if not cursor:
+        return None
+    moment, last = decode(cursor, datetime.fromisoformat, uuid.UUID)
+    if moment.tzinfo is None:
+        raise InvalidInput("is not a cursor of ours", field="cursor")
+    return moment, last
+
+
+def envelope(rows: list[T], limit: int, cursor_of: Callable[[T], str]) -> dict[str, Any]:
+    """A page's answer. ``rows`` holds one more than ``limit`` when there is a next page."""
+    more = len(rows) > limit
+    shown = rows[:limit]
+    return {"items": shown, "next_cursor": cursor_of(shown[-1]) if more else None}

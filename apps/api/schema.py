@@ -1,0 +1,117 @@
+"""How endpoints are described in OpenAPI: one decorator that adds the problems each can answer with, and examples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
+
+from apps.api.errors import DOCUMENTATION, PROBLEM_TYPE, STATUS
+from apps.api.pagination import LARGEST_PAGE, PAGE
+from apps.api.v1.serializers import ProblemOut
+
+View = TypeVar("View", bound=Callable[..., Any])
+
+ALWAYS = (401, 403, 422, 503)
+REQUEST_ID = OpenApiParameter(
+    "X-Request-Id", str, OpenApiParameter.HEADER, description="Your own id of this request; it comes back."
+)
+IDEMPOTENCY_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    str,
+    OpenApiParameter.HEADER,
+    description="A repeat with the same key and body returns the first answer; with another body it is a 409.",
+)
+PAGING = [
+    OpenApiParameter("cursor", str, description="Where the page begins: next_cursor of the page before."),
+    OpenApiParameter(
+        "limit",
+        {"type": "integer", "minimum": 1, "maximum": LARGEST_PAGE, "default": PAGE},
+        description="Rows a page.",
+    ),
+]
+EXAMPLE_ID = "0198c9a0-5a3e-7c62-9b1e-2f4f1c0f6a11"
+EXAMPLE_REQUEST = "0198c9a0-6b2f-7d11-8a3c-9f0e1d2c3b4a"
+
+DETAILS = {
+    "malformed_body": "The body is not valid JSON: Expecting value at line 1, column 9.",
+    "not_authenticated": "Send your API key in the header: Authorization: Bearer KEY",
+    "not_permitted": "This key lacks the scope 'submit'.",
+    "not_found": f"There is no task {EXAMPLE_ID}.",
+    "conflict": "the task has ended already: succeeded",
+    "too_large": "the payload has 300000 bytes; the plan allows 262144",
+    "unsupported_media_type": "The body must be application/json.",
+    "invalid_input": "must be from 0 to 1000",
+    "limit_exceeded": "Limit exceeded",
+    "unavailable": "The database does not answer; try again.",
+}
+FIELDS = {"too_large": "args", "invalid_input": "priority"}
+
+
+def problem_example(code: str) -> OpenApiExample:
+    """A problem with this code as it looks."""
+    status, title = STATUS[code]
+    body: dict[str, Any] = {
+        "type": f"{DOCUMENTATION}{code}",
+        "title": title,
+        "status": status,
+        "detail": DETAILS[code],
+        "code": code,
+        "request_id": EXAMPLE_REQUEST,
+    }
+    if code in FIELDS:
+        body["field"] = FIELDS[code]
+    return OpenApiExample(code, value=body, media_type=PROBLEM_TYPE, status_codes=[str(status)], response_only=True)
+
+
+def _problems(statuses: Sequence[int]) -> dict[Any, Any]:
+    found = {}
+    for status in statuses:
+        codes = [code for code, (number, _) in STATUS.items() if number == status]
+        found[status, PROBLEM_TYPE] = OpenApiResponse(ProblemOut, description=f"Problem: {', '.join(codes)}.")
+    return found
+
+
+def describe(
+    operation_id: str,
+    *,
+    answers: Mapping[int, Any],
+    summary: str,
+    tag: str,
+    scope: str,
+    body: Any = None,
+    problems: Sequence[int] = (),
+    parameters: Sequence[OpenApiParameter] = (),
+    examples: Sequence[OpenApiExample] = (),
+) -> Callable[[View], View]:
+    """Describe a method of an endpoint. ``problems``: statuses besides those that every endpoint has."""
+    statuses = sorted({*ALWAYS, *problems, *((400, 413, 415) if body is not None else ())})
+    shown = [code for code in DETAILS if STATUS[code][0] in statuses]
+    decorate: Callable[[View], View] = extend_schema(
+        operation_id=operation_id,
+        summary=summary,
+        description=f"Needs the scope `{scope}`.",
+        tags=[tag],
+        request=body if body is None else {"application/json": body},
+        responses={**{(code, "application/json"): found for code, found in answers.items()}, **_problems(statuses)},
+        parameters=[*parameters, REQUEST_ID],
+        examples=[*examples, *(problem_example(code) for code in shown)],
+    )
+    return decorate
+
+
+def request_example(name: str, value: Any, summary: str = "") -> OpenApiExample:
+    """A body as a client may send it."""
+    return OpenApiExample(name, value=value, summary=summary or name, request_only=True)
+
+
+def answer_example(name: str, value: Any, status: int = 200) -> OpenApiExample:
+    """A body as a client gets it."""
+    return OpenApiExample(name, value=value, response_only=True, status_codes=[str(status)])
+
+
+def path_id(name: str, of: str) -> OpenApiParameter:
+    """An id in the path."""
+    return OpenApiParameter(name, OpenApiTypes.UUID, OpenApiParameter.PATH, description=f"The id of the {of}.")

@@ -1,0 +1,88 @@
+"""Filters of lists: every parameter is checked, and one that does not exist is refused, not passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import django_filters
+from django.db.models import QuerySet
+from django.http import QueryDict
+
+from apps.tasks.models import Task
+from apps.tasks.reading import LIVE_STATES, in_states
+from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.states import FINAL, Category, ClientStatus, TaskState, client_status
+
+PAGING = frozenset({"limit", "cursor"})
+
+
+def refuse_unknown(query: QueryDict, known: Iterable[str]) -> None:
+    """``InvalidInput`` for a parameter that is not among ``known`` or the page's own."""
+    allowed = {*known, *PAGING}
+    for name in query:
+        if name not in allowed:
+            words = ", ".join(sorted(allowed))
+            raise InvalidInput(f"there is no such parameter; known are {words}", field=name[:60])
+
+
+def _words(enum: type[Any]) -> list[tuple[str, str]]:
+    return [(member.name.lower(), member.name.lower()) for member in enum]
+
+
+class ChoicesIn(django_filters.BaseInFilter, django_filters.ChoiceFilter):  # type: ignore[misc]
+    """Several of a few words, with commas between."""
+
+
+class TaskFilter(django_filters.FilterSet):  # type: ignore[misc]
+    """What the list of tasks can be narrowed by; several narrow together."""
+
+    state = ChoicesIn(method="by_state", choices=_words(TaskState), help_text="One or more states, by comma.")
+    status = ChoicesIn(
+        method="by_status",
+        choices=[(status.label.replace(" ", "_"),) * 2 for status in ClientStatus],
+        help_text="One or more of waiting, in_progress, done, failed, by comma.",
+    )
+    category = django_filters.ChoiceFilter(method="by_category", choices=_words(Category))
+    tier = django_filters.CharFilter("tier__slug", max_length=63)
+    handler = django_filters.CharFilter("handler", max_length=200)
+    name = django_filters.CharFilter("name", max_length=200, help_text="The exact name.")
+    tag = django_filters.CharFilter(method="by_tag", max_length=63)
+    workflow = django_filters.UUIDFilter("workflow_id")
+    submitted_after = django_filters.IsoDateTimeFilter("submitted_at", lookup_expr="gte")
+    submitted_before = django_filters.IsoDateTimeFilter("submitted_at", lookup_expr="lt")
+
+    class Meta:
+        model = Task
+        fields: list[str] = []
+
+    def by_state(self, rows: QuerySet[Any], name: str, values: list[str]) -> QuerySet[Any]:
+        """Tasks in any of these states."""
+        return in_states(rows, [TaskState[value.upper()] for value in values])
+
+    def by_status(self, rows: QuerySet[Any], name: str, values: list[str]) -> QuerySet[Any]:
+        """Tasks with any of these statuses."""
+        labels = {value.replace("_", " ") for value in values}
+        states = [state for state in TaskState if client_status(state).label in labels]
+        if len(states) == len(LIVE_STATES | FINAL):
+            return rows
+        return in_states(rows, states)
+
+    def by_category(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        """Tasks of a category."""
+        return rows.filter(category=Category[value.upper()])
+
+    def by_tag(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        """Tasks that carry a tag."""
+        return rows.filter(tags__contains=[value])
+
+
+def filtered_tasks(query: QueryDict) -> QuerySet[Any]:
+    """The tenant's tasks narrowed by the query; ``InvalidInput`` names the parameter at fault."""
+    refuse_unknown(query, TaskFilter.base_filters)
+    asked = TaskFilter(query, queryset=Task.objects.all())
+    if not asked.is_valid():
+        name, messages = next(iter(asked.errors.items()))
+        raise InvalidInput(str(messages[0]), field=name)
+    rows: QuerySet[Any] = asked.qs
+    return rows

@@ -1,0 +1,30 @@
+"""The addresses of version 1, stable from their first day. The busiest come first."""
+
+from __future__ import annotations
+
+from django.urls import path, re_path
+
+from apps.api.v1.views import platform, tasks, work
+
+urlpatterns = [
+    path("tasks", tasks.Tasks.as_view(), name="tasks"),
+    path("tasks/<uuid:task_id>", tasks.OneTask.as_view(), name="task"),
+    path("tasks/<uuid:task_id>/history", tasks.TaskHistory.as_view(), name="task-history"),
+    path("tasks/<uuid:task_id>/attempts", tasks.TaskAttempts.as_view(), name="task-attempts"),
+    path("tasks/<uuid:task_id>/logs", tasks.TaskLogs.as_view(), name="task-logs"),
+    path("tasks/<uuid:task_id>/cancel", tasks.CancelTask.as_view(), name="task-cancel"),
+    path("tasks/<uuid:task_id>/retry", tasks.RetryTask.as_view(), name="task-retry"),
+    path("workflows", work.Workflows.as_view(), name="workflows"),
+    path("workflows/<uuid:workflow_id>", work.OneWorkflow.as_view(), name="workflow"),
+    path("scripts", work.Scripts.as_view(), name="scripts"),
+    re_path(r"^scripts/(?P<sha256>[0-9a-f]{64})$", work.OneScript.as_view(), name="script"),
+    path("dead-letters", work.DeadLetters.as_view(), name="dead-letters"),
+    path("dead-letters/<uuid:task_id>/requeue", work.RequeueDeadLetter.as_view(), name="dead-letter-requeue"),
+    path("tiers", platform.Tiers.as_view(), name="tiers"),
+    path("nodes", platform.Nodes.as_view(), name="nodes"),
+    path("queues", platform.Queues.as_view(), name="queues"),
+    path("limits", platform.Limits.as_view(), name="limits"),
+    path("<path:rest>", platform.Nowhere.as_view(), name="nowhere"),
+    path("", platform.Nowhere.as_view(), name="root"),
+]
+app_name = "api"

@@ -1,0 +1,1 @@
+"""Endpoints: each parses, calls a service or the read side, and renders."""
