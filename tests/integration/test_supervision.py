@@ -1,0 +1,137 @@
+"""Supervised processes: restarted, stopped in time, and gone when their supervisor is killed."""
+
+import asyncio
+import io
+import signal
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from slackwater.embedded import ServerError
+from slackwater.settings.local import is_supervised, read_servers, write_private
+from slackwater.supervision.child import Child
+from slackwater.supervision.components import Component, Layout, components
+from slackwater.supervision.console import Console
+from slackwater.supervision.guardian import Guardian
+from slackwater.supervision.lock import folder_lock
+from tests.support.processes import running
+from tests.support.waiting import wait_until
+
+# A child that ignores TERM, with a grandchild in a session of its own and without any environment.
+STUBBORN = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+sleeper = subprocess.Popen(["sleep", "600"], start_new_session=True, env={})
+print("pids", sleeper.pid, flush=True)
+time.sleep(600)
+"""
+SUPERVISOR = """
+import asyncio, os, sys
+from pathlib import Path
+from slackwater.supervision.child import Child
+from slackwater.supervision.components import Component
+from slackwater.supervision.console import Console
+from slackwater.supervision.guardian import Guardian
+
+async def main():
+    guardian = Guardian("SLACKWATER_SUPERVISOR=of-this-test")
+    guardian.start()
+    part = Component(name="stubborn", command=(sys.executable, "-c", sys.argv[2]))
+    await Child(part, env=os.environ, console=Console(Path(sys.argv[1])), guardian=guardian).keep()
+
+asyncio.run(main())
+"""
+
+
+def supervised(script: str, folder: Path, *, stop_timeout: float = 10.0) -> tuple[Child, io.StringIO]:
+    said = io.StringIO()
+    part = Component(name="part", command=(sys.executable, "-c", script), stop_timeout=stop_timeout)
+    return Child(part, env={}, console=Console(folder, said), guardian=Guardian("unused")), said
+
+
+def test_nothing_survives_a_supervisor_that_is_killed(tmp_path: Path) -> None:
+    with running([sys.executable, "-c", SUPERVISOR, str(tmp_path), STUBBORN]) as supervisor:
+        said = supervisor.wait_for("pids")
+        stubborn = [process for process in supervisor.family()[1:] if "600" in " ".join(process.cmdline())]
+        sleeper = psutil.Process(int(said.split("pids")[1].split()[0]))
+        assert sleeper in stubborn
+        assert len(stubborn) == 2
+        supervisor.send(signal.SIGKILL)
+        supervisor.wait()
+        _, alive = psutil.wait_procs(stubborn, timeout=15)
+        assert alive == []
+
+
+def test_what_ends_is_started_again_with_growing_pauses(tmp_path: Path) -> None:
+    child, said = supervised("print('hello'); raise SystemExit(3)", tmp_path)
+
+    async def scenario() -> None:
+        keeper = asyncio.create_task(child.keep())
+        async with asyncio.timeout(30):
+            while said.getvalue().count("hello") < 3:
+                await asyncio.sleep(0.02)
+        await child.stop()
+        await keeper
+
+    asyncio.run(scenario())
+    assert "part ended (exit code 3); it is started again in 0.5 s" in said.getvalue()
+    assert "started again in 1 s" in said.getvalue()
+
+
+def test_what_does_not_stop_in_time_is_killed(tmp_path: Path) -> None:
+    child, said = supervised(STUBBORN, tmp_path, stop_timeout=0.3)
+
+    async def scenario() -> float:
+        keeper = asyncio.create_task(child.keep())
+        async with asyncio.timeout(30):
+            while "pids" not in said.getvalue():
+                await asyncio.sleep(0.02)
+        started = time.monotonic()
+        await child.stop()
+        await keeper
+        return time.monotonic() - started
+
+    assert asyncio.run(scenario()) < 10
+    assert "did not stop within 0.3 s" in said.getvalue()
+    psutil.Process(int(said.getvalue().split("pids")[1].split()[0])).kill()
+
+
+def test_very_long_lines_do_not_stop_the_log(tmp_path: Path) -> None:
+    child, said = supervised("print('x' * 3_000_000); print('after')", tmp_path)
+    asyncio.run(child.run_once())
+    assert "after" in said.getvalue()
+    assert "after" in (tmp_path / "part.log").read_text()
+
+
+def test_a_log_file_that_is_full_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slackwater.supervision.console.LARGEST_FILE", 100)
+    console = Console(tmp_path, io.StringIO())
+    for number in range(20):
+        console.line("part", f"line {number}")
+    files = list(tmp_path.iterdir())
+    assert len(files) <= 2
+    assert all(path.stat().st_size < 300 for path in files)
+    assert any("line 19" in path.read_text() for path in files)
+
+
+def test_one_supervisor_for_each_folder(tmp_path: Path) -> None:
+    write_private(tmp_path / "servers.json", '{"SLACKWATER_REDIS_URL": "redis://x"}')
+    assert read_servers(tmp_path) == {}
+    with folder_lock(tmp_path):
+        assert is_supervised(tmp_path)
+        assert read_servers(tmp_path) == {"SLACKWATER_REDIS_URL": "redis://x"}
+        with pytest.raises(ServerError, match="already runs"), folder_lock(tmp_path, patience=0.1):
+            pass
+    wait_until(lambda: not is_supervised(tmp_path))
+
+
+def test_the_number_of_workers_is_data() -> None:
+    layout = Layout(host="127.0.0.1", port=1, flower_port=2, workers=3, concurrency=5)
+    parts = components(layout, manage_py="manage.py")
+    workers = [part for part in parts if part.name.startswith("worker-")]
+    assert [part.name for part in workers] == ["worker-1", "worker-2", "worker-3"]
+    assert all(part.stop_phase < min(p.stop_phase for p in parts if p not in workers) for part in workers)
+    assert all("5" in part.command for part in workers)
