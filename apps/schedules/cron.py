@@ -77,7 +77,7 @@ class Cron:
 
 
 def parse_cron(text: str) -> Cron:
-    """Parse an expression or a macro such as ``@daily``; ``InvalidInput`` with field ``cron`` says which part is wrong."""
+    """Parse an expression or a macro such as ``@daily``; ``InvalidInput`` (field ``cron``) says which part is wrong."""
     fields = MACROS.get(text.strip().lower(), text).lower().split()
     if len(fields) != 5:
         raise InvalidInput(

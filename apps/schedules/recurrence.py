@@ -233,7 +233,7 @@ def _next_elapsed(cron: Cron, zone: ZoneInfo, after: datetime) -> datetime | Non
 
 
 def _towards(minutes: tuple[int, ...], local: datetime, instant: datetime, zone: ZoneInfo) -> datetime:
-    """The next instant worth a look: the next minute that matches, or one minute on where the clock changes before it."""
+    """The next instant worth a look: the next minute that matches; one minute on where the clock changes before."""
     ahead = next(
         (minute - local.minute for minute in minutes if minute > local.minute), minutes[0] + 60 - local.minute
     )

@@ -21,7 +21,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, time, timedelta
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 from zoneinfo import ZoneInfoNotFoundError
 
 from apps.schedules.cron import Cron, parse_cron
@@ -39,14 +39,12 @@ _LONGEST: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 def check_zone(name: Any) -> str:
     """A time zone's name from the IANA database; ``InvalidInput`` when it is none."""
+    if not isinstance(name, str) or not name or len(name) > 63:
+        _fail("time_zone", "must be a name like Europe/Berlin")
     try:
-        return (
-            zone_of(name).key
-            if isinstance(name, str) and name
-            else _fail("time_zone", "must be a name like Europe/Berlin")
-        )
+        return zone_of(name).key
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        return _fail("time_zone", f"there is no time zone {name!r}")
+        _fail("time_zone", f"there is no time zone {name!r}")
 
 
 def read_instant(value: Any, field: str, zone: str) -> datetime:
@@ -94,7 +92,7 @@ def read_rule(
     return Rule(kind=kind, zone=zone, start=start, end=end, anchor=start or anchor, **values)
 
 
-def _fail(field: str, message: str) -> Any:
+def _fail(field: str, message: str) -> NoReturn:
     raise InvalidInput(message, field=field)
 
 
@@ -116,8 +114,7 @@ def _read_times(value: Any, field: str) -> dict[str, Any]:
         match = _TIME.match(text) if isinstance(text, str) else None
         if match is None:
             _fail(f"{field}[{index}]", f"{text!r} is not a time of day like 07:30")
-        else:
-            found.add(time(int(match[1]), int(match[2]), int(match[3] or 0)))
+        found.add(time(int(match[1]), int(match[2]), int(match[3] or 0)))
     return {"times": tuple(sorted(found))}
 
 
@@ -166,7 +163,7 @@ def _read_cron(value: Any, field: str) -> dict[str, Any]:
     try:
         return {"cron": _cron(value)}
     except InvalidInput as error:
-        return _fail(field, error.message)
+        _fail(field, error.message)
 
 
 def _read_every(value: Any, field: str) -> dict[str, Any]:
