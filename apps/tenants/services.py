@@ -94,3 +94,10 @@ def _note_use(key: ApiKey) -> None:
 def revoke_api_key(key: ApiKey) -> bool:
     """Revoke a key at once; False when it was revoked before."""
     return ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=Now()) == 1
+
+
+def set_paused(tenant: Tenant, *, paused: bool) -> bool:
+    """Pause or resume a tenant: its tasks are accepted, none is started. False when it was so before."""
+    changed = Tenant.objects.filter(pk=tenant.pk, paused=not paused).update(paused=paused) == 1
+    tenant.paused = paused
+    return changed

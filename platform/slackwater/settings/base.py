@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from django.templatetags.static import static
+
 from slackwater.logs import logging_config
 from slackwater.settings.environment import (
     ABSENT_REDIS_URL,
@@ -191,7 +193,32 @@ SLACKWATER_API: dict[str, Any] = {
 }
 
 # -- admin ---------------------------------------------------------------------------------------------------
-UNFOLD: dict[str, Any] = {"SITE_TITLE": "Slackwater", "SITE_HEADER": "Slackwater", "SITE_URL": "/"}
+UNFOLD: dict[str, Any] = {
+    "SITE_TITLE": "Slackwater",
+    "SITE_HEADER": "Slackwater",
+    "SITE_SYMBOL": "waves",
+    "SITE_URL": None,
+    "STYLES": [lambda request: static("dashboard/slackwater.css")],
+    "DASHBOARD_CALLBACK": "apps.dashboard.views.dashboard_context",
+    "SHOW_VIEW_ON_SITE": False,
+    "BORDER_RADIUS": "6px",
+    "COLORS": {
+        "primary": {
+            "50": "oklch(97.7% .013 236.62)",
+            "100": "oklch(95.1% .026 236.824)",
+            "200": "oklch(90.1% .058 230.902)",
+            "300": "oklch(82.8% .111 230.318)",
+            "400": "oklch(74.6% .16 232.661)",
+            "500": "oklch(68.5% .169 237.323)",
+            "600": "oklch(58.8% .158 241.966)",
+            "700": "oklch(50% .134 242.749)",
+            "800": "oklch(44.3% .11 240.79)",
+            "900": "oklch(39.1% .09 240.876)",
+            "950": "oklch(29.3% .066 243.157)",
+        },
+    },
+    "SIDEBAR": {"show_search": True, "navigation": "apps.dashboard.navigation.sidebar"},
+}
 
 # -- logs ----------------------------------------------------------------------------------------------------
 LOG_LEVEL = env.str("SLACKWATER_LOG_LEVEL", default="INFO").upper()

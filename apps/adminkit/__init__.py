@@ -1,0 +1,23 @@
+"""What the admins of all apps share: service calls told as messages, POST buttons, lists over millions of rows."""
+
+from apps.adminkit.big import BigTableAdmin, EstimatedPaginator
+from apps.adminkit.buttons import Button, ButtonsMixin
+from apps.adminkit.display import ago, badge, json_block, seconds, short
+from apps.adminkit.services import ReadOnlyMixin, ServiceAdmin, actor, tell, tell_each
+
+__all__ = [
+    "BigTableAdmin",
+    "Button",
+    "ButtonsMixin",
+    "EstimatedPaginator",
+    "ReadOnlyMixin",
+    "ServiceAdmin",
+    "actor",
+    "ago",
+    "badge",
+    "json_block",
+    "seconds",
+    "short",
+    "tell",
+    "tell_each",
+]

@@ -1,0 +1,90 @@
+"""Calling services from the admin: who acts, and what an error looks like there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+
+from scheduler_ext.core.errors import SlackwaterError
+
+if TYPE_CHECKING:
+    # unfold has no annotations; its ModelAdmin is Django's with other templates.
+    from django.contrib.admin import ModelAdmin as UnfoldAdmin
+else:
+    from unfold.admin import ModelAdmin as UnfoldAdmin
+
+SHOWN_ERRORS = 5
+
+
+def actor(request: HttpRequest) -> str:
+    """Who acts, as the history records it."""
+    return f"user:{request.user.get_username()}"[:120]
+
+
+def tell(request: HttpRequest, error: SlackwaterError) -> None:
+    """Show a service's error as a message; it names the field at fault."""
+    text = str(error)
+    if retry_after := getattr(error, "retry_after", None):
+        text += f"; try again in {retry_after:.0f} s"
+    messages.error(request, text)
+
+
+def tell_each(request: HttpRequest, items: Iterable[Any], call: Callable[[Any], object], done: str) -> int:
+    """Call a service for each item; one message counts what was done, one tells what was refused and why.
+
+    ``done`` is what stands after the count, for example "cancelled". Returns how many were done.
+    """
+    good, refused = 0, []
+    for item in items:
+        try:
+            call(item)
+            good += 1
+        except SlackwaterError as error:
+            refused.append(f"{item}: {error}")
+    if good:
+        messages.success(request, f"{good} {done}.")
+    if refused:
+        more = f" … and {len(refused) - SHOWN_ERRORS} more" if len(refused) > SHOWN_ERRORS else ""
+        messages.error(request, f"{len(refused)} refused: " + "; ".join(refused[:SHOWN_ERRORS]) + more)
+    return good
+
+
+class ServiceAdmin(UnfoldAdmin):  # type: ignore[type-arg]  # Django's class takes no argument at run time
+    """A ModelAdmin whose saving goes through services: their errors become messages, never a page 500."""
+
+    compressed_fields = True
+    warn_unsaved_form = True
+    list_filter_submit = True
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Django's view; what a service refuses is told on the page the form came from."""
+        try:
+            return super().changeform_view(request, object_id, form_url, extra_context)
+        except SlackwaterError as error:
+            tell(request, error)
+            return HttpResponseRedirect(request.get_full_path())
+
+
+class ReadOnlyMixin:
+    """Nothing is added, changed or deleted here: the ledger's rows are written by its services alone."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Never."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Never."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Never."""
+        return False

@@ -1,0 +1,81 @@
+"""The admin's side bar: what one does, in the order of how often."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
+    (
+        "Work",
+        (
+            ("Tasks", "task_alt", "tasks.task"),
+            ("Workflows", "account_tree", "tasks.workflow"),
+            ("Dead letters", "report", "tasks.deadletter"),
+            ("Schedules", "calendar_month", "schedules.schedule"),
+            ("Scripts", "description", "tasks.script"),
+        ),
+    ),
+    (
+        "Clients",
+        (
+            ("Tenants", "apartment", "tenants.tenant"),
+            ("API keys", "key", "tenants.apikey"),
+            ("Plans", "sell", "tenants.plan"),
+        ),
+    ),
+    (
+        "Resources",
+        (
+            ("Nodes", "dns", "resources.node"),
+            ("Tiers", "layers", "resources.tier"),
+            ("Handlers", "function", "resources.handler"),
+            ("Lines", "stacks", "tasks.line"),
+            ("Leaders", "flag", "tasks.leader"),
+        ),
+    ),
+    (
+        "Records",
+        (
+            ("Attempts", "history", "tasks.attempt"),
+            ("Events", "timeline", "tasks.taskevent"),
+            ("Firings", "alarm_on", "schedules.schedulefire"),
+        ),
+    ),
+    (
+        "celery-beat",
+        (
+            ("Periodic tasks", "update", "django_celery_beat.periodictask"),
+            ("Crontabs", "event_repeat", "django_celery_beat.crontabschedule"),
+            ("Intervals", "timer", "django_celery_beat.intervalschedule"),
+        ),
+    ),
+    ("People", (("Users", "person", "auth.user"), ("Groups", "group", "auth.group"))),
+)
+
+
+def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
+    """The groups with the entries that the user may see; only what is registered in the admin is offered."""
+    from django.contrib import admin
+
+    registered = {model._meta.label_lower for model in admin.site._registry}
+    groups = []
+    for title, entries in GROUPS:
+        items = [_item(*entry) for entry in entries if entry[2] in registered and _may_see(request, entry[2])]
+        if title == "Records" and request.user.has_perm("tasks.view_runtime"):
+            items.append({"title": "Run times", "icon": "speed", "link": reverse("admin:sw_run_times")})
+        if items:
+            groups.append({"title": title, "items": items, "collapsible": title in ("celery-beat", "People")})
+    live = {"title": "Live", "icon": "monitoring", "link": reverse("admin:index")}
+    return [{"title": "", "items": [live]}, *groups]
+
+
+def _item(title: str, icon: str, label: str) -> dict[str, Any]:
+    return {"title": title, "icon": icon, "link": reverse(f"admin:{label.replace('.', '_')}_changelist")}
+
+
+def _may_see(request: HttpRequest, label: str) -> bool:
+    app, model = label.split(".")
+    return any(request.user.has_perm(f"{app}.{verb}_{model}") for verb in ("view", "change"))

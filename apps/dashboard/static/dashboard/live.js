@@ -1,0 +1,166 @@
+// The live page: ask for the numbers every two seconds and draw them. Text goes in as text, never as markup.
+"use strict";
+(() => {
+  const root = document.getElementById("sw-live");
+  if (!root) return;
+  const PERIOD = 2000;
+  const SVG = "http://www.w3.org/2000/svg";
+  const whole = new Intl.NumberFormat("en-US");
+  const byId = (id) => document.getElementById(id);
+  let lastGood = Date.now();
+
+  function el(name, attributes = {}, ...children) {
+    const node = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    for (const child of children) node.append(child);
+    return node;
+  }
+  function svg(name, attributes = {}, ...children) {
+    const node = document.createElementNS(SVG, name);
+    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    for (const child of children) node.append(child);
+    return node;
+  }
+  function seconds(value) {
+    if (value === null || value === undefined) return "–";
+    if (value < 1) return `${Math.round(value * 1000)} ms`;
+    if (value < 120) return `${value < 10 ? value.toFixed(1) : Math.round(value)} s`;
+    if (value < 7200) return `${Math.round(value / 60)} min`;
+    return value < 172800 ? `${Math.round(value / 3600)} h` : `${Math.round(value / 86400)} d`;
+  }
+  const bounded = (value) => whole.format(value.count) + (value.more ? "+" : "");
+  const badge = (text, kind) => el("span", { class: `sw-badge sw-${kind}` }, text);
+  function bar(permille) {
+    const level = permille >= 950 ? " sw-full" : permille >= 800 ? " sw-high" : "";
+    const meter = svg("svg", { class: `sw-bar${level}`, viewBox: "0 0 100 8", preserveAspectRatio: "none", role: "img" });
+    meter.append(svg("rect", { class: "sw-bar-back", width: 100, height: 8, rx: 2 }));
+    meter.append(svg("rect", { class: "sw-bar-fill", width: permille / 10, height: 8, rx: 2 }));
+    return el("span", { class: "sw-meter" }, meter, `${Math.round(permille / 10)} %`);
+  }
+  function table(headers, rows, empty) {
+    if (!rows.length) return el("p", { class: "sw-quiet" }, empty);
+    const cell = (tag, value, header) => el(tag, header.endsWith("#") ? { class: "sw-num" } : {}, value);
+    const head = el("tr", {}, ...headers.map((header) => cell("th", header.replace("#", ""), header)));
+    const body = rows.map((row) => el("tr", {}, ...row.map((value, n) => cell("td", value, headers[n]))));
+    return el("table", { class: "sw-table" }, el("thead", {}, head), el("tbody", {}, ...body));
+  }
+  const fill = (id, ...children) => byId(id).replaceChildren(...children);
+
+  function tile(label, value, note, href) {
+    const inside = [el("span", { class: "sw-tile-label" }, label), el("b", {}, value), el("span", { class: "sw-quiet" }, note)];
+    return href ? el("a", { class: "sw-tile", href }, ...inside) : el("div", { class: "sw-tile" }, ...inside);
+  }
+  function tiles(now) {
+    const states = now.states.by_state;
+    const nodes = now.nodes.filter((node) => node.state === "active").length;
+    const about = now.states.exact ? "" : "≈ ";
+    const waiting = (states.blocked || 0) + (states.scheduled || 0) + (states.ready || 0);
+    const link = (state) => `${root.dataset.tasks}?state=${state}`;
+    const delay = now.start_delay;
+    fill(
+      "sw-tiles",
+      tile("Waiting", about + whole.format(waiting), `${whole.format(now.states.tenants)} tenants with work`, link("live")),
+      tile("Queued", whole.format(states.queued || 0), "claimed for a node", link("queued")),
+      tile("Running", whole.format(states.running || 0), `on ${nodes} active node${nodes === 1 ? "" : "s"}`, link("running")),
+      tile("Dead letters", bounded(now.dead_letters), "attempts used up", root.dataset.dead),
+      tile("Start delay", delay ? seconds(delay.p50) : "–", delay ? `p95 ${seconds(delay.p95)}, first attempts` : "no attempt yet"),
+      tile("Run time", now.run_time ? seconds(now.run_time.p50) : "–", now.run_time ? `p95 ${seconds(now.run_time.p95)}` : "no attempt yet"),
+    );
+  }
+  function throughput(now) {
+    const { series, interval_s: interval } = now.throughput;
+    const top = Math.max(1, ...series.map((part) => part.ended));
+    const width = 640, height = 150, base = height - 18, step = width / series.length;
+    const chart = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Attempts ended by interval" });
+    series.forEach((part, n) => {
+      const tall = (part.ended / top) * (base - 14), bad = ((part.bad || 0) / top) * (base - 14);
+      const place = { x: n * step + 1.5, width: step - 3, rx: 1.5 };
+      const title = svg("title", {}, `${new Date(part.at * 1000).toLocaleTimeString()}: ${whole.format(part.ended)} in ${interval} s` + (part.bad ? `, ${part.bad} failed` : ""));
+      const group = svg("g", {}, title);
+      group.append(svg("rect", { class: n === series.length - 1 ? "sw-col sw-open" : "sw-col", y: base - tall, height: tall, ...place }));
+      if (bad) group.append(svg("rect", { class: "sw-col-bad", y: base - bad, height: bad, ...place }));
+      chart.append(group);
+    });
+    chart.append(svg("line", { class: "sw-axis", x1: 0, x2: width, y1: base, y2: base }));
+    const text = (x, y, words, anchor) => svg("text", { x, y, "text-anchor": anchor }, words);
+    const minutes = Math.round((series.length * interval) / 60);
+    chart.append(text(0, 10, `${whole.format(top)} in ${interval} s`, "start"), text(0, height - 4, `${minutes} min ago`, "start"), text(width, height - 4, "now", "end"));
+    fill("sw-throughput", chart);
+    const passed = series.slice(-7, -1);
+    const rate = passed.reduce((sum, part) => sum + part.ended, 0) / (passed.length * interval);
+    byId("sw-rate").textContent = `${rate >= 10 ? whole.format(Math.round(rate)) : rate.toFixed(1)} a second over the last minute`;
+  }
+  function states(now) {
+    const counts = Object.entries(now.states.by_state);
+    const most = Math.max(1, ...counts.map(([, count]) => count));
+    byId("sw-exact").textContent = now.states.exact ? "" : "waiting ones by the database's statistics";
+    const rows = counts.map(([state, count]) => {
+      const shown = el("a", { href: `${root.dataset.tasks}?state=${state}` }, badge(state, state));
+      const meter = svg("svg", { class: "sw-bar sw-wide", viewBox: "0 0 100 8", preserveAspectRatio: "none" });
+      meter.append(svg("rect", { class: `sw-state-fill sw-${state}`, width: (100 * count) / most, height: 8, rx: 1 }));
+      const waits = ["blocked", "scheduled", "ready"].includes(state);
+      return [shown, meter, (now.states.exact || !waits ? "" : "≈ ") + whole.format(count)];
+    });
+    fill("sw-states", table(["State", "", "Tasks#"], rows, ""));
+  }
+  function nodes(now) {
+    const kind = { active: "succeeded", draining: "scheduled", silent: "failed" };
+    const rows = now.nodes.map((node) => [
+      el("a", { href: `${root.dataset.nodes}${node.id}/change/` }, node.name),
+      node.cell,
+      badge(node.state, kind[node.state] || "cancelled"),
+      Object.entries(node.slots).map(([name, count]) => `${count} ${name}`).join(", "),
+      whole.format(node.queued),
+      whole.format(node.running),
+      bar(node.slots_permille),
+      bar(node.cpu_permille),
+      bar(node.memory_permille),
+      `${seconds(node.silent_s)} ago`,
+    ]);
+    const headers = ["Node", "Cell", "State", "Slots", "Queued#", "Running#", "Slots used", "CPU given", "Memory given", "Heartbeat#"];
+    fill("sw-nodes", table(headers, rows, "No node is registered: start a worker."));
+  }
+  function lists(now) {
+    const lines = now.lines.map((line) => [
+      line.tenant, line.category, line.tier, line.paused ? badge("paused", "scheduled") : "", bounded(line.ready), seconds(line.head_waits_s),
+    ]);
+    fill("sw-lines", table(["Tenant", "Category", "Tier", "", "Ready#", "Its head waits#"], lines, "Nothing is ready: all that can run, runs."));
+    const tenants = now.tenants.map((tenant) => [
+      tenant.tenant, tenant.paused ? badge("paused", "scheduled") : "", whole.format(tenant.weight), whole.format(tenant.urgent), whole.format(tenant.unfinished),
+    ]);
+    fill("sw-tenants", table(["Tenant", "", "Weight#", "Urgent#", "Unfinished#"], tenants, "No tenant has unfinished tasks."));
+    const leaders = now.leaders.map((leader) => [
+      leader.cell, leader.leads ? badge("leads", "succeeded") : badge("lapsed", "failed"), leader.holder, whole.format(leader.epoch), `${seconds(leader.renewed_s_ago)} ago`,
+    ]);
+    fill("sw-leaders", table(["Cell", "State", "Leader", "Epoch#", "Renewed#"], leaders, "No dispatcher has led yet: nothing is started."));
+  }
+  function stale(text) {
+    const note = byId("sw-stale");
+    note.hidden = !text;
+    note.textContent = text;
+  }
+  async function ask() {
+    const answer = await fetch(root.dataset.url, { credentials: "same-origin", headers: { Accept: "application/json" } });
+    if (answer.redirected || answer.status === 403) {
+      location.reload();
+      return;
+    }
+    if (!answer.ok) throw new Error(`status ${answer.status}`);
+    const now = await answer.json();
+    tiles(now); throughput(now); states(now); nodes(now); lists(now);
+    root.dataset.at = now.now;
+    lastGood = Date.now();
+    stale("");
+  }
+  async function loop() {
+    if (!document.hidden) {
+      try {
+        await ask();
+      } catch (error) {
+        stale(`These numbers are ${Math.round((Date.now() - lastGood) / 1000)} s old: the server does not answer (${error.message}).`);
+      }
+    }
+    setTimeout(loop, PERIOD);
+  }
+  loop();
+})();

@@ -1,0 +1,23 @@
+"""The ledger in the admin: tasks, workflows, dead letters, and read-only views of what the services write."""
+
+from apps.tasks.admin.lists import (
+    AttemptAdmin,
+    DeadLetterAdmin,
+    LeaderAdmin,
+    LineAdmin,
+    ScriptAdmin,
+    TaskEventAdmin,
+)
+from apps.tasks.admin.task import TaskAdmin
+from apps.tasks.admin.workflow import WorkflowAdmin
+
+__all__ = [
+    "AttemptAdmin",
+    "DeadLetterAdmin",
+    "LeaderAdmin",
+    "LineAdmin",
+    "ScriptAdmin",
+    "TaskAdmin",
+    "TaskEventAdmin",
+    "WorkflowAdmin",
+]

@@ -1,0 +1,276 @@
+"""Dead letters, and read-only lists of the rest of the ledger."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any, ClassVar
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdownFilter
+
+from apps.adminkit import (
+    BigTableAdmin,
+    Button,
+    ButtonsMixin,
+    ReadOnlyMixin,
+    ServiceAdmin,
+    actor,
+    ago,
+    badge,
+    seconds,
+    short,
+    tell_each,
+)
+from apps.tasks import services
+from apps.tasks.admin.filters import id_range
+from apps.tasks.admin.graphs import task_url
+from apps.tasks.admin.page import state_badge
+from apps.tasks.admin.task import AT_ONCE
+from apps.tasks.models import Attempt, DeadLetter, Leader, Line, Script, TaskEvent
+from apps.tasks.reading import word
+from scheduler_ext.core.states import Category, Outcome, TaskState
+
+TEXT_SHOWN = 100_000
+
+
+class LedgerAdmin(ReadOnlyMixin, BigTableAdmin):
+    """Rows of all tenants, read-only: the admin is the operators' view of the whole platform."""
+
+    search_fields: Any = ("task__id",)
+    search_help_text = "A task's id or its first digits."
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Unscoped: operators see all tenants. Only what the list shows of the task is read."""
+        return (
+            self.model.objects.unscoped()
+            .select_related("task")
+            .only(*self._columns())
+            .order_by(*self.ordering)
+        )
+
+    def _columns(self) -> list[str]:
+        own = [field.attname for field in self.opts.concrete_fields if field.attname != "task_id"]
+        return [*own, "task__name", "task__handler", "task__tenant"]
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """By the task's id; anything else finds nothing."""
+        text = search_term.strip()
+        if not text:
+            return queryset, False
+        ids = id_range(text)
+        return (queryset.filter(task_id__range=ids) if ids else queryset.none()), False
+
+    @admin.display(description="task")
+    def task_link(self, obj: Any) -> SafeString:
+        """Its name, as a link to its page."""
+        return format_html('<a href="{}">{}</a>', task_url(obj.task_id), obj.task.name or short(obj.task_id))
+
+
+@admin.register(DeadLetter)
+class DeadLetterAdmin(ButtonsMixin, LedgerAdmin):
+    """Tasks whose attempts are used up. Requeueing runs them again."""
+
+    list_display = ("task_link", "handler", "tenant", "outcome", "reason", "retries", "when", "next_retry_at")
+    list_filter = (("tenant", AutocompleteSelectFilter), ("outcome", ChoicesDropdownFilter))
+    list_display_links = None
+    readonly_fields = ("task_link", "handler", "when")
+    fields = ("task_link", "handler", "tenant", "outcome", "reason", "when", "retries", "next_retry_at")
+    ordering = ("-at",)
+    date_hierarchy = None
+    actions = ("requeue",)
+    buttons: ClassVar = {"requeue": Button(label="Requeue", method="requeue_one")}
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[DeadLetter]:
+        """With the tenant, which the list shows."""
+        return (
+            super()
+            .get_queryset(request)
+            .select_related("task", "tenant")
+            .only(*self._columns(), "tenant__slug")
+        )
+
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        """Who may requeue: those who may change dead letters."""
+        return self.may(request, "change")
+
+    @admin.display(description="handler")
+    def handler(self, obj: DeadLetter) -> str:
+        """What it runs."""
+        return obj.task.handler or "script"
+
+    @admin.display(description="since")
+    def when(self, obj: DeadLetter) -> SafeString | str:
+        """How long it lies here."""
+        return ago(obj.at)
+
+    def requeue_one(self, request: HttpRequest, obj: DeadLetter) -> str:
+        """Run the task again; its dead letter goes with that."""
+        services.retry(obj.tenant_id, obj.task_id, actor=actor(request))
+        return "The task runs again."
+
+    def press(self, request: HttpRequest, object_id: str, name: str) -> Any:
+        """A requeued dead letter has no page any more: go on to its task."""
+        response = super().press(request, object_id, name)
+        if not DeadLetter.objects.unscoped().filter(pk=object_id).exists():
+            response["Location"] = reverse("admin:tasks_task_change", args=[object_id])
+        return response
+
+    @admin.action(description="Requeue: run again", permissions=["operate"])
+    def requeue(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> None:
+        """Requeue the selected dead letters."""
+        some = list(islice(queryset.iterator(chunk_size=500), AT_ONCE + 1))
+        tell_each(request, some[:AT_ONCE], lambda letter: self.requeue_one(request, letter), "requeued")
+        if len(some) > AT_ONCE:
+            messages.warning(request, f"Only the first {AT_ONCE} were taken; repeat it for the rest.")
+
+
+@admin.register(Attempt)
+class AttemptAdmin(LedgerAdmin):
+    """Runs that began and ended, newest first."""
+
+    list_display = (
+        "task_link",
+        "number",
+        "shown_outcome",
+        "node",
+        "worker",
+        "ended",
+        "took",
+        "waited",
+        "exit_code",
+    )
+    list_filter = (("outcome", ChoicesDropdownFilter),)
+    list_display_links = ("number",)
+    readonly_fields = ("task_link", "shown_outcome", "took", "waited")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Attempt]:
+        """With the node, which the list shows."""
+        rows = super().get_queryset(request).select_related("task", "node")
+        return rows.only(*self._columns(), "node__name")
+
+    @admin.display(description="outcome")
+    def shown_outcome(self, obj: Attempt) -> SafeString:
+        """How it ended."""
+        outcome = Outcome(obj.outcome)
+        kinds = {Outcome.SUCCEEDED: "succeeded", Outcome.RETRY: "scheduled", Outcome.CANCELLED: "cancelled"}
+        return badge(word(outcome).replace("_", " "), kinds.get(outcome, "failed"))
+
+    @admin.display(description="ended")
+    def ended(self, obj: Attempt) -> SafeString | str:
+        """How long ago."""
+        return ago(obj.finished_at)
+
+    @admin.display(description="took")
+    def took(self, obj: Attempt) -> str:
+        """Its run time."""
+        return seconds(obj.finished_at - obj.started_at)
+
+    @admin.display(description="queued for")
+    def waited(self, obj: Attempt) -> str:
+        """From its claim to its start."""
+        return seconds(obj.started_at - obj.queued_at if obj.queued_at else None)
+
+
+@admin.register(TaskEvent)
+class TaskEventAdmin(LedgerAdmin):
+    """Changes that no attempt tells: submissions by hand, edits, cancellations, hand-backs."""
+
+    list_display = ("event", "task_link", "change", "reason", "actor")
+    list_display_links = ("event",)
+    readonly_fields = ("task_link", "change")
+    list_filter = (("to_state", ChoicesDropdownFilter),)
+
+    @admin.display(description="when")
+    def event(self, obj: TaskEvent) -> SafeString | str:
+        """How long ago."""
+        return ago(obj.at)
+
+    @admin.display(description="change")
+    def change(self, obj: TaskEvent) -> SafeString:
+        """From which state to which."""
+        after = state_badge(TaskState(obj.to_state))
+        if obj.from_state is None:
+            return format_html("{}", after)
+        return format_html("{} → {}", state_badge(TaskState(obj.from_state)), after)
+
+
+@admin.register(Line)
+class LineAdmin(ServiceAdmin):
+    """Lines exist by use. The one thing an operator does to them is to pause them."""
+
+    list_display = ("tenant", "shown_category", "tier", "paused")
+    list_display_links = ("shown_category",)
+    list_select_related = ("tenant", "tier")
+    list_filter = (("tenant", AutocompleteSelectFilter), ("category", ChoicesDropdownFilter), "paused")
+    list_editable = ("paused",)
+    search_fields = ("tenant__slug", "tier__slug")
+    readonly_fields = ("tenant", "category", "tier")
+    list_per_page = 100
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Line]:
+        """All tenants' lines: the admin is the operators' view of the whole platform."""
+        return Line.objects.unscoped().order_by("tenant__slug", "category", "tier__cpu_milli")
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Never: the first task of a line makes it."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Line | None = None) -> bool:
+        """Never: waiting tasks stand in it."""
+        return False
+
+    @admin.display(description="category", ordering="category")
+    def shown_category(self, obj: Line) -> str:
+        """In a word."""
+        return word(Category(obj.category))
+
+
+@admin.register(Script)
+class ScriptAdmin(ReadOnlyMixin, BigTableAdmin):
+    """The script store. Content is addressed by its hash, so it never changes."""
+
+    list_display = ("name", "tenant", "hash", "size", "created_at")
+    list_filter = (("tenant", AutocompleteSelectFilter),)
+    search_fields = ("name", "sha256")
+    fields = ("name", "tenant", "sha256", "size", "created_at", "text")
+    readonly_fields = ("text",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Script]:
+        """All tenants' scripts, without content: the admin is the operators' view of the whole platform."""
+        return Script.objects.unscoped().select_related("tenant").defer("content").order_by("-pk")
+
+    @admin.display(description="SHA-256")
+    def hash(self, obj: Script) -> str:
+        """Its beginning."""
+        return f"{obj.sha256[:12]}…"
+
+    @admin.display(description="content")
+    def text(self, obj: Script) -> SafeString:
+        """As text, cut where it is long."""
+        text = bytes(obj.content)[:TEXT_SHOWN].decode("utf-8", "replace")
+        return format_html('<pre class="sw-pre">{}</pre>', text)
+
+
+@admin.register(Leader)
+class LeaderAdmin(ReadOnlyMixin, ServiceAdmin):
+    """Who dispatches for each cell."""
+
+    list_display = ("cell", "holder", "epoch", "state", "renewed", "expires_at")
+
+    @admin.display(description="state")
+    def state(self, obj: Leader) -> SafeString:
+        """Whether its lease runs."""
+        return badge("leads", "succeeded") if obj.expires_at > timezone.now() else badge("lapsed", "failed")
+
+    @admin.display(description="renewed")
+    def renewed(self, obj: Leader) -> SafeString | str:
+        """How long ago."""
+        return ago(obj.renewed_at)

@@ -1,0 +1,86 @@
+"""Workflows in the admin: counts by state and the whole graph as a picture."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils.safestring import SafeString
+from unfold.contrib.filters.admin import AutocompleteSelectFilter
+
+from apps.adminkit import BigTableAdmin, ReadOnlyMixin, ago, badge, short
+from apps.tasks import reading
+from apps.tasks.admin import graphs
+from apps.tasks.admin.filters import AgeFilter, id_range
+from apps.tasks.models import Workflow
+from apps.tenants.scoping import tenant_scope
+
+
+@admin.register(Workflow)
+class WorkflowAdmin(ReadOnlyMixin, BigTableAdmin):
+    """Graphs of tasks handed in as one."""
+
+    list_display = ("title", "tenant", "task_count", "edge_count", "submitted")
+    list_select_related = ("tenant",)
+    list_filter = (AgeFilter, ("tenant", AutocompleteSelectFilter))
+    search_fields = ("id", "name")
+    search_help_text = "An id or its first digits, or a part of the name."
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Workflow]:
+        """All tenants' workflows: the admin is the operators' view of the whole platform."""
+        return Workflow.objects.unscoped().order_by("-id")
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Workflow], search_term: str
+    ) -> tuple[QuerySet[Workflow], bool]:
+        """By id or name."""
+        text = search_term.strip()
+        if (ids := id_range(text)) is not None:
+            return queryset.filter(pk__range=ids), False
+        return queryset.filter(name__icontains=text) if text else queryset, False
+
+    @admin.display(description="workflow")
+    def title(self, obj: Workflow) -> str:
+        """Its name, else the end of its id."""
+        return obj.name or short(obj.pk)
+
+    @admin.display(description="submitted")
+    def submitted(self, obj: Workflow) -> SafeString | str:
+        """How long ago."""
+        return ago(obj.submitted_at)
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Its counts and its graph."""
+        try:
+            found = self.get_queryset(request).select_related("tenant").filter(pk=UUID(object_id)).first()
+        except ValueError:
+            found = None
+        if found is None:
+            raise Http404(f"There is no workflow {object_id}.")
+        if not self.has_view_permission(request, found):
+            raise PermissionDenied
+        with tenant_scope(found.tenant_id):
+            detail = reading.workflow(found.pk)
+            graph = graphs.whole(found)
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "original": found,
+            "title": found.name or str(found.pk),
+            "inline_admin_formsets": [],
+            "workflow": detail,
+            "counts": [(badge(state, state), count) for state, count in detail["counts"].items() if count],
+            "graph": graph,
+        }
+        return TemplateResponse(request, "dashboard/workflow.html", context)
