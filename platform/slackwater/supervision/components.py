@@ -37,7 +37,7 @@ class Layout:
 
 
 def _celery(*arguments: str) -> tuple[str, ...]:
-    return (sys.executable, "-m", "celery", "-A", "slackwater", *arguments)
+    return (sys.executable, "-m", "celery", "--quiet", "-A", "slackwater", *arguments)
 
 
 def _manage(manage_py: str, *arguments: str) -> tuple[str, ...]:
@@ -51,6 +51,8 @@ def _worker(number: int, layout: Layout) -> Component:
         command=_celery("worker", "-n", f"worker{number}@%h", "-c", str(layout.concurrency), *options),
         stop_phase=0,
         stop_timeout=WORKER_DRAIN,
+        # Celery warns root of pickled messages; ours accepts JSON only.
+        env={"PYTHONWARNINGS": "ignore:You're running the worker with superuser"},
     )
 
 
@@ -72,5 +74,9 @@ def components(layout: Layout, *, manage_py: str) -> Sequence[Component]:
         Component(name="upkeep", command=_manage(manage_py, "run_upkeep")),
         Component(name="beat", command=_celery("beat", "--pidfile=", "--loglevel", "INFO")),
         # Without a password, so on the loopback interface only, wherever the API listens.
-        Component(name="flower", command=_celery(*flower), env={"FLOWER_UNAUTHENTICATED_API": "true"}),
+        Component(
+            name="flower",
+            command=_celery(*flower),
+            env={"FLOWER_UNAUTHENTICATED_API": "true", "SLACKWATER_LOG_LEVEL": "WARNING"},
+        ),
     ]
