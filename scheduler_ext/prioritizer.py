@@ -148,7 +148,11 @@ class _Round:
             line, task = picked
             milli = self._costs.milli(task)
             use = self._use(line.tenant_id)
-            reason = self._refusal(line, task, use, milli or MILLI) or self._start(line, task, milli)
+            reason = (
+                self._refusal(line, task, use, milli or MILLI)
+                or chooser.refusal(line, task, milli or MILLI)
+                or self._start(line, task, milli)
+            )
             if reason is None:
                 self._count(task, use, milli or MILLI)
                 chooser.accept(line, task, milli or MILLI)

@@ -117,6 +117,25 @@ class TenantView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PoolView:
+    """What the tasks in flight of one pool or capacity queue (a leaf) hold."""
+
+    used: Vector = ()
+    used_slots_milli: int = 0
+    past_use: float = 0.0
+    """Decayed dominant resource-seconds of the past."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnd:
+    """When a task that holds a slot of its own is expected to give it back (at the latest its cap)."""
+
+    at: float
+    kind: WorkKind
+    vector: Vector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
     """A live node and what is in flight on it."""
 
@@ -135,6 +154,9 @@ class NodeView:
     batch_milli: int = 0
     """Thousandths of process slots taken by short tasks in flight."""
     batch_count: int = 0
+    ends: tuple[RunEnd, ...] = ()
+    """When exclusive tasks in flight are expected to end; for reservations. Those not listed count as
+    unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +180,8 @@ class Snapshot:
     lines: tuple[LineView, ...]
     mutex_held: Mapping[str, int] = field(default_factory=dict)
     """Live holders by mutex key (scoped ``tenant_id:key``)."""
+    pools: Mapping[str, PoolView] = field(default_factory=dict)
+    """What each leaf pool holds, by its path; pools not listed hold nothing."""
     offpeak_open: bool = False
     """True inside a configured off-peak window: the off-peak ceiling does not apply."""
 

@@ -61,6 +61,26 @@ class Chooser(Protocol):
         """The task just picked stays; the chooser goes on with what could still start."""
         ...
 
+    def refusal(self, line: LineView, task: TaskView, milli: int) -> Reason | None:
+        """Why the share itself forbids the task just picked (a maximum is used up), or ``None``."""
+        ...
+
+
+class SlicingPolicy(OrderPolicy, Protocol):
+    """An order that shares time: a task runs for a slice, then goes back to its line at another level."""
+
+    def quantum_us(self, level: int) -> int:
+        """How long a slice of a task at ``level`` is."""
+        ...
+
+    def next_level(self, level: int) -> int:
+        """The level of a task that has used up its slice."""
+        ...
+
+    def first_level(self, serving: int) -> int:
+        """The level of a task that arrives while its line serves level ``serving``."""
+        ...
+
 
 class SharePolicy(Protocol):
     """Decides which line is served next."""

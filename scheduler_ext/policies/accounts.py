@@ -1,0 +1,125 @@
+"""What each tenant, pool and queue holds, counted exactly, with what it may hold.
+
+A *share* is a whole number: the held part of the cell times :attr:`Measure.whole`. The whole is a common
+multiple of the capacities, so that equal shares are equal numbers whatever resource they stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import lcm
+from typing import Any, Final
+
+from scheduler_ext.core.resources import SIZE, total
+from scheduler_ext.core.types import MILLI, NodeView, Snapshot, Vector, WorkKind
+
+LARGEST_WHOLE: Final = 1 << 240
+"""Beyond this a common multiple would make each comparison slow; then shares are rounded down."""
+ROUNDED_WHOLE: Final = 1 << 80
+FINE: Final = 1 << 32
+"""Ratios of shares are kept in parts of this."""
+
+
+def slots_milli_of(nodes: Iterable[NodeView]) -> int:
+    """Thousandths of process and script slots of all nodes."""
+    slots = 0
+    for node in nodes:
+        slots += node.slots.get(WorkKind.PROCESS, 0) + node.slots.get(WorkKind.SCRIPT, 0)
+    return slots * MILLI
+
+
+class Measure:
+    """How shares of the cell are counted: in slots alone, or by the dominant of slots and resources."""
+
+    __slots__ = ("parts", "slot_part", "vectors", "whole")
+
+    def __init__(self, snapshot: Snapshot, *, vectors: bool) -> None:
+        slots = slots_milli_of(snapshot.nodes)
+        capacity = total(node.capacity for node in snapshot.nodes)
+        wholes = [slots, *capacity] if vectors else [slots]
+        whole = lcm(*[number for number in wholes if number > 0])
+        self.vectors = vectors
+        self.whole = whole if whole <= LARGEST_WHOLE else ROUNDED_WHOLE
+        self.slot_part = self.whole // slots if slots else 0
+        self.parts = tuple(self.whole // number if number else 0 for number in capacity)
+
+    def share(self, milli: int, vector: list[int]) -> int:
+        """The share of the cell that so much holds."""
+        best = milli * self.slot_part
+        if self.vectors:
+            for held, part in zip(vector, self.parts, strict=True):
+                if held and held * part > best:
+                    best = held * part
+        return best
+
+    def permille(self, permille: int) -> int:
+        """A share given in thousandths."""
+        return self.whole * permille // 1000
+
+
+class Account:
+    """One tenant, pool or queue in all its categories: what it holds, and what it may."""
+
+    __slots__ = (
+        "floor",
+        "key",
+        "limit",
+        "measure",
+        "milli",
+        "name",
+        "parent",
+        "past",
+        "share",
+        "vector",
+        "version",
+        "weight",
+    )
+
+    def __init__(self, name: str, parent: Account | None, measure: Measure) -> None:
+        self.name = name
+        self.parent = parent
+        self.measure = measure
+        self.milli = 0
+        self.vector = [0] * SIZE
+        self.share = 0
+        self.past = 0
+        """Share added for past use, if the policy remembers it."""
+        self.weight = 1
+        """What the policy divides by: for weights the common multiple of all over its own."""
+        self.floor = 0
+        """Guaranteed share: below it, it is served before those that have theirs."""
+        self.limit: int | None = None
+        """Hard maximum of its share."""
+        self.version = 0
+        self.key: Any = 0
+        """Its place among its siblings, smaller first; written by the tree after each change."""
+
+    def charge(self, milli: int, vector: Vector) -> None:
+        """Add what a task takes (negative when it gives it back) here and above; the top keeps no account."""
+        account = self
+        while account.parent is not None:
+            account.hold(milli, vector)
+            account = account.parent
+
+    def hold(self, milli: int, vector: Vector) -> None:
+        """Add what a task takes to this account alone."""
+        self.milli += milli
+        if self.measure.vectors:
+            held = self.vector
+            for dimension, need in enumerate(vector):
+                if need:
+                    held[dimension] += need
+        self.share = self.measure.share(self.milli, self.vector)
+        self.version += 1
+
+    def allows(self, milli: int, vector: Vector) -> bool:
+        """Whether a task would keep it, and all above, within their maximum."""
+        account: Account | None = self
+        while account is not None:
+            limit = account.limit
+            if limit is not None:
+                then = [held + need for held, need in zip(account.vector, vector, strict=True)]
+                if account.measure.share(account.milli + milli, then) > limit:
+                    return False
+            account = account.parent
+        return True
