@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import secrets
+import shlex
 import signal
 import socket
 from collections.abc import Iterator
@@ -179,7 +180,7 @@ def _table(options: UpOptions, layout: Layout, servers: Servers, url: str) -> st
         ("Redis", broker),
         ("Workers", f"{layout.workers}, each with {layout.concurrency} processes"),
         ("Data, logs", f"{var}, {var / 'log'}"),
-        ("Demo key", f"source {var / 'demo.env'}"),
+        ("Demo key", f"source {shlex.quote(str(var / 'demo.env'))}"),
         ("Stop", f"Ctrl-C, or kill {os.getpid()}"),
     )
     lines = [f"  {name:<14} {what}" for name, what in rows]
