@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from django.db import Error, close_old_connections, connection
-from django.db.models import F
+from django.db.models import F, Q
 from django_celery_beat.models import PeriodicTask
 from django_celery_beat.schedulers import DatabaseScheduler, ModelEntry
 
@@ -32,27 +32,28 @@ PRUNE_LIMIT: Final = 5_000
 FIRES_KEPT_S: Final = 90 * 86_400
 
 
-class ClaimedEntry(ModelEntry):
+class ClaimedEntry(ModelEntry):  # type: ignore[misc]  # the base class has no annotations
     """A periodic task that remembers what its row said when it was read."""
 
     def __init__(self, model: PeriodicTask, app: Any = None) -> None:
         # The base class puts a substitute where the row has no last run.
         self.seen: datetime | None = model.last_run_at
+        self.claimed = False
         super().__init__(model, app=app)
 
     def claim(self) -> bool:
         """Take this due time: True for the one beat whose picture of the last run is the row's own."""
-        row = PeriodicTask.objects.filter(pk=self.model.pk, last_run_at=self.seen)
-        if self.seen is None:
-            row = PeriodicTask.objects.filter(pk=self.model.pk, last_run_at__isnull=True)
+        unchanged = Q(last_run_at__isnull=True) if self.seen is None else Q(last_run_at=self.seen)
+        row = PeriodicTask.objects.filter(unchanged, pk=self.model.pk)
         # A query set's update sends no signal, so it does not make every beat read its tasks anew.
-        return row.update(last_run_at=self._default_now(), total_run_count=F("total_run_count") + 1) == 1
+        won: int = row.update(last_run_at=self._default_now(), total_run_count=F("total_run_count") + 1)
+        return won == 1
 
     def save(self) -> None:
         """Nothing to write: the claim did, and what this beat remembers may be older than what another wrote."""
 
 
-class ClaimingScheduler(DatabaseScheduler):
+class ClaimingScheduler(DatabaseScheduler):  # type: ignore[misc]  # the base class has no annotations
     """The scheduler class named in ``CELERY_BEAT_SCHEDULER``."""
 
     Entry = ClaimedEntry
@@ -61,7 +62,7 @@ class ClaimingScheduler(DatabaseScheduler):
         self._next_dead_letters = self._next_prune = 0.0
         self._is_set_up = False
         super().__init__(*args, **kwargs)
-        self.max_interval = min(self.max_interval, LONGEST_SLEEP_S)
+        self.max_interval: float = min(kwargs.get("max_interval") or LONGEST_SLEEP_S, LONGEST_SLEEP_S)
 
     def setup_schedule(self) -> None:
         """Install what the Celery configuration lists; put off while the database is away."""
@@ -83,10 +84,8 @@ class ClaimingScheduler(DatabaseScheduler):
         if not self._is_set_up:
             self._guarded(self._set_up_late, 0.0)
         if self._is_set_up:
-            delay = min(
-                delay,
-                self._guarded(lambda: float(super(ClaimingScheduler, self).tick(*args, **kwargs)), delay),
-            )
+            periodic = super().tick
+            delay = min(delay, self._guarded(lambda: float(periodic(*args, **kwargs)), delay))
         return delay
 
     def reserve(self, entry: ClaimedEntry) -> Any:

@@ -6,31 +6,30 @@ A change never loses a firing: what is due when it is made fires first, under th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from django.db import IntegrityError, connection, transaction
-from django.db.models import QuerySet
+from django.db import IntegrityError, transaction
 
 from apps.schedules import firing
+from apps.schedules.backfilling import MAX_BACKFILL, Backfill, backfill
 from apps.schedules.fields import RULE_FIELDS, parse_schedule
-from apps.schedules.firing import Counts, due_time, rule_of, write_fires
-from apps.schedules.models import Schedule, ScheduleFire
-from apps.schedules.planning import Due
-from apps.schedules.recurrence import INSTANT, Rule, between, next_after
-from apps.schedules.submitting import Firing, build_task, submit_all
+from apps.schedules.firing import due_time, rule_of
+from apps.schedules.lookups import database_now, get_schedule, locked_schedule
+from apps.schedules.models import Schedule
+from apps.schedules.recurrence import INSTANT, Rule, next_after
+from apps.schedules.submitting import build_task
 from apps.tasks.admission import admit
 from apps.tasks.specs import parse_task
 from apps.tenants.models import Tenant
-from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, NotGranted, SlackwaterError, TooLarge
+from scheduler_ext.core.errors import Conflict, InvalidInput, NotGranted, SlackwaterError
 
-MAX_BACKFILL: Final = 1_000
 TIMING: Final = frozenset({*RULE_FIELDS, "jitter_s"})
 """Fields whose change moves the next firing."""
 
 __all__ = [
+    "MAX_BACKFILL",
     "Backfill",
     "backfill",
     "create_schedule",
@@ -42,14 +41,6 @@ __all__ = [
     "resume_schedule",
     "update_schedule",
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backfill:
-    """What a backfill did."""
-
-    counts: Counts
-    task_ids: list[UUID]
 
 
 def create_schedule(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "") -> Schedule:
@@ -70,7 +61,7 @@ def create_schedules(
 def _create(
     tenant: Tenant, items: Sequence[Mapping[str, Any]], paths: Sequence[str], actor: str
 ) -> list[Schedule]:
-    now = _database_now()
+    now = database_now()
     made = []
     for data, path in zip(items, paths, strict=True):
         try:
@@ -138,28 +129,6 @@ def _set_next(schedule: Schedule, fire_at: datetime | None) -> None:
     schedule.next_due_at = None if schedule.paused else due_time(schedule, fire_at)
 
 
-def get_schedule(tenant_id: int, schedule_id: UUID) -> Schedule:
-    """The tenant's schedule of that id; ``NotFound`` when it has none."""
-    return _found(_rows(tenant_id), schedule_id)
-
-
-def _rows(tenant_id: int) -> QuerySet[Any]:
-    # Unscoped, because the tenant is named: another tenant's schedule is not found.
-    return Schedule.objects.unscoped().for_tenant(tenant_id).select_related("tenant__plan")
-
-
-def _found(rows: QuerySet[Any], schedule_id: UUID) -> Schedule:
-    schedule: Schedule | None = rows.filter(pk=schedule_id).first()
-    if schedule is None:
-        raise NotFound(f"there is no schedule {schedule_id}")
-    return schedule
-
-
-def _locked(tenant_id: int, schedule_id: UUID) -> Schedule:
-    """The schedule under its row's lock, after a beat that works on it."""
-    return _found(_rows(tenant_id).select_for_update(of=("self",)), schedule_id)
-
-
 def update_schedule(
     tenant_id: int,
     schedule_id: UUID,
@@ -177,12 +146,12 @@ def update_schedule(
     if not values:
         raise InvalidInput("give at least one field to change")
     with transaction.atomic():
-        schedule = _locked(tenant_id, schedule_id)
+        schedule = locked_schedule(tenant_id, schedule_id)
         if version is not None and version != schedule.version:
             raise Conflict(
                 f"it was changed since: version {schedule.version}, not {version}", field="version"
             )
-        now = _database_now()
+        now = database_now()
         firing.fire_locked([schedule], now)
         _apply(schedule, values, now)
         _save(schedule, now, actor)
@@ -251,7 +220,7 @@ def resume_schedule(tenant_id: int, schedule_id: UUID, *, actor: str = "") -> Sc
 def delete_schedule(tenant_id: int, schedule_id: UUID) -> None:
     """Remove a schedule with its firings; tasks that it submitted stay. ``NotFound`` when there is none."""
     with transaction.atomic():
-        _locked(tenant_id, schedule_id).delete()
+        locked_schedule(tenant_id, schedule_id).delete()
 
 
 def next_firings(schedule: Schedule, n: int = 10) -> list[datetime]:
@@ -262,60 +231,8 @@ def next_firings(schedule: Schedule, n: int = 10) -> list[datetime]:
     found: list[datetime] = []
     upcoming = schedule.next_fire_at
     if schedule.paused:
-        upcoming = next_after(rule, _database_now())
+        upcoming = next_after(rule, database_now())
     while upcoming is not None and len(found) < n:
         found.append(upcoming)
         upcoming = next_after(rule, upcoming)
     return found
-
-
-def backfill(
-    tenant_id: int, schedule_id: UUID, start: datetime, end: datetime, *, actor: str = ""
-) -> Backfill:
-    """Submit the firings from ``start`` to ``end`` (aware, both included, in the past) that were never submitted.
-
-    The rule is taken as it is now, from before its start too. Where firings must not overlap, each waits for the one
-    before. ``TooLarge`` above 1,000 firings.
-    """
-    for name, value in (("start", start), ("end", end)):
-        if value.tzinfo is None:
-            raise InvalidInput("needs a time zone, for example Z or +01:00", field=name)
-    if end < start:
-        raise InvalidInput("must not lie before start", field="end")
-    with transaction.atomic():
-        schedule = _locked(tenant_id, schedule_id)
-        if end > _database_now():
-            raise InvalidInput("must lie in the past", field="end")
-        firings = _missing(schedule, start, end)
-        submit_all(firings)
-        write_fires(firings, backfill=True)
-    counts = firing.count(1, firings)
-    return Backfill(counts=counts, task_ids=[f.task_id for f in firings if f.task_id is not None])
-
-
-def _missing(schedule: Schedule, start: datetime, end: datetime) -> list[Firing]:
-    rule = replace(rule_of(schedule), start=None, end=None)
-    if rule.every is not None and rule.anchor is not None and rule.anchor > start:
-        rule = replace(rule, anchor=rule.anchor - ((rule.anchor - start) // rule.every + 1) * rule.every)
-    made = set(
-        ScheduleFire.objects.unscoped()  # the tenant was named when the schedule was read
-        .filter(
-            schedule=schedule, fire_at__gte=start, fire_at__lte=end, outcome=ScheduleFire.Outcome.SUBMITTED
-        )
-        .values_list("fire_at", flat=True)
-    )
-    firings: list[Firing] = []
-    for fire_at in between(rule, start, end):
-        if fire_at in made:
-            continue
-        if len(firings) >= MAX_BACKFILL:
-            raise TooLarge(f"holds more than {MAX_BACKFILL} firings; take a shorter range", field="end")
-        firings.append(Firing(schedule=schedule, due=Due(fire_at=fire_at, due_at=fire_at, run=True)))
-    return firings
-
-
-def _database_now() -> datetime:
-    with connection.cursor() as cur:
-        cur.execute("SELECT clock_timestamp()")
-        now: datetime = cur.fetchone()[0]
-    return now
