@@ -8,7 +8,7 @@ node holds for them their largest vector times that number.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from scheduler_ext.core.resources import SIZE, add, fits, peak, subtract
@@ -64,9 +64,10 @@ class Ledger:
         """The account of a node; ``KeyError`` when it is not in the cell."""
         return self._by_id[node_id]
 
-    def has_room(self) -> bool:
-        """False when no node has a slot, or part of one, left for any kind of work."""
-        return bool(self._batch) or any(self._orders.values())
+    def has_room(self, kinds: Iterable[WorkKind] = tuple(WorkKind)) -> bool:
+        """False when no node has a slot, or part of one, left for any of these kinds of work."""
+        orders = self._orders
+        return any(orders[kind] or (self._batch and kind is WorkKind.PROCESS) for kind in kinds)
 
     def utilization_permille(self) -> int:
         """How much of the cell is in use: the larger of its slots and its dominant resource, in

@@ -141,7 +141,8 @@ class _Round:
             self._decisions,
         )
         before = ledger.utilization_permille()
-        while len(decisions) < limit and ledger.has_room():
+        wanted = {task.kind for line in self._snapshot.lines for task in line.heads}
+        while len(decisions) < limit and ledger.has_room(wanted):
             picked = chooser.pick()
             if picked is None:
                 break
@@ -159,7 +160,7 @@ class _Round:
             else:
                 self._leave(line, task, reason)
                 chooser.reject(line, task, reason)
-        full = not ledger.has_room()
+        full = not ledger.has_room(wanted)
         return Plan(decisions=tuple(decisions), left=self._left(full=full), utilization_permille=before)
 
     def _use(self, tenant_id: int) -> _Use:

@@ -9,11 +9,28 @@ from typing import Any, Final
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.policies.base import OrderPolicy, SharePolicy
 from scheduler_ext.policies.order.deadline import Deadline
+from scheduler_ext.policies.order.feedback import Feedback
 from scheduler_ext.policies.order.fifo import Fifo
+from scheduler_ext.policies.order.round_robin import RoundRobin
+from scheduler_ext.policies.order.shortest_first import ShortestFirst
+from scheduler_ext.policies.share.capacity import CapacityShare
+from scheduler_ext.policies.share.dominant_resource import DominantResourceShare
 from scheduler_ext.policies.share.equal import EqualShare
+from scheduler_ext.policies.share.fair import FairShare
 
-ORDER_POLICIES: Final[dict[str, type[Any]]] = {"fifo": Fifo, "deadline": Deadline}
-SHARE_POLICIES: Final[dict[str, type[Any]]] = {"equal": EqualShare}
+ORDER_POLICIES: Final[dict[str, type[Any]]] = {
+    "fifo": Fifo,
+    "deadline": Deadline,
+    "shortest_first": ShortestFirst,
+    "round_robin": RoundRobin,
+    "feedback": Feedback,
+}
+SHARE_POLICIES: Final[dict[str, type[Any]]] = {
+    "equal": EqualShare,
+    "capacity": CapacityShare,
+    "fair": FairShare,
+    "dominant_resource": DominantResourceShare,
+}
 
 
 def order_policy(name: str, parameters: Mapping[str, Any] | None = None) -> OrderPolicy:
@@ -30,7 +47,7 @@ def share_policy(name: str, parameters: Mapping[str, Any] | None = None) -> Shar
 
 def parameters_of(policy: type[Any]) -> dict[str, str]:
     """The parameters a policy takes, each with the name of its type."""
-    return {spec.name: str(spec.type) for spec in fields(policy) if spec.name != "name"}
+    return {spec.name: str(spec.type) for spec in fields(policy) if spec.init and spec.name != "name"}
 
 
 def _build(what: str, known: Mapping[str, type[Any]], name: str, parameters: Mapping[str, Any]) -> Any:

@@ -1,0 +1,41 @@
+"""Round robin: a slice each, going round in order of arrival; one that is not there yet is passed over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduler_ext.core.errors import ConfigurationError
+from scheduler_ext.policies.base import RankInput
+from scheduler_ext.policies.order.places import by_priority_then_level, number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundRobin:
+    """The level is the cycle: each slice moves a task to the next one, and a newcomer joins the one being
+    served."""
+
+    name: str = "round_robin"
+    quantum_ms: int = 2000
+    """Length of a slice."""
+
+    def __post_init__(self) -> None:
+        """Refuse an empty slice."""
+        if self.quantum_ms < 1:
+            raise ConfigurationError("must be at least 1", field="quantum_ms")
+
+    def rank(self, task: RankInput) -> tuple[int, int]:
+        """Priority and cycle, then arrival."""
+        return by_priority_then_level(task.priority, task.level), number(task.arrived_us)
+
+    def quantum_us(self, level: int) -> int:
+        """The same slice in every cycle."""
+        del level
+        return self.quantum_ms * 1000
+
+    def next_level(self, level: int) -> int:
+        """The next cycle."""
+        return level + 1
+
+    def first_level(self, serving: int) -> int:
+        """A newcomer joins the cycle being served."""
+        return serving

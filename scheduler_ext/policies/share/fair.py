@@ -1,0 +1,115 @@
+"""Fair pools: a minimum share first, then equal shares by weight; FIFO or fair inside a pool.
+
+A pool that stays below its minimum for longer than the starvation delay may have tasks of others ended for
+it: :func:`victims` names them. Only idempotent tasks are ended, lowest priority first, then the most
+recently started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from scheduler_ext.core.errors import ConfigurationError
+from scheduler_ext.core.resources import fits, subtract, zero
+from scheduler_ext.core.types import LineView, Snapshot, TenantView, Vector
+from scheduler_ext.policies.accounts import FINE, Account, Measure
+from scheduler_ext.policies.share.terms import Pools, check_memory, pool_path, pool_terms, tenant_terms
+from scheduler_ext.policies.tree import Path, Terms, TreeChooser, by_weight
+
+SETTINGS = ("weight", "guaranteed", "maximum", "inside")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A task in flight, as far as pre-emption needs it."""
+
+    task_id: str
+    node_id: int
+    vector: Vector
+    priority: int
+    started_at: float
+    idempotent: bool
+    above_share: bool
+    """Its pool would still have its minimum (and its fair share) without it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FairShare:
+    """Pools with weights and minimum shares, fair or FIFO inside.
+
+    A task's share of the cell is its dominant one, over slots and resources. A line without a pool is its
+    tenant's own pool, with the weight and guarantee of the tenant's plan.
+    """
+
+    name: str = "fair"
+    pools: Mapping[str, Any] = field(default_factory=dict)
+    """``{"team": {"weight": 2, "guaranteed": 30, "inside": "fifo"}}``; guaranteed is the minimum share."""
+    starvation_s: int = 30
+    """How long a pool may stay below its minimum before others' tasks are ended for it."""
+    memory_s: int = 0
+    """Past use counts as held for this long; 0: only what is in flight counts."""
+    _pools: Pools = field(default_factory=Pools, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check the pools."""
+        check_memory(self.memory_s)
+        if self.starvation_s < 0:
+            raise ConfigurationError("must not be negative", field="starvation_s")
+        object.__setattr__(self, "_pools", Pools.parse(self.pools, SETTINGS, name="pools"))
+
+    @property
+    def vectors(self) -> bool:
+        """Shares count resources."""
+        return True
+
+    def start(self, snapshot: Snapshot) -> TreeChooser:
+        """Begin a round over ``snapshot``."""
+        return TreeChooser(snapshot, self)
+
+    def path(self, line: LineView) -> Path:
+        """The line's pool, and in a fair pool its tenant."""
+        path = pool_path(line)
+        return path if self.owned(line) is False or not line.pool else (*path, f"tenant {line.tenant_id}")
+
+    def owned(self, line: LineView) -> bool:
+        """Whether the last account is the tenant's own: always, but in a pool that is FIFO inside."""
+        if not line.pool:
+            return True
+        pool = self._pools.get(pool_path(line))
+        return pool is None or pool.inside == "fair"
+
+    def terms(self, path: Path, tenant: TenantView | None, above: Account, measure: Measure) -> Terms:
+        """The pool's weight and minimum share."""
+        pool = self._pools.get(path)
+        if pool is None:
+            terms = tenant_terms(tenant, measure)
+            return terms if above.parent is None else Terms(weight=terms.weight)
+        floor = measure.whole if above.parent is None else above.floor
+        return pool_terms(pool, floor, above.limit if above.limit is not None else measure.whole)
+
+    def key(self, account: Account) -> tuple[int, int]:
+        """Those below their minimum first, by how much of it they have; then by use over weight."""
+        if account.share < account.floor:
+            return (0, account.share * FINE // account.floor)
+        return (1, by_weight(account))
+
+
+def victims(need: Vector, free: Vector, running: Iterable[Running]) -> list[str]:
+    """The fewest first tasks of one node to end so that ``need`` fits beside what is ``free``; none if that
+    fails.
+
+    Only idempotent tasks of pools above their share are taken: lowest priority first, then the most recently
+    started, so that the least work is lost. Ending them spends no attempt.
+    """
+    chosen: list[str] = []
+    if fits(need, free):
+        return chosen
+    candidates = [task for task in running if task.idempotent and task.above_share]
+    for task in sorted(candidates, key=lambda each: (each.priority, -each.started_at, each.task_id)):
+        free = subtract(free, subtract(zero(), task.vector))
+        chosen.append(task.task_id)
+        if fits(need, free):
+            return chosen
+    return []
