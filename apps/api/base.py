@@ -73,6 +73,7 @@ class PublicView(APIView):
     content_negotiation_class = OneRenderer
     metadata_class = None
     request_id = ""
+    format_kwarg = None
 
     def enter(self, request: Request) -> Any:
         """What the handler runs within."""
@@ -83,7 +84,8 @@ class PublicView(APIView):
         self.args, self.kwargs = args, kwargs
         self.headers = {}
         self.request_id = request_id_of(request)
-        with structlog.contextvars.bound_contextvars(request_id=self.request_id):
+        # Both go when the request ends: the thread that served it serves another tenant next.
+        with structlog.contextvars.bound_contextvars(request_id=self.request_id, tenant=None):
             self.request = wrapped = self.initialize_request(request, *args, **kwargs)
             negotiated = self.perform_content_negotiation(wrapped)
             wrapped.accepted_renderer, wrapped.accepted_media_type = negotiated  # type: ignore[attr-defined]
@@ -93,6 +95,7 @@ class PublicView(APIView):
                     response = self.handler(wrapped)(wrapped, *args, **kwargs)
             except Exception as error:  # noqa: BLE001 (the boundary: every error becomes a problem, and is logged)
                 response = as_response(problem(error, self.request_id))
+                response._has_been_logged = True  # Django would log each refusal of a client as a warning
             self.response = self.finalize_response(wrapped, response, *args, **kwargs)
         self.response["X-Request-Id"] = self.request_id
         patch_cache_control(self.response, no_store=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import zip_longest
 from typing import Any
 from uuid import UUID
 
@@ -110,7 +111,7 @@ def history(task_id: UUID) -> list[dict[str, Any]]:
     )
     parents = Task.objects.filter(pk=task_id, parent_edges__isnull=False).exists()
     entries = _submission(task, events, parents)
-    for row, following in zip(runs, [*runs[1:], None], strict=True):
+    for row, following in zip_longest(runs, runs[1:]):
         entries += _claimed(row, row["number"])
         entries.append(_ended(row, _state_after(row, following, task, events)))
     if live is not None and live["state"] in {TaskState.QUEUED, TaskState.RUNNING}:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,6 +19,8 @@ from scheduler_ext.core.states import Category, RunCondition
 
 MAX_SECONDS = 10 * 366 * 86_400
 MAX_DEPTH = 64
+ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+"""A NUL in JSON text; not the six characters of its spelling, whose backslash is escaped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +97,7 @@ def _milliseconds(*, positive: bool) -> Callable[[Any, str], int]:
     def check(value: Any, path: str) -> int:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise InvalidInput(f"must be a number of seconds, not {_kind(value)}", field=path)
-        if not math.isfinite(value) or value < 0 or value > MAX_SECONDS:
+        if not 0 <= value <= MAX_SECONDS:  # false for NaN too, and exact for a whole number of any size
             raise InvalidInput(f"must be from 0 to {MAX_SECONDS} seconds", field=path)
         milliseconds = round(value * 1000)
         if positive and milliseconds < 1:
@@ -229,7 +231,7 @@ def dump_payload(args: list[Any], kwargs: dict[str, Any], where: str) -> str:
         text = json.dumps([args, kwargs], allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"cannot be written as JSON: {error}", field=join(where, "args")) from None
-    clean_text(text.replace("\\u0000", "\x00"), join(where, "args"))
+    clean_text("\x00" if "\\u0000" in text and ESCAPED_NUL.search(text) else text, join(where, "args"))
     if _too_deep(text):
         raise InvalidInput(f"is nested more than {MAX_DEPTH} levels deep", field=join(where, "args"))
     return text

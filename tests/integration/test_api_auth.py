@@ -1,0 +1,192 @@
+"""Keys, scopes, and the wall between tenants: each endpoint is tried with another tenant's object."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from apps.api.auth import REMEMBER_S
+from apps.api.v1.urls import urlpatterns
+from apps.api.v1.views.platform import Nowhere
+from apps.tasks.models import DeadLetter, LiveTask, Task
+from apps.tenants.models import ApiKey
+from apps.tenants.services import create_api_key, revoke_api_key
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+from scheduler_ext.core.states import TaskState
+
+from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.django_db
+METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
+
+
+@pytest.fixture(autouse=True)
+def _furnished() -> None:
+    forget_lookups()
+    furnish()
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["", "Bearer", "Bearer ", "Basic abc", "Bearer nonsense", "Bearer sw_12345678_wrong", "Bearer sw_\xff_x", "Bearer " + "x" * 5000],
+)  # fmt: skip
+def test_a_wrong_key_is_401(header: str) -> None:
+    answer = client_of("acme").get("/tasks", Authorization=header)
+    assert (answer.status, answer.code) == (401, "not_authenticated")
+    assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+def test_an_expired_key_is_401_even_while_it_is_remembered() -> None:
+    acme = client_of("acme")
+    key, text = create_api_key(acme.tenant, "short", ("read",), timezone.now() + timedelta(milliseconds=300))
+    short = ApiClient(acme.tenant, key, text)
+    assert short.get("/tasks").status == 200
+    wait_until(lambda: short.get("/tasks").status == 401, timeout=REMEMBER_S)
+
+
+def test_a_revoked_key_stops_within_two_seconds() -> None:
+    acme = client_of("acme")
+    assert acme.get("/tiers").status == 200
+    assert revoke_api_key(acme.key)
+    wait_until(lambda: acme.get("/tiers").status == 401, timeout=2)
+
+
+def test_a_remembered_key_costs_no_query() -> None:
+    acme = client_of("acme")
+    acme.get("/tiers")
+    with CaptureQueriesContext(connection, ) as queries:
+        acme.get("/tiers")
+    assert not [query for query in queries if "apikey" in query["sql"]]
+
+
+@dataclass(frozen=True)
+class Objects:
+    """What a tenant owns, by the names that paths give them."""
+
+    task_id: str
+    workflow_id: str
+    sha256: str
+
+
+def own_something(client: ApiClient) -> Objects:
+    """One object of each kind; the task is a dead letter."""
+    sha256 = client.post("/scripts", {"name": "s", "content": f"# {client.tenant.slug}"}).body["sha256"]
+    workflow = client.post("/workflows", {"tasks": [{"name": "w", "handler": HANDLER}]}).body["id"]
+    task_id = client.task(name="secret")
+    LiveTask._plain.filter(pk=task_id).delete()
+    Task._plain.filter(pk=task_id).update(state=TaskState.FAILED, finished_at=timezone.now())
+    DeadLetter._plain.create(task_id=task_id, tenant=client.tenant, reason="r")
+    return Objects(task_id, workflow, sha256)
+
+
+# What to send where another tenant's object is named in the body or the query, and what must be the answer.
+# A list shows one's own rows only; an endpoint with an object in its path needs no case, for the path says it.
+LISTS: dict[str, Callable[[Objects], str]] = {
+    "tasks": lambda theirs: f"/tasks?workflow={theirs.workflow_id}",
+    "workflows": lambda _: "/workflows",
+    "scripts": lambda _: "/scripts",
+    "dead-letters": lambda _: "/dead-letters",
+    "schedules": lambda _: "/schedules",
+    "tiers": lambda _: "/tiers",
+    "nodes": lambda _: "/nodes",
+    "queues": lambda _: "/queues",
+    "limits": lambda _: "/limits",
+}
+BODIES: dict[str, list[Callable[[Objects], Any]]] = {
+    "tasks": [
+        lambda theirs: {"handler": HANDLER, "depends_on": [theirs.task_id]},
+        lambda theirs: {"script": theirs.sha256},
+    ],
+    "workflows": [lambda theirs: {"tasks": [{"name": "a", "handler": HANDLER, "depends_on": [theirs.task_id]}]}],
+    "scripts": [],  # names nothing that exists
+    "schedules": [lambda theirs: {"name": "s", "kind": "daily", "rule": {"times": ["07:00"]}, "task": {"script": theirs.sha256}}],
+}
+
+
+def endpoints() -> Iterator[tuple[str, str, type, set[str]]]:
+    """Name, route, view and path parameters of every endpoint of version 1."""
+    for pattern in urlpatterns:
+        view = pattern.callback.view_class  # type: ignore[union-attr]
+        if view is not Nowhere:
+            yield str(pattern.name), str(pattern.pattern), view, set(pattern.pattern.converters) | (
+                {"sha256"} if "sha256" in str(pattern.pattern) else set()
+            )
+
+
+def path_of(route: str, parameters: set[str], values: dict[str, str]) -> str:
+    """The path of a route with these values in it."""
+    for name in parameters:
+        route = route.replace(f"<uuid:{name}>", values[name])
+    return "/" + (f"scripts/{values['sha256']}" if "sha256" in parameters else route)
+
+
+@pytest.mark.parametrize(("name", "route", "view", "parameters"), list(endpoints()), ids=lambda v: v if isinstance(v, str) else "")
+def test_another_tenants_object_does_not_exist(name: str, route: str, view: Any, parameters: set[str]) -> None:
+    acme, other = client_of("acme"), client_of("other")
+    theirs = own_something(other)
+    values = {"task_id": theirs.task_id, "workflow_id": theirs.workflow_id, "sha256": theirs.sha256, **foreign(other, parameters)}
+    before = fingerprint()
+    offered = [method for method in METHODS if hasattr(view, method.lower())]
+    assert offered
+    for method in offered:
+        if parameters:
+            body = {"priority": 3} if method in {"PATCH", "PUT"} else None
+            answer = acme.call(method, path_of(route, parameters, values), body)
+            assert (answer.status, answer.code) == (404, "not_found"), f"{method} {route}"
+        elif method == "GET":
+            assert name in LISTS, f"the list {route} has no case here"
+            shown = str(acme.get(LISTS[name](theirs)).body)
+            assert not [value for value in values.values() if value in shown]
+            assert "secret" not in shown
+        else:
+            assert name in BODIES, f"{method} {route} has no case here"
+            for make in BODIES[name]:
+                assert acme.post(path_of(route, parameters, values), make(theirs)).status in {403, 404, 422}
+    assert fingerprint() == before
+
+
+def foreign(other: ApiClient, parameters: set[str]) -> dict[str, str]:
+    """Objects of the other tenant that only some endpoints know."""
+    known = {"task_id", "workflow_id", "sha256"}
+    assert parameters <= known, f"own_something makes nothing for {parameters - known}"
+    return {}
+
+
+def fingerprint() -> list[Any]:
+    """What must not have changed."""
+    return [*Task._plain.order_by("id").values_list("id", "state", "priority"), DeadLetter._plain.count()]
+
+
+NEEDS = {"POST tasks": "submit", "POST tasks/<uuid:task_id>/cancel": "cancel"}
+
+
+@pytest.mark.parametrize(("name", "route", "view", "parameters"), list(endpoints()), ids=lambda v: v if isinstance(v, str) else "")
+def test_each_method_needs_its_scope(name: str, route: str, view: Any, parameters: set[str]) -> None:
+    acme = client_of("acme")
+    values = {"task_id": str(uuid.uuid4()), "workflow_id": str(uuid.uuid4()), "sha256": "0" * 64}
+    values |= {parameter: str(uuid.uuid4()) for parameter in parameters - set(values)}
+    for method in (method for method in METHODS if hasattr(view, method.lower())):
+        needed = view.scopes[method]  # an endpoint that forgets a method's scope fails here
+        assert needed == ("read" if method == "GET" else NEEDS.get(f"{method} {route}", needed))
+        without = [scope for scope in ("submit", "read", "cancel") if scope != needed]
+        key, text = create_api_key(acme.tenant, "weak", without)
+        answer = ApiClient(acme.tenant, key, text).call(method, path_of(route, parameters, values), {})
+        assert (answer.status, answer.code) == (403, "not_permitted"), f"{method} {route}"
+
+
+def test_manage_includes_the_other_scopes() -> None:
+    assert client_of("acme", (ApiKey.Scope.MANAGE,)).post("/tasks", {"handler": HANDLER}).status == 201
+
+
+def test_a_request_id_comes_back() -> None:
+    acme = client_of("acme")
+    assert acme.get("/tiers", X_Request_Id="mine-1").headers["X-Request-Id"] == "mine-1"
+    made = acme.get("/tasks/42", X_Request_Id="not a word").headers["X-Request-Id"]
+    assert uuid.UUID(made).version == 7

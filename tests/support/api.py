@@ -1,0 +1,95 @@
+"""A tenant with a key, and a client that speaks for it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from apps.api.auth import remembered
+from apps.resources.models import Handler, Tier
+from apps.tasks import lookups
+from apps.tenants.models import ApiKey, Tenant
+from apps.tenants.services import create_api_key, create_tenant
+from django.http import HttpResponse
+from django.test import Client
+
+HANDLER = "demo.echo"
+ALL_SCOPES = ("submit", "read", "cancel", "manage")
+TIERS = {"basic": (250, 256), "regular": (500, 1024), "premium": (1000, 4096)}
+
+
+def forget_lookups() -> None:
+    """Forget what this process remembers between requests: the test before may have rolled it back."""
+    lookups.forget()
+    remembered.forget()
+
+
+def furnish() -> None:
+    """The shared tiers and one handler; a test that empties the tables takes away the migrations' rows too."""
+    for slug, (cpu, memory) in TIERS.items():
+        Tier.objects.get_or_create(slug=slug, tenant=None, defaults={"cpu_milli": cpu, "memory_mb": memory})
+    Handler.objects.get_or_create(name=HANDLER)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A response, read."""
+
+    status: int
+    body: Any
+    headers: Any
+
+    @property
+    def code(self) -> str:
+        """The problem's code."""
+        return str(self.body["code"])
+
+
+class ApiClient:
+    """Calls the API with a key."""
+
+    def __init__(self, tenant: Tenant, key: ApiKey, text: str) -> None:
+        self.tenant, self.key, self.text = tenant, key, text
+        self._client = Client(raise_request_exception=False)
+
+    def call(self, method: str, path: str, body: Any = None, *, raw: bytes | None = None, **headers: str) -> Answer:
+        """One request under ``/api/v1``; ``headers`` with underscores for dashes."""
+        data = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        sent.setdefault("Authorization", f"Bearer {self.text}")
+        kind = sent.pop("Content-Type", "application/json")
+        response = self._client.generic(method, f"/api/v1{path}", data, content_type=kind, headers=sent)
+        return read(response)
+
+    def get(self, path: str, **headers: str) -> Answer:
+        """GET."""
+        return self.call("GET", path, **headers)
+
+    def post(self, path: str, body: Any = None, **more: Any) -> Answer:
+        """POST."""
+        return self.call("POST", path, body, **more)
+
+    def patch(self, path: str, body: Any) -> Answer:
+        """PATCH."""
+        return self.call("PATCH", path, body)
+
+    def task(self, **fields: Any) -> str:
+        """Submit a task and return its id."""
+        answer = self.post("/tasks", {"handler": HANDLER, **fields})
+        assert answer.status == 201, answer.body
+        return str(UUID(answer.body["id"]))
+
+
+def read(response: HttpResponse) -> Answer:
+    """The response with its JSON."""
+    kind = response.headers.get("Content-Type", "")
+    body = json.loads(response.content) if "json" in kind and response.content else response.content
+    return Answer(response.status_code, body, response.headers)
+
+
+def client_of(slug: str, scopes: tuple[str, ...] = ALL_SCOPES, **fields: Any) -> ApiClient:
+    """A client of a new tenant."""
+    tenant = create_tenant(slug, slug.title(), **fields)
+    return ApiClient(tenant, *create_api_key(tenant, "test", scopes))
