@@ -50,6 +50,7 @@ class Workshop:
     """The threads that answer requests; each keeps its database connection between them."""
 
     def __init__(self, threads: int) -> None:
+        self._threads = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="api")
         self._mine = threading.local()
 
@@ -63,6 +64,18 @@ class Workshop:
             return function(*args)
         finally:
             self._after()
+
+    def close(self) -> None:
+        """End the threads; each closes its connections first."""
+        barrier = threading.Barrier(self._threads)
+
+        def last() -> None:
+            barrier.wait(timeout=10)
+            connections.close_all()
+
+        for _ in range(self._threads):
+            self._pool.submit(last)
+        self._pool.shutdown()
 
     def _before(self) -> None:
         """A connection that lay idle is tried first: the server may have been restarted meanwhile."""
@@ -121,6 +134,10 @@ class ApiFront:
             self._waiters = {known: w for known, w in self._waiters.items() if not known.is_closed()}
             self._waiters[loop] = Waiters(self.workshop.run)
         return self._waiters[loop]
+
+    def close(self) -> None:
+        """End its threads."""
+        self.workshop.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""

@@ -47,6 +47,11 @@ class Waiters:
     def __len__(self) -> int:
         return sum(len(events) for events in self._waiting.values())
 
+    @property
+    def is_listening(self) -> bool:
+        """Whether published changes are heard now."""
+        return self._subscribed.is_set()
+
     async def until_final(self, task_id: UUID, timeout: float) -> None:
         """Return when the task is final, or after ``timeout`` seconds. It may have been final before."""
         event = asyncio.Event()

@@ -1,0 +1,280 @@
+"""The ASGI front: waiting without a thread, bodies in pieces, clients that leave, a database that is away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import redis.asyncio
+from apps.api.front import ApiFront
+from apps.api.waiting import ended_in
+from apps.tasks.hints import keys
+from apps.tasks.models import LiveTask, Task
+from django.conf import settings as django_settings
+from django.db import connections
+from django.utils import timezone
+from scheduler_ext.core.states import TaskState
+
+from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+async def nobody(scope: Any, receive: Any, send: Any) -> None:
+    """The site behind the front."""
+    await send({"type": "http.response.start", "status": 299, "headers": []})
+    await send({"type": "http.response.body", "body": b"site"})
+
+
+class Visit:
+    """One request to the front, with a client that may leave."""
+
+    def __init__(self, front: ApiFront, key: str, method: str, path: str, *chunks: bytes) -> None:
+        self.left = asyncio.Event()
+        self.status = 0
+        self.body = b""
+        path, _, query = path.partition("?")
+        self._messages = [
+            {"type": "http.request", "body": chunk, "more_body": n + 1 < len(chunks)} for n, chunk in enumerate(chunks)
+        ] or [{"type": "http.request", "body": b"", "more_body": False}]
+        length = str(sum(map(len, chunks))).encode()
+        headers = [(b"authorization", f"Bearer {key}".encode()), (b"content-length", length)]
+        self._scope = {
+            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
+            "path": path, "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
+            "headers": [*headers, (b"content-type", b"application/json")], "client": ("127.0.0.1", 1), "server": ("localhost", 80),
+        }  # fmt: skip
+        self.front = front
+
+    async def _receive(self) -> dict[str, Any]:
+        if self._messages:
+            return self._messages.pop(0)
+        await self.left.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Any) -> None:
+        self.status = message.get("status", self.status)
+        self.body += message.get("body", b"")
+
+    async def run(self) -> Visit:
+        """Make the request."""
+        await self.front(self._scope, self._receive, self._send)
+        return self
+
+    @property
+    def json(self) -> Any:
+        """The answer."""
+        return json.loads(self.body)
+
+
+@pytest.fixture
+def acme() -> ApiClient:
+    """A client of the tenant acme."""
+    forget_lookups()
+    furnish()
+    return client_of("acme")
+
+
+def drive(story: Callable[[ApiFront], Coroutine[Any, Any, None]]) -> None:
+    """Run a story against a front of its own, and end the front's threads and connections with it."""
+    front = ApiFront(nobody)
+
+    async def whole() -> None:
+        try:
+            async with asyncio.timeout(30):
+                await story(front)
+        finally:
+            front.waiters.close()
+
+    asyncio.run(whole())
+    front.close()
+
+
+def finish(task_id: str) -> None:
+    """End a task in the ledger, and tell nobody."""
+    LiveTask._plain.filter(pk=task_id).delete()
+    Task._plain.filter(pk=task_id).update(state=TaskState.SUCCEEDED, finished_at=timezone.now(), result=42)
+    connections.close_all()
+
+
+async def tell(task_id: str) -> None:
+    """Publish the end of a task."""
+    async with redis.asyncio.Redis.from_url(django_settings.REDIS_URL) as client:
+        await client.publish(keys().changes(), json.dumps([[task_id, int(TaskState.SUCCEEDED)]]))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop go on until something is so."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def test_a_body_in_pieces_is_one_body(acme: ApiClient) -> None:
+    body = json.dumps({"handler": HANDLER, "args": ["ü" * 100]}).encode()
+
+    async def story(front: ApiFront) -> None:
+        visit = await Visit(front, acme.text, "POST", "/api/v1/tasks", body[:7], body[7:150], body[150:]).run()
+        assert visit.status == 201, visit.body
+        shown = await Visit(front, acme.text, "GET", f"/api/v1/tasks/{visit.json['id']}").run()
+        assert shown.json["args"] == ["ü" * 100]
+
+    drive(story)
+
+
+def test_other_paths_go_to_the_site(acme: ApiClient) -> None:
+    async def story(front: ApiFront) -> None:
+        visit = await Visit(front, acme.text, "GET", "/healthz").run()
+        assert (visit.status, visit.body) == (299, b"site")
+
+    drive(story)
+
+
+def test_a_body_over_the_limit_is_refused_and_not_kept(acme: ApiClient, settings: Any) -> None:
+    settings.SLACKWATER_API = {**settings.SLACKWATER_API, "MAX_BODY_BYTES": 1000}
+
+    async def story(front: ApiFront) -> None:
+        visit = await Visit(front, acme.text, "POST", "/api/v1/tasks", *([b"x" * 500] * 50)).run()
+        assert (visit.status, visit.json["code"]) == (413, "too_large")
+
+    drive(story)
+
+
+def test_who_waits_is_woken_by_the_published_change(acme: ApiClient) -> None:
+    task_id = acme.task()
+
+    async def story(front: ApiFront) -> None:
+        visit = Visit(front, acme.text, "GET", f"/api/v1/tasks/{task_id}?wait=20")
+        waiting = asyncio.create_task(visit.run())
+        await until(lambda: len(front.waiters) == 1 and front.waiters.is_listening)
+        await front.workshop.run(finish, task_id)
+        began = time.monotonic()
+        await tell(task_id)
+        await waiting
+        assert time.monotonic() - began < 0.5  # the look at the ledger comes once a second
+        assert (visit.status, visit.json["state"], visit.json["result"]) == (200, "succeeded", 42)
+        assert len(front.waiters) == 0
+
+    drive(story)
+
+
+def test_who_waits_is_woken_by_the_ledger_when_no_message_comes(acme: ApiClient, settings: Any) -> None:
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    task_id = acme.task()
+
+    async def story(front: ApiFront) -> None:
+        visit = Visit(front, acme.text, "GET", f"/api/v1/tasks/{task_id}?wait=20")
+        waiting = asyncio.create_task(visit.run())
+        await until(lambda: len(front.waiters) == 1)
+        await asyncio.to_thread(finish, task_id)
+        began = time.monotonic()
+        await waiting
+        assert time.monotonic() - began < 3
+        assert visit.json["state"] == "succeeded"
+
+    drive(story)
+
+
+def test_a_hundred_who_wait_hold_no_thread(acme: ApiClient) -> None:
+    task_id = acme.task()
+
+    async def story(front: ApiFront) -> None:
+        visits = [Visit(front, acme.text, "GET", f"/api/v1/tasks/{task_id}?wait=20") for _ in range(100)]
+        waiting = [asyncio.create_task(visit.run()) for visit in visits]
+        await until(lambda: len(front.waiters) == 100)
+        # All eight threads would be taken if any of them waited.
+        other = await Visit(front, acme.text, "GET", "/api/v1/tiers").run()
+        assert other.status == 200
+        await asyncio.to_thread(finish, task_id)
+        await tell(task_id)
+        await asyncio.gather(*waiting)
+        assert {visit.json["state"] for visit in visits} == {"succeeded"}
+
+    drive(story)
+
+
+def test_the_wait_ends_with_its_time(acme: ApiClient) -> None:
+    task_id = acme.task()
+
+    async def story(front: ApiFront) -> None:
+        began = time.monotonic()
+        visit = await Visit(front, acme.text, "GET", f"/api/v1/tasks/{task_id}?wait=0.3").run()
+        assert 0.25 < time.monotonic() - began < 5
+        assert (visit.status, visit.json["state"]) == (200, "ready")
+
+    drive(story)
+
+
+def test_a_client_that_leaves_is_waited_for_no_more(acme: ApiClient) -> None:
+    task_id = acme.task()
+
+    async def story(front: ApiFront) -> None:
+        visit = Visit(front, acme.text, "GET", f"/api/v1/tasks/{task_id}?wait=60")
+        waiting = asyncio.create_task(visit.run())
+        await until(lambda: len(front.waiters) == 1)
+        visit.left.set()
+        await waiting
+        await until(lambda: len(front.waiters) == 0)
+        assert visit.status == 0
+
+    drive(story)
+
+
+@pytest.mark.parametrize("what", ["key", "tenant", "number"])
+def test_who_may_not_wait_is_told_at_once(acme: ApiClient, what: str) -> None:
+    task_id = acme.task()
+    other = client_of("other")
+    key = {"key": "sw_00000000_wrong", "tenant": other.text, "number": acme.text}[what]
+    expected = {"key": 401, "tenant": 404, "number": 422}[what]
+
+    async def story(front: ApiFront) -> None:
+        began = time.monotonic()
+        seconds = "soon" if what == "number" else "30"
+        visit = await Visit(front, key, "GET", f"/api/v1/tasks/{task_id}?wait={seconds}").run()
+        assert visit.status == expected
+        assert time.monotonic() - began < 5
+
+    drive(story)
+
+
+def test_a_broken_connection_is_a_503_and_then_replaced(acme: ApiClient) -> None:
+    async def story(front: ApiFront) -> None:
+        path = "/api/v1/tiers"
+        assert (await Visit(front, acme.text, "GET", path).run()).status == 200
+        await front.workshop.run(break_connection)
+        broken = await Visit(front, acme.text, "GET", path).run()
+        again = await Visit(front, acme.text, "GET", path).run()
+        assert {broken.status, again.status} <= {200, 503}
+        assert (await Visit(front, acme.text, "GET", path).run()).status == 200
+
+    django_settings_threads(1, lambda: drive(story))
+
+
+def break_connection() -> None:
+    """End this thread's session from the server's side."""
+    connection = connections["default"]
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        pid = cursor.fetchone()[0]
+    other = connection.copy()
+    with other.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s)", [pid])
+    other.close()
+
+
+def django_settings_threads(threads: int, action: Callable[[], None]) -> None:
+    """Do something while a front has this many threads."""
+    from django.test import override_settings
+
+    with override_settings(SLACKWATER_API={**django_settings.SLACKWATER_API, "THREADS": threads}):
+        action()
+
+
+def test_messages_that_are_no_changes_wake_nobody() -> None:
+    assert ended_in(b'[["a", 6], ["b", 5], ["c", 9]]') == ["a", "c"]
+    for wrong in (b"", b"work", b"[1]", b'{"a": 1}', b"\xff"):
+        assert ended_in(wrong) == []
