@@ -68,7 +68,8 @@ def plan(
     """Take what is due at ``now`` from ``first`` (a firing of the rule) on, and say what is run of it.
 
     Once anything due has been missed, ``one`` runs the latest of all that is due, and ``all`` the latest ``limit``;
-    ``skip`` and ``window`` look at each firing alone.
+    ``skip`` and ``window`` look at each firing alone. "All that is due" is what one pass takes: after a thousand, those
+    left are judged by themselves.
     """
     keep = 1 if policy.kind is Missed.ONE else policy.limit
     found: list[tuple[datetime, datetime]] = []
