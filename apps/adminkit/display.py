@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.utils import timezone
@@ -48,6 +48,14 @@ def ago(moment: datetime | None) -> SafeString | str:
     return format_html(
         '<time datetime="{0}" title="{0}">{1}</time>', moment.isoformat(timespec="milliseconds"), text
     )
+
+
+def clock(moment: datetime | None, *, day: bool = False) -> str:
+    """A time of day in UTC to the millisecond, with its day where that is asked for."""
+    if moment is None:
+        return "–"
+    form = "%Y-%m-%d %H:%M:%S" if day else "%H:%M:%S"
+    return f"{moment.astimezone(UTC).strftime(form)}.{moment.microsecond // 1000:03d}"
 
 
 def json_block(value: Any) -> SafeString:

@@ -39,7 +39,7 @@ for model in (User, Group, PeriodicTask, IntervalSchedule, CrontabSchedule, Sola
 
 
 @admin.register(User)
-class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg,misc]
+class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg]
     """Users of the admin."""
 
     form = UserChangeForm
@@ -49,7 +49,7 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg,misc]
 
 
 @admin.register(Group)
-class GroupAdmin(DjangoGroupAdmin, ModelAdmin):  # type: ignore[type-arg,misc]
+class GroupAdmin(DjangoGroupAdmin, ModelAdmin):  # type: ignore[type-arg]
     """Groups of permissions."""
 
     compressed_fields = True
@@ -69,19 +69,19 @@ class BeatTaskForm(PeriodicTaskForm):  # type: ignore[misc]
 
 
 @admin.register(PeriodicTask)
-class PeriodicTaskAdmin(BeatPeriodicTaskAdmin, ModelAdmin):  # type: ignore[misc]
+class PeriodicTaskAdmin(BeatPeriodicTaskAdmin, ModelAdmin):  # type: ignore[misc,type-arg]
     """celery-beat's own table: the platform's housekeeping, and periodic tasks of an older code base."""
 
     form = BeatTaskForm
 
 
 @admin.register(CrontabSchedule)
-class CrontabScheduleAdmin(BeatCrontabAdmin, ModelAdmin):  # type: ignore[misc]
+class CrontabScheduleAdmin(BeatCrontabAdmin, ModelAdmin):  # type: ignore[misc,type-arg]
     """Cron expressions."""
 
 
 @admin.register(ClockedSchedule)
-class ClockedScheduleAdmin(BeatClockedAdmin, ModelAdmin):  # type: ignore[misc]
+class ClockedScheduleAdmin(BeatClockedAdmin, ModelAdmin):  # type: ignore[misc,type-arg]
     """Single moments."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from dataclasses import dataclass, field
@@ -56,7 +57,7 @@ LEFT JOIN LATERAL (
 ORDER BY w.ready DESC, h.submitted_at LIMIT %(shown)s
 """
 NODES = """
-SELECT n.id, n.name, n.cell, n.state, n.capacity, n.slots,
+SELECT n.id, n.name, n.cell, n.state, n.capacity, n.slots::text,
        extract(epoch FROM clock_timestamp() - n.heartbeat_at)::float8,
        n.lease_expires_at > clock_timestamp(),
        coalesce(f.queued, 0)::int, coalesce(f.running, 0)::int, coalesce(f.slot_milli, 0)::int,
@@ -80,12 +81,13 @@ FROM tenants_tenantcounter c JOIN tenants_tenant t ON t.id = c.tenant_id JOIN te
 WHERE c.unfinished > 0 ORDER BY c.unfinished DESC, t.slug LIMIT %s
 """
 DEAD = "SELECT count(*) FROM (SELECT 1 FROM tasks_deadletter LIMIT %s) few"
-# A retried task's delay holds its back-off, so only first attempts tell how quickly work starts.
+# A retried task's delay holds its back-off, so only first attempts tell how quickly work starts. A node's clock may
+# be behind the database's: below 0 is 0.
 DELAYS = """
 SELECT percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY delay),
        percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY run)
 FROM (
-    SELECT extract(epoch FROM a.started_at - greatest(t.submitted_at, t.start_at))::float8 AS delay,
+    SELECT greatest(0, extract(epoch FROM a.started_at - greatest(t.submitted_at, t.start_at)))::float8 AS delay,
            extract(epoch FROM a.finished_at - a.started_at)::float8 AS run
     FROM (SELECT * FROM tasks_attempt ORDER BY id DESC LIMIT %s) a JOIN tasks_task t ON t.id = a.task_id
     WHERE a.number = 1) recent
@@ -199,6 +201,7 @@ def _lines(cur: Any, now: float) -> list[dict[str, Any]]:
 
 def _node(row: tuple[Any, ...]) -> dict[str, Any]:
     pk, name, cell, state, capacity, slots, silent_s, alive, queued, running, milli, cpu, memory = row
+    slots = json.loads(slots)
     total = sum(int(count) for kind, count in slots.items() if kind != "script") or sum(
         map(int, slots.values())
     )

@@ -164,7 +164,7 @@ ADD_FIELDSETS: Any = (
     (None, {"fields": (("tenant", "name"), "handler", ("script_file", "script_path"), "args", "kwargs")}),
     (
         "Where and when",
-        {"fields": (("tier", "category", "priority"), "start_at", ("delay_tolerance", "on_late"))},
+        {"fields": (("tier", "category"), ("start_at", "priority"), ("delay_tolerance", "on_late"))},
     ),
     ("Running", {"fields": (("execution_cap", "total_attempts"), "retry", ("mutex_key", "mutex_limit"))}),
     ("Needs", {"fields": (("depends_on", "condition"), ("tags", "idempotency_key"))}),
@@ -173,7 +173,7 @@ EDIT_FIELDSETS: Any = (
     (None, {"fields": ("name", "args", "kwargs")}),
     (
         "Where and when",
-        {"fields": (("tier", "category", "priority"), "start_at", ("delay_tolerance", "on_late"))},
+        {"fields": (("tier", "category"), ("start_at", "priority"), ("delay_tolerance", "on_late"))},
     ),
     (
         "Running",

@@ -42,17 +42,13 @@ TEXT_SHOWN = 100_000
 class LedgerAdmin(ReadOnlyMixin, BigTableAdmin):
     """Rows of all tenants, read-only: the admin is the operators' view of the whole platform."""
 
-    search_fields: Any = ("task__id",)
+    search_fields: ClassVar[Any] = ("task__id",)
     search_help_text = "A task's id or its first digits."
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Unscoped: operators see all tenants. Only what the list shows of the task is read."""
-        return (
-            self.model.objects.unscoped()
-            .select_related("task")
-            .only(*self._columns())
-            .order_by(*self.ordering)
-        )
+        rows: QuerySet[Any] = self.model.objects.unscoped().select_related("task")
+        return rows.only(*self._columns()).order_by(*self.ordering)
 
     def _columns(self) -> list[str]:
         own = [field.attname for field in self.opts.concrete_fields if field.attname != "task_id"]
@@ -83,7 +79,7 @@ class DeadLetterAdmin(ButtonsMixin, LedgerAdmin):
     list_display_links = None
     readonly_fields = ("task_link", "handler", "when")
     fields = ("task_link", "handler", "tenant", "outcome", "reason", "when", "retries", "next_retry_at")
-    ordering = ("-at",)
+    ordering: ClassVar[Any] = ("-at",)
     date_hierarchy = None
     actions = ("requeue",)
     buttons: ClassVar = {"requeue": Button(label="Requeue", method="requeue_one")}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 from django.urls import reverse
 
-from apps.adminkit import badge, json_block
+from apps.adminkit import badge, clock, json_block, seconds
 from apps.tasks import reading
 from apps.tasks.admin import graphs
 from apps.tasks.history import history
@@ -46,7 +47,7 @@ def context_of(task: Task) -> dict[str, Any]:
             "live": live,
             "dead": dead,
             "history": [_entry(entry) for entry in history(task.pk)],
-            "attempts": reading.attempts(task.pk),
+            "attempts": [_attempt(row) for row in reading.attempts(task.pk)],
             "logs": [_log(log) for log in reading.logs(task.pk)],
             "graph": graphs.neighbourhood(task.pk),
             "result": json_block(detail["result"]) if state is TaskState.SUCCEEDED else None,
@@ -65,7 +66,19 @@ def watch_mark(state: TaskState, fence: int, progress: Any) -> str:
 
 def _entry(entry: dict[str, Any]) -> dict[str, Any]:
     detail = json_block(entry["detail"]) if entry["detail"] else None
-    return {**entry, "badge": badge(entry["to"], entry["to"]), "detail": detail}
+    return {**entry, "at": clock(entry["at"]), "badge": badge(entry["to"], entry["to"]), "detail": detail}
+
+
+def _attempt(row: dict[str, Any]) -> dict[str, Any]:
+    lines = row["error"].strip().splitlines()
+    times = {name: clock(row[name]) for name in ("queued_at", "started_at", "finished_at")}
+    return {
+        **row,
+        **times,
+        "took": seconds(row["duration_s"]),
+        "last_line": lines[-1] if lines else "",
+        "outcome": row["outcome"].replace("_", " "),
+    }
 
 
 def _log(log: dict[str, Any]) -> dict[str, Any]:
@@ -102,4 +115,7 @@ def _attributes(task: Task, detail: dict[str, Any]) -> list[tuple[str, Any]]:
         ("Finished", detail["finished_at"]),
         ("Node", detail["node"]),
     ]
-    return [(label, value) for label, value in rows if value not in (None, "")]
+    shown = [(label, value) for label, value in rows if value not in (None, "")]
+    return [
+        (label, clock(value, day=True) if isinstance(value, datetime) else value) for label, value in shown
+    ]

@@ -50,7 +50,7 @@ class TaskAdmin(ButtonsMixin, BigTableAdmin):
     """Tasks are handed in, edited, cancelled and run again through the services; no row is written or deleted here."""
 
     list_display = (
-        "title", "state", "tenant", "what", "shown_category", "tier", "priority", "tries", "submitted", "ran"
+        "title", "shown_state", "tenant", "what", "shown_category", "tier", "priority", "tries", "submitted", "ran"
     )  # fmt: skip
     list_select_related = ("live", "tenant", "tier")
     list_filter = (
@@ -99,7 +99,7 @@ class TaskAdmin(ButtonsMixin, BigTableAdmin):
         return obj.name or short(obj.pk)
 
     @admin.display(description="state")
-    def state(self, obj: Task) -> SafeString:
+    def shown_state(self, obj: Task) -> SafeString:
         """The one state."""
         badge: SafeString = state_badge(state_of(obj))
         return badge

@@ -198,6 +198,9 @@ UNFOLD: dict[str, Any] = {
     "SITE_HEADER": "Slackwater",
     "SITE_SYMBOL": "waves",
     "SITE_URL": None,
+    "SITE_FAVICONS": [
+        {"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("dashboard/favicon.svg")}
+    ],
     "STYLES": [lambda request: static("dashboard/slackwater.css")],
     "DASHBOARD_CALLBACK": "apps.dashboard.views.dashboard_context",
     "SHOW_VIEW_ON_SITE": False,

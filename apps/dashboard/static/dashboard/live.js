@@ -31,7 +31,7 @@
   const bounded = (value) => whole.format(value.count) + (value.more ? "+" : "");
   const badge = (text, kind) => el("span", { class: `sw-badge sw-${kind}` }, text);
   function bar(permille) {
-    const level = permille >= 950 ? " sw-full" : permille >= 800 ? " sw-high" : "";
+    const level = permille >= 800 ? " sw-high" : "";
     const meter = svg("svg", { class: `sw-bar${level}`, viewBox: "0 0 100 8", preserveAspectRatio: "none", role: "img" });
     meter.append(svg("rect", { class: "sw-bar-back", width: 100, height: 8, rx: 2 }));
     meter.append(svg("rect", { class: "sw-bar-fill", width: permille / 10, height: 8, rx: 2 }));
@@ -70,7 +70,7 @@
   function throughput(now) {
     const { series, interval_s: interval } = now.throughput;
     const top = Math.max(1, ...series.map((part) => part.ended));
-    const width = 640, height = 150, base = height - 18, step = width / series.length;
+    const width = 640, height = 230, base = height - 18, step = width / series.length;
     const chart = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Attempts ended by interval" });
     series.forEach((part, n) => {
       const tall = (part.ended / top) * (base - 14), bad = ((part.bad || 0) / top) * (base - 14);
