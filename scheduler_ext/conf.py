@@ -29,8 +29,8 @@ class SchedulerConf:
     """A round runs at least this often."""
     round_limit: int = 1024
     """The most tasks one round claims."""
-    heads_per_line: int = 64
-    """The most tasks of one line that one round looks at."""
+    heads_per_line: int = 8
+    """How many tasks of a line a round looks at, at least; more while few lines are active."""
     nominate_limit: int = 4096
     """The most tasks one round looks at."""
     lookahead_ms: int = 80

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from scheduler_ext.core.resources import add, filled, fits, peak, scale, subtract, zero
 from scheduler_ext.core.types import MILLI, NodeView, Reason, Vector, WorkKind
+
+if TYPE_CHECKING:
+    from scheduler_ext.reservations import Reservation
 
 Place = tuple[int, int]
 """Entry in the order of exclusive room: (free room in the largest dimension, index)."""
@@ -21,6 +26,7 @@ class Node:
         "batch_place",
         "capacity",
         "counts",
+        "ends",
         "exclusive_used",
         "free",
         "handlers",
@@ -28,6 +34,7 @@ class Node:
         "index",
         "node_id",
         "place",
+        "reserved",
         "size",
         "slots",
     )
@@ -43,6 +50,9 @@ class Node:
         self.batch_peak = filled(view.batch_peak)
         self.batch_milli = view.batch_milli
         self.batch_count = view.batch_count
+        self.ends: list[tuple[float, WorkKind, Vector]] = [(end.at, end.kind, end.vector) for end in view.ends]
+        self.reserved: Reservation | None = None
+        """Room kept for a task that does not fit yet."""
         self.size = 0
         self.free: Vector = zero()
         self.held: Vector = zero()

@@ -14,6 +14,7 @@ from typing import Final
 from scheduler_ext.core.resources import SIZE, add, fits, peak, subtract
 from scheduler_ext.core.types import MILLI, NodeView, Reason, Vector, WorkKind
 from scheduler_ext.node_account import BatchPlace, Node, Place, Shape
+from scheduler_ext.reservations import MOST, allows_exclusive, allows_short, choose, use_extra
 
 _FINE: Final = 1 << 32
 """The largest node's component is this many parts when free room is compared between nodes."""
@@ -32,7 +33,9 @@ class Ledger:
         "_orders",
         "_parts",
         "_releases",
+        "_reserved",
         "_shapes",
+        "kept",
         "nodes",
         "slots_milli",
         "used_milli",
@@ -50,6 +53,9 @@ class Ledger:
         self._orders: dict[WorkKind, list[Place]] = {kind: [] for kind in WorkKind}
         self._batch: list[BatchPlace] = []
         self._releases = 0
+        self._reserved: list[Node] = []
+        self.kept = False
+        """Whether the last search passed over a node whose room is kept for another task."""
         self.slots_milli = 0
         self.used_milli = 0
         for node in self.nodes:
@@ -107,9 +113,12 @@ class Ledger:
                     return None
         return Reason.NEVER_FITS if offered else Reason.NO_NODE
 
-    def find_exclusive(self, shape: Shape, avoid: int | None = None) -> Node | None:
+    def find_exclusive(
+        self, shape: Shape, avoid: int | None = None, ends_at: float | None = None
+    ) -> Node | None:
         """The node with the least free room that takes an exclusive task, another than ``avoid`` if there
         is one."""
+        self.kept = False
         if shape.full_at == self._releases:
             return None
         order, nodes, handler, vector, kind = (
@@ -123,16 +132,22 @@ class Ledger:
         for position in range(bisect_left(order, (shape.floor, -1)), len(order)):
             node = nodes[order[position][1]]
             if (handler is None or handler in node.handlers) and node.takes_exclusive(kind, vector):
+                if node.reserved is not None and not allows_exclusive(node, shape, ends_at):
+                    self.kept = True
+                    continue
                 if node.node_id != avoid:
                     return node
                 second = node
-        if second is None:
+        if second is None and not self.kept:
             shape.full_at = self._releases
         return second
 
-    def find_short(self, shape: Shape, milli: int, avoid: int | None = None) -> Node | None:
+    def find_short(
+        self, shape: Shape, milli: int, avoid: int | None = None, ends_at: float | None = None
+    ) -> Node | None:
         """The node for a short task: least filled in eighths, then smallest, another than ``avoid`` if
         there is one."""
+        self.kept = False
         releases, tried = shape.full_short
         if releases == self._releases and milli >= tried:
             return None
@@ -141,25 +156,51 @@ class Ledger:
         for place in self._batch:
             node = nodes[place[2]]
             if (handler is None or handler in node.handlers) and node.takes_short(milli, vector):
+                if node.reserved is not None and not allows_short(node, milli, vector, ends_at):
+                    self.kept = True
+                    continue
                 if node.node_id != avoid:
                     return node
                 second = node
-        if second is None:
+        if second is None and not self.kept:
             shape.full_short = (self._releases, milli)
         return second
 
+    def reserve(self, shape: Shape, now: float) -> bool:
+        """Keep the node on which a task of this shape can start soonest; False when enough are kept already."""
+        if len(self._reserved) >= MOST:
+            return False
+        chosen = choose(self.nodes, shape, now)
+        if chosen is None:
+            return False
+        node, node.reserved = chosen
+        self._reserved.append(node)
+        return True
+
+    def forget_reservations(self) -> None:
+        """Begin a new round."""
+        for node in self._reserved:
+            node.reserved = None
+        self._reserved.clear()
+
     # -- changing ----------------------------------------------------------------------------------
 
-    def take_exclusive(self, node: Node, shape: Shape) -> None:
-        """Give a slot of the shape's kind, and its vector, to a task."""
+    def take_exclusive(self, node: Node, shape: Shape, ends_at: float | None = None) -> None:
+        """Give a slot of the shape's kind, and its vector, to a task expected to end at ``ends_at``."""
+        if node.reserved is not None:
+            use_extra(node, shape, ends_at)
+        if ends_at is not None:
+            node.ends.append((ends_at, shape.kind, shape.vector))
         node.counts[shape.kind] += 1
         node.exclusive_used = add(node.exclusive_used, shape.vector)
         if shape.kind in (WorkKind.PROCESS, WorkKind.SCRIPT):
             self.used_milli += MILLI
         self._changed(node)
 
-    def release_exclusive(self, node: Node, shape: Shape) -> None:
+    def release_exclusive(self, node: Node, shape: Shape, ends_at: float | None = None) -> None:
         """Take them back when the task has ended."""
+        if ends_at is not None:
+            node.ends.remove((ends_at, shape.kind, shape.vector))
         node.counts[shape.kind] -= 1
         node.exclusive_used = subtract(node.exclusive_used, shape.vector)
         if shape.kind in (WorkKind.PROCESS, WorkKind.SCRIPT):

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.types import Decision, Snapshot, WorkKind
+from scheduler_ext.handlers import Export
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,8 +17,6 @@ class Lead:
 
     epoch: int
     leads: bool
-    gap_s: float
-    """How long the leader's row had gone without a renewal before this one: a long gap means the database was away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,6 @@ class NodeSpec:
     capacity: tuple[int, ...]
     slots: Mapping[WorkKind, int]
     labels: tuple[str, ...]
-    handlers: tuple[str, ...]
     sandbox: str
 
 
@@ -116,6 +114,10 @@ class RoundStore(Protocol):
         """Commit claims by compare-and-set under the leader's epoch; returns those that were won."""
         ...
 
+    def park(self, task_ids: Sequence[str]) -> int:
+        """Take tasks whose mutex key is held out of the ready lines until it is free."""
+        ...
+
     def return_queued(self) -> int:
         """Make everything queued ready again (Redis was emptied); returns how many."""
         ...
@@ -125,18 +127,27 @@ class RoundStore(Protocol):
         ...
 
 
+Changes = list[tuple[str, int]]
+"""Changes of state that were accepted: (task id, state)."""
+
+
 class WorkStore(Protocol):
     """The ledger as a worker uses it."""
 
+    faults: tuple[type[Exception], ...]
+    """What its methods raise while the ledger is away."""
+
     def start(self, node_id: int, claims: Sequence[tuple[str, int]]) -> list[Started]:
-        """Begin claims (task id, fence) still held by this node; what was cancelled or claimed anew falls out."""
+        """Begin claims (task id, fence) still held by this node; what was cancelled or claimed anew falls
+        out."""
         ...
 
-    def record(self, node_id: int, finished: Sequence[Finished]) -> int:
-        """Record ended attempts by fence, with retries, dead letters and release; returns how many were accepted."""
+    def record(self, node_id: int, finished: Sequence[Finished]) -> Changes:
+        """Record ended attempts by fence, with retries, dead letters and release. Safe to repeat."""
         ...
 
-    def hand_back(self, node_id: int, claims: Sequence[tuple[str, int]]) -> int:
+    def hand_back(self, node_id: int, claims: Sequence[tuple[str, int]], *, running: bool, reason: str,
+                  alone: bool = False) -> Changes:  # fmt: skip
         """Make claims ready again that have not begun; no attempt is spent."""
         ...
 
@@ -152,20 +163,35 @@ class WorkStore(Protocol):
         """The results of a task's parents by name (by id for those without one)."""
         ...
 
+    def progress(self, task_id: str, fence: int, value: str) -> None:
+        """Store a running task's progress (JSON)."""
+        ...
+
     def learn(self, samples: Mapping[tuple[int, str], tuple[int, float]]) -> None:
         """Add run times: (tenant, handler or script key) -> (count, total seconds)."""
+        ...
+
+    def held(self, node_id: int) -> list[tuple[str, int, int]]:
+        """Everything in flight on a node: (task id, fence, state)."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
         ...
 
 
 class NodeStore(Protocol):
     """The registry of nodes."""
 
-    def register(self, spec: NodeSpec) -> int:
-        """Register an incarnation, export its handlers, and return its node id; an older one of that name is lost."""
+    faults: tuple[type[Exception], ...]
+
+    def register(self, spec: NodeSpec, exports: Mapping[str, Export]) -> int:
+        """Register an incarnation with its handlers; returns its node id. An older one of that name is
+        lost."""
         ...
 
-    def renew(self, node_id: int, stats: Mapping[str, Any]) -> bool:
-        """Renew the node's lease; False when it was declared lost meanwhile."""
+    def renew(self, node_id: int, stats: Mapping[str, Any]) -> str | None:
+        """Renew the node's lease; its state, or ``None`` when it was declared lost meanwhile."""
         ...
 
     def cancelled(self, node_id: int) -> list[tuple[str, int]]:
@@ -177,5 +203,9 @@ class NodeStore(Protocol):
         ...
 
     def leave(self, node_id: int) -> None:
-        """The node ends cleanly; what it still holds goes back."""
+        """The node has ended cleanly."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
         ...

@@ -12,6 +12,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from apps.resources.models import Handler, Tier
+from apps.tasks import queries
 from scheduler_ext import handlers
 from scheduler_ext.conf import SchedulerConf
 
@@ -96,11 +97,7 @@ def line_id(tenant_id: int, category: int, tier_id: int) -> int:
 
 def _line_row(key: tuple[int, int, int]) -> int:
     with connection.cursor() as cur:
-        cur.execute(
-            "INSERT INTO tasks_line (tenant_id, category, tier_id, paused) VALUES (%s, %s, %s, false) "
-            "ON CONFLICT (tenant_id, category, tier_id) DO UPDATE SET category = excluded.category RETURNING id",
-            key,
-        )
+        cur.execute(queries.MAKE_LINE, key)
         return int(cur.fetchone()[0])
 
 

@@ -80,6 +80,11 @@ TENANTS = """
 SELECT t.id, t.paused, p.weight, p.max_in_flight, p.guaranteed_permille, p.maximum_permille
 FROM tenants_tenant t JOIN tenants_plan p ON p.id = t.plan_id
 """
+HANDLERS = "SELECT id, name, kind, paused FROM resources_handler"
+MAKE_LINE = """
+INSERT INTO tasks_line (tenant_id, category, tier_id, paused) VALUES (%s, %s, %s, false)
+ON CONFLICT (tenant_id, category, tier_id) DO UPDATE SET category = excluded.category RETURNING id
+"""
 RUN_TIMES = "SELECT tenant_id, key, mean_us FROM tasks_runtime WHERE samples >= %s"
 
 # -- claims -----------------------------------------------------------------------------------------------------------
@@ -220,6 +225,9 @@ r AS (
     RETURNING l.task_id, l.tenant_id, l.fence)
 INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
 SELECT task_id, tenant_id, 1, 3, fence, 'dispatcher', 'its mutex key is free' FROM r
+"""
+KEYS_OF = """
+SELECT DISTINCT mutex_key FROM tasks_livetask WHERE task_id = ANY(%s::uuid[]) AND mutex_key IS NOT NULL
 """
 PARKED_KEYS = """
 SELECT DISTINCT l.mutex_key FROM tasks_livetask l WHERE l.mutex_key IS NOT NULL AND l.state = 1 AND l.pending = 0 LIMIT %s

@@ -57,7 +57,7 @@ def submit(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "", idempote
 
 def submit_many(tenant: Tenant, items: Sequence[Mapping[str, Any]], *, actor: str | Sequence[str] = "",
                 idempotency_key: str | None = None) -> Submission:  # fmt: skip
-    """Submit several tasks, all or none; they may depend on one another by name. ``actor``: one for all, or one each."""
+    """Submit several tasks, all or none; they may depend on one another by name. ``actor``: one for all or each its own."""
     _check_list(items, "tasks")
     specs = [parse_task(item, f"tasks[{n}]") for n, item in enumerate(items)]
     _no_inner_keys(specs)

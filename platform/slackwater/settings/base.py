@@ -151,6 +151,13 @@ DJANGO_CELERY_BEAT_TZ_AWARE = True
 
 # -- the scheduler: overrides of SchedulerConf's defaults, as JSON -------------------------------------------
 SLACKWATER: dict[str, Any] = env.json("SLACKWATER_SCHEDULER", default={})
+# What a node offers, where it should not be measured: CPU in thousandths, memory MiB, disk MiB, IOPS, kbit/s, ports.
+NODE_CAPACITY: list[int] = env.list("SLACKWATER_CAPACITY", cast=int, default=[])
+NODE_LABELS: list[str] = env.list("SLACKWATER_LABELS", default=[])
+# Scripts a worker runs at once; 0: as many as it has children.
+NODE_SCRIPT_SLOTS = env.int("SLACKWATER_SCRIPT_SLOTS", default=0)
+# Export the small handlers of the demo, the imported workflows and the benchmarks (demo.*).
+DEMO_HANDLERS = env.bool("SLACKWATER_DEMO_HANDLERS", default=False)
 
 # -- REST ----------------------------------------------------------------------------------------------------
 REST_FRAMEWORK: dict[str, Any] = {

@@ -14,3 +14,5 @@ LOGGING = logging_config(level="WARNING", form="console")
 DATABASES["default"].setdefault("TEST", {})["NAME"] = "test_slackwater_" + env.str(
     "SLACKWATER_TEST_RUN", default="alone"
 )
+
+DEMO_HANDLERS = True

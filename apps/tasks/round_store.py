@@ -1,0 +1,286 @@
+"""The ledger as the dispatcher uses it: leadership, waking, the snapshot, and claims."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from apps.tasks import queries, transitions
+from apps.tasks.connection import Database
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.resources import add, peak, zero
+from scheduler_ext.core.states import Category
+from scheduler_ext.core.types import (
+    MILLI,
+    Decision,
+    LineView,
+    NodeView,
+    Snapshot,
+    TaskView,
+    TenantView,
+    Vector,
+    WorkKind,
+)
+from scheduler_ext.ports import Lead
+
+REFRESH_S = 1.0
+"""Plans, lines, handlers and learnt run times are read anew this often: a change takes effect with the next round."""
+LEARNT_FROM = 5
+"""Samples from which a run time counts as learnt."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineInfo:
+    """What stays the same of a line."""
+
+    tenant_id: int
+    category: Category
+    tier_id: int
+    paused: bool
+    cell: str
+    vector: Vector
+
+
+@dataclass(slots=True)
+class Reference:
+    """What a round needs beside the hot rows, read anew every second."""
+
+    read_at: float = float("-inf")
+    lines: dict[int, LineInfo] = field(default_factory=dict)
+    tenants: dict[int, tuple[bool, int, int, int, int]] = field(default_factory=dict)
+    handlers: dict[int, tuple[str, WorkKind, bool]] = field(default_factory=dict)
+    run_times: dict[tuple[int, str], int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Flight:
+    """What is in flight on one node."""
+
+    exclusive_used: Vector = field(default_factory=zero)
+    batch_peak: Vector = field(default_factory=zero)
+    exclusive_count: dict[WorkKind, int] = field(default_factory=dict)
+    batch_milli: int = 0
+    batch_count: int = 0
+
+
+class PgRoundStore:
+    """:class:`scheduler_ext.ports.RoundStore` on PostgreSQL."""
+
+    def __init__(self, conf: SchedulerConf, holder: str, database: Database | None = None) -> None:
+        """``holder`` names this dispatcher in the leader row and in every claim."""
+        self.conf = conf
+        self.holder = holder
+        self.db = database or Database(f"slackwater dispatcher {holder}")
+        self.reference = Reference()
+        self._lines_before = 1
+
+    # -- leadership ---------------------------------------------------------------------------------------------------
+    def lead(self, holder: str) -> Lead:
+        """Take or renew leadership of the cell by the database's clock."""
+        row = self.db.conn.execute(
+            queries.LEAD,
+            {
+                "cell": self.conf.cell,
+                "holder": holder,
+                "lease": self.conf.leader_lease_s,
+                "node_lease": self.conf.node_lease_s,
+            },
+        ).fetchone()
+        return Lead(epoch=row[0] if row else 0, leads=row is not None)
+
+    def resign(self, holder: str) -> None:
+        """Give leadership up at once."""
+        self.db.conn.execute(queries.RESIGN, (self.conf.cell, holder))
+
+    # -- waking -------------------------------------------------------------------------------------------------------
+    def wake(self, limit: int) -> int:
+        """Make scheduled tasks ready whose time has come."""
+        return transitions.wake(self.db.conn, limit)
+
+    def next_due_s(self) -> float | None:
+        """Seconds until the next scheduled task is due."""
+        row = self.db.conn.execute(queries.NEXT_DUE).fetchone()
+        return row[0] if row else None
+
+    def promote(self, limit: int) -> int:
+        """Move delayable tasks near their latest start to their tenant's urgent line."""
+        with self.db.conn.transaction():
+            rows = self.db.conn.execute(queries.PROMOTABLE, (limit,)).fetchall()
+            return transitions.promote(
+                self.db.conn, [(task_id, self._urgent_line(tenant, tier)) for task_id, tenant, tier in rows]
+            )
+
+    def _urgent_line(self, tenant_id: int, tier_id: int) -> int:
+        for line_id, info in self.reference.lines.items():
+            if info.tenant_id == tenant_id and info.tier_id == tier_id and info.category is Category.URGENT:
+                return line_id
+        row = self.db.conn.execute(queries.MAKE_LINE, (tenant_id, int(Category.URGENT), tier_id)).fetchone()
+        self.reference.read_at = float("-inf")
+        assert row is not None
+        return int(row[0])
+
+    # -- the snapshot -------------------------------------------------------------------------------------------------
+    def snapshot(self) -> Snapshot:
+        """The frozen view of this moment; no task is nominated when no node has a free slot."""
+        conn = self.db.conn
+        self._refresh()
+        with conn.pipeline():
+            nodes_cur = conn.execute(queries.NODES, (self.conf.cell,))
+            flight_cur = conn.execute(queries.IN_FLIGHT)
+            mutex_cur = conn.execute(queries.MUTEX_HELD)
+            node_rows, flight_rows, held = nodes_cur.fetchall(), flight_cur.fetchall(), dict(mutex_cur.fetchall())
+        flights, tenants = self._in_flight(flight_rows)
+        nodes = tuple(_node_view(row, flights.get(row[0]) or _Flight()) for row in node_rows)
+        room = sum(_room(node, self.conf) for node in nodes)
+        lines = self._nominate(room) if room else ()
+        return Snapshot(
+            now=time.time(), cell=self.conf.cell, nodes=nodes, tenants=tenants, lines=lines, mutex_held=held
+        )
+
+    def _refresh(self, *, force: bool = False) -> None:
+        ref = self.reference
+        if not force and time.monotonic() - ref.read_at < REFRESH_S:
+            return
+        conn = self.db.conn
+        with conn.pipeline():
+            lines = conn.execute(queries.LINES)
+            tenants = conn.execute(queries.TENANTS)
+            times = conn.execute(queries.RUN_TIMES, (LEARNT_FROM,))
+            handlers = conn.execute(queries.HANDLERS)
+            ref.lines = {
+                row[0]: LineInfo(row[1], Category(row[2]), row[3], row[4], row[5], tuple(row[6:12]))
+                for row in lines.fetchall()
+            }
+            ref.tenants = {row[0]: row[1:] for row in tenants.fetchall()}
+            ref.run_times = {(tenant, key): max(1, int(mean)) for tenant, key, mean in times.fetchall()}
+            ref.handlers = {row[0]: (row[1], WorkKind(row[2]), row[3]) for row in handlers.fetchall()}
+        ref.read_at = time.monotonic()
+
+    def _in_flight(self, rows: Sequence[Any]) -> tuple[dict[int, _Flight], dict[int, TenantView]]:
+        """What is in flight, by node and by tenant, from the rows themselves: no second account can drift."""
+        if any(row[1] not in self.reference.lines for row in rows):
+            self._refresh(force=True)
+        flights: dict[int, _Flight] = {}
+        used: dict[int, tuple[Vector, int, int]] = {}
+        for node_id, line_id, kind, handler_id, exclusive, count, milli in rows:
+            info = self.reference.lines[line_id]
+            flight = flights.setdefault(node_id, _Flight())
+            if exclusive:
+                work = self._kind(kind, handler_id)
+                vector = tuple(v * count for v in info.vector)
+                flight.exclusive_used = add(flight.exclusive_used, vector)
+                flight.exclusive_count[work] = flight.exclusive_count.get(work, 0) + count
+            else:
+                vector = info.vector
+                flight.batch_peak = peak(flight.batch_peak, info.vector)
+                flight.batch_milli += milli
+                flight.batch_count += count
+            so_far, tasks, slots = used.get(info.tenant_id, (zero(), 0, 0))
+            used[info.tenant_id] = (add(so_far, vector), tasks + count, slots + milli)
+        tenants = {tid: _tenant_view(tid, row, used.get(tid)) for tid, row in self.reference.tenants.items()}
+        return flights, tenants
+
+    def _kind(self, kind: int, handler_id: int | None) -> WorkKind:
+        if kind == 2 or handler_id is None:
+            return WorkKind.SCRIPT
+        known = self.reference.handlers.get(handler_id)
+        return known[1] if known else WorkKind.PROCESS
+
+    def _nominate(self, room: int) -> tuple[LineView, ...]:
+        conf = self.conf
+        heads = max(conf.heads_per_line, min(room + conf.heads_per_line, conf.nominate_limit // self._lines_before))
+        rows = self.db.conn.execute(queries.NOMINATE, (heads,)).fetchall()
+        by_line: dict[int, list[TaskView]] = {}
+        for row in rows:
+            by_line.setdefault(row[1], []).append(row)
+        if any(line_id not in self.reference.lines for line_id in by_line) or any(
+            row[6] is not None and row[6] not in self.reference.handlers for row in rows
+        ):
+            self._refresh(force=True)
+        self._lines_before = max(1, len(by_line))
+        return tuple(
+            self._line_view(line_id, info, found)
+            for line_id, found in by_line.items()
+            if (info := self.reference.lines[line_id]).cell == conf.cell
+        )
+
+    def _line_view(self, line_id: int, info: LineInfo, rows: Sequence[Any]) -> LineView:
+        run_times, handlers, tenant = self.reference.run_times, self.reference.handlers, info.tenant_id
+        heads = []
+        for task_id, _, fence, group, rank, _kind, handler_id, priority, alone, mutex, limit, avoid, latest in rows:
+            if handler_id is None:
+                kind, expected = WorkKind.SCRIPT, None
+            else:
+                name, kind, paused = handlers[handler_id]
+                if paused:
+                    continue
+                expected = run_times.get((tenant, name))
+            heads.append(
+                TaskView(
+                    task_id=task_id, line_id=line_id, fence=fence, rank=(group, rank), kind=kind,
+                    handler_id=handler_id, priority=priority, latest_start=latest, expected_us=expected,
+                    submitted_at=rank / 1e6, alone=alone, mutex_key=mutex, mutex_limit=limit, avoid_node=avoid,
+                )
+            )  # fmt: skip
+        return LineView(
+            line_id=line_id, tenant_id=tenant, category=info.category, tier_id=info.tier_id, vector=info.vector,
+            heads=tuple(heads), paused=info.paused,
+        )  # fmt: skip
+
+    # -- claims -------------------------------------------------------------------------------------------------------
+    def claim(self, epoch: int, decisions: Sequence[Decision]) -> list[Decision]:
+        """Commit claims by compare-and-set under the leader's epoch; returns those that were won."""
+        if not decisions:
+            return []
+        millis = [MILLI if d.exclusive else slot_milli(self.conf, d.expected_us) for d in decisions]
+        won = transitions.claim_if_ready(self.db.conn, self.conf, epoch, self.holder, decisions, millis)
+        return [d for d in decisions if d.task_id in won]
+
+    def park(self, task_ids: Sequence[str]) -> int:
+        """Park tasks whose mutex key is taken; those whose key became free meanwhile go on at once."""
+        with self.db.conn.transaction():
+            parked = transitions.park(self.db.conn, task_ids)
+            if parked:
+                keys = self.db.conn.execute(queries.KEYS_OF, (list(task_ids),)).fetchall()
+                transitions.unpark(self.db.conn, [row[0] for row in keys])
+        return parked
+
+    def return_queued(self) -> int:
+        """Make everything queued ready again (Redis was emptied)."""
+        return transitions.return_queued(self.db.conn, self.conf.cell, expired_only=False)
+
+
+def slot_milli(conf: SchedulerConf, expected_us: int) -> int:
+    """Thousandths of a slot that a short task takes while it is in flight."""
+    least = -(-MILLI // conf.max_ahead)
+    return max(1, least, -(-MILLI * expected_us // (conf.lookahead_ms * 1000)))
+
+
+def _tenant_view(tenant_id: int, row: tuple[Any, ...], used: tuple[Vector, int, int] | None) -> TenantView:
+    paused, weight, max_in_flight, guaranteed, maximum = row
+    vector, tasks, slots = used or (zero(), 0, 0)
+    return TenantView(
+        tenant_id=tenant_id, weight=weight, in_flight=tasks, max_in_flight=max_in_flight,
+        guaranteed_permille=guaranteed, maximum_permille=maximum, used=vector, used_slots_milli=slots, paused=paused,
+    )  # fmt: skip
+
+
+def _node_view(row: tuple[Any, ...], flight: _Flight) -> NodeView:
+    node_id, name, capacity, slots, handlers, labels = row
+    return NodeView(
+        node_id=node_id, name=name, capacity=tuple(capacity),
+        slots={WorkKind(kind): count for kind, count in slots.items()}, handlers=frozenset(handlers),
+        labels=frozenset(labels), exclusive_used=flight.exclusive_used, batch_peak=flight.batch_peak,
+        exclusive_count=flight.exclusive_count, batch_milli=flight.batch_milli, batch_count=flight.batch_count,
+    )  # fmt: skip
+
+
+def _room(node: NodeView, conf: SchedulerConf) -> int:
+    """How many tasks the node could take at the most."""
+    room = sum(max(0, node.slots.get(k, 0) - node.exclusive_count.get(k, 0)) for k in node.slots if k is not WorkKind.PROCESS)
+    children = max(0, node.slots.get(WorkKind.PROCESS, 0) - node.exclusive_count.get(WorkKind.PROCESS, 0))
+    return room + max(0, children * MILLI - node.batch_milli) * conf.max_ahead // MILLI
+
+

@@ -1,0 +1,143 @@
+"""The ledger as a worker uses it: start, record, hand back, and what a task needs to run."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import psycopg
+
+from apps.tasks import queries, transitions
+from apps.tasks.connection import Database
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.states import TaskState, is_final
+from scheduler_ext.ports import Changes, Finished, ScriptWork, Started
+
+LEARN = """
+INSERT INTO tasks_runtime AS r (tenant_id, key, samples, mean_us, updated_at)
+SELECT tenant, key, n, mean, now() FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::float8[]) AS u(tenant, key, n, mean)
+ORDER BY tenant, key
+ON CONFLICT (tenant_id, key) DO UPDATE SET
+    mean_us = r.mean_us + (excluded.mean_us - r.mean_us)
+        * (excluded.samples::float8 / (least(r.samples, %s) + excluded.samples)),
+    samples = r.samples + excluded.samples, updated_at = now()
+"""
+MEMORY = 200
+"""The mean run time forgets: older samples together weigh no more than this many."""
+SCRIPT = """
+SELECT s.content, n.script_root, n.trusted, r.cpu_milli, r.memory_mb, r.disk_mb, r.iops, r.bandwidth_kbps, r.ports
+FROM tasks_task t JOIN tenants_tenant n ON n.id = t.tenant_id JOIN resources_tier r ON r.id = t.tier_id
+LEFT JOIN tasks_script s ON s.tenant_id = t.tenant_id AND s.sha256 = t.script_sha256 WHERE t.id = %s
+"""
+UPSTREAM = """
+SELECT coalesce(nullif(p.name, ''), p.id::text), p.result FROM tasks_dependency d JOIN tasks_task p ON p.id = d.parent_id
+WHERE d.child_id = %s ORDER BY p.id
+"""
+LOG = """
+INSERT INTO tasks_attemptlog (task_id, tenant_id, fence, stream, text, truncated)
+SELECT t.id, t.tenant_id, %s, %s, %s, %s FROM tasks_task t WHERE t.id = %s ON CONFLICT DO NOTHING
+"""
+PROGRESS = """
+UPDATE tasks_livetask SET progress = %s::jsonb WHERE task_id = %s AND fence = %s AND state + 0 = 5
+"""
+
+class PgWorkStore:
+    """:class:`scheduler_ext.ports.WorkStore` on PostgreSQL."""
+
+    faults: tuple[type[Exception], ...] = (psycopg.OperationalError, psycopg.InterfaceError)
+
+    def __init__(self, conf: SchedulerConf, name: str, database: Database | None = None) -> None:
+        """``name`` is shown in ``pg_stat_activity``."""
+        self.conf = conf
+        self.db = database or Database(f"slackwater {name}")
+        self._rng = random.Random()
+
+    def start(self, node_id: int, claims: Sequence[tuple[str, int]]) -> list[Started]:
+        """Begin claims still held by this node; what was cancelled or claimed anew falls out.
+
+        Not repeated after a broken connection: what may have been started then is handed back or expires.
+        """
+        return transitions.start_if_queued(self.db.conn, node_id, claims)
+
+    def record(self, node_id: int, finished: Sequence[Finished]) -> Changes:
+        """Record ended attempts by fence; then tell dependants and let parked tasks go on.
+
+        Returns the changes of state (task id, state) that were accepted. Safe to repeat.
+        """
+        rows = self.db.repeatable(lambda conn: transitions.record(conn, self.conf, node_id, finished, self._rng))
+        self.follow_up(rows)
+        return [(row[0], row[1]) for row in rows]
+
+    def follow_up(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """After a finish is committed: release dependants and mutex keys. Upkeep repeats what is lost here."""
+        parents = [(row[0], TaskState(row[1])) for row in rows if row[2] and is_final(TaskState(row[1]))]
+        if parents:
+            self.db.repeatable(lambda conn: transitions.release(conn, self.conf, parents))
+        keys = [row[3] for row in rows if row[3]]
+        if keys:
+            self.db.repeatable(lambda conn: transitions.unpark(conn, keys))
+
+    def hand_back(self, node_id: int, claims: Sequence[tuple[str, int]], *, running: bool, reason: str,
+                  alone: bool = False) -> Changes:  # fmt: skip
+        """Make claims ready again that have not begun; no attempt is spent."""
+        state = TaskState.RUNNING if running else TaskState.QUEUED
+        rows = self.db.repeatable(
+            lambda conn: transitions.hand_back(
+                conn, node_id, claims, state=state, actor=f"node {node_id}", reason=reason, alone=alone
+            )
+        )
+        keys = [key for _, key in rows if key]
+        if keys:
+            self.db.repeatable(lambda conn: transitions.unpark(conn, keys))
+        return [(task_id, int(TaskState.READY)) for task_id, _ in rows]
+
+    def script(self, task_id: str) -> ScriptWork:
+        """What is needed to run a started script."""
+        row = self.db.conn.execute(SCRIPT, (task_id,)).fetchone()
+        if row is None:
+            raise LookupError(f"there is no task {task_id}")
+        content = bytes(row[0]) if row[0] is not None else None
+        return ScriptWork(content=content, folder=row[1], trusted=row[2], vector=tuple(row[3:9]))
+
+    def upstream(self, task_id: str) -> dict[str, Any]:
+        """The results of a task's parents by name, or by id for those without one."""
+        return dict(self.db.conn.execute(UPSTREAM, (task_id,)).fetchall())
+
+    def log(self, task_id: str, fence: int, streams: Mapping[str, tuple[str, bool]]) -> None:
+        """Store what an attempt wrote: stream -> (text, whether it was cut)."""
+        for stream, (text, truncated) in streams.items():
+            if text:
+                self.db.conn.execute(LOG, (fence, stream, text.replace("\x00", "\ufffd"), truncated, task_id))
+
+    def progress(self, task_id: str, fence: int, value: str) -> None:
+        """Store what a running task says of its progress (JSON)."""
+        self.db.conn.execute(PROGRESS, (value, task_id, fence))
+
+    def learn(self, samples: Mapping[tuple[int, str], tuple[int, float]]) -> None:
+        """Add run times: (tenant, handler or script) -> (count, total seconds)."""
+        if not samples:
+            return
+        keys = list(samples)
+        try:
+            self.db.conn.execute(
+                LEARN,
+                (
+                    [k[0] for k in keys],
+                    [k[1][:200] for k in keys],
+                    [samples[k][0] for k in keys],
+                    [samples[k][1] / samples[k][0] * 1e6 for k in keys],
+                    MEMORY,
+                ),
+            )
+        except psycopg.OperationalError:
+            self.db.close()  # a few samples less: nothing depends on them
+
+    def held(self, node_id: int) -> list[tuple[str, int, int]]:
+        """Everything in flight on a node: (task id, fence, state)."""
+        rows = self.db.conn.execute(queries.HELD_BY, (node_id,)).fetchall()
+        return [(row[0], row[1], row[2]) for row in rows]
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.db.close()

@@ -1,0 +1,22 @@
+"""The Celery app: Django's settings, the tasks of the installed apps, and Slackwater's bootsteps and router."""
+
+from __future__ import annotations
+
+import os
+
+from celery import Celery
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "slackwater.settings.embedded")
+
+from scheduler_ext.execution import install  # noqa: E402 - Django's settings are named first
+from scheduler_ext.worker.bootsteps import NodeStep, TokenStep  # noqa: E402
+
+app = Celery("slackwater")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.conf.task_routes = ("scheduler_ext.router.route",)
+app.conf.slackwater_engine = "slackwater.wiring:engine"
+# The module is not called "tasks": that is the name of one of our apps.
+app.autodiscover_tasks(related_name="celery_tasks")
+app.steps["worker"].add(NodeStep)
+app.steps["consumer"].add(TokenStep)
+install(app)

@@ -1,0 +1,54 @@
+"""Small handlers for the demo, for imported workflows and for the benchmarks; exported where the settings say so."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from django.conf import settings
+
+from scheduler_ext.context import current
+from scheduler_ext.handlers import handler
+
+if settings.DEMO_HANDLERS:
+
+    @handler(name="demo.noop", idempotent=True)
+    def noop() -> None:
+        """Do nothing."""
+
+    @handler(name="demo.echo", idempotent=True)
+    def echo(value: Any = None, **named: Any) -> Any:
+        """Return what was given."""
+        return named or value
+
+    @handler(name="demo.add", idempotent=True)
+    def add(x: float, y: float) -> float:
+        """Return the sum of two numbers."""
+        return x + y
+
+    @handler(name="demo.sleep", idempotent=True)
+    def sleep(seconds: float, **_: Any) -> float:
+        """Hold the slot for that many seconds; returns them."""
+        time.sleep(seconds)
+        return seconds
+
+    @handler(name="demo.spin", idempotent=True)
+    def spin(seconds: float) -> int:
+        """Keep a processor busy for that many seconds; returns the rounds turned."""
+        rounds, ends = 0, time.monotonic() + seconds
+        while time.monotonic() < ends:
+            rounds += 1
+        return rounds
+
+    @handler(name="demo.fail")
+    def fail(message: str = "told to fail", times: int | None = None) -> int:
+        """Raise an error, for the first ``times`` attempts only where that is given; returns the attempt's number."""
+        attempt = current().attempt
+        if times is None or attempt <= times:
+            raise RuntimeError(message)
+        return attempt
+
+    @handler(name="demo.gather", idempotent=True)
+    def gather() -> dict[str, Any]:
+        """Return the results of the tasks it depends on, by name."""
+        return current().upstream()

@@ -1,0 +1,34 @@
+"""Run the dispatcher of a cell; any number may run, one leads."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from scheduler_ext.dispatcher import Dispatcher, HintListener, run
+from slackwater.wiring import FAULTS, engine, holder_name
+
+
+class Command(BaseCommand):
+    """``manage.py run_dispatcher``."""
+
+    help = "Decide what runs next and where, and push it to the nodes. Any number may run: one leads, the others stand by."
+    requires_system_checks: list[str] = []
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run rounds until told to stop."""
+        stopping = False
+
+        def stop(*_: Any) -> None:
+            nonlocal stopping
+            stopping = True
+            hints.close()
+
+        made, holder = engine(), holder_name()
+        queues = made.queues()
+        hints = HintListener(made.redis_url, queues.keys.hints(made.conf.cell))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
+        run(Dispatcher(made.round_store(holder), queues, made.conf, holder), hints, lambda: stopping, FAULTS)

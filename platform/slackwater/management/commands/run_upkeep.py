@@ -1,0 +1,38 @@
+"""Run upkeep; any number may run."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from apps.tasks import hints
+from apps.tasks.upkeep import LedgerUpkeep
+from scheduler_ext.ports import Changes
+from scheduler_ext.upkeep import Upkeep
+from slackwater.wiring import FAULTS, engine
+
+
+class Command(BaseCommand):
+    """``manage.py run_upkeep``."""
+
+    help = "Mend what crashes leave behind: expired claims, lost nodes, late tasks, unreleased dependants."
+    requires_system_checks: list[str] = []
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run jobs until told to stop."""
+        stopping = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stopping.set())
+        conf = engine().conf
+
+        def publish(changes: Changes) -> None:
+            hints.tell_changes(changes)
+            hints.wake_dispatcher(conf.cell)
+
+        upkeep = Upkeep(LedgerUpkeep(conf, publish).jobs(), FAULTS)
+        while not stopping.is_set():
+            upkeep.run_due()
+            stopping.wait(upkeep.pause_s())

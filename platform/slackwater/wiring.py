@@ -1,0 +1,116 @@
+"""The composition root: builds the engine from its ports and adapters. Nothing else joins them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+import uuid
+from functools import cache
+from typing import Any
+
+import django
+import psutil
+import psycopg
+import redis
+from celery import Celery
+from django.apps import apps
+from django.conf import settings
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.sandbox.base import Sandbox
+from scheduler_ext.sandbox.process import ProcessSandbox
+
+IOPS = 10_000
+BANDWIDTH_KBPS = 1_000_000
+PORTS = 1_000
+
+
+class Engine:
+    """Adapters by the names the engine asks for."""
+
+    factory = "slackwater.wiring:engine"
+
+    def __init__(self) -> None:
+        """Reads the settings; opens nothing."""
+        self.conf = SchedulerConf.from_mapping({"cell": settings.CELL, **settings.SLACKWATER})
+        self.redis_url: str = settings.REDIS_URL
+
+    @property
+    def app(self) -> Celery:
+        """The Celery app with all tasks registered."""
+        from slackwater.celery import app
+
+        return app
+
+    def work_store(self, name: str) -> Any:
+        """A new connection to the ledger for a worker's process."""
+        from apps.tasks.work_store import PgWorkStore
+
+        return PgWorkStore(self.conf, name)
+
+    def node_store(self) -> Any:
+        """The registry of nodes."""
+        from apps.resources.registry import PgNodeStore
+
+        return PgNodeStore(self.conf, self._database("slackwater nodes"))
+
+    def round_store(self, holder: str) -> Any:
+        """The ledger as the dispatcher uses it."""
+        from apps.tasks.round_store import PgRoundStore
+
+        return PgRoundStore(self.conf, holder)
+
+    def queues(self) -> Any:
+        """The nodes' queues."""
+        from scheduler_ext.queue_manager import QueueManager
+
+        return QueueManager(self.redis_client(), self.conf)
+
+    def redis_client(self) -> redis.Redis:
+        """A Redis client for short commands."""
+        return redis.Redis.from_url(self.redis_url, socket_timeout=5.0, socket_connect_timeout=1.0)
+
+    def sandbox(self) -> Sandbox:
+        """The strongest sandbox level this machine offers."""
+        return ProcessSandbox()
+
+    def capacity(self) -> tuple[int, ...]:
+        """What this machine offers; ``SLACKWATER_CAPACITY`` overrides it (six numbers, comma-separated)."""
+        if settings.NODE_CAPACITY:
+            return tuple(settings.NODE_CAPACITY)
+        memory = psutil.virtual_memory().total >> 20
+        disk = shutil.disk_usage(tempfile.gettempdir()).free >> 20
+        return ((os.cpu_count() or 1) * 1000, memory, disk, IOPS, BANDWIDTH_KBPS, PORTS)
+
+    def labels(self) -> tuple[str, ...]:
+        """Labels this node carries."""
+        return tuple(settings.NODE_LABELS)
+
+    def script_slots(self) -> int:
+        """Scripts this node runs at once; 0: as many as it has children."""
+        return int(settings.NODE_SCRIPT_SLOTS)
+
+    @staticmethod
+    def _database(name: str) -> Any:
+        from apps.tasks.connection import Database
+
+        return Database(name)
+
+
+@cache
+def engine() -> Engine:
+    """The engine of this process; Django is set up first where it is not."""
+    if not apps.ready:
+        django.setup()
+    return Engine()
+
+
+def holder_name() -> str:
+    """A name for this process that no other has."""
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+
+
+FAULTS: tuple[type[Exception], ...] = (psycopg.OperationalError, psycopg.InterfaceError)
+"""What the database raises while it is away."""

@@ -1,0 +1,34 @@
+-- Take claims from a node's queues for one batch, urgent first.
+-- KEYS: the node's lists in the order in which they are served.
+-- ARGV[1]: the most claims to take. ARGV[2]: the most expected work, in microseconds.
+--   ARGV[3]: a claim expected to run longer than this (or 0, not known) is taken alone.
+-- Each entry is "task id:fence:expected microseconds". Returns the entries taken, then the number left.
+local most, budget, short = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local taken, sum, full, left = {}, 0, false, 0
+for _, key in ipairs(KEYS) do
+    local here = 0
+    if not full then
+        local entries = redis.call('LRANGE', key, 0, most - #taken - 1)
+        for _, entry in ipairs(entries) do
+            local expected = tonumber(string.match(entry, ':(%d+)$'))
+            local alone = expected == 0 or expected > short
+            if #taken > 0 and (alone or sum + expected > budget) then
+                full = true
+                break
+            end
+            here = here + 1
+            taken[#taken + 1] = entry
+            sum = sum + expected
+            if alone or #taken >= most then
+                full = true
+                break
+            end
+        end
+        if here > 0 then
+            redis.call('LTRIM', key, here, -1)
+        end
+    end
+    left = left + redis.call('LLEN', key)
+end
+taken[#taken + 1] = tostring(left)
+return taken

@@ -1,0 +1,152 @@
+"""Running one handler: call it, and turn what happens into an outcome that can always be stored."""
+
+from __future__ import annotations
+
+import json
+import time
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+from celery import Celery
+from celery.exceptions import Ignore, Reject, Retry
+from kombu.utils.json import dumps as kombu_dumps
+
+from scheduler_ext import context, handlers
+from scheduler_ext.core.states import Outcome
+from scheduler_ext.ports import Finished, Started
+
+ERROR_CHARS = 16_000
+
+
+@dataclass(slots=True)
+class Interrupt:
+    """Why the running task is being interrupted, set by the signal handler."""
+
+    outcome: Outcome | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a handler ended, before times and fence are added."""
+
+    outcome: Outcome
+    result: str | None = None
+    error: str | None = None
+    retry_in_s: float | None = None
+
+    def pack(self) -> bytes:
+        """As the journal keeps it; empty for a success without a result."""
+        if self.outcome is Outcome.SUCCEEDED and self.result is None:
+            return b""
+        return json.dumps([int(self.outcome), self.result, self.error, self.retry_in_s]).encode()
+
+    @classmethod
+    def unpack(cls, blob: bytes) -> End:
+        """The inverse of :meth:`pack`."""
+        if not blob:
+            return cls(Outcome.SUCCEEDED)
+        outcome, result, error, retry_in_s = json.loads(blob)
+        return cls(Outcome(outcome), result, error, retry_in_s)
+
+    def finished(self, task_id: str, fence: int, started_at: float, finished_at: float, worker: str,
+                 cpu_ms: int | None = None) -> Finished:  # fmt: skip
+        """As the ledger takes it."""
+        return Finished(
+            task_id, fence, self.outcome, started_at, finished_at, self.result, self.error, None,
+            self.retry_in_s, cpu_ms, None, worker,
+        )  # fmt: skip
+
+
+SUCCESS = End(Outcome.SUCCEEDED)
+
+
+def printable(text: str) -> str:
+    """Text that PostgreSQL can store, capped from the front: the last lines of a traceback tell most."""
+    clean = text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+    return clean if len(clean) <= ERROR_CHARS else "…" + clean[-ERROR_CHARS:]
+
+
+def dump_result(value: Any, most: int) -> End:
+    """A success with its result as JSON, or the failure that says why it cannot be stored."""
+    if value is None:
+        return SUCCESS
+    try:
+        text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    except TypeError:
+        try:
+            text = kombu_dumps(value)
+        except Exception as error:  # noqa: BLE001 - whatever a value's own encoder raises is the handler's failure
+            return End(Outcome.FAILED, error=printable(f"its result cannot be written as JSON: {error}"))
+    except (ValueError, RecursionError) as error:
+        return End(Outcome.FAILED, error=printable(f"its result cannot be written as JSON: {error}"))
+    if len(text) > most:
+        return End(Outcome.FAILED, error=f"its result has {len(text)} bytes, at most {most} are kept")
+    if "\\u0000" in text or "NaN" in text or "Infinity" in text:
+        try:
+            json.loads(text, parse_constant=_refuse)
+        except ValueError as error:
+            return End(Outcome.FAILED, error=printable(f"its result cannot be written as JSON: {error}"))
+        text = text.replace("\\u0000", "\\ufffd")
+    return End(Outcome.SUCCEEDED, result=text)
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def delay_of(error: Retry) -> float | None:
+    """The delay a handler asked for with ``self.retry()``; ``None`` leaves it to the task's back-off."""
+    when = error.when
+    if when is None:
+        return None
+    if isinstance(when, (int, float)):
+        return max(0.0, float(when))
+    return max(0.0, when.timestamp() - time.time())
+
+
+class Bodies:
+    """The handlers of this process, called as Celery would call them."""
+
+    def __init__(self, app: Celery, max_result_bytes: int) -> None:
+        """``app`` has the tasks registered."""
+        self.app = app
+        self.most = max_result_bytes
+        self.interrupt = Interrupt()
+
+    def run(self, started: Started, store: context.ContextStore) -> End:
+        """Run one handler to its end. Whatever it raises is an outcome; nothing passes through."""
+        export = handlers.find(started.handler)
+        if export is None:
+            return End(Outcome.FAILED, error=f"this worker has no handler {started.handler!r}")
+        task = self.app.tasks[export.task]
+        context.enter(context.TaskContext(started, store))
+        task.push_request(
+            id=started.task_id, args=started.args, kwargs=started.kwargs, retries=started.attempt - 1,
+            called_directly=False, is_eager=False, delivery_info={}, hostname="", root_id=started.task_id,
+        )  # fmt: skip
+        self.interrupt.outcome = None
+        try:
+            return dump_result(task.run(*started.args, **started.kwargs), self.most)
+        except context.TaskInterrupted:
+            return self.interrupted()
+        except Retry as error:
+            return End(Outcome.RETRY, error=printable(str(error)), retry_in_s=delay_of(error))
+        except Ignore:
+            return SUCCESS
+        except Reject as error:
+            return End(Outcome.FAILED, error=printable(f"rejected: {error.reason}"))
+        except BaseException:  # noqa: BLE001 - a handler's SystemExit must not end the child
+            if self.interrupt.outcome is not None:
+                return self.interrupted()
+            return End(Outcome.FAILED, error=printable(traceback.format_exc()))
+        finally:
+            task.pop_request()
+            context.enter(None)
+
+    def interrupted(self) -> End:
+        """How a task ends that was interrupted."""
+        outcome = self.interrupt.outcome or Outcome.CANCELLED
+        if outcome is Outcome.CAP_EXCEEDED:
+            return End(outcome, error="its execution cap was reached")
+        return End(outcome, error="cancelled while it ran")

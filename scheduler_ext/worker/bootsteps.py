@@ -1,0 +1,168 @@
+"""Celery bootsteps: the node (journal, registration, agent) and the tokens that keep its children lent.
+
+A worker of ours is an ordinary Celery worker with these two steps. Celery brings the pool, the remote control, the
+events and the supervision of children; the ledger decides what they run.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from typing import Any
+
+from celery import bootsteps
+from celery.worker import state
+
+from scheduler_ext import handlers
+from scheduler_ext.core.types import WorkKind
+from scheduler_ext.keys import SLICE_TASK, token_queue
+from scheduler_ext.ports import NodeSpec
+from scheduler_ext.worker import runtime
+from scheduler_ext.worker.agent import LOST_NODE
+from scheduler_ext.worker.journal import Journal
+
+log = logging.getLogger(__name__)
+
+AGENT_CHECK_S = 0.5
+TOKEN_CHECK_S = 1.0
+AGENT_END_S = 25.0
+
+
+class NodeStep(bootsteps.StartStopStep):
+    """Registers the node before the children are forked, and keeps its agent running."""
+
+    requires = {"celery.worker.components:Pool"}
+
+    def __init__(self, worker: Any, **kwargs: Any) -> None:
+        """Steps are made before any is started: the children inherit the journal."""
+        super().__init__(worker, **kwargs)
+        self.engine = runtime.engine()
+        self.agent: subprocess.Popen[bytes] | None = None
+        self.slots = int(worker.concurrency or 1)
+        self.script_slots = self.engine.script_slots() or self.slots
+        self.journal = Journal(self.slots)
+        self.hostname = str(worker.hostname)
+        worker.slackwater = self
+        runtime.adopt(self.journal, self.hostname)
+
+    def create(self, worker: Any) -> Any:
+        """Register the node; nothing of ours is started by Celery itself."""
+        self.register()
+        return self
+
+    def register(self) -> None:
+        """Register a new incarnation and tell the children its id."""
+        spec = NodeSpec(
+            name=self.hostname, hostname=socket.gethostname(), incarnation=str(uuid.uuid4()), cell=self.engine.conf.cell,
+            capacity=self.engine.capacity(),
+            slots={WorkKind.PROCESS: self.slots, WorkKind.SCRIPT: self.script_slots},
+            labels=self.engine.labels(), sandbox=self.engine.sandbox().level,
+        )  # fmt: skip
+        offered = {name: e for name, e in handlers.exported().items() if e.task in self.engine.app.tasks}
+        asked = time.monotonic()
+        store = self.engine.node_store()
+        node_id = store.register(spec, offered)
+        store.close()
+        self.journal.lease_deadline = asked + self.engine.conf.node_lease_s
+        self.journal.agent_beat = time.monotonic()
+        self.journal.draining = False
+        self.journal.node_id = node_id
+        log.info("registered as node %s, %s handlers", node_id, len(offered))
+
+    def start(self, worker: Any) -> None:
+        """Start the agent, and look after it."""
+        self.launch()
+        worker.timer.call_repeatedly(AGENT_CHECK_S, self.check, (worker,))
+
+    def launch(self) -> None:
+        """Start the agent; it holds the journal by descriptor and dies with this process."""
+        described = json.dumps({
+            "factory": self.engine.factory, "slots": self.slots, "journal_fd": self.journal.fd,
+            "node_id": self.journal.node_id, "script_slots": self.script_slots, "master_pid": os.getpid(),
+        })  # fmt: skip
+        self.agent = subprocess.Popen(
+            [sys.executable, "-m", "scheduler_ext.worker.agent", described], pass_fds=(self.journal.fd,),
+            start_new_session=True,
+        )  # fmt: skip
+
+    def check(self, worker: Any) -> None:
+        """Restart an agent that ended; after the loss of the node, register anew first."""
+        if self.agent is None or self.agent.poll() is None:
+            return
+        if self.agent.returncode == LOST_NODE:
+            old = token_queue(self.journal.node_id)
+            self.register()
+            consumer = worker.consumer
+            if consumer is not None:
+                consumer.cancel_task_queue(old)
+                listen(consumer, self.journal.node_id)
+        else:
+            log.error("the agent ended with %s and is started again", self.agent.returncode)
+        self.launch()
+
+    def stop(self, worker: Any) -> None:
+        """Drain: the children take no more, the agent hands back what has not begun."""
+        self.journal.draining = True
+        if self.agent is None:
+            return
+        self.agent.send_signal(signal.SIGTERM)
+        try:
+            self.agent.wait(AGENT_END_S)
+        except subprocess.TimeoutExpired:
+            log.error("the agent did not end in %s s", AGENT_END_S)
+            self.agent.kill()
+            self.agent.wait()
+
+    close = stop
+    terminate = stop
+
+
+class TokenStep(bootsteps.StartStopStep):
+    """Consumes the node's token queue and tops the tokens up, so that every child is lent; a lost one costs a second."""
+
+    requires = {"celery.worker.consumer.tasks:Tasks"}
+
+    def __init__(self, consumer: Any, **kwargs: Any) -> None:
+        """Made anew with each connection to the broker."""
+        super().__init__(consumer, **kwargs)
+        self._entry: Any = None
+
+    def start(self, consumer: Any) -> None:
+        """Listen to the node's queue and start topping up."""
+        node = consumer.controller.slackwater
+        listen(consumer, node.journal.node_id)
+        self.top_up(consumer)
+        self._entry = consumer.timer.call_repeatedly(TOKEN_CHECK_S, self.top_up, (consumer,))
+
+    def top_up(self, consumer: Any) -> None:
+        """Publish as many tokens as children are not lent; what lies in the queue counts."""
+        node = consumer.controller.slackwater
+        if node.journal.draining:
+            return
+        queue = token_queue(node.journal.node_id)
+        lent = sum(1 for request in state.reserved_requests if request.name == SLICE_TASK)
+        try:
+            with consumer.app.connection_for_write() as connection:
+                waiting = connection.default_channel.client.llen(queue)
+                for _ in range(node.slots - lent - waiting):
+                    consumer.app.send_task(SLICE_TASK, (node.journal.node_id,), connection=connection)
+        except consumer.connection_errors as error:
+            log.debug("tokens not topped up: %s", error)
+
+    def stop(self, consumer: Any) -> None:
+        """Stop topping up."""
+        if self._entry is not None:
+            self._entry.cancel()
+
+
+def listen(consumer: Any, node_id: int) -> None:
+    """Consume a node's token queue."""
+    name = token_queue(node_id)
+    consumer.add_task_queue(name, routing_key=name)

@@ -1,0 +1,248 @@
+"""The journal: shared memory in which each pool child notes what it began and how it ended.
+
+When a child dies, or must be stopped, the agent reads from it exactly which task of a batch had finished, which one
+ran, and which had not begun. One slot a child, a header for the node. The child writes, the agent reads; the agent
+writes only to a child that it has stopped (SIGSTOP), so no lock is needed: a stopped child has either written an
+entry's state or not.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+ENTRIES = 256
+BLOB_BYTES = 1_048_576
+_HEADER = struct.Struct("<qdBBxxxxxxdd")  # node id, lease deadline (monotonic), draining, listened to, agent's beat, spare
+# A slot: pid, open, count, current, limit, (pad), batch number (q), task to interrupt, outcome of the interruption.
+_ENTRY = struct.Struct("<16siiddBBxxxxxxii")  # id, fence, cap ms, began, ended, state, cancelled, blob offset, length
+HEADER_BYTES = 64
+SLOT_BYTES = 64
+ENTRY_BYTES = _ENTRY.size
+SIZE = SLOT_BYTES + ENTRIES * ENTRY_BYTES + BLOB_BYTES
+
+WAITING, BEGUN, ENDED = 0, 1, 2
+_PID, _OPEN, _COUNT, _CURRENT, _LIMIT, _BATCH, _INTERRUPT, _OUTCOME = 0, 4, 8, 12, 16, 24, 32, 36
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One task of a batch as the journal has it. Times are Unix seconds."""
+
+    task_id: str
+    fence: int
+    cap_ms: int
+    began: float
+    ended: float
+    state: int
+    """WAITING, BEGUN or ENDED."""
+    blob: bytes
+    """What the child wrote of its end."""
+
+
+class Journal:
+    """The memory of one worker, shared by fork with its children and by descriptor with its agent."""
+
+    def __init__(self, slots: int, fd: int | None = None) -> None:
+        """Create it for ``slots`` children, or open the one behind ``fd``."""
+        self.slots = slots
+        size = HEADER_BYTES + slots * SIZE
+        if fd is None:
+            fd = os.memfd_create("slackwater-journal", 0)
+            os.ftruncate(fd, size)
+        self.fd = fd
+        self._memory = mmap.mmap(fd, size)
+
+    # -- the node's header --------------------------------------------------------------------------------------------
+    @property
+    def node_id(self) -> int:
+        """The node id of the present incarnation; 0 before it is registered."""
+        return int(struct.unpack_from("<q", self._memory, 0)[0])
+
+    @node_id.setter
+    def node_id(self, value: int) -> None:
+        struct.pack_into("<q", self._memory, 0, value)
+
+    @property
+    def lease_deadline(self) -> float:
+        """Monotonic time until which the node's lease surely holds."""
+        return float(struct.unpack_from("<d", self._memory, 8)[0])
+
+    @lease_deadline.setter
+    def lease_deadline(self, value: float) -> None:
+        struct.pack_into("<d", self._memory, 8, value)
+
+    @property
+    def draining(self) -> bool:
+        """True when children must take no more."""
+        return bool(self._memory[16])
+
+    @draining.setter
+    def draining(self, value: bool) -> None:
+        self._memory[16] = int(value)
+
+    @property
+    def listened(self) -> bool:
+        """True while somebody (Flower) listens to task events."""
+        return bool(self._memory[17])
+
+    @listened.setter
+    def listened(self, value: bool) -> None:
+        self._memory[17] = int(value)
+
+    @property
+    def agent_beat(self) -> float:
+        """Monotonic time of the agent's last sign of life."""
+        return float(struct.unpack_from("<d", self._memory, 24)[0])
+
+    @agent_beat.setter
+    def agent_beat(self, value: float) -> None:
+        struct.pack_into("<d", self._memory, 24, value)
+
+    def slot(self, index: int) -> Slot:
+        """One child's part."""
+        if not 0 <= index < self.slots:
+            raise IndexError(f"the journal has {self.slots} slots, not one numbered {index}")
+        return Slot(self._memory, HEADER_BYTES + index * SIZE, index)
+
+
+class Slot:
+    """One child's part of the journal."""
+
+    __slots__ = ("_base", "_blob", "_entries", "_memory", "index")
+
+    def __init__(self, memory: mmap.mmap, base: int, index: int) -> None:
+        self._memory = memory
+        self._base = base
+        self._entries = base + SLOT_BYTES
+        self._blob = 0
+        self.index = index
+
+    def _get(self, offset: int) -> int:
+        return int(struct.unpack_from("<i", self._memory, self._base + offset)[0])
+
+    def _set(self, offset: int, value: int) -> None:
+        struct.pack_into("<i", self._memory, self._base + offset, value)
+
+    @property
+    def pid(self) -> int:
+        """The child that owns the slot; 0 when the last one's account is settled."""
+        return self._get(_PID)
+
+    @pid.setter
+    def pid(self, value: int) -> None:
+        self._set(_PID, value)
+
+    @property
+    def is_open(self) -> bool:
+        """True from the start of a batch until it is recorded."""
+        return self._get(_OPEN) == 1
+
+    @property
+    def current(self) -> int:
+        """Index of the task that runs, -1 between tasks."""
+        return self._get(_CURRENT)
+
+    @property
+    def count(self) -> int:
+        """Tasks in the batch."""
+        return self._get(_COUNT)
+
+    @property
+    def limit(self) -> int:
+        """The child begins no task from this index on."""
+        return self._get(_LIMIT)
+
+    @limit.setter
+    def limit(self, value: int) -> None:
+        self._set(_LIMIT, value)
+
+    @property
+    def batch(self) -> int:
+        """Number of the batch, rising."""
+        return int(struct.unpack_from("<q", self._memory, self._base + _BATCH)[0])
+
+    # -- the child's side ---------------------------------------------------------------------------------------------
+    def open(self, claims: Sequence[tuple[str, int]]) -> None:
+        """Note a batch before it is started in the ledger: nothing can be started and not be noted."""
+        pack, memory, at = _ENTRY.pack_into, self._memory, self._entries
+        for task_id, fence in claims:
+            pack(memory, at, uuid.UUID(task_id).bytes, fence, 0, 0.0, 0.0, WAITING, 0, 0, 0)
+            at += ENTRY_BYTES
+        self._blob = 0
+        self._set(_COUNT, len(claims))
+        self._set(_INTERRUPT, -1)
+        self._set(_CURRENT, -1)
+        self._set(_LIMIT, len(claims))
+        struct.pack_into("<q", memory, self._base + _BATCH, self.batch + 1)
+        self._set(_OPEN, 1)
+
+    def begin(self, index: int, cap_ms: int, now: float) -> bool:
+        """Note that a task begins; False when the agent has taken the rest of the batch away."""
+        self._set(_CURRENT, index)
+        if index >= self._get(_LIMIT):
+            self._set(_CURRENT, -1)
+            return False
+        at = self._entries + index * ENTRY_BYTES
+        struct.pack_into("<id", self._memory, at + 20, cap_ms, now)
+        self._memory[at + 40] = BEGUN
+        return True
+
+    def end(self, index: int, now: float, blob: bytes) -> bool:
+        """Note that a task ended, with ``blob``; False when it does not fit: record the batch so far first."""
+        at = self._entries + index * ENTRY_BYTES
+        fits = self._blob + len(blob) <= BLOB_BYTES
+        if fits and blob:
+            start = self._entries + ENTRIES * ENTRY_BYTES + self._blob
+            self._memory[start : start + len(blob)] = blob
+            struct.pack_into("<ii", self._memory, at + 48, self._blob, len(blob))
+            self._blob += len(blob)
+        if fits:
+            struct.pack_into("<d", self._memory, at + 32, now)
+            self._memory[at + 40] = ENDED
+            self._set(_CURRENT, -1)
+        return fits
+
+    def close(self) -> None:
+        """The batch is recorded."""
+        self._set(_OPEN, 0)
+        self._set(_CURRENT, -1)
+
+    def wanted_interrupt(self) -> tuple[int, int] | None:
+        """Index and outcome of the task the agent wants to end."""
+        index = self._get(_INTERRUPT)
+        return (index, self._get(_OUTCOME)) if index >= 0 else None
+
+    # -- the agent's side ---------------------------------------------------------------------------------------------
+    def ask_interrupt(self, index: int, outcome: int) -> None:
+        """Note which task is to end, and with which outcome; a signal to the child follows."""
+        self._set(_OUTCOME, outcome)
+        self._set(_INTERRUPT, index)
+
+    def running(self) -> Entry | None:
+        """The task that runs now."""
+        index = self.current
+        return self.entry(index) if self.is_open and 0 <= index < self.count else None
+
+    def entry(self, index: int) -> Entry:
+        """One task of the batch."""
+        at = self._entries + index * ENTRY_BYTES
+        raw, fence, cap_ms, began, ended, state, _, offset, length = _ENTRY.unpack_from(self._memory, at)
+        start = self._entries + ENTRIES * ENTRY_BYTES + offset
+        blob = bytes(self._memory[start : start + length]) if state == ENDED and length else b""
+        return Entry(
+            task_id=str(uuid.UUID(bytes=raw)), fence=fence, cap_ms=cap_ms, began=began, ended=ended, state=state, blob=blob
+        )
+
+    def entries(self) -> list[Entry]:
+        """The whole batch."""
+        return [self.entry(index) for index in range(self.count)]
+
+    def settle(self) -> None:
+        """The account of a dead child is settled: the slot is free."""
+        self.close()
+        self.pid = 0

@@ -1,0 +1,217 @@
+"""The child's loop: while a token lends it, a pool child takes batches from its node's queues and runs them.
+
+Each batch is noted in the journal, started in one statement, run, and recorded in one statement.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import redis
+from celery import Celery
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.context import TaskInterrupted
+from scheduler_ext.core.states import Outcome
+from scheduler_ext.core.types import WorkKind
+from scheduler_ext.ports import Finished, Started, WorkStore
+from scheduler_ext.queue_manager import QueueManager, decode
+from scheduler_ext.worker.body import Bodies
+from scheduler_ext.worker.events import TaskEvents
+from scheduler_ext.worker.journal import Journal
+
+log = logging.getLogger(__name__)
+
+INTERRUPT_SIGNAL = signal.SIGUSR2
+LEARN_EVERY_S = 0.5
+LONG_CHECK_S = 1.0
+"""How often a child looks whether its node's lease still holds while a task runs."""
+IDLE_BLOCK_S = 0.5
+LOW_WATER = 128
+"""With fewer claims than this left in its queues the child asks the dispatcher for more."""
+
+
+class Child:
+    """One pool child. Made once after the fork; :meth:`lend` runs a slice."""
+
+    def __init__(self, app: Celery, conf: SchedulerConf, store: WorkStore, redis_url: str, journal: Journal, index: int,
+                 hostname: str) -> None:  # fmt: skip
+        """``index`` is the child's slot in the journal."""
+        self.conf = conf
+        self.store = store
+        self.journal = journal
+        self.slot = journal.slot(index)
+        self.client = redis.Redis.from_url(redis_url, socket_timeout=10.0, socket_connect_timeout=2.0)
+        self.queues = QueueManager(self.client, conf)
+        self.bodies = Bodies(app, conf.max_result_bytes)
+        self.events = TaskEvents(app, hostname)
+        self.worker = f"{index}:{os.getpid()}"
+        self._samples: dict[tuple[int, str], tuple[int, float]] = {}
+        self._learnt = time.monotonic()
+        self._running: int | None = None
+        self._claimed_slot = False
+        signal.signal(INTERRUPT_SIGNAL, self._on_interrupt)
+        signal.signal(signal.SIGALRM, self._on_alarm)
+
+    # -- signals ------------------------------------------------------------------------------------------------------
+    def _on_interrupt(self, _signum: int, _frame: Any) -> None:
+        """The agent asks the running task to end; late requests, for a task that has ended, are ignored."""
+        wanted = self.slot.wanted_interrupt()
+        if wanted is not None and self._running is not None and wanted[0] == self._running:
+            self.bodies.interrupt.outcome = Outcome(wanted[1])
+            raise TaskInterrupted
+
+    def _on_alarm(self, _signum: int, _frame: Any) -> None:
+        """Stop for good when the node's lease is over and nobody renews it: its tasks run elsewhere by now.
+
+        While the agent lives and only the database is away, work goes on: the beat tells the two apart.
+        """
+        now = time.monotonic()
+        if now > self.journal.lease_deadline and now - self.journal.agent_beat > self.conf.node_lease_s / 2:
+            log.error("the node's lease is over: this child stops before it acts again")
+            os._exit(75)
+
+    # -- the slice ----------------------------------------------------------------------------------------------------
+    def lend(self) -> int:
+        """Run batches for one slice; returns how many tasks were run."""
+        if not self._claimed_slot and not self._claim_slot():
+            return 0
+        ends = time.monotonic() + self.conf.slice_s
+        ran = 0
+        while not self.journal.draining and (left := ends - time.monotonic()) > 0:
+            claims, waiting = self._take(min(left, IDLE_BLOCK_S))
+            if claims:
+                ran += self._batch(self.journal.node_id, claims, waiting)
+            elif time.monotonic() - self._learnt > LEARN_EVERY_S:
+                self._learn()
+        self._learn()
+        return ran
+
+    def _claim_slot(self) -> bool:
+        """Take the slot over once the agent has settled what a predecessor left in it."""
+        give_up = time.monotonic() + 5.0
+        while self.slot.pid not in (0, os.getpid()):
+            if time.monotonic() > give_up:
+                log.error("slot %s is still unsettled", self.slot.index)
+                return False
+            time.sleep(0.01)
+        self.slot.settle()
+        self.slot.pid = os.getpid()
+        self._claimed_slot = True
+        return True
+
+    def _take(self, wait_s: float) -> tuple[list[tuple[str, int]], int]:
+        """One batch of claims and how many are left; waits for the first."""
+        node_id = self.journal.node_id
+        try:
+            claims, left = self.queues.take(node_id, WorkKind.PROCESS)
+            if claims:
+                return claims, left
+            found: Any = self.client.blpop(self.queues.keys.node_claims(node_id, WorkKind.PROCESS), timeout=max(0.05, wait_s))
+            return ([decode(found[1])], 0) if found else ([], 0)
+        except redis.RedisError as error:
+            log.warning("Redis is away: %s", error)
+            time.sleep(min(wait_s, 0.2))
+            return [], 0
+
+    def _batch(self, node_id: int, claims: Sequence[tuple[str, int]], waiting: int) -> int:
+        """Start, run and record one batch."""
+        self.slot.open(claims)
+        started = self.store.start(node_id, claims)
+        if not started:
+            self.slot.close()
+            return 0
+        if len(started) != len(claims):
+            self.slot.open([(s.task_id, s.fence) for s in started])
+        if waiting < LOW_WATER and len(started) > 1:
+            self._hint()
+        signal.setitimer(signal.ITIMER_REAL, LONG_CHECK_S, LONG_CHECK_S)
+        try:
+            ended = self._run(started)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        self._record(node_id, ended)
+        self.slot.close()
+        self._hint()
+        if time.monotonic() - self._learnt > LEARN_EVERY_S:
+            self._learn()
+        return len(ended)
+
+    def _run(self, started: Sequence[Started]) -> list[Finished]:
+        ended: list[Finished] = []
+        slot, bodies, store, worker = self.slot, self.bodies, self.store, self.worker
+        now = time.time
+        for index, task in enumerate(started):
+            began = now()
+            if not slot.begin(index, task.cap_ms, began):
+                break  # the agent has handed the rest back
+            self._running = index
+            try:
+                end = bodies.run(task, store)
+            except TaskInterrupted:  # raised in the few instructions around the handler
+                end = bodies.interrupted()
+            finally:
+                self._running = None
+            over = now()
+            finished = end.finished(task.task_id, task.fence, began, over, worker)
+            if not slot.end(index, over, end.pack()):
+                self._record(self.journal.node_id, [*ended, finished])
+                ended.clear()
+                slot.end(index, over, b"")
+            else:
+                ended.append(finished)
+            self._sample(task, over - began)
+            if self.journal.listened:
+                self.events.add(task, finished)
+        return ended
+
+    def _record(self, node_id: int, ended: Sequence[Finished]) -> None:
+        """Record, waiting for the database as long as it is away: the journal keeps the account meanwhile."""
+        if not ended:
+            return
+        pause = 0.1
+        while True:
+            try:
+                changes = self.store.record(node_id, ended)
+                break
+            except self.store.faults as error:
+                log.warning("recording %s tasks failed, trying again: %s", len(ended), error)
+                time.sleep(pause)
+                pause = min(2.0, pause * 2)
+        try:
+            if changes:
+                self.client.publish(self.queues.keys.changes(), json.dumps(changes, separators=(",", ":")))
+        except redis.RedisError:
+            log.debug("change not published", exc_info=True)
+        self.events.send()
+
+    def _hint(self) -> None:
+        try:
+            self.client.publish(self.queues.keys.hints(self.conf.cell), "room")
+        except redis.RedisError:
+            log.debug("hint not sent", exc_info=True)
+
+    # -- learning -----------------------------------------------------------------------------------------------------
+    def _sample(self, task: Started, seconds: float) -> None:
+        key = (task.tenant_id, task.handler)
+        count, total = self._samples.get(key, (0, 0.0))
+        self._samples[key] = (count + 1, total + seconds)
+
+    def _learn(self) -> None:
+        self._learnt = time.monotonic()
+        if self._samples:
+            samples, self._samples = self._samples, {}
+            self.store.learn(samples)
+
+    def close(self) -> None:
+        """Close what the child holds."""
+        self.store.close()
+        self.client.close()
+
+

@@ -1,0 +1,190 @@
+"""Watching the pool children: caps, cancels, deaths, and batches held up by one long task."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import psutil
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.states import Outcome
+from scheduler_ext.ports import Changes, WorkStore
+from scheduler_ext.worker import account
+from scheduler_ext.worker.journal import Entry, Journal, Slot
+from scheduler_ext.worker.slice import INTERRUPT_SIGNAL
+
+log = logging.getLogger(__name__)
+
+CAP_GRACE_S = 0.25
+"""Between the interruption of a handler at its cap and the end of its process."""
+HELD_UP_S = 0.25
+"""A task that runs longer than this inside a batch no longer keeps the others waiting."""
+STOP_WAIT_S = 0.5
+
+
+@dataclass(slots=True)
+class _Sentence:
+    """A task that was asked to end: which, as what, and when its process is killed."""
+
+    batch: int
+    index: int
+    outcome: Outcome
+    kill_at: float
+
+
+@dataclass(slots=True)
+class Watch:
+    """Looks at every slot of the journal; all its decisions about a task are made on a stopped child."""
+
+    conf: SchedulerConf
+    journal: Journal
+    store: WorkStore
+    publish: Callable[[Changes], None]
+    cancelled: set[tuple[str, int]] = field(default_factory=set)
+    """Tasks (id, fence) that were asked to end."""
+    _sentences: dict[int, _Sentence] = field(default_factory=dict)
+    _relieved: dict[int, int] = field(default_factory=dict)
+    _verdicts: dict[int, tuple[int, Outcome, str]] = field(default_factory=dict)
+    """By slot: pid killed by us, and the culprit's outcome."""
+
+    def look(self) -> None:
+        """One look at all slots."""
+        for index in range(self.journal.slots):
+            slot = self.journal.slot(index)
+            if slot.pid == 0:
+                continue
+            if not _alive(slot.pid):
+                self._settle_dead(slot)
+            elif slot.is_open:
+                self._look_at(slot)
+
+    def _look_at(self, slot: Slot) -> None:
+        entry = slot.running()
+        if entry is None or not entry.began:
+            return
+        self._end_in_time(slot, entry)
+        if slot.count > 1 and time.time() - entry.began > HELD_UP_S and self._relieved.get(slot.index) != slot.batch:
+            self._relieve(slot)
+
+    # -- caps and cancels ---------------------------------------------------------------------------------------------
+    def _end_in_time(self, slot: Slot, entry: Entry) -> None:
+        index, batch = slot.current, slot.batch
+        sentence = self._sentences.get(slot.index)
+        if sentence is not None and (sentence.batch, sentence.index) == (batch, index):
+            if time.monotonic() >= sentence.kill_at:
+                self._kill(slot, sentence)
+            return
+        if entry.cap_ms and time.time() - entry.began >= entry.cap_ms / 1000:
+            self._interrupt(slot, batch, index, Outcome.CAP_EXCEEDED, CAP_GRACE_S)
+        elif (entry.task_id, entry.fence) in self.cancelled:
+            self._interrupt(slot, batch, index, Outcome.CANCELLED, self.conf.cancel_grace_s)
+
+    def _interrupt(self, slot: Slot, batch: int, index: int, outcome: Outcome, grace_s: float) -> None:
+        with _stopped(slot.pid) as stopped:
+            if not stopped or slot.current != index or slot.batch != batch:
+                return
+            slot.ask_interrupt(index, int(outcome))
+            kill_children(slot.pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(slot.pid, INTERRUPT_SIGNAL)
+        self._sentences[slot.index] = _Sentence(batch, index, outcome, time.monotonic() + grace_s)
+
+    def _kill(self, slot: Slot, sentence: _Sentence) -> None:
+        """Kill the child if it still runs that very task: decided while it is stopped, so it cannot have gone on."""
+        pid = slot.pid
+        with _stopped(pid) as stopped:
+            if not stopped or (slot.batch, slot.current) != (sentence.batch, sentence.index):
+                return
+            words = {Outcome.CAP_EXCEEDED: "its execution cap was reached", Outcome.CANCELLED: "cancelled while it ran"}
+            self._verdicts[slot.index] = (pid, sentence.outcome, words[sentence.outcome])
+            kill_children(pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    # -- batches held up ----------------------------------------------------------------------------------------------
+    def _relieve(self, slot: Slot) -> None:
+        """One task of a batch takes long: record what has finished, hand back what has not begun."""
+        with _stopped(slot.pid) as stopped:
+            if not stopped or slot.running() is None:
+                return
+            slot.limit = slot.current + 1
+            taken = account.read(slot, self._worker(slot))
+        self._relieved[slot.index] = slot.batch
+        if taken.ended:
+            self.publish(self.store.record(self.journal.node_id, taken.ended))
+        self.publish(account.give_back(self.store, self.journal.node_id, taken.unbegun))
+
+    # -- deaths -------------------------------------------------------------------------------------------------------
+    def _settle_dead(self, slot: Slot) -> None:
+        pid = slot.pid
+        verdict = self._verdicts.get(slot.index)
+        outcome, error = Outcome.WORKER_LOST, "its worker process died while it ran"
+        if verdict is not None and verdict[0] == pid:
+            outcome, error = verdict[1], verdict[2]
+        taken = account.read(slot, self._worker(slot))
+        if taken.culprit or taken.ended or taken.unbegun:
+            log.warning(
+                "child %s died: %s finished, %s running, %s handed back", pid, len(taken.ended),
+                1 if taken.culprit else 0, len(taken.unbegun),
+            )  # fmt: skip
+        self.publish(account.settle(self.store, self.journal.node_id, taken, self._worker(slot), outcome, error))
+        self._verdicts.pop(slot.index, None)
+        self._sentences.pop(slot.index, None)
+        slot.settle()
+
+    @staticmethod
+    def _worker(slot: Slot) -> str:
+        return f"{slot.index}:{slot.pid}"
+
+    def busy(self) -> int:
+        """Slots with an open batch."""
+        return sum(1 for index in range(self.journal.slots) if self.journal.slot(index).is_open)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def _stopped(pid: int) -> Iterator[bool]:
+    """Hold a process still (SIGSTOP) for a few instructions of ours; yields False when that cannot be had."""
+    held = False
+    with contextlib.suppress(OSError):
+        os.kill(pid, signal.SIGSTOP)
+        held = _wait_for_stop(pid)
+    try:
+        yield held
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def _wait_for_stop(pid: int) -> bool:
+    give_up = time.monotonic() + STOP_WAIT_S
+    while time.monotonic() < give_up:
+        with open(f"/proc/{pid}/stat") as stat:
+            state = stat.read().rsplit(")", 1)[1].split()[0]
+        if state in ("T", "t"):
+            return True
+        if state in ("Z", "X"):
+            return False
+        time.sleep(0.0005)
+    return False
+
+
+def kill_children(pid: int) -> None:
+    """Kill everything a child has started."""
+    with contextlib.suppress(psutil.Error):
+        for process in psutil.Process(pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                process.kill()
