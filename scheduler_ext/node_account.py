@@ -50,7 +50,9 @@ class Node:
         self.batch_peak = filled(view.batch_peak)
         self.batch_milli = view.batch_milli
         self.batch_count = view.batch_count
-        self.ends: list[tuple[float, WorkKind, Vector]] = [(end.at, end.kind, end.vector) for end in view.ends]
+        self.ends: list[tuple[float, WorkKind, Vector]] = [
+            (end.at, end.kind, end.vector) for end in view.ends
+        ]
         self.reserved: Reservation | None = None
         """Room kept for a task that does not fit yet."""
         self.size = 0

@@ -167,13 +167,15 @@ class Ledger:
         return second
 
     def reserve(self, shape: Shape, now: float) -> bool:
-        """Keep the node on which a task of this shape can start soonest; False when enough are kept already."""
+        """Keep the node on which a task of this shape can start soonest; False when enough are kept
+        already."""
         if len(self._reserved) >= MOST:
             return False
         chosen = choose(self.nodes, shape, now)
         if chosen is None:
             return False
-        node, node.reserved = chosen
+        node, reservation = chosen
+        node.reserved = reservation
         self._reserved.append(node)
         return True
 

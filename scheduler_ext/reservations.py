@@ -1,7 +1,8 @@
 """Room kept for a task that does not fit yet, so that smaller ones never starve it (EASY backfill).
 
-The first tasks a round has to leave for want of room each get the node on which they can start soonest. Until then
-others may use that node only if they are expected to be done by that time, or fit beside the one that waits.
+The first tasks a round has to leave for want of room each get the node on which they can start soonest.
+Until then others may use that node only if they are expected to be done by that time, or fit beside the one
+that waits.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Reservation:
 
 
 def choose(nodes: Iterable[Node], shape: Shape, now: float) -> tuple[Node, Reservation] | None:
-    """The node on which a task of ``shape`` can start soonest, the smaller one of two alike, if any could take it."""
+    """The node on which a task of ``shape`` can start soonest, the smaller one of two alike, if any could
+    take it."""
     best: tuple[tuple[float, int, int], Node, Reservation] | None = None
     looked = 0
     for node in nodes:
@@ -80,7 +82,9 @@ def allows_short(node: Node, milli: int, vector: Vector, ends_at: float | None) 
         return False
     largest = peak(node.batch_peak, vector)
     held = add(node.exclusive_used, scale(largest, min(children, node.batch_count + 1)))
-    return fits(add(held, kept.vector), node.capacity) or not fits(kept.vector, node.free)
+    # While longer tasks still stand in its way, short ones are gone before it could start.
+    blocked = not fits(add(node.exclusive_used, kept.vector), node.capacity)
+    return blocked or fits(add(held, kept.vector), node.capacity)
 
 
 def _offers(node: Node, shape: Shape) -> bool:

@@ -21,8 +21,9 @@ from scheduler_ext.core.types import (
     TenantView,
     WorkKind,
 )
+from scheduler_ext.gate import Costs
 from scheduler_ext.policies.registry import SHARE_POLICIES, share_policy
-from scheduler_ext.prioritizer import Costs, prioritize
+from scheduler_ext.prioritizer import prioritize
 from tests.support.deciding import many, node, snapshot
 
 CONF = SchedulerConf(round_limit=40, lookahead_ms=40, max_ahead=16)

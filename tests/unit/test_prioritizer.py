@@ -10,8 +10,9 @@ import pytest
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import Plan, QueueName, Reason, Snapshot, TenantView, WorkKind
+from scheduler_ext.gate import Costs
 from scheduler_ext.policies.registry import share_policy
-from scheduler_ext.prioritizer import Costs, prioritize, queue_of
+from scheduler_ext.prioritizer import prioritize, queue_of
 from tests.support.deciding import ROOMY, line, many, node, snapshot, task
 
 CONF = SchedulerConf()

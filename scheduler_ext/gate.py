@@ -1,0 +1,167 @@
+"""The gate every start passes, in a round and in the simulator alike: limits, ceilings, mutex keys, and a
+node."""
+
+from __future__ import annotations
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.states import Category
+from scheduler_ext.core.types import (
+    MILLI,
+    Ceilings,
+    LineView,
+    Reason,
+    Snapshot,
+    TaskView,
+    TenantView,
+    WorkKind,
+)
+from scheduler_ext.node_account import Node, Shape
+from scheduler_ext.placement import Ledger
+
+
+def ceilings(conf: SchedulerConf) -> Ceilings:
+    """The utilization below which each category may start work."""
+    return Ceilings(
+        delayable=conf.delayable_permille, periodic=conf.delayable_permille, offpeak=conf.peak_permille
+    )
+
+
+def expected_end(task: TaskView, now: float) -> float | None:
+    """When a task that starts now is expected to end; its cap stands in while nothing is learnt."""
+    span_us = task.expected_us or task.cap_us
+    return now + span_us / 1e6 if span_us else None
+
+
+class Costs:
+    """What a task takes of a slot, by its expected run time."""
+
+    __slots__ = ("_least", "_lookahead_us", "_short_us")
+
+    def __init__(self, conf: SchedulerConf) -> None:
+        self._short_us = conf.short_ms * 1000
+        self._lookahead_us = conf.lookahead_ms * 1000
+        self._least = max(1, -(-MILLI // max(1, conf.max_ahead)))
+
+    def milli(self, task: TaskView) -> int:
+        """Thousandths of a process slot a short task takes; 0 for a task that takes a whole slot."""
+        expected = task.expected_us
+        if expected is None or expected > self._short_us or task.alone or task.kind is not WorkKind.PROCESS:
+            return 0
+        return max(self._least, -(-MILLI * expected // self._lookahead_us))
+
+
+class Use:
+    """What one tenant holds, counted on through the round."""
+
+    __slots__ = ("flight_left", "milli_left", "paused")
+
+    def __init__(self, view: TenantView, slots_milli: int) -> None:
+        self.paused = view.paused
+        self.flight_left: int | None = None
+        if view.max_in_flight is not None:
+            self.flight_left = view.max_in_flight - view.in_flight
+        self.milli_left: int | None = None
+        if view.maximum_permille < 1000:
+            self.milli_left = view.maximum_permille * slots_milli // 1000 - view.used_slots_milli
+
+
+class Gate:
+    """Working state of one round, or of a simulated run."""
+
+    __slots__ = ("_ceilings", "_costs", "_drained_in", "_tenants", "_uses", "held", "ledger", "now")
+
+    def __init__(self, snapshot: Snapshot, conf: SchedulerConf) -> None:
+        self.ledger = Ledger(snapshot.nodes)
+        self.now = snapshot.now
+        self.held = dict(snapshot.mutex_held)
+        """Live holders by mutex key."""
+        self._costs = Costs(conf)
+        self._drained_in = 2 * conf.lookahead_ms / 1000
+        self._tenants = snapshot.tenants
+        self._uses: dict[int, Use] = {}
+        limits = ceilings(conf)
+        self._ceilings = {
+            Category.URGENT: limits.urgent,
+            Category.DELAYABLE: limits.delayable,
+            Category.PERIODIC: limits.periodic,
+            Category.OFFPEAK: MILLI if snapshot.offpeak_open else limits.offpeak,
+        }
+
+    def milli(self, task: TaskView) -> int:
+        """Thousandths of a slot a short task takes; 0 for a task that takes a whole one."""
+        return self._costs.milli(task)
+
+    def use(self, tenant_id: int) -> Use:
+        """What a tenant holds."""
+        use = self._uses.get(tenant_id)
+        if use is None:
+            view = self._tenants.get(tenant_id) or TenantView(tenant_id=tenant_id)
+            use = self._uses[tenant_id] = Use(view, self.ledger.slots_milli)
+        return use
+
+    def refusal(self, line: LineView, task: TaskView, milli: int) -> Reason | None:
+        """Why the task may not start now, whatever the nodes have room for."""
+        use = self.use(line.tenant_id)
+        if line.paused or use.paused:
+            return Reason.PAUSED
+        if use.flight_left is not None and use.flight_left <= 0:
+            return Reason.TENANT_IN_FLIGHT
+        if use.milli_left is not None and use.milli_left < (milli or MILLI):
+            return Reason.HARD_SHARE
+        if line.category is not Category.URGENT:
+            ceiling = self._ceilings[line.category]
+            if ceiling < MILLI and not self.ledger.below(ceiling):
+                return Reason.PEAK
+        key = task.mutex_key
+        if key is not None and self.held.get(key, 0) >= task.mutex_limit:
+            return Reason.MUTEX
+        return None
+
+    def place(self, line: LineView, task: TaskView, milli: int) -> Node | Reason:
+        """Take room on a node and count the start, or say why no node has any.
+
+        The first tasks that find no room get a reservation.
+        """
+        ledger = self.ledger
+        shape = ledger.shape(line.vector, task.kind, task.handler_id)
+        if shape.impossible is not None:
+            return shape.impossible
+        node = self._place_short(shape, task, milli) if milli else self._place_exclusive(shape, task)
+        if node is None:
+            return Reason.RESERVED if ledger.kept else Reason.NO_SLOT
+        use = self._uses[line.tenant_id]
+        if use.flight_left is not None:
+            use.flight_left -= 1
+        if use.milli_left is not None:
+            use.milli_left -= milli or MILLI
+        if task.mutex_key is not None:
+            self.held[task.mutex_key] = self.held.get(task.mutex_key, 0) + 1
+        return node
+
+    def give_back(self, line: LineView, task: TaskView, node: Node, ends_at: float | None) -> None:
+        """A task that held a slot of its own since it was expected to end at ``ends_at`` has ended."""
+        self.ledger.release_exclusive(
+            node, self.ledger.shape(line.vector, task.kind, task.handler_id), ends_at
+        )
+        use = self._uses[line.tenant_id]
+        if use.flight_left is not None:
+            use.flight_left += 1
+        if use.milli_left is not None:
+            use.milli_left += MILLI
+        if task.mutex_key is not None:
+            self.held[task.mutex_key] -= 1
+
+    def _place_exclusive(self, shape: Shape, task: TaskView) -> Node | None:
+        ledger, ends_at = self.ledger, expected_end(task, self.now)
+        node = ledger.find_exclusive(shape, task.avoid_node, ends_at)
+        if node is not None:
+            ledger.take_exclusive(node, shape, ends_at)
+        elif not ledger.kept and ledger.has_room((task.kind,)):
+            ledger.reserve(shape, self.now)
+        return node
+
+    def _place_short(self, shape: Shape, task: TaskView, milli: int) -> Node | None:
+        node = self.ledger.find_short(shape, milli, task.avoid_node, self.now + self._drained_in)
+        if node is not None:
+            self.ledger.take_short(node, shape, milli)
+        return node
