@@ -112,9 +112,9 @@ class ApiHandler(BaseHandler):
         set_script_prefix(scope.get("root_path", "") or "/")
         request = ASGIRequest(scope, body)
         request.slackwater_held = held  # type: ignore[attr-defined]
-        response = self.get_response(request)
-        response.close()
-        return response
+        # The response is not closed: that would end Django's request cycle, which gives up this thread's connection
+        # or tries it anew each time. ``Workshop`` looks after it, and all content is in memory.
+        return self.get_response(request)
 
 
 class ApiFront:
