@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from django.db import transaction
 
-from apps.schedules.firing import Counts, count, rule_of, write_fires
+from apps.schedules.firing import rule_of, write_fires
 from apps.schedules.lookups import database_now, locked_schedule
 from apps.schedules.models import Schedule, ScheduleFire
 from apps.schedules.planning import Due
 from apps.schedules.recurrence import between
-from apps.schedules.submitting import Firing, submit_all
+from apps.schedules.submitting import Firing, actor_of, build_task, find_open_tasks, written
+from apps.tasks import services as tasks
 from scheduler_ext.core.errors import InvalidInput, TooLarge
 
 MAX_BACKFILL: Final = 1_000
@@ -24,8 +26,10 @@ MAX_BACKFILL: Final = 1_000
 class Backfill:
     """What a backfill did."""
 
-    counts: Counts
     task_ids: list[UUID]
+    """Its tasks, in the order of the times they are for."""
+    workflow_id: UUID | None
+    """The workflow that holds them; None when nothing was missing."""
 
 
 def backfill(
@@ -33,8 +37,8 @@ def backfill(
 ) -> Backfill:
     """Submit the firings from ``start`` to ``end`` (aware, both included, in the past) that were never submitted.
 
-    The rule is taken as it is now, from before its start too. Where firings must not overlap, each waits for the one
-    before. ``TooLarge`` above 1,000 firings.
+    They become one workflow, all or none. The rule is taken as it is now, from before its start too. Where firings
+    must not overlap, each waits for the one before. ``TooLarge`` above 1,000 firings; errors of a submission.
     """
     for name, value in (("start", start), ("end", end)):
         if value.tzinfo is None:
@@ -46,10 +50,31 @@ def backfill(
         if end > database_now():
             raise InvalidInput("must lie in the past", field="end")
         firings = _missing(schedule, start, end)
-        submit_all(firings)
+        if not firings:
+            return Backfill(task_ids=[], workflow_id=None)
+        workflow = {"name": f"backfill {schedule.name}", "tasks": _items(schedule, firings)}
+        done = tasks.submit_workflow(schedule.tenant, workflow, actor=actor or actor_of(schedule))
+        for firing, task_id in zip(firings, done.task_ids, strict=True):
+            firing.outcome, firing.task_id = ScheduleFire.Outcome.SUBMITTED, task_id
         write_fires(firings, backfill=True)
-    counts = count(1, firings)
-    return Backfill(counts=counts, task_ids=[f.task_id for f in firings if f.task_id is not None])
+    return Backfill(task_ids=done.task_ids, workflow_id=done.workflow_id)
+
+
+def _items(schedule: Schedule, firings: Sequence[Firing]) -> list[dict[str, Any]]:
+    """The tasks, named by their times; one after the other where they must not overlap."""
+    waits_for: list[str] = []
+    if schedule.overlap != Schedule.Overlap.ALLOW:
+        waits_for = find_open_tasks({schedule.pk})[schedule.pk]
+    items = []
+    for firing in firings:
+        item = build_task(schedule, firing.due.fire_at)
+        item["name"] = f"{item['name'][:150]} {written(firing.due.fire_at)}"
+        if waits_for:
+            item |= {"depends_on": waits_for, "condition": "all_done"}
+        if schedule.overlap != Schedule.Overlap.ALLOW:
+            waits_for = [item["name"]]
+        items.append(item)
+    return items
 
 
 def _missing(schedule: Schedule, start: datetime, end: datetime) -> list[Firing]:

@@ -18,7 +18,7 @@ from apps.schedules.fields import RULE_FIELDS, parse_schedule
 from apps.schedules.firing import due_time, rule_of
 from apps.schedules.lookups import database_now, get_schedule, locked_schedule
 from apps.schedules.models import Schedule
-from apps.schedules.recurrence import INSTANT, Rule, next_after
+from apps.schedules.recurrence import INSTANT, Kind, Rule, next_after
 from apps.schedules.submitting import build_task
 from apps.tasks.admission import admit
 from apps.tasks.specs import parse_task
@@ -96,12 +96,16 @@ def _build(tenant: Tenant, data: Mapping[str, Any], now: datetime, actor: str) -
     )
     _check_task(tenant, schedule)
     rule = _check_rule(schedule, now)
-    # A schedule made to run once, now, is due now.
-    first = next_after(rule, now - INSTANT)
+    first = next_after(rule, _from_now_on(rule, now))
     if first is None:
         raise InvalidInput("never fires: all its times have passed or do not exist", field="rule")
     _set_next(schedule, first)
     return schedule
+
+
+def _from_now_on(rule: Rule, now: datetime) -> datetime:
+    """What the first firing comes after. One made to run once, now, is due now; an interval's first step lies ahead."""
+    return now - INSTANT if rule.kind is Kind.ONCE else now
 
 
 def _check_rule(schedule: Schedule, now: datetime) -> Rule:
@@ -118,7 +122,7 @@ def _check_rule(schedule: Schedule, now: datetime) -> Rule:
 def _check_task(tenant: Tenant, schedule: Schedule) -> None:
     """Refuse a template that the plan would refuse today; tomorrow's refusals become rows of failed firings."""
     try:
-        admit(tenant, [parse_task(build_task(schedule, schedule.anchor_at.isoformat()))])
+        admit(tenant, [parse_task(build_task(schedule, schedule.anchor_at))])
     except (InvalidInput, NotGranted) as error:
         error.field = f"task.{error.field}" if error.field else "task"
         raise
@@ -188,8 +192,8 @@ def _next_after_change(schedule: Schedule, values: Mapping[str, Any], now: datet
         rule = rule_of(schedule)
     if rule.start and rule.end and rule.end < rule.start:
         raise InvalidInput("must not lie before start_at", field="end_at")
-    after = now if pending is None else min(now, pending)
-    found = next_after(rule, after - INSTANT)
+    after = pending - INSTANT if pending is not None and pending <= now else _from_now_on(rule, now)
+    found = next_after(rule, after)
     if found is None and {"kind", "rule"} & set(values):
         raise InvalidInput("never fires: all its times have passed or do not exist", field="rule")
     return found

@@ -6,6 +6,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, Final
 from uuid import UUID
@@ -54,10 +55,15 @@ def actor_of(schedule: Schedule) -> str:
     return f"schedule:{schedule.name}"
 
 
-def build_task(schedule: Schedule, fire_at: str) -> dict[str, Any]:
+def written(moment: datetime) -> str:
+    """A moment as tasks get to see it."""
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def build_task(schedule: Schedule, fire_at: datetime) -> dict[str, Any]:
     """The task to submit for a firing: the template with its name, category and placeholders filled in."""
     item: dict[str, Any] = {"name": schedule.name, "category": DEFAULT_CATEGORY, **schedule.task}
-    known = {"$fire_at": fire_at, "$schedule": schedule.name}
+    known = {"$fire_at": written(fire_at), "$schedule": schedule.name}
     for name in ("args", "kwargs"):
         if name in item:
             item[name] = _fill(item[name], known)
@@ -82,7 +88,7 @@ def submit_all(firings: Sequence[Firing]) -> None:
     """
     ordered = sorted(firings, key=lambda firing: firing.schedule.tenant_id)
     tenants = Tenant.objects.select_related("plan").in_bulk({f.schedule.tenant_id for f in ordered})
-    open_tasks = _open_tasks({f.schedule.pk for f in ordered if f.schedule.overlap != Overlap.ALLOW})
+    open_tasks = find_open_tasks({f.schedule.pk for f in ordered if f.schedule.overlap != Overlap.ALLOW})
     for tenant_id, group in groupby(ordered, key=lambda firing: firing.schedule.tenant_id):
         # One schedule's firings can depend on one another, so they go in waves: the first of each, the second of each.
         left = _without_superseded(list(group))
@@ -121,7 +127,7 @@ def _next_wave(firings: Sequence[Firing]) -> tuple[list[Firing], list[Firing]]:
     return wave, left
 
 
-def _open_tasks(schedule_ids: Iterable[UUID]) -> defaultdict[UUID, list[str]]:
+def find_open_tasks(schedule_ids: Iterable[UUID]) -> defaultdict[UUID, list[str]]:
     """The unfinished tasks of these schedules, oldest first."""
     found: defaultdict[UUID, list[str]] = defaultdict(list)
     ids = list(schedule_ids)
@@ -166,7 +172,7 @@ def _cancel(schedule: Schedule, task_id: str) -> bool:
 
 
 def _item(firing: Firing) -> dict[str, Any]:
-    item = build_task(firing.schedule, firing.due.fire_at.isoformat().replace("+00:00", "Z"))
+    item = build_task(firing.schedule, firing.due.fire_at)
     if firing.waits_for:
         item |= {"depends_on": firing.waits_for, "condition": "all_done"}
     return item

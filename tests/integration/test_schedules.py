@@ -1,0 +1,707 @@
+"""Schedules on the real database: each firing once, whatever beats, edits, limits and broken templates do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.db import DatabaseError, connection, transaction
+from django.db.models import F
+
+from apps.schedules import services
+from apps.schedules.firing import Counts, fire_due, prune_fires, seconds_to_next
+from apps.schedules.models import Schedule, ScheduleFire
+from apps.tasks.models import LiveTask, Task, TaskEvent
+from apps.tasks.services import submit
+from apps.tenants.models import Plan, Tenant, TenantCounter
+from apps.tenants.scoping import tenant_scope
+from apps.tenants.services import create_tenant
+from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, NotGranted, SlackwaterError, TooLarge
+from scheduler_ext.core.states import TaskState
+from tests.support.api import HANDLER, forget_lookups, furnish
+from tests.support.hand_worker import HandWorker
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.django_db
+FIRES = ScheduleFire._plain
+Outcome = ScheduleFire.Outcome
+
+
+@pytest.fixture
+def acme() -> Tenant:
+    """A tenant with tiers and a handler."""
+    forget_lookups()
+    furnish()
+    return create_tenant("acme", "Acme")
+
+
+def make(tenant: Tenant, name: str = "nightly", **fields: Any) -> Schedule:
+    """An hourly schedule unless told otherwise."""
+    data = {
+        "name": name,
+        "kind": "interval",
+        "rule": {"every_s": 3600},
+        "task": {"handler": HANDLER},
+        **fields,
+    }
+    return services.create_schedule(tenant, data, actor="user:ann")
+
+
+def rewind(schedule: Schedule, seconds: float) -> Schedule:
+    """Move an interval's past: what was made just now was made that long ago."""
+    by = timedelta(seconds=seconds)
+    for name in ("anchor_at", "next_fire_at", "next_due_at"):
+        setattr(schedule, name, getattr(schedule, name) - by)
+    schedule.save()
+    return schedule
+
+
+def due(tenant: Tenant, name: str = "nightly", **fields: Any) -> Schedule:
+    """A schedule with one firing due a second ago."""
+    return rewind(make(tenant, name, **fields), 3601)
+
+
+def outcomes(schedule: Schedule) -> list[str]:
+    """What became of its firings, oldest first."""
+    return list(FIRES.filter(schedule=schedule).order_by("fire_at").values_list("outcome", flat=True))
+
+
+def tasks_of(schedule: Schedule) -> list[UUID]:
+    """Its tasks, oldest firing first."""
+    rows = FIRES.filter(schedule=schedule, task_id__isnull=False).order_by("fire_at")
+    return list(rows.values_list("task_id", flat=True))
+
+
+def fire_again(schedule: Schedule) -> None:
+    """Let an hour pass: its next firing is due; fire."""
+    schedule.refresh_from_db()
+    FIRES.filter(schedule=schedule).update(fire_at=F("fire_at") - timedelta(hours=1))
+    rewind(schedule, 3600)
+    fire_due()
+
+
+# -- firing -----------------------------------------------------------------------------------------------------------
+def test_a_due_schedule_submits_its_task(acme: Tenant) -> None:
+    template = {
+        "handler": HANDLER,
+        "args": ["$fire_at", {"by": ["$schedule"]}],
+        "kwargs": {"cost": "$5"},
+        "tags": ["x"],
+    }
+    schedule = due(acme, task=template)
+    first = schedule.next_fire_at
+    assert first is not None
+    assert fire_due() == Counts(schedules=1, submitted=1)
+    fire = FIRES.get(schedule=schedule)
+    assert (fire.fire_at, fire.due_at, fire.outcome, fire.version) == (first, first, "submitted", 1)
+    assert 1000 <= fire.lateness_ms < 10_000
+    task = Task._plain.get(pk=fire.task_id)
+    assert (task.tenant, task.name, task.submitted_by, task.tags) == (
+        acme,
+        "nightly",
+        "schedule:nightly",
+        ["x"],
+    )
+    assert task.get_category_display() == "periodic"
+    assert task.args == [first.isoformat().replace("+00:00", "Z"), {"by": ["nightly"]}]
+    assert task.kwargs == {"cost": "$5"}
+    schedule.refresh_from_db()
+    assert schedule.next_fire_at == schedule.next_due_at == first + timedelta(hours=1)
+    assert fire_due() == Counts()
+
+
+def test_a_schedule_without_a_time_runs_at_once_and_once(acme: Tenant) -> None:
+    schedule = make(acme, kind="once", rule={})
+    assert fire_due() == Counts(schedules=1, submitted=1)
+    schedule.refresh_from_db()
+    assert (schedule.next_fire_at, schedule.next_due_at) == (None, None)
+    assert fire_due() == Counts()
+
+
+def test_the_beat_knows_how_long_to_sleep(acme: Tenant) -> None:
+    assert seconds_to_next() is None
+    make(acme)
+    ahead = seconds_to_next()
+    assert ahead is not None
+    assert 3500 < ahead <= 3600
+    due(acme, "other")
+    ahead = seconds_to_next()
+    assert ahead is not None
+    assert ahead < 0
+
+
+def test_jitter_delays_each_firing_by_its_own_part(acme: Tenant) -> None:
+    made = [make(acme, f"s{n}", jitter_s=600) for n in range(20)]
+    delays = {s.next_due_at - s.next_fire_at for s in made if s.next_due_at and s.next_fire_at}
+    assert len(delays) > 15
+    assert all(timedelta() <= delay < timedelta(seconds=600) for delay in delays)
+    fires = [s.next_fire_at for s in made]
+    assert max(f for f in fires if f) - min(f for f in fires if f) < timedelta(seconds=10)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_due_at_once_are_submitted_together(acme: Tenant, django_assert_max_num_queries: Any) -> None:
+    other = create_tenant("other", "Other")
+    for tenant in (acme, other):
+        due(tenant, "first")  # what a process looks up once
+    fire_due()
+    for n in range(60):
+        due(acme if n % 2 else other, f"s{n}")
+    with django_assert_max_num_queries(30):
+        assert fire_due() == Counts(schedules=60, submitted=60)
+    names = set(Task._plain.filter(tenant=acme).values_list("submitted_by", flat=True))
+    assert names == {"schedule:first", *(f"schedule:s{n}" for n in range(60) if n % 2)}
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ({"missed": "skip"}, ["missed"] * 5 + ["submitted"]),
+        ({"missed": "one"}, ["missed"] * 5 + ["submitted"]),
+        ({"missed": "all", "missed_limit": 2}, ["missed"] * 4 + ["submitted"] * 2),
+        ({"missed": "window", "missed_window_s": 3 * 3600 + 60}, ["missed"] * 2 + ["submitted"] * 4),
+        ({"missed": "skip", "missed_after_s": 6 * 3600}, ["submitted"] * 6),
+    ],
+)
+def test_every_missed_firing_has_a_row(acme: Tenant, policy: dict[str, Any], expected: list[str]) -> None:
+    schedule = rewind(make(acme, **policy), 6 * 3600 + 5)
+    fire_due()
+    assert outcomes(schedule) == expected
+    assert fire_due() == Counts()
+
+
+def test_more_missed_than_one_pass_takes(acme: Tenant) -> None:
+    schedule = rewind(make(acme, rule={"every_s": 1}, missed="one"), 2_500)
+    while fire_due().schedules:
+        pass
+    found = outcomes(schedule)
+    assert len(found) >= 2_500
+    assert found.count("submitted") <= 5  # the latest, and what came while this test ran
+    assert set(found[:2_400]) == {"missed"}
+
+
+# -- any number of beats ----------------------------------------------------------------------------------------------
+def in_threads(works: list[Callable[[], Any]]) -> list[Any]:
+    """Run at once, each on a connection of its own; returns the results."""
+    barrier = threading.Barrier(len(works))
+
+    def one(work: Callable[[], Any]) -> Any:
+        try:
+            barrier.wait(20)
+            return work()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        return [future.result(60) for future in [pool.submit(one, work) for work in works]]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_beats_fire_each_due_schedule_once(acme: Tenant) -> None:
+    tenants = [acme, *(create_tenant(f"t{n}", "T") for n in range(3))]
+    for n in range(240):
+        due(tenants[n % 4], f"s{n}", jitter_s=0)
+
+    def beat() -> int:
+        total = 0
+        while (ahead := seconds_to_next()) is not None and ahead <= 0:
+            total += fire_due(limit=7).submitted
+        return total
+
+    fired = in_threads([beat] * 4)
+    assert sum(fired) == 240
+    assert FIRES.count() == Task._plain.count() == LiveTask._plain.count() == 240
+    assert FIRES.filter(outcome="submitted").values("schedule").distinct().count() == 240
+    assert [TenantCounter.objects.get(tenant=t).unfinished for t in tenants] == [60] * 4
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_beat_that_dies_before_its_commit_loses_nothing(acme: Tenant) -> None:
+    schedule = due(acme)
+    fired, die = threading.Event(), threading.Event()
+    backend: list[int] = []
+
+    def doomed() -> str:
+        try:
+            with transaction.atomic():
+                with connection.cursor() as cur:
+                    cur.execute("SELECT pg_backend_pid()")
+                    backend.append(cur.fetchone()[0])
+                assert fire_due().submitted == 1
+                fired.set()
+                assert die.wait(20)
+        except DatabaseError as error:
+            return type(error).__name__
+        finally:
+            connection.close()
+        return "committed"
+
+    with ThreadPoolExecutor(1) as pool:
+        beat = pool.submit(doomed)
+        assert fired.wait(20)
+        assert fire_due() == Counts(), "the row is held by the first beat"
+        assert not FIRES.exists()
+        with connection.cursor() as cur:
+            cur.execute("SELECT pg_terminate_backend(%s)", [backend[0]])
+        die.set()
+        assert beat.result(30) != "committed"
+    wait_until(lambda: fire_due().submitted == 1)
+    assert outcomes(schedule) == ["submitted"]
+    assert Task._plain.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_edit_waits_for_the_beat_that_fires_and_keeps_what_it_fired(acme: Tenant) -> None:
+    schedule = due(acme, task={"handler": HANDLER, "name": "old"})
+    holding, release = threading.Event(), threading.Event()
+
+    def beat() -> None:
+        try:
+            with transaction.atomic():
+                fire_due()
+                holding.set()
+                assert release.wait(20)
+        finally:
+            connection.close()
+
+    def edit() -> int:
+        try:
+            changes = {"task": {"handler": HANDLER, "name": "new"}}
+            return services.update_schedule(acme.pk, schedule.pk, changes).version
+        finally:
+            connection.close()
+
+    def blocked() -> bool:
+        with connection.cursor() as cur:
+            cur.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+            return bool(cur.fetchone()[0])
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(beat)
+        assert holding.wait(20)
+        second = pool.submit(edit)
+        wait_until(blocked, message="the edit waits for the beat")
+        assert not second.done()
+        release.set()
+        first.result(20)
+        assert second.result(20) == 2
+    fire_again(schedule)
+    names = [Task._plain.get(pk=task_id).name for task_id in tasks_of(schedule)]
+    assert names == ["old", "new"]
+    assert list(FIRES.order_by("fire_at").values_list("version", flat=True)) == [1, 2]
+
+
+# -- overlap ----------------------------------------------------------------------------------------------------------
+def state_of(task_id: UUID) -> str:
+    """Where a task stands."""
+    live = LiveTask._plain.filter(pk=task_id).first()
+    return TaskState(live.state if live else Task._plain.get(pk=task_id).state).name
+
+
+def test_overlap_allow(acme: Tenant) -> None:
+    schedule = due(acme)
+    fire_due()
+    fire_again(schedule)
+    assert outcomes(schedule) == ["submitted"] * 2
+
+
+def test_overlap_skip(acme: Tenant) -> None:
+    schedule = due(acme, overlap="skip")
+    worker = HandWorker()
+    fire_due()
+    fire_again(schedule)
+    assert outcomes(schedule) == ["submitted", "skipped"]
+    worker.run(*tasks_of(schedule))
+    fire_again(schedule)
+    assert outcomes(schedule) == ["submitted", "skipped", "submitted"]
+
+
+def test_overlap_queue_one(acme: Tenant) -> None:
+    schedule = due(acme, overlap="queue_one")
+    worker = HandWorker()
+    fire_due()
+    running = worker.start(*tasks_of(schedule))
+    for _ in range(3):
+        fire_again(schedule)
+    assert outcomes(schedule) == ["submitted", "submitted", "skipped", "skipped"]
+    first, second = tasks_of(schedule)
+    assert (state_of(first), state_of(second)) == ("RUNNING", "BLOCKED")
+    worker.end(running)
+    assert state_of(second) == "READY"
+    fire_again(schedule)
+    assert outcomes(schedule)[-1] == "submitted"
+
+
+def test_overlap_cancel_old(acme: Tenant) -> None:
+    schedule = due(acme, overlap="cancel_old")
+    worker = HandWorker()
+    fire_due()
+    fire_again(schedule)
+    first, second = tasks_of(schedule)
+    assert (state_of(first), state_of(second)) == ("CANCELLED", "READY")
+    assert TaskEvent._plain.filter(task_id=first, actor="schedule:nightly").exists()
+    running = worker.start(second)
+    fire_again(schedule)
+    third = tasks_of(schedule)[-1]
+    assert (state_of(second), state_of(third)) == ("RUNNING", "BLOCKED"), (
+        "it waits until the old one has ended"
+    )
+    assert LiveTask._plain.get(pk=second).cancel_requested
+    worker.end(running)
+    assert state_of(third) == "READY"
+
+
+@pytest.mark.parametrize(
+    ("overlap", "expected"),
+    [
+        ("allow", ["submitted"] * 4),
+        ("skip", ["submitted", "skipped", "skipped", "skipped"]),
+        ("queue_one", ["submitted", "submitted", "skipped", "skipped"]),
+        ("cancel_old", ["skipped", "skipped", "skipped", "submitted"]),
+    ],
+)
+def test_overlap_of_firings_that_come_together(acme: Tenant, overlap: str, expected: list[str]) -> None:
+    schedule = rewind(make(acme, overlap=overlap, missed="all"), 4 * 3600 + 5)
+    fire_due()
+    assert outcomes(schedule) == expected
+
+
+# -- what cannot be submitted -----------------------------------------------------------------------------------------
+def test_one_refused_firing_stops_no_other(acme: Tenant) -> None:
+    for n in range(9):
+        due(acme, f"s{n}")
+    bad = due(acme, "bad", task={"handler": HANDLER, "tier": "premium"})
+    Plan.objects.filter(pk=acme.plan_id).update(tiers=["basic"])
+    assert fire_due() == Counts(schedules=10, submitted=9, failed=1)
+    fire = FIRES.get(schedule=bad)
+    assert (fire.outcome, fire.task_id) == ("failed", None)
+    assert fire.error.startswith("tier: ")
+    bad.refresh_from_db()
+    assert bad.next_due_at is not None, "it is tried again at its next time"
+
+
+def test_a_tenant_at_its_limit_fails_alone(acme: Tenant) -> None:
+    poor = create_tenant(
+        "poor", "Poor", plan_slug=Plan.objects.create(slug="small", name="S", max_waiting=3).slug
+    )
+    for n in range(8):
+        due(poor, f"p{n}")
+        due(acme, f"a{n}")
+    assert fire_due() == Counts(schedules=16, submitted=11, failed=5)
+    assert Task._plain.filter(tenant=poor).count() == TenantCounter.objects.get(tenant=poor).unfinished == 3
+    errors = set(FIRES.filter(outcome="failed").values_list("error", flat=True))
+    assert all("3 tasks waiting" in error for error in errors)
+
+
+def test_a_rule_that_is_none_any_more_is_stopped(acme: Tenant) -> None:
+    broken, fine = due(acme, "broken"), due(acme, "fine")
+    Schedule._plain.filter(pk=broken.pk).update(time_zone="UTC", rule={"every_s": "often"})
+    assert fire_due() == Counts(schedules=2, submitted=1, failed=1)
+    broken.refresh_from_db()
+    assert broken.next_due_at is None
+    assert "rule.every_s" in FIRES.get(schedule=broken).error
+    assert outcomes(fine) == ["submitted"]
+
+
+# -- services ---------------------------------------------------------------------------------------------------------
+def test_a_schedule_is_stored_as_given(acme: Tenant) -> None:
+    schedule = make(
+        acme, kind="weekly", rule={"weekdays": ["mon"], "times": ["09:00"]}, time_zone="Europe/Berlin",
+        start_at="2030-01-01T00:00:00+01:00", end_at="2030-12-31T00:00:00Z", jitter_s=5, missed="window",
+        missed_after_s=10, missed_window_s=20, missed_limit=30, overlap="skip",
+    )  # fmt: skip
+    schedule.refresh_from_db()
+    assert schedule.next_fire_at == datetime(2030, 1, 7, 8, tzinfo=UTC)
+    assert services.next_firings(schedule, 2) == [datetime(2030, 1, n, 8, tzinfo=UTC) for n in (7, 14)]
+    assert (schedule.created_by, schedule.version, schedule.missed_limit) == ("user:ann", 1, 30)
+    assert services.get_schedule(acme.pk, schedule.pk) == schedule
+    with tenant_scope(acme.pk):
+        assert Schedule.objects.get() == schedule
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "message"),
+    [
+        ({"name": ""}, "name", "1 to 100"),
+        ({"name": "a\x00b"}, "name", "NUL"),
+        ({"nmae": "x"}, "nmae", "there is no such field"),
+        ({"kind": "sometimes"}, "kind", "must be one of"),
+        ({"rule": []}, "rule", "must be an object"),
+        ({"rule": {"every_s": 0}}, "rule.every_s", "whole seconds"),
+        ({"time_zone": "Berlin"}, "time_zone", "no time zone"),
+        ({"start_at": "soon"}, "start_at", "ISO 8601"),
+        ({"start_at": "2030-01-02T00:00Z", "end_at": "2030-01-01T00:00Z"}, "end_at", "before start_at"),
+        ({"end_at": "2001-01-01T00:00Z"}, "rule", "never fires"),
+        ({"kind": "cron", "rule": {"cron": "0 0 30 2 *"}}, "rule", "never fires"),
+        ({"kind": "once", "rule": {"at": "2001-01-01T00:00Z"}}, "rule.at", "in the future"),
+        ({"jitter_s": -1}, "jitter_s", "whole number"),
+        ({"jitter_s": True}, "jitter_s", "whole number"),
+        ({"paused": 1}, "paused", "true or false"),
+        ({"missed": "never"}, "missed", "must be one of"),
+        ({"missed_limit": 0}, "missed_limit", "from 1"),
+        ({"overlap": None}, "overlap", "must be one of"),
+        ({"task": "x"}, "task", "must be an object"),
+        ({"task": {}}, "task.handler", "exactly one of"),
+        ({"task": {"handler": "no.such"}}, "task.handler", "no worker has exported"),
+        ({"task": {"handler": HANDLER, "tier": "huge"}}, "task.tier", "no tier"),
+        ({"task": {"handler": HANDLER, "depends_on": ["a"]}}, "task.depends_on", "depends on nothing"),
+        ({"task": {"handler": HANDLER, "start_at": "2030-01-01T00:00Z"}}, "task.start_at", "schedule says"),
+        ({"task": {"handler": HANDLER, "kwargs": {"x": float("nan")}}}, "task.args", "JSON"),
+    ],
+)
+def test_a_wrong_field_is_named(acme: Tenant, fields: dict[str, Any], field: str, message: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        make(acme, **fields)
+    assert caught.value.field == field
+    assert message in caught.value.message
+    assert not Schedule._plain.exists()
+
+
+@pytest.mark.parametrize("missing", ["name", "kind", "task"])
+def test_what_is_needed_is_asked_for(acme: Tenant, missing: str) -> None:
+    data = {"name": "a", "kind": "once", "task": {"handler": HANDLER}}
+    del data[missing]
+    with pytest.raises(InvalidInput) as caught:
+        services.create_schedule(acme, data)
+    assert caught.value.field == missing
+
+
+def test_what_the_plan_does_not_grant_is_refused_at_once(acme: Tenant) -> None:
+    acme.plan.handlers = ["mail.*"]
+    with pytest.raises(NotGranted) as caught:
+        make(acme)
+    assert caught.value.field == "task.handler"
+
+
+def test_a_name_is_taken_once_by_tenant(acme: Tenant) -> None:
+    make(acme)
+    make(create_tenant("other", "Other"))
+    with pytest.raises(Conflict) as caught:
+        make(acme)
+    assert caught.value.field == "name"
+    second = make(acme, "second")
+    with pytest.raises(Conflict):
+        services.update_schedule(acme.pk, second.pk, {"name": "nightly"})
+    assert Schedule._plain.get(pk=second.pk).version == 1
+
+
+def test_many_are_created_all_or_none(acme: Tenant) -> None:
+    good = {"name": "a", "kind": "once", "task": {"handler": HANDLER}}
+    with pytest.raises(InvalidInput) as caught:
+        services.create_schedules(acme, [good, {**good, "name": "b", "kind": "x"}])
+    assert caught.value.field == "schedules[1].kind"
+    assert not Schedule._plain.exists()
+    assert len(services.create_schedules(acme, [good, {**good, "name": "b"}])) == Schedule._plain.count() == 2
+
+
+def test_another_tenants_schedule_is_not_found(acme: Tenant) -> None:
+    schedule = make(acme)
+    other = create_tenant("other", "Other")
+    past = datetime(2020, 1, 1, tzinfo=UTC)
+    calls: list[Callable[[], Any]] = [
+        lambda: services.get_schedule(other.pk, schedule.pk),
+        lambda: services.update_schedule(other.pk, schedule.pk, {"paused": True}),
+        lambda: services.pause_schedule(other.pk, schedule.pk),
+        lambda: services.delete_schedule(other.pk, schedule.pk),
+        lambda: services.backfill(other.pk, schedule.pk, past, past),
+        lambda: services.get_schedule(acme.pk, uuid4()),
+    ]
+    for call in calls:
+        with pytest.raises(NotFound):
+            call()
+    schedule.refresh_from_db()
+    assert schedule.version == 1
+
+
+def test_an_edit_of_a_due_schedule_fires_it_as_it_was(acme: Tenant) -> None:
+    schedule = due(acme, task={"handler": HANDLER, "name": "old"})
+    changed = services.update_schedule(
+        acme.pk,
+        schedule.pk,
+        {"rule": {"every_s": 60}, "task": {"handler": HANDLER, "name": "new"}},
+        actor="user:bob",
+    )
+    assert [Task._plain.get(pk=t).name for t in tasks_of(schedule)] == ["old"]
+    assert (changed.version, changed.updated_by) == (2, "user:bob")
+    ahead = seconds_to_next()
+    assert ahead is not None
+    assert 0 < ahead <= 60
+
+
+def test_an_edit_that_leaves_the_times_leaves_the_next_firing(acme: Tenant) -> None:
+    schedule = make(acme)
+    changed = services.update_schedule(acme.pk, schedule.pk, {"overlap": "skip"}, version=1)
+    assert changed.next_fire_at == schedule.next_fire_at
+    with pytest.raises(Conflict) as caught:
+        services.update_schedule(acme.pk, schedule.pk, {"overlap": "allow"}, version=1)
+    assert caught.value.field == "version"
+    with pytest.raises(InvalidInput):
+        services.update_schedule(acme.pk, schedule.pk, {})
+
+
+def test_a_change_of_kind_needs_its_rule(acme: Tenant) -> None:
+    schedule = make(acme)
+    with pytest.raises(InvalidInput) as caught:
+        services.update_schedule(acme.pk, schedule.pk, {"kind": "weekly"})
+    assert caught.value.field == "rule.weekdays"
+    changed = services.update_schedule(acme.pk, schedule.pk, {"kind": "daily"})
+    assert changed.next_fire_at is not None
+    assert changed.next_fire_at.time().isoformat() == "00:00:00"
+    services.update_schedule(acme.pk, schedule.pk, {"kind": "once"})
+    assert fire_due().submitted == 1
+
+
+def test_a_firing_that_waits_for_its_jitter_survives_an_edit(acme: Tenant) -> None:
+    schedule = make(acme, jitter_s=3600)
+    schedule.anchor_at -= timedelta(seconds=3610)
+    schedule.next_fire_at = schedule.anchor_at + timedelta(seconds=3600)
+    schedule.next_due_at = datetime.now(UTC) + timedelta(minutes=5)
+    schedule.save()
+    changed = services.update_schedule(acme.pk, schedule.pk, {"rule": {"every_s": 1800}, "jitter_s": 0})
+    assert changed.next_fire_at == schedule.next_fire_at
+    assert fire_due().submitted == 1
+
+
+def test_a_paused_schedule_fires_not_and_misses_nothing(acme: Tenant) -> None:
+    schedule = make(acme)
+    services.pause_schedule(acme.pk, schedule.pk)
+    schedule.refresh_from_db()
+    assert (schedule.paused, schedule.next_due_at) == (True, None)
+    assert len(services.next_firings(schedule, 3)) == 3
+    Schedule._plain.filter(pk=schedule.pk).update(
+        anchor_at=schedule.anchor_at - timedelta(hours=5),
+        next_fire_at=schedule.anchor_at - timedelta(hours=4),
+    )
+    assert fire_due() == Counts()
+    resumed = services.resume_schedule(acme.pk, schedule.pk)
+    assert resumed.next_due_at is not None
+    assert resumed.next_due_at > datetime.now(UTC)
+    assert fire_due() == Counts()
+    assert outcomes(schedule) == []
+
+
+def test_a_schedule_born_paused_waits(acme: Tenant) -> None:
+    schedule = make(acme, paused=True, kind="once", rule={})
+    assert fire_due() == Counts()
+    assert schedule.next_due_at is None
+
+
+def test_deleting_leaves_the_tasks(acme: Tenant) -> None:
+    schedule = due(acme)
+    fire_due()
+    services.delete_schedule(acme.pk, schedule.pk)
+    assert not FIRES.exists()
+    assert Task._plain.count() == 1
+
+
+# -- backfill ---------------------------------------------------------------------------------------------------------
+DAY = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def test_a_backfill_submits_what_was_never_submitted(acme: Tenant) -> None:
+    schedule = make(
+        acme, kind="daily", rule={"times": ["06:00"]}, task={"handler": HANDLER, "args": ["$fire_at"]}
+    )
+    first = services.backfill(acme.pk, schedule.pk, DAY, DAY + timedelta(days=3))
+    assert len(first.task_ids) == 3
+    assert {t.workflow_id for t in Task._plain.all()} == {first.workflow_id}
+    assert Task._plain.get(pk=first.task_ids[1]).name == "nightly 2026-03-02T06:00:00Z"
+    assert [Task._plain.get(pk=t).args for t in first.task_ids] == [
+        [f"2026-03-0{n}T06:00:00Z"] for n in (1, 2, 3)
+    ]
+    again = services.backfill(acme.pk, schedule.pk, DAY, DAY + timedelta(days=4))
+    assert len(again.task_ids) == 1
+    nothing = services.backfill(acme.pk, schedule.pk, DAY, DAY + timedelta(days=4))
+    assert (nothing.task_ids, nothing.workflow_id) == ([], None)
+    assert FIRES.filter(backfill=True).count() == 4
+
+
+def test_a_backfill_makes_up_for_missed_firings(acme: Tenant) -> None:
+    schedule = rewind(make(acme, missed="skip"), 5 * 3600 + 5)
+    fire_due()
+    assert outcomes(schedule) == ["missed"] * 4 + ["submitted"]
+    done = services.backfill(
+        acme.pk, schedule.pk, schedule.anchor_at, datetime.now(UTC) - timedelta(minutes=1)
+    )
+    # The interval's anchor itself comes too: a backfill goes back before the schedule's start.
+    assert len(done.task_ids) == 5
+    assert outcomes(schedule) == ["submitted"] * 6
+
+
+def test_a_backfill_that_must_not_overlap_runs_one_after_the_other(acme: Tenant) -> None:
+    schedule = make(acme, kind="daily", rule={"times": ["06:00"]}, overlap="queue_one")
+    done = services.backfill(acme.pk, schedule.pk, DAY, DAY + timedelta(days=3))
+    assert [state_of(t) for t in done.task_ids] == ["READY", "BLOCKED", "BLOCKED"]
+    worker = HandWorker()
+    worker.run(done.task_ids[0])
+    assert [state_of(t) for t in done.task_ids] == ["SUCCEEDED", "READY", "BLOCKED"]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "error", "field"),
+    [
+        (DAY, DAY - timedelta(days=1), InvalidInput, "end"),
+        (DAY, datetime(2199, 1, 1, tzinfo=UTC), InvalidInput, "end"),
+        (DAY.replace(tzinfo=None), DAY, InvalidInput, "start"),
+        (DAY, DAY + timedelta(days=60), TooLarge, "end"),
+    ],
+)
+def test_a_wrong_backfill_is_refused(
+    acme: Tenant, start: datetime, end: datetime, error: type[SlackwaterError], field: str
+) -> None:
+    schedule = make(acme)
+    with pytest.raises(error) as caught:
+        services.backfill(acme.pk, schedule.pk, start, end)
+    assert caught.value.field == field
+    assert not FIRES.exists()
+
+
+def test_a_live_firing_leaves_out_what_a_backfill_made(acme: Tenant) -> None:
+    schedule = make(acme, jitter_s=3600)
+    fire_at = schedule.anchor_at - timedelta(seconds=10)
+    Schedule._plain.filter(pk=schedule.pk).update(
+        anchor_at=fire_at, next_fire_at=fire_at, next_due_at=datetime.now(UTC) + timedelta(seconds=60)
+    )
+    services.backfill(acme.pk, schedule.pk, fire_at, fire_at)
+    Schedule._plain.filter(pk=schedule.pk).update(next_due_at=fire_at)
+    assert fire_due().submitted == 0
+    assert Task._plain.count() == FIRES.count() == 1
+
+
+# -- housekeeping -----------------------------------------------------------------------------------------------------
+def test_old_firings_are_pruned(acme: Tenant) -> None:
+    schedule = due(acme)
+    fire_due()
+    fire_again(schedule)
+    FIRES.filter(pk=FIRES.order_by("fire_at").values_list("pk", flat=True)[0]).update(
+        fired_at=datetime.now(UTC) - timedelta(days=100)
+    )
+    assert prune_fires(90 * 86_400, 10) == 1
+    assert FIRES.count() == 1
+
+
+def test_the_claim_goes_by_its_index(acme: Tenant) -> None:
+    data = {"kind": "interval", "rule": {"every_s": 3600}, "task": {"handler": HANDLER}}
+    services.create_schedules(acme, [{**data, "name": f"s{n}"} for n in range(2_000)])
+    with connection.cursor() as cur:
+        cur.execute("ANALYZE schedules_schedule")
+        cur.execute(
+            "EXPLAIN SELECT * FROM schedules_schedule WHERE next_due_at <= statement_timestamp() "
+            "ORDER BY next_due_at LIMIT 200 FOR UPDATE SKIP LOCKED"
+        )
+        plan = "\n".join(row[0] for row in cur.fetchall())
+    assert "schedule_due" in plan
+    assert "Sort" not in plan
+
+
+def test_tasks_of_others_do_not_count_as_overlap(acme: Tenant) -> None:
+    submit(acme, {"handler": HANDLER, "name": "nightly"})
+    schedule = due(acme, overlap="skip")
+    due(acme, "other")
+    fire_due()
+    assert outcomes(schedule) == ["submitted"]
