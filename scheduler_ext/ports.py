@@ -190,6 +190,10 @@ class NodeStore(Protocol):
         lost."""
         ...
 
+    def activate(self, node_id: int) -> bool:
+        """The node's agent is there: it may be given work; False when it was declared lost meanwhile."""
+        ...
+
     def renew(self, node_id: int, stats: Mapping[str, Any]) -> str | None:
         """Renew the node's lease; its state, or ``None`` when it was declared lost meanwhile."""
         ...

@@ -6,11 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import psycopg
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.handlers import Export
 from scheduler_ext.ports import NodeSpec
 
+BOOT_S = 60.0
+"""A node that registers gets no work until its agent is there; it has this long to come."""
 EXPORT = """
 INSERT INTO resources_handler AS h (name, kind, idempotent, description, paused, first_seen_at)
 VALUES (%s, %s, %s, %s, false, now())
@@ -24,8 +27,13 @@ WHERE cell = %s AND name = %s AND state IN ('active', 'draining')
 REGISTER = """
 INSERT INTO resources_node (name, hostname, incarnation, cell, state, capacity, slots, labels, handlers, sandbox, stats,
     started_at, heartbeat_at, lease_expires_at)
-VALUES (%s, %s, %s, %s, 'active', %s, %s, %s, %s, %s, '{}', clock_timestamp(), clock_timestamp(),
+VALUES (%s, %s, %s, %s, 'draining', %s, %s, %s, %s, %s, '{}', clock_timestamp(), clock_timestamp(),
     clock_timestamp() + %s * interval '1 second') RETURNING id
+"""
+ACTIVATE = """
+UPDATE resources_node SET state = 'active', heartbeat_at = clock_timestamp(),
+    lease_expires_at = clock_timestamp() + %s * interval '1 second'
+WHERE id = %s AND state = 'draining'
 """
 RENEW = """
 UPDATE resources_node SET heartbeat_at = clock_timestamp(), stats = %s::jsonb,
@@ -62,10 +70,14 @@ class PgNodeStore:
                 (
                     spec.name, spec.hostname, spec.incarnation, spec.cell, list(spec.capacity),
                     json.dumps({kind.value: n for kind, n in spec.slots.items()}), list(spec.labels), ids,
-                    spec.sandbox, self.conf.node_lease_s,
+                    spec.sandbox, BOOT_S,
                 ),
             ).fetchone()  # fmt: skip
         return int(row[0])
+
+    def activate(self, node_id: int) -> bool:
+        """The node's agent is there: it may be given work; False when it was declared lost meanwhile."""
+        return bool(self.db.conn.execute(ACTIVATE, (self.conf.node_lease_s, node_id)).rowcount)
 
     def renew(self, node_id: int, stats: Mapping[str, Any]) -> str | None:
         """Renew the node's lease; its state, or ``None`` when it was declared lost meanwhile."""

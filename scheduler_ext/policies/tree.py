@@ -8,25 +8,18 @@ offers tasks as they arrive and gives back what ended; a round of the dispatcher
 
 from __future__ import annotations
 
-from bisect import insort
+from collections.abc import Hashable
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify
 from math import lcm
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TaskView, TenantView, Vector
 from scheduler_ext.policies.accounts import Account, Measure
 from scheduler_ext.policies.base import CATEGORY_REASONS, LINE_REASONS, TENANT_REASONS
-
-AFTER_GUARANTEED: Final = 100
-"""Added to the category of what has its guaranteed share."""
-_STALE: Final = 64
-"""A heap is cleaned when it holds this many entries more than twice its children."""
-_TRIM: Final = 512
-"""Served tasks are dropped from the front of a line when there are more than this."""
+from scheduler_ext.policies.branches import Branch, Clock, Line
 
 Path = tuple[str, ...]
-_Tie = tuple[int, float, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,106 +64,46 @@ class Rules(Protocol):
         ...
 
 
-class _Line:
-    """A line and the place reached in it."""
-
-    __slots__ = ("at", "entry", "heads", "leaf", "skipped", "view")
-
-    def __init__(self, view: LineView, leaf: _Branch) -> None:
-        self.view = view
-        self.leaf = leaf
-        self.heads: list[TaskView] = list(view.heads)
-        self.at = 0
-        self.skipped: list[TaskView] = []
-        """Tasks passed over since the line was last reopened."""
-        self.entry: Any = None
-
-    def tie(self) -> _Tie:
-        head = self.heads[self.at]
-        return (-head.priority, head.submitted_at, self.view.line_id)
-
-
-class _Branch:
-    """One account in one category: children, or for a leaf lines, in a heap."""
-
-    __slots__ = ("account", "below", "category", "entry", "heap", "leaf", "seen", "up")
-
-    def __init__(self, account: Account, up: _Branch | None, category: int, *, leaf: bool) -> None:
-        self.account = account
-        self.up = up
-        self.category = category
-        self.below = 0
-        """Children it has in all; its heap holds some of them more than once, all but one out of date."""
-        self.leaf = leaf
-        self.heap: list[Any] = []
-        self.entry: Any = None
-        self.seen = -1
-
-
 class TreeChooser:
-    """One round (or one simulated run) of a share policy."""
-
-    __slots__ = (
-        "_accounts",
-        "_branches",
-        "_categories",
-        "_closed",
-        "_counter",
-        "_current",
-        "_lines",
-        "_measure",
-        "_of_tenant",
-        "_reopen",
-        "_root",
-        "_rules",
-    )
+    """One round of a share policy."""
 
     def __init__(self, snapshot: Snapshot, rules: Rules) -> None:
         self._rules = rules
         self._measure = Measure(snapshot, vectors=rules.vectors)
-        top = Account("", None, self._measure)
-        self._accounts: dict[Path, Account] = {(): top}
-        self._branches: dict[tuple[int, Path], _Branch] = {}
-        self._categories: list[int] = []
-        self._counter = 0
-        self._root = _Branch(top, None, 0, leaf=False)
-        self._lines: dict[int, _Line] = {}
-        self._of_tenant: dict[int, list[_Line]] = {}
+        self._top = Account("", None, self._measure)
+        self._accounts: dict[Path, Account] = {(): self._top}
+        self._branches: dict[tuple[Hashable, int, Path], Branch] = {}
+        self._roots: dict[Hashable, Branch] = {}
+        self._clock = Clock()
+        self._lines: dict[int, Line] = {}
+        self._of_tenant: dict[int, list[Line]] = {}
         self._closed: set[int] = set()
-        self._reopen: list[_Line] = []
-        self._current: _Line | None = None
+        self._inner = {
+            path[:length]
+            for path in [rules.path(line) for line in snapshot.lines]
+            for length in range(1, len(path))
+        }
         self._open_accounts(snapshot)
         for line in snapshot.lines:
-            if line.heads:
-                self._add_line(line)
+            self._add_line(line)
         self._order_all()
 
-    # -- one round ---------------------------------------------------------------------------------
+    # -- the protocol ------------------------------------------------------------------------------
 
     def pick(self) -> tuple[LineView, TaskView] | None:
         """The next task to try, or ``None`` when nothing is left."""
-        branch = self._root
-        while True:
-            heap = branch.heap
-            if branch.leaf:
-                line = self._front_line(branch)
-                if line is not None:
-                    self._current = line
-                    return line.view, line.heads[line.at]
-            elif (child := self._front_child(heap)) is not None:
-                branch = child
-                continue
-            if branch.up is None:
-                return None
-            self._leave(branch)
-            branch = self._root
+        for root in self._roots.values():
+            line = self._descend(root)
+            if line is not None:
+                return line.view, line.heads[line.at]
+        return None
 
     def accept(self, line: LineView, task: TaskView, milli: int = MILLI) -> None:
         """The task just picked was placed; it takes ``milli`` thousandths of a slot."""
         del task
         state = self._lines[line.line_id]
         self._charge(state.leaf.account, milli, line.vector)
-        self._advance(state)
+        state.advance()
 
     def reject(self, line: LineView, task: TaskView, reason: Reason) -> None:
         """The task just picked stays, and with it what the reason covers."""
@@ -183,10 +116,7 @@ class TreeChooser:
             for other in self._of_tenant[line.tenant_id]:
                 self._drop(other)
         else:
-            if not state.skipped:
-                self._reopen.append(state)
-            state.skipped.append(task)
-            self._advance(state)
+            self._pass_over(state, task)
 
     def refusal(self, line: LineView, task: TaskView, milli: int) -> Reason | None:
         """``HARD_SHARE`` when the task would take its account, or one above, beyond its maximum."""
@@ -195,49 +125,37 @@ class TreeChooser:
             return None
         return Reason.HARD_SHARE
 
-    # -- a whole run -------------------------------------------------------------------------------
+    # -- steps a run refines -----------------------------------------------------------------------
 
-    def offer(self, line: LineView, task: TaskView) -> None:
-        """A task has become ready in its line."""
-        state = self._lines.get(line.line_id)
-        if state is None:
-            state = self._add_line(line)
-        heads, at = state.heads, state.at
-        if at >= len(heads) or heads[-1].rank <= task.rank:
-            heads.append(task)
-            if at < len(heads) - 1:
-                return
-        else:
-            insort(heads, task, lo=at, key=_rank)
-            if heads[at] is not task:
-                return
-        self._enter(state)
+    def _root_of(self, view: LineView) -> Hashable:
+        """Which tree a line stands in; a round has one."""
+        del view
+        return None
 
-    def release(self, line: LineView, milli: int = MILLI) -> None:
-        """A task of ``line`` has ended and gives back what it took."""
-        leaf = self._lines[line.line_id].leaf
-        self._charge(leaf.account, -milli, tuple([-need for need in line.vector]))
-        path = self._rules.path(line)
-        for category in self._categories:
-            branch = self._branches.get((category, path))
-            if branch is not None:
-                self._push(branch)
+    def _drop(self, state: Line) -> None:
+        state.drop()
 
-    def reopen(self) -> None:
-        """Try again what was passed over: room has come back."""
-        for state in self._reopen:
-            passed = state.skipped
-            start = state.at - len(passed)
-            state.heads[start : state.at] = passed
-            state.at = start
-            state.skipped = []
-            self._enter(state)
-        self._reopen.clear()
-        if self._closed:
-            closed, self._closed = self._closed, set()
-            for branch in self._branches.values():
-                if branch.category in closed and branch.heap and branch.up is self._root:
-                    self._push(branch)
+    def _pass_over(self, state: Line, task: TaskView) -> None:
+        del task
+        state.advance()
+
+    def _descend(self, root: Branch) -> Line | None:
+        """The line to serve next in one tree."""
+        branch, closed, clock = root, self._closed, self._clock
+        while True:
+            if branch.leaf:
+                line = branch.front_line()
+                if line is not None:
+                    return line
+            else:
+                child = branch.front_child(closed, clock)
+                if child is not None:
+                    branch = child
+                    continue
+            if branch.up is None:
+                return None
+            branch.leave()
+            branch = root
 
     # -- building ----------------------------------------------------------------------------------
 
@@ -249,7 +167,7 @@ class TreeChooser:
             self._remember(account, pool.past_use)
         counted: set[tuple[Path, int]] = set()
         for line in snapshot.lines:
-            path = self._rules.path(line)
+            path = self._path(line)
             if (path, line.tenant_id) in counted:
                 continue
             counted.add((path, line.tenant_id))
@@ -286,130 +204,42 @@ class TreeChooser:
             account.weight = common // weight if exact else (1 << 128) // weight
             account.key = self._rules.key(account)
 
-    def _add_line(self, view: LineView) -> _Line:
+    def _path(self, view: LineView) -> Path:
+        """The accounts of a line; a pool that has pools in it keeps its own lines in an account beside
+        them."""
         path = self._rules.path(view)
-        leaf = self._branch(int(view.category), path, leaf=True)
-        state = self._lines[view.line_id] = _Line(view, leaf)
-        self._of_tenant.setdefault(view.tenant_id, []).append(state)
-        if state.heads:
-            state.entry = (state.heads[0].rank, state.tie(), state)
-            leaf.heap.append(state.entry)
-        return state
+        return (*path, "") if path in self._inner else path
 
-    def _branch(self, category: int, path: Path, *, leaf: bool = False) -> _Branch:
+    def _add_line(self, view: LineView) -> None:
+        leaf = self._branch(self._root_of(view), int(view.category), self._path(view), leaf=True)
+        state = self._lines[view.line_id] = Line(view, leaf)
+        self._of_tenant.setdefault(view.tenant_id, []).append(state)
+        leaf.below += 1
+        if state.heads:
+            leaf.heap.append(state.make_entry())
+
+    def _branch(self, tree: Hashable, category: int, path: Path, *, leaf: bool = False) -> Branch:
         if not path:
-            return self._root
-        known = self._branches.get((category, path))
+            if tree not in self._roots:
+                self._roots[tree] = Branch(self._top, None, 0, leaf=False)
+            return self._roots[tree]
+        known = self._branches.get((tree, category, path))
         if known is None:
-            if category not in self._categories:
-                self._categories.append(category)
-            up = self._branch(category, path[:-1])
+            up = self._branch(tree, category, path[:-1])
             up.below += 1
-            known = self._branches[category, path] = _Branch(self._accounts[path], up, category, leaf=leaf)
+            known = Branch(self._accounts[path], up, category, leaf=leaf)
+            self._branches[tree, category, path] = known
         return known
 
     def _order_all(self) -> None:
         """Leaves first, so that each entry above is made from a heap in order."""
-        branches = sorted(self._branches.items(), key=lambda item: -len(item[0][1]))
-        for _, branch in branches:
+        for _, branch in sorted(self._branches.items(), key=lambda item: -len(item[0][2])):
             heapify(branch.heap)
             assert branch.up is not None
             if branch.heap:
-                branch.up.heap.append(self._entry(branch))
-        heapify(self._root.heap)
-
-    # -- keeping order -----------------------------------------------------------------------------
-
-    def _entry(self, branch: _Branch) -> Any:
-        account = branch.account
-        branch.seen = account.version
-        stage = 0
-        if branch.up is self._root:
-            stage = branch.category if account.share < account.floor else branch.category + AFTER_GUARANTEED
-        front = branch.heap[0]
-        tie = front[1] if branch.leaf else front[2]
-        self._counter += 1
-        branch.entry = (stage, account.key, tie, self._counter, branch)
-        return branch.entry
-
-    def _front_child(self, heap: list[Any]) -> _Branch | None:
-        """The child to serve next, with entries that have gone stale put right on the way."""
-        closed = self._closed
-        while heap:
-            entry = heap[0]
-            child: _Branch = entry[4]
-            if child.entry is not entry:
-                heappop(heap)
-            elif not child.heap or child.category in closed:
-                child.entry = None
-                heappop(heap)
-            elif child.seen != child.account.version:
-                heapreplace(heap, self._entry(child))
-            else:
-                return child
-        return None
-
-    def _front_line(self, leaf: _Branch) -> _Line | None:
-        heap = leaf.heap
-        while heap:
-            entry = heap[0]
-            line: _Line = entry[2]
-            if line.entry is entry:
-                return line
-            heappop(heap)
-        return None
-
-    def _leave(self, branch: _Branch) -> None:
-        """Take a branch with nothing left out of the heap above; it is at the front there."""
-        assert branch.up is not None
-        branch.entry = None
-        heappop(branch.up.heap)
-
-    def _advance(self, state: _Line) -> None:
-        """Go on to the next task of the line just answered for."""
-        state.at += 1
-        heap = state.leaf.heap
-        if state.at < len(state.heads):
-            state.entry = (state.heads[state.at].rank, state.tie(), state)
-            heapreplace(heap, state.entry)
-            if state.at > _TRIM and state.at * 2 > len(state.heads):
-                keep = len(state.skipped)
-                del state.heads[: state.at - keep]
-                state.at = keep
-        else:
-            state.entry = None
-            heappop(heap)
-        self._touch(state.leaf)
-
-    def _drop(self, state: _Line) -> None:
-        """Nothing more of this line in this round."""
-        state.entry = None
-        state.at = len(state.heads)
-        self._touch(state.leaf)
-
-    def _touch(self, branch: _Branch) -> None:
-        """Its front has changed: let its entries above be made anew when they come to the front."""
-        each: _Branch | None = branch
-        while each is not None:
-            each.seen = -1
-            each = each.up
-
-    def _enter(self, state: _Line) -> None:
-        """A line has a new front task: put it, and what stands above, in order."""
-        state.entry = (state.heads[state.at].rank, state.tie(), state)
-        heappush(state.leaf.heap, state.entry)
-        self._push(state.leaf)
-
-    def _push(self, branch: _Branch) -> None:
-        """Make the entries of a branch, and of those above it, anew."""
-        each = branch
-        while each.up is not None and each.heap:
-            heap = each.up.heap
-            if len(heap) > _STALE + 2 * each.up.below:
-                heap[:] = [entry for entry in heap if entry[4].entry is entry]
-                heapify(heap)
-            heappush(heap, self._entry(each))
-            each = each.up
+                branch.up.heap.append(branch.make_entry(self._clock))
+        for root in self._roots.values():
+            heapify(root.heap)
 
     def _charge(self, account: Account, milli: int, vector: Vector) -> None:
         account.charge(milli, vector)
@@ -418,10 +248,6 @@ class TreeChooser:
         while each is not None and each.parent is not None:
             each.key = rules.key(each)
             each = each.parent
-
-
-def _rank(task: TaskView) -> tuple[int, int]:
-    return task.rank
 
 
 def by_weight(account: Account) -> int:

@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 AGENT_CHECK_S = 0.5
 TOKEN_CHECK_S = 1.0
+AHEAD = 2
+"""Tokens for each child: one that lends it, one that waits in the worker, so that no time passes between slices."""
 AGENT_END_S = 25.0
 
 
@@ -66,11 +68,10 @@ class NodeStep(bootsteps.StartStopStep):
             labels=self.engine.labels(), sandbox=self.engine.sandbox().level,
         )  # fmt: skip
         offered = {name: e for name, e in handlers.exported().items() if e.task in self.engine.app.tasks}
-        asked = time.monotonic()
         store = self.engine.node_store()
         node_id = store.register(spec, offered)
         store.close()
-        self.journal.lease_deadline = asked + self.engine.conf.node_lease_s
+        self.journal.lease_deadline = time.monotonic() + self.engine.conf.node_lease_s
         self.journal.agent_beat = time.monotonic()
         self.journal.draining = False
         self.journal.node_id = node_id
@@ -81,11 +82,12 @@ class NodeStep(bootsteps.StartStopStep):
         self.launch()
         worker.timer.call_repeatedly(AGENT_CHECK_S, self.check, (worker,))
 
-    def launch(self) -> None:
+    def launch(self, *, restarted: bool = False) -> None:
         """Start the agent; it holds the journal by descriptor and dies with this process."""
         described = json.dumps({
             "factory": self.engine.factory, "slots": self.slots, "journal_fd": self.journal.fd,
             "node_id": self.journal.node_id, "script_slots": self.script_slots, "master_pid": os.getpid(),
+            "restarted": restarted,
         })  # fmt: skip
         self.agent = subprocess.Popen(
             [sys.executable, "-m", "scheduler_ext.worker.agent", described], pass_fds=(self.journal.fd,),
@@ -96,7 +98,8 @@ class NodeStep(bootsteps.StartStopStep):
         """Restart an agent that ended; after the loss of the node, register anew first."""
         if self.agent is None or self.agent.poll() is None:
             return
-        if self.agent.returncode == LOST_NODE:
+        lost = self.agent.returncode == LOST_NODE
+        if lost:
             old = token_queue(self.journal.node_id)
             self.register()
             consumer = worker.consumer
@@ -105,7 +108,7 @@ class NodeStep(bootsteps.StartStopStep):
                 listen(consumer, self.journal.node_id)
         else:
             log.error("the agent ended with %s and is started again", self.agent.returncode)
-        self.launch()
+        self.launch(restarted=not lost)
 
     def stop(self, worker: Any) -> None:
         """Drain: the children take no more, the agent hands back what has not begun."""
@@ -151,7 +154,7 @@ class TokenStep(bootsteps.StartStopStep):
         try:
             with consumer.app.connection_for_write() as connection:
                 waiting = connection.default_channel.client.llen(queue)
-                for _ in range(node.slots - lent - waiting):
+                for _ in range(AHEAD * node.slots - lent - waiting):
                     consumer.app.send_task(SLICE_TASK, (node.journal.node_id,), connection=connection)
         except consumer.connection_errors as error:
             log.debug("tokens not topped up: %s", error)

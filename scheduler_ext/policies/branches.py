@@ -1,0 +1,159 @@
+"""The inner parts of a tree of lines: a line with the place reached in it, and a branch with its heap."""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Any, Final
+
+from scheduler_ext.core.types import LineView, TaskView
+from scheduler_ext.policies.accounts import Account
+
+AFTER_GUARANTEED: Final = 100
+"""Added to the category of what has its guaranteed share."""
+_STALE: Final = 64
+"""A heap is cleaned when it holds this many entries more than twice its children."""
+_TRIM: Final = 512
+"""Served tasks are dropped from the front of a line when there are more than this."""
+
+Tie = tuple[int, float, int]
+
+
+class Line:
+    """A line and the place reached in it."""
+
+    __slots__ = ("at", "entry", "heads", "leaf", "skipped", "view")
+
+    def __init__(self, view: LineView, leaf: Branch) -> None:
+        self.view = view
+        self.leaf = leaf
+        self.heads: list[TaskView] = list(view.heads)
+        self.at = 0
+        self.skipped: list[TaskView] = []
+        """Tasks passed over since the line was last reopened."""
+        self.entry: Any = None
+
+    def make_entry(self) -> Any:
+        """Its present place in the heap of its leaf: the rank of the task in front, then the tie-break."""
+        head = self.heads[self.at]
+        tie = (-head.priority, head.submitted_at, self.view.line_id)
+        self.entry = (head.rank, tie, self)
+        return self.entry
+
+    def advance(self) -> None:
+        """Go on to the next task; the line is in front in its leaf."""
+        self.at += 1
+        if self.at < len(self.heads):
+            heapreplace(self.leaf.heap, self.make_entry())
+            if self.at > _TRIM and self.at * 2 > len(self.heads):
+                keep = len(self.skipped)
+                del self.heads[: self.at - keep]
+                self.at = keep
+        else:
+            self.entry = None
+            heappop(self.leaf.heap)
+        self.leaf.touch()
+
+    def drop(self) -> None:
+        """Nothing more of this line for now."""
+        self.entry = None
+        self.leaf.touch()
+
+
+class Branch:
+    """One account in one category: children, or for a leaf lines, in a heap."""
+
+    __slots__ = ("account", "below", "category", "entry", "heap", "leaf", "seen", "up")
+
+    def __init__(self, account: Account, up: Branch | None, category: int, *, leaf: bool) -> None:
+        self.account = account
+        self.up = up
+        self.category = category
+        self.below = 0
+        """Children it has in all; its heap holds some of them more than once, all but one out of date."""
+        self.leaf = leaf
+        self.heap: list[Any] = []
+        self.entry: Any = None
+        self.seen = -1
+
+    def enter(self, line: Line) -> None:
+        """Put a line's front task in order in this leaf."""
+        if len(self.heap) > _STALE + 2 * self.below:
+            self.heap[:] = [entry for entry in self.heap if entry[2].entry is entry]
+            heapify(self.heap)
+        heappush(self.heap, line.make_entry())
+
+    def front_line(self) -> Line | None:
+        """The line of a leaf to serve next; entries out of date are dropped on the way."""
+        heap = self.heap
+        while heap:
+            entry = heap[0]
+            line: Line = entry[2]
+            if line.entry is entry:
+                return line
+            heappop(heap)
+        return None
+
+    def front_child(self, closed: set[int], clock: Clock) -> Branch | None:
+        """The child to serve next; entries that have gone stale are put right on the way."""
+        heap = self.heap
+        while heap:
+            entry = heap[0]
+            child: Branch = entry[4]
+            if child.entry is not entry:
+                heappop(heap)
+            elif not child.heap or child.category in closed:
+                child.entry = None
+                heappop(heap)
+            elif child.seen != child.account.version:
+                heapreplace(heap, child.make_entry(clock))
+            else:
+                return child
+        return None
+
+    def make_entry(self, clock: Clock) -> Any:
+        """Its present place in the heap above."""
+        account = self.account
+        self.seen = account.version
+        stage = 0
+        if self.up is not None and self.up.up is None:
+            stage = self.category if account.share < account.floor else self.category + AFTER_GUARANTEED
+        front = self.heap[0]
+        self.entry = (stage, account.key, front[1] if self.leaf else front[2], clock.tick(), self)
+        return self.entry
+
+    def leave(self) -> None:
+        """Take it, with nothing left in it, out of the heap above; it is at the front there."""
+        assert self.up is not None
+        self.entry = None
+        heappop(self.up.heap)
+
+    def push(self, clock: Clock) -> None:
+        """Make its entry in the heap above anew."""
+        up = self.up
+        if up is None or not self.heap:
+            return
+        if len(up.heap) > _STALE + 2 * up.below:
+            up.heap[:] = [entry for entry in up.heap if entry[4].entry is entry]
+            heapify(up.heap)
+        heappush(up.heap, self.make_entry(clock))
+
+    def touch(self) -> None:
+        """Its front has changed: its entries above are made anew when they come to the front."""
+        each: Branch | None = self
+        while each is not None:
+            each.seen = -1
+            each = each.up
+
+
+class Clock:
+    """Numbers entries, so that two of them never tie."""
+
+    __slots__ = ("now",)
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def tick(self) -> int:
+        """The next number."""
+        self.now += 1
+        return self.now

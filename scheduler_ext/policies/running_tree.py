@@ -1,0 +1,138 @@
+"""The same tree kept for a whole simulated run: tasks are offered as they come, and what ends is given
+back."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TaskView, Vector
+from scheduler_ext.policies.branches import Branch, Line
+from scheduler_ext.policies.tree import Path, Rules, TreeChooser
+
+
+class RunningTree(TreeChooser):
+    """A tree of lines for each vector, over one set of accounts.
+
+    When a task finds no room, all lines with its vector wait together, untouched, until there is room for it.
+    """
+
+    def __init__(self, snapshot: Snapshot, rules: Rules) -> None:
+        self._skipped: list[Line] = []
+        self._dropped: list[Line] = []
+        super().__init__(snapshot, rules)
+        self._open: dict[Hashable, Branch] = dict(self._roots)
+        self.blocked: dict[Vector, Branch] = {}
+        """Vectors that found no room."""
+        self._of_account: dict[Path, list[Branch]] = {}
+        for (_, _, path), branch in self._branches.items():
+            self._of_account.setdefault(path, []).append(branch)
+        self._chains = {
+            line_id: [self._of_account[path[:length]] for length in range(len(path), 0, -1)]
+            for line_id, path in ((key, self._path(state.view)) for key, state in self._lines.items())
+        }
+
+    def pick(self) -> tuple[LineView, TaskView] | None:
+        """The next task to try, among those whose vector may find room."""
+        best: Line | None = None
+        best_keys: list[Any] = []
+        several = len(self._open) > 1
+        for root in self._open.values():
+            line = self._descend(root)
+            if line is None:
+                continue
+            if not several:
+                return line.view, line.heads[line.at]
+            keys = _keys(line)
+            if best is None or keys < best_keys:
+                best, best_keys = line, keys
+        return (best.view, best.heads[best.at]) if best else None
+
+    def offer(self, line: LineView, task: TaskView) -> None:
+        """A task has become ready in its line (one of those the run began with)."""
+        state = self._lines[line.line_id]
+        heads, at = state.heads, state.at
+        if at >= len(heads) or heads[-1].rank <= task.rank:
+            heads.append(task)
+            if at < len(heads) - 1:
+                return
+        else:
+            insort(heads, task, lo=at, key=_rank)
+            if heads[at] is not task:
+                return
+        self._enter(state)
+
+    def release(self, line: LineView, milli: int = MILLI) -> None:
+        """A task of ``line`` has ended and gives back what it took."""
+        account = self._lines[line.line_id].leaf.account
+        self._charge(account, -milli, tuple([-need for need in line.vector]))
+        clock = self._clock
+        for branches in self._chains[line.line_id]:
+            for branch in branches:
+                branch.push(clock)
+
+    def reject(self, line: LineView, task: TaskView, reason: Reason) -> None:
+        """As in a round; for want of room, all of the same vector wait."""
+        if reason is Reason.NO_SLOT:
+            self.blocked[line.vector] = self._open.pop(line.vector)
+        else:
+            super().reject(line, task, reason)
+
+    def reopen(self, has_room: Callable[[Vector], bool]) -> None:
+        """Room has come back: try again what was passed over, and the vectors for which there is room now."""
+        for vector in [each for each in self.blocked if has_room(each)]:
+            self._open[vector] = self.blocked.pop(vector)
+        for state in self._skipped:
+            passed = state.skipped
+            start = state.at - len(passed)
+            state.heads[start : state.at] = passed
+            state.at = start
+            state.skipped = []
+            self._enter(state)
+        self._skipped.clear()
+        for state in self._dropped:
+            if state.at < len(state.heads):
+                self._enter(state)
+        self._dropped.clear()
+        if self._closed:
+            closed, self._closed = self._closed, set()
+            for branch in self._branches.values():
+                if branch.category in closed:
+                    branch.push(self._clock)
+
+    def _root_of(self, view: LineView) -> Hashable:
+        return view.vector
+
+    def _drop(self, state: Line) -> None:
+        self._dropped.append(state)
+        state.drop()
+
+    def _pass_over(self, state: Line, task: TaskView) -> None:
+        if not state.skipped:
+            self._skipped.append(state)
+        state.skipped.append(task)
+        state.advance()
+
+    def _enter(self, state: Line) -> None:
+        """A line has a new front task: put it, and what stands above, in order."""
+        state.leaf.enter(state)
+        each: Branch | None = state.leaf
+        while each is not None:
+            each.push(self._clock)
+            each = each.up
+
+
+def _keys(line: Line) -> list[Any]:
+    """The keys from the top down to a line, to compare the fronts of several trees."""
+    keys: list[Any] = [line.entry[:2]]
+    branch: Branch | None = line.leaf
+    while branch is not None and branch.entry is not None:
+        keys.append(branch.entry[:2])
+        branch = branch.up
+    keys.reverse()
+    return keys
+
+
+def _rank(task: TaskView) -> tuple[int, int]:
+    return task.rank

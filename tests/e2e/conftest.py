@@ -1,0 +1,22 @@
+"""The platform as processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from tests.support.platform import Platform, reset
+
+
+@pytest.fixture
+def platform(transactional_db: None, database_url: str, redis_url: str, redis_client: redis.Redis) -> Iterator[Platform]:
+    """A platform with nothing started yet; a test starts what it needs."""
+    reset()
+    made = Platform(database_url, redis_url)
+    try:
+        yield made
+    finally:
+        made.close()
+        reset()

@@ -1,0 +1,149 @@
+"""The main job with real processes: submit, decide, run, release, retry, cancel."""
+
+from __future__ import annotations
+
+import pytest
+from apps.tasks.services import cancel, edit, retry, store_script
+
+from scheduler_ext.core.errors import Conflict
+from scheduler_ext.core.states import Outcome, TaskState
+from tests.support.platform import Platform
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.e2e
+
+
+def test_work_of_every_kind_runs_and_is_recorded(platform: Platform) -> None:
+    """One platform, all that does not disturb the others: starting processes costs more than the tasks."""
+    platform.up()
+    _happy_path(platform)
+    _failure_and_retry(platform)
+    _workflow(platform)
+    _conditions(platform)
+    _scripts(platform)
+    _mutex(platform)
+    wait_until(lambda: platform.unfinished() == 0, message="the counter is back at nought")
+
+
+def _happy_path(platform: Platform) -> None:
+    task = platform.wait(platform.submit("demo.add", 2, 3))
+    assert (task.state, task.result, task.attempts_used) == (TaskState.SUCCEEDED, 5, 1)
+    (attempt,) = platform.attempts(task.pk)
+    assert attempt.outcome == Outcome.SUCCEEDED
+    assert task.submitted_at <= attempt.queued_at <= attempt.started_at <= attempt.finished_at
+
+
+def _failure_and_retry(platform: Platform) -> None:
+    failed = platform.wait(platform.submit("demo.fail", "boom", total_attempts=2))
+    assert failed.state == TaskState.FAILED
+    assert "RuntimeError: boom" in failed.error
+    assert failed.reason == "failed: RuntimeError: boom"
+    assert [a.outcome for a in platform.attempts(failed.pk)] == [Outcome.FAILED] * 2
+    assert failed.dead_letter.reason == failed.reason
+    retry(platform.tenant.pk, failed.pk, actor="test")
+    again = platform.wait(failed.pk)
+    assert [a.number for a in platform.attempts(again.pk)] == [1, 2, 3, 4]
+    healed = platform.wait(platform.submit("demo.fail", "once", 1))
+    assert (healed.state, healed.result) == (TaskState.SUCCEEDED, 2)
+
+
+def _workflow(platform: Platform) -> None:
+    ids = platform.workflow(
+        {"name": "a", "handler": "demo.add", "args": [1, 2]},
+        {"name": "b", "handler": "demo.add", "args": [3, 4]},
+        {"name": "sum", "handler": "demo.gather", "depends_on": ["a", "b"]},
+        {"name": "end", "handler": "demo.noop", "depends_on": ["sum"]},
+    )
+    end = platform.wait(ids["end"])
+    assert end.state == TaskState.SUCCEEDED
+    assert platform.row(ids["sum"]).result == {"a": 3, "b": 7}
+    started = platform.attempts(ids["sum"])[0].started_at
+    assert all(platform.attempts(ids[name])[0].finished_at <= started for name in "ab")
+
+
+def _conditions(platform: Platform) -> None:
+    ids = platform.workflow(
+        {"name": "bad", "handler": "demo.fail", "total_attempts": 1},
+        {"name": "needs", "handler": "demo.noop", "depends_on": ["bad"]},
+        {"name": "beyond", "handler": "demo.noop", "depends_on": ["needs"]},
+        {"name": "anyway", "handler": "demo.noop", "depends_on": ["bad"], "condition": "all_done"},
+        {"name": "cleanup", "handler": "demo.noop", "depends_on": ["bad"], "condition": "any_failed"},
+    )
+    states = {name: platform.wait(task_id).state for name, task_id in ids.items()}
+    assert states == {
+        "bad": TaskState.FAILED, "needs": TaskState.CANCELLED, "beyond": TaskState.CANCELLED,
+        "anyway": TaskState.SUCCEEDED, "cleanup": TaskState.SUCCEEDED,
+    }  # fmt: skip
+
+
+def _scripts(platform: Platform) -> None:
+    content = b'echo out; echo err >&2; printf \'{"seen": %s}\' "$(cat $SLACKWATER_INPUTS)" > $SLACKWATER_RESULT\n'
+    script = store_script(platform.tenant, "hello.sh", content)
+    task = platform.wait(platform.submit(script=script.sha256, kwargs={"n": 1}))
+    assert task.state == TaskState.SUCCEEDED, task.error
+    assert task.result == {"seen": {"args": [], "kwargs": {"n": 1}, "upstream": {}}}
+    assert {log.stream: log.text for log in task.logs(manager="_plain").all()} == {"stdout": "out\n", "stderr": "err\n"}
+    bad = store_script(platform.tenant, "bad.sh", b"echo no >&2; exit 7\n")
+    failed = platform.wait(platform.submit(script=bad.sha256, total_attempts=1))
+    assert (failed.state, failed.error) == (TaskState.FAILED, "exit code 7: no")
+    assert platform.attempts(failed.pk)[0].exit_code == 7
+
+
+def _mutex(platform: Platform) -> None:
+    ids = [platform.submit("demo.sleep", 0.05, mutex_key="one at a time") for _ in range(6)]
+    for task_id in ids:
+        assert platform.wait(task_id).state == TaskState.SUCCEEDED
+    spans = sorted((a.started_at, a.finished_at) for task_id in ids for a in platform.attempts(task_id))
+    assert all(before[1] <= after[0] for before, after in zip(spans, spans[1:], strict=False)), spans
+
+
+def test_cancelling_before_and_during_the_run(platform: Platform) -> None:
+    platform.up()
+    later = platform.submit("demo.noop", start_at="2099-01-01T00:00:00Z")
+    assert cancel(platform.tenant.pk, later, actor="test") is TaskState.CANCELLED
+    assert platform.row(later).state == TaskState.CANCELLED
+    with pytest.raises(Conflict):
+        cancel(platform.tenant.pk, later)
+    running = platform.submit("demo.sleep", 60)
+    platform.wait(running, TaskState.RUNNING)
+    assert cancel(platform.tenant.pk, running, actor="test") is TaskState.RUNNING
+    ended = platform.wait(running, timeout=10)
+    assert (ended.state, platform.attempts(running)[0].outcome) == (TaskState.CANCELLED, Outcome.CANCELLED)
+    script = store_script(platform.tenant, "long.sh", b"trap '' TERM; sleep 60 & sleep 60\n")
+    task_id = platform.submit(script=script.sha256)
+    platform.wait(task_id, TaskState.RUNNING)
+    cancel(platform.tenant.pk, task_id)
+    assert platform.wait(task_id, timeout=10).state == TaskState.CANCELLED
+
+
+def test_the_execution_cap_ends_the_whole_tree_and_is_told(platform: Platform) -> None:
+    platform.up()
+    sleeping = platform.submit("demo.sleep", 60, execution_cap=0.3, total_attempts=1)
+    spinning = platform.submit("demo.spin", 60, execution_cap=0.3, total_attempts=1)
+    daemon = b"setsid sh -c 'sleep 77.125' & trap '' TERM; sleep 60\n"
+    script = store_script(platform.tenant, "daemon.sh", daemon)
+    scripted = platform.submit(script=script.sha256, execution_cap=0.5, total_attempts=1)
+    for task_id in (sleeping, spinning, scripted):
+        task = platform.wait(task_id, timeout=10)
+        assert task.state == TaskState.FAILED
+        assert "its execution cap was reached" in task.error
+        (attempt,) = platform.attempts(task_id)
+        assert attempt.outcome == Outcome.CAP_EXCEEDED
+        assert (attempt.finished_at - attempt.started_at).total_seconds() < 3
+    import psutil
+
+    assert not [p for p in psutil.process_iter(["cmdline"]) if "77.125" in " ".join(p.info["cmdline"] or [])]
+    assert platform.wait(platform.submit("demo.noop")).state == TaskState.SUCCEEDED
+
+
+def test_a_waiting_task_can_be_edited_and_its_history_tells(platform: Platform) -> None:
+    platform.up()
+    task_id = platform.submit("demo.add", 1, 2, start_at="2099-01-01T00:00:00Z")
+    edit(platform.tenant.pk, task_id, {"args": [20, 22], "start_at": None, "priority": 7}, actor="key:1")
+    task = platform.wait(task_id)
+    assert (task.result, task.priority) == (42, 7)
+    event = task.events(manager="_plain").get(reason="edited")
+    assert event.detail["args"] == [[1, 2], [20, 22]]
+    assert event.actor == "key:1"
+    with pytest.raises(Conflict, match="succeeded"):
+        edit(platform.tenant.pk, task_id, {"priority": 1})

@@ -1,0 +1,174 @@
+"""The real platform for a test: dispatcher, upkeep and workers as processes, on this test's database and Redis."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from typing import Any
+from uuid import UUID
+
+import psutil
+from apps.tasks.models import Attempt, LiveTask, Task, TaskEvent
+from apps.tasks.services import submit, submit_workflow
+from apps.tenants.models import Tenant
+from apps.tenants.services import create_tenant
+from django.db import connection
+
+from scheduler_ext.core.states import TaskState, is_final
+from tests.support.api import forget_lookups, furnish
+from tests.support.processes import ManagedProcess, manage
+from tests.support.waiting import wait_until
+
+FAST = {
+    "node_lease_s": 3.0, "node_renew_s": 0.5, "leader_lease_s": 3.0, "leader_renew_s": 0.5, "claim_ttl_s": 3.0,
+    "retry_base_s": 0.1, "cancel_grace_s": 0.5,
+}  # fmt: skip
+
+
+class Platform:
+    """Starts what a test asks for, and ends it all."""
+
+    def __init__(self, database_url: str, redis_url: str, **conf: Any) -> None:
+        self.env = {
+            "SLACKWATER_DATABASE_URL": database_url,
+            "SLACKWATER_REDIS_URL": redis_url,
+            "SLACKWATER_SCHEDULER": json.dumps({**FAST, **conf}),
+            "DJANGO_SETTINGS_MODULE": "slackwater.settings.test",
+            "SLACKWATER_SECRET_KEY": "only-for-tests",
+            "PYTHONPATH": os.pathsep.join([".", "platform"]),
+        }
+        self.processes = contextlib.ExitStack()
+        furnish()
+        self.tenant: Tenant = create_tenant("acme", "Acme", trusted=True)
+
+    def start(self, name: str, command: list[str], **env: str) -> ManagedProcess:
+        """Start a process of the platform."""
+        process = ManagedProcess(command, env={**self.env, **env}, name=name)
+        self.processes.callback(process.end)
+        return process
+
+    def dispatcher(self) -> ManagedProcess:
+        """Start a dispatcher."""
+        return self.start("dispatcher", manage("run_dispatcher"))
+
+    def upkeep(self) -> ManagedProcess:
+        """Start upkeep."""
+        return self.start("upkeep", manage("run_upkeep"))
+
+    def worker(self, name: str = "w1", concurrency: int = 2, **env: str) -> ManagedProcess:
+        """Start a worker and wait until it is registered and ready."""
+        options = ["-n", f"{name}@test", "-c", str(concurrency), "--without-gossip", "--without-mingle", "-l", "INFO"]
+        command = [sys.executable, "-W", "ignore", "-m", "celery", "-A", "slackwater", "worker", *options]
+        process = self.start(name, command, **env)
+        process.wait_for(f"{name}@test ready")
+        return process
+
+    def up(self) -> ManagedProcess:
+        """Start one of each; returns the worker."""
+        self.dispatcher()
+        self.upkeep()
+        return self.worker()
+
+    def close(self) -> None:
+        """End everything."""
+        self.processes.close()
+
+    # -- work -----------------------------------------------------------------------------------------------------
+    def submit(self, handler: str = "demo.echo", *args: Any, **fields: Any) -> UUID:
+        """Submit one task of the tenant."""
+        if "script" not in fields and "script_path" not in fields:
+            fields["handler"] = handler
+        return submit(self.tenant, {"args": list(args), **fields}).task_ids[0]
+
+    def workflow(self, *tasks: dict[str, Any]) -> dict[str, UUID]:
+        """Submit a workflow; returns the ids by name."""
+        submission = submit_workflow(self.tenant, {"name": "test", "tasks": list(tasks)})
+        return dict(zip([task["name"] for task in tasks], submission.task_ids, strict=True))
+
+    def state(self, task_id: UUID) -> TaskState:
+        """The state now."""
+        with connection.cursor() as cur:
+            cur.execute(
+                "SELECT coalesce(l.state, t.state) FROM tasks_task t LEFT JOIN tasks_livetask l ON l.task_id = t.id "
+                "WHERE t.id = %s",
+                (task_id,),
+            )
+            return TaskState(cur.fetchone()[0])
+
+    def wait(self, task_id: UUID, *states: TaskState, timeout: float = 20.0) -> Task:
+        """Wait until the task is final (or in one of ``states``) and return its row."""
+
+        def reached() -> bool:
+            state = self.state(task_id)
+            return state in states if states else is_final(state)
+
+        wanted = ", ".join(state.name for state in states) or "final"
+        try:
+            wait_until(reached, timeout=timeout, message=f"{task_id} is {wanted}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it is {self.state(task_id).name}; {self.story(task_id)}") from None
+        return self.row(task_id)
+
+    def row(self, task_id: UUID) -> Task:
+        """The task's row."""
+        return Task.objects.unscoped().get(pk=task_id)  # the test is no tenant
+
+    def live(self, task_id: UUID) -> LiveTask:
+        """The task's live row."""
+        return LiveTask.objects.unscoped().get(pk=task_id)  # the test is no tenant
+
+    def attempts(self, task_id: UUID) -> list[Attempt]:
+        """Its attempts, oldest first."""
+        return list(Attempt.objects.unscoped().filter(task_id=task_id).order_by("fence"))  # the test is no tenant
+
+    def story(self, task_id: UUID) -> str:
+        """Its events, for a failing test's message."""
+        rows = TaskEvent.objects.unscoped().filter(task_id=task_id).order_by("id")  # the test is no tenant
+        return "; ".join(f"{e.from_state}->{e.to_state} {e.reason}" for e in rows)
+
+    def unfinished(self) -> int:
+        """What the tenant's counter says is unfinished."""
+        self.tenant.counter.refresh_from_db()
+        return int(self.tenant.counter.unfinished)
+
+
+def children_of(worker: ManagedProcess) -> list[psutil.Process]:
+    """The pool children of a worker: not its agent."""
+    found = psutil.Process(worker.pid).children(recursive=True)
+    return [p for p in found if "scheduler_ext.worker.agent" not in " ".join(p.cmdline()) and p.ppid() != 1
+            and _is_pool_child(p)]  # fmt: skip
+
+
+def agent_of(worker: ManagedProcess) -> psutil.Process:
+    """The worker's agent."""
+    for process in psutil.Process(worker.pid).children(recursive=True):
+        if "scheduler_ext.worker.agent" in " ".join(process.cmdline()):
+            return process
+    raise AssertionError("the worker has no agent")
+
+
+def _is_pool_child(process: psutil.Process) -> bool:
+    try:
+        parent = process.parent()
+        return parent is not None and "celery" in " ".join(parent.cmdline()) and "celery" in " ".join(process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def kill_all(worker: ManagedProcess) -> None:
+    """Kill a worker with its children and its agent at once: a machine that vanishes."""
+    family = worker.family()
+    for process in family:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(signal.SIGSTOP)
+    for process in family:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+def reset() -> None:
+    """What this process remembers of the last test's rows goes."""
+    forget_lookups()
