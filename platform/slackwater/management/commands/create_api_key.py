@@ -1,0 +1,53 @@
+"""Create an API key."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.core.management.base import CommandParser
+from django.utils import timezone
+
+from apps.tenants.services import create_api_key
+from scheduler_ext.core.errors import InvalidInput
+from slackwater.management.console import PlatformCommand, find_tenant
+
+MOST_DAYS = 36_500
+
+
+class Command(PlatformCommand):
+    """``manage.py create_api_key``"""
+
+    help = "Create an API key of a tenant. The key is printed once and nowhere kept."
+    for_tenant = False
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """The key's fields."""
+        super().add_arguments(parser)
+        parser.add_argument("tenant", help="slug of the tenant")
+        parser.add_argument("--name", default="command line", help="what it is for")
+        parser.add_argument(
+            "--scope", action="append", dest="scopes", help="submit, read, cancel or manage; repeatable (the first three)"
+        )
+        parser.add_argument("--days", type=float, help="how long it is valid (for ever)")
+
+    def run(self, options: dict[str, Any]) -> None:
+        """Create it and print it."""
+        tenant = find_tenant(options["tenant"])
+        scopes = options["scopes"] or ("submit", "read", "cancel")
+        key, text = create_api_key(tenant, options["name"], scopes, _expiry(options["days"]))
+        if self.as_json:
+            self.show({
+                "tenant": tenant.slug, "prefix": key.prefix, "scopes": key.scopes, "expires_at": key.expires_at, "key": text,
+            })  # fmt: skip
+            return
+        self.stdout.write(text)
+        self.stderr.write(f"It is shown only this once. Scopes: {', '.join(key.scopes)}.")
+
+
+def _expiry(days: float | None) -> datetime | None:
+    if days is None:
+        return None
+    if not 0 < days <= MOST_DAYS:
+        raise InvalidInput(f"must be greater than 0 and at most {MOST_DAYS}", field="--days")
+    return timezone.now() + timedelta(days=days)

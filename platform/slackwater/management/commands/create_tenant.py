@@ -1,0 +1,39 @@
+"""Create a tenant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from apps.tenants.services import create_tenant
+from slackwater.management.console import PlatformCommand
+
+
+class Command(PlatformCommand):
+    """``manage.py create_tenant``"""
+
+    help = "Create a tenant on a plan."
+    for_tenant = False
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """The tenant's fields."""
+        super().add_arguments(parser)
+        parser.add_argument("slug", help="lower-case letters, digits and dashes")
+        parser.add_argument("--name", help="its name (the slug)")
+        parser.add_argument("--plan", default="standard", help="slug of its plan (standard)")
+        parser.add_argument("--trusted", action="store_true", help="its scripts may run without a sandbox")
+        parser.add_argument("--script-root", default="", help="folder mounted on the workers for its script paths")
+        parser.add_argument("--cell", default="default", help="where its tasks run (default)")
+
+    def run(self, options: dict[str, Any]) -> None:
+        """Create it."""
+        tenant = create_tenant(
+            options["slug"], options["name"] or options["slug"], options["plan"], trusted=options["trusted"],
+            script_root=options["script_root"], cell=options["cell"],
+        )  # fmt: skip
+        if self.as_json:
+            self.show({"id": tenant.pk, "slug": tenant.slug, "name": tenant.name, "plan": tenant.plan.slug})
+            return
+        self.stdout.write(f"tenant {tenant.slug} on plan {tenant.plan.slug}")
+        self.stdout.write(f"a key for it: manage.py create_api_key {tenant.slug}")

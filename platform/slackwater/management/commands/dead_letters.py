@@ -1,0 +1,62 @@
+"""List dead letters, and requeue them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+from rich.progress import track
+
+from apps.tasks import reading, services
+from apps.tenants.models import Tenant
+from scheduler_ext.core.errors import InvalidInput
+from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, scoped, task_id
+
+MOST = 100_000
+REASON = "requeued from the dead-letter queue"
+
+
+class Command(PlatformCommand):
+    """``manage.py dead_letters``"""
+
+    help = "List tasks whose attempts are used up, latest first; --requeue runs them again."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """What to list, and what to requeue."""
+        super().add_arguments(parser)
+        parser.add_argument("--limit", type=int, default=50, help="rows of the list (50)")
+        parser.add_argument("--requeue", nargs="*", type=task_id, metavar="ID", help="run these again; with --all, all")
+        parser.add_argument("--all", action="store_true", help="with --requeue: every dead letter of the tenant")
+
+    def run(self, options: dict[str, Any]) -> None:
+        """List or requeue."""
+        tenant = find_tenant(options["tenant"])
+        with scoped(tenant):
+            if options["requeue"] is not None:
+                self._requeue(tenant, options)
+                return
+            rows = reading.dead_letter_rows(before=None, limit=max(1, options["limit"]))
+        if self.as_json:
+            self.show(rows)
+            return
+        self.show_table(
+            "Dead letters",
+            ["id", "name", "what", "at", "reason", "retries", "next retry"],
+            [(r["id"], r["name"], r["handler"] or r["script"][:12], r["at"], r["reason"], r["retries"], r["next_retry_at"])
+             for r in rows],
+            empty="There are no dead letters.",
+        )  # fmt: skip
+
+    def _requeue(self, tenant: Tenant, options: dict[str, Any]) -> None:
+        ids = options["requeue"]
+        if bool(ids) == options["all"]:
+            raise InvalidInput("give either ids or --all", field="--requeue")
+        if options["all"]:
+            ids = [row["id"] for row in reading.dead_letter_rows(before=None, limit=MOST)]
+        for wanted in track(ids, "requeueing", console=self.console, disable=self.as_json or len(ids) < 20):
+            reading.require_dead_letter(wanted)
+            services.retry(tenant.pk, wanted, actor=ACTOR, reason=REASON)
+        if self.as_json:
+            self.show({"requeued": ids})
+        else:
+            self.stdout.write(f"requeued {len(ids)}")

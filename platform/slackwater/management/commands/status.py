@@ -1,0 +1,97 @@
+"""Show a task with its past, a workflow, or the latest tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.core.management.base import CommandParser
+
+from apps.tasks import history, overview, reading
+from apps.tasks.models import Task
+from scheduler_ext.core.errors import NotFound
+from scheduler_ext.core.states import TaskState
+from slackwater.management.console import PlatformCommand, find_tenant, scoped, task_id
+
+STATES = [state.name.lower() for state in TaskState]
+
+
+class Command(PlatformCommand):
+    """``manage.py status``"""
+
+    help = "Show a task with its past and logs, a workflow with its counts, or the latest tasks and the lines."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """An id, or filters of the list."""
+        super().add_arguments(parser)
+        parser.add_argument("id", nargs="?", type=task_id, help="of a task or a workflow; without it, the latest tasks")
+        parser.add_argument("--state", choices=STATES, action="append", help="only tasks in this state; repeatable")
+        parser.add_argument("--limit", type=int, default=20, help="rows of the list (20)")
+        parser.add_argument("--logs", action="store_true", help="also what the task wrote")
+
+    def run(self, options: dict[str, Any]) -> None:
+        """Show what was asked for."""
+        tenant = find_tenant(options["tenant"])
+        with scoped(tenant):
+            if options["id"] is None:
+                self._latest(overview.queues(tenant), options)
+                return
+            try:
+                found = reading.task(options["id"])
+            except NotFound:
+                self._workflow(options["id"])
+                return
+            self._task(found, logs=options["logs"])
+
+    def _latest(self, lines: list[dict[str, Any]], options: dict[str, Any]) -> None:
+        rows = Task.objects.all()
+        if options["state"]:
+            rows = reading.in_states(rows, [TaskState[state.upper()] for state in options["state"]])
+        tasks = reading.task_rows(rows, before=None, limit=max(1, options["limit"]))
+        if self.as_json:
+            self.show({"tasks": tasks, "queues": lines})
+            return
+        self.show_table(
+            "Latest tasks",
+            ["id", "name", "what", "status", "state", "attempts", "submitted"],
+            [(t["id"], t["name"], t["handler"] or t["script"][:12] or t["script_path"], t["status"], t["state"],
+              t["attempts"], t["submitted_at"]) for t in tasks],
+            empty="There are no such tasks.",
+        )  # fmt: skip
+        self.show_table(
+            "Lines",
+            ["category", "tier", "ready", "queued", "running", "paused"],
+            [(q["category"], q["tier"], f"{q['ready']}{'+' if q['ready_is_minimum'] else ''}", q["queued"],
+              q["running"], q["paused"]) for q in lines],
+            empty="",
+        )  # fmt: skip
+
+    def _workflow(self, wanted: UUID) -> None:
+        try:
+            found = reading.workflow(wanted)
+        except NotFound:
+            raise NotFound(f"there is no task and no workflow {wanted}", field="id") from None
+        if self.as_json:
+            self.show(found)
+            return
+        counts = found.pop("counts")
+        self.show_pairs(found)
+        self.show_table("", ["state", "tasks"], [(s, n) for s, n in counts.items() if n], empty="")
+
+    def _task(self, found: dict[str, Any], *, logs: bool) -> None:
+        past = history.history(found["id"])
+        attempts = reading.attempts(found["id"])
+        written = reading.logs(found["id"]) if logs else []
+        if self.as_json:
+            self.show({**found, "history": past, "attempts_made": attempts, **({"logs": written} if logs else {})})
+            return
+        self.show_pairs(found)
+        self.show_table(
+            "History",
+            ["at", "from", "to", "why", "who", "node"],
+            [(e["at"], e["from"], e["to"], e["reason"], e["actor"], e["node"]) for e in past],
+            empty="",
+        )
+        for entry in written:
+            self.stdout.write(f"--- {entry['stream']} (fence {entry['fence']}){' cut' if entry['truncated'] else ''}")
+            self.stdout.write(entry["text"])

@@ -1,0 +1,139 @@
+"""Hand in a task, several, or a workflow."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import RawDescriptionHelpFormatter
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from django.core.management.base import CommandParser
+
+from apps.tasks import reading, services
+from apps.tenants.models import Tenant
+from scheduler_ext.core.errors import InvalidInput
+from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, parse_json, scoped
+
+EXAMPLES = """examples:
+  manage.py submit demo.add --args '[2, 3]' --wait 30
+  manage.py submit mail.send --kwarg to=a@example.org --category urgent --delay-tolerance 2
+  manage.py submit --script report.sh --tier regular --execution-cap 600
+  manage.py submit --file workflow.json      (a task, a list of tasks, or {"name": …, "tasks": […]}; - reads stdin)
+"""
+LOOK_S = 0.2
+NUMBERS = {
+    "priority": int, "delay_tolerance": float, "execution_cap": float, "total_attempts": int, "mutex_limit": int,
+}  # fmt: skip
+TEXTS = ("name", "tier", "category", "on_late", "start_at", "condition", "mutex_key", "script_path")
+
+
+class Command(PlatformCommand):
+    """``manage.py submit``"""
+
+    help = "Hand in a task: a Celery task by name, or a script; or several, or a workflow, from a file."
+
+    def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
+        """Show examples under the options."""
+        return super().create_parser(
+            prog_name, subcommand, epilog=EXAMPLES, formatter_class=RawDescriptionHelpFormatter, **kwargs
+        )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Every field of a task, by its name in the API."""
+        super().add_arguments(parser)
+        parser.add_argument("handler", nargs="?", help="name of an exported function")
+        parser.add_argument("--file", help="JSON file with what to hand in; - for standard input")
+        parser.add_argument("--script", help="a file, which is stored, or the SHA-256 of a stored one")
+        parser.add_argument("--args", dest="positional", help="positional arguments as a JSON array")
+        parser.add_argument("--kwargs", help="keyword arguments as a JSON object")
+        parser.add_argument("--kwarg", action="append", default=[], metavar="NAME=VALUE", help="one, as text; repeatable")
+        parser.add_argument("--depends-on", action="append", metavar="ID", help="a task it needs; repeatable")
+        parser.add_argument("--tag", action="append", dest="tags", help="repeatable")
+        parser.add_argument("--retry", help='back-off as JSON: {"base_s": 1, "factor": 2, "max_s": 60, "jitter": 0.2}')
+        parser.add_argument("--idempotency-key", help="a repeat with the same key returns the first task")
+        parser.add_argument("--wait", type=float, default=0, metavar="SECONDS", help="wait for its end, at most so long")
+        for name in TEXTS:
+            parser.add_argument(f"--{name.replace('_', '-')}")
+        for name, kind in NUMBERS.items():
+            parser.add_argument(f"--{name.replace('_', '-')}", type=kind)
+
+    def run(self, options: dict[str, Any]) -> None:
+        """Submit, print the ids, and wait where asked to."""
+        tenant = find_tenant(options["tenant"])
+        data = _from_file(options["file"]) if options["file"] else _from_options(tenant, options)
+        if options["file"] and options["handler"]:
+            raise InvalidInput("give either a handler or --file", field="--file")
+        key = options["idempotency_key"]
+        if isinstance(data, list):
+            found = services.submit_many(tenant, data, actor=ACTOR, idempotency_key=key)
+        elif isinstance(data, dict) and "tasks" in data:
+            found = services.submit_workflow(tenant, data, actor=ACTOR, idempotency_key=key)
+        else:
+            found = services.submit(tenant, data, actor=ACTOR, idempotency_key=key)
+        self._report(tenant, found, options["wait"])
+
+    def _report(self, tenant: Tenant, found: services.Submission, wait: float) -> None:
+        ended = _wait(found.task_ids, wait) if wait > 0 else False
+        with scoped(tenant):
+            tasks = [reading.task(task_id) for task_id in found.task_ids] if wait > 0 else []
+        if self.as_json:
+            answer: dict[str, Any] = {
+                "workflow_id": found.workflow_id, "task_ids": found.task_ids, "created": found.created,
+            }  # fmt: skip
+            self.show({**answer, "tasks": tasks} if wait > 0 else answer)
+        else:
+            if found.workflow_id is not None:
+                self.stdout.write(f"workflow {found.workflow_id}")
+            for task_id in found.task_ids:
+                self.stdout.write(str(task_id) + ("" if found.created else "  (handed in before)"))
+            if tasks:
+                rows = [(t["id"], t["status"], t["state"], t["result"], t["reason"]) for t in tasks]
+                self.show_table("", ["id", "status", "state", "result", "reason"], rows, empty="")
+        if wait > 0 and not ended:
+            raise SystemExit(124)
+        if any(task["status"] == "failed" for task in tasks):
+            raise SystemExit(1)
+
+
+def _from_file(name: str) -> Any:
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"cannot be read: {error}", field="--file") from None
+    return parse_json(text, "--file")
+
+
+def _from_options(tenant: Tenant, options: dict[str, Any]) -> dict[str, Any]:
+    names = ("handler", "depends_on", "tags", *TEXTS, *NUMBERS)
+    data = {name: options[name] for name in names if options[name] is not None}
+    for name, given in (("args", "positional"), ("kwargs", "kwargs"), ("retry", "retry")):
+        if options[given] is not None:
+            data[name] = parse_json(options[given], f"--{name}")
+    for pair in options["kwarg"]:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise InvalidInput(f"must read NAME=VALUE, not {pair!r}", field="--kwarg")
+        data.setdefault("kwargs", {})[name] = value
+    if options["script"]:
+        data["script"] = _script(tenant, options["script"])
+    return data
+
+
+def _script(tenant: Tenant, given: str) -> str:
+    path = Path(given)
+    if not path.is_file():
+        return given
+    return services.store_script(tenant, path.name, path.read_bytes()).sha256
+
+
+def _wait(task_ids: list[UUID], seconds: float) -> bool:
+    until = time.monotonic() + seconds
+    while len(reading.finished_ids(task_ids)) < len(task_ids):
+        if time.monotonic() > until:
+            return False
+        time.sleep(LOOK_S)
+    return True
+
+

@@ -1,0 +1,172 @@
+"""What the platform's commands share: tables or JSON, errors that name the field, exit codes that scripts can read."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Any, NoReturn
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import Error as DatabaseError
+from django.utils import timezone
+from rich.console import Console
+from rich.table import Table
+
+from apps.tenants.models import Tenant
+from apps.tenants.scoping import tenant_scope
+from scheduler_ext.core import errors
+
+EXIT_CODES: dict[type[errors.SlackwaterError], int] = {
+    errors.InvalidInput: 2,
+    errors.NotFound: 3,
+    errors.Conflict: 4,
+    errors.LimitExceeded: 5,
+    errors.NotGranted: 6,
+    errors.NotPermitted: 6,
+    errors.Unavailable: 75,
+}
+"""Exit codes by error; 1 is any other failure, 75 means: try again later."""
+COLOURS = {"done": "green", "in progress": "cyan", "failed": "red", "waiting": "yellow"}
+
+
+class PlatformCommand(BaseCommand):
+    """A command with ``--json``; subclasses write ``run`` and, where they work for a tenant, set ``for_tenant``."""
+
+    for_tenant = True
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Add the options all have."""
+        parser.add_argument("--json", action="store_true", help="print JSON for programs instead of a table")
+        if self.for_tenant:
+            parser.add_argument("--tenant", help="slug of the tenant; may be left out while there is only one")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run, and turn what goes wrong into one line and an exit code."""
+        self.as_json: bool = options["json"]
+        self.console = Console(file=self.stdout, width=_width(), highlight=False, soft_wrap=not _is_terminal())  # type: ignore[arg-type]
+        try:
+            self.run(options)
+        except errors.SlackwaterError as error:
+            self._fail(error)
+        except DatabaseError as error:
+            raise CommandError(f"the database: {str(error).strip()}", returncode=75) from error
+
+    def run(self, options: dict[str, Any]) -> None:
+        """Do the work."""
+        raise NotImplementedError
+
+    def _fail(self, error: errors.SlackwaterError) -> NoReturn:
+        code = next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), 1)
+        if self.as_json:
+            problem = {"code": error.code, "detail": error.message, "field": error.field}
+            self.stderr.write(json.dumps(problem))
+            raise SystemExit(code)
+        raise CommandError(str(error), returncode=code)
+
+    def show(self, value: Any) -> None:
+        """Print a value as JSON."""
+        self.stdout.write(json.dumps(value, cls=Encoder, indent=2, ensure_ascii=False))
+
+    def show_table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
+        """Print rows as a table, or ``empty`` where there are none."""
+        table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+        for column in columns:
+            table.add_column(column, overflow="fold")
+        for row in rows:
+            table.add_row(*(text(value) for value in row))
+        self.console.print(table if table.row_count else empty)
+
+    def show_pairs(self, pairs: Mapping[str, Any]) -> None:
+        """Print names and values, one a line; empty values are left out."""
+        table = Table(show_header=False, box=None, pad_edge=False)
+        table.add_column(style="bold")
+        table.add_column(overflow="fold")
+        for name, value in pairs.items():
+            if value not in (None, "", [], {}):
+                table.add_row(name.replace("_", " "), text(value))
+        self.console.print(table)
+
+
+class Encoder(DjangoJSONEncoder):
+    """UUIDs and times as the API spells them."""
+
+
+def text(value: Any) -> str:
+    """A value as people read it, with rich's marks made harmless."""
+    if value is None:
+        return "–"
+    if isinstance(value, datetime):
+        return timezone.localtime(value).strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list) and all(isinstance(entry, str | uuid.UUID | int) for entry in value):
+        return escaped(", ".join(map(str, value)))
+    if isinstance(value, dict | list):
+        return escaped(json.dumps(value, ensure_ascii=False, cls=Encoder))
+    shown = escaped(str(value))
+    colour = COLOURS.get(shown)
+    return f"[{colour}]{shown}[/]" if colour else shown
+
+
+def escaped(value: str) -> str:
+    """Text in which square brackets are only brackets."""
+    return value.replace("[", "\\[")
+
+
+def _is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def _width() -> int | None:
+    # Output that goes to a file or a pipe is not cut to a screen that is not there.
+    return None if _is_terminal() else 200
+
+
+def find_tenant(slug: str | None) -> Tenant:
+    """The tenant of that slug, or the only one there is; ``InvalidInput`` when that is not clear."""
+    tenants = Tenant.objects.select_related("plan")
+    if slug:
+        found = tenants.filter(slug=slug).first()
+        if found is None:
+            known = ", ".join(Tenant.objects.values_list("slug", flat=True)[:20]) or "none yet"
+            raise errors.NotFound(f"there is no tenant {slug!r}; known are: {known}", field="--tenant")
+        return found
+    some = list(tenants[:2])
+    if not some:
+        raise errors.NotFound("there is no tenant yet; make one with: manage.py create_tenant SLUG", field="--tenant")
+    if len(some) > 1:
+        known = ", ".join(Tenant.objects.values_list("slug", flat=True)[:20])
+        raise errors.InvalidInput(f"say which tenant: {known}", field="--tenant")
+    return some[0]
+
+
+def scoped(tenant: Tenant) -> AbstractContextManager[None]:
+    """Work as this tenant."""
+    return tenant_scope(tenant.pk)
+
+
+def task_id(value: str) -> uuid.UUID:
+    """An argument as a task id."""
+    try:
+        return uuid.UUID(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{value!r} is no id; it looks like {uuid.UUID(int=0)}") from None
+
+
+def parse_json(value: str, field: str) -> Any:
+    """An argument as JSON; ``InvalidInput`` says what is wrong with it."""
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise errors.InvalidInput(f"is not JSON: {error}", field=field) from None
+
+
+ACTOR = "command"
+"""How history names what a command did."""
