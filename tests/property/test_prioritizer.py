@@ -176,12 +176,11 @@ def test_no_limit_is_exceeded(cell: Snapshot, share: str) -> None:
 @settings(max_examples=300)
 @given(cells(), SHARES)
 def test_nothing_waits_for_room_that_is_there(cell: Snapshot, share: str) -> None:
-    """Work conservation: run the round again on what it left; then still nothing that waits for room finds
-    it."""
+    """Work conservation: run the round again on what it left; only room kept for a larger task is found."""
     conf = SchedulerConf(round_limit=1000, lookahead_ms=40, max_ahead=16)
     plan = prioritize(cell, conf, share_policy(share))
     after = prioritize(_applied(cell, plan, conf), conf, share_policy(share))
-    assert [d.task_id for d in after.decisions] == []
+    assert {plan.left[decision.task_id] for decision in after.decisions} <= {Reason.RESERVED}
     assert not {Reason.SHARE} & set(plan.left.values())
 
 
