@@ -2,7 +2,7 @@
 
 from apps.adminkit.big import BigTableAdmin, EstimatedPaginator
 from apps.adminkit.buttons import Button, ButtonsMixin
-from apps.adminkit.display import ago, badge, clock, json_block, seconds, short
+from apps.adminkit.display import JsonField, ago, badge, clock, json_block, seconds, short
 from apps.adminkit.services import ReadOnlyMixin, ServiceAdmin, actor, tell, tell_each
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Button",
     "ButtonsMixin",
     "EstimatedPaginator",
+    "JsonField",
     "ReadOnlyMixin",
     "ServiceAdmin",
     "actor",

@@ -6,6 +6,7 @@ import json
 from typing import Any, ClassVar
 
 from django.contrib import messages
+from django.core.exceptions import EmptyResultSet
 from django.core.paginator import Paginator
 from django.db import OperationalError, connection, models, transaction
 from django.db.models import QuerySet
@@ -22,7 +23,10 @@ QUERY_CANCELED = "57014"
 
 def estimated_rows(rows: QuerySet[Any]) -> int:
     """How many rows PostgreSQL's planner expects; costs no reading of the table."""
-    sql, params = rows.order_by().values_list("pk").query.sql_with_params()
+    try:
+        sql, params = rows.order_by().values_list("pk").query.sql_with_params()
+    except EmptyResultSet:
+        return 0
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN (FORMAT JSON) {sql}", params)
         plan = cursor.fetchone()[0]
@@ -39,8 +43,6 @@ class EstimatedPaginator(Paginator):  # type: ignore[type-arg]
         rows = self.object_list
         if not isinstance(rows, QuerySet):
             return len(rows)
-        if rows.query.is_empty():
-            return 0
         estimate = estimated_rows(rows)
         if estimate > COUNTED * 4:
             return estimate

@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django import forms
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -62,3 +63,11 @@ def json_block(value: Any) -> SafeString:
     """JSON, indented, in a box that scrolls."""
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
     return format_html('<pre class="sw-pre">{}</pre>', text)
+
+
+class JsonField(forms.JSONField):
+    """JSON as text; nothing at all where it is empty."""
+
+    def prepare_value(self, value: Any) -> Any:
+        """Text for the widget."""
+        return "" if value is None else super().prepare_value(value)

@@ -6,17 +6,20 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse
 
 from scheduler_ext.core.errors import SlackwaterError
 
 if TYPE_CHECKING:
     # unfold has no annotations; its ModelAdmin is Django's with other templates.
+    from django.contrib.admin import ModelAdmin as Base
     from django.contrib.admin import ModelAdmin as UnfoldAdmin
 else:
+    Base = object
     from unfold.admin import ModelAdmin as UnfoldAdmin
 
 SHOWN_ERRORS = 5
+REFUSAL = "sw_refusal"
 
 
 def actor(request: HttpRequest) -> str:
@@ -66,16 +69,40 @@ class ServiceAdmin(UnfoldAdmin):  # type: ignore[type-arg]  # Django's class tak
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Django's view; what a service refuses is told on the page the form came from."""
+        """Django's view; what a service refuses is told in the form, filled in as it was sent."""
         try:
             return super().changeform_view(request, object_id, form_url, extra_context)
         except SlackwaterError as error:
-            tell(request, error)
-            return HttpResponseRedirect(request.get_full_path())
+            if request.method != "POST" or hasattr(request, REFUSAL):
+                raise
+            setattr(request, REFUSAL, error)
+        return super().changeform_view(request, object_id, form_url, extra_context)
+
+    def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
+        """The form; when a service has refused it once, with that as an error at the field it names."""
+        form_class = super().get_form(request, obj, change, **kwargs)
+        if not hasattr(request, REFUSAL):
+            return form_class
+        refusal: SlackwaterError = getattr(request, REFUSAL)
+
+        class RefusedForm(form_class):  # type: ignore[misc,valid-type]
+            """The same form, never valid."""
+
+            def full_clean(self) -> None:
+                """Add the refusal to what else is wrong."""
+                super().full_clean()
+                field = (refusal.field or "").split(".")[0].split("[")[0]
+                self.add_error(field if field in self.fields else None, str(refusal))
+
+        return RefusedForm
 
 
-class ReadOnlyMixin:
+class ReadOnlyMixin(Base):  # type: ignore[type-arg]
     """Nothing is added, changed or deleted here: the ledger's rows are written by its services alone."""
+
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """All columns, unless some are named; asking a form for them would need a tenant in context."""
+        return self.fields or [field.name for field in self.opts.concrete_fields]
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Never."""

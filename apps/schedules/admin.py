@@ -8,6 +8,7 @@ from django import forms
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
+from django.forms.models import construct_instance
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html, format_html_join
@@ -74,11 +75,9 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
                     self.add_error(name, str(error))
         return cleaned
 
-    def validate_unique(self) -> None:
-        """The service tells a taken name; asking the table here would need a tenant in context."""
-
-    def validate_constraints(self) -> None:
-        """Likewise."""
+    def _post_clean(self) -> None:
+        # The service checks the whole, a taken name included; the model's own check needs a tenant in context.
+        self.instance = construct_instance(self, self.instance, self._meta.fields, self._meta.exclude)
 
     def values(self) -> dict[str, Any]:
         """What was filled in, as the services take it."""

@@ -95,5 +95,5 @@ def search_tasks(rows: QuerySet[Any], text: str) -> QuerySet[Any]:
     if word == "name" and rest:
         return rows.filter(name__icontains=rest)
     if (ids := id_range(text)) is not None:
-        return rows.filter(Q(pk__range=ids) | Q(workflow_id__range=ids))
+        return rows.filter(Q(pk__range=ids) | Q(workflow_id__gte=ids[0], workflow_id__lte=ids[1]))
     return rows.filter(Q(name__icontains=text) | Q(handler__icontains=text))

@@ -17,6 +17,7 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
+from apps.adminkit import JsonField
 from apps.resources.models import Handler, Tier
 from apps.tasks.models import OnLate
 from apps.tasks.reading import word
@@ -49,14 +50,6 @@ def _whole(**options: Any) -> forms.IntegerField:
 
 def _choice(choices: Any, **options: Any) -> forms.ChoiceField:
     return forms.ChoiceField(choices=choices, widget=UnfoldAdminSelectWidget(), **options)
-
-
-class JsonField(forms.JSONField):
-    """JSON as text; nothing at all where it is empty."""
-
-    def prepare_value(self, value: Any) -> Any:
-        """Text for the widget."""
-        return "" if value is None else super().prepare_value(value)
 
 
 def _json(default: Any, **options: Any) -> JsonField:

@@ -32,8 +32,10 @@ from apps.tasks.admin.filters import id_range
 from apps.tasks.admin.graphs import task_url
 from apps.tasks.admin.page import state_badge
 from apps.tasks.admin.task import AT_ONCE
+from apps.tasks.lines import set_line_paused
 from apps.tasks.models import Attempt, DeadLetter, Leader, Line, Script, TaskEvent
 from apps.tasks.reading import word
+from scheduler_ext.core.errors import Conflict
 from scheduler_ext.core.states import Category, Outcome, TaskState
 
 TEXT_SHOWN = 100_000
@@ -62,7 +64,7 @@ class LedgerAdmin(ReadOnlyMixin, BigTableAdmin):
         if not text:
             return queryset, False
         ids = id_range(text)
-        return (queryset.filter(task_id__range=ids) if ids else queryset.none()), False
+        return (queryset.filter(task_id__gte=ids[0], task_id__lte=ids[1]) if ids else queryset.none()), False
 
     @admin.display(description="task")
     def task_link(self, obj: Any) -> SafeString:
@@ -76,7 +78,7 @@ class DeadLetterAdmin(ButtonsMixin, LedgerAdmin):
 
     list_display = ("task_link", "handler", "tenant", "outcome", "reason", "retries", "when", "next_retry_at")
     list_filter = (("tenant", AutocompleteSelectFilter), ("outcome", ChoicesDropdownFilter))
-    list_display_links = None
+    list_display_links = ("reason",)
     readonly_fields = ("task_link", "handler", "when")
     fields = ("task_link", "handler", "tenant", "outcome", "reason", "when", "retries", "next_retry_at")
     ordering: ClassVar[Any] = ("-at",)
@@ -199,34 +201,61 @@ class TaskEventAdmin(LedgerAdmin):
 
 
 @admin.register(Line)
-class LineAdmin(ServiceAdmin):
+class LineAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
     """Lines exist by use. The one thing an operator does to them is to pause them."""
 
-    list_display = ("tenant", "shown_category", "tier", "paused")
-    list_display_links = ("shown_category",)
+    list_display = ("shown_category", "tenant", "tier", "state")
     list_select_related = ("tenant", "tier")
     list_filter = (("tenant", AutocompleteSelectFilter), ("category", ChoicesDropdownFilter), "paused")
-    list_editable = ("paused",)
     search_fields = ("tenant__slug", "tier__slug")
-    readonly_fields = ("tenant", "category", "tier")
     list_per_page = 100
+    actions = ("pause", "resume")
+    buttons: ClassVar = {
+        "pause": Button(label="Pause", method="pause_one", when=lambda line: not line.paused),
+        "resume": Button(label="Resume", method="resume_one", when=lambda line: line.paused),
+    }
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Line]:
         """All tenants' lines: the admin is the operators' view of the whole platform."""
         return Line.objects.unscoped().order_by("tenant__slug", "category", "tier__cpu_milli")
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Never: the first task of a line makes it."""
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Line | None = None) -> bool:
-        """Never: waiting tasks stand in it."""
-        return False
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        """Who may pause: those who may change lines."""
+        return self.may(request, "change")
 
     @admin.display(description="category", ordering="category")
     def shown_category(self, obj: Line) -> str:
         """In a word."""
         return word(Category(obj.category))
+
+    @admin.display(description="state")
+    def state(self, obj: Line) -> SafeString:
+        """Active or paused."""
+        return badge("paused", "waiting") if obj.paused else badge("active", "succeeded")
+
+    def pause_one(self, request: HttpRequest, obj: Line) -> str:
+        """Start none of its tasks from the next round on."""
+        if not set_line_paused(obj, paused=True):
+            raise Conflict("it is paused already")
+        self.log_change(request, obj, "Paused.")
+        return "Its tasks are accepted and wait."
+
+    def resume_one(self, request: HttpRequest, obj: Line) -> str:
+        """Start its tasks again."""
+        if not set_line_paused(obj, paused=False):
+            raise Conflict("it is not paused")
+        self.log_change(request, obj, "Resumed.")
+        return "Its tasks are started again."
+
+    @admin.action(description="Pause: accept tasks, start none", permissions=["operate"])
+    def pause(self, request: HttpRequest, queryset: QuerySet[Line]) -> None:
+        """Pause the selected lines."""
+        tell_each(request, queryset, lambda line: self.pause_one(request, line), "paused")
+
+    @admin.action(description="Resume", permissions=["operate"])
+    def resume(self, request: HttpRequest, queryset: QuerySet[Line]) -> None:
+        """Resume the selected lines."""
+        tell_each(request, queryset, lambda line: self.resume_one(request, line), "resumed")
 
 
 @admin.register(Script)

@@ -189,6 +189,8 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "OnLate": "apps.api.v1.serializers.ON_LATE",
         "AttemptOutcome": "apps.api.v1.serializers.OUTCOMES",
         "TaskKind": "apps.api.v1.serializers.KINDS",
+        "ScheduleKind": "apps.api.v1.serializers.KINDS_OF_SCHEDULE",
+        "FireOutcome": "apps.api.v1.serializers.FIRE_OUTCOMES",
     },
 }
 SLACKWATER_API: dict[str, Any] = {
@@ -200,6 +202,9 @@ SLACKWATER_API: dict[str, Any] = {
 }
 
 # -- admin ---------------------------------------------------------------------------------------------------
+DATE_FORMAT = "Y-m-d"
+TIME_FORMAT = "H:i:s"
+DATETIME_FORMAT = "Y-m-d H:i:s"
 UNFOLD: dict[str, Any] = {
     "SITE_TITLE": "Slackwater",
     "SITE_HEADER": "Slackwater",

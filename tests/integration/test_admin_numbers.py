@@ -1,0 +1,311 @@
+"""The live page's numbers are right and cheap; long lists are neither counted nor waited for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.contrib.messages import get_messages
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from apps.adminkit import big
+from apps.adminkit.big import EstimatedPaginator
+from apps.dashboard import live
+from apps.dashboard.throughput import COUNTED, INTERVAL_S, INTERVALS, Throughput
+from apps.tasks import connection as engine
+from apps.tasks import services
+from apps.tasks.models import Attempt, LiveTask, Task
+from apps.tenants.models import Tenant, TenantCounter
+from apps.tenants.services import create_tenant
+from scheduler_ext.core.states import Outcome, TaskState
+from tests.support.api import HANDLER, forget_lookups, furnish
+from tests.support.hand_worker import HandWorker, raw_cursor
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture(autouse=True)
+def furnished(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tiers and a handler, and no memory of what another test rolled back."""
+    request.getfixturevalue("transactional_db" if request.node.get_closest_marker("django_db") else "db")
+    forget_lookups()
+    live.forget()
+    furnish()
+    yield
+    forget_lookups()
+    live.forget()
+
+
+def administrator() -> Client:
+    """Somebody who may do everything."""
+    client = Client()
+    client.force_login(User.objects.create_superuser("root"))
+    return client
+
+
+def submit(tenant: Tenant, **fields: Any) -> Any:
+    """One task, handed in."""
+    return services.submit(tenant, {"handler": HANDLER, **fields}, actor="test").task_ids[0]
+
+
+def attempts(seconds_ago: list[float], outcome: Outcome = Outcome.SUCCEEDED) -> None:
+    """Attempts that ended so long ago, written in the order of their ends."""
+    tenant = Tenant.objects.first() or create_tenant("acme", "Acme")
+    now = timezone.now()
+    task_id = submit(tenant)
+    start = Attempt.objects.unscoped().count()
+    Attempt.objects.unscoped().bulk_create(
+        Attempt(
+            task_id=task_id, tenant=tenant, number=1, fence=start + n + 1, started_at=now - timedelta(seconds=ago + 1),
+            finished_at=now - timedelta(seconds=ago), outcome=outcome,
+        )
+        for n, ago in enumerate(sorted(seconds_ago, reverse=True))
+    )  # fmt: skip
+
+
+class TestLive:
+    """``live.json``."""
+
+    def test_it_tells_what_stands_in_the_ledger(self) -> None:
+        acme, globex = create_tenant("acme", "Acme"), create_tenant("globex", "Globex")
+        worker = HandWorker("node-1")
+        running, done = submit(acme, category="urgent"), submit(acme)
+        dead = submit(acme, total_attempts=1)
+        for _ in range(3):
+            submit(globex, tier="regular")
+        later = (timezone.now() + timedelta(hours=1)).isoformat()
+        submit(acme, start_at=later)
+        worker.start(running)
+        worker.run(done)
+        worker.run(dead, outcome=Outcome.FAILED, error="no")
+        answer = administrator().get(reverse("admin:sw_live"))
+        assert answer["Cache-Control"] == "no-store" or "no-store" in answer["Cache-Control"]
+        now = answer.json()
+        assert now["states"]["by_state"] == {
+            "blocked": 0,
+            "scheduled": 1,
+            "ready": 3,
+            "queued": 0,
+            "running": 1,
+        }
+        assert (now["states"]["unfinished"], now["states"]["tenants"], now["states"]["exact"]) == (5, 2, True)
+        assert now["dead_letters"] == {"count": 1, "more": False}
+        (line,) = now["lines"]
+        assert (line["tenant"], line["category"], line["tier"]) == ("globex", "delayable", "regular")
+        assert line["ready"] == {"count": 3, "more": False}
+        assert 0 <= line["head_waits_s"] < 60
+        (node,) = now["nodes"]
+        assert (node["name"], node["state"], node["running"], node["queued"]) == ("node-1", "active", 1, 0)
+        assert (node["slots_permille"], node["slots"]) == (250, {"process": 4, "script": 2})
+        assert node["cpu_permille"] > 0
+        assert [(row["tenant"], row["unfinished"], row["urgent"]) for row in now["tenants"]] == [
+            ("globex", 3, 0), ("acme", 2, 1),
+        ]  # fmt: skip
+        (leader,) = now["leaders"]
+        assert (leader["cell"], leader["leads"], leader["epoch"]) == ("default", True, 1)
+        series = now["throughput"]["series"]
+        assert len(series) == INTERVALS
+        assert sum(part["ended"] for part in series) == 2
+        assert sum(part["bad"] for part in series) == 1
+        assert now["run_time"]["p50"] >= 0
+
+    def test_an_empty_platform_has_numbers_too(self) -> None:
+        now = live.snapshot()
+        assert now["states"]["unfinished"] == 0
+        assert (now["lines"], now["nodes"], now["leaders"], now["tenants"]) == ([], [], [], [])
+        assert (now["start_delay"], now["run_time"]) == (None, None)
+        assert [part["ended"] for part in now["throughput"]["series"]] == [0] * INTERVALS
+
+    def test_one_snapshot_serves_many(self) -> None:
+        live.snapshot()
+        with CaptureQueriesContext(connection) as asked:
+            for _ in range(20):
+                live.snapshot()
+        assert len(asked) == 0
+
+    def test_a_long_line_is_not_counted_through(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(live, "READY_COUNTED", 5)
+        acme = create_tenant("acme", "Acme")
+        for _ in range(8):
+            submit(acme)
+        assert live.snapshot()["lines"][0]["ready"] == {"count": 5, "more": True}
+
+    def test_many_tasks_are_told_by_statistics(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """With more unfinished tasks than are counted, the table is not read: its statistics and counters are."""
+        acme = create_tenant("acme", "Acme")
+        first = submit(acme)
+        with connection.cursor() as cursor:
+            columns = [
+                field.column
+                for field in LiveTask._meta.concrete_fields
+                if field.column not in ("task_id", "state")
+            ]
+            names = ", ".join(columns)
+            cursor.execute(
+                f"INSERT INTO tasks_livetask (task_id, state, {names}) SELECT gen_random_uuid(), "
+                f"CASE WHEN n %% 4 = 0 THEN 2 ELSE 3 END, {names} "
+                "FROM tasks_livetask, generate_series(1, 4000) n WHERE task_id = %s",
+                [first],
+            )
+            cursor.execute("ANALYZE tasks_livetask")
+        TenantCounter.objects.filter(pk=acme.pk).update(unfinished=400_000)
+        HandWorker().start(first)
+        monkeypatch.setattr(live, "EXACT_LIVE", 1_000)
+        states = live.snapshot()["states"]
+        assert (states["exact"], states["unfinished"]) == (False, 400_000)
+        assert states["by_state"]["running"] == 1
+        assert states["by_state"]["ready"] == pytest.approx(300_000, rel=0.1)
+        assert states["by_state"]["scheduled"] == pytest.approx(100_000, rel=0.1)
+
+    def test_a_silent_node_is_called_so(self) -> None:
+        node = HandWorker().node
+        type(node).objects.update(lease_expires_at=timezone.now() - timedelta(seconds=1))
+        assert live.snapshot()["nodes"][0]["state"] == "silent"
+
+    def test_the_mark_of_a_task_changes_with_it(self) -> None:
+        page = administrator()
+        task_id = submit(create_tenant("acme", "Acme"))
+        url = reverse("admin:sw_task", args=[task_id])
+        shown = page.get(reverse("admin:tasks_task_change", args=[task_id])).context["seen"]
+        assert page.get(url).json() == {"mark": shown, "final": False}
+        HandWorker().run(task_id)
+        after = page.get(url).json()
+        assert after["final"]
+        assert after["mark"] != shown
+
+
+class TestThroughput:
+    """Ends by interval, found by bisection over the row numbers."""
+
+    def counted(self, now: float) -> list[int]:
+        """What reading all attempts gives."""
+        last = int(now // INTERVAL_S)
+        slots = list(range(last - INTERVALS + 1, last + 1))
+        ends = Attempt.objects.unscoped().values_list("finished_at", flat=True)
+        by_slot = [int(end.timestamp() // INTERVAL_S) for end in ends]
+        return [by_slot.count(slot) for slot in slots]
+
+    def series(self, throughput: Throughput, now: float) -> list[dict[str, Any]]:
+        """Ask it, as the live page does."""
+        with raw_cursor() as cur:
+            return throughput.series(cur, now)
+
+    @pytest.mark.parametrize(
+        "spread", [[], [0.0], [1000.0], [3.0 * n for n in range(200)], [15.0] * 50 + [200.0] * 3]
+    )
+    def test_it_finds_what_counting_finds(self, spread: list[float]) -> None:
+        attempts(spread)
+        now = datetime.now(tz=UTC).timestamp()
+        throughput = Throughput()
+        for _ in range(2):  # the second time from what it remembers
+            assert [part["ended"] for part in self.series(throughput, now)] == self.counted(now)
+
+    def test_gaps_in_the_numbers_do_not_count(self) -> None:
+        attempts([5.0 * n for n in range(60)])
+        numbers = list(Attempt.objects.unscoped().order_by("id").values_list("id", flat=True))
+        Attempt.objects.unscoped().filter(pk__in=numbers[::3]).delete()
+        now = datetime.now(tz=UTC).timestamp()
+        assert [part["ended"] for part in self.series(Throughput(), now)] == self.counted(now)
+
+    def test_bad_ends_are_told_apart(self) -> None:
+        attempts([30.0, 31.0])
+        attempts([12.0], Outcome.CAP_EXCEEDED)
+        now = datetime.now(tz=UTC).timestamp()
+        series = self.series(Throughput(), now)
+        assert (sum(part["ended"] for part in series), sum(part["bad"] for part in series)) == (3, 1)
+
+    def test_many_ends_are_told_by_their_numbers(self) -> None:
+        attempts([25.0] * (COUNTED + 100))
+        part = max(
+            self.series(Throughput(), datetime.now(tz=UTC).timestamp()), key=lambda part: part["ended"]
+        )
+        assert part["ended"] == COUNTED + 100
+        assert part["bad"] is None
+
+    def test_asking_again_asks_little(self) -> None:
+        attempts([0.3 * n for n in range(900)])
+        now = datetime.now(tz=UTC).timestamp()
+        throughput = Throughput()
+        asked: list[str] = []
+
+        class Counting:
+            """Notes each statement."""
+
+            def __init__(self, cur: Any) -> None:
+                self.cur = cur
+
+            def execute(self, query: str, params: Any = None) -> Any:
+                asked.append(query)
+                return self.cur.execute(query, params)
+
+        with raw_cursor() as cur:
+            throughput.series(Counting(cur), now)
+            first = len(asked)
+            asked.clear()
+            throughput.series(Counting(cur), now)
+        assert len(asked) < 30 < first
+
+
+class TestBigLists:
+    """Lists that hold millions of rows."""
+
+    def test_few_rows_are_counted_and_many_are_estimated(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        acme = create_tenant("acme", "Acme")
+        for _ in range(7):
+            submit(acme)
+        assert EstimatedPaginator(Task.objects.unscoped().order_by("-id"), 5).count == 7
+        assert EstimatedPaginator(Task.objects.unscoped().none(), 5).count == 0
+        monkeypatch.setattr(big, "COUNTED", 1)
+        with connection.cursor() as cursor:
+            cursor.execute("ANALYZE tasks_task")
+        with CaptureQueriesContext(connection) as asked:
+            assert EstimatedPaginator(Task.objects.unscoped().order_by("-id"), 5).count == 7
+        assert [query["sql"].split()[0] for query in asked] == ["EXPLAIN"]
+
+    def test_a_page_of_tasks_is_read_by_the_key(self) -> None:
+        acme = create_tenant("acme", "Acme")
+        for _ in range(200):
+            submit(acme)
+        with connection.cursor() as cursor:
+            cursor.execute("ANALYZE tasks_task")
+            cursor.execute("SET LOCAL enable_seqscan = off")
+        rows = Task.objects.unscoped().select_related("live", "tenant", "tier").order_by("-id")[:50]
+        plan = rows.explain()
+        assert "tasks_task_pkey" in plan
+        assert "Sort" not in plan
+
+    @pytest.mark.django_db(transaction=True)
+    def test_a_search_that_takes_too_long_is_stopped(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The list waits for a lock that this test holds: it gives up in its time, and says so."""
+        monkeypatch.setattr(big, "LIST_TIMEOUT_MS", 300)
+        page = administrator()
+        submit(create_tenant("acme", "Acme"))
+        url = reverse("admin:tasks_task_changelist")
+        assert page.get(url, {"q": "x"}).status_code == 200
+        holder = engine.connect(application_name="holder")
+        answers: list[Any] = []
+
+        def look() -> None:
+            answers.append(page.get(url, {"q": "x"}))
+            connection.close()
+
+        try:
+            with holder.transaction():
+                holder.execute("LOCK TABLE tasks_task IN ACCESS EXCLUSIVE MODE")
+                thread = threading.Thread(target=look)
+                thread.start()
+                wait_until(lambda: answers, message="the list gives up")
+                thread.join()
+        finally:
+            holder.close()
+        (answer,) = answers
+        assert (answer.status_code, answer["Location"]) == (302, url)
+        assert "was stopped" in str(next(iter(get_messages(answer.wsgi_request))))
+        assert LiveTask.objects.unscoped().get().state == TaskState.READY
