@@ -69,6 +69,14 @@ def decode_number(cursor: str) -> int | None:
     return number
 
 
+def decode_name(cursor: str) -> str:
+    """The name after which the page begins."""
+    name: str = decode(cursor, str)[0]
+    if "\x00" in name:
+        raise InvalidInput("is not a cursor of ours", field="cursor")
+    return name
+
+
 def decode_moment(cursor: str) -> tuple[datetime, uuid.UUID] | None:
     """The moment and id after which the page begins; ``None`` for the first."""
     if not cursor:

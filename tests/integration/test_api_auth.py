@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from apps.api.auth import REMEMBER_S
 from apps.api.v1.urls import urlpatterns
 from apps.api.v1.views.platform import Nowhere
+from apps.schedules.models import Schedule
 from apps.tasks.models import DeadLetter, LiveTask, Task
 from apps.tenants.models import ApiKey
 from apps.tenants.services import create_api_key, revoke_api_key
@@ -73,6 +74,12 @@ class Objects:
     task_id: str
     workflow_id: str
     sha256: str
+    schedule_id: str
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The values by the names of path parameters."""
+        return asdict(self)
 
 
 def own_something(client: ApiClient) -> Objects:
@@ -83,7 +90,8 @@ def own_something(client: ApiClient) -> Objects:
     LiveTask._plain.filter(pk=task_id).delete()
     Task._plain.filter(pk=task_id).update(state=TaskState.FAILED, finished_at=timezone.now())
     DeadLetter._plain.create(task_id=task_id, tenant=client.tenant, reason="r")
-    return Objects(task_id, workflow, sha256)
+    made = client.post("/schedules", {"name": "secret", "kind": "daily", "task": {"handler": HANDLER}, "rule": {"times": ["07:00"]}})
+    return Objects(task_id, workflow, sha256, made.body["id"])
 
 
 # What to send where another tenant's object is named in the body or the query, and what must be the answer.
@@ -110,6 +118,14 @@ BODIES: dict[str, list[Callable[[Objects], Any]]] = {
 }
 
 
+# A body that would be good for one's own object, so that the 404 is not a 422 by luck.
+BODY: dict[str, dict[str, Any]] = {
+    "task": {"PATCH": {"priority": 3}},
+    "schedule": {"PATCH": {"paused": True}},
+    "schedule-backfill": {"POST": {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"}},
+}
+
+
 def endpoints() -> Iterator[tuple[str, str, type, set[str]]]:
     """Name, route, view and path parameters of every endpoint of version 1."""
     for pattern in urlpatterns:
@@ -131,13 +147,14 @@ def path_of(route: str, parameters: set[str], values: dict[str, str]) -> str:
 def test_another_tenants_object_does_not_exist(name: str, route: str, view: Any, parameters: set[str]) -> None:
     acme, other = client_of("acme"), client_of("other")
     theirs = own_something(other)
-    values = {"task_id": theirs.task_id, "workflow_id": theirs.workflow_id, "sha256": theirs.sha256, **foreign(other, parameters)}
+    values = theirs.names
+    assert parameters <= set(values), f"own_something makes nothing for {parameters - set(values)}"
     before = fingerprint()
     offered = [method for method in METHODS if hasattr(view, method.lower())]
     assert offered
     for method in offered:
         if parameters:
-            body = {"priority": 3} if method in {"PATCH", "PUT"} else None
+            body = BODY.get(name, {}).get(method)
             answer = acme.call(method, path_of(route, parameters, values), body)
             assert (answer.status, answer.code) == (404, "not_found"), f"{method} {route}"
         elif method == "GET":
@@ -152,16 +169,9 @@ def test_another_tenants_object_does_not_exist(name: str, route: str, view: Any,
     assert fingerprint() == before
 
 
-def foreign(other: ApiClient, parameters: set[str]) -> dict[str, str]:
-    """Objects of the other tenant that only some endpoints know."""
-    known = {"task_id", "workflow_id", "sha256"}
-    assert parameters <= known, f"own_something makes nothing for {parameters - known}"
-    return {}
-
-
 def fingerprint() -> list[Any]:
     """What must not have changed."""
-    return [*Task._plain.order_by("id").values_list("id", "state", "priority"), DeadLetter._plain.count()]
+    return [*Task._plain.order_by("id").values_list("id", "state", "priority"), DeadLetter._plain.count(), *Schedule._plain.values_list("name", "version")]
 
 
 NEEDS = {"POST tasks": "submit", "POST tasks/<uuid:task_id>/cancel": "cancel"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from apps.api.v1.views import platform, tasks, work
+from apps.api.v1.views import platform, schedules, tasks, work
 
 urlpatterns = [
     path("tasks", tasks.Tasks.as_view(), name="tasks"),
@@ -20,6 +20,10 @@ urlpatterns = [
     re_path(r"^scripts/(?P<sha256>[0-9a-f]{64})$", work.OneScript.as_view(), name="script"),
     path("dead-letters", work.DeadLetters.as_view(), name="dead-letters"),
     path("dead-letters/<uuid:task_id>/requeue", work.RequeueDeadLetter.as_view(), name="dead-letter-requeue"),
+    path("schedules", schedules.Schedules.as_view(), name="schedules"),
+    path("schedules/<uuid:schedule_id>", schedules.OneSchedule.as_view(), name="schedule"),
+    path("schedules/<uuid:schedule_id>/fires", schedules.ScheduleFires.as_view(), name="schedule-fires"),
+    path("schedules/<uuid:schedule_id>/backfill", schedules.BackfillSchedule.as_view(), name="schedule-backfill"),
     path("tiers", platform.Tiers.as_view(), name="tiers"),
     path("nodes", platform.Nodes.as_view(), name="nodes"),
     path("queues", platform.Queues.as_view(), name="queues"),
