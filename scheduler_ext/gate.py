@@ -68,9 +68,21 @@ class Use:
 class Gate:
     """Working state of one round, or of a simulated run."""
 
-    __slots__ = ("_ceilings", "_costs", "_drained_in", "_tenants", "_uses", "held", "ledger", "now")
+    __slots__ = (
+        "_ceilings",
+        "_costs",
+        "_drained_in",
+        "_reserve",
+        "_tenants",
+        "_uses",
+        "held",
+        "ledger",
+        "now",
+    )
 
-    def __init__(self, snapshot: Snapshot, conf: SchedulerConf) -> None:
+    def __init__(self, snapshot: Snapshot, conf: SchedulerConf, *, reserve: bool = True) -> None:
+        """``reserve``: keep a node for each of the first tasks that do not fit yet."""
+        self._reserve = reserve
         self.ledger = Ledger(snapshot.nodes)
         self.now = snapshot.now
         self.held = dict(snapshot.mutex_held)
@@ -152,11 +164,12 @@ class Gate:
             self.held[task.mutex_key] -= 1
 
     def _place_exclusive(self, shape: Shape, task: TaskView) -> Node | None:
-        ledger, ends_at = self.ledger, expected_end(task, self.now)
+        ledger = self.ledger
+        ends_at = expected_end(task, self.now) if self._reserve else None
         node = ledger.find_exclusive(shape, task.avoid_node, ends_at)
         if node is not None:
             ledger.take_exclusive(node, shape, ends_at)
-        elif not ledger.kept and ledger.has_room((task.kind,)):
+        elif self._reserve and not ledger.kept and ledger.has_room((task.kind,)):
             ledger.reserve(shape, self.now)
         return node
 

@@ -48,8 +48,8 @@ class Agent:
     """One node's agent. All ledger access is on one thread, in order; the event loop never blocks."""
 
     def __init__(self, conf: SchedulerConf, journal: Journal, node_id: int, work: WorkStore, nodes: NodeStore,
-                 redis_url: str, sandbox: Sandbox, script_slots: int, master_pid: int, *, restarted: bool) -> None:  # fmt: skip
-        """``script_slots`` scripts run at once; ``restarted``: the node had an agent before, which ended."""
+                 redis_url: str, sandbox: Sandbox, script_slots: int, master_pid: int) -> None:  # fmt: skip
+        """``script_slots`` scripts run at once."""
         self.conf = conf
         self.journal = journal
         self.node_id = node_id
@@ -59,7 +59,6 @@ class Agent:
         self.sandbox = sandbox
         self.script_slots = script_slots
         self.master_pid = master_pid
-        self.restarted = restarted
         self.root = Path(tempfile.mkdtemp(prefix=f"slackwater-{node_id}-"))
         self.client = redis.Redis.from_url(redis_url, socket_timeout=5.0, socket_connect_timeout=1.0)
         self.queues = QueueManager(self.client, conf)
@@ -108,9 +107,11 @@ class Agent:
     # -- lease --------------------------------------------------------------------------------------------------------
     async def _lease(self) -> None:
         loop = asyncio.get_running_loop()
-        if not self.restarted and not await self._ledger(self.nodes.activate, self.node_id):
-            self.code = LOST_NODE
-            return
+        if not self.journal.activated:
+            if not await self._ledger(self.nodes.activate, self.node_id):
+                self.code = LOST_NODE
+                return
+            self.journal.activated = True
         while True:
             asked = time.monotonic()
             try:
@@ -306,7 +307,6 @@ def main(argv: list[str]) -> int:
     agent = Agent(
         engine.conf, journal, described["node_id"], engine.work_store(f"agent {described['node_id']}"),
         engine.node_store(), engine.redis_url, engine.sandbox(), described["script_slots"], described["master_pid"],
-        restarted=described["restarted"],
     )  # fmt: skip
     return asyncio.run(agent.run())
 

@@ -73,7 +73,7 @@ class NodeStep(bootsteps.StartStopStep):
         store.close()
         self.journal.lease_deadline = time.monotonic() + self.engine.conf.node_lease_s
         self.journal.agent_beat = time.monotonic()
-        self.journal.draining = False
+        self.journal.draining = self.journal.activated = False
         self.journal.node_id = node_id
         log.info("registered as node %s, %s handlers", node_id, len(offered))
 
@@ -82,12 +82,11 @@ class NodeStep(bootsteps.StartStopStep):
         self.launch()
         worker.timer.call_repeatedly(AGENT_CHECK_S, self.check, (worker,))
 
-    def launch(self, *, restarted: bool = False) -> None:
+    def launch(self) -> None:
         """Start the agent; it holds the journal by descriptor and dies with this process."""
         described = json.dumps({
             "factory": self.engine.factory, "slots": self.slots, "journal_fd": self.journal.fd,
             "node_id": self.journal.node_id, "script_slots": self.script_slots, "master_pid": os.getpid(),
-            "restarted": restarted,
         })  # fmt: skip
         self.agent = subprocess.Popen(
             [sys.executable, "-m", "scheduler_ext.worker.agent", described], pass_fds=(self.journal.fd,),
@@ -98,8 +97,7 @@ class NodeStep(bootsteps.StartStopStep):
         """Restart an agent that ended; after the loss of the node, register anew first."""
         if self.agent is None or self.agent.poll() is None:
             return
-        lost = self.agent.returncode == LOST_NODE
-        if lost:
+        if self.agent.returncode == LOST_NODE:
             old = token_queue(self.journal.node_id)
             self.register()
             consumer = worker.consumer
@@ -108,7 +106,7 @@ class NodeStep(bootsteps.StartStopStep):
                 listen(consumer, self.journal.node_id)
         else:
             log.error("the agent ended with %s and is started again", self.agent.returncode)
-        self.launch(restarted=not lost)
+        self.launch()
 
     def stop(self, worker: Any) -> None:
         """Drain: the children take no more, the agent hands back what has not begun."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 ENTRIES = 256
 BLOB_BYTES = 1_048_576
-_HEADER = struct.Struct("<qdBBxxxxxxdd")  # node id, lease deadline (monotonic), draining, listened to, agent's beat, spare
+# The header: node id (q), lease deadline (d), draining, listened to, activated (one byte each, padded to 8), beat (d).
 # A slot: pid, open, count, current, limit, (pad), batch number (q), task to interrupt, outcome of the interruption.
 _ENTRY = struct.Struct("<16siiddBBxxxxxxii")  # id, fence, cap ms, began, ended, state, cancelled, blob offset, length
 HEADER_BYTES = 64
@@ -93,6 +93,15 @@ class Journal:
     @listened.setter
     def listened(self, value: bool) -> None:
         self._memory[17] = int(value)
+
+    @property
+    def activated(self) -> bool:
+        """True once an agent has told the registry that this incarnation may be given work."""
+        return bool(self._memory[18])
+
+    @activated.setter
+    def activated(self, value: bool) -> None:
+        self._memory[18] = int(value)
 
     @property
     def agent_beat(self) -> float:

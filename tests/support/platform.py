@@ -135,27 +135,36 @@ class Platform:
         return int(self.tenant.counter.unfinished)
 
 
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
 def children_of(worker: ManagedProcess) -> list[psutil.Process]:
-    """The pool children of a worker: not its agent."""
-    found = psutil.Process(worker.pid).children(recursive=True)
-    return [p for p in found if "scheduler_ext.worker.agent" not in " ".join(p.cmdline()) and p.ppid() != 1
-            and _is_pool_child(p)]  # fmt: skip
+    """The pool children of a worker: not its agent, nor what either has started."""
+    family = psutil.Process(worker.pid).children(recursive=True)
+    masters = [p for p in family if "-A slackwater worker" in _command(p)]
+    pids = {p.pid for p in masters}
+    return [p for p in masters if (p.ppid() in pids or p.ppid() == worker.pid) and not _has_children(p, pids)]
+
+
+def _has_children(process: psutil.Process, among: set[int]) -> bool:
+    try:
+        return any(child.pid in among for child in process.children())
+    except psutil.Error:
+        return False
 
 
 def agent_of(worker: ManagedProcess) -> psutil.Process:
     """The worker's agent."""
-    for process in psutil.Process(worker.pid).children(recursive=True):
-        if "scheduler_ext.worker.agent" in " ".join(process.cmdline()):
-            return process
-    raise AssertionError("the worker has no agent")
-
-
-def _is_pool_child(process: psutil.Process) -> bool:
-    try:
-        parent = process.parent()
-        return parent is not None and "celery" in " ".join(parent.cmdline()) and "celery" in " ".join(process.cmdline())
-    except psutil.Error:
-        return False
+    return wait_until(
+        lambda: next(
+            (p for p in psutil.Process(worker.pid).children(recursive=True) if "worker.agent" in _command(p)), None
+        ),
+        message="the worker has an agent",
+    )
 
 
 def kill_all(worker: ManagedProcess) -> None:

@@ -1,0 +1,270 @@
+"""Virtual time: arrivals and ends in order, and between them the same choosing and the same gate as a live
+round.
+
+One tree of lines and one ledger are kept for the whole run and told what changes, so that an event costs the
+logarithm of the number of lines instead of a new snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any, Final
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.errors import ConfigurationError
+from scheduler_ext.core.resources import fits
+from scheduler_ext.core.states import Category
+from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TenantView, Vector, WorkKind
+from scheduler_ext.gate import Gate, expected_end
+from scheduler_ext.node_account import Node
+from scheduler_ext.policies.base import OrderPolicy, RankInput, SharePolicy
+from scheduler_ext.policies.running_tree import RunningTree
+from scheduler_ext.simulation.model import Cell, Job, Run, Trace
+
+PROGRESS_EVERY: Final = 10_000
+_KINDS: Final = (WorkKind.PROCESS,)
+
+
+class Engine:
+    """One run of a trace. ``run()`` may be called once."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        cell: Cell,
+        *,
+        order: OrderPolicy,
+        share: SharePolicy,
+        conf: SchedulerConf | None = None,
+        tenants: dict[int, TenantView] | None = None,
+        backfill: bool = True,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """``backfill`` keeps a node for what does not fit yet; ``progress`` hears how many jobs have
+        ended."""
+        self._trace = trace
+        self._cell = cell
+        self._order: Any = order
+        self._share_name = share.name
+        self._slicing = hasattr(order, "quantum_us")
+        self._backfill = backfill
+        self._progress = progress
+        lines = _lines_of(trace)
+        self._tenants = tenants or _tenants_of(trace)
+        snapshot = Snapshot(
+            now=0.0, cell="simulated", nodes=cell.views(), tenants=self._tenants, lines=tuple(lines)
+        )
+        if not hasattr(share, "path"):
+            raise ConfigurationError("this share policy cannot be simulated", field="share_policy")
+        rules: Any = share
+        self._gate = Gate(snapshot, conf or SchedulerConf(), reserve=backfill)
+        self._chooser = RunningTree(snapshot, rules)
+        self._ends: list[tuple[int, int, Job]] = []
+        self._freed: list[Node] = []
+        self._children, self._missing = _edges_of(trace)
+        self._serving: dict[int, int] = {}
+        self._now = 0
+        self._waiting = 0
+        self._ended = 0
+        self._next = 0
+        self._started = [-1] * len(trace.jobs)
+        self._finished = [-1] * len(trace.jobs)
+        self._segments: list[tuple[int, int, int]] = []
+        self._preemptions = 0
+        self._decisions = 0
+        self._unplaced: dict[int, str] = {}
+
+    def run(self, clock: Callable[[], float]) -> Run:
+        """Run to the end; ``clock`` tells real time, only to report how long it took."""
+        begin = clock()
+        jobs, ends = self._trace.jobs, self._ends
+        count = len(jobs)
+        while self._next < count or ends:
+            now = ends[0][0] if ends else jobs[self._next].arrived_us
+            if self._next < count and jobs[self._next].arrived_us < now:
+                now = jobs[self._next].arrived_us
+            self._now = now
+            while ends and ends[0][0] == now:
+                self._end(heappop(ends)[2])
+            while self._next < count and jobs[self._next].arrived_us == now:
+                job = jobs[self._next]
+                self._next += 1
+                if not self._missing or not self._missing[job.index]:
+                    self._offer(job)
+            if self._waiting:
+                self._drain()
+        return Run(
+            label=f"{self._order.name}/{self._share_name}",
+            trace=self._trace,
+            cell=self._cell,
+            started_us=self._started,
+            ended_us=self._finished,
+            preemptions=self._preemptions,
+            decisions=self._decisions,
+            seconds=clock() - begin,
+            segments=self._segments,
+            unplaced=self._unplaced,
+            tenants=self._tenants,
+        )
+
+    # -- what happens ------------------------------------------------------------------------------
+
+    def _offer(self, job: Job) -> None:
+        """A job has become ready."""
+        line: Any = job.line
+        if self._slicing:
+            job.level = self._order.first_level(self._serving.get(line.line_id, 0))
+        self._rank(job)
+        self._waiting += 1
+        task: Any = job
+        self._chooser.offer(line, task)
+
+    def _rank(self, job: Job) -> None:
+        latest = job.latest_start
+        job.rank = self._order.rank(
+            RankInput(
+                arrived_us=job.arrived_us,
+                latest_start_us=None if latest is None else int(latest * 1e6),
+                expected_us=job.expected_us,
+                cap_us=job.cap_us,
+                priority=job.priority,
+                level=job.level,
+            )
+        )
+
+    def _end(self, job: Job) -> None:
+        """A job, or its slice, is over."""
+        node, line = job.node, job.line
+        task: Any = job
+        assert line is not None
+        self._gate.give_back(line, task, node, job.ends_at)
+        self._chooser.release(line)
+        self._freed.append(node)
+        if self._slicing:
+            self._segments.append((job.index, self._now - self._slice(job), self._now))
+            job.remaining_us -= self._slice(job)
+            if job.remaining_us > 0:
+                self._go_on_later(job, line)
+                return
+        self._finished[job.index] = self._now
+        self._ended += 1
+        if self._children:
+            self._release_children(job)
+        if self._progress is not None and self._ended % PROGRESS_EVERY == 0:
+            self._progress(self._ended)
+
+    def _go_on_later(self, job: Job, line: LineView) -> None:
+        self._preemptions += 1
+        job.level = self._order.next_level(job.level)
+        self._rank(job)
+        self._waiting += 1
+        task: Any = job
+        self._chooser.offer(line, task)
+
+    def _release_children(self, job: Job) -> None:
+        for index in self._children[job.index]:
+            self._missing[index] -= 1
+            if self._missing[index] == 0 and self._trace.jobs[index].arrived_us <= self._now:
+                child = self._trace.jobs[index]
+                if index < self._next:
+                    self._offer(child)
+
+    def _slice(self, job: Job) -> int:
+        quantum: int = self._order.quantum_us(job.level)
+        return min(job.remaining_us, quantum)
+
+    # -- deciding ----------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        """Start what can start now: the round of the live dispatcher, without its snapshot."""
+        gate, chooser, ledger = self._gate, self._chooser, self._gate.ledger
+        gate.now = self._now / 1e6
+        if self._backfill:
+            ledger.forget_reservations()
+        if self._freed:
+            chooser.reopen(self._has_room)
+            self._freed.clear()
+        while ledger.has_room(_KINDS):
+            picked = chooser.pick()
+            if picked is None:
+                break
+            line, task = picked
+            self._decisions += 1
+            reason = gate.refusal(line, task, 0) or chooser.refusal(line, task, MILLI)
+            if reason is None:
+                node = gate.place(line, task, 0)
+                if isinstance(node, Node):
+                    chooser.accept(line, task)
+                    self._start(task, node, line)
+                    continue
+                reason = node
+            self._leave(line, task, reason)
+
+    def _start(self, job: Any, node: Node, line: LineView) -> None:
+        self._waiting -= 1
+        now = self._now
+        job.node = node
+        if self._started[job.index] < 0:
+            self._started[job.index] = now
+        if self._slicing:
+            self._serving[line.line_id] = job.level
+            end = now + self._slice(job)
+        else:
+            end = now + job.run_us
+        job.ends_at = expected_end(job, self._gate.now) if self._backfill else None
+        heappush(self._ends, (end, job.index, job))
+
+    def _leave(self, line: LineView, job: Any, reason: Reason) -> None:
+        if reason in (Reason.NEVER_FITS, Reason.NO_NODE):
+            # It would wait for ever: it leaves its line, as upkeep gives up what no node can ever run.
+            self._unplaced[job.index] = reason.value
+            self._waiting -= 1
+            self._chooser.accept(line, job, 0)
+            return
+        self._chooser.reject(line, job, reason)
+
+    def _has_room(self, vector: Vector) -> bool:
+        if self._backfill:
+            return True
+        return any(fits(vector, node.free) for node in self._freed)
+
+
+def _lines_of(trace: Trace) -> list[LineView]:
+    """One line for each (tenant, category, vector, pool); each job is told its line."""
+    lines: dict[tuple[int, Category, Vector, str], LineView] = {}
+    for job in trace.jobs:
+        key = (job.tenant, job.category, job.vector, job.pool)
+        line = lines.get(key)
+        if line is None:
+            line = lines[key] = LineView(
+                line_id=len(lines),
+                tenant_id=job.tenant,
+                category=job.category,
+                tier_id=len(lines),
+                vector=job.vector,
+                heads=(),
+                pool=job.pool,
+            )
+        job.line = line
+    return list(lines.values())
+
+
+def _tenants_of(trace: Trace) -> dict[int, TenantView]:
+    numbers = {job.tenant for job in trace.jobs}
+    return {
+        number: TenantView(tenant_id=number, weight=trace.weights.get(number, 1))
+        for number in sorted(numbers)
+    }
+
+
+def _edges_of(trace: Trace) -> tuple[list[list[int]], list[int]]:
+    """Children of each job and how many parents it waits for; both empty when there are no edges at all."""
+    if not any(job.parents for job in trace.jobs):
+        return [], []
+    children: list[list[int]] = [[] for _ in trace.jobs]
+    missing = [len(job.parents) for job in trace.jobs]
+    for job in trace.jobs:
+        for parent in job.parents:
+            children[parent].append(job.index)
+    return children, missing

@@ -1,0 +1,177 @@
+"""What happens when things die: children, workers, dispatchers, Redis. Nothing is lost, nothing recorded twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+import redis
+
+from apps.resources.models import Node
+from apps.tasks.models import Attempt, Leader
+from apps.tasks.services import submit_many
+from scheduler_ext.core.states import Outcome, TaskState
+from tests.support.platform import Platform, agent_of, children_of, kill_all
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.e2e
+
+
+def learn(platform: Platform, handler: str = "demo.noop") -> None:
+    """Let the platform learn that a handler is short, so that it is run in batches."""
+    submit_many(platform.tenant, [{"handler": handler}] * 12)
+    wait_until(lambda: platform.unfinished() == 0, message="the first tasks are done")
+    from apps.tasks.models import RunTime
+
+    wait_until(lambda: RunTime.objects.filter(key=handler, samples__gte=5).exists(), message="the run time is learnt")
+
+
+def test_a_killed_child_costs_its_task_one_attempt(platform: Platform) -> None:
+    worker = platform.up()
+    task_id = platform.submit("demo.sleep", 30, total_attempts=2)
+    platform.wait(task_id, TaskState.RUNNING)
+    busy = [c for c in children_of(worker) if c.pid == int(running_child(platform, worker))]
+    busy[0].kill()
+    wait_until(lambda: len(platform.attempts(task_id)) == 1, message="the lost attempt is recorded")
+    (attempt,) = platform.attempts(task_id)
+    assert (attempt.outcome, attempt.error) == (Outcome.WORKER_LOST, "its worker process died while it ran")
+    platform.wait(task_id, TaskState.RUNNING)
+    assert platform.live(task_id).attempts == 1
+
+
+def running_child(platform: Platform, worker: object) -> str:
+    """The pid of the child that holds the one running task, from what its memory maps tell: the busiest sleeper."""
+    from scheduler_ext.worker.journal import Journal
+
+    agent = agent_of(worker)  # type: ignore[arg-type]  # a ManagedProcess
+    for entry in os.listdir(f"/proc/{agent.pid}/fd"):
+        path = f"/proc/{agent.pid}/fd/{entry}"
+        if "slackwater-journal" in os.readlink(path):
+            journal = Journal(2, fd=os.open(path, os.O_RDWR))
+            return str(next(journal.slot(i).pid for i in range(2) if journal.slot(i).running()))
+    raise AssertionError("no journal")
+
+
+def test_a_child_killed_in_the_middle_of_a_batch_leaves_an_exact_account(platform: Platform) -> None:
+    worker = platform.up()
+    learn(platform)
+    # The poison kills its own process: of a batch, what ran before it is done, what comes after runs elsewhere.
+    poison = "demo.noop"
+    ids = submit_many(platform.tenant, [{"handler": poison}] * 400).task_ids
+    deadline = time.monotonic() + 20
+    killed = 0
+    while platform.unfinished() and time.monotonic() < deadline:
+        for child in children_of(worker)[:1]:
+            child.kill()
+            killed += 1
+        wait_until(lambda: len(children_of(worker)) >= 1, message="a new child")
+        if killed >= 3:
+            break
+    wait_until(lambda: platform.unfinished() == 0, timeout=30, message="all are done")
+    attempts = Attempt.objects.unscoped().filter(task_id__in=ids)  # the test is no tenant
+    assert attempts.filter(outcome=Outcome.SUCCEEDED).count() == 400
+    lost = attempts.exclude(outcome=Outcome.SUCCEEDED)
+    assert all(a.outcome == Outcome.WORKER_LOST for a in lost)
+    assert lost.count() <= killed, "a killed child costs at most the one task that ran"
+
+
+def test_a_worker_that_vanishes_loses_nothing(platform: Platform) -> None:
+    first = platform.up()
+    task_id = platform.submit("demo.sleep", 2, total_attempts=2)
+    waiting = [platform.submit("demo.sleep", 0.05) for _ in range(5)]
+    platform.wait(task_id, TaskState.RUNNING)
+    kill_all(first)
+    platform.worker("w2")
+    task = platform.wait(task_id, timeout=30)
+    assert task.state == TaskState.SUCCEEDED
+    assert [a.outcome for a in platform.attempts(task_id)] == [Outcome.WORKER_LOST, Outcome.SUCCEEDED]
+    assert platform.attempts(task_id)[0].node_id != platform.attempts(task_id)[1].node_id
+    for other in waiting:
+        assert platform.wait(other).state == TaskState.SUCCEEDED
+    assert Node.objects.get(name="w1@test").state == Node.State.LOST
+
+
+def test_a_worker_told_to_stop_finishes_or_hands_back(platform: Platform) -> None:
+    worker = platform.up()
+    running = platform.submit("demo.sleep", 1.5)
+    queued = [platform.submit("demo.sleep", 0.2) for _ in range(6)]
+    platform.wait(running, TaskState.RUNNING)
+    worker.send(signal.SIGTERM)
+    worker.wait(40)
+    assert platform.wait(running).state == TaskState.SUCCEEDED
+    assert [a.outcome for a in platform.attempts(running)] == [Outcome.SUCCEEDED]
+    left = [t for t in queued if not platform.row(t).state]
+    assert left, "some were still waiting"
+    assert all(platform.state(t) is TaskState.READY for t in left)
+    assert all(not platform.attempts(t) for t in left), "nobody spent an attempt"
+    assert Node.objects.get(name="w1@test").state == Node.State.LEFT
+    platform.worker("w2")
+    for task_id in queued:
+        assert platform.wait(task_id).state == TaskState.SUCCEEDED
+
+
+def test_redis_emptied_in_the_middle_loses_nothing(platform: Platform, redis_client: redis.Redis) -> None:
+    platform.up()
+    learn(platform)
+    ids = submit_many(platform.tenant, [{"handler": "demo.sleep", "args": [0.002]}] * 600).task_ids
+    for _ in range(4):
+        before = platform.unfinished()
+        redis_client.flushall()
+        wait_until(lambda b=before: platform.unfinished() < b or not b, timeout=30, message="work goes on")
+    wait_until(lambda: platform.unfinished() == 0, timeout=60, message="all are done")
+    attempts = Attempt.objects.unscoped().filter(task_id__in=ids)  # the test is no tenant
+    assert attempts.count() == attempts.filter(outcome=Outcome.SUCCEEDED).count() == 600
+
+
+def test_a_standby_takes_over_from_a_killed_or_stopped_dispatcher(platform: Platform) -> None:
+    first = platform.dispatcher()
+    platform.upkeep()
+    platform.worker()
+    wait_until(lambda: Leader.objects.filter(cell="default").exists(), message="somebody leads")
+    before = Leader.objects.get(cell="default")
+    second = platform.dispatcher()
+    first.send(signal.SIGSTOP)
+    began = time.monotonic()
+    task_id = platform.submit("demo.noop")
+    assert platform.wait(task_id, timeout=15).state == TaskState.SUCCEEDED
+    assert time.monotonic() - began < 10
+    after = Leader.objects.get(cell="default")
+    assert after.epoch == before.epoch + 1
+    assert after.holder != before.holder
+    first.send(signal.SIGCONT)  # the old one, woken, claims nothing
+    first.wait_for("leadership of cell default lost")
+    second.send(signal.SIGKILL)
+    assert platform.wait(platform.submit("demo.noop"), timeout=15).state == TaskState.SUCCEEDED
+
+
+def test_an_agent_that_dies_is_replaced_and_caps_hold(platform: Platform) -> None:
+    worker = platform.up()
+    agent = agent_of(worker)
+    agent.kill()
+    wait_until(lambda: not psutil.pid_exists(agent.pid) or agent.status() == psutil.STATUS_ZOMBIE, message="it is gone")
+    task_id = platform.submit("demo.sleep", 30, execution_cap=1, total_attempts=1)
+    task = platform.wait(task_id, timeout=20)
+    assert "its execution cap was reached" in task.error
+
+
+def test_a_worker_that_sleeps_longer_than_its_lease_records_nothing_late(platform: Platform) -> None:
+    first = platform.up()
+    task_id = platform.submit("demo.sleep", 4, total_attempts=3)
+    platform.wait(task_id, TaskState.RUNNING)
+    for process in first.family():
+        process.suspend()
+    platform.worker("w2")
+    wait_until(lambda: Node.objects.get(name="w1@test").state == Node.State.LOST, message="the node is lost")
+    platform.wait(task_id, TaskState.RUNNING)
+    for process in first.family():
+        process.resume()
+    task = platform.wait(task_id, timeout=30)
+    assert task.state == TaskState.SUCCEEDED
+    assert [a.outcome for a in platform.attempts(task_id)] == [Outcome.WORKER_LOST, Outcome.SUCCEEDED]
+    wait_until(
+        lambda: Node.objects.filter(name="w1@test", state=Node.State.ACTIVE).exists(), timeout=30,
+        message="the woken worker registers anew",
+    )  # fmt: skip
