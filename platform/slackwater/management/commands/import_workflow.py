@@ -1,0 +1,128 @@
+"""`manage.py import_workflow`: a recorded scientific workflow, handed in as one graph of tasks that take its time."""
+
+from __future__ import annotations
+
+import json
+import time
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from apps.tasks import lookups, reading
+from apps.tasks.services import submit_workflow
+from apps.tasks.wfformat import ImportPlan, RecordedWorkflow, TierMemory, plan_import, read_workflow
+from apps.tenants.models import Tenant
+from apps.tenants.scoping import tenant_scope
+from scheduler_ext.core.errors import SlackwaterError
+from scheduler_ext.core.resources import DIMENSIONS
+
+MEMORY = DIMENSIONS.index("memory_mb")
+LOOK_S = 0.2
+SHOWN = 5
+
+
+class Command(BaseCommand):
+    """Read a file in WfFormat 1.5, scale its run times, submit it."""
+
+    help = "Submit a recorded workflow (WfFormat 1.5 JSON): each task holds a slot for its recorded run time x S."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument(
+            "file", type=Path, help="a WfFormat 1.5 JSON file, see https://wfcommons.org/format"
+        )
+        parser.add_argument(
+            "--time-scale", type=float, default=1.0, metavar="S", help="multiply run times by S (default 1)"
+        )
+        parser.add_argument("--tenant", default="demo", help="tenant that submits it (default demo)")
+        parser.add_argument(
+            "--name", default="", help="name of the workflow (default: the file's, with the scale)"
+        )
+        parser.add_argument(
+            "--wait", action="store_true", help="wait until it has ended, then print its report"
+        )
+        parser.add_argument("--json", action="store_true", help="print JSON")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Read, plan, submit; then wait and report if asked."""
+        tenant = Tenant.objects.select_related("plan").filter(slug=options["tenant"]).first()
+        if tenant is None:
+            raise CommandError(f"there is no tenant {options['tenant']!r}")
+        path: Path = options["file"]
+        try:
+            recorded = read_workflow(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise CommandError(f"cannot read {path}: {error}") from None
+        except SlackwaterError as error:
+            raise CommandError(f"{path}: {error}") from None
+        try:
+            plan = plan_import(
+                recorded, scale=options["time_scale"], tiers=allowed_tiers(tenant), name=options["name"]
+            )
+            submission = submit_workflow(tenant, plan.workflow, actor="command:import_workflow")
+        except SlackwaterError as error:
+            raise CommandError(str(error)) from None
+        assert submission.workflow_id is not None
+        self.tell(submission.workflow_id, recorded, plan, **options)
+        if options["wait"]:
+            wait_for(tenant.pk, submission.workflow_id, len(recorded.tasks))
+            workflow_id = str(submission.workflow_id)
+            call_command("workflow_report", workflow_id, json=options["json"], stdout=self.stdout)
+
+    def tell(self, workflow_id: UUID, recorded: RecordedWorkflow, plan: ImportPlan, **options: Any) -> None:
+        """Say what was handed in. With ``--wait --json`` the report is the one answer."""
+        if options["json"]:
+            if not options["wait"]:
+                said = {
+                    "id": str(workflow_id), "name": plan.workflow["name"], "tasks": len(recorded.tasks),
+                    "edges": recorded.edges, "tiers": plan.tiers, "too_large": plan.too_large,
+                    "time_scale": options["time_scale"],
+                }  # fmt: skip
+                self.stdout.write(json.dumps(said))
+            return
+        tiers = ", ".join(f"{count} {slug}" for slug, count in sorted(plan.tiers.items()))
+        name, tasks = plan.workflow["name"], len(recorded.tasks)
+        self.stdout.write(f"{name}: {tasks} tasks, {recorded.edges} edges; tiers: {tiers}")
+        if plan.too_large:
+            worst = sorted(plan.too_large.items(), key=lambda item: -item[1])[:SHOWN]
+            self.stdout.write(
+                f"{len(plan.too_large)} tasks had more memory than the largest tier offers and run in it all the same: "
+                + ", ".join(f"{name} ({memory} MiB)" for name, memory in worst)
+                + (" …" if len(plan.too_large) > SHOWN else "")
+            )
+        self.stdout.write(f"workflow {workflow_id}")
+
+
+def allowed_tiers(tenant: Tenant) -> list[TierMemory]:
+    """The tiers the tenant may name: its own, and the shared ones its plan allows."""
+    known = lookups.tiers(tenant.pk).values()
+    return [
+        TierMemory(slug=tier.slug, memory_mb=tier.vector[MEMORY])
+        for tier in known
+        if not tier.shared or tier.slug in tenant.plan.tiers
+    ]
+
+
+def wait_for(tenant_id: int, workflow_id: UUID, total: int) -> None:
+    """Return when all tasks are final; the progress goes to the error stream, where it is a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with (
+        tenant_scope(tenant_id),
+        Progress(*columns, console=console, disable=not console.is_terminal) as progress,
+    ):
+        shown = progress.add_task("running", total=total)
+        while True:
+            now = reading.workflow(workflow_id)
+            counts = now["counts"]
+            ended = sum(counts[word] for word in ("succeeded", "failed", "cancelled", "expired"))
+            progress.update(shown, completed=ended)
+            if now["status"] in {"done", "failed"}:
+                return
+            time.sleep(LOOK_S)
