@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from celery import Celery
+from django.conf import settings
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "slackwater.settings.embedded")
 
@@ -17,6 +18,7 @@ app.conf.task_routes = ("scheduler_ext.router.route",)
 app.conf.slackwater_engine = "slackwater.wiring:engine"
 # The module is not called "tasks": that is the name of one of our apps.
 app.autodiscover_tasks(related_name="celery_tasks")
+app.conf.imports = tuple(settings.HANDLERS)
 app.steps["worker"].add(NodeStep)
 app.steps["consumer"].add(TokenStep)
 install(app)

@@ -156,6 +156,8 @@ NODE_CAPACITY: list[int] = env.list("SLACKWATER_CAPACITY", cast=int, default=[])
 NODE_LABELS: list[str] = env.list("SLACKWATER_LABELS", default=[])
 # Scripts a worker runs at once; 0: as many as it has children.
 NODE_SCRIPT_SLOTS = env.int("SLACKWATER_SCRIPT_SLOTS", default=0)
+# Modules of one's own that a worker imports at its start: their exported tasks can then be run for tenants.
+HANDLERS: list[str] = env.list("SLACKWATER_HANDLERS", default=[])
 # Export the small handlers of the demo, the imported workflows and the benchmarks (demo.*).
 DEMO_HANDLERS = env.bool("SLACKWATER_DEMO_HANDLERS", default=False)
 
@@ -202,6 +204,8 @@ SLACKWATER_API: dict[str, Any] = {
 }
 
 # -- admin ---------------------------------------------------------------------------------------------------
+LOGIN_URL = "admin:login"
+LOGIN_REDIRECT_URL = "admin:index"
 DATE_FORMAT = "Y-m-d"
 TIME_FORMAT = "H:i:s"
 DATETIME_FORMAT = "Y-m-d H:i:s"

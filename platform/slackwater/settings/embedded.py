@@ -7,3 +7,7 @@ adopt_local_servers()
 from slackwater.settings.base import *  # noqa: E402  (base reads the environment when it is imported)
 
 DEMO_HANDLERS = True
+# The worked example of the documentation is at hand without a setting.
+PHOTOS = "examples.photos.handlers"
+if (ROOT / "examples" / "photos" / "handlers.py").exists() and PHOTOS not in HANDLERS:
+    HANDLERS = [*HANDLERS, PHOTOS]
