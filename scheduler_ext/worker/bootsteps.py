@@ -47,6 +47,7 @@ class NodeStep(bootsteps.StartStopStep):
         super().__init__(worker, **kwargs)
         self.engine = runtime.engine()
         self.agent: subprocess.Popen[bytes] | None = None
+        self.stopping = False
         self.slots = int(worker.concurrency or 1)
         self.script_slots = self.engine.script_slots() or self.slots
         self.journal = Journal(self.slots)
@@ -95,7 +96,7 @@ class NodeStep(bootsteps.StartStopStep):
 
     def check(self, worker: Any) -> None:
         """Restart an agent that ended; after the loss of the node, register anew first."""
-        if self.agent is None or self.agent.poll() is None:
+        if self.stopping or self.agent is None or self.agent.poll() is None:
             return
         if self.agent.returncode == LOST_NODE:
             old = token_queue(self.journal.node_id)
@@ -110,7 +111,7 @@ class NodeStep(bootsteps.StartStopStep):
 
     def stop(self, worker: Any) -> None:
         """Drain: the children take no more, the agent hands back what has not begun."""
-        self.journal.draining = True
+        self.stopping = self.journal.draining = True
         if self.agent is None:
             return
         self.agent.send_signal(signal.SIGTERM)

@@ -23,8 +23,7 @@ class Command(BaseCommand):
 
         def stop(*_: Any) -> None:
             nonlocal stopping
-            stopping = True
-            hints.close()
+            stopping = True  # seen at the latest when the wait for a hint ends, after a second
 
         made, holder = engine(), holder_name()
         queues = made.queues()
