@@ -77,7 +77,14 @@ class SchedulerConf:
         for name in ("peak_permille", "delayable_permille"):
             if not 0 < getattr(self, name) <= 1000:
                 raise ConfigurationError("must be from 1 to 1000", field=name)
-        for name in ("round_limit", "heads_per_line", "batch_max", "slice_s", "round_interval_s", "lookahead_ms"):
+        for name in (
+            "round_limit",
+            "heads_per_line",
+            "batch_max",
+            "slice_s",
+            "round_interval_s",
+            "lookahead_ms",
+        ):
             if getattr(self, name) <= 0:
                 raise ConfigurationError("must be greater than 0", field=name)
         if self.node_renew_s * 2 > self.node_lease_s:
@@ -94,7 +101,9 @@ class SchedulerConf:
         clean: dict[str, Any] = {}
         for name, value in values.items():
             if name not in known:
-                raise ConfigurationError(f"there is no such setting; known are {', '.join(sorted(known))}", field=name)
+                raise ConfigurationError(
+                    f"there is no such setting; known are {', '.join(sorted(known))}", field=name
+                )
             want = {"int": int, "float": float, "str": str}[str(known[name].type)]
             if want is float and isinstance(value, int) and not isinstance(value, bool):
                 value = float(value)

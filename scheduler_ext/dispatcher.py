@@ -154,7 +154,9 @@ def run(dispatcher: Dispatcher, hints: HintListener, stopping: Callable[[], bool
             hints.wait(dispatcher.pause_s())
         except (redis.RedisError, *faults) as error:
             failures += 1
-            log.warning("round failed, trying again: %s", str(error).strip().splitlines()[0] if str(error) else error)
+            log.warning(
+                "round failed, trying again: %s", str(error).strip().splitlines()[0] if str(error) else error
+            )
             time.sleep(min(1.0, 0.05 * 2 ** min(failures, 5)))
     try:
         dispatcher.store.resign(dispatcher.holder)

@@ -15,5 +15,7 @@ def lend(node_id: int) -> None:
 
 def install(app: Celery) -> None:
     """Register the slice with ``app``. It sends no events: Flower sees the tasks themselves."""
-    app.task(name=SLICE_TASK, ignore_result=True, acks_late=False, send_events=False, max_retries=0, shared=False)(lend)
+    app.task(
+        name=SLICE_TASK, ignore_result=True, acks_late=False, send_events=False, max_retries=0, shared=False
+    )(lend)
     signals.worker_process_shutdown.connect(runtime.forget, weak=False)

@@ -40,7 +40,9 @@ class Export:
 _exports: dict[str, Export] = {}
 
 
-def export(task: Any, *, name: str | None = None, kind: WorkKind | None = None, idempotent: bool = False) -> Any:
+def export(
+    task: Any, *, name: str | None = None, kind: WorkKind | None = None, idempotent: bool = False
+) -> Any:
     """Offer a Celery task to tenants under ``name`` (its Celery name by default); returns the task.
 
     ``kind`` is the sort of slot it needs: a process by default, a coroutine for an ``async def``.
@@ -50,7 +52,9 @@ def export(task: Any, *, name: str | None = None, kind: WorkKind | None = None, 
     return task
 
 
-def handler(*, name: str, kind: WorkKind | None = None, idempotent: bool = False, **options: Any) -> Callable[[F], Any]:
+def handler(
+    *, name: str, kind: WorkKind | None = None, idempotent: bool = False, **options: Any
+) -> Callable[[F], Any]:
     """Make a function a Celery task and export it under ``name``; ``options`` go to Celery's ``shared_task``."""
 
     def decorate(function: F) -> Any:
@@ -60,13 +64,17 @@ def handler(*, name: str, kind: WorkKind | None = None, idempotent: bool = False
     return decorate
 
 
-def _enter(function: Callable[..., Any], task: str, name: str, kind: WorkKind | None, idempotent: bool) -> None:
+def _enter(
+    function: Callable[..., Any], task: str, name: str, kind: WorkKind | None, idempotent: bool
+) -> None:
     chosen = kind or (WorkKind.COROUTINE if inspect.iscoroutinefunction(function) else WorkKind.PROCESS)
     if chosen is WorkKind.SCRIPT:
         raise ConfigurationError("a handler is no script", field="kind")
     known = _exports.get(name)
     if known is not None and known.task != task:
-        raise ConfigurationError(f"the handler name {name!r} is already used by the task {known.task!r}", field="name")
+        raise ConfigurationError(
+            f"the handler name {name!r} is already used by the task {known.task!r}", field="name"
+        )
     summary = (inspect.getdoc(function) or "").split("\n\n", 1)[0]
     _exports[name] = Export(name=name, task=task, kind=chosen, idempotent=idempotent, description=summary)
 

@@ -105,13 +105,15 @@ class Shape:
     """Tasks that ask for the same: which nodes could ever take them, and what is known not to fit any
     more."""
 
-    __slots__ = ("floor", "full_at", "full_short", "handler", "impossible", "kind", "vector")
+    __slots__ = ("floor", "full_at", "full_short", "handler", "impossible", "kind", "needs", "vector")
 
     def __init__(self, vector: Vector, kind: WorkKind, handler: int | None, floor: int) -> None:
         self.vector = vector
         self.kind = kind
         self.handler = handler
         self.floor = floor
+        self.needs = tuple([(dimension, need) for dimension, need in enumerate(vector) if need])
+        """The dimensions it asks anything of."""
         self.impossible: Reason | None = None
         self.full_at = -1
         """The ledger's count of releases when no node had room for an exclusive task of this shape."""

@@ -193,22 +193,32 @@ class Ledger:
             use_extra(node, shape, ends_at)
         if ends_at is not None:
             node.ends.append((ends_at, shape.kind, shape.vector))
-        node.counts[shape.kind] += 1
-        node.exclusive_used = add(node.exclusive_used, shape.vector)
-        if shape.kind in (WorkKind.PROCESS, WorkKind.SCRIPT):
-            self.used_milli += MILLI
-        self._changed(node)
+        self._shift(node, shape, 1)
 
     def release_exclusive(self, node: Node, shape: Shape, ends_at: float | None = None) -> None:
         """Take them back when the task has ended."""
         if ends_at is not None:
             node.ends.remove((ends_at, shape.kind, shape.vector))
-        node.counts[shape.kind] -= 1
-        node.exclusive_used = subtract(node.exclusive_used, shape.vector)
-        if shape.kind in (WorkKind.PROCESS, WorkKind.SCRIPT):
-            self.used_milli -= MILLI
         self._releases += 1
-        self._changed(node)
+        self._shift(node, shape, -1)
+
+    def _shift(self, node: Node, shape: Shape, sign: int) -> None:
+        """One exclusive task of this shape more, or less."""
+        kind, vector = shape.kind, shape.vector
+        node.counts[kind] += sign
+        if kind is WorkKind.PROCESS or kind is WorkKind.SCRIPT:
+            self.used_milli += sign * MILLI
+        node.exclusive_used = (
+            add(node.exclusive_used, vector) if sign > 0 else subtract(node.exclusive_used, vector)
+        )
+        if node.batch_count:
+            self._changed(node)
+            return
+        node.free = subtract(node.free, vector) if sign > 0 else add(node.free, vector)
+        free = self._free
+        for dimension, need in shape.needs:
+            free[dimension] -= sign * need
+        self._place(node)
 
     def take_short(self, node: Node, shape: Shape, milli: int) -> None:
         """Add a short task to the node's batches."""
@@ -254,14 +264,21 @@ class Ledger:
 
     def _weight(self, node: Node) -> int:
         """Free room in its largest dimension, in parts of the largest node."""
-        weight: int = max([free * part for free, part in zip(node.free, self._parts, strict=True)])
-        return weight
+        f0, f1, f2, f3, f4, f5 = node.free
+        p0, p1, p2, p3, p4, p5 = self._parts
+        return max(f0 * p0, f1 * p1, f2 * p2, f3 * p3, f4 * p4, f5 * p5)
 
     def _place(self, node: Node) -> None:
-        key = (self._weight(node), node.index)
-        places = node.place
-        for kind in node.slots:
-            now = key if node.room(kind) > 0 else None
+        """Put the node where it now belongs in the order of each kind."""
+        key: Place | None = None
+        places, counts = node.place, node.counts
+        for kind, slots in node.slots.items():
+            room = slots - counts[kind]
+            if room > 0 and node.batch_milli and kind is WorkKind.PROCESS:
+                room = node.room(kind)
+            if room > 0 and key is None:
+                key = (self._weight(node), node.index)
+            now = key if room > 0 else None
             before = places.get(kind)
             if now == before:
                 continue

@@ -42,7 +42,11 @@ class QueueManager:
             return
         entries: dict[str, list[str]] = {}
         for d in decisions:
-            entry = encode(d.task_id, d.fence + 1 if fence_raised else d.fence, 0 if d.exclusive else max(1, d.expected_us))
+            entry = encode(
+                d.task_id,
+                d.fence + 1 if fence_raised else d.fence,
+                0 if d.exclusive else max(1, d.expected_us),
+            )
             entries.setdefault(self.keys.claims(d.node_id, d.kind, d.queue), []).append(entry)
         with self.client.pipeline(transaction=False) as pipe:
             for key, values in entries.items():

@@ -7,7 +7,9 @@ from typing import Any
 from scheduler_ext.keys import SLICE_TASK, token_queue
 
 
-def route(name: str, args: Any, kwargs: Any, options: dict[str, Any], task: Any = None, **_: Any) -> dict[str, str] | None:
+def route(
+    name: str, args: Any, kwargs: Any, options: dict[str, Any], task: Any = None, **_: Any
+) -> dict[str, str] | None:
     """Route a token to the queue of the node it is for; ``None`` leaves the choice to the next router.
 
     Given to Celery as ``task_routes = ("scheduler_ext.router.route",)``. A plain callable, because Celery passes

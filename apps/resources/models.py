@@ -14,14 +14,18 @@ class Tier(models.Model):
     """A vector of resources a task asks for by name; without a tenant it is everyone's."""
 
     slug = models.CharField(max_length=63, validators=[SLUG])
-    tenant = models.ForeignKey("tenants.Tenant", on_delete=models.CASCADE, null=True, blank=True, related_name="tiers")
+    tenant = models.ForeignKey(
+        "tenants.Tenant", on_delete=models.CASCADE, null=True, blank=True, related_name="tiers"
+    )
     cpu_milli = models.PositiveIntegerField("CPU (thousandths)", validators=[MinValueValidator(1)])
     memory_mb = models.PositiveIntegerField("memory (MiB)", validators=[MinValueValidator(1)])
     disk_mb = models.PositiveIntegerField("disk (MiB)", default=0)
     iops = models.PositiveIntegerField("IOPS", default=0)
     bandwidth_kbps = models.PositiveIntegerField("network bandwidth (kbit/s)", default=0)
     ports = models.PositiveIntegerField(default=0)
-    default_cap_s = models.PositiveIntegerField("execution cap (s)", default=600, validators=[MinValueValidator(1)])
+    default_cap_s = models.PositiveIntegerField(
+        "execution cap (s)", default=600, validators=[MinValueValidator(1)]
+    )
 
     class Meta:
         ordering = ["cpu_milli", "slug"]
@@ -72,7 +76,9 @@ class Node(models.Model):
     incarnation = models.UUIDField(unique=True)
     cell = models.CharField(max_length=63, default="default")
     state = models.CharField(max_length=16, choices=State.choices, default=State.ACTIVE)
-    capacity = ArrayField(models.BigIntegerField(), size=6, help_text="CPU ‰, memory MiB, disk MiB, IOPS, kbit/s, ports")
+    capacity = ArrayField(
+        models.BigIntegerField(), size=6, help_text="CPU ‰, memory MiB, disk MiB, IOPS, kbit/s, ports"
+    )
     slots = models.JSONField(default=dict, help_text="How many tasks of each kind it runs at once.")
     labels = ArrayField(models.CharField(max_length=63), default=list, blank=True)
     handlers = ArrayField(models.BigIntegerField(), default=list, blank=True)
@@ -89,7 +95,9 @@ class Node(models.Model):
         ]
         constraints = [
             models.UniqueConstraint(
-                fields=["cell", "name"], condition=Q(state__in=["active", "draining"]), name="node_one_incarnation"
+                fields=["cell", "name"],
+                condition=Q(state__in=["active", "draining"]),
+                name="node_one_incarnation",
             ),
         ]
 

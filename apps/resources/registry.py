@@ -81,7 +81,9 @@ class PgNodeStore:
 
     def renew(self, node_id: int, stats: Mapping[str, Any]) -> str | None:
         """Renew the node's lease; its state, or ``None`` when it was declared lost meanwhile."""
-        row = self.db.conn.execute(RENEW, (json.dumps(dict(stats)), self.conf.node_lease_s, node_id)).fetchone()
+        row = self.db.conn.execute(
+            RENEW, (json.dumps(dict(stats)), self.conf.node_lease_s, node_id)
+        ).fetchone()
         return row[0] if row else None
 
     def cancelled(self, node_id: int) -> list[tuple[str, int]]:
@@ -90,12 +92,15 @@ class PgNodeStore:
 
     def set_draining(self, node_id: int) -> None:
         """Give the node no more work."""
-        self.db.conn.execute("UPDATE resources_node SET state = 'draining' WHERE id = %s AND state = 'active'", (node_id,))
+        self.db.conn.execute(
+            "UPDATE resources_node SET state = 'draining' WHERE id = %s AND state = 'active'", (node_id,)
+        )
 
     def leave(self, node_id: int) -> None:
         """The node has ended cleanly."""
         self.db.conn.execute(
-            "UPDATE resources_node SET state = 'left' WHERE id = %s AND state IN ('active', 'draining')", (node_id,)
+            "UPDATE resources_node SET state = 'left' WHERE id = %s AND state IN ('active', 'draining')",
+            (node_id,),
         )
 
     def close(self) -> None:

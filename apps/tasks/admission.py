@@ -56,7 +56,16 @@ def admit(tenant: Tenant, specs: Sequence[TaskSpec], *, where: str = "", workflo
     has_children = {parent for parents in dag.parents for parent in parents}
     known_scripts = _known_scripts(tenant, specs)
     tasks = [
-        _accept(tenant, limits, spec, path, ids[n], known_scripts, pending=len(dag.parents[n]), has_children=n in has_children)
+        _accept(
+            tenant,
+            limits,
+            spec,
+            path,
+            ids[n],
+            known_scripts,
+            pending=len(dag.parents[n]),
+            has_children=n in has_children,
+        )
         for n, (spec, path) in enumerate(zip(specs, paths, strict=True))
     ]
     edges = [(ids[parent], ids[n]) for n in range(len(specs)) for parent in dag.parents[n]]
@@ -110,7 +119,9 @@ def _known_scripts(tenant: Tenant, specs: Sequence[TaskSpec]) -> set[str]:
 def _accept(tenant: Tenant, limits: PlanLimits, spec: TaskSpec, path: str, task_id: UUID, scripts: set[str], *,
             pending: int, has_children: bool) -> Accepted:  # fmt: skip
     tier = resolve_tier(tenant, limits, spec.tier, join(path, "tier"))
-    cap_ms = spec.cap_ms if spec.cap_ms is not None else min(tier.default_cap_ms, tenant.plan.max_cap_s * 1000)
+    cap_ms = (
+        spec.cap_ms if spec.cap_ms is not None else min(tier.default_cap_ms, tenant.plan.max_cap_s * 1000)
+    )
     admission.check_cap(limits, cap_ms, field=join(path, "execution_cap"))
     admission.check_payload(limits, len(spec.payload.encode()), field=join(path, "args"))
     return Accepted(

@@ -22,7 +22,11 @@ from scheduler_ext.policies.registry import order_policy
 def _task(tenant_id: int, task_id: UUID) -> Task:
     # The tenant is named: another tenant's task is not found.
     task: Task | None = (
-        Task.objects.unscoped().for_tenant(tenant_id).select_related("tenant__plan", "tier").filter(pk=task_id).first()
+        Task.objects.unscoped()
+        .for_tenant(tenant_id)
+        .select_related("tenant__plan", "tier")
+        .filter(pk=task_id)
+        .first()
     )
     if task is None:
         raise NotFound(f"there is no task {task_id}")
@@ -71,7 +75,9 @@ def cancel(tenant_id: int, task_id: UUID, *, actor: str = "", dependents: bool =
         cur.execute(ASK_TO_END, (ids,))
         asked = cur.fetchall()
         for asked_id, owner, fence, _ in asked:
-            storing.write_event(cur, owner, asked_id, TaskState.RUNNING, actor=actor, reason="asked to end", fence=fence)
+            storing.write_event(
+                cur, owner, asked_id, TaskState.RUNNING, actor=actor, reason="asked to end", fence=fence
+            )
         ended = {row[0] for row in gone}
         transitions.release(cur, conf, [(row[0], TaskState.CANCELLED) for row in gone if row[1]])
         transitions.unpark(cur, [row[2] for row in gone if row[2]])
@@ -117,7 +123,9 @@ def retry(tenant_id: int, task_id: UUID, *, actor: str = "", reason: str = "run 
     """
     task = _task(tenant_id, task_id)
     if task.state is None or task.state == TaskState.SUCCEEDED:
-        raise Conflict(f"only a failed, cancelled or expired task can run again; it is {_state_now(task_id).name.lower()}")
+        raise Conflict(
+            f"only a failed, cancelled or expired task can run again; it is {_state_now(task_id).name.lower()}"
+        )
     conf, at = lookups.scheduler_conf(), lookups.now()
     with transaction.atomic(), connection.cursor() as cur:
         before = TaskState(task.state)
@@ -132,13 +140,26 @@ def retry(tenant_id: int, task_id: UUID, *, actor: str = "", reason: str = "run 
             tenant_id, accepted, at, task.submitted_at, order_policy(conf.order_policy), conf.promote_lead_s,
         ), strict=True))  # fmt: skip
         cur.execute(LAST_FENCE, {"id": task_id})
-        live |= {"fence": cur.fetchone()[0], "attempts": row[0], "total_attempts": row[0] + task.total_attempts}
-        cur.execute("SELECT EXISTS (SELECT 1 FROM tasks_dependency WHERE parent_id = %s AND outcome = 0)", (task_id,))
+        live |= {
+            "fence": cur.fetchone()[0],
+            "attempts": row[0],
+            "total_attempts": row[0] + task.total_attempts,
+        }
+        cur.execute(
+            "SELECT EXISTS (SELECT 1 FROM tasks_dependency WHERE parent_id = %s AND outcome = 0)", (task_id,)
+        )
         live["has_children"] = cur.fetchone()[0]
         storing.insert(cur, "tasks_livetask", LIVE_COLUMNS, [tuple(live[name] for name in LIVE_COLUMNS)])
         cur.execute("DELETE FROM tasks_deadletter WHERE task_id = %s", (task_id,))
         storing.write_event(
-            cur, tenant_id, task_id, TaskState(live["state"]), actor=actor, reason=reason, before=before, fence=live["fence"]
+            cur,
+            tenant_id,
+            task_id,
+            TaskState(live["state"]),
+            actor=actor,
+            reason=reason,
+            before=before,
+            fence=live["fence"],
         )
         urgent = int(task.category == Category.URGENT)
         storing.count_in(cur, task.tenant, task.tenant.plan, n=1, urgent=urgent, charged=1)
@@ -185,11 +206,15 @@ def edit(tenant_id: int, task_id: UUID, changes: Mapping[str, Any], *, actor: st
     if not values:
         raise InvalidInput("give at least one field to change")
     with transaction.atomic():
-        live = LiveTask.objects.unscoped().for_tenant(tenant_id).select_for_update().filter(pk=task_id).first()
+        live = (
+            LiveTask.objects.unscoped().for_tenant(tenant_id).select_for_update().filter(pk=task_id).first()
+        )
         task = _task(tenant_id, task_id)
         if live is None or TaskState(live.state) not in WAITING:
             state = TaskState(live.state) if live is not None else TaskState(task.state or 0)
-            raise Conflict(f"only a waiting task can be changed; it is {state.name.lower()}", state=state.name)
+            raise Conflict(
+                f"only a waiting task can be changed; it is {state.name.lower()}", state=state.name
+            )
         old = spec_of(task)
         new = replace(old, **values)
         if "args" in values or "kwargs" in values:
@@ -198,7 +223,9 @@ def edit(tenant_id: int, task_id: UUID, changes: Mapping[str, Any], *, actor: st
         transaction.on_commit(partial(hints.wake_dispatcher, task.tenant.cell))
 
 
-def _write_edit(task: Task, live: LiveTask, old: TaskSpec, new: TaskSpec, actor: str, names: list[str]) -> None:
+def _write_edit(
+    task: Task, live: LiveTask, old: TaskSpec, new: TaskSpec, actor: str, names: list[str]
+) -> None:
     conf = lookups.scheduler_conf()
     limits = admission.plan_limits(task.tenant.plan)
     if new.cap_ms is not None:
@@ -228,7 +255,10 @@ def _write_edit(task: Task, live: LiveTask, old: TaskSpec, new: TaskSpec, actor:
 def _shown(old: TaskSpec, new: TaskSpec, name: str) -> list[Any]:
     attribute = {"delay_tolerance": "delay_tolerance_ms", "execution_cap": "cap_ms"}.get(name, name)
     pair = [getattr(old, attribute), getattr(new, attribute)]
-    return [v.isoformat() if hasattr(v, "isoformat") else v.name.lower() if hasattr(v, "name") else v for v in pair]
+    return [
+        v.isoformat() if hasattr(v, "isoformat") else v.name.lower() if hasattr(v, "name") else v
+        for v in pair
+    ]
 
 
 def _save_wide(task: Task, accepted: Accepted) -> None:

@@ -15,7 +15,9 @@ T = TypeVar("T")
 PREPARE_AFTER = 2
 
 
-def connect(alias: str = "default", *, application_name: str = "slackwater") -> psycopg.Connection[tuple[Any, ...]]:
+def connect(
+    alias: str = "default", *, application_name: str = "slackwater"
+) -> psycopg.Connection[tuple[Any, ...]]:
     """Open an autocommit connection to Django's database of that alias, with its options."""
     wrapper = connections[alias]
     params = dict(wrapper.get_connection_params())

@@ -13,7 +13,9 @@ from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import FINAL, Outcome, TaskState
 
 
-def _entry(at: datetime, before: TaskState | None, after: TaskState, reason: str, **more: Any) -> dict[str, Any]:
+def _entry(
+    at: datetime, before: TaskState | None, after: TaskState, reason: str, **more: Any
+) -> dict[str, Any]:
     return {
         "at": at,
         "from": word(before) if before else None,
@@ -43,7 +45,9 @@ def _claimed(row: dict[str, Any], number: int) -> list[dict[str, Any]]:
     where = {"node": row["node__name"], "attempt": number}
     found = []
     if row["queued_at"] is not None:
-        found.append(_entry(row["queued_at"], TaskState.READY, TaskState.QUEUED, "claimed for a node", **where))
+        found.append(
+            _entry(row["queued_at"], TaskState.READY, TaskState.QUEUED, "claimed for a node", **where)
+        )
     if row["started_at"] is not None:
         found.append(_entry(row["started_at"], TaskState.QUEUED, TaskState.RUNNING, "started", **where))
     return found

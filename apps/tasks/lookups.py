@@ -73,7 +73,8 @@ def tiers(tenant_id: int) -> dict[str, TierInfo]:
         rows = Tier.objects.filter(tenant_id=None) | Tier.objects.filter(tenant_id=tenant_id)
         ordered = sorted(rows, key=lambda tier: tier.tenant_id is not None)
         known = {
-            t.slug: TierInfo(t.pk, t.slug, t.default_cap_s * 1000, t.tenant_id is None, t.vector) for t in ordered
+            t.slug: TierInfo(t.pk, t.slug, t.default_cap_s * 1000, t.tenant_id is None, t.vector)
+            for t in ordered
         }
         _cache.tiers[tenant_id] = (time.monotonic(), known)
     return known
@@ -112,7 +113,11 @@ def handler_id(name: str) -> int | None:
     if found is None:
         found = Handler.objects.filter(name=name).values_list("pk", flat=True).first()
         if found is None and (export := handlers.find(name)) is not None:
-            defaults = {"kind": export.kind.value, "idempotent": export.idempotent, "description": export.description}
+            defaults = {
+                "kind": export.kind.value,
+                "idempotent": export.idempotent,
+                "description": export.description,
+            }
             found = Handler.objects.get_or_create(name=name, defaults=defaults)[0].pk
         if found is None:
             return None

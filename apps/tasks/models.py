@@ -114,39 +114,63 @@ class Task(models.Model):
         SCRIPT = 2, "script"
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    tenant = models.ForeignKey("tenants.Tenant", on_delete=models.CASCADE, related_name="tasks", db_constraint=False, db_index=False)
+    tenant = models.ForeignKey(
+        "tenants.Tenant", on_delete=models.CASCADE, related_name="tasks", db_constraint=False, db_index=False
+    )
     workflow = models.ForeignKey(
-        Workflow, on_delete=models.CASCADE, null=True, blank=True, related_name="tasks", db_constraint=False, db_index=False
+        Workflow,
+        on_delete=models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="tasks",
+        db_constraint=False,
+        db_index=False,
     )
     name = models.CharField(max_length=200, blank=True)
     kind = models.PositiveSmallIntegerField(choices=Kind.choices)
     handler = models.CharField(max_length=200, blank=True)
     script_sha256 = models.CharField(max_length=64, blank=True)
-    script_path = models.CharField(max_length=500, blank=True, help_text="Path within the tenant's mounted folder.")
+    script_path = models.CharField(
+        max_length=500, blank=True, help_text="Path within the tenant's mounted folder."
+    )
     args = models.JSONField(default=list)
     kwargs = models.JSONField(default=dict)
     category = models.PositiveSmallIntegerField(choices=_choices(Category))
-    tier = models.ForeignKey("resources.Tier", on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False)
+    tier = models.ForeignKey(
+        "resources.Tier", on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False
+    )
     priority = models.SmallIntegerField(default=0, help_text="0 to 1000, larger first within its line.")
     delay_tolerance_ms = models.BigIntegerField(help_text="How long its start may be delayed.")
     on_late = models.PositiveSmallIntegerField(choices=OnLate.choices, default=OnLate.RUN_FIRST)
-    cap_ms = models.BigIntegerField("execution cap (ms)", help_text="Counted from the moment a resource is allocated.")
+    cap_ms = models.BigIntegerField(
+        "execution cap (ms)", help_text="Counted from the moment a resource is allocated."
+    )
     total_attempts = models.PositiveSmallIntegerField(default=3)
-    retry = models.JSONField(null=True, blank=True, help_text="Back-off of its own: base_s, factor, max_s, jitter.")
+    retry = models.JSONField(
+        null=True, blank=True, help_text="Back-off of its own: base_s, factor, max_s, jitter."
+    )
     mutex_key = models.CharField(max_length=200, blank=True)
     mutex_limit = models.PositiveSmallIntegerField(default=1)
-    condition = models.PositiveSmallIntegerField(choices=_choices(RunCondition), default=RunCondition.ALL_SUCCEEDED)
+    condition = models.PositiveSmallIntegerField(
+        choices=_choices(RunCondition), default=RunCondition.ALL_SUCCEEDED
+    )
     tags = ArrayField(models.CharField(max_length=63), default=list, blank=True)
     submitted_at = models.DateTimeField()
-    submitted_by = models.CharField(max_length=120, blank=True, help_text="Key, user, schedule or code that submitted it.")
+    submitted_by = models.CharField(
+        max_length=120, blank=True, help_text="Key, user, schedule or code that submitted it."
+    )
     start_at = models.DateTimeField(null=True, blank=True)
     # From here on: written when the task becomes final, and emptied when it runs again.
-    state = models.PositiveSmallIntegerField(choices=_choices(TaskState), null=True, help_text="Final state; empty while live.")
+    state = models.PositiveSmallIntegerField(
+        choices=_choices(TaskState), null=True, help_text="Final state; empty while live."
+    )
     finished_at = models.DateTimeField(null=True)
     attempts_used = models.PositiveSmallIntegerField(default=0)
     result = models.JSONField(null=True)
     error = models.TextField(blank=True, default="")
-    reason = models.CharField(max_length=200, blank=True, default="", help_text="Why it ended as it did, where it did not succeed.")
+    reason = models.CharField(
+        max_length=200, blank=True, default="", help_text="Why it ended as it did, where it did not succeed."
+    )
     release_pending = models.BooleanField(default=False, help_text="Its dependants have not been told yet.")
 
     objects = TenantManager()
@@ -162,14 +186,20 @@ class Task(models.Model):
             GinIndex(fields=["tags"], name="task_tags", condition=~Q(tags=[])),
         ]
         constraints = [
-            models.CheckConstraint(condition=Q(state__isnull=True) | Q(state__in=[int(s) for s in FINAL]), name="task_final_state"),
             models.CheckConstraint(
-                condition=Q(state__isnull=True, finished_at__isnull=True) | Q(state__isnull=False, finished_at__isnull=False),
+                condition=Q(state__isnull=True) | Q(state__in=[int(s) for s in FINAL]),
+                name="task_final_state",
+            ),
+            models.CheckConstraint(
+                condition=Q(state__isnull=True, finished_at__isnull=True)
+                | Q(state__isnull=False, finished_at__isnull=False),
                 name="task_finished_when_final",
             ),
             models.CheckConstraint(condition=Q(cap_ms__gt=0), name="task_cap_positive"),
             models.CheckConstraint(condition=Q(total_attempts__gte=1), name="task_attempts_positive"),
-            models.CheckConstraint(condition=Q(delay_tolerance_ms__gte=0), name="task_tolerance_not_negative"),
+            models.CheckConstraint(
+                condition=Q(delay_tolerance_ms__gte=0), name="task_tolerance_not_negative"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -179,15 +209,26 @@ class Task(models.Model):
 class LiveTask(models.Model):
     """The narrow row of a task that is not final: what deciding and running read and write."""
 
-    task = models.OneToOneField(Task, on_delete=models.CASCADE, primary_key=True, related_name="live", db_constraint=False)
-    tenant = models.ForeignKey("tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False)
-    line = models.ForeignKey(Line, on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False)
+    task = models.OneToOneField(
+        Task, on_delete=models.CASCADE, primary_key=True, related_name="live", db_constraint=False
+    )
+    tenant = models.ForeignKey(
+        "tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
+    )
+    line = models.ForeignKey(
+        Line, on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
+    )
     state = models.PositiveSmallIntegerField(choices=_choices(TaskState))
     rank_group = models.IntegerField(default=0)
     rank = models.BigIntegerField()
     kind = models.PositiveSmallIntegerField(choices=Task.Kind.choices)
     handler = models.ForeignKey(
-        "resources.Handler", on_delete=models.PROTECT, null=True, related_name="+", db_constraint=False, db_index=False
+        "resources.Handler",
+        on_delete=models.PROTECT,
+        null=True,
+        related_name="+",
+        db_constraint=False,
+        db_index=False,
     )
     priority = models.SmallIntegerField(default=0)
     fence = models.IntegerField(default=0, help_text="Rises with every claim.")
@@ -205,12 +246,21 @@ class LiveTask(models.Model):
     on_late = models.PositiveSmallIntegerField(default=OnLate.RUN_FIRST)
     not_before = models.DateTimeField(null=True)
     latest_start = models.DateTimeField(null=True)
-    promote_at = models.DateTimeField(null=True, help_text="When it becomes urgent; empty when it is, or never does.")
+    promote_at = models.DateTimeField(
+        null=True, help_text="When it becomes urgent; empty when it is, or never does."
+    )
     node = models.ForeignKey(
-        "resources.Node", on_delete=models.PROTECT, null=True, related_name="+", db_constraint=False, db_index=False
+        "resources.Node",
+        on_delete=models.PROTECT,
+        null=True,
+        related_name="+",
+        db_constraint=False,
+        db_index=False,
     )
     last_node = models.IntegerField(null=True, help_text="Where its last attempt failed.")
-    slot_milli = models.PositiveSmallIntegerField(default=1000, help_text="Thousandths of a slot its claim takes.")
+    slot_milli = models.PositiveSmallIntegerField(
+        default=1000, help_text="Thousandths of a slot its claim takes."
+    )
     queued_at = models.DateTimeField(null=True)
     claim_expires_at = models.DateTimeField(null=True)
     started_at = models.DateTimeField(null=True)
@@ -222,25 +272,39 @@ class LiveTask(models.Model):
     class Meta:
         base_manager_name = "_plain"
         indexes = [
-            models.Index(fields=["line", "rank_group", "rank", "task"], name="live_ready", condition=Q(state=TaskState.READY)),
             models.Index(
-                fields=["node", "state"], name="live_in_flight", condition=Q(state__in=[TaskState.QUEUED, TaskState.RUNNING])
+                fields=["line", "rank_group", "rank", "task"],
+                name="live_ready",
+                condition=Q(state=TaskState.READY),
+            ),
+            models.Index(
+                fields=["node", "state"],
+                name="live_in_flight",
+                condition=Q(state__in=[TaskState.QUEUED, TaskState.RUNNING]),
             ),
             models.Index(fields=["not_before"], name="live_due", condition=Q(state=TaskState.SCHEDULED)),
             models.Index(
-                fields=["promote_at"], name="live_promote", condition=Q(state=TaskState.READY, promote_at__isnull=False)
+                fields=["promote_at"],
+                name="live_promote",
+                condition=Q(state=TaskState.READY, promote_at__isnull=False),
             ),
             models.Index(
                 fields=["latest_start"],
                 name="live_give_up",
-                condition=Q(on_late=OnLate.GIVE_UP, state__in=[TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY]),
+                condition=Q(
+                    on_late=OnLate.GIVE_UP,
+                    state__in=[TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY],
+                ),
             ),
-            models.Index(fields=["mutex_key", "state"], name="live_mutex", condition=Q(mutex_key__isnull=False)),
+            models.Index(
+                fields=["mutex_key", "state"], name="live_mutex", condition=Q(mutex_key__isnull=False)
+            ),
         ]
         constraints = [
             models.CheckConstraint(condition=Q(state__in=[int(s) for s in LIVE_STATES]), name="live_state"),
             models.CheckConstraint(
-                condition=~Q(state__in=[TaskState.QUEUED, TaskState.RUNNING]) | Q(node__isnull=False), name="live_claimed_has_node"
+                condition=~Q(state__in=[TaskState.QUEUED, TaskState.RUNNING]) | Q(node__isnull=False),
+                name="live_claimed_has_node",
             ),
             models.CheckConstraint(condition=Q(pending__gte=0), name="live_pending_not_negative"),
         ]
@@ -252,11 +316,22 @@ class LiveTask(models.Model):
 class Attempt(models.Model):
     """One run of a task that began and ended. The fence makes it unique: no run is recorded twice."""
 
-    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="attempts", db_constraint=False, db_index=False)
-    tenant = models.ForeignKey("tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False)
+    task = models.ForeignKey(
+        Task, on_delete=models.CASCADE, related_name="attempts", db_constraint=False, db_index=False
+    )
+    tenant = models.ForeignKey(
+        "tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
+    )
     number = models.PositiveSmallIntegerField()
     fence = models.IntegerField()
-    node = models.ForeignKey("resources.Node", on_delete=models.PROTECT, null=True, related_name="+", db_constraint=False, db_index=False)
+    node = models.ForeignKey(
+        "resources.Node",
+        on_delete=models.PROTECT,
+        null=True,
+        related_name="+",
+        db_constraint=False,
+        db_index=False,
+    )
     worker = models.CharField(max_length=120, blank=True, help_text="Slot that ran it.")
     queued_at = models.DateTimeField(null=True)
     started_at = models.DateTimeField()
@@ -282,8 +357,12 @@ class Attempt(models.Model):
 class AttemptLog(models.Model):
     """What an attempt wrote, capped, by stream."""
 
-    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="logs", db_constraint=False, db_index=False)
-    tenant = models.ForeignKey("tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False)
+    task = models.ForeignKey(
+        Task, on_delete=models.CASCADE, related_name="logs", db_constraint=False, db_index=False
+    )
+    tenant = models.ForeignKey(
+        "tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
+    )
     fence = models.IntegerField()
     stream = models.CharField(max_length=8)
     text = models.TextField()
@@ -305,14 +384,20 @@ class Dependency(models.Model):
     """An edge: ``child`` needs ``parent``."""
 
     pk = models.CompositePrimaryKey("parent", "child")
-    parent = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="children_edges", db_constraint=False, db_index=False)
-    child = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="parent_edges", db_constraint=False, db_index=False)
+    parent = models.ForeignKey(
+        Task, on_delete=models.CASCADE, related_name="children_edges", db_constraint=False, db_index=False
+    )
+    child = models.ForeignKey(
+        Task, on_delete=models.CASCADE, related_name="parent_edges", db_constraint=False, db_index=False
+    )
     outcome = models.PositiveSmallIntegerField(choices=_choices(EdgeOutcome), default=EdgeOutcome.PENDING)
 
     class Meta:
         verbose_name_plural = "dependencies"
         indexes = [models.Index(fields=["child"], name="dependency_child")]
-        constraints = [models.CheckConstraint(condition=~Q(parent=models.F("child")), name="dependency_not_itself")]
+        constraints = [
+            models.CheckConstraint(condition=~Q(parent=models.F("child")), name="dependency_not_itself")
+        ]
 
     def __str__(self) -> str:
         return f"{self.parent_id} -> {self.child_id}"
@@ -321,8 +406,12 @@ class Dependency(models.Model):
 class TaskEvent(models.Model):
     """A change of state, or an edit, that the attempt rows do not tell."""
 
-    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="events", db_constraint=False, db_index=False)
-    tenant = models.ForeignKey("tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False)
+    task = models.ForeignKey(
+        Task, on_delete=models.CASCADE, related_name="events", db_constraint=False, db_index=False
+    )
+    tenant = models.ForeignKey(
+        "tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
+    )
     at = models.DateTimeField(db_default=Now())
     from_state = models.PositiveSmallIntegerField(choices=_choices(TaskState), null=True)
     to_state = models.PositiveSmallIntegerField(choices=_choices(TaskState))
@@ -346,12 +435,18 @@ class TaskEvent(models.Model):
 class DeadLetter(models.Model):
     """A task whose attempts are used up, until it is requeued or removed."""
 
-    task = models.OneToOneField(Task, on_delete=models.CASCADE, primary_key=True, related_name="dead_letter", db_constraint=False)
-    tenant = models.ForeignKey("tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False)
+    task = models.OneToOneField(
+        Task, on_delete=models.CASCADE, primary_key=True, related_name="dead_letter", db_constraint=False
+    )
+    tenant = models.ForeignKey(
+        "tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
+    )
     at = models.DateTimeField(db_default=Now())
     outcome = models.PositiveSmallIntegerField(choices=_choices(Outcome), null=True)
     reason = models.CharField(max_length=300)
-    retries = models.PositiveSmallIntegerField(default=0, help_text="Times it was retried from here by policy.")
+    retries = models.PositiveSmallIntegerField(
+        default=0, help_text="Times it was retried from here by policy."
+    )
     next_retry_at = models.DateTimeField(null=True, blank=True, db_index=True)
 
     objects = TenantManager()

@@ -58,7 +58,9 @@ def nodes(tenant: Tenant) -> list[dict[str, Any]]:
     found = []
     for node in Node.objects.filter(cell=tenant.cell, state__in=SEEN).order_by("name"):
         queued, running, _ = counts.get(node.pk, (0, 0, 0))
-        handlers = sorted(names[pk] for pk in node.handlers if pk in names and is_granted(patterns, names[pk]))
+        handlers = sorted(
+            names[pk] for pk in node.handlers if pk in names and is_granted(patterns, names[pk])
+        )
         found.append({**_node(node), "handlers": handlers, "own_queued": queued, "own_running": running})
     return found
 

@@ -130,7 +130,11 @@ class PgRoundStore:
             nodes_cur = conn.execute(queries.NODES, (self.conf.cell,))
             flight_cur = conn.execute(queries.IN_FLIGHT)
             mutex_cur = conn.execute(queries.MUTEX_HELD)
-            node_rows, flight_rows, held = nodes_cur.fetchall(), flight_cur.fetchall(), dict(mutex_cur.fetchall())
+            node_rows, flight_rows, held = (
+                nodes_cur.fetchall(),
+                flight_cur.fetchall(),
+                dict(mutex_cur.fetchall()),
+            )
         flights, tenants = self._in_flight(flight_rows)
         nodes = tuple(_node_view(row, flights.get(row[0]) or _Flight()) for row in node_rows)
         room = sum(_room(node, self.conf) for node in nodes)
@@ -190,7 +194,9 @@ class PgRoundStore:
 
     def _nominate(self, room: int) -> tuple[LineView, ...]:
         conf = self.conf
-        heads = max(conf.heads_per_line, min(room + conf.heads_per_line, conf.nominate_limit // self._lines_before))
+        heads = max(
+            conf.heads_per_line, min(room + conf.heads_per_line, conf.nominate_limit // self._lines_before)
+        )
         rows = self.db.conn.execute(queries.NOMINATE, (heads,)).fetchall()
         by_line: dict[int, list[TaskView]] = {}
         for row in rows:
@@ -209,7 +215,21 @@ class PgRoundStore:
     def _line_view(self, line_id: int, info: LineInfo, rows: Sequence[Any]) -> LineView:
         run_times, handlers, tenant = self.reference.run_times, self.reference.handlers, info.tenant_id
         heads = []
-        for task_id, _, fence, group, rank, _kind, handler_id, priority, alone, mutex, limit, avoid, latest in rows:
+        for (
+            task_id,
+            _,
+            fence,
+            group,
+            rank,
+            _kind,
+            handler_id,
+            priority,
+            alone,
+            mutex,
+            limit,
+            avoid,
+            latest,
+        ) in rows:
             if handler_id is None:
                 kind, expected = WorkKind.SCRIPT, None
             else:
@@ -279,8 +299,10 @@ def _node_view(row: tuple[Any, ...], flight: _Flight) -> NodeView:
 
 def _room(node: NodeView, conf: SchedulerConf) -> int:
     """How many tasks the node could take at the most."""
-    room = sum(max(0, node.slots.get(k, 0) - node.exclusive_count.get(k, 0)) for k in node.slots if k is not WorkKind.PROCESS)
+    room = sum(
+        max(0, node.slots.get(k, 0) - node.exclusive_count.get(k, 0))
+        for k in node.slots
+        if k is not WorkKind.PROCESS
+    )
     children = max(0, node.slots.get(WorkKind.PROCESS, 0) - node.exclusive_count.get(WorkKind.PROCESS, 0))
     return room + max(0, children * MILLI - node.batch_milli) * conf.max_ahead // MILLI
-
-

@@ -26,12 +26,28 @@ from scheduler_ext.core.errors import (
     TooLarge,
     UnknownDependency,
 )
-from scheduler_ext.core.states import Category, EdgeOutcome, RunCondition, TaskState, condition_holds, edge_outcome
+from scheduler_ext.core.states import (
+    Category,
+    EdgeOutcome,
+    RunCondition,
+    TaskState,
+    condition_holds,
+    edge_outcome,
+)
 from scheduler_ext.policies.registry import order_policy
 
 MAX_SCRIPT_BYTES = 1_048_576
 
-__all__ = ["Submission", "cancel", "edit", "retry", "store_script", "submit", "submit_many", "submit_workflow"]
+__all__ = [
+    "Submission",
+    "cancel",
+    "edit",
+    "retry",
+    "store_script",
+    "submit",
+    "submit_many",
+    "submit_workflow",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +60,9 @@ class Submission:
     """False when its idempotency key returned the first answer."""
 
 
-def submit(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "", idempotency_key: str | None = None) -> Submission:
+def submit(
+    tenant: Tenant, data: Mapping[str, Any], *, actor: str = "", idempotency_key: str | None = None
+) -> Submission:
     """Submit one task; ``data`` has the fields of :data:`apps.tasks.specs.FIELDS`.
 
     Raises the errors of ``scheduler_ext.core.errors``; nothing is stored then. Inside a transaction of the caller's
@@ -144,7 +162,9 @@ def _store(tenant: Tenant, specs: Sequence[TaskSpec], *, actor: str | Sequence[s
     return Submission(task_ids=[t.id for t in tasks], workflow_id=workflow_id)
 
 
-def _claim_key(tenant: Tenant, key: str, body: Any, task_id: UUID, workflow_id: UUID | None) -> Submission | None:
+def _claim_key(
+    tenant: Tenant, key: str, body: Any, task_id: UUID, workflow_id: UUID | None
+) -> Submission | None:
     """Take an idempotency key, or return the first answer; a repeat under way is waited for by the database."""
     digest = body_hash(body)
     with connection.cursor() as cur:
@@ -180,7 +200,9 @@ def _link_outside(cur: Any, tenant: Tenant, batch: admission.Batch, where: str) 
     parents = list({parent for parent, _, _ in batch.outside})
     cur.execute(LOCK_PARENTS, (parents,))
     live = {row[0] for row in cur.fetchall()}
-    cur.execute("SELECT id, state FROM tasks_task WHERE id = ANY(%s) AND tenant_id = %s", (parents, tenant.pk))
+    cur.execute(
+        "SELECT id, state FROM tasks_task WHERE id = ANY(%s) AND tenant_id = %s", (parents, tenant.pk)
+    )
     known = dict(cur.fetchall())
     tasks = list(batch.tasks)
     rows: set[tuple[UUID, UUID, int]] = set()
@@ -210,7 +232,8 @@ def _refuse_hopeless(tasks: Sequence[storing.Accepted], rows: set[tuple[UUID, UU
         failed, cancelled = outcomes.count(EdgeOutcome.FAILED), outcomes.count(EdgeOutcome.CANCELLED)
         if not condition_holds(RunCondition(task.spec.condition), failed=failed, cancelled=cancelled):
             raise InvalidInput(
-                f"this dependency has ended, and not as {task.spec.condition.name.lower()} needs it", field=field
+                f"this dependency has ended, and not as {task.spec.condition.name.lower()} needs it",
+                field=field,
             )
 
 
@@ -219,7 +242,9 @@ def store_script(tenant: Tenant, name: str, content: bytes) -> Script:
     if not content:
         raise InvalidInput("must not be empty", field="content")
     if len(content) > MAX_SCRIPT_BYTES:
-        raise TooLarge(f"a script has at most {MAX_SCRIPT_BYTES} bytes, this one has {len(content)}", field="content")
+        raise TooLarge(
+            f"a script has at most {MAX_SCRIPT_BYTES} bytes, this one has {len(content)}", field="content"
+        )
     if not name or len(name) > 200 or "/" in name or "\x00" in name:
         raise InvalidInput("must be a file name of at most 200 characters", field="name")
     digest = hashlib.sha256(content).hexdigest()

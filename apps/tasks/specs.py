@@ -129,7 +129,9 @@ def _moment(value: Any, path: str) -> datetime:
     else:
         moment = None
     if moment is None:
-        raise InvalidInput("must be an ISO 8601 date and time, for example 2030-01-31T09:00:00+01:00", field=path)
+        raise InvalidInput(
+            "must be an ISO 8601 date and time, for example 2030-01-31T09:00:00+01:00", field=path
+        )
     if moment.tzinfo is None:
         raise InvalidInput("needs a time zone, for example Z or +01:00", field=path)
     try:
@@ -156,7 +158,9 @@ def _arguments(kind: type) -> Callable[[Any, str], Any]:
         if isinstance(value, tuple) and kind is list:
             value = list(value)
         if not isinstance(value, kind):
-            raise InvalidInput(f"must be an {'array' if kind is list else 'object'}, not {_kind(value)}", field=path)
+            raise InvalidInput(
+                f"must be an {'array' if kind is list else 'object'}, not {_kind(value)}", field=path
+            )
         return value
 
     return check
@@ -203,7 +207,14 @@ FIELDS: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
     "idempotency_key": ("idempotency_key", _text(200)),
 }
 NULLABLE = {"delay_tolerance", "execution_cap", "start_at", "retry"}
-EDITABLE = frozenset(FIELDS) - {"handler", "script", "script_path", "depends_on", "condition", "idempotency_key"}
+EDITABLE = frozenset(FIELDS) - {
+    "handler",
+    "script",
+    "script_path",
+    "depends_on",
+    "condition",
+    "idempotency_key",
+}
 
 
 def parse_fields(data: Any, where: str = "") -> dict[str, Any]:

@@ -12,7 +12,6 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from apps.tasks import lookups
 from apps.tasks.lookups import TierInfo
 from apps.tasks.models import Task, new_id
 from apps.tasks.specs import TaskSpec
@@ -73,7 +72,9 @@ def _us(moment: datetime) -> int:
     return math.floor(moment.timestamp() * 1_000_000)
 
 
-def task_row(tenant_id: int, workflow_id: UUID | None, task: Accepted, at: datetime, actor: str) -> tuple[Any, ...]:
+def task_row(
+    tenant_id: int, workflow_id: UUID | None, task: Accepted, at: datetime, actor: str
+) -> tuple[Any, ...]:
     """The wide row, in the order of :data:`TASK_COLUMNS`."""
     spec = task.spec
     kind = Task.Kind.HANDLER if spec.handler else Task.Kind.SCRIPT
@@ -103,7 +104,12 @@ def timing(task: Accepted, at: datetime, lead_s: float) -> Timing:
     promotable = task.spec.category is not Category.URGENT
     if task.pending:
         # A marker: the real time is set when the task is released.
-        return Timing(state=TaskState.BLOCKED, not_before=later, latest_start=None, promote_at=at if promotable else None)
+        return Timing(
+            state=TaskState.BLOCKED,
+            not_before=later,
+            latest_start=None,
+            promote_at=at if promotable else None,
+        )
     latest = (later or at) + timedelta(milliseconds=task.tolerance_ms)
     lead = timedelta(milliseconds=min(task.tolerance_ms, int(lead_s * 1000)))
     return Timing(
@@ -177,7 +183,7 @@ def count_in(cur: Any, tenant: Tenant, plan: Plan, *, n: int, urgent: int, charg
     if charged > plan.burst or math.isinf(step):
         allowed = plan.burst if plan.tasks_per_hour else 0
         raise TooLarge(f"the plan allows {allowed} submissions at once, these are {charged}", field="tasks")
-    permille = 1000 if plan.max_urgent_permille >= 1000 else plan.max_urgent_permille
+    permille = min(1000, plan.max_urgent_permille)
     free = n + 10**12 if permille == 1000 else (URGENT_FREE if permille else 0)
     params = {
         "tenant": tenant.pk, "n": n, "urgent": urgent, "most": plan.max_waiting, "step": step, "burst": plan.burst,
@@ -197,7 +203,9 @@ def count_in(cur: Any, tenant: Tenant, plan: Plan, *, n: int, urgent: int, charg
             limit=plan.max_waiting,
         )
     raise QuotaExceeded(
-        f"the plan allows {permille / 10:g} % of the tasks waiting to be urgent", field="category", limit=permille
+        f"the plan allows {permille / 10:g} % of the tasks waiting to be urgent",
+        field="category",
+        limit=permille,
     )
 
 

@@ -47,7 +47,12 @@ def start_if_queued(cur: Cursor, node_id: int, claims: Sequence[Claim]) -> list[
     """Begin claims still held by this node, in the order given."""
     rows = cur.execute(
         queries.START,
-        {"ids": [c[0] for c in claims], "fences": [c[1] for c in claims], "node": node_id, "batch": len(claims)},
+        {
+            "ids": [c[0] for c in claims],
+            "fences": [c[1] for c in claims],
+            "node": node_id,
+            "batch": len(claims),
+        },
     ).fetchall()
     if len(rows) > 1:
         place = {claim[0]: n for n, claim in enumerate(claims)}
@@ -58,7 +63,9 @@ def start_if_queued(cur: Cursor, node_id: int, claims: Sequence[Claim]) -> list[
 _FINAL = {Outcome.SUCCEEDED: TaskState.SUCCEEDED, Outcome.CANCELLED: TaskState.CANCELLED}
 
 
-def finish_if_running(cur: Cursor, node_id: int, ended: Sequence[tuple[Finished, TaskState]]) -> list[tuple[Any, ...]]:
+def finish_if_running(
+    cur: Cursor, node_id: int, ended: Sequence[tuple[Finished, TaskState]]
+) -> list[tuple[Any, ...]]:
     """Record final attempts by fence; returns (task id, state, has children, mutex key) of those accepted."""
     return list(
         cur.execute(
@@ -182,7 +189,13 @@ def end_if_waiting(cur: Cursor, ids: Sequence[str], final: TaskState, *, reason:
     """End tasks that have not started; returns (task id, has children, mutex key) of those it ended."""
     if not ids:
         return []
-    params = {"ids": list(ids), "states": [int(s) for s in states], "final": int(final), "reason": reason, "actor": actor}
+    params = {
+        "ids": list(ids),
+        "states": [int(s) for s in states],
+        "final": int(final),
+        "reason": reason,
+        "actor": actor,
+    }
     return list(cur.execute(queries.END_WAITING, params).fetchall())
 
 
@@ -228,7 +241,9 @@ def release(cur: Cursor, conf: SchedulerConf, ended: Sequence[tuple[str, TaskSta
                 (good if holds else doomed).append(task_id)
             if good:
                 lead_ms = int(conf.promote_lead_s * MILLI)
-                readied += int(cur.execute(queries.UNBLOCK, {"ids": sorted(good), "lead_ms": lead_ms}).rowcount)
+                readied += int(
+                    cur.execute(queries.UNBLOCK, {"ids": sorted(good), "lead_ms": lead_ms}).rowcount
+                )
         cur.execute(queries.RELEASED, (ids,))
         gone = end_if_waiting(
             cur, doomed, TaskState.CANCELLED, reason="what it needed did not come", actor="release",

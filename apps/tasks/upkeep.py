@@ -68,7 +68,9 @@ class LedgerUpkeep:
         suspects = [(r[0], r[1]) for r in rows if r[2] == TaskState.RUNNING and r[3] > 1 and r[4] > 1]
         lost = [r for r in rows if r[2] == TaskState.RUNNING and not (r[3] > 1 and r[4] > 1)]
         back = self.work.hand_back
-        changes = back(node_id, queued, running=False, reason="handed back: its node was lost") if queued else []
+        changes = (
+            back(node_id, queued, running=False, reason="handed back: its node was lost") if queued else []
+        )
         if suspects:
             reason = "its node was lost while it may have run: it runs alone next"
             changes += back(node_id, suspects, running=True, reason=reason, alone=True)
@@ -77,7 +79,15 @@ class LedgerUpkeep:
             changes += self.work.record(
                 node_id,
                 [
-                    Finished(r[0], r[1], Outcome.WORKER_LOST, r[5], max(now, r[5]), None, "its node was lost while it ran")
+                    Finished(
+                        r[0],
+                        r[1],
+                        Outcome.WORKER_LOST,
+                        r[5],
+                        max(now, r[5]),
+                        None,
+                        "its node was lost while it ran",
+                    )
                     for r in lost
                 ],
             )

@@ -42,6 +42,7 @@ PROGRESS = """
 UPDATE tasks_livetask SET progress = %s::jsonb WHERE task_id = %s AND fence = %s AND state + 0 = 5
 """
 
+
 class PgWorkStore:
     """:class:`scheduler_ext.ports.WorkStore` on PostgreSQL."""
 
@@ -65,7 +66,9 @@ class PgWorkStore:
 
         Returns the changes of state (task id, state) that were accepted. Safe to repeat.
         """
-        rows = self.db.repeatable(lambda conn: transitions.record(conn, self.conf, node_id, finished, self._rng))
+        rows = self.db.repeatable(
+            lambda conn: transitions.record(conn, self.conf, node_id, finished, self._rng)
+        )
         self.follow_up(rows)
         return [(row[0], row[1]) for row in rows]
 

@@ -33,11 +33,15 @@ class Plan(models.Model):
 
     slug = models.CharField(max_length=63, unique=True, validators=[SLUG])
     name = models.CharField(max_length=120)
-    tasks_per_hour = models.PositiveIntegerField(default=100_000, help_text="Submissions an hour, in the long run.")
+    tasks_per_hour = models.PositiveIntegerField(
+        default=100_000, help_text="Submissions an hour, in the long run."
+    )
     burst = models.PositiveIntegerField(default=10_000, help_text="Submissions at once.")
     max_waiting = models.PositiveIntegerField(default=1_000_000, help_text="Tasks accepted and not finished.")
     max_in_flight = models.PositiveIntegerField(default=10_000, help_text="Tasks claimed or running.")
-    tiers = ArrayField(models.CharField(max_length=63), default=all_tiers, help_text="Names of tiers allowed.")
+    tiers = ArrayField(
+        models.CharField(max_length=63), default=all_tiers, help_text="Names of tiers allowed."
+    )
     max_cap_s = models.PositiveIntegerField("longest execution cap (s)", default=86_400)
     max_payload_bytes = models.PositiveIntegerField(default=262_144)
     max_dag_tasks = models.PositiveIntegerField(default=20_000)
@@ -49,11 +53,15 @@ class Plan(models.Model):
         validators=[MaxValueValidator(1_000)],
         help_text="Thousandths of the tenant's unfinished tasks that may be urgent, beyond the first hundred.",
     )
-    weight = models.PositiveIntegerField(default=1, validators=[MinValueValidator(1)], help_text="Share between tenants.")
+    weight = models.PositiveIntegerField(
+        default=1, validators=[MinValueValidator(1)], help_text="Share between tenants."
+    )
     guaranteed_permille = models.PositiveSmallIntegerField(default=0, validators=[MaxValueValidator(1_000)])
     maximum_permille = models.PositiveSmallIntegerField(default=1_000, validators=[MaxValueValidator(1_000)])
     handlers = ArrayField(
-        models.CharField(max_length=200), default=all_handlers, help_text="Patterns of handler names granted: mail.*"
+        models.CharField(max_length=200),
+        default=all_handlers,
+        help_text="Patterns of handler names granted: mail.*",
     )
     scripts = models.BooleanField(default=True, help_text="May run scripts.")
     dead_letter_retries = models.PositiveSmallIntegerField(
@@ -68,7 +76,8 @@ class Plan(models.Model):
         constraints = [
             models.CheckConstraint(condition=Q(weight__gte=1), name="plan_weight_positive"),
             models.CheckConstraint(
-                condition=Q(guaranteed_permille__lte=models.F("maximum_permille")), name="plan_guaranteed_within_maximum"
+                condition=Q(guaranteed_permille__lte=models.F("maximum_permille")),
+                name="plan_guaranteed_within_maximum",
             ),
         ]
 
@@ -82,7 +91,9 @@ class Tenant(models.Model):
     slug = models.CharField(max_length=63, unique=True, validators=[SLUG])
     name = models.CharField(max_length=200)
     plan = models.ForeignKey(Plan, on_delete=models.PROTECT, related_name="tenants")
-    cell = models.CharField(max_length=63, default="default", validators=[SLUG], help_text="Where its tasks run.")
+    cell = models.CharField(
+        max_length=63, default="default", validators=[SLUG], help_text="Where its tasks run."
+    )
     trusted = models.BooleanField(default=False, help_text="Its scripts may run without a sandbox.")
     paused = models.BooleanField(default=False, help_text="Tasks are accepted, none is started.")
     script_root = models.CharField(
@@ -104,7 +115,9 @@ class TenantCounter(models.Model):
     unfinished = models.BigIntegerField(default=0)
     urgent_unfinished = models.BigIntegerField(default=0)
     theoretical_arrival = models.DateTimeField(
-        default=None, null=True, help_text="When the rate's bucket is full again (generic cell rate algorithm)."
+        default=None,
+        null=True,
+        help_text="When the rate's bucket is full again (generic cell rate algorithm).",
     )
 
     class Meta:

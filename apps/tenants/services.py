@@ -32,7 +32,9 @@ def ensure_plan(slug: str) -> Plan:
         raise NotFound(f"there is no plan {slug!r}; known are {known}", field="plan") from None
 
 
-def create_tenant(slug: str, name: str, plan_slug: str = "standard", *, trusted: bool = False, **fields: str) -> Tenant:
+def create_tenant(
+    slug: str, name: str, plan_slug: str = "standard", *, trusted: bool = False, **fields: str
+) -> Tenant:
     """Create a tenant with its counter row. ``InvalidInput`` names the field at fault, ``Conflict`` a taken slug."""
     with transaction.atomic():
         if Tenant.objects.filter(slug=slug).exists():
@@ -54,18 +56,28 @@ def _hash(secret: str) -> str:
 
 
 def create_api_key(
-    tenant: Tenant, name: str, scopes: Sequence[str] = ("submit", "read", "cancel"), expires_at: datetime | None = None
+    tenant: Tenant,
+    name: str,
+    scopes: Sequence[str] = ("submit", "read", "cancel"),
+    expires_at: datetime | None = None,
 ) -> tuple[ApiKey, str]:
     """Create a key; returns it with the secret text, which is nowhere kept."""
     unknown = set(scopes) - set(ApiKey.Scope.values)
     if unknown or not scopes:
         known = ", ".join(ApiKey.Scope.values)
-        raise InvalidInput(f"give at least one of {known}" + (f", not {sorted(unknown)}" if unknown else ""), field="scopes")
+        raise InvalidInput(
+            f"give at least one of {known}" + (f", not {sorted(unknown)}" if unknown else ""), field="scopes"
+        )
     if expires_at is not None and expires_at <= timezone.now():
         raise InvalidInput("must lie in the future", field="expires_at")
     prefix, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
     key = ApiKey.objects.create(
-        tenant=tenant, name=name, prefix=prefix, secret_hash=_hash(secret), scopes=sorted(scopes), expires_at=expires_at
+        tenant=tenant,
+        name=name,
+        prefix=prefix,
+        secret_hash=_hash(secret),
+        scopes=sorted(scopes),
+        expires_at=expires_at,
     )
     return key, f"{KEY_MARK}_{prefix}_{secret}"
 

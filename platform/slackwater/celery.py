@@ -9,8 +9,8 @@ from django.conf import settings
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "slackwater.settings.embedded")
 
-from scheduler_ext.execution import install  # noqa: E402 - Django's settings are named first
-from scheduler_ext.worker.bootsteps import NodeStep, TokenStep  # noqa: E402
+from scheduler_ext.execution import install
+from scheduler_ext.worker.bootsteps import NodeStep, TokenStep
 
 app = Celery("slackwater")
 app.config_from_object("django.conf:settings", namespace="CELERY")

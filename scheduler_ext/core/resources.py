@@ -19,6 +19,9 @@ LARGEST: Final = 2**53
 _ZERO: Final[Vector] = (0,) * SIZE
 
 
+# The arithmetic is written out by component: it runs several times for every decision.
+
+
 def zero() -> Vector:
     """The vector that needs nothing."""
     return _ZERO
@@ -31,12 +34,16 @@ def filled(vector: Vector) -> Vector:
 
 def add(left: Vector, right: Vector) -> Vector:
     """Component-wise sum."""
-    return tuple([a + b for a, b in zip(left, right, strict=True)])
+    a0, a1, a2, a3, a4, a5 = left
+    b0, b1, b2, b3, b4, b5 = right
+    return (a0 + b0, a1 + b1, a2 + b2, a3 + b3, a4 + b4, a5 + b5)
 
 
 def subtract(left: Vector, right: Vector) -> Vector:
     """Component-wise difference; components may become negative."""
-    return tuple([a - b for a, b in zip(left, right, strict=True)])
+    a0, a1, a2, a3, a4, a5 = left
+    b0, b1, b2, b3, b4, b5 = right
+    return (a0 - b0, a1 - b1, a2 - b2, a3 - b3, a4 - b4, a5 - b5)
 
 
 def peak(left: Vector, right: Vector) -> Vector:

@@ -18,11 +18,13 @@ from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TenantView, Vector, WorkKind
 from scheduler_ext.gate import Gate, expected_end
 from scheduler_ext.node_account import Node
-from scheduler_ext.policies.base import OrderPolicy, RankInput, SharePolicy
+from scheduler_ext.policies.base import OrderPolicy, SharePolicy
 from scheduler_ext.policies.running_tree import RunningTree
 from scheduler_ext.simulation.model import Cell, Job, Run, Trace
 
 PROGRESS_EVERY: Final = 10_000
+BACKFILL_DEPTH: Final = 64
+"""Jobs that are tried behind a reservation before the rest waits for the next event."""
 _KINDS: Final = (WorkKind.PROCESS,)
 
 
@@ -115,23 +117,10 @@ class Engine:
         line: Any = job.line
         if self._slicing:
             job.level = self._order.first_level(self._serving.get(line.line_id, 0))
-        self._rank(job)
-        self._waiting += 1
         task: Any = job
+        job.rank = self._order.rank(task)
+        self._waiting += 1
         self._chooser.offer(line, task)
-
-    def _rank(self, job: Job) -> None:
-        latest = job.latest_start
-        job.rank = self._order.rank(
-            RankInput(
-                arrived_us=job.arrived_us,
-                latest_start_us=None if latest is None else int(latest * 1e6),
-                expected_us=job.expected_us,
-                cap_us=job.cap_us,
-                priority=job.priority,
-                level=job.level,
-            )
-        )
 
     def _end(self, job: Job) -> None:
         """A job, or its slice, is over."""
@@ -157,9 +146,9 @@ class Engine:
     def _go_on_later(self, job: Job, line: LineView) -> None:
         self._preemptions += 1
         job.level = self._order.next_level(job.level)
-        self._rank(job)
-        self._waiting += 1
         task: Any = job
+        job.rank = self._order.rank(task)
+        self._waiting += 1
         self._chooser.offer(line, task)
 
     def _release_children(self, job: Job) -> None:
@@ -180,12 +169,12 @@ class Engine:
         """Start what can start now: the round of the live dispatcher, without its snapshot."""
         gate, chooser, ledger = self._gate, self._chooser, self._gate.ledger
         gate.now = self._now / 1e6
-        if self._backfill:
-            ledger.forget_reservations()
         if self._freed:
+            ledger.forget_reservations()
             chooser.reopen(self._has_room)
             self._freed.clear()
-        while ledger.has_room(_KINDS):
+        passed_over = 0
+        while passed_over < BACKFILL_DEPTH and ledger.has_room(_KINDS):
             picked = chooser.pick()
             if picked is None:
                 break
@@ -199,6 +188,7 @@ class Engine:
                     self._start(task, node, line)
                     continue
                 reason = node
+            passed_over += reason is Reason.RESERVED
             self._leave(line, task, reason)
 
     def _start(self, job: Any, node: Node, line: LineView) -> None:

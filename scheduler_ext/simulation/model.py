@@ -27,6 +27,7 @@ class Job:
         "expected_us",
         "index",
         "latest_start",
+        "latest_start_us",
         "level",
         "line",
         "mutex_key",
@@ -79,9 +80,8 @@ class Job:
         self.priority = priority
         self.expected_us = expected_us
         self.cap_us = 0
-        self.latest_start: float | None = None
-        if tolerance_us is not None:
-            self.latest_start = (arrived_us + tolerance_us) / 1e6
+        self.latest_start_us = None if tolerance_us is None else arrived_us + tolerance_us
+        self.latest_start = None if self.latest_start_us is None else self.latest_start_us / 1e6
         self.mutex_key = mutex_key
         self.parents = tuple(parents)
         self.pool = pool

@@ -40,7 +40,9 @@ def read(slot: Slot, worker: str) -> Account:
     return Account(ended=ended, culprit=culprit, unbegun=unbegun)
 
 
-def settle(store: WorkStore, node_id: int, account: Account, worker: str, outcome: Outcome, error: str) -> Changes:
+def settle(
+    store: WorkStore, node_id: int, account: Account, worker: str, outcome: Outcome, error: str
+) -> Changes:
     """Write an account to the ledger; safe to repeat. ``outcome`` and ``error`` are the culprit's."""
     ended = list(account.ended)
     if account.culprit is not None:

@@ -98,9 +98,14 @@ class Agent:
         pause = 0.1
         while True:
             try:
-                return await asyncio.get_running_loop().run_in_executor(self.ledger, lambda: function(*args, **kwargs))
+                return await asyncio.get_running_loop().run_in_executor(
+                    self.ledger, lambda: function(*args, **kwargs)
+                )
             except self.work.faults as error:
-                log.warning("the database is away: %s", str(error).strip().splitlines()[0] if str(error).strip() else error)
+                log.warning(
+                    "the database is away: %s",
+                    str(error).strip().splitlines()[0] if str(error).strip() else error,
+                )
                 await asyncio.sleep(pause)
                 pause = min(1.0, pause * 2)
 
@@ -117,11 +122,17 @@ class Agent:
             try:
                 state = await loop.run_in_executor(None, self.nodes.renew, self.node_id, self._stats())
             except self.nodes.faults as error:
-                log.warning("lease not renewed: %s", str(error).strip().splitlines()[0] if str(error).strip() else error)
+                log.warning(
+                    "lease not renewed: %s",
+                    str(error).strip().splitlines()[0] if str(error).strip() else error,
+                )
                 await asyncio.sleep(min(0.5, self.conf.node_renew_s))
                 continue
             if state is None:
-                log.error("node %s was declared lost: its children are stopped, the worker registers anew", self.node_id)
+                log.error(
+                    "node %s was declared lost: its children are stopped, the worker registers anew",
+                    self.node_id,
+                )
                 self.code = LOST_NODE
                 return
             # Counted from before the statement: the row cannot end sooner than this.
@@ -213,7 +224,9 @@ class Agent:
         await self._record([finished])
         self.scripts.pop((run.task.task_id, run.task.fence), None)
         key = f"script:{(run.task.script_sha256 or run.task.script_path)[:64]}"
-        await self._ledger(self.work.learn, {(run.task.tenant_id, key): (1, finished.finished_at - finished.started_at)})
+        await self._ledger(
+            self.work.learn, {(run.task.tenant_id, key): (1, finished.finished_at - finished.started_at)}
+        )
 
     async def _record(self, finished: list[Finished]) -> None:
         self._publish(await self._ledger(self.work.record, self.node_id, finished))
@@ -275,7 +288,11 @@ class Agent:
             run.stop(Outcome.HANDED_BACK)
         if self.script_tasks:
             await asyncio.wait(self.script_tasks, timeout=self.conf.cancel_grace_s + 2)
-        if self.code == LOST_NODE or not psutil.pid_exists(self.master_pid) or os.getppid() != self.master_pid:
+        if (
+            self.code == LOST_NODE
+            or not psutil.pid_exists(self.master_pid)
+            or os.getppid() != self.master_pid
+        ):
             self._kill_children()
         await self._wait_for_children()
         if self.code != LOST_NODE:

@@ -39,11 +39,23 @@ class TaskEvents:
         self._event("task-started", finished.started_at, **common)
         runtime = finished.finished_at - finished.started_at
         if finished.outcome is Outcome.SUCCEEDED:
-            self._event("task-succeeded", finished.finished_at, **common, result=(finished.result or "null")[:200], runtime=runtime)
+            self._event(
+                "task-succeeded",
+                finished.finished_at,
+                **common,
+                result=(finished.result or "null")[:200],
+                runtime=runtime,
+            )
         else:
             lines = (finished.error or finished.outcome.name).strip().splitlines()
             kind = "task-retried" if finished.outcome is Outcome.RETRY else "task-failed"
-            self._event(kind, finished.finished_at, **common, exception=lines[-1][:300], traceback=finished.error or "")
+            self._event(
+                kind,
+                finished.finished_at,
+                **common,
+                exception=lines[-1][:300],
+                traceback=finished.error or "",
+            )
 
     def _event(self, kind: str, at: float, **fields: Any) -> None:
         self._events.append({"type": kind, "timestamp": at, **fields})

@@ -19,7 +19,9 @@ ENTRIES = 256
 BLOB_BYTES = 1_048_576
 # The header: node id (q), lease deadline (d), draining, listened to, activated (one byte each, padded to 8), beat (d).
 # A slot: pid, open, count, current, limit, (pad), batch number (q), task to interrupt, outcome of the interruption.
-_ENTRY = struct.Struct("<16siiddBBxxxxxxii")  # id, fence, cap ms, began, ended, state, cancelled, blob offset, length
+_ENTRY = struct.Struct(
+    "<16siiddBBxxxxxxii"
+)  # id, fence, cap ms, began, ended, state, cancelled, blob offset, length
 HEADER_BYTES = 64
 SLOT_BYTES = 64
 ENTRY_BYTES = _ENTRY.size
@@ -244,7 +246,13 @@ class Slot:
         start = self._entries + ENTRIES * ENTRY_BYTES + offset
         blob = bytes(self._memory[start : start + length]) if state == ENDED and length else b""
         return Entry(
-            task_id=str(uuid.UUID(bytes=raw)), fence=fence, cap_ms=cap_ms, began=began, ended=ended, state=state, blob=blob
+            task_id=str(uuid.UUID(bytes=raw)),
+            fence=fence,
+            cap_ms=cap_ms,
+            began=began,
+            ended=ended,
+            state=state,
+            blob=blob,
         )
 
     def entries(self) -> list[Entry]:

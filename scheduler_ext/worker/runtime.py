@@ -84,7 +84,13 @@ def child() -> Child:
         index = int(getattr(current_process(), "index", 0) or 0)
         name = f"child {_inherited.hostname} {index}"
         _inherited.child = Child(
-            made.app, made.conf, made.work_store(name), made.redis_url, _inherited.journal, index, _inherited.hostname
+            made.app,
+            made.conf,
+            made.work_store(name),
+            made.redis_url,
+            _inherited.journal,
+            index,
+            _inherited.hostname,
         )
     return _inherited.child
 

@@ -99,7 +99,9 @@ class ScriptRun:
 
     async def _execute(self, folder: Path) -> int:
         script = await asyncio.to_thread(self._prepare, folder)
-        limits = Limits(memory_mb=self.work.vector[1], disk_mb=self.work.vector[2], output_bytes=self.conf.max_log_bytes)
+        limits = Limits(
+            memory_mb=self.work.vector[1], disk_mb=self.work.vector[2], output_bytes=self.conf.max_log_bytes
+        )
         launch = self.sandbox.prepare(script, folder, self._environment(folder), limits)
         self.proc = await asyncio.create_subprocess_exec(
             *launch.argv, env=dict(launch.env), cwd=launch.cwd, stdin=asyncio.subprocess.DEVNULL,
@@ -121,7 +123,9 @@ class ScriptRun:
     def _prepare(self, folder: Path) -> Path:
         """Make the private folder with the script in it; a path may not lead out of the tenant's own folder."""
         if not (self.work.trusted or self.sandbox.contains_untrusted):
-            raise Refused(f"this node's sandbox level ({self.sandbox.level}) runs scripts of trusted tenants only")
+            raise Refused(
+                f"this node's sandbox level ({self.sandbox.level}) runs scripts of trusted tenants only"
+            )
         folder.mkdir(parents=True, mode=0o700)
         (folder / "inputs.json").write_text(
             json.dumps({"args": self.task.args, "kwargs": self.task.kwargs, "upstream": self.upstream})
@@ -133,7 +137,9 @@ class ScriptRun:
             if not self.work.folder or not source.is_relative_to(root):
                 raise Refused("its path leads out of the tenant's folder")
             if not source.is_file():
-                raise Refused(f"there is no file {self.task.script_path!r} in the tenant's folder on this node")
+                raise Refused(
+                    f"there is no file {self.task.script_path!r} in the tenant's folder on this node"
+                )
             content = source.read_bytes()
         script = folder / "script"
         script.write_bytes(content if content.startswith(b"#!") else b"#!/bin/sh\n" + content)
@@ -163,7 +169,9 @@ class ScriptRun:
             if kill_at is None and now >= deadline:
                 self.stop(Outcome.CAP_EXCEEDED)
             if kill_at is None and self.asked is not None:
-                kill_at = now + min(self.conf.cancel_grace_s, 0.5 if self.asked is Outcome.CAP_EXCEEDED else 60.0)
+                kill_at = now + min(
+                    self.conf.cancel_grace_s, 0.5 if self.asked is Outcome.CAP_EXCEEDED else 60.0
+                )
             if kill_at is not None and now >= kill_at:
                 kill_tree(proc.pid, self.mark)
             self._measure(proc.pid)
@@ -189,12 +197,19 @@ class ScriptRun:
 
     def _finished(self, began: float, folder: Path, code: int) -> Finished:
         if self.asked is not None:
-            words = {Outcome.CAP_EXCEEDED: "its execution cap was reached", Outcome.CANCELLED: "cancelled while it ran"}
-            return self._end(began, self.asked, error=words.get(self.asked, self.asked.name.lower()), code=code)
+            words = {
+                Outcome.CAP_EXCEEDED: "its execution cap was reached",
+                Outcome.CANCELLED: "cancelled while it ran",
+            }
+            return self._end(
+                began, self.asked, error=words.get(self.asked, self.asked.name.lower()), code=code
+            )
         if code != 0:
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             tail = self.stderr.text()[0].strip().splitlines()
-            return self._end(began, Outcome.FAILED, error=f"{how}" + (f": {tail[-1][:300]}" if tail else ""), code=code)
+            return self._end(
+                began, Outcome.FAILED, error=f"{how}" + (f": {tail[-1][:300]}" if tail else ""), code=code
+            )
         result, fault = self._result(folder)
         if fault:
             return self._end(began, Outcome.FAILED, error=fault, code=code)
@@ -206,7 +221,10 @@ class ScriptRun:
         if not path.is_file() or path.is_symlink():
             return None, ""
         if path.stat().st_size > self.conf.max_result_bytes:
-            return None, f"its result has {path.stat().st_size} bytes, at most {self.conf.max_result_bytes} are kept"
+            return (
+                None,
+                f"its result has {path.stat().st_size} bytes, at most {self.conf.max_result_bytes} are kept",
+            )
         try:
             value = json.loads(path.read_text(), parse_constant=_refuse)
         except (ValueError, RecursionError) as error:

@@ -113,7 +113,9 @@ class Child:
             claims, left = self.queues.take(node_id, WorkKind.PROCESS)
             if claims:
                 return claims, left
-            found: Any = self.client.blpop(self.queues.keys.node_claims(node_id, WorkKind.PROCESS), timeout=max(0.05, wait_s))
+            found: Any = self.client.blpop(
+                self.queues.keys.node_claims(node_id, WorkKind.PROCESS), timeout=max(0.05, wait_s)
+            )
             return ([decode(found[1])], 0) if found else ([], 0)
         except redis.RedisError as error:
             log.warning("Redis is away: %s", error)
@@ -213,5 +215,3 @@ class Child:
         """Close what the child holds."""
         self.store.close()
         self.client.close()
-
-

@@ -69,7 +69,11 @@ class Watch:
         if entry is None or not entry.began:
             return
         self._end_in_time(slot, entry)
-        if slot.count > 1 and time.time() - entry.began > HELD_UP_S and self._relieved.get(slot.index) != slot.batch:
+        if (
+            slot.count > 1
+            and time.time() - entry.began > HELD_UP_S
+            and self._relieved.get(slot.index) != slot.batch
+        ):
             self._relieve(slot)
 
     # -- caps and cancels ---------------------------------------------------------------------------------------------
@@ -101,7 +105,10 @@ class Watch:
         with _stopped(pid) as stopped:
             if not stopped or (slot.batch, slot.current) != (sentence.batch, sentence.index):
                 return
-            words = {Outcome.CAP_EXCEEDED: "its execution cap was reached", Outcome.CANCELLED: "cancelled while it ran"}
+            words = {
+                Outcome.CAP_EXCEEDED: "its execution cap was reached",
+                Outcome.CANCELLED: "cancelled while it ran",
+            }
             self._verdicts[slot.index] = (pid, sentence.outcome, words[sentence.outcome])
             kill_children(pid)
             with contextlib.suppress(ProcessLookupError):
@@ -133,7 +140,9 @@ class Watch:
                 "child %s died: %s finished, %s running, %s handed back", pid, len(taken.ended),
                 1 if taken.culprit else 0, len(taken.unbegun),
             )  # fmt: skip
-        self.publish(account.settle(self.store, self.journal.node_id, taken, self._worker(slot), outcome, error))
+        self.publish(
+            account.settle(self.store, self.journal.node_id, taken, self._worker(slot), outcome, error)
+        )
         self._verdicts.pop(slot.index, None)
         self._sentences.pop(slot.index, None)
         slot.settle()

@@ -40,10 +40,11 @@ class Peer(common.Peer):  # type: ignore[misc]  # untyped module of the harness
         """Migrate an empty database and create the tenants."""
         self.pg().execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
         django.setup()
-        import bench_handlers  # noqa: F401, PLC0415 - registers the handlers in this process
+        import bench_handlers  # noqa: F401 - registers the handlers in this process
+        from django.core.management import call_command
+
         from apps.tenants.models import Plan
         from apps.tenants.services import create_tenant
-        from django.core.management import call_command
 
         call_command("migrate", verbosity=0)
         Plan.objects.create(
@@ -64,7 +65,17 @@ class Peer(common.Peer):  # type: ignore[misc]  # untyped module of the harness
     def worker_cmds(self) -> list[list[str]]:
         """The whole platform, less API, beat and Flower."""
         python, manage = sys.executable, str(ROOT / "manage.py")
-        worker = ["worker", "-c", str(self.conc), "-n", "bench@%h", "--without-gossip", "--without-mingle", "-l", "WARNING"]
+        worker = [
+            "worker",
+            "-c",
+            str(self.conc),
+            "-n",
+            "bench@%h",
+            "--without-gossip",
+            "--without-mingle",
+            "-l",
+            "WARNING",
+        ]
         commands = [
             [python, manage, "run_dispatcher"],
             [python, manage, "run_upkeep"],
@@ -81,7 +92,9 @@ class Peer(common.Peer):  # type: ignore[misc]  # untyped module of the harness
         for command in self.worker_cmds():
             env = {**os.environ, "PYTHONPATH": path}
             self.procs.append(
-                subprocess.Popen(command, env=env, cwd=common.HERE, stdout=log, stderr=log, start_new_session=True)
+                subprocess.Popen(
+                    command, env=env, cwd=common.HERE, stdout=log, stderr=log, start_new_session=True
+                )
             )
 
     def submit(self, i: int, ms: float) -> None:

@@ -11,7 +11,9 @@ from tests.support.platform import Platform, reset
 
 
 @pytest.fixture
-def platform(transactional_db: None, database_url: str, redis_url: str, redis_client: redis.Redis) -> Iterator[Platform]:
+def platform(
+    transactional_db: None, database_url: str, redis_url: str, redis_client: redis.Redis
+) -> Iterator[Platform]:
     """A platform with nothing started yet; a test starts what it needs."""
     reset()
     made = Platform(database_url, redis_url)

@@ -26,7 +26,9 @@ def learn(platform: Platform, handler: str = "demo.noop") -> None:
     wait_until(lambda: platform.unfinished() == 0, message="the first tasks are done")
     from apps.tasks.models import RunTime
 
-    wait_until(lambda: RunTime.objects.filter(key=handler, samples__gte=5).exists(), message="the run time is learnt")
+    wait_until(
+        lambda: RunTime.objects.filter(key=handler, samples__gte=5).exists(), message="the run time is learnt"
+    )
 
 
 def test_a_killed_child_costs_its_task_one_attempt(platform: Platform) -> None:
@@ -151,7 +153,10 @@ def test_an_agent_that_dies_is_replaced_and_caps_hold(platform: Platform) -> Non
     worker = platform.up()
     agent = agent_of(worker)
     agent.kill()
-    wait_until(lambda: not psutil.pid_exists(agent.pid) or agent.status() == psutil.STATUS_ZOMBIE, message="it is gone")
+    wait_until(
+        lambda: not psutil.pid_exists(agent.pid) or agent.status() == psutil.STATUS_ZOMBIE,
+        message="it is gone",
+    )
     task_id = platform.submit("demo.sleep", 30, execution_cap=1, total_attempts=1)
     task = platform.wait(task_id, timeout=20)
     assert "its execution cap was reached" in task.error

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from apps.tasks.services import cancel, edit, retry, store_script
 
+from apps.tasks.services import cancel, edit, retry, store_script
 from scheduler_ext.core.errors import Conflict
 from scheduler_ext.core.states import Outcome, TaskState
 from tests.support.platform import Platform
@@ -77,12 +77,17 @@ def _conditions(platform: Platform) -> None:
 
 
 def _scripts(platform: Platform) -> None:
-    content = b'echo out; echo err >&2; printf \'{"seen": %s}\' "$(cat $SLACKWATER_INPUTS)" > $SLACKWATER_RESULT\n'
+    content = (
+        b'echo out; echo err >&2; printf \'{"seen": %s}\' "$(cat $SLACKWATER_INPUTS)" > $SLACKWATER_RESULT\n'
+    )
     script = store_script(platform.tenant, "hello.sh", content)
     task = platform.wait(platform.submit(script=script.sha256, kwargs={"n": 1}))
     assert task.state == TaskState.SUCCEEDED, task.error
     assert task.result == {"seen": {"args": [], "kwargs": {"n": 1}, "upstream": {}}}
-    assert {log.stream: log.text for log in task.logs(manager="_plain").all()} == {"stdout": "out\n", "stderr": "err\n"}
+    assert {log.stream: log.text for log in task.logs(manager="_plain").all()} == {
+        "stdout": "out\n",
+        "stderr": "err\n",
+    }
     bad = store_script(platform.tenant, "bad.sh", b"echo no >&2; exit 7\n")
     failed = platform.wait(platform.submit(script=bad.sha256, total_attempts=1))
     assert (failed.state, failed.error) == (TaskState.FAILED, "exit code 7: no")

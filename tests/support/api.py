@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from django.http import HttpResponse
+from django.test import Client
+
 from apps.api.auth import remembered
 from apps.resources.models import Handler, Tier
 from apps.tasks import lookups
 from apps.tenants.models import ApiKey, Tenant
 from apps.tenants.services import create_api_key, create_tenant
-from django.http import HttpResponse
-from django.test import Client
 
 HANDLER = "demo.echo"
 ALL_SCOPES = ("submit", "read", "cancel", "manage")

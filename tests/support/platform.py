@@ -11,12 +11,12 @@ from typing import Any
 from uuid import UUID
 
 import psutil
+from django.db import connection
+
 from apps.tasks.models import Attempt, LiveTask, Task, TaskEvent
 from apps.tasks.services import submit, submit_workflow
 from apps.tenants.models import Tenant
 from apps.tenants.services import create_tenant
-from django.db import connection
-
 from scheduler_ext.core.states import TaskState, is_final
 from tests.support.api import forget_lookups, furnish
 from tests.support.processes import ManagedProcess, manage
@@ -60,7 +60,16 @@ class Platform:
 
     def worker(self, name: str = "w1", concurrency: int = 2, **env: str) -> ManagedProcess:
         """Start a worker and wait until it is registered and ready."""
-        options = ["-n", f"{name}@test", "-c", str(concurrency), "--without-gossip", "--without-mingle", "-l", "INFO"]
+        options = [
+            "-n",
+            f"{name}@test",
+            "-c",
+            str(concurrency),
+            "--without-gossip",
+            "--without-mingle",
+            "-l",
+            "INFO",
+        ]
         command = [sys.executable, "-W", "ignore", "-m", "celery", "-A", "slackwater", "worker", *options]
         process = self.start(name, command, **env)
         process.wait_for(f"{name}@test ready")
@@ -109,7 +118,9 @@ class Platform:
         try:
             wait_until(reached, timeout=timeout, message=f"{task_id} is {wanted}")
         except AssertionError as error:
-            raise AssertionError(f"{error}; it is {self.state(task_id).name}; {self.story(task_id)}") from None
+            raise AssertionError(
+                f"{error}; it is {self.state(task_id).name}; {self.story(task_id)}"
+            ) from None
         return self.row(task_id)
 
     def row(self, task_id: UUID) -> Task:
@@ -122,7 +133,9 @@ class Platform:
 
     def attempts(self, task_id: UUID) -> list[Attempt]:
         """Its attempts, oldest first."""
-        return list(Attempt.objects.unscoped().filter(task_id=task_id).order_by("fence"))  # the test is no tenant
+        return list(
+            Attempt.objects.unscoped().filter(task_id=task_id).order_by("fence")
+        )  # the test is no tenant
 
     def story(self, task_id: UUID) -> str:
         """Its events, for a failing test's message."""
@@ -161,7 +174,8 @@ def agent_of(worker: ManagedProcess) -> psutil.Process:
     """The worker's agent."""
     return wait_until(
         lambda: next(
-            (p for p in psutil.Process(worker.pid).children(recursive=True) if "worker.agent" in _command(p)), None
+            (p for p in psutil.Process(worker.pid).children(recursive=True) if "worker.agent" in _command(p)),
+            None,
         ),
         message="the worker has an agent",
     )
