@@ -117,7 +117,7 @@ class ApiView(PublicView):
 
     def enter(self, request: Request) -> Any:
         """Authenticate, check the scope, and enter the tenant: nothing of another tenant exists inside."""
-        principal = cast(Principal, request.user)
+        principal = cast("Principal", request.user)
         method = "GET" if request.method == "HEAD" else request.method or ""
         if method in self.scopes:
             principal.require(self.scopes[method])
@@ -127,7 +127,7 @@ class ApiView(PublicView):
     @property
     def principal(self) -> Principal:
         """Who asks."""
-        return cast(Principal, self.request.user)
+        return cast("Principal", self.request.user)
 
 
 def created(body: dict[str, Any], location: str, *, new: bool) -> Response:

@@ -176,7 +176,7 @@ class ApiFront:
         await self.waiters.until_final(wait.task_id, wait.seconds)
 
 
-def _answer(handler: ApiHandler, scope: Scope, body: Any, held: bool) -> HttpResponseBase:  # noqa: FBT001 (run in a thread)
+def _answer(handler: ApiHandler, scope: Scope, body: Any, held: bool) -> HttpResponseBase:
     body.seek(0)
     return handler.answer(scope, body, held=held)
 

@@ -13,7 +13,7 @@ from rest_framework import serializers as s
 
 from apps.schedules.models import MAX_JITTER_S, MAX_MISSED_LIMIT, Schedule, ScheduleFire
 from apps.tasks.models import OnLate
-from apps.tasks.specs import EDITABLE, MAX_SECONDS
+from apps.tasks.specs import MAX_SECONDS
 from scheduler_ext.core.states import Category, ClientStatus, Outcome, RunCondition, TaskState
 
 
@@ -148,7 +148,7 @@ class TaskSummary(s.Serializer[Any]):
     finished_at = s.DateTimeField(allow_null=True)
     attempts = s.IntegerField(help_text="Attempts that began and ended.")
     cancel_requested = s.BooleanField()
-    progress = Anything(allow_null=True)
+    progress = Anything()
     reason = s.CharField(allow_blank=True, help_text="Why it ended as it did, where it did not succeed.")
 
 
@@ -169,7 +169,7 @@ class TaskDetail(TaskSummary):
     mutex_limit = s.IntegerField()
     submitted_by = s.CharField(allow_blank=True)
     node = s.CharField(allow_null=True)
-    result = Anything(allow_null=True)
+    result = Anything()
     error = s.CharField(allow_blank=True)
 
 
@@ -182,7 +182,7 @@ class HistoryEntry(s.Serializer[Any]):
     actor = s.CharField(allow_null=True)
     node = s.CharField(allow_null=True)
     attempt = s.IntegerField(allow_null=True)
-    detail = Anything(allow_null=True, help_text="Of an edit: the old and the new value of each field.")
+    detail = Anything(help_text="Of an edit: the old and the new value of each field.")
 
     def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
         """``from`` is no name Python allows for a class attribute."""

@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID
 
 from django.utils.dateparse import parse_datetime
-from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 

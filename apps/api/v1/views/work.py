@@ -14,7 +14,15 @@ from rest_framework.response import Response
 from apps.api.base import READ, SUBMIT, ApiView, created
 from apps.api.body import read_json, read_object
 from apps.api.pagination import asked_page, decode_id, decode_moment, decode_number, encode, envelope
-from apps.api.schema import EXAMPLE_ID, IDEMPOTENCY_KEY, PAGING, answer_example, describe, path_id, request_example
+from apps.api.schema import (
+    EXAMPLE_ID,
+    IDEMPOTENCY_KEY,
+    PAGING,
+    answer_example,
+    describe,
+    path_id,
+    request_example,
+)
 from apps.api.v1 import serializers as shapes
 from apps.api.v1.filters import refuse_unknown
 from apps.api.v1.views.tasks import idempotency_key

@@ -1,0 +1,228 @@
+"""The OpenAPI document: complete, true to what is served, and shown by a page that needs no other host."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from drf_spectacular.validation import validate_schema
+from jsonschema import Draft202012Validator
+
+from apps.api.errors import STATUS
+from apps.api.reference import document
+from apps.api.v1 import serializers as shapes
+from apps.api.v1.urls import urlpatterns
+from apps.api.v1.views.platform import Nowhere
+from apps.resources.models import Handler, Node
+from apps.schedules.fields import FIELDS as SCHEDULE_FIELDS
+from apps.tasks.models import Attempt, AttemptLog, DeadLetter, LiveTask, Task
+from apps.tasks.specs import EDITABLE, FIELDS
+from scheduler_ext.core.states import Outcome, TaskState
+from tests.support.api import HANDLER, Answer, ApiClient, client_of, forget_lookups, furnish
+
+PLAIN = json.loads(json.dumps(document(), default=str))
+
+
+def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Path, method and description of every operation."""
+    for path, item in PLAIN["paths"].items():
+        for method, operation in item.items():
+            yield path, method.upper(), operation
+
+
+def test_the_document_is_valid_openapi_3_1() -> None:
+    validate_schema(document())
+    assert PLAIN["openapi"] == "3.1.0"
+    assert PLAIN["components"]["securitySchemes"]["apiKey"]["scheme"] == "bearer"
+
+
+def test_every_address_is_described_and_no_other() -> None:
+    served = set()
+    for pattern in urlpatterns:
+        view = pattern.callback.view_class  # type: ignore[union-attr]
+        if view is not Nowhere:
+            route = re.sub(r"\^|\$|\(\?P(<\w+>)[^)]*\)", r"\1", str(pattern.pattern)).replace("<uuid:", "<")
+            path = "/api/v1/" + route.replace("<", "{").replace(">", "}")
+            served |= {(path, method.upper()) for method in ("get", "post", "patch", "put", "delete") if hasattr(view, method)}
+    assert served == {(path, method) for path, method, _ in operations()}
+
+
+def test_every_operation_is_complete() -> None:
+    for path, method, operation in operations():
+        where = f"{method} {path}"
+        assert operation["summary"], where
+        assert "Needs the scope" in operation["description"], where
+        assert {"401", "403", "503"} <= set(operation["responses"]), where
+        assert operation["security"] == [{"apiKey": []}], where
+        for status, response in operation["responses"].items():
+            if int(status) >= 400:
+                assert set(response["content"]) == {"application/problem+json"}, where
+                assert response["description"], where
+        if "{" in path:
+            assert "404" in operation["responses"], where
+        if "requestBody" in operation:
+            assert operation["requestBody"]["content"]["application/json"]["examples"], f"{where} shows no example"
+
+
+def test_shapes_name_every_field_that_services_take() -> None:
+    assert set(shapes.TaskIn().fields) == set(FIELDS)
+    assert set(shapes.TaskChange().fields) == EDITABLE
+    assert set(shapes.ScheduleChange().fields) == {*SCHEDULE_FIELDS, "version"}
+    assert set(shapes.ScheduleIn().fields) == set(SCHEDULE_FIELDS)
+
+
+def conforms(answer: Answer, method: str, path: str) -> None:
+    """Fail unless the answer is one that the document promises, in its status and its shape."""
+    operation = PLAIN["paths"][path][method.lower()]
+    assert str(answer.status) in operation["responses"], (method, path, answer.status, answer.body)
+    response = operation["responses"][str(answer.status)]
+    if answer.status == 204:
+        return
+    kind = answer.headers["Content-Type"].partition(";")[0]
+    schema = {**response["content"][kind]["schema"], "components": PLAIN["components"]}
+    errors = list(Draft202012Validator(closed(schema)).iter_errors(answer.body))
+    assert not errors, (method, path, errors[0].json_path, errors[0].message)
+
+
+def closed(schema: Any) -> Any:
+    """The schema with no property allowed that it does not name, so that none is served undescribed."""
+    if isinstance(schema, list):
+        return [closed(entry) for entry in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: closed(value) for name, value in schema.items()}
+    if isinstance(schema.get("properties"), dict) and "code" not in schema["properties"]:
+        found["additionalProperties"] = False
+    return found
+
+
+@pytest.fixture
+def acme(db: None) -> ApiClient:
+    """A client of the tenant acme, whose cell has a node."""
+    forget_lookups()
+    furnish()
+    now = timezone.now()
+    Node.objects.create(
+        name="n", hostname="h", incarnation=uuid.uuid4(), capacity=[1, 1, 0, 0, 0, 0], slots={"process": 1},
+        handlers=[Handler.objects.get(name=HANDLER).pk], started_at=now, heartbeat_at=now,
+        lease_expires_at=now + timedelta(minutes=1),
+    )  # fmt: skip
+    return client_of("acme")
+
+
+def ended(acme: ApiClient) -> str:
+    """A task that failed after two attempts, with logs, a result and a dead letter."""
+    task_id = acme.task(retry={"base_s": 1}, args=[1, "x", None], kwargs={"a": {"b": []}}, tags=["t"])
+    now = timezone.now() - timedelta(seconds=10)
+    common = {"task_id": task_id, "tenant": acme.tenant, "node": Node.objects.get(), "error": "Traceback\nValueError: no"}
+    for fence in (1, 2):
+        end = now + timedelta(seconds=fence)
+        Attempt._plain.create(
+            **common, number=fence, fence=fence, queued_at=now, started_at=end - timedelta(seconds=0.5), finished_at=end,
+            outcome=Outcome.FAILED, exit_code=1, cpu_ms=3, peak_memory_mb=4,
+        )  # fmt: skip
+    AttemptLog._plain.create(task_id=task_id, tenant=acme.tenant, fence=1, stream="stdout", text="hello")
+    LiveTask._plain.filter(pk=task_id).delete()
+    Task._plain.filter(pk=task_id).update(
+        state=TaskState.FAILED, submitted_at=now - timedelta(seconds=1), finished_at=now + timedelta(seconds=2),
+        attempts_used=2, result={"x": [1]}, error="ValueError: no",
+    )  # fmt: skip
+    DeadLetter._plain.create(task_id=task_id, tenant=acme.tenant, outcome=Outcome.FAILED, reason="ValueError: no")
+    return task_id
+
+
+def test_answers_have_the_shapes_described(acme: ApiClient) -> None:
+    task_id = ended(acme)
+    acme.task()
+    workflow_id = acme.post("/workflows", {"tasks": [{"name": "a", "handler": HANDLER}]}).body["id"]
+    sha256 = acme.post("/scripts", {"name": "s", "content": "#"}).body["sha256"]
+    schedule = {"name": "s", "kind": "interval", "rule": {"every_s": 60}, "task": {"handler": HANDLER}}
+    schedule_id = acme.post("/schedules", schedule).body["id"]
+    values = {"task_id": task_id, "workflow_id": workflow_id, "sha256": sha256, "schedule_id": schedule_id}
+    end = timezone.now() - timedelta(seconds=1)
+    moments = {"start": (end - timedelta(minutes=5)).isoformat(), "end": end.isoformat()}
+    conforms(acme.post(f"/schedules/{schedule_id}/backfill", moments), "POST", "/api/v1/schedules/{schedule_id}/backfill")
+    for path, method, _ in operations():
+        if method == "GET":
+            answer = acme.get(path.removeprefix("/api/v1").format(**values))
+            assert answer.status == 200, (path, answer.body)
+            conforms(answer, method, path)
+            if "items" in answer.body:
+                assert answer.body["items"], f"{path} shows nothing to compare"
+
+
+def test_the_past_of_a_task_reads_like_a_version_history(acme: ApiClient) -> None:
+    task_id = ended(acme)
+    past = acme.get(f"/tasks/{task_id}/history").body["items"]
+    assert [(entry["from"], entry["to"]) for entry in past] == [
+        (None, "ready"), ("ready", "queued"), ("ready", "queued"), ("queued", "running"), ("running", "scheduled"),
+        ("queued", "running"), ("running", "failed"),
+    ]  # fmt: skip
+    assert past[-1]["reason"] == "failed: ValueError: no"
+    assert (past[-1]["attempt"], past[-1]["node"]) == (2, "n")
+    shown = acme.get(f"/tasks/{task_id}").body
+    assert (shown["node"], shown["attempts"], shown["result"], shown["args"]) == ("n", 2, {"x": [1]}, [1, "x", None])
+    assert shown["started_at"] is not None
+    acme.post(f"/tasks/{task_id}/retry")
+    again = [(entry["from"], entry["to"]) for entry in acme.get(f"/tasks/{task_id}/history").body["items"]]
+    assert ("running", "failed") in again
+    assert ("failed", "ready") in again
+
+
+def examples() -> Iterator[Any]:
+    """Every example of a body."""
+    for path, method, operation in operations():
+        for name, example in operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("examples", {}).items():
+            yield pytest.param(path, method, example["value"], id=f"{method} {path} {name}")
+
+
+@pytest.mark.parametrize(("path", "method", "body"), list(examples()))
+def test_every_example_is_accepted(acme: ApiClient, path: str, method: str, body: Any) -> None:
+    for name in ("demo.add", "mail.send"):
+        Handler.objects.create(name=name)
+    schedule = {"name": "x", "kind": "daily", "task": {"handler": HANDLER}}
+    values = {"task_id": acme.task(), "schedule_id": acme.post("/schedules", schedule).body["id"]}
+    answer = acme.call(method, path.removeprefix("/api/v1").format(**values), body)
+    assert 200 <= answer.status < 300, answer.body
+    conforms(answer, method, path)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/api/v1/tasks", {"handler": 1}), ("POST", "/api/v1/tasks", []), ("GET", "/api/v1/tasks/{task_id}", None),
+        ("PATCH", "/api/v1/tasks/{task_id}", {"priority": 1}), ("POST", "/api/v1/tasks/{task_id}/cancel", {}),
+        ("POST", "/api/v1/scripts", {"name": "x" * 300, "content": "x" * 1_100_000}),
+    ],
+)  # fmt: skip
+def test_problems_have_the_shape_described(acme: ApiClient, method: str, path: str, body: Any) -> None:
+    answer = acme.call(method, path.removeprefix("/api/v1").format(task_id=uuid.uuid4()), body)
+    assert answer.status >= 400
+    conforms(answer, method, path)
+
+
+def test_the_document_and_its_page_come_from_this_server_alone() -> None:
+    client = Client()
+    answer = client.get("/api/schema/", headers={"Accept": "application/vnd.oai.openapi+json"})
+    assert (answer.status_code, json.loads(answer.content)["openapi"]) == (200, "3.1.0")
+    page = client.get("/api/docs/").content.decode()
+    sources = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert len(sources) >= 3
+    assert not [source for source in sources if "//" in source]
+    for source in sources:
+        served = client.get(source)
+        assert served.status_code == 200, source
+        assert b"".join(served) if served.streaming else served.content  # type: ignore[arg-type]
+
+
+def test_every_code_has_its_anchor() -> None:
+    page = Client().get("/api/docs/errors").content.decode()
+    for code in STATUS:
+        assert f'id="{code}"' in page
