@@ -27,6 +27,8 @@ LONGEST_SLEEP_S: Final = 0.5
 SHORTEST_SLEEP_S: Final = 0.005
 BATCHES_A_TICK: Final = 25
 DEAD_LETTERS_EVERY_S: Final = 1.0
+BROKER_AWAY_S: Final = 5.0
+"""Pause of the ordinary periodic tasks, which need the broker, after it did not answer."""
 PRUNE_EVERY_S: Final = 60.0
 PRUNE_LIMIT: Final = 5_000
 FIRES_KEPT_S: Final = 90 * 86_400
@@ -59,7 +61,7 @@ class ClaimingScheduler(DatabaseScheduler):  # type: ignore[misc]  # the base cl
     Entry = ClaimedEntry
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._next_dead_letters = self._next_prune = 0.0
+        self._next_dead_letters = self._next_prune = self._next_periodic = 0.0
         self._is_set_up = False
         super().__init__(*args, **kwargs)
         self.max_interval: float = min(kwargs.get("max_interval") or LONGEST_SLEEP_S, LONGEST_SLEEP_S)
@@ -83,13 +85,21 @@ class ClaimingScheduler(DatabaseScheduler):  # type: ignore[misc]  # the base cl
         self._guarded(self._upkeep, 0.0)
         if not self._is_set_up:
             self._guarded(self._set_up_late, 0.0)
-        if self._is_set_up:
+        if self._is_set_up and time.monotonic() >= self._next_periodic:
             periodic = super().tick
             delay = min(delay, self._guarded(lambda: float(periodic(*args, **kwargs)), delay))
         return delay
 
     def reserve(self, entry: ClaimedEntry) -> Any:
         """Win the due time from the other beats before it is sent; the loser waits for the next."""
+        try:
+            # Before the claim: what cannot be sent stays due.
+            _ = self.producer
+        except Exception:
+            # The base class has taken the entry from its heap already; let it be built anew.
+            self._heap = None
+            self._next_periodic = time.monotonic() + BROKER_AWAY_S
+            raise
         entry.claimed = entry.claim()
         fresh = PeriodicTask.objects.filter(pk=entry.model.pk).first()
         following = entry if fresh is None else self.Entry(fresh, app=self.app)
@@ -100,6 +110,10 @@ class ClaimingScheduler(DatabaseScheduler):  # type: ignore[misc]  # the base cl
         """Send a periodic task, if this beat has won it."""
         if entry.claimed:
             super().apply_entry(entry, producer=producer)
+
+    def _ensure_connected(self) -> Any:
+        """One try: the base class waits here for the broker, and all schedules with it."""
+        return self.connection.ensure_connection(max_retries=1, interval_start=0, interval_step=0)
 
     def _set_up_late(self) -> float:
         self.setup_schedule()
