@@ -94,6 +94,7 @@ def browser(tenant: Tenant, live_server: Any, monkeypatch: pytest.MonkeyPatch) -
         page.click("button[type=submit]")
         yield watched
         chromium.close()
+        connections.close_all()  # while the loop runs Django keeps another connection than without
 
 
 def submit(tenant: Tenant, **fields: Any) -> Any:

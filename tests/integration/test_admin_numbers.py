@@ -143,7 +143,7 @@ class TestLive:
         first = submit(acme)
         with connection.cursor() as cursor:
             columns = [
-                field.column
+                str(field.column)
                 for field in LiveTask._meta.concrete_fields
                 if field.column not in ("task_id", "state")
             ]
