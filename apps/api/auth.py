@@ -100,7 +100,7 @@ def principal_of(header: str) -> Principal:
 class BearerAuthentication(BaseAuthentication):
     """``Authorization: Bearer KEY``."""
 
-    def authenticate(self, request: Request) -> tuple[Principal, ApiKey]:  # type: ignore[override]
+    def authenticate(self, request: Request) -> tuple[Principal, ApiKey]:
         """The principal, which views find in ``request.user``."""
         principal = principal_of(request.META.get("HTTP_AUTHORIZATION", ""))
         return principal, principal.key
@@ -110,7 +110,7 @@ class BearerAuthentication(BaseAuthentication):
         return 'Bearer realm="slackwater"'
 
 
-class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+class BearerScheme(OpenApiAuthenticationExtension):
     """How OpenAPI describes it."""
 
     target_class = "apps.api.auth.BearerAuthentication"
@@ -118,4 +118,8 @@ class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
 
     def get_security_definition(self, auto_schema: object) -> dict[str, str]:
         """An HTTP bearer scheme."""
-        return {"type": "http", "scheme": "bearer", "description": "An API key of your tenant, as shown once."}
+        return {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "An API key of your tenant, as shown once.",
+        }

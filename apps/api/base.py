@@ -37,7 +37,9 @@ class OneRenderer(BaseContentNegotiation):
         """The only one."""
         return parsers[0]
 
-    def select_renderer(self, request: Request, renderers: Any, format_suffix: str | None = None) -> tuple[Any, str]:
+    def select_renderer(
+        self, request: Request, renderers: Any, format_suffix: str | None = None
+    ) -> tuple[Any, str]:
         """The only one."""
         return renderers[0], renderers[0].media_type
 
@@ -79,7 +81,7 @@ class PublicView(APIView):
         """What the handler runs within."""
         return nullcontext()
 
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:  # type: ignore[override]
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Answer a request; whatever goes wrong becomes a problem with the request's id."""
         self.args, self.kwargs = args, kwargs
         self.headers = {}
@@ -88,14 +90,16 @@ class PublicView(APIView):
         with structlog.contextvars.bound_contextvars(request_id=self.request_id, tenant=None):
             self.request = wrapped = self.initialize_request(request, *args, **kwargs)
             negotiated = self.perform_content_negotiation(wrapped)
-            wrapped.accepted_renderer, wrapped.accepted_media_type = negotiated  # type: ignore[attr-defined]
+            wrapped.accepted_renderer, wrapped.accepted_media_type = negotiated
             try:
                 check_query(request)
                 with self.enter(wrapped):
                     response = self.handler(wrapped)(wrapped, *args, **kwargs)
             except Exception as error:  # noqa: BLE001 (the boundary: every error becomes a problem, and is logged)
                 response = as_response(problem(error, self.request_id))
-                response._has_been_logged = True  # Django would log each refusal of a client as a warning
+                vars(response)["_has_been_logged"] = (
+                    True  # Django would log each refusal of a client as a warning
+                )
             self.response = self.finalize_response(wrapped, response, *args, **kwargs)
         self.response["X-Request-Id"] = self.request_id
         patch_cache_control(self.response, no_store=True)

@@ -34,7 +34,7 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 PREFIX = "/api/v1/"
 IN_MEMORY = 1_048_576
@@ -103,11 +103,14 @@ class ApiHandler(BaseHandler):
 
     def __init__(self) -> None:
         super().__init__()
-        self._view_middleware, self._template_response_middleware, self._exception_middleware = [], [], []
-        inner = convert_exception_to_response(self._get_response)
+        # What Django's handler sets up from the settings, for the one middleware that an API needs.
+        self._view_middleware: list[Any] = []
+        self._template_response_middleware: list[Any] = []
+        self._exception_middleware: list[Any] = []
+        inner = convert_exception_to_response(self._get_response)  # type: ignore[attr-defined]
         self._middleware_chain = convert_exception_to_response(SecurityMiddleware(inner))
 
-    def answer(self, scope: Scope, body: io.IOBase, *, held: bool) -> HttpResponseBase:
+    def answer(self, scope: Scope, body: Any, *, held: bool) -> HttpResponseBase:
         """The rendered response to a request."""
         set_script_prefix(scope.get("root_path", "") or "/")
         request = ASGIRequest(scope, body)
@@ -219,7 +222,7 @@ async def _gone(receive: Receive) -> None:
 
 async def _send(response: HttpResponseBase, send: Send) -> None:
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.items()]
-    content = response.content if isinstance(response, HttpResponse) else b"".join(response)  # type: ignore[attr-defined]
+    content = response.content if isinstance(response, HttpResponse) else b"".join(response)
     headers.append((b"content-length", str(len(content)).encode()))
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
     await send({"type": "http.response.body", "body": content})

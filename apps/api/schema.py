@@ -63,7 +63,9 @@ def problem_example(code: str) -> OpenApiExample:
     }
     if code in FIELDS:
         body["field"] = FIELDS[code]
-    return OpenApiExample(code, value=body, media_type=PROBLEM_TYPE, status_codes=[str(status)], response_only=True)
+    return OpenApiExample(
+        code, value=body, media_type=PROBLEM_TYPE, status_codes=[str(status)], response_only=True
+    )
 
 
 def _problems(statuses: Sequence[int]) -> dict[Any, Any]:
@@ -95,7 +97,10 @@ def describe(
         description=f"Needs the scope `{scope}`.",
         tags=[tag],
         request=body if body is None else {"application/json": body},
-        responses={**{(code, "application/json"): found for code, found in answers.items()}, **_problems(statuses)},
+        responses={
+            **{(code, "application/json"): found for code, found in answers.items()},
+            **_problems(statuses),
+        },
         parameters=[*parameters, REQUEST_ID],
         examples=[*examples, *(problem_example(code) for code in shown)],
     )
@@ -114,4 +119,6 @@ def answer_example(name: str, value: Any, status: int = 200) -> OpenApiExample:
 
 def path_id(name: str, of: str) -> OpenApiParameter:
     """An id in the path."""
-    return OpenApiParameter(name, OpenApiTypes.UUID, OpenApiParameter.PATH, description=f"The id of the {of}.")
+    return OpenApiParameter(
+        name, OpenApiTypes.UUID, OpenApiParameter.PATH, description=f"The id of the {of}."
+    )

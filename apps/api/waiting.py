@@ -52,13 +52,13 @@ class Waiters:
         """Whether published changes are heard now."""
         return self._subscribed.is_set()
 
-    async def until_final(self, task_id: UUID, timeout: float) -> None:
-        """Return when the task is final, or after ``timeout`` seconds. It may have been final before."""
+    async def until_final(self, task_id: UUID, seconds: float) -> None:
+        """Return when the task is final, or after ``seconds``. It may have been final before."""
         event = asyncio.Event()
         name = str(task_id)
         self._waiting.setdefault(name, set()).add(event)
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(seconds):
                 self._start()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._subscribed.wait(), SUBSCRIBE_S)
@@ -124,7 +124,9 @@ class Waiters:
             await asyncio.sleep(LOOK_S)
             if self._waiting:
                 self._idle_since = loop.time()
-                self._wake(str(found) for found in await self._final_among([UUID(name) for name in self._waiting]))
+                self._wake(
+                    str(found) for found in await self._final_among([UUID(name) for name in self._waiting])
+                )
             elif loop.time() - self._idle_since > LINGER_S:
                 self.close()
                 return

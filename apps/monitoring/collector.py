@@ -41,7 +41,7 @@ FROM active a JOIN tasks_line n ON n.id = a.line_id CROSS JOIN LATERAL (
     ORDER BY l.rank_group, l.rank, l.task_id LIMIT 1) h
 GROUP BY 1
 """
-DEAD = f"SELECT count(*) FROM (SELECT 1 FROM tasks_deadletter LIMIT {DEAD_MOST}) x"
+DEAD = f"SELECT count(*) FROM (SELECT 1 FROM tasks_deadletter LIMIT {DEAD_MOST}) x"  # noqa: S608 (a number of our own)
 NODES = "SELECT cell, state, count(*) FROM resources_node WHERE state IN ('active', 'draining') GROUP BY 1, 2"
 CAPACITY = """
 SELECT n.cell, sum(n.capacity[1]), sum(n.capacity[2]), sum(n.capacity[3]), sum(n.capacity[4]), sum(n.capacity[5]),
@@ -56,10 +56,13 @@ FROM tasks_leader
 def _rows(query: str) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(query)
-        return cursor.fetchall()
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+    return rows
 
 
-def _gauge(name: str, text: str, labels: list[str], rows: Iterable[tuple[list[str], float]]) -> GaugeMetricFamily:
+def _gauge(
+    name: str, text: str, labels: list[str], rows: Iterable[tuple[list[str], float]]
+) -> GaugeMetricFamily:
     gauge = GaugeMetricFamily(f"slackwater_{name}", text, labels=labels)
     for values, number in rows:
         gauge.add_metric(values, float(number))
@@ -84,13 +87,24 @@ class Ledger(Collector):
         held = [(_category(c), TaskState(s).name.lower(), n) for c, s, n in _rows(IN_FLIGHT)]
         yield _gauge("tasks_unfinished", "Tasks accepted and not ended.", [], [([], unfinished)])
         in_flight = sum(n for _, _, n in held)
-        yield _gauge("tasks_waiting", "Tasks accepted and not yet claimed for a node.", [], [([], unfinished - in_flight)])
         yield _gauge(
-            "tasks_in_flight", "Tasks claimed or running.", ["category", "state"], [([c, s], n) for c, s, n in held]
+            "tasks_waiting",
+            "Tasks accepted and not yet claimed for a node.",
+            [],
+            [([], unfinished - in_flight)],
+        )
+        yield _gauge(
+            "tasks_in_flight",
+            "Tasks claimed or running.",
+            ["category", "state"],
+            [([c, s], n) for c, s, n in held],
         )
         ready = _rows(READY)
         yield _gauge(
-            "lines_active", "Lines in which a task is ready.", ["category"], [([_category(c)], n) for c, n, _ in ready]
+            "lines_active",
+            "Lines in which a task is ready.",
+            ["category"],
+            [([_category(c)], n) for c, n, _ in ready],
         )
         yield _gauge(
             "lateness_seconds",
@@ -98,7 +112,9 @@ class Ledger(Collector):
             ["category"],
             [([_category(c)], late) for c, _, late in ready if late is not None],
         )
-        yield _gauge("dead_letters", f"Dead letters, counted up to {DEAD_MOST}.", [], [([], _rows(DEAD)[0][0])])
+        yield _gauge(
+            "dead_letters", f"Dead letters, counted up to {DEAD_MOST}.", [], [([], _rows(DEAD)[0][0])]
+        )
 
     def _nodes(self) -> Iterable[Metric]:
         yield _gauge("nodes", "Live nodes.", ["cell", "state"], [([c, s], n) for c, s, n in _rows(NODES)])
@@ -115,9 +131,17 @@ class Ledger(Collector):
 
     def _leaders(self) -> Iterable[Metric]:
         leaders = _rows(LEADERS)
-        yield _gauge("dispatcher_leads", "1 while a dispatcher leads the cell.", ["cell"], [([c], n) for c, n, _, _ in leaders])
         yield _gauge(
-            "dispatcher_epoch", "Rises each time another dispatcher takes over.", ["cell"], [([c], e) for c, _, e, _ in leaders]
+            "dispatcher_leads",
+            "1 while a dispatcher leads the cell.",
+            ["cell"],
+            [([c], n) for c, n, _, _ in leaders],
+        )
+        yield _gauge(
+            "dispatcher_epoch",
+            "Rises each time another dispatcher takes over.",
+            ["cell"],
+            [([c], e) for c, _, e, _ in leaders],
         )
         yield _gauge(
             "dispatcher_renewed_seconds",

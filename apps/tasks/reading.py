@@ -19,7 +19,32 @@ from apps.tenants.scoping import current_tenant_id
 from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import FINAL, Category, Outcome, RunCondition, TaskState, client_status
 
-SUMMARY = ["id", "name", "workflow_id", "kind", "handler", "script_sha256", "script_path", "category", "tier__slug", "priority", "tags", "submitted_at", "start_at", "state", "finished_at", "attempts_used", "reason", "live__state", "live__attempts", "live__started_at", "live__latest_start", "live__not_before", "live__cancel_requested", "live__progress"]
+SUMMARY = [
+    "id",
+    "name",
+    "workflow_id",
+    "kind",
+    "handler",
+    "script_sha256",
+    "script_path",
+    "category",
+    "tier__slug",
+    "priority",
+    "tags",
+    "submitted_at",
+    "start_at",
+    "state",
+    "finished_at",
+    "attempts_used",
+    "reason",
+    "live__state",
+    "live__attempts",
+    "live__started_at",
+    "live__latest_start",
+    "live__not_before",
+    "live__cancel_requested",
+    "live__progress",
+]
 LIVE_STATES = frozenset(TaskState) - FINAL
 
 
@@ -170,7 +195,19 @@ def attempts(task_id: UUID) -> list[dict[str, Any]]:
         Attempt.objects.filter(task_id=task_id)
         .order_by("fence")
         .values(
-            *["number", "fence", "node__name", "worker", "queued_at", "started_at", "finished_at", "outcome", "error", "exit_code", "cpu_ms"],
+            *[
+                "number",
+                "fence",
+                "node__name",
+                "worker",
+                "queued_at",
+                "started_at",
+                "finished_at",
+                "outcome",
+                "error",
+                "exit_code",
+                "cpu_ms",
+            ],
             "peak_memory_mb",
         )
     )
@@ -256,9 +293,17 @@ def dead_letter_rows(*, before: tuple[datetime, UUID] | None, limit: int) -> lis
     rows = DeadLetter.objects.all()
     if before is not None:
         rows = rows.filter(Q(at__lt=before[0]) | Q(at=before[0], task_id__lt=before[1]))
-    names = (
-        ["task_id", "at", "outcome", "reason", "retries", "next_retry_at", "task__name", "task__handler", "task__script_sha256"]
-    )
+    names = [
+        "task_id",
+        "at",
+        "outcome",
+        "reason",
+        "retries",
+        "next_retry_at",
+        "task__name",
+        "task__handler",
+        "task__script_sha256",
+    ]
     return [
         {
             "id": row["task_id"],

@@ -7,8 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
 from apps.api.auth import REMEMBER_S
 from apps.api.v1.urls import urlpatterns
 from apps.api.v1.views.platform import Nowhere
@@ -16,11 +21,7 @@ from apps.schedules.models import Schedule
 from apps.tasks.models import DeadLetter, LiveTask, Task
 from apps.tenants.models import ApiKey
 from apps.tenants.services import create_api_key, revoke_api_key
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
-from django.utils import timezone
 from scheduler_ext.core.states import TaskState
-
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 from tests.support.waiting import wait_until
 
@@ -36,8 +37,17 @@ def _furnished() -> None:
 
 @pytest.mark.parametrize(
     "header",
-    ["", "Bearer", "Bearer ", "Basic abc", "Bearer nonsense", "Bearer sw_12345678_wrong", "Bearer sw_\xff_x", "Bearer " + "x" * 5000],
-)  # fmt: skip
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        "Basic abc",
+        "Bearer nonsense",
+        "Bearer sw_12345678_wrong",
+        "Bearer sw_\xff_x",
+        "Bearer " + "x" * 5000,
+    ],
+)
 def test_a_wrong_key_is_401(header: str) -> None:
     answer = client_of("acme").get("/tasks", Authorization=header)
     assert (answer.status, answer.code) == (401, "not_authenticated")
@@ -62,7 +72,9 @@ def test_a_revoked_key_stops_within_two_seconds() -> None:
 def test_a_remembered_key_costs_no_query() -> None:
     acme = client_of("acme")
     acme.get("/tiers")
-    with CaptureQueriesContext(connection, ) as queries:
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
         acme.get("/tiers")
     assert not [query for query in queries if "apikey" in query["sql"]]
 
@@ -87,10 +99,13 @@ def own_something(client: ApiClient) -> Objects:
     sha256 = client.post("/scripts", {"name": "s", "content": f"# {client.tenant.slug}"}).body["sha256"]
     workflow = client.post("/workflows", {"tasks": [{"name": "w", "handler": HANDLER}]}).body["id"]
     task_id = client.task(name="secret")
-    LiveTask._plain.filter(pk=task_id).delete()
-    Task._plain.filter(pk=task_id).update(state=TaskState.FAILED, finished_at=timezone.now())
+    LiveTask._plain.filter(pk=UUID(task_id)).delete()
+    Task._plain.filter(pk=UUID(task_id)).update(state=TaskState.FAILED, finished_at=timezone.now())
     DeadLetter._plain.create(task_id=task_id, tenant=client.tenant, reason="r")
-    made = client.post("/schedules", {"name": "secret", "kind": "daily", "task": {"handler": HANDLER}, "rule": {"times": ["07:00"]}})
+    made = client.post(
+        "/schedules",
+        {"name": "secret", "kind": "daily", "task": {"handler": HANDLER}, "rule": {"times": ["07:00"]}},
+    )
     return Objects(task_id, workflow, sha256, made.body["id"])
 
 
@@ -112,9 +127,18 @@ BODIES: dict[str, list[Callable[[Objects], Any]]] = {
         lambda theirs: {"handler": HANDLER, "depends_on": [theirs.task_id]},
         lambda theirs: {"script": theirs.sha256},
     ],
-    "workflows": [lambda theirs: {"tasks": [{"name": "a", "handler": HANDLER, "depends_on": [theirs.task_id]}]}],
+    "workflows": [
+        lambda theirs: {"tasks": [{"name": "a", "handler": HANDLER, "depends_on": [theirs.task_id]}]}
+    ],
     "scripts": [],  # names nothing that exists
-    "schedules": [lambda theirs: {"name": "s", "kind": "daily", "rule": {"times": ["07:00"]}, "task": {"script": theirs.sha256}}],
+    "schedules": [
+        lambda theirs: {
+            "name": "s",
+            "kind": "daily",
+            "rule": {"times": ["07:00"]},
+            "task": {"script": theirs.sha256},
+        }
+    ],
 }
 
 
@@ -129,10 +153,13 @@ BODY: dict[str, dict[str, Any]] = {
 def endpoints() -> Iterator[tuple[str, str, type, set[str]]]:
     """Name, route, view and path parameters of every endpoint of version 1."""
     for pattern in urlpatterns:
-        view = pattern.callback.view_class  # type: ignore[union-attr]
+        view = vars(pattern.callback)["view_class"]
         if view is not Nowhere:
-            yield str(pattern.name), str(pattern.pattern), view, set(pattern.pattern.converters) | (
-                {"sha256"} if "sha256" in str(pattern.pattern) else set()
+            yield (
+                str(pattern.name),
+                str(pattern.pattern),
+                view,
+                set(pattern.pattern.converters) | ({"sha256"} if "sha256" in str(pattern.pattern) else set()),
             )
 
 
@@ -143,8 +170,12 @@ def path_of(route: str, parameters: set[str], values: dict[str, str]) -> str:
     return "/" + (f"scripts/{values['sha256']}" if "sha256" in parameters else route)
 
 
-@pytest.mark.parametrize(("name", "route", "view", "parameters"), list(endpoints()), ids=lambda v: v if isinstance(v, str) else "")
-def test_another_tenants_object_does_not_exist(name: str, route: str, view: Any, parameters: set[str]) -> None:
+@pytest.mark.parametrize(
+    ("name", "route", "view", "parameters"), list(endpoints()), ids=lambda v: v if isinstance(v, str) else ""
+)
+def test_another_tenants_object_does_not_exist(
+    name: str, route: str, view: Any, parameters: set[str]
+) -> None:
     acme, other = client_of("acme"), client_of("other")
     theirs = own_something(other)
     values = theirs.names
@@ -171,13 +202,19 @@ def test_another_tenants_object_does_not_exist(name: str, route: str, view: Any,
 
 def fingerprint() -> list[Any]:
     """What must not have changed."""
-    return [*Task._plain.order_by("id").values_list("id", "state", "priority"), DeadLetter._plain.count(), *Schedule._plain.values_list("name", "version")]
+    return [
+        *Task._plain.order_by("id").values_list("id", "state", "priority"),
+        DeadLetter._plain.count(),
+        *Schedule._plain.values_list("name", "version"),
+    ]
 
 
 NEEDS = {"POST tasks": "submit", "POST tasks/<uuid:task_id>/cancel": "cancel"}
 
 
-@pytest.mark.parametrize(("name", "route", "view", "parameters"), list(endpoints()), ids=lambda v: v if isinstance(v, str) else "")
+@pytest.mark.parametrize(
+    ("name", "route", "view", "parameters"), list(endpoints()), ids=lambda v: v if isinstance(v, str) else ""
+)
 def test_each_method_needs_its_scope(name: str, route: str, view: Any, parameters: set[str]) -> None:
     acme = client_of("acme")
     values = {"task_id": str(uuid.uuid4()), "workflow_id": str(uuid.uuid4()), "sha256": "0" * 64}

@@ -7,18 +7,19 @@ import json
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
+from uuid import UUID
 
 import pytest
 import redis.asyncio
+from django.conf import settings as django_settings
+from django.db import connections
+from django.utils import timezone
+
 from apps.api.front import ApiFront
 from apps.api.waiting import ended_in
 from apps.tasks.hints import keys
 from apps.tasks.models import LiveTask, Task
-from django.conf import settings as django_settings
-from django.db import connections
-from django.utils import timezone
 from scheduler_ext.core.states import TaskState
-
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -39,15 +40,25 @@ class Visit:
         self.body = b""
         path, _, query = path.partition("?")
         self._messages = [
-            {"type": "http.request", "body": chunk, "more_body": n + 1 < len(chunks)} for n, chunk in enumerate(chunks)
+            {"type": "http.request", "body": chunk, "more_body": n + 1 < len(chunks)}
+            for n, chunk in enumerate(chunks)
         ] or [{"type": "http.request", "body": b"", "more_body": False}]
         length = str(sum(map(len, chunks))).encode()
         headers = [(b"authorization", f"Bearer {key}".encode()), (b"content-length", length)]
         self._scope = {
-            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
-            "path": path, "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
-            "headers": [*headers, (b"content-type", b"application/json")], "client": ("127.0.0.1", 1), "server": ("localhost", 80),
-        }  # fmt: skip
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "root_path": "",
+            "headers": [*headers, (b"content-type", b"application/json")],
+            "client": ("127.0.0.1", 1),
+            "server": ("localhost", 80),
+        }
         self.front = front
 
     async def _receive(self) -> dict[str, Any]:
@@ -96,8 +107,10 @@ def drive(story: Callable[[ApiFront], Coroutine[Any, Any, None]]) -> None:
 
 def finish(task_id: str) -> None:
     """End a task in the ledger, and tell nobody."""
-    LiveTask._plain.filter(pk=task_id).delete()
-    Task._plain.filter(pk=task_id).update(state=TaskState.SUCCEEDED, finished_at=timezone.now(), result=42)
+    LiveTask._plain.filter(pk=UUID(task_id)).delete()
+    Task._plain.filter(pk=UUID(task_id)).update(
+        state=TaskState.SUCCEEDED, finished_at=timezone.now(), result=42
+    )
     connections.close_all()
 
 
@@ -118,7 +131,9 @@ def test_a_body_in_pieces_is_one_body(acme: ApiClient) -> None:
     body = json.dumps({"handler": HANDLER, "args": ["ü" * 100]}).encode()
 
     async def story(front: ApiFront) -> None:
-        visit = await Visit(front, acme.text, "POST", "/api/v1/tasks", body[:7], body[7:150], body[150:]).run()
+        visit = await Visit(
+            front, acme.text, "POST", "/api/v1/tasks", body[:7], body[7:150], body[150:]
+        ).run()
         assert visit.status == 201, visit.body
         shown = await Visit(front, acme.text, "GET", f"/api/v1/tasks/{visit.json['id']}").run()
         assert shown.json["args"] == ["ü" * 100]

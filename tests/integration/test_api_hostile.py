@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from apps.tasks.models import Task, Workflow
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from apps.tasks.models import Task, Workflow
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 
 pytestmark = pytest.mark.django_db
@@ -62,17 +62,58 @@ def test_hostile_bodies_are_refused(acme: ApiClient, path: str, raw: bytes, stat
 
 
 WRONG: list[tuple[str, Any]] = [
-    ("name", 1), ("name", None), ("name", "x" * 201), ("handler", []), ("handler", "no.such.handler"), ("args", {}),
-    ("args", "x"), ("kwargs", []), ("kwargs", 1), ("tier", None), ("tier", "huge"), ("tier", ["basic"]),
-    ("category", "soon"), ("category", 1), ("priority", "1"), ("priority", 1.5), ("priority", True),
-    ("priority", 1001), ("priority", -1), ("priority", 10**400), ("delay_tolerance", "1"), ("delay_tolerance", -1),
-    ("delay_tolerance", 1e300), ("delay_tolerance", 10**400), ("on_late", "panic"), ("execution_cap", 0), ("execution_cap", 10**9),
-    ("total_attempts", 0), ("total_attempts", 101), ("retry", []), ("retry", {"base_s": "x"}), ("retry", {"x": 1}),
-    ("start_at", "tomorrow"), ("start_at", "2030-01-01T00:00:00"), ("start_at", 5), ("start_at", "9999-12-31T23:59:59-14:00"),
-    ("depends_on", "a"), ("depends_on", [1]), ("depends_on", ["nobody"]), ("depends_on", [{}]), ("condition", "luck"),
-    ("mutex_key", 1), ("mutex_key", "x" * 151), ("mutex_limit", 0), ("tags", "a"), ("tags", [""]), ("tags", ["x" * 64]),
-    ("tags", ["a"] * 33), ("idempotency_key", 1), ("script", "abc"), ("colour", "red"),
-]  # fmt: skip
+    ("name", 1),
+    ("name", None),
+    ("name", "x" * 201),
+    ("handler", []),
+    ("handler", "no.such.handler"),
+    ("args", {}),
+    ("args", "x"),
+    ("kwargs", []),
+    ("kwargs", 1),
+    ("tier", None),
+    ("tier", "huge"),
+    ("tier", ["basic"]),
+    ("category", "soon"),
+    ("category", 1),
+    ("priority", "1"),
+    ("priority", 1.5),
+    ("priority", True),
+    ("priority", 1001),
+    ("priority", -1),
+    ("priority", 10**400),
+    ("delay_tolerance", "1"),
+    ("delay_tolerance", -1),
+    ("delay_tolerance", 1e300),
+    ("delay_tolerance", 10**400),
+    ("on_late", "panic"),
+    ("execution_cap", 0),
+    ("execution_cap", 10**9),
+    ("total_attempts", 0),
+    ("total_attempts", 101),
+    ("retry", []),
+    ("retry", {"base_s": "x"}),
+    ("retry", {"x": 1}),
+    ("start_at", "tomorrow"),
+    ("start_at", "2030-01-01T00:00:00"),
+    ("start_at", 5),
+    ("start_at", "9999-12-31T23:59:59-14:00"),
+    ("depends_on", "a"),
+    ("depends_on", [1]),
+    ("depends_on", ["nobody"]),
+    ("depends_on", [{}]),
+    ("condition", "luck"),
+    ("mutex_key", 1),
+    ("mutex_key", "x" * 151),
+    ("mutex_limit", 0),
+    ("tags", "a"),
+    ("tags", [""]),
+    ("tags", ["x" * 64]),
+    ("tags", ["a"] * 33),
+    ("idempotency_key", 1),
+    ("script", "abc"),
+    ("colour", "red"),
+]
 
 
 @pytest.mark.parametrize(("field", "value"), WRONG, ids=[f"{f}={str(v)[:20]}" for f, v in WRONG])
@@ -111,7 +152,10 @@ def test_a_body_over_the_platforms_limit_is_413(acme: ApiClient, settings: Any) 
 def test_another_media_type_is_415(acme: ApiClient) -> None:
     answer = acme.post("/tasks", {"handler": HANDLER}, Content_Type="application/x-www-form-urlencoded")
     assert (answer.status, answer.code) == (415, "unsupported_media_type")
-    assert acme.post("/tasks", {"handler": HANDLER}, Content_Type="Application/JSON; charset=utf-8").status == 201
+    assert (
+        acme.post("/tasks", {"handler": HANDLER}, Content_Type="Application/JSON; charset=utf-8").status
+        == 201
+    )
 
 
 def test_other_methods_are_405(acme: ApiClient) -> None:
@@ -122,22 +166,47 @@ def test_other_methods_are_405(acme: ApiClient) -> None:
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=30),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(), max_size=12), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(st.characters(), max_size=12), inner, max_size=4)
+    ),
     max_leaves=12,
 )
-NAMES = st.sampled_from([
-    "name", "handler", "script", "script_path", "args", "kwargs", "tier", "category", "priority", "delay_tolerance",
-    "on_late", "execution_cap", "total_attempts", "retry", "start_at", "depends_on", "condition", "mutex_key",
-    "mutex_limit", "tags", "idempotency_key", "tasks",
-])  # fmt: skip
+NAMES = st.sampled_from(
+    [
+        "name",
+        "handler",
+        "script",
+        "script_path",
+        "args",
+        "kwargs",
+        "tier",
+        "category",
+        "priority",
+        "delay_tolerance",
+        "on_late",
+        "execution_cap",
+        "total_attempts",
+        "retry",
+        "start_at",
+        "depends_on",
+        "condition",
+        "mutex_key",
+        "mutex_limit",
+        "tags",
+        "idempotency_key",
+        "tasks",
+    ]
+)
 TASKS = st.dictionaries(NAMES, VALUES, max_size=5).map(lambda fields: {"handler": HANDLER, **fields})
 HOSTILE = VALUES | TASKS | st.lists(TASKS, max_size=3) | TASKS.map(lambda task: {"tasks": [task]})
 
 
 @settings(
-    max_examples=300, deadline=None,
+    max_examples=300,
+    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)  # fmt: skip
+)
 @given(path=st.sampled_from(["/tasks", "/workflows", "/scripts"]), body=HOSTILE)
 def test_random_bodies_never_break_it(acme: ApiClient, path: str, body: Any) -> None:
     before = Task._plain.count()

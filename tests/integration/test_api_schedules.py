@@ -6,14 +6,19 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from apps.schedules.models import Schedule, ScheduleFire
-from apps.tasks.models import Task
 from django.utils import timezone
 
+from apps.schedules.models import Schedule, ScheduleFire
+from apps.tasks.models import Task
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 
 pytestmark = pytest.mark.django_db
-DAILY: dict[str, Any] = {"name": "report", "kind": "daily", "rule": {"times": ["07:30"]}, "task": {"handler": HANDLER}}
+DAILY: dict[str, Any] = {
+    "name": "report",
+    "kind": "daily",
+    "rule": {"times": ["07:30"]},
+    "task": {"handler": HANDLER},
+}
 
 
 @pytest.fixture
@@ -40,12 +45,20 @@ def test_a_schedule_is_made_and_shows_its_next_firings(acme: ApiClient) -> None:
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"kind": "hourly"}, "kind"), ({"rule": {"times": ["25:00"]}}, "rule.times[0]"), ({"task": {}}, "task.handler"),
-        ({"task": {"handler": HANDLER, "tier": "huge"}}, "task.tier"), ({"time_zone": "Mars"}, "time_zone"),
-        ({"colour": 1}, "colour"), ({"name": ""}, "name"), ({"version": 1}, "version"), ({"jitter_s": -1}, "jitter_s"),
-        ({"start_at": "\ud800"}, "start_at"), ({"rule": []}, "rule"), ({"paused": 1}, "paused"),
+        ({"kind": "hourly"}, "kind"),
+        ({"rule": {"times": ["25:00"]}}, "rule.times[0]"),
+        ({"task": {}}, "task.handler"),
+        ({"task": {"handler": HANDLER, "tier": "huge"}}, "task.tier"),
+        ({"time_zone": "Mars"}, "time_zone"),
+        ({"colour": 1}, "colour"),
+        ({"name": ""}, "name"),
+        ({"version": 1}, "version"),
+        ({"jitter_s": -1}, "jitter_s"),
+        ({"start_at": "\ud800"}, "start_at"),
+        ({"rule": []}, "rule"),
+        ({"paused": 1}, "paused"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_schedule_names_its_field(acme: ApiClient, change: dict[str, Any], field: str) -> None:
     answer = acme.post("/schedules", {**DAILY, **change})
     assert (answer.status, answer.code, answer.body["field"]) == (422, "invalid_input", field)
@@ -98,11 +111,15 @@ def test_firings_are_listed_and_the_past_is_made_up_for(acme: ApiClient) -> None
 @pytest.mark.parametrize(
     ("body", "field"),
     [
-        ({}, "start"), ({"start": 1, "end": 2}, "start"), ({"start": "2026-01-01T00:00:00", "end": "2026-01-02T00:00:00Z"}, "start"),
-        ({"start": "2026-01-01T00:00:00Z"}, "end"), ({"start": "2026-01-02T00:00:00Z", "end": "2026-01-01T00:00:00Z"}, "end"),
-        ({"start": "2026-13-01T00:00:00Z", "end": "x"}, "start"), ({"start": "2026-01-01T00:00:00Z", "end": "2999-01-01T00:00:00Z"}, "end"),
+        ({}, "start"),
+        ({"start": 1, "end": 2}, "start"),
+        ({"start": "2026-01-01T00:00:00", "end": "2026-01-02T00:00:00Z"}, "start"),
+        ({"start": "2026-01-01T00:00:00Z"}, "end"),
+        ({"start": "2026-01-02T00:00:00Z", "end": "2026-01-01T00:00:00Z"}, "end"),
+        ({"start": "2026-13-01T00:00:00Z", "end": "x"}, "start"),
+        ({"start": "2026-01-01T00:00:00Z", "end": "2999-01-01T00:00:00Z"}, "end"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_range_is_refused(acme: ApiClient, body: dict[str, Any], field: str) -> None:
     path = f"/schedules/{acme.post('/schedules', DAILY).body['id']}"
     answer = acme.post(f"{path}/backfill", body)

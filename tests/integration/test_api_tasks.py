@@ -5,12 +5,13 @@ from __future__ import annotations
 import uuid
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
-from apps.tasks.models import DeadLetter, LiveTask, Task
 from django.utils import timezone
-from scheduler_ext.core.states import TaskState
 
+from apps.tasks.models import DeadLetter, LiveTask, Task
+from scheduler_ext.core.states import TaskState
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 
 pytestmark = pytest.mark.django_db
@@ -26,8 +27,10 @@ def acme() -> ApiClient:
 
 def finish(task_id: str, state: TaskState = TaskState.FAILED) -> None:
     """Put a task into a final state as the ledger holds it."""
-    LiveTask._plain.filter(pk=task_id).delete()
-    Task._plain.filter(pk=task_id).update(state=state, finished_at=timezone.now(), reason="for the test")
+    LiveTask._plain.filter(pk=UUID(task_id)).delete()
+    Task._plain.filter(pk=UUID(task_id)).update(
+        state=state, finished_at=timezone.now(), reason="for the test"
+    )
 
 
 def test_a_task_is_stored_and_can_be_read_back(acme: ApiClient) -> None:
@@ -42,12 +45,19 @@ def test_a_task_is_stored_and_can_be_read_back(acme: ApiClient) -> None:
     assert answer.headers["Location"] == f"/api/v1/tasks/{answer.body['id']}"
     shown = acme.get(f"/tasks/{answer.body['id']}").body
     assert {name: shown[name] for name in fields} == fields
-    assert (shown["status"], shown["state"], shown["attempts"], shown["result"]) == ("waiting", "ready", 0, None)
+    assert (shown["status"], shown["state"], shown["attempts"], shown["result"]) == (
+        "waiting",
+        "ready",
+        0,
+        None,
+    )
     assert shown["submitted_by"] == f"key:{acme.key.prefix}"
 
 
 def test_a_list_is_stored_all_or_none(acme: ApiClient) -> None:
-    answer = acme.post("/tasks", [{"handler": HANDLER, "name": "a"}, {"handler": HANDLER, "depends_on": ["a"]}])
+    answer = acme.post(
+        "/tasks", [{"handler": HANDLER, "name": "a"}, {"handler": HANDLER, "depends_on": ["a"]}]
+    )
     assert answer.status == 201
     first, second = answer.body["ids"]
     child = acme.get(f"/tasks/{second}").body
@@ -160,7 +170,10 @@ def test_a_waiting_task_is_cancelled_at_once(acme: ApiClient) -> None:
 def test_cancelling_with_dependants_takes_them_along(acme: ApiClient) -> None:
     parent, child = acme.post(
         "/tasks",
-        [{"handler": HANDLER, "name": "p"}, {"handler": HANDLER, "depends_on": ["p"], "condition": "all_done"}],
+        [
+            {"handler": HANDLER, "name": "p"},
+            {"handler": HANDLER, "depends_on": ["p"], "condition": "all_done"},
+        ],
     ).body["ids"]
     assert acme.post(f"/tasks/{parent}/cancel", {"dependents": True}).status == 200
     assert acme.get(f"/tasks/{child}").body["state"] == "cancelled"
@@ -191,7 +204,9 @@ def test_dead_letters_are_paged(acme: ApiClient) -> None:
     ids = [acme.task() for _ in range(3)]
     for task_id in ids:
         finish(task_id)
-        DeadLetter._plain.create(task_id=task_id, tenant=acme.tenant, reason="r")  # one transaction: one moment
+        DeadLetter._plain.create(
+            task_id=task_id, tenant=acme.tenant, reason="r"
+        )  # one transaction: one moment
     seen, cursor = [], ""
     for _ in range(3):
         page = acme.get(f"/dead-letters?limit=1&cursor={cursor}").body

@@ -6,13 +6,14 @@ import base64
 import hashlib
 import uuid
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
+from django.utils import timezone
+
 from apps.resources.models import Node, Tier
 from apps.tasks.models import LiveTask, Task
-from django.utils import timezone
 from scheduler_ext.core.states import TaskState
-
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 
 pytestmark = pytest.mark.django_db
@@ -42,7 +43,12 @@ def test_a_workflow_is_stored_and_counted_by_state(acme: ApiClient) -> None:
     workflow_id = answer.body["id"]
     assert answer.headers["Location"] == f"/api/v1/workflows/{workflow_id}"
     shown = acme.get(f"/workflows/{workflow_id}").body
-    assert (shown["name"], shown["task_count"], shown["edge_count"], shown["status"]) == ("photo", 4, 4, "waiting")
+    assert (shown["name"], shown["task_count"], shown["edge_count"], shown["status"]) == (
+        "photo",
+        4,
+        4,
+        "waiting",
+    )
     assert {state: n for state, n in shown["counts"].items() if n} == {"ready": 1, "blocked": 3}
     assert len(acme.get(f"/tasks?workflow={workflow_id}").body["items"]) == 4
     assert [row["id"] for row in acme.get("/workflows").body["items"]] == [workflow_id]
@@ -53,8 +59,9 @@ def test_a_workflow_tells_how_it_goes(acme: ApiClient) -> None:
     path, ids = f"/workflows/{answer.body['id']}", answer.body["task_ids"]
 
     def end(task_ids: list[str], state: TaskState) -> str:
-        LiveTask._plain.filter(pk__in=task_ids).delete()
-        Task._plain.filter(pk__in=task_ids).update(state=state, finished_at=timezone.now())
+        ids = [UUID(task_id) for task_id in task_ids]
+        LiveTask._plain.filter(pk__in=ids).delete()
+        Task._plain.filter(pk__in=ids).update(state=state, finished_at=timezone.now())
         return str(acme.get(path).body["status"])
 
     assert end(ids[:1], TaskState.SUCCEEDED) == "in progress"
@@ -65,14 +72,28 @@ def test_a_workflow_tells_how_it_goes(acme: ApiClient) -> None:
 @pytest.mark.parametrize(
     ("tasks", "code", "field"),
     [
-        ([{"name": "a", "handler": HANDLER, "depends_on": ["b"]}, {"name": "b", "handler": HANDLER, "depends_on": ["a"]}],
-         "dependency_cycle", None),
-        ([{"name": "a", "handler": HANDLER, "depends_on": ["x"]}], "unknown_dependency", "tasks[0].depends_on[0]"),
-        ([{"name": "a", "handler": HANDLER}, {"name": "a", "handler": HANDLER}], "duplicate_name", "tasks[1].name"),
+        (
+            [
+                {"name": "a", "handler": HANDLER, "depends_on": ["b"]},
+                {"name": "b", "handler": HANDLER, "depends_on": ["a"]},
+            ],
+            "dependency_cycle",
+            None,
+        ),
+        (
+            [{"name": "a", "handler": HANDLER, "depends_on": ["x"]}],
+            "unknown_dependency",
+            "tasks[0].depends_on[0]",
+        ),
+        (
+            [{"name": "a", "handler": HANDLER}, {"name": "a", "handler": HANDLER}],
+            "duplicate_name",
+            "tasks[1].name",
+        ),
         ([], "invalid_input", "tasks"),
         ({"a": 1}, "invalid_input", "tasks"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_graph_is_refused_whole(acme: ApiClient, tasks: object, code: str, field: str | None) -> None:
     answer = acme.post("/workflows", {"tasks": tasks})
     assert (answer.status, answer.code) == (422, code)
@@ -105,13 +126,18 @@ def test_a_script_is_stored_once_by_its_content(acme: ApiClient) -> None:
 @pytest.mark.parametrize(
     ("body", "field"),
     [
-        ({"name": "a", "content": 1}, "content"), ({"name": "a"}, "content"), ({"content": "x"}, "name"),
+        ({"name": "a", "content": 1}, "content"),
+        ({"name": "a"}, "content"),
+        ({"content": "x"}, "name"),
         ({"name": "a", "content": "x", "content_base64": "eA=="}, "content"),
-        ({"name": "a", "content_base64": "%%"}, "content_base64"), ({"name": "a", "content": ""}, "content"),
-        ({"name": "a/b", "content": "x"}, "name"), ({"name": "a", "content": "x", "mode": 1}, "mode"),
-        ({"name": "a\x00", "content": "x"}, "name"), ({"name": "a", "content": "\ud800"}, "content"),
+        ({"name": "a", "content_base64": "%%"}, "content_base64"),
+        ({"name": "a", "content": ""}, "content"),
+        ({"name": "a/b", "content": "x"}, "name"),
+        ({"name": "a", "content": "x", "mode": 1}, "mode"),
+        ({"name": "a\x00", "content": "x"}, "name"),
+        ({"name": "a", "content": "\ud800"}, "content"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_script_names_its_field(acme: ApiClient, body: object, field: str) -> None:
     answer = acme.post("/scripts", body)
     assert (answer.status, answer.body.get("field")) == (422, field)
@@ -130,12 +156,24 @@ def test_nodes_of_the_cell_are_shown_with_ones_own_tasks(acme: ApiClient) -> Non
     now = timezone.now()
     for name, cell, state in [("a", "default", "active"), ("b", "far", "active"), ("c", "default", "lost")]:
         Node.objects.create(
-            name=name, hostname="secret", incarnation=uuid.uuid4(), cell=cell, state=state, capacity=[2000, 1024, 0, 0, 0, 0],
-            slots={"process": 2}, started_at=now, heartbeat_at=now, lease_expires_at=now + timedelta(minutes=1),
-        )  # fmt: skip
-    LiveTask._plain.filter(pk=acme.task()).update(state=TaskState.RUNNING, node=Node.objects.get(name="a"))
+            name=name,
+            hostname="secret",
+            incarnation=uuid.uuid4(),
+            cell=cell,
+            state=state,
+            capacity=[2000, 1024, 0, 0, 0, 0],
+            slots={"process": 2},
+            started_at=now,
+            heartbeat_at=now,
+            lease_expires_at=now + timedelta(minutes=1),
+        )
+    LiveTask._plain.filter(pk=UUID(acme.task())).update(
+        state=TaskState.RUNNING, node=Node.objects.get(name="a")
+    )
     items = acme.get("/nodes").body["items"]
-    assert [(row["name"], row["own_running"], row["capacity"]["cpu_milli"]) for row in items] == [("a", 1, 2000)]
+    assert [(row["name"], row["own_running"], row["capacity"]["cpu_milli"]) for row in items] == [
+        ("a", 1, 2000)
+    ]
     assert "secret" not in str(items)
 
 
@@ -155,8 +193,11 @@ def test_limits_show_the_plan_and_what_is_used(acme: ApiClient) -> None:
     body = acme.get("/limits").body
     assert (body["plan"], body["limits"]["burst"]) == ("standard", 10)
     assert body["used"] == {
-        "unfinished": 2, "urgent_unfinished": 1, "in_flight": 0, "submissions_available_now": 8,
-    }  # fmt: skip
+        "unfinished": 2,
+        "urgent_unfinished": 1,
+        "in_flight": 0,
+        "submissions_available_now": 8,
+    }
 
 
 def test_over_the_rate_the_answer_says_when_to_come_again(acme: ApiClient) -> None:

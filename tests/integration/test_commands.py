@@ -9,16 +9,17 @@ from datetime import timedelta
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
 from apps.resources.models import Node
 from apps.tasks.models import DeadLetter, LiveTask, Script, Task
 from apps.tenants.models import ApiKey, Tenant
 from apps.tenants.services import authenticate, create_tenant
-from django.core.management import CommandError, call_command
-from django.utils import timezone
 from scheduler_ext.core.states import TaskState
-
 from tests.support.api import HANDLER, forget_lookups, furnish
 
 pytestmark = pytest.mark.django_db
@@ -59,22 +60,63 @@ def submitted(*arguments: str) -> str:
 
 def fail(task_id: str) -> None:
     """Make a dead letter of a task."""
-    LiveTask._plain.filter(pk=task_id).delete()
-    Task._plain.filter(pk=task_id).update(state=TaskState.FAILED, finished_at=timezone.now(), reason="failed: boom")
+    LiveTask._plain.filter(pk=UUID(task_id)).delete()
+    Task._plain.filter(pk=UUID(task_id)).update(
+        state=TaskState.FAILED, finished_at=timezone.now(), reason="failed: boom"
+    )
     task = Task._plain.get(pk=task_id)
     DeadLetter._plain.create(task=task, tenant=task.tenant, reason="failed: boom")
 
 
 def test_submit_takes_every_field_of_a_task() -> None:
     printed = run(
-        "submit", HANDLER, "--name", "n", "--args", "[1, 2]", "--kwargs", '{"a": 1}', "--kwarg", "b=x=y", "--tier",
-        "regular", "--category", "urgent", "--priority", "5", "--delay-tolerance", "1.5", "--on-late", "give_up",
-        "--execution-cap", "9", "--total-attempts", "2", "--retry", '{"base_s": 1}', "--mutex-key", "m", "--mutex-limit",
-        "2", "--tag", "t1", "--tag", "t2", "--start-at", "2100-01-01T00:00:00Z", "--condition", "all_done",
-    )  # fmt: skip
+        "submit",
+        HANDLER,
+        "--name",
+        "n",
+        "--args",
+        "[1, 2]",
+        "--kwargs",
+        '{"a": 1}',
+        "--kwarg",
+        "b=x=y",
+        "--tier",
+        "regular",
+        "--category",
+        "urgent",
+        "--priority",
+        "5",
+        "--delay-tolerance",
+        "1.5",
+        "--on-late",
+        "give_up",
+        "--execution-cap",
+        "9",
+        "--total-attempts",
+        "2",
+        "--retry",
+        '{"base_s": 1}',
+        "--mutex-key",
+        "m",
+        "--mutex-limit",
+        "2",
+        "--tag",
+        "t1",
+        "--tag",
+        "t2",
+        "--start-at",
+        "2100-01-01T00:00:00Z",
+        "--condition",
+        "all_done",
+    )
     task = Task._plain.get(pk=ID.search(printed)[0])  # type: ignore[index]
     assert (task.args, task.kwargs, task.tags) == ([1, 2], {"a": 1, "b": "x=y"}, ["t1", "t2"])
-    assert (task.priority, task.delay_tolerance_ms, task.cap_ms, task.submitted_by) == (5, 1500, 9000, "command")
+    assert (task.priority, task.delay_tolerance_ms, task.cap_ms, task.submitted_by) == (
+        5,
+        1500,
+        9000,
+        "command",
+    )
     child = submitted("--depends-on", str(task.pk))
     assert run_json("status", child)["depends_on"] == [str(task.pk)]
 
@@ -114,7 +156,11 @@ def test_an_idempotent_repeat_says_so() -> None:
         (("submit", HANDLER, "--kwarg", "x"), 2, "--kwarg: must read NAME=VALUE"),
         (("submit", HANDLER, "--tier", "huge"), 2, "tier: there is no tier 'huge'"),
         (("submit", HANDLER, "--file", "/nowhere"), 2, "--file: cannot be read"),
-        (("submit", HANDLER, "--tenant", "nobody"), 3, "--tenant: there is no tenant 'nobody'; known are: acme"),
+        (
+            ("submit", HANDLER, "--tenant", "nobody"),
+            3,
+            "--tenant: there is no tenant 'nobody'; known are: acme",
+        ),
         (("status", str(uuid.UUID(int=0))), 3, "id: there is no task and no workflow"),
         (("cancel", str(uuid.UUID(int=0))), 3, "there is no task"),
         (("create_tenant", "acme"), 4, "slug: the tenant 'acme' exists already"),
@@ -125,7 +171,7 @@ def test_an_idempotent_repeat_says_so() -> None:
         (("dead_letters", "--requeue"), 2, "--requeue: give either ids or --all"),
         (("status", "42"), 1, "is no id"),
     ],
-)  # fmt: skip
+)
 def test_errors_name_the_field_and_have_a_code(arguments: tuple[str, ...], code: int, words: str) -> None:
     error = failure(*arguments)
     assert words in str(error)
@@ -189,9 +235,15 @@ def test_nodes_are_listed() -> None:
     assert "No node is registered" in run("nodes")
     now = timezone.now()
     Node.objects.create(
-        name="n1", hostname="h1", incarnation=uuid.uuid4(), capacity=[1500, 512, 0, 0, 0, 0], slots={"process": 2},
-        started_at=now, heartbeat_at=now, lease_expires_at=now + timedelta(minutes=1),
-    )  # fmt: skip
+        name="n1",
+        hostname="h1",
+        incarnation=uuid.uuid4(),
+        capacity=[1500, 512, 0, 0, 0, 0],
+        slots={"process": 2},
+        started_at=now,
+        heartbeat_at=now,
+        lease_expires_at=now + timedelta(minutes=1),
+    )
     shown = run("nodes")
     assert "n1" in shown
     assert "1.5" in shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.db import connection
@@ -31,7 +32,11 @@ def test_readyz_tells_of_each_part() -> None:
     answer = Client().get("/readyz")
     assert answer.status_code == 200
     checks = answer.json()["checks"]
-    assert (checks["database"]["ok"], checks["redis"]["ok"], checks["dispatchers"]) == (True, True, {"default": False})
+    assert (checks["database"]["ok"], checks["redis"]["ok"], checks["dispatchers"]) == (
+        True,
+        True,
+        {"default": False},
+    )
 
 
 @pytest.mark.django_db
@@ -49,7 +54,7 @@ def test_readyz_is_503_without_the_tables() -> None:
     assert (answer.status_code, answer.json()["status"]) == (503, "not ready")
 
 
-def metrics() -> dict[str, Any]:
+def metrics() -> dict[tuple[str, ...], Any]:
     """The samples by name and labels."""
     text = Client().get("/metrics").content.decode()
     return {
@@ -70,7 +75,7 @@ def test_metrics_tell_what_the_ledger_holds_in_a_fixed_number_of_queries() -> No
         heartbeat_at=now, lease_expires_at=now + timedelta(minutes=1),
     )  # fmt: skip
     ids = [acme.task(), acme.task(category="urgent"), acme.task()]
-    LiveTask._plain.filter(pk=ids[0]).update(state=TaskState.RUNNING, node=node)
+    LiveTask._plain.filter(pk=UUID(ids[0])).update(state=TaskState.RUNNING, node=node)
     with CaptureQueriesContext(connection) as queries:
         found = metrics()
     assert found["slackwater_tasks_unfinished",] == 3

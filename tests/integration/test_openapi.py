@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.test import Client
@@ -46,11 +47,15 @@ def test_the_document_is_valid_openapi_3_1() -> None:
 def test_every_address_is_described_and_no_other() -> None:
     served = set()
     for pattern in urlpatterns:
-        view = pattern.callback.view_class  # type: ignore[union-attr]
+        view = vars(pattern.callback)["view_class"]
         if view is not Nowhere:
             route = re.sub(r"\^|\$|\(\?P(<\w+>)[^)]*\)", r"\1", str(pattern.pattern)).replace("<uuid:", "<")
             path = "/api/v1/" + route.replace("<", "{").replace(">", "}")
-            served |= {(path, method.upper()) for method in ("get", "post", "patch", "put", "delete") if hasattr(view, method)}
+            served |= {
+                (path, method.upper())
+                for method in ("get", "post", "patch", "put", "delete")
+                if hasattr(view, method)
+            }
     assert served == {(path, method) for path, method, _ in operations()}
 
 
@@ -68,7 +73,9 @@ def test_every_operation_is_complete() -> None:
         if "{" in path:
             assert "404" in operation["responses"], where
         if "requestBody" in operation:
-            assert operation["requestBody"]["content"]["application/json"]["examples"], f"{where} shows no example"
+            assert operation["requestBody"]["content"]["application/json"]["examples"], (
+                f"{where} shows no example"
+            )
 
 
 def test_shapes_name_every_field_that_services_take() -> None:
@@ -110,10 +117,16 @@ def acme(db: None) -> ApiClient:
     furnish()
     now = timezone.now()
     Node.objects.create(
-        name="n", hostname="h", incarnation=uuid.uuid4(), capacity=[1, 1, 0, 0, 0, 0], slots={"process": 1},
-        handlers=[Handler.objects.get(name=HANDLER).pk], started_at=now, heartbeat_at=now,
+        name="n",
+        hostname="h",
+        incarnation=uuid.uuid4(),
+        capacity=[1, 1, 0, 0, 0, 0],
+        slots={"process": 1},
+        handlers=[Handler.objects.get(name=HANDLER).pk],
+        started_at=now,
+        heartbeat_at=now,
         lease_expires_at=now + timedelta(minutes=1),
-    )  # fmt: skip
+    )
     return client_of("acme")
 
 
@@ -121,20 +134,39 @@ def ended(acme: ApiClient) -> str:
     """A task that failed after two attempts, with logs, a result and a dead letter."""
     task_id = acme.task(retry={"base_s": 1}, args=[1, "x", None], kwargs={"a": {"b": []}}, tags=["t"])
     now = timezone.now() - timedelta(seconds=10)
-    common = {"task_id": task_id, "tenant": acme.tenant, "node": Node.objects.get(), "error": "Traceback\nValueError: no"}
+    common = {
+        "task_id": task_id,
+        "tenant": acme.tenant,
+        "node": Node.objects.get(),
+        "error": "Traceback\nValueError: no",
+    }
     for fence in (1, 2):
         end = now + timedelta(seconds=fence)
         Attempt._plain.create(
-            **common, number=fence, fence=fence, queued_at=now, started_at=end - timedelta(seconds=0.5), finished_at=end,
-            outcome=Outcome.FAILED, exit_code=1, cpu_ms=3, peak_memory_mb=4,
-        )  # fmt: skip
+            **common,
+            number=fence,
+            fence=fence,
+            queued_at=now,
+            started_at=end - timedelta(seconds=0.5),
+            finished_at=end,
+            outcome=Outcome.FAILED,
+            exit_code=1,
+            cpu_ms=3,
+            peak_memory_mb=4,
+        )
     AttemptLog._plain.create(task_id=task_id, tenant=acme.tenant, fence=1, stream="stdout", text="hello")
-    LiveTask._plain.filter(pk=task_id).delete()
-    Task._plain.filter(pk=task_id).update(
-        state=TaskState.FAILED, submitted_at=now - timedelta(seconds=1), finished_at=now + timedelta(seconds=2),
-        attempts_used=2, result={"x": [1]}, error="ValueError: no",
-    )  # fmt: skip
-    DeadLetter._plain.create(task_id=task_id, tenant=acme.tenant, outcome=Outcome.FAILED, reason="ValueError: no")
+    LiveTask._plain.filter(pk=UUID(task_id)).delete()
+    Task._plain.filter(pk=UUID(task_id)).update(
+        state=TaskState.FAILED,
+        submitted_at=now - timedelta(seconds=1),
+        finished_at=now + timedelta(seconds=2),
+        attempts_used=2,
+        result={"x": [1]},
+        error="ValueError: no",
+    )
+    DeadLetter._plain.create(
+        task_id=task_id, tenant=acme.tenant, outcome=Outcome.FAILED, reason="ValueError: no"
+    )
     return task_id
 
 
@@ -148,7 +180,11 @@ def test_answers_have_the_shapes_described(acme: ApiClient) -> None:
     values = {"task_id": task_id, "workflow_id": workflow_id, "sha256": sha256, "schedule_id": schedule_id}
     end = timezone.now() - timedelta(seconds=1)
     moments = {"start": (end - timedelta(minutes=5)).isoformat(), "end": end.isoformat()}
-    conforms(acme.post(f"/schedules/{schedule_id}/backfill", moments), "POST", "/api/v1/schedules/{schedule_id}/backfill")
+    conforms(
+        acme.post(f"/schedules/{schedule_id}/backfill", moments),
+        "POST",
+        "/api/v1/schedules/{schedule_id}/backfill",
+    )
     for path, method, _ in operations():
         if method == "GET":
             answer = acme.get(path.removeprefix("/api/v1").format(**values))
@@ -162,13 +198,23 @@ def test_the_past_of_a_task_reads_like_a_version_history(acme: ApiClient) -> Non
     task_id = ended(acme)
     past = acme.get(f"/tasks/{task_id}/history").body["items"]
     assert [(entry["from"], entry["to"]) for entry in past] == [
-        (None, "ready"), ("ready", "queued"), ("ready", "queued"), ("queued", "running"), ("running", "scheduled"),
-        ("queued", "running"), ("running", "failed"),
-    ]  # fmt: skip
+        (None, "ready"),
+        ("ready", "queued"),
+        ("ready", "queued"),
+        ("queued", "running"),
+        ("running", "scheduled"),
+        ("queued", "running"),
+        ("running", "failed"),
+    ]
     assert past[-1]["reason"] == "failed: ValueError: no"
     assert (past[-1]["attempt"], past[-1]["node"]) == (2, "n")
     shown = acme.get(f"/tasks/{task_id}").body
-    assert (shown["node"], shown["attempts"], shown["result"], shown["args"]) == ("n", 2, {"x": [1]}, [1, "x", None])
+    assert (shown["node"], shown["attempts"], shown["result"], shown["args"]) == (
+        "n",
+        2,
+        {"x": [1]},
+        [1, "x", None],
+    )
     assert shown["started_at"] is not None
     acme.post(f"/tasks/{task_id}/retry")
     again = [(entry["from"], entry["to"]) for entry in acme.get(f"/tasks/{task_id}/history").body["items"]]
@@ -179,7 +225,13 @@ def test_the_past_of_a_task_reads_like_a_version_history(acme: ApiClient) -> Non
 def examples() -> Iterator[Any]:
     """Every example of a body."""
     for path, method, operation in operations():
-        for name, example in operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("examples", {}).items():
+        for name, example in (
+            operation.get("requestBody", {})
+            .get("content", {})
+            .get("application/json", {})
+            .get("examples", {})
+            .items()
+        ):
             yield pytest.param(path, method, example["value"], id=f"{method} {path} {name}")
 
 
@@ -197,11 +249,14 @@ def test_every_example_is_accepted(acme: ApiClient, path: str, method: str, body
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
-        ("POST", "/api/v1/tasks", {"handler": 1}), ("POST", "/api/v1/tasks", []), ("GET", "/api/v1/tasks/{task_id}", None),
-        ("PATCH", "/api/v1/tasks/{task_id}", {"priority": 1}), ("POST", "/api/v1/tasks/{task_id}/cancel", {}),
+        ("POST", "/api/v1/tasks", {"handler": 1}),
+        ("POST", "/api/v1/tasks", []),
+        ("GET", "/api/v1/tasks/{task_id}", None),
+        ("PATCH", "/api/v1/tasks/{task_id}", {"priority": 1}),
+        ("POST", "/api/v1/tasks/{task_id}/cancel", {}),
         ("POST", "/api/v1/scripts", {"name": "x" * 300, "content": "x" * 1_100_000}),
     ],
-)  # fmt: skip
+)
 def test_problems_have_the_shape_described(acme: ApiClient, method: str, path: str, body: Any) -> None:
     answer = acme.call(method, path.removeprefix("/api/v1").format(task_id=uuid.uuid4()), body)
     assert answer.status >= 400
@@ -219,7 +274,7 @@ def test_the_document_and_its_page_come_from_this_server_alone() -> None:
     for source in sources:
         served = client.get(source)
         assert served.status_code == 200, source
-        assert b"".join(served) if served.streaming else served.content  # type: ignore[arg-type]
+        assert b"".join(served) if served.streaming else served.content
 
 
 def test_every_code_has_its_anchor() -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.http import HttpResponse
 from django.test import Client
 
 from apps.api.auth import remembered
@@ -55,7 +54,9 @@ class ApiClient:
         self.tenant, self.key, self.text = tenant, key, text
         self._client = Client(raise_request_exception=False)
 
-    def call(self, method: str, path: str, body: Any = None, *, raw: bytes | None = None, **headers: str) -> Answer:
+    def call(
+        self, method: str, path: str, body: Any = None, *, raw: bytes | None = None, **headers: str
+    ) -> Answer:
         """One request under ``/api/v1``; ``headers`` with underscores for dashes."""
         data = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -64,7 +65,7 @@ class ApiClient:
         response = self._client.generic(method, f"/api/v1{path}", data, content_type=kind, headers=sent)
         return read(response)
 
-    def get(self, path: str, **headers: str) -> Answer:
+    def get(self, path: str, **headers: Any) -> Answer:
         """GET."""
         return self.call("GET", path, **headers)
 
@@ -83,7 +84,7 @@ class ApiClient:
         return str(UUID(answer.body["id"]))
 
 
-def read(response: HttpResponse) -> Answer:
+def read(response: Any) -> Answer:
     """The response with its JSON."""
     kind = response.headers.get("Content-Type", "")
     body = json.loads(response.content) if "json" in kind and response.content else response.content

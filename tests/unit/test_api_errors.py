@@ -23,7 +23,7 @@ def family(root: type[errors.SlackwaterError]) -> Iterator[type[errors.Slackwate
         yield from family(child)
 
 
-@pytest.mark.parametrize("kind", sorted(set(family(errors.SlackwaterError)), key=lambda kind: kind.__name__))
+@pytest.mark.parametrize("kind", sorted(set(family(errors.SlackwaterError)), key=str))
 def test_every_error_of_ours_has_a_status(kind: type[errors.SlackwaterError]) -> None:
     if kind.__module__.startswith(("scheduler_ext.core", "apps.")):
         assert kind.code in api.STATUS
@@ -50,7 +50,11 @@ def test_extra_values_never_replace_what_a_problem_says() -> None:
 )  # fmt: skip
 def test_a_refused_rate_says_when_to_come_again(retry_after: float | None, header: str) -> None:
     found = api.problem(errors.LimitExceeded(retry_after=retry_after), "r")
-    assert (found.status, found.body["title"], found.headers["Retry-After"]) == (429, "Limit exceeded", header)
+    assert (found.status, found.body["title"], found.headers["Retry-After"]) == (
+        429,
+        "Limit exceeded",
+        header,
+    )
     assert found.headers["RateLimit"] == f'"submissions";r=0;t={header}'
 
 
@@ -97,4 +101,6 @@ def test_text_that_cannot_be_stored_is_named_by_its_path(body: bytes, path: str)
 
 
 def test_good_bodies_pass_unchanged() -> None:
-    assert parse('{"a": ["ü", 1.5, 10000000000000000000000, null]}'.encode()) == {"a": ["ü", 1.5, 10**22, None]}
+    assert parse('{"a": ["ü", 1.5, 10000000000000000000000, null]}'.encode()) == {
+        "a": ["ü", 1.5, 10**22, None]
+    }

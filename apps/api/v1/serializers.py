@@ -22,7 +22,12 @@ def words(enum: type[Any]) -> list[str]:
     return [member.name.lower() for member in enum]
 
 
-STATES, CATEGORIES, CONDITIONS, ON_LATE = words(TaskState), words(Category), words(RunCondition), words(OnLate)
+STATES, CATEGORIES, CONDITIONS, ON_LATE = (
+    words(TaskState),
+    words(Category),
+    words(RunCondition),
+    words(OnLate),
+)
 STATUSES = [status.label for status in ClientStatus]
 OUTCOMES = words(Outcome)
 NODE_STATES = ["active", "draining"]
@@ -61,16 +66,24 @@ class TaskChange(s.Serializer[Any]):
     name = s.CharField(max_length=200, required=False, allow_blank=True)
     args = AnyList(required=False, help_text="Positional arguments.")
     kwargs = s.DictField(child=Anything(), required=False, help_text="Keyword arguments.")
-    tier = s.CharField(max_length=63, required=False, help_text="What it needs: basic, regular, premium, or your own.")
+    tier = s.CharField(
+        max_length=63, required=False, help_text="What it needs: basic, regular, premium, or your own."
+    )
     category = s.ChoiceField(CATEGORIES, required=False)
-    priority = s.IntegerField(min_value=0, max_value=1000, required=False, help_text="Larger is first in its line.")
+    priority = s.IntegerField(
+        min_value=0, max_value=1000, required=False, help_text="Larger is first in its line."
+    )
     delay_tolerance = seconds(required=False, allow_null=True, help_text="How long its start may be delayed.")
     on_late = s.ChoiceField(ON_LATE, required=False, help_text="What happens when its latest start passes.")
     execution_cap = seconds(required=False, allow_null=True, help_text="Longest run, from the start.")
     total_attempts = s.IntegerField(min_value=1, max_value=100, required=False)
     retry = RetryIn(required=False, allow_null=True)
-    start_at = s.DateTimeField(required=False, allow_null=True, help_text="No start before; with a time zone.")
-    mutex_key = s.CharField(max_length=150, required=False, allow_blank=True, help_text="Tasks sharing it exclude one another.")
+    start_at = s.DateTimeField(
+        required=False, allow_null=True, help_text="No start before; with a time zone."
+    )
+    mutex_key = s.CharField(
+        max_length=150, required=False, allow_blank=True, help_text="Tasks sharing it exclude one another."
+    )
     mutex_limit = s.IntegerField(min_value=1, max_value=10_000, required=False)
     tags = s.ListField(child=s.CharField(max_length=63), max_length=32, required=False)
 
@@ -81,8 +94,12 @@ class TaskIn(TaskChange):
     handler = s.CharField(max_length=200, required=False, help_text="Name of an exported function.")
     script = s.RegexField(r"^[0-9a-f]{64}$", required=False, help_text="SHA-256 of a stored script.")
     script_path = s.CharField(max_length=500, required=False, help_text="Path in your mounted folder.")
-    depends_on = s.ListField(child=s.CharField(max_length=200), required=False, help_text="Names in the same call, or ids.")
-    condition = s.ChoiceField(CONDITIONS, required=False, help_text="What must have become of the tasks it needs.")
+    depends_on = s.ListField(
+        child=s.CharField(max_length=200), required=False, help_text="Names in the same call, or ids."
+    )
+    condition = s.ChoiceField(
+        CONDITIONS, required=False, help_text="What must have become of the tasks it needs."
+    )
     idempotency_key = s.CharField(max_length=200, required=False, allow_blank=True)
 
 
@@ -329,8 +346,8 @@ class LimitsOut(s.Serializer[Any]):
     used = Used()
 
 
-class ScheduleChange(s.Serializer[Any]):
-    """What can be changed of a schedule."""
+class ScheduleFields(s.Serializer[Any]):
+    """The fields of a schedule."""
 
     name = s.CharField(max_length=100, required=False)
     kind = s.ChoiceField(KINDS_OF_SCHEDULE, required=False)
@@ -346,16 +363,22 @@ class ScheduleChange(s.Serializer[Any]):
     missed_window_s = s.IntegerField(min_value=0, required=False)
     overlap = s.ChoiceField(Schedule.Overlap.values, required=False)
     task = s.DictField(child=Anything(), required=False, help_text="What is submitted: the fields of a task.")
-    version = s.IntegerField(required=False, help_text="The version you saw: a 409 when it has moved on since.")
 
 
-class ScheduleIn(ScheduleChange):
+class ScheduleChange(ScheduleFields):
+    """What can be changed of a schedule."""
+
+    version = s.IntegerField(
+        required=False, help_text="The version you saw: a 409 when it has moved on since."
+    )
+
+
+class ScheduleIn(ScheduleFields):
     """A task that is to run again and again."""
 
     name = s.CharField(max_length=100)
     kind = s.ChoiceField(KINDS_OF_SCHEDULE)
     task = s.DictField(child=Anything(), help_text="What is submitted: the fields of a task.")
-    version = None
 
 
 class ScheduleSummary(s.Serializer[Any]):
@@ -434,8 +457,7 @@ def listing(item: type[s.Serializer[Any]], *, paged: bool = True) -> Any:
     """The answer of a list."""
     fields: dict[str, Any] = {"items": item(many=True)}
     if paged:
-        fields["next_cursor"] = s.CharField(allow_null=True, help_text="Give it as cursor; null on the last page.")
+        fields["next_cursor"] = s.CharField(
+            allow_null=True, help_text="Give it as cursor; null on the last page."
+        )
     return inline_serializer(f"{item.__name__}{'Page' if paged else 'List'}", fields)
-
-
-

@@ -23,7 +23,11 @@ urlpatterns = [
     path("schedules", schedules.Schedules.as_view(), name="schedules"),
     path("schedules/<uuid:schedule_id>", schedules.OneSchedule.as_view(), name="schedule"),
     path("schedules/<uuid:schedule_id>/fires", schedules.ScheduleFires.as_view(), name="schedule-fires"),
-    path("schedules/<uuid:schedule_id>/backfill", schedules.BackfillSchedule.as_view(), name="schedule-backfill"),
+    path(
+        "schedules/<uuid:schedule_id>/backfill",
+        schedules.BackfillSchedule.as_view(),
+        name="schedule-backfill",
+    ),
     path("tiers", platform.Tiers.as_view(), name="tiers"),
     path("nodes", platform.Nodes.as_view(), name="nodes"),
     path("queues", platform.Queues.as_view(), name="queues"),

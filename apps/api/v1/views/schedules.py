@@ -208,10 +208,18 @@ class BackfillSchedule(ApiView):
         data = read_object(request._request, known=frozenset({"start", "end"}))
         principal = self.principal
         done = services.backfill(
-            principal.tenant.pk, schedule_id, _moment(data, "start"), _moment(data, "end"), actor=principal.actor
+            principal.tenant.pk,
+            schedule_id,
+            _moment(data, "start"),
+            _moment(data, "end"),
+            actor=principal.actor,
         )
         body = {"workflow_id": done.workflow_id, "task_ids": done.task_ids}
-        location = f"/api/v1/workflows/{done.workflow_id}" if done.workflow_id else f"/api/v1/schedules/{schedule_id}"
+        location = (
+            f"/api/v1/workflows/{done.workflow_id}"
+            if done.workflow_id
+            else f"/api/v1/schedules/{schedule_id}"
+        )
         return created(body, location, new=done.workflow_id is not None)
 
 
@@ -222,5 +230,7 @@ def _moment(data: dict[str, Any], name: str) -> datetime:
     except ValueError:
         moment = None
     if moment is None:
-        raise InvalidInput("must be an ISO 8601 date and time, for example 2030-01-31T09:00:00+01:00", field=name)
+        raise InvalidInput(
+            "must be an ISO 8601 date and time, for example 2030-01-31T09:00:00+01:00", field=name
+        )
     return moment

@@ -53,7 +53,12 @@ SUBMIT_EXAMPLES = [
     request_example("handler", {"handler": "demo.add", "args": [2, 3], "name": "sum"}, "A Celery task"),
     request_example(
         "urgent",
-        {"handler": "mail.send", "kwargs": {"to": "a@example.org"}, "category": "urgent", "delay_tolerance": 2},
+        {
+            "handler": "mail.send",
+            "kwargs": {"to": "a@example.org"},
+            "category": "urgent",
+            "delay_tolerance": 2,
+        },
         "Urgent work",
     ),
     request_example(
@@ -102,9 +107,7 @@ class Tasks(ApiView):
         principal, key = self.principal, idempotency_key(request)
         if isinstance(data, list):
             many = services.submit_many(principal.tenant, data, actor=principal.actor, idempotency_key=key)
-            return created(
-                {"ids": many.task_ids, "created": many.created}, "/api/v1/tasks", new=many.created
-            )
+            return created({"ids": many.task_ids, "created": many.created}, "/api/v1/tasks", new=many.created)
         if not isinstance(data, dict):
             raise InvalidInput("The body must be an object, or an array of objects.")
         one = services.submit(principal.tenant, data, actor=principal.actor, idempotency_key=key)
@@ -239,7 +242,9 @@ class TaskLogs(ApiView):
         problems=(404,),
         parameters=[
             ID,
-            OpenApiParameter("fence", {"type": "integer", "minimum": 0}, description="Only of the attempt with it."),
+            OpenApiParameter(
+                "fence", {"type": "integer", "minimum": 0}, description="Only of the attempt with it."
+            ),
             OpenApiParameter("stream", str, enum=["stdout", "stderr"]),
         ],
     )

@@ -27,7 +27,10 @@ class Command(PlatformCommand):
         parser.add_argument("tenant", help="slug of the tenant")
         parser.add_argument("--name", default="command line", help="what it is for")
         parser.add_argument(
-            "--scope", action="append", dest="scopes", help="submit, read, cancel or manage; repeatable (the first three)"
+            "--scope",
+            action="append",
+            dest="scopes",
+            help="submit, read, cancel or manage; repeatable (the first three)",
         )
         parser.add_argument("--days", type=float, help="how long it is valid (for ever)")
 
@@ -37,9 +40,15 @@ class Command(PlatformCommand):
         scopes = options["scopes"] or ("submit", "read", "cancel")
         key, text = create_api_key(tenant, options["name"], scopes, _expiry(options["days"]))
         if self.as_json:
-            self.show({
-                "tenant": tenant.slug, "prefix": key.prefix, "scopes": key.scopes, "expires_at": key.expires_at, "key": text,
-            })  # fmt: skip
+            self.show(
+                {
+                    "tenant": tenant.slug,
+                    "prefix": key.prefix,
+                    "scopes": key.scopes,
+                    "expires_at": key.expires_at,
+                    "key": text,
+                }
+            )
             return
         self.stdout.write(text)
         self.stderr.write(f"It is shown only this once. Scopes: {', '.join(key.scopes)}.")

@@ -25,8 +25,12 @@ class Command(PlatformCommand):
         """What to list, and what to requeue."""
         super().add_arguments(parser)
         parser.add_argument("--limit", type=int, default=50, help="rows of the list (50)")
-        parser.add_argument("--requeue", nargs="*", type=task_id, metavar="ID", help="run these again; with --all, all")
-        parser.add_argument("--all", action="store_true", help="with --requeue: every dead letter of the tenant")
+        parser.add_argument(
+            "--requeue", nargs="*", type=task_id, metavar="ID", help="run these again; with --all, all"
+        )
+        parser.add_argument(
+            "--all", action="store_true", help="with --requeue: every dead letter of the tenant"
+        )
 
     def run(self, options: dict[str, Any]) -> None:
         """List or requeue."""
@@ -42,10 +46,20 @@ class Command(PlatformCommand):
         self.show_table(
             "Dead letters",
             ["id", "name", "what", "at", "reason", "retries", "next retry"],
-            [(r["id"], r["name"], r["handler"] or r["script"][:12], r["at"], r["reason"], r["retries"], r["next_retry_at"])
-             for r in rows],
+            [
+                (
+                    r["id"],
+                    r["name"],
+                    r["handler"] or r["script"][:12],
+                    r["at"],
+                    r["reason"],
+                    r["retries"],
+                    r["next_retry_at"],
+                )
+                for r in rows
+            ],
             empty="There are no dead letters.",
-        )  # fmt: skip
+        )
 
     def _requeue(self, tenant: Tenant, options: dict[str, Any]) -> None:
         ids = options["requeue"]

@@ -48,12 +48,18 @@ class Command(PlatformCommand):
         parser.add_argument("--script", help="a file, which is stored, or the SHA-256 of a stored one")
         parser.add_argument("--args", dest="positional", help="positional arguments as a JSON array")
         parser.add_argument("--kwargs", help="keyword arguments as a JSON object")
-        parser.add_argument("--kwarg", action="append", default=[], metavar="NAME=VALUE", help="one, as text; repeatable")
+        parser.add_argument(
+            "--kwarg", action="append", default=[], metavar="NAME=VALUE", help="one, as text; repeatable"
+        )
         parser.add_argument("--depends-on", action="append", metavar="ID", help="a task it needs; repeatable")
         parser.add_argument("--tag", action="append", dest="tags", help="repeatable")
-        parser.add_argument("--retry", help='back-off as JSON: {"base_s": 1, "factor": 2, "max_s": 60, "jitter": 0.2}')
+        parser.add_argument(
+            "--retry", help='back-off as JSON: {"base_s": 1, "factor": 2, "max_s": 60, "jitter": 0.2}'
+        )
         parser.add_argument("--idempotency-key", help="a repeat with the same key returns the first task")
-        parser.add_argument("--wait", type=float, default=0, metavar="SECONDS", help="wait for its end, at most so long")
+        parser.add_argument(
+            "--wait", type=float, default=0, metavar="SECONDS", help="wait for its end, at most so long"
+        )
         for name in TEXTS:
             parser.add_argument(f"--{name.replace('_', '-')}")
         for name, kind in NUMBERS.items():
@@ -135,5 +141,3 @@ def _wait(task_ids: list[UUID], seconds: float) -> bool:
             return False
         time.sleep(LOOK_S)
     return True
-
-
