@@ -266,7 +266,8 @@ class Ledger:
         """Free room in its largest dimension, in parts of the largest node."""
         f0, f1, f2, f3, f4, f5 = node.free
         p0, p1, p2, p3, p4, p5 = self._parts
-        return max(f0 * p0, f1 * p1, f2 * p2, f3 * p3, f4 * p4, f5 * p5)
+        weight: int = max(f0 * p0, f1 * p1, f2 * p2, f3 * p3, f4 * p4, f5 * p5)
+        return weight
 
     def _place(self, node: Node) -> None:
         """Put the node where it now belongs in the order of each kind."""

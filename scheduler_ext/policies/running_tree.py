@@ -5,31 +5,35 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, cast
 
 from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TaskView, Vector
+from scheduler_ext.policies.base import CATEGORY_REASONS
 from scheduler_ext.policies.branches import Branch, Line
 from scheduler_ext.policies.tree import Path, Rules, TreeChooser
 
 
 class RunningTree(TreeChooser):
-    """A tree of lines for each vector, over one set of accounts.
+    """A tree of lines for each vector and category, over one set of accounts.
 
-    When a task finds no room, all lines with its vector wait together, untouched, until there is room for it.
+    When a task finds no room, all lines with its vector wait together, untouched, until there is room for
+    it; so do all lines of a category at its ceiling.
     """
 
     def __init__(self, snapshot: Snapshot, rules: Rules) -> None:
         self._skipped: list[Line] = []
         self._dropped: list[Line] = []
         super().__init__(snapshot, rules)
-        self._open: dict[Hashable, Branch] = dict(self._roots)
-        self.blocked: dict[Vector, Branch] = {}
+        self.blocked: set[Vector] = set()
         """Vectors that found no room."""
-        self._of_account: dict[Path, list[Branch]] = {}
+        self._open: list[list[Branch]] = []
+        self._sort_roots()
+        self._floors = any(account.floor for account in self._accounts.values())
+        of_account: dict[Path, list[Branch]] = {}
         for (_, _, path), branch in self._branches.items():
-            self._of_account.setdefault(path, []).append(branch)
+            of_account.setdefault(path, []).append(branch)
         self._chains = {
-            line_id: [self._of_account[path[:length]] for length in range(len(path), 0, -1)]
+            line_id: [of_account[path[:length]] for length in range(len(path), 0, -1)]
             for line_id, path in ((key, self._path(state.view)) for key, state in self._lines.items())
         }
 
@@ -37,16 +41,19 @@ class RunningTree(TreeChooser):
         """The next task to try, among those whose vector may find room."""
         best: Line | None = None
         best_keys: list[Any] = []
-        several = len(self._open) > 1
-        for root in self._open.values():
-            line = self._descend(root)
-            if line is None:
-                continue
-            if not several:
-                return line.view, line.heads[line.at]
-            keys = _keys(line)
-            if best is None or keys < best_keys:
-                best, best_keys = line, keys
+        for roots in self._open:
+            alone = len(roots) == 1 and not self._floors
+            for root in roots:
+                line = self._descend(root)
+                if line is None:
+                    continue
+                if alone:
+                    return line.view, line.heads[line.at]
+                keys = _keys(line)
+                if best is None or keys < best_keys:
+                    best, best_keys = line, keys
+            if best is not None and not self._floors:
+                break
         return (best.view, best.heads[best.at]) if best else None
 
     def offer(self, line: LineView, task: TaskView) -> None:
@@ -75,14 +82,16 @@ class RunningTree(TreeChooser):
     def reject(self, line: LineView, task: TaskView, reason: Reason) -> None:
         """As in a round; for want of room, all of the same vector wait."""
         if reason is Reason.NO_SLOT:
-            self.blocked[line.vector] = self._open.pop(line.vector)
+            self.blocked.add(line.vector)
+            self._sort_roots()
+        elif reason in CATEGORY_REASONS:
+            self._closed.add(int(line.category))
+            self._sort_roots()
         else:
             super().reject(line, task, reason)
 
     def reopen(self, has_room: Callable[[Vector], bool]) -> None:
         """Room has come back: try again what was passed over, and the vectors for which there is room now."""
-        for vector in [each for each in self.blocked if has_room(each)]:
-            self._open[vector] = self.blocked.pop(vector)
         for state in self._skipped:
             passed = state.skipped
             start = state.at - len(passed)
@@ -95,14 +104,22 @@ class RunningTree(TreeChooser):
             if state.at < len(state.heads):
                 self._enter(state)
         self._dropped.clear()
-        if self._closed:
-            closed, self._closed = self._closed, set()
-            for branch in self._branches.values():
-                if branch.category in closed:
-                    branch.push(self._clock)
+        if self.blocked or self._closed:
+            self.blocked = {vector for vector in self.blocked if not has_room(vector)}
+            self._closed.clear()
+            self._sort_roots()
+
+    def _sort_roots(self) -> None:
+        """The trees to choose from, category by category."""
+        by_category: dict[int, list[Branch]] = {}
+        for key, root in self._roots.items():
+            vector, category = cast("tuple[Vector, int]", key)
+            if vector not in self.blocked and category not in self._closed:
+                by_category.setdefault(category, []).append(root)
+        self._open = [by_category[category] for category in sorted(by_category)]
 
     def _root_of(self, view: LineView) -> Hashable:
-        return view.vector
+        return (view.vector, int(view.category))
 
     def _drop(self, state: Line) -> None:
         self._dropped.append(state)
