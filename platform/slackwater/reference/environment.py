@@ -1,0 +1,125 @@
+"""docs/reference/environment.md: every environment variable of the platform, with its default out of the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from slackwater.reference.markdown import code, page, table
+from slackwater.settings.environment import ROOT
+
+NAME = re.compile(r"\bSLACKWATER_[A-Z_]+\b")
+SETTINGS_FOLDER = ROOT / "platform" / "slackwater" / "settings"
+
+READ = {
+    "SLACKWATER_VAR": "All local data: the embedded servers, logs, `demo.env`. Default: `var/` in the project.",
+    "SLACKWATER_HOST": "Address the API listens on under `make up`.",
+    "SLACKWATER_PORT": "Port of the API under `make up`; 0 takes a free one and prints it.",
+    "SLACKWATER_PUBLIC_URL": "How clients reach the platform, where that is not host and port.",
+    "SLACKWATER_CELL": "The cell this process belongs to: a set of tenants and nodes with one leading dispatcher.",
+    "SLACKWATER_DATABASE_URL": "PostgreSQL, as a libpq URL (`postgresql://user@host/name`, also of a unix socket). "
+    "Not set: the embedded server of `make up`.",
+    "SLACKWATER_DATABASE_PGBOUNCER": "Say true where PgBouncer in transaction mode stands between.",
+    "SLACKWATER_DATABASE_POOL": "Connections that one API process keeps in a pool; 0: one for each thread.",
+    "SLACKWATER_REDIS_URL": "Redis or Valkey (`redis://`, `rediss://`, `unix://`). Not set: the embedded server.",
+    "SLACKWATER_SECRET_KEY": "Django's secret key. `make up` makes one and keeps it in `var/`; production must set it.",
+    "SLACKWATER_DEBUG": "Django's debug pages. Never in production.",
+    "SLACKWATER_ALLOWED_HOSTS": "Host names the API and the admin answer to, comma-separated.",
+    "SLACKWATER_CSRF_TRUSTED_ORIGINS": "Origins the admin accepts forms from behind a proxy, comma-separated.",
+    "SLACKWATER_SCHEDULER": "Settings of the scheduler as a JSON object: see [settings.md](settings.md).",
+    "SLACKWATER_HANDLERS": "Modules a worker imports at its start, comma-separated: what they export can be run. "
+    "Python must find them (`PYTHONPATH`, or installed).",
+    "SLACKWATER_DEMO_HANDLERS": "Export the small `demo.*` handlers; `make up` does.",
+    "SLACKWATER_CAPACITY": "What a worker's machine offers, where it should not be measured: six numbers, "
+    "comma-separated: CPU in thousandths, memory MiB, disk MiB, IOPS, kbit/s, ports.",
+    "SLACKWATER_LABELS": "Labels a worker's node carries, comma-separated.",
+    "SLACKWATER_SCRIPT_SLOTS": "Scripts a worker runs at once; 0: as many as it has pool processes.",
+    "SLACKWATER_API_THREADS": "Threads of one API process, each with a database connection of its own.",
+    "SLACKWATER_API_MAX_BODY_BYTES": "The largest request body the API reads.",
+    "SLACKWATER_METRICS_TOKEN": "When set, `/metrics` answers only to who sends it as a bearer token.",
+    "SLACKWATER_LOG_LEVEL": "Level of the log.",
+    "SLACKWATER_LOG_FORMAT": "`console` for people, `json` for machines (the default in production).",
+    "SLACKWATER_SSL_REDIRECT": "Production: send plain HTTP to HTTPS.",
+    "SLACKWATER_HSTS_SECONDS": "Production: how long browsers must insist on HTTPS.",
+    "SLACKWATER_STATIC_ROOT": "Production: where the admin's static files were collected. Default: `staticfiles/`.",
+}
+STARTING = {
+    "SLACKWATER_PYTHON": "The Python `make` builds `.venv/` with; the first of 3.11 or newer it finds when not set.",
+}
+CLIENTS = {
+    "SLACKWATER_URL": "In `var/demo.env`: where the API is. The examples read it.",
+    "SLACKWATER_KEY": "In `var/demo.env`: the demo tenant's key. The examples read it.",
+}
+SCRIPTS = {
+    "SLACKWATER_TASK_ID": "Id of the task.",
+    "SLACKWATER_ATTEMPT": "1 for the first run.",
+    "SLACKWATER_FENCE": "Number of the claim; it only rises. A receiver that remembers the highest "
+    "can refuse a late sender.",
+    "SLACKWATER_INPUTS": 'File with the inputs: `{"args": […], "kwargs": {…}, "upstream": {name: result}}`.',
+    "SLACKWATER_RESULT": "File to write the result to, as JSON; none means no result.",
+}
+INTERNAL = {
+    "SLACKWATER_SUPERVISOR": "Marks the processes of one `make up`, so that none is left behind.",
+    "SLACKWATER_RUN": "Marks the processes of one script's run, so that its whole tree can be ended.",
+    "SLACKWATER_BOOTSTRAP_LOCKED": "Keeps two `make` of one folder from installing at once.",
+    "SLACKWATER_TEST_RUN": "Tells apart the databases of two test runs on one server.",
+}
+CATALOGUE = READ | STARTING | CLIENTS | SCRIPTS | INTERNAL
+"""Name -> what it does. A variable the code reads and this does not name fails a test, and so does the reverse."""
+
+
+def render() -> str:
+    """The page."""
+    known = defaults()
+    settings = ((code(name), code(known.get(name, "")), said) for name, said in READ.items())
+    return page(
+        "Environment variables",
+        "`platform/slackwater/reference/environment.py` and the settings",
+        "The environment is read once, in `platform/slackwater/settings/`. Which of its three sets holds says "
+        "`DJANGO_SETTINGS_MODULE`: `slackwater.settings.embedded` (the default: one machine, servers of its own), "
+        "`slackwater.settings.production` or `slackwater.settings.test`.",
+        "## Read by every process",
+        table(("variable", "default", "what it does"), settings),
+        "## Read by `make`",
+        _pairs(STARTING),
+        "## Written for clients",
+        _pairs(CLIENTS),
+        "## What a script finds in its environment",
+        _pairs(SCRIPTS),
+        "## Set by the platform for itself",
+        "Leave these alone.",
+        _pairs(INTERNAL),
+    )
+
+
+def _pairs(said: dict[str, str]) -> str:
+    return table(("variable", "what it is"), ((code(name), text) for name, text in said.items()))
+
+
+def defaults() -> dict[str, str]:
+    """Default of each variable the settings read, where it is a literal; base's where several settings name one."""
+    found: dict[str, str] = {}
+    for path in sorted(SETTINGS_FOLDER.glob("*.py"), key=lambda path: (path.stem != "base", path.stem)):
+        for name, default in _reads(path):
+            found.setdefault(name, default)
+    return found
+
+
+def _reads(path: Path) -> Iterator[tuple[str, str]]:
+    """Calls of the shape ``env.str("NAME", default=…)`` in a file: (name, default)."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        first = node.args[0] if node.args else None
+        if not (
+            isinstance(first, ast.Constant) and isinstance(first.value, str) and NAME.fullmatch(first.value)
+        ):
+            continue
+        literal = [k.value for k in node.keywords if k.arg == "default"]
+        try:
+            value = ast.literal_eval(literal[0]) if literal else ""
+        except ValueError:
+            value = ""
+        yield first.value, "" if value in ("", []) else str(value)
