@@ -10,6 +10,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
+from unfold.contrib.filters.admin import AutocompleteSelectFilter
 
 from apps.adminkit import Button, ButtonsMixin, ReadOnlyMixin, ServiceAdmin, ago, badge, json_block, tell_each
 from apps.resources import services
@@ -43,7 +44,7 @@ class TierAdmin(ServiceAdmin):
         "default_cap_s",
     )
     list_select_related = ("tenant",)
-    list_filter = (("tenant", admin.RelatedOnlyFieldListFilter),)
+    list_filter = (("tenant", AutocompleteSelectFilter),)
     search_fields = ("slug", "tenant__slug")
     autocomplete_fields = ("tenant",)
     fieldsets = (

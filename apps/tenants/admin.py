@@ -13,6 +13,7 @@ from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 from unfold.admin import TabularInline
+from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from apps.adminkit import Button, ButtonsMixin, ServiceAdmin, ago, badge, tell_each
@@ -180,7 +181,7 @@ class ApiKeyAdmin(ButtonsMixin, ServiceAdmin):
         "last_used",
     )
     list_select_related = ("tenant",)
-    list_filter = (("tenant", admin.RelatedOnlyFieldListFilter), "revoked_at", "expires_at")
+    list_filter = (("tenant", AutocompleteSelectFilter), "revoked_at", "expires_at")
     search_fields = ("name", "prefix", "tenant__slug")
     date_hierarchy = "created_at"
     autocomplete_fields = ("tenant",)

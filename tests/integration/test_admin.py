@@ -403,6 +403,21 @@ class TestTasks:
         act(page, "tasks_task", "cancel_with_dependants", first)
         assert (state(first), state(second)) == (TaskState.CANCELLED, TaskState.CANCELLED)
 
+    def test_a_workflow_is_cancelled_as_a_whole(self, page: Client, tenant: Tenant) -> None:
+        tasks: list[dict[str, Any]] = [{"name": "a", "handler": HANDLER}, {"name": "b", "handler": HANDLER}]
+        tasks.append({"name": "c", "handler": HANDLER, "depends_on": ["a", "b"], "condition": "all_done"})
+        made = services.submit_workflow(tenant, {"name": "w", "tasks": tasks}, actor="test")
+        bystander = submit(tenant)
+        HandWorker().start(made.task_ids[1])
+        assert "3 tasks" in said(press(page, "tasks_workflow", made.workflow_id, "cancel"))
+        assert [state(task_id) for task_id in made.task_ids] == [
+            TaskState.CANCELLED, TaskState.RUNNING, TaskState.CANCELLED,
+        ]  # fmt: skip
+        assert LiveTask.objects.unscoped().get(pk=made.task_ids[1]).cancel_requested
+        assert state(bystander) is TaskState.READY
+        viewer = staff("tasks.view_workflow", "tasks.view_task")
+        assert press(viewer, "tasks_workflow", made.workflow_id, "cancel").status_code == 403
+
     def test_a_dead_letter_is_requeued(self, page: Client, tenant: Tenant) -> None:
         worker = HandWorker()
         one, two = submit(tenant, total_attempts=1), submit(tenant, total_attempts=1)

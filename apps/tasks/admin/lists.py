@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -81,8 +82,6 @@ class DeadLetterAdmin(ButtonsMixin, LedgerAdmin):
     list_display_links = ("reason",)
     readonly_fields = ("task_link", "handler", "when")
     fields = ("task_link", "handler", "tenant", "outcome", "reason", "when", "retries", "next_retry_at")
-    ordering: ClassVar[Any] = ("-at",)
-    date_hierarchy = None
     actions = ("requeue",)
     buttons: ClassVar = {"requeue": Button(label="Requeue", method="requeue_one")}
 
@@ -174,7 +173,9 @@ class AttemptAdmin(LedgerAdmin):
     @admin.display(description="queued for")
     def waited(self, obj: Attempt) -> str:
         """From its claim to its start."""
-        return seconds(obj.started_at - obj.queued_at if obj.queued_at else None)
+        if obj.queued_at is None:
+            return "–"
+        return seconds(max(timedelta(0), obj.started_at - obj.queued_at))  # two clocks
 
 
 @admin.register(TaskEvent)

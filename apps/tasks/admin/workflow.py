@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from django.contrib import admin
@@ -13,17 +13,35 @@ from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 
-from apps.adminkit import BigTableAdmin, ReadOnlyMixin, ago, badge, short
-from apps.tasks import reading
+from apps.adminkit import BigTableAdmin, Button, ButtonsMixin, ReadOnlyMixin, actor, ago, badge, short
+from apps.tasks import reading, services
 from apps.tasks.admin import graphs
 from apps.tasks.admin.filters import AgeFilter, id_range
-from apps.tasks.models import Workflow
+from apps.tasks.admin.task import AT_ONCE
+from apps.tasks.models import LiveTask, Workflow
 from apps.tenants.scoping import tenant_scope
+from scheduler_ext.core.errors import Conflict
+
+
+def unfinished(workflow: Workflow) -> QuerySet[LiveTask]:
+    """Its tasks that are not final. Unscoped: the workflow says whose they are."""
+    return LiveTask.objects.unscoped().filter(task__workflow=workflow).order_by("pk")
+
+
+def has_unfinished(workflow: Workflow) -> bool:
+    """Whether anything of it can be cancelled."""
+    return unfinished(workflow).exists()
 
 
 @admin.register(Workflow)
-class WorkflowAdmin(ReadOnlyMixin, BigTableAdmin):
+class WorkflowAdmin(ButtonsMixin, ReadOnlyMixin, BigTableAdmin):
     """Graphs of tasks handed in as one."""
+
+    buttons: ClassVar = {
+        "cancel": Button(
+            label="Cancel what has not ended", method="cancel_rest", danger=True, when=has_unfinished
+        )
+    }
 
     list_display = ("title", "tenant", "task_count", "edge_count", "submitted")
     list_select_related = ("tenant",)
@@ -54,6 +72,19 @@ class WorkflowAdmin(ReadOnlyMixin, BigTableAdmin):
         """How long ago."""
         return ago(obj.submitted_at)
 
+    def cancel_rest(self, request: HttpRequest, obj: Workflow) -> str:
+        """Cancel its unfinished tasks, and ask those that run to end."""
+        ids = list(unfinished(obj).values_list("pk", flat=True)[: AT_ONCE + 1])
+        done = 0
+        for task_id in ids[:AT_ONCE]:
+            try:
+                services.cancel(obj.tenant_id, task_id, actor=actor(request))
+                done += 1
+            except Conflict:
+                continue  # it ended meanwhile, most often because what it needed was cancelled just now
+        rest = " There are more: press it again." if len(ids) > AT_ONCE else ""
+        return f"{done} tasks were cancelled or asked to end, and what needs them with them.{rest}"
+
     def change_view(
         self,
         request: HttpRequest,
@@ -82,5 +113,6 @@ class WorkflowAdmin(ReadOnlyMixin, BigTableAdmin):
             "workflow": detail,
             "counts": [(badge(state, state), count) for state, count in detail["counts"].items() if count],
             "graph": graph,
+            "sw_buttons": self.shown_buttons(request, found),
         }
         return TemplateResponse(request, "dashboard/workflow.html", context)

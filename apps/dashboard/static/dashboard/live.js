@@ -73,7 +73,7 @@
     const width = 640, height = 230, base = height - 18, step = width / series.length;
     const chart = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Attempts ended by interval" });
     series.forEach((part, n) => {
-      const tall = (part.ended / top) * (base - 14), bad = ((part.bad || 0) / top) * (base - 14);
+      const tall = (part.ended / top) * (base - 20), bad = ((part.bad || 0) / top) * (base - 20);
       const place = { x: n * step + 1.5, width: step - 3, rx: 1.5 };
       const title = svg("title", {}, `${new Date(part.at * 1000).toLocaleTimeString()}: ${whole.format(part.ended)} in ${interval} s` + (part.bad ? `, ${part.bad} failed` : ""));
       const group = svg("g", {}, title);
@@ -84,7 +84,7 @@
     chart.append(svg("line", { class: "sw-axis", x1: 0, x2: width, y1: base, y2: base }));
     const text = (x, y, words, anchor) => svg("text", { x, y, "text-anchor": anchor }, words);
     const minutes = Math.round((series.length * interval) / 60);
-    chart.append(text(0, 10, `${whole.format(top)} in ${interval} s`, "start"), text(0, height - 4, `${minutes} min ago`, "start"), text(width, height - 4, "now", "end"));
+    chart.append(text(0, 12, `${whole.format(top)} in ${interval} s`, "start"), text(0, height - 4, `${minutes} min ago`, "start"), text(width, height - 4, "now", "end"));
     fill("sw-throughput", chart);
     const passed = series.slice(-7, -1);
     const rate = passed.reduce((sum, part) => sum + part.ended, 0) / (passed.length * interval);
