@@ -144,6 +144,9 @@ class ApiFront:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
         if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
             await self.site(scope, receive, send)
             return
@@ -158,6 +161,16 @@ class ApiFront:
         finally:
             body.close()
         await _send(response, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Begin and end with the server: Django's handler knows no such thing."""
+        while True:
+            message = await receive()
+            await send({"type": f"{message['type']}.complete"})
+            if message["type"] == "lifespan.shutdown":
+                self.waiters.close()
+                await asyncio.to_thread(self.close)
+                return
 
     async def _hold(self, scope: Scope, receive: Receive) -> bool:
         """Wait first where the client asks to; True when it has been waited for."""

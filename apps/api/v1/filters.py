@@ -8,13 +8,28 @@ from typing import Any
 import django_filters
 from django.db.models import QuerySet
 from django.http import QueryDict
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter
 
+from apps.api.v1.shapes.common import CATEGORIES
 from apps.tasks.models import Task
 from apps.tasks.reading import LIVE_STATES, in_states
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import FINAL, Category, ClientStatus, TaskState, client_status
 
 PAGING = frozenset({"limit", "cursor"})
+TASK_FILTERS = [
+    OpenApiParameter("state", str, description="States, by comma: ready,running"),
+    OpenApiParameter("status", str, description="Of waiting, in_progress, done, failed; by comma."),
+    OpenApiParameter("category", str, enum=CATEGORIES),
+    OpenApiParameter("tier", str),
+    OpenApiParameter("handler", str),
+    OpenApiParameter("name", str, description="The exact name."),
+    OpenApiParameter("tag", str),
+    OpenApiParameter("workflow", OpenApiTypes.UUID),
+    OpenApiParameter("submitted_after", OpenApiTypes.DATETIME),
+    OpenApiParameter("submitted_before", OpenApiTypes.DATETIME),
+]
 
 
 def refuse_unknown(query: QueryDict, known: Iterable[str]) -> None:

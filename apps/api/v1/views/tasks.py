@@ -6,7 +6,6 @@ import time
 from typing import Any
 from uuid import UUID
 
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -24,25 +23,13 @@ from apps.api.schema import (
     request_example,
 )
 from apps.api.v1 import serializers as shapes
-from apps.api.v1.filters import filtered_tasks, refuse_unknown
+from apps.api.v1.filters import TASK_FILTERS, filtered_tasks, refuse_unknown
 from apps.api.v1.waits import read_seconds
 from apps.tasks import history, reading, services
 from scheduler_ext.core.errors import InvalidInput
 
 LOOK_AGAIN_S = 0.2
 ID = path_id("task_id", "task")
-FILTERS = [
-    OpenApiParameter("state", str, description="States, by comma: ready,running"),
-    OpenApiParameter("status", str, description="Of waiting, in_progress, done, failed; by comma."),
-    OpenApiParameter("category", str, enum=shapes.CATEGORIES),
-    OpenApiParameter("tier", str),
-    OpenApiParameter("handler", str),
-    OpenApiParameter("name", str, description="The exact name."),
-    OpenApiParameter("tag", str),
-    OpenApiParameter("workflow", OpenApiTypes.UUID),
-    OpenApiParameter("submitted_after", OpenApiTypes.DATETIME),
-    OpenApiParameter("submitted_before", OpenApiTypes.DATETIME),
-]
 TASK_OR_TASKS: dict[str, Any] = {
     "oneOf": [
         {"$ref": "#/components/schemas/TaskIn"},
@@ -121,7 +108,7 @@ class Tasks(ApiView):
         tag="tasks",
         scope=READ,
         answers={200: shapes.listing(shapes.TaskSummary)},
-        parameters=[*FILTERS, *PAGING],
+        parameters=[*TASK_FILTERS, *PAGING],
     )
     def get(self, request: Request) -> Response:
         """A page of the tenant's tasks."""

@@ -26,7 +26,7 @@ from apps.api.schema import (
 from apps.api.v1 import serializers as shapes
 from apps.api.v1.filters import refuse_unknown
 from apps.api.v1.views.tasks import idempotency_key
-from apps.tasks import reading, services
+from apps.tasks import reading, services, shelves
 from scheduler_ext.core.errors import InvalidInput
 
 DIAMOND = {
@@ -146,7 +146,7 @@ class Scripts(ApiView):
         if not isinstance(data.get("name"), str):
             raise InvalidInput("must be a string", field="name")
         script = services.store_script(principal.tenant, data["name"], _content(data))
-        return created(reading.script_summary(script), f"/api/v1/scripts/{script.sha256}", new=True)
+        return created(shelves.script_summary(script), f"/api/v1/scripts/{script.sha256}", new=True)
 
     @describe(
         "list_scripts",
@@ -161,7 +161,7 @@ class Scripts(ApiView):
         query = request._request.GET
         refuse_unknown(query, ())
         page = asked_page(query)
-        rows = reading.script_rows(before=decode_number(page.cursor), limit=page.limit + 1)
+        rows = shelves.script_rows(before=decode_number(page.cursor), limit=page.limit + 1)
         answer = envelope(rows, page.limit, lambda row: encode(str(row[0])))
         return Response({**answer, "items": [row for _, row in answer["items"]]})
 
@@ -182,7 +182,7 @@ class OneScript(ApiView):
     )
     def get(self, request: Request, sha256: str) -> Response:
         """One script with its content."""
-        return Response(reading.script(sha256))
+        return Response(shelves.script(sha256))
 
 
 class DeadLetters(ApiView):
@@ -203,7 +203,7 @@ class DeadLetters(ApiView):
         query = request._request.GET
         refuse_unknown(query, ())
         page = asked_page(query)
-        found = reading.dead_letter_rows(before=decode_moment(page.cursor), limit=page.limit + 1)
+        found = shelves.dead_letter_rows(before=decode_moment(page.cursor), limit=page.limit + 1)
         return Response(
             envelope(found, page.limit, lambda row: encode(row["at"].isoformat(), str(row["task_id"])))
         )
@@ -226,7 +226,7 @@ class RequeueDeadLetter(ApiView):
     def post(self, request: Request, task_id: UUID) -> Response:
         """Give the task its attempts anew and remove its dead letter."""
         read_object(request._request, known=frozenset())
-        reading.require_dead_letter(task_id)
+        shelves.require_dead_letter(task_id)
         principal = self.principal
         services.retry(
             principal.tenant.pk, task_id, actor=principal.actor, reason="requeued from the dead-letter queue"

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 from rich.progress import track
 
-from apps.tasks import reading, services
+from apps.tasks import services, shelves
 from apps.tenants.models import Tenant
 from scheduler_ext.core.errors import InvalidInput
 from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, scoped, task_id
@@ -39,7 +39,7 @@ class Command(PlatformCommand):
             if options["requeue"] is not None:
                 self._requeue(tenant, options)
                 return
-            rows = reading.dead_letter_rows(before=None, limit=max(1, options["limit"]))
+            rows = shelves.dead_letter_rows(before=None, limit=max(1, options["limit"]))
         if self.as_json:
             self.show(rows)
             return
@@ -66,9 +66,9 @@ class Command(PlatformCommand):
         if bool(ids) == options["all"]:
             raise InvalidInput("give either ids or --all", field="--requeue")
         if options["all"]:
-            ids = [row["id"] for row in reading.dead_letter_rows(before=None, limit=MOST)]
+            ids = [row["id"] for row in shelves.dead_letter_rows(before=None, limit=MOST)]
         for wanted in track(ids, "requeueing", console=self.console, disable=self.as_json or len(ids) < 20):
-            reading.require_dead_letter(wanted)
+            shelves.require_dead_letter(wanted)
             services.retry(tenant.pk, wanted, actor=ACTOR, reason=REASON)
         if self.as_json:
             self.show({"requeued": ids})

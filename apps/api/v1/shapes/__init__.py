@@ -1,0 +1,1 @@
+"""The shapes of requests and answers, by subject; ``serializers`` gathers them."""

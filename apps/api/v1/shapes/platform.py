@@ -1,0 +1,118 @@
+"""Shapes of scripts, dead letters, tiers, nodes, lines and limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers as s
+
+from apps.api.v1.shapes.common import (
+    CATEGORIES,
+    NODE_STATES,
+    OUTCOMES,
+    Anything,
+)
+
+
+class ScriptIn(s.Serializer[Any]):
+    """A script to store."""
+
+    name = s.CharField(max_length=200)
+    content = s.CharField(trim_whitespace=False, required=False, help_text="Its text.")
+    content_base64 = s.CharField(required=False, help_text="Its bytes in base64, where it is no text.")
+
+
+class ScriptSummary(s.Serializer[Any]):
+    """A stored script."""
+
+    sha256 = s.CharField()
+    name = s.CharField()
+    size = s.IntegerField()
+    created_at = s.DateTimeField()
+
+
+class ScriptDetail(ScriptSummary):
+    """A stored script with its content."""
+
+    content = s.CharField(allow_blank=True)
+
+
+class DeadLetterOut(s.Serializer[Any]):
+    """A task whose attempts are used up."""
+
+    id = s.UUIDField()
+    task_id = s.UUIDField()
+    name = s.CharField(allow_blank=True)
+    handler = s.CharField(allow_blank=True)
+    script = s.CharField(allow_blank=True)
+    at = s.DateTimeField()
+    outcome = s.ChoiceField(OUTCOMES, allow_null=True)
+    reason = s.CharField()
+    retries = s.IntegerField()
+    next_retry_at = s.DateTimeField(allow_null=True)
+
+
+class Resources(s.Serializer[Any]):
+    """A vector of resources."""
+
+    cpu_milli = s.IntegerField(help_text="Thousandths of a CPU.")
+    memory_mb = s.IntegerField()
+    disk_mb = s.IntegerField()
+    iops = s.IntegerField()
+    bandwidth_kbps = s.IntegerField()
+    ports = s.IntegerField()
+
+
+class TierOut(Resources):
+    """A tier that your plan lets you name."""
+
+    name = s.CharField()
+    own = s.BooleanField()
+    default_execution_cap = s.IntegerField(help_text="Seconds.")
+
+
+class NodeOut(s.Serializer[Any]):
+    """A node of your cell, with your own tasks on it."""
+
+    id = s.IntegerField()
+    name = s.CharField()
+    state = s.ChoiceField(NODE_STATES)
+    capacity = Resources()
+    slots = s.DictField(child=s.IntegerField())
+    labels = s.ListField(child=s.CharField())
+    sandbox = s.CharField()
+    started_at = s.DateTimeField()
+    heartbeat_at = s.DateTimeField()
+    handlers = s.ListField(child=s.CharField())
+    own_queued = s.IntegerField()
+    own_running = s.IntegerField()
+
+
+class QueueOut(s.Serializer[Any]):
+    """One of your lines: the tasks of one category and tier."""
+
+    category = s.ChoiceField(CATEGORIES)
+    tier = s.CharField()
+    paused = s.BooleanField()
+    ready = s.IntegerField()
+    ready_is_minimum = s.BooleanField(help_text="True when there are more: counting stops at 10,000.")
+    queued = s.IntegerField()
+    running = s.IntegerField()
+    earliest_latest_start = s.DateTimeField(allow_null=True)
+
+
+class Used(s.Serializer[Any]):
+    """What is used of a plan now."""
+
+    unfinished = s.IntegerField()
+    urgent_unfinished = s.IntegerField()
+    in_flight = s.IntegerField()
+    submissions_available_now = s.IntegerField()
+
+
+class LimitsOut(s.Serializer[Any]):
+    """Your plan's numbers, and what is used of them."""
+
+    plan = s.CharField()
+    limits = s.DictField(child=Anything())
+    used = Used()
