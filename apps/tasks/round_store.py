@@ -194,9 +194,9 @@ class PgRoundStore:
 
     def _nominate(self, room: int) -> tuple[LineView, ...]:
         conf = self.conf
-        heads = max(
-            conf.heads_per_line, min(room + conf.heads_per_line, conf.nominate_limit // self._lines_before)
-        )
+        # Half more than an even split of the room: enough where a line has less than its part.
+        part = 3 * room // (2 * self._lines_before) + conf.heads_per_line
+        heads = max(conf.heads_per_line, min(part, conf.nominate_limit // self._lines_before))
         rows = self.db.conn.execute(queries.NOMINATE, (heads,)).fetchall()
         by_line: dict[int, list[TaskView]] = {}
         for row in rows:

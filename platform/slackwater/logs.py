@@ -4,11 +4,14 @@ Standard library loggers and structlog end in the same handler, so whatever a li
 fields (time, level, logger, and what structlog's context holds: task, tenant, node).
 """
 
+import logging
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 import structlog
+
+from scheduler_ext.keys import SLICE_TASK
 
 FORMS = ("console", "json")
 
@@ -20,6 +23,17 @@ SHARED_PROCESSORS: list[Any] = [
     structlog.processors.TimeStamper(fmt="iso", utc=True),
     structlog.processors.StackInfoRenderer(),
 ]
+
+
+class TokenNoise(logging.Filter):
+    """Drops what Celery says of each token at level INFO: a worker lends its children all day."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """False for such a line."""
+        told = record.args
+        return not (
+            record.levelno <= logging.INFO and isinstance(told, Mapping) and told.get("name") == SLICE_TASK
+        )
 
 
 def configure_structlog() -> None:
@@ -68,7 +82,10 @@ def logging_config(*, level: str, form: str) -> dict[str, Any]:
                 "foreign_pre_chain": SHARED_PROCESSORS,
             },
         },
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "filters": {"tokens": {"()": TokenNoise}},
+        "handlers": {
+            "stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["tokens"]}
+        },
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {
             "django": {"level": level, "propagate": True, "handlers": []},

@@ -31,6 +31,7 @@ from scheduler_ext.core.types import WorkKind
 from scheduler_ext.ports import Changes, Finished, NodeStore, WorkStore
 from scheduler_ext.queue_manager import QueueManager
 from scheduler_ext.sandbox.base import Sandbox
+from scheduler_ext.worker.events import TaskEvents
 from scheduler_ext.worker.journal import Journal
 from scheduler_ext.worker.scripts import ScriptRun
 from scheduler_ext.worker.watch import Watch
@@ -40,6 +41,8 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.04
 POLL_SCRIPTS_S = 1.0
 RECONCILE_EVERY_S = 5.0
+OWN_PATTERNS = 1
+"""Patterns subscribed to while nobody listens to events: the workers' own remote control."""
 LOST_NODE = 3
 """Exit code: the node was declared lost; the worker registers anew."""
 
@@ -48,7 +51,7 @@ class Agent:
     """One node's agent. All ledger access is on one thread, in order; the event loop never blocks."""
 
     def __init__(self, conf: SchedulerConf, journal: Journal, node_id: int, work: WorkStore, nodes: NodeStore,
-                 redis_url: str, sandbox: Sandbox, script_slots: int, master_pid: int) -> None:  # fmt: skip
+                 redis_url: str, sandbox: Sandbox, events: TaskEvents, script_slots: int, master_pid: int) -> None:  # fmt: skip
         """``script_slots`` scripts run at once."""
         self.conf = conf
         self.journal = journal
@@ -57,6 +60,7 @@ class Agent:
         self.nodes = nodes
         self.redis_url = redis_url
         self.sandbox = sandbox
+        self.events = events
         self.script_slots = script_slots
         self.master_pid = master_pid
         self.root = Path(tempfile.mkdtemp(prefix=f"slackwater-{node_id}-"))
@@ -222,6 +226,9 @@ class Agent:
         streams = {"stdout": run.stdout.text(), "stderr": run.stderr.text()}
         await self._ledger(self.work.log, run.task.task_id, run.task.fence, streams)
         await self._record([finished])
+        if self.journal.listened:
+            self.events.add(run.task, finished)
+            await asyncio.to_thread(self.events.send)
         self.scripts.pop((run.task.task_id, run.task.fence), None)
         key = f"script:{(run.task.script_sha256 or run.task.script_path)[:64]}"
         await self._ledger(
@@ -241,7 +248,7 @@ class Agent:
                     await channel.subscribe(self.queues.keys.control(self.node_id))
                     while True:
                         message = await channel.get_message(timeout=1.0)
-                        self.journal.listened = bool(await client.pubsub_numpat())
+                        self.journal.listened = await client.pubsub_numpat() > OWN_PATTERNS
                         if message is None:
                             continue
                         if message["data"] == b"cancel":
@@ -323,7 +330,8 @@ def main(argv: list[str]) -> int:
     journal = Journal(described["slots"], fd=described["journal_fd"])
     agent = Agent(
         engine.conf, journal, described["node_id"], engine.work_store(f"agent {described['node_id']}"),
-        engine.node_store(), engine.redis_url, engine.sandbox(), described["script_slots"], described["master_pid"],
+        engine.node_store(), engine.redis_url, engine.sandbox(),
+        TaskEvents(engine.app, described["hostname"]), described["script_slots"], described["master_pid"],
     )  # fmt: skip
     return asyncio.run(agent.run())
 

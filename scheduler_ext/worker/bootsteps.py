@@ -87,7 +87,7 @@ class NodeStep(bootsteps.StartStopStep):
         """Start the agent; it holds the journal by descriptor and dies with this process."""
         described = json.dumps({
             "factory": self.engine.factory, "slots": self.slots, "journal_fd": self.journal.fd,
-            "node_id": self.journal.node_id, "script_slots": self.script_slots, "master_pid": os.getpid(),
+            "node_id": self.journal.node_id, "hostname": self.hostname, "script_slots": self.script_slots, "master_pid": os.getpid(),
         })  # fmt: skip
         self.agent = subprocess.Popen(
             [sys.executable, "-m", "scheduler_ext.worker.agent", described], pass_fds=(self.journal.fd,),
@@ -121,6 +121,7 @@ class NodeStep(bootsteps.StartStopStep):
             log.error("the agent did not end in %s s", AGENT_END_S)
             self.agent.kill()
             self.agent.wait()
+        forget_queue(worker.app, token_queue(self.journal.node_id))
 
     close = stop
     terminate = stop
@@ -168,3 +169,14 @@ def listen(consumer: Any, node_id: int) -> None:
     """Consume a node's token queue."""
     name = token_queue(node_id)
     consumer.add_task_queue(name, routing_key=name)
+
+
+def forget_queue(app: Any, name: str) -> None:
+    """Delete a node's token queue with all that kombu keeps of it in Redis."""
+    try:
+        with app.connection_for_write() as connection:
+            channel = connection.default_channel
+            channel.queue_delete(name)
+            channel.client.delete(f"_kombu.binding.{name}", f"_kombu.binding_permanent.{name}")
+    except connection.connection_errors as error:
+        log.debug("the token queue was not deleted: %s", error)

@@ -130,7 +130,8 @@ CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = False
 CELERY_TASK_DEFAULT_QUEUE = "slackwater"
-CELERY_TASK_SEND_SENT_EVENT = True
+# Tokens would be all there is to see: the tasks themselves are sent by the workers.
+CELERY_TASK_SEND_SENT_EVENT = False
 CELERY_TIMEZONE = "UTC"
 CELERY_ENABLE_UTC = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
