@@ -123,7 +123,7 @@ def fire_due(limit: int = BATCH) -> Counts:
                 "SELECT set_config('idle_in_transaction_session_timeout', %s, true)", [f"{STOPPED_S}s"]
             )  # local to this transaction
         # Unscoped: a beat serves all tenants.
-        due = Schedule.objects.unscoped().filter(next_due_at__lte=Now()).order_by("next_due_at")
+        due = Schedule.objects.unscoped().filter(next_due_at__lte=Now()).order_by("next_due_at", "tenant_id")
         claimed = list(due.annotate(db_now=Now()).select_for_update(skip_locked=True)[:limit])
         return fire_locked(claimed, claimed[0].db_now) if claimed else Counts()
 

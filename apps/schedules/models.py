@@ -94,7 +94,9 @@ class Schedule(models.Model):
         base_manager_name = "_plain"
         ordering = ["name"]
         indexes = [
-            models.Index(fields=["next_due_at"], name="schedule_due", condition=Q(next_due_at__isnull=False))
+            models.Index(
+                fields=["next_due_at", "tenant"], name="schedule_due", condition=Q(next_due_at__isnull=False)
+            )
         ]
         constraints = [
             models.UniqueConstraint(fields=["tenant", "name"], name="schedule_name_unique"),

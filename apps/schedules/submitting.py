@@ -15,6 +15,7 @@ from django.db import InterfaceError, OperationalError, connection, transaction
 
 from apps.schedules.models import Schedule, ScheduleFire
 from apps.schedules.planning import Due
+from apps.tasks import lookups
 from apps.tasks import services as tasks
 from apps.tasks.models import LiveTask
 from apps.tenants.models import Tenant
@@ -89,6 +90,7 @@ def submit_all(firings: Sequence[Firing]) -> None:
     ordered = sorted(firings, key=lambda firing: firing.schedule.tenant_id)
     tenants = Tenant.objects.select_related("plan").in_bulk({f.schedule.tenant_id for f in ordered})
     open_tasks = find_open_tasks({f.schedule.pk for f in ordered if f.schedule.overlap != Overlap.ALLOW})
+    lookups.read_tiers(tenants)
     for tenant_id, group in groupby(ordered, key=lambda firing: firing.schedule.tenant_id):
         # One schedule's firings can depend on one another, so they go in waves: the first of each, the second of each.
         left = _without_superseded(list(group))

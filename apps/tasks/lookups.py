@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -68,16 +69,24 @@ def now() -> datetime:
 
 def tiers(tenant_id: int) -> dict[str, TierInfo]:
     """The tiers a tenant can name: the shared ones and its own, its own first."""
-    read_at, known = _cache.tiers.get(tenant_id, (float("-inf"), {}))
-    if time.monotonic() - read_at > TIER_TTL_S:
-        rows = Tier.objects.filter(tenant_id=None) | Tier.objects.filter(tenant_id=tenant_id)
-        ordered = sorted(rows, key=lambda tier: tier.tenant_id is not None)
-        known = {
-            t.slug: TierInfo(t.pk, t.slug, t.default_cap_s * 1000, t.tenant_id is None, t.vector)
-            for t in ordered
-        }
-        _cache.tiers[tenant_id] = (time.monotonic(), known)
-    return known
+    read_tiers([tenant_id])
+    return _cache.tiers[tenant_id][1]
+
+
+def read_tiers(tenant_ids: Iterable[int]) -> None:
+    """Look up the tiers of many tenants at once, where they are not known or have been for too long."""
+    now = time.monotonic()
+    never: tuple[float, dict[str, TierInfo]] = (float("-inf"), {})
+    stale = {tenant for tenant in tenant_ids if now - _cache.tiers.get(tenant, never)[0] > TIER_TTL_S}
+    if not stale:
+        return
+    shared: dict[str, TierInfo] = {}
+    own: dict[int, dict[str, TierInfo]] = {tenant: {} for tenant in stale}
+    for t in Tier.objects.filter(tenant_id=None) | Tier.objects.filter(tenant_id__in=stale):
+        place = shared if t.tenant_id is None else own[t.tenant_id]
+        place[t.slug] = TierInfo(t.pk, t.slug, t.default_cap_s * 1000, t.tenant_id is None, t.vector)
+    for tenant, its_own in own.items():
+        _cache.tiers[tenant] = (now, {**shared, **its_own})
 
 
 def line_id(tenant_id: int, category: int, tier_id: int) -> int:

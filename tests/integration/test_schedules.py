@@ -50,6 +50,7 @@ def test_a_due_schedule_submits_its_task(acme: Tenant) -> None:
     fire = FIRES.get(schedule=schedule)
     assert (fire.fire_at, fire.due_at, fire.outcome, fire.version) == (first, first, "submitted", 1)
     assert 1000 <= fire.lateness_ms < 10_000
+    assert fire.task_id is not None
     task = Task._plain.get(pk=fire.task_id)
     assert (task.tenant, task.name, task.submitted_by, task.tags) == (
         acme,
@@ -371,7 +372,7 @@ def test_the_claim_goes_by_its_index(acme: Tenant) -> None:
         cur.execute("ANALYZE schedules_schedule")
         cur.execute(
             "EXPLAIN SELECT * FROM schedules_schedule WHERE next_due_at <= statement_timestamp() "
-            "ORDER BY next_due_at LIMIT 200 FOR UPDATE SKIP LOCKED"
+            "ORDER BY next_due_at, tenant_id LIMIT 200 FOR UPDATE SKIP LOCKED"
         )
         plan = "\n".join(row[0] for row in cur.fetchall())
     assert "schedule_due" in plan

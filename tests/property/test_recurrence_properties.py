@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.schedules.cron import parse_cron
-from apps.schedules.planning import PASS_LIMIT, Missed, MissedPolicy, jitter, plan
+from apps.schedules.planning import PASS_LIMIT, Due, Missed, MissedPolicy, jitter, plan
 from apps.schedules.recurrence import INSTANT, Kind, Rule, between, next_after, resolve, zone_of
 
 ZONES = [
@@ -269,7 +269,7 @@ def test_every_firing_is_planned_once_whatever_is_missed(
     first = datetime(2030, 1, 1, tzinfo=UTC)
     now = first + timedelta(seconds=behind)
     rule = Rule(kind=Kind.INTERVAL, anchor=first, every=timedelta(seconds=every))
-    planned = []
+    planned: list[Due] = []
     upcoming: datetime | None = first
     for _ in range(20):
         assert upcoming is not None

@@ -53,7 +53,7 @@ def outcomes(schedule: Schedule) -> list[str]:
 def tasks_of(schedule: Schedule) -> list[UUID]:
     """Its tasks, oldest firing first."""
     rows = FIRES.filter(schedule=schedule, task_id__isnull=False).order_by("fire_at")
-    return list(rows.values_list("task_id", flat=True))
+    return [task_id for task_id in rows.values_list("task_id", flat=True) if task_id is not None]
 
 
 def fire_again(schedule: Schedule) -> None:
@@ -67,4 +67,6 @@ def fire_again(schedule: Schedule) -> None:
 def state_of(task_id: UUID) -> str:
     """Where a task stands."""
     live = LiveTask._plain.filter(pk=task_id).first()
-    return TaskState(live.state if live else Task._plain.get(pk=task_id).state).name
+    state = live.state if live else Task._plain.get(pk=task_id).state
+    assert state is not None
+    return TaskState(state).name

@@ -81,7 +81,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='schedule',
-            index=models.Index(condition=models.Q(('next_due_at__isnull', False)), fields=['next_due_at'], name='schedule_due'),
+            index=models.Index(condition=models.Q(('next_due_at__isnull', False)), fields=['next_due_at', 'tenant'], name='schedule_due'),
         ),
         migrations.AddConstraint(
             model_name='schedule',
