@@ -80,10 +80,13 @@ class Gate:
         "now",
     )
 
-    def __init__(self, snapshot: Snapshot, conf: SchedulerConf, *, reserve: bool = True) -> None:
-        """``reserve``: keep a node for each of the first tasks that do not fit yet."""
+    def __init__(
+        self, snapshot: Snapshot, conf: SchedulerConf, *, reserve: bool = True, short: bool = True
+    ) -> None:
+        """``reserve``: keep a node for each of the first tasks that do not fit; ``short``: slots are
+        shared."""
         self._reserve = reserve
-        self.ledger = Ledger(snapshot.nodes)
+        self.ledger = Ledger(snapshot.nodes, short=short)
         self.now = snapshot.now
         self.held = dict(snapshot.mutex_held)
         """Live holders by mutex key."""
@@ -141,25 +144,26 @@ class Gate:
         node = self._place_short(shape, task, milli) if milli else self._place_exclusive(shape, task)
         if node is None:
             return Reason.RESERVED if ledger.kept else Reason.NO_SLOT
+        self.count(line, task, milli or MILLI)
+        return node
+
+    def count(self, line: LineView, task: TaskView, milli: int) -> None:
+        """A task starts: it counts against its tenant's limits and its mutex key."""
         use = self._uses[line.tenant_id]
         if use.flight_left is not None:
             use.flight_left -= 1
         if use.milli_left is not None:
-            use.milli_left -= milli or MILLI
+            use.milli_left -= milli
         if task.mutex_key is not None:
             self.held[task.mutex_key] = self.held.get(task.mutex_key, 0) + 1
-        return node
 
-    def give_back(self, line: LineView, task: TaskView, node: Node, ends_at: float | None) -> None:
-        """A task that held a slot of its own since it was expected to end at ``ends_at`` has ended."""
-        self.ledger.release_exclusive(
-            node, self.ledger.shape(line.vector, task.kind, task.handler_id), ends_at
-        )
+    def uncount(self, line: LineView, task: TaskView, milli: int) -> None:
+        """A task has ended."""
         use = self._uses[line.tenant_id]
         if use.flight_left is not None:
             use.flight_left += 1
         if use.milli_left is not None:
-            use.milli_left += MILLI
+            use.milli_left += milli
         if task.mutex_key is not None:
             self.held[task.mutex_key] -= 1
 

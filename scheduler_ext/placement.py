@@ -35,13 +35,16 @@ class Ledger:
         "_releases",
         "_reserved",
         "_shapes",
+        "_short",
         "kept",
         "nodes",
         "slots_milli",
         "used_milli",
     )
 
-    def __init__(self, views: Sequence[NodeView]) -> None:
+    def __init__(self, views: Sequence[NodeView], *, short: bool = True) -> None:
+        """``short``: also keep the order for short tasks, which share slots."""
+        self._short = short
         ordered = sorted(views, key=lambda view: view.node_id)
         self.nodes = [Node(view, index) for index, view in enumerate(ordered)]
         self._by_id = {node.node_id: node for node in self.nodes}
@@ -73,7 +76,10 @@ class Ledger:
     def has_room(self, kinds: Iterable[WorkKind] = tuple(WorkKind)) -> bool:
         """False when no node has a slot, or part of one, left for any of these kinds of work."""
         orders = self._orders
-        return any(orders[kind] or (self._batch and kind is WorkKind.PROCESS) for kind in kinds)
+        for kind in kinds:  # noqa: SIM110 - a generator would cost more than the question
+            if orders[kind] or (kind is WorkKind.PROCESS and self._batch):
+                return True
+        return False
 
     def utilization_permille(self) -> int:
         """How much of the cell is in use: the larger of its slots and its dominant resource, in
@@ -248,7 +254,7 @@ class Ledger:
             if node.room(kind) > 0:
                 node.place[kind] = key
                 self._orders[kind].append(key)
-        node.batch_place = self._batch_key(node)
+        node.batch_place = self._batch_key(node) if self._short else None
         if node.batch_place is not None:
             self._batch.append(node.batch_place)
 
@@ -290,7 +296,8 @@ class Ledger:
             if now is not None:
                 insort(order, now)
                 places[kind] = now
-        self._place_batch(node)
+        if self._short:
+            self._place_batch(node)
 
     def _batch_key(self, node: Node) -> BatchPlace | None:
         room = node.children() * MILLI

@@ -56,6 +56,11 @@ class RunningTree(TreeChooser):
                 break
         return (best.view, best.heads[best.at]) if best else None
 
+    @property
+    def waits_for_room(self) -> bool:
+        """Whether something was passed over and must be tried again once there is room."""
+        return bool(self.blocked or self._closed or self._skipped or self._dropped)
+
     def offer(self, line: LineView, task: TaskView) -> None:
         """A task has become ready in its line (one of those the run began with)."""
         state = self._lines[line.line_id]
