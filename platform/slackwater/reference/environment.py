@@ -22,7 +22,7 @@ READ = {
     "SLACKWATER_DATABASE_URL": "PostgreSQL, as a libpq URL (`postgresql://user@host/name`, also of a unix socket). "
     "Not set: the embedded server of `make up`.",
     "SLACKWATER_DATABASE_PGBOUNCER": "Say true where PgBouncer in transaction mode stands between.",
-    "SLACKWATER_DATABASE_POOL": "Connections that one API process keeps in a pool; 0: one for each thread.",
+    "SLACKWATER_DATABASE_POOL": "Database connections kept in a pool; 0: one for each thread. The API keeps 16.",
     "SLACKWATER_REDIS_URL": "Redis or Valkey (`redis://`, `rediss://`, `unix://`). Not set: the embedded server.",
     "SLACKWATER_SECRET_KEY": "Django's secret key. `make up` makes one and keeps it in `var/`; production must set it.",
     "SLACKWATER_DEBUG": "Django's debug pages. Never in production.",

@@ -91,11 +91,9 @@ class Command(BaseCommand):
         self.stdout.write(f"{name}: {tasks} tasks, {recorded.edges} edges; tiers: {tiers}")
         if plan.too_large:
             worst = sorted(plan.too_large.items(), key=lambda item: -item[1])[:SHOWN]
-            self.stdout.write(
-                f"{len(plan.too_large)} tasks had more memory than the largest tier offers and run in it all the same: "
-                + ", ".join(f"{name} ({memory} MiB)" for name, memory in worst)
-                + (" …" if len(plan.too_large) > SHOWN else "")
-            )
+            named = ", ".join(f"{name} ({memory} MiB)" for name, memory in worst)
+            rest = f" and {len(plan.too_large) - SHOWN} more" if len(plan.too_large) > SHOWN else ""
+            self.stdout.write(f"larger than the largest tier, run in it all the same: {named}{rest}")
         self.stdout.write(f"workflow {workflow_id}")
 
 

@@ -1,0 +1,108 @@
+"""The examples as their readers run them: `up` in one terminal, the walk-through in another."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from tests.e2e.test_up import START, environment, settings_in
+from tests.e2e.test_up import platform as running_platform
+from tests.support.processes import ROOT, manage
+from tests.unit.test_wfformat import RECORDED, document
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+PHOTOS = ROOT / "examples" / "photos"
+
+
+@pytest.fixture
+def var(tmp_path: Path) -> Iterator[Path]:
+    """The folder of a platform that runs as `make up` runs it."""
+    folder = tmp_path / "var"
+    with running_platform(folder) as up:
+        up.wait_for("Slackwater is up", timeout=START)
+        up.wait_for("ready", timeout=START)
+        yield folder
+
+
+def uploaded(var: Path, photo: Path) -> subprocess.CompletedProcess[str]:
+    """What the walk-through's command says."""
+    env = {"PATH": os.environ["PATH"], "SLACKWATER_VAR": str(var), **settings_in(var / "demo.env")}
+    command = [sys.executable, str(PHOTOS / "upload.py"), str(photo)]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
+
+
+def states(said: str) -> dict[str, str]:
+    """Task -> state, as the example prints them."""
+    rows = [line.split() for line in said.splitlines() if line.startswith("  ")]
+    return {row[0]: row[1] for row in rows}
+
+
+def test_the_examples_as_their_readers_run_them(var: Path, tmp_path: Path) -> None:
+    """One platform for all: starting it costs more than they do."""
+    _a_photo_is_published_when_all_is_done_and_only_once(var)
+    _what_is_no_picture_stops_everything_after_it(var)
+    _a_photo_outside_the_shared_folder_is_refused(var)
+    path = tmp_path / "diamond.json"
+    path.write_text(json.dumps(document()))
+    _a_recorded_workflow_runs_in_order(var, path, tasks=4, edges=4)
+    for montage in RECORDED.glob("montage-*.json"):  # none where the recorded inputs are not at hand
+        _a_recorded_workflow_runs_in_order(var, montage, tasks=58, edges=114)
+
+
+def _a_photo_is_published_when_all_is_done_and_only_once(var: Path) -> None:
+    first = uploaded(var, PHOTOS / "harbour.jpg")
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert set(states(first.stdout).values()) == {"succeeded"}
+    assert "published: open " in first.stdout
+    shared = var / "photos"
+    index: dict[str, Any] = json.loads((shared / "published" / "index.json").read_text())
+    assert list(index) == ["incoming/harbour.jpg"]
+    for rendition in index["incoming/harbour.jpg"]["renditions"]:
+        with Image.open(shared / rendition["file"]) as image:
+            assert (image.format, image.width) == ("WEBP", rendition["width"])
+    assert [r["width"] for r in index["incoming/harbour.jpg"]["renditions"]] == [320, 800, 1600]
+
+    again = uploaded(var, PHOTOS / "harbour-again.jpg")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "not published: it shows the same picture as incoming/harbour.jpg" in again.stdout
+    assert json.loads((shared / "published" / "index.json").read_text()) == index
+
+
+def _what_is_no_picture_stops_everything_after_it(var: Path) -> None:
+    said = uploaded(var, ROOT / "Makefile")
+    assert said.returncode == 1
+    assert "UnidentifiedImageError" in said.stdout
+    found = states(said.stdout)
+    assert found.pop("receive") == "failed"
+    assert set(found.values()) == {"cancelled"}
+    assert len(found) == 5
+
+
+def _a_photo_outside_the_shared_folder_is_refused(var: Path) -> None:
+    (var / "photos").mkdir(exist_ok=True)
+    arguments = ["--args", '["../secret_key"]', "--total-attempts", "1", "--wait", "30", "--json"]
+    done = subprocess.run(
+        manage("submit", "photos.receive", *arguments),
+        env=environment(var), capture_output=True, text=True, check=False, cwd=ROOT,
+    )  # fmt: skip
+    assert "lies outside the folder of photos" in done.stdout + done.stderr
+
+
+def _a_recorded_workflow_runs_in_order(var: Path, path: Path, *, tasks: int, edges: int) -> None:
+    done = subprocess.run(
+        manage("import_workflow", str(path), "--time-scale", "0.01", "--wait", "--json"),
+        env=environment(var), capture_output=True, text=True, check=False, cwd=ROOT, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["states"] == {"succeeded": tasks}
+    assert (report["tasks"], report["edges"], report["violations"], report["slots"]) == (tasks, edges, 0, 2)
+    assert report["makespan_s"] >= report["bound_s"], "no schedule can be faster than the bound"
