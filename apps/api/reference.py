@@ -9,7 +9,12 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html, format_html_join
 from django.views.decorators.http import require_safe
 from drf_spectacular.generators import SchemaGenerator
-from drf_spectacular.renderers import OpenApiJsonRenderer, OpenApiYamlRenderer
+from drf_spectacular.renderers import (
+    OpenApiJsonRenderer,
+    OpenApiJsonRenderer2,
+    OpenApiYamlRenderer,
+    OpenApiYamlRenderer2,
+)
 from drf_spectacular.views import SpectacularSwaggerView
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -30,7 +35,7 @@ class OpenApi(APIView):
 
     authentication_classes = []
     permission_classes = []
-    renderer_classes = [OpenApiJsonRenderer, OpenApiYamlRenderer]
+    renderer_classes = [OpenApiJsonRenderer2, OpenApiJsonRenderer, OpenApiYamlRenderer, OpenApiYamlRenderer2]
     schema = None
 
     def get(self, request: Request) -> Response:

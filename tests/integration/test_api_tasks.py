@@ -241,6 +241,7 @@ def test_what_does_not_exist_is_404(acme: ApiClient) -> None:
         ("GET", f"/tasks/{unknown}"), ("GET", f"/tasks/{unknown}?wait=5"), ("PATCH", f"/tasks/{unknown}"),
         ("POST", f"/tasks/{unknown}/cancel"), ("POST", f"/tasks/{unknown}/retry"), ("GET", f"/tasks/{unknown}/logs"),
         ("GET", "/tasks/42"), ("GET", "/tasks/" + "0" * 5000), ("GET", "/nothing"), ("GET", "/"),
+        ("POST", "/tasks/%C2%A5%0A/retry"),
     ]:  # fmt: skip
         answer = acme.call(method, path, {"priority": 1} if method == "PATCH" else None)
         assert (answer.status, answer.code) == (404, "not_found"), path

@@ -32,7 +32,7 @@ urlpatterns = [
     path("nodes", platform.Nodes.as_view(), name="nodes"),
     path("queues", platform.Queues.as_view(), name="queues"),
     path("limits", platform.Limits.as_view(), name="limits"),
-    path("<path:rest>", platform.Nowhere.as_view(), name="nowhere"),
-    path("", platform.Nowhere.as_view(), name="root"),
+    # Whatever else, newlines and nothing included.
+    re_path(r"^[\s\S]*$", platform.Nowhere.as_view(), name="nowhere"),
 ]
 app_name = "api"
