@@ -11,6 +11,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
+from django.db.models import Q
 
 from apps.resources.models import Handler, Tier
 from apps.tasks import queries
@@ -82,7 +83,7 @@ def read_tiers(tenant_ids: Iterable[int]) -> None:
         return
     shared: dict[str, TierInfo] = {}
     own: dict[int, dict[str, TierInfo]] = {tenant: {} for tenant in stale}
-    for t in Tier.objects.filter(tenant_id=None) | Tier.objects.filter(tenant_id__in=stale):
+    for t in Tier.objects.filter(Q(tenant__isnull=True) | Q(tenant__in=stale)):
         place = shared if t.tenant_id is None else own[t.tenant_id]
         place[t.slug] = TierInfo(t.pk, t.slug, t.default_cap_s * 1000, t.tenant_id is None, t.vector)
     for tenant, its_own in own.items():

@@ -206,6 +206,23 @@ def test_a_beat_that_dies_before_its_commit_loses_nothing(acme: Tenant) -> None:
     assert Task._plain.count() == 1
 
 
+def test_a_beat_that_is_stopped_inside_a_batch_loses_it_soon(acme: Tenant) -> None:
+    due(acme)
+    fire_due()
+    with connection.cursor() as cur:
+        cur.execute("SHOW idle_in_transaction_session_timeout")
+        assert cur.fetchone()[0] == "8s", "a standby takes over within 10 s"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_shorter_patience_ends_with_the_batch(acme: Tenant) -> None:
+    due(acme)
+    fire_due()
+    with connection.cursor() as cur:
+        cur.execute("SHOW idle_in_transaction_session_timeout")
+        assert cur.fetchone()[0] != "8s"
+
+
 @pytest.mark.django_db(transaction=True)
 def test_an_edit_waits_for_the_beat_that_fires_and_keeps_what_it_fired(acme: Tenant) -> None:
     schedule = due(acme, task={"handler": HANDLER, "name": "old"})
