@@ -139,12 +139,16 @@ class HintListener:
 def run(dispatcher: Dispatcher, hints: HintListener, stopping: Callable[[], bool],
         faults: tuple[type[Exception], ...]) -> None:  # fmt: skip
     """Run rounds until ``stopping()``; ``faults`` of the database or Redis are logged and tried again."""
-    failures = 0
+    failures, standby = 0, False
     while not stopping():
         try:
             if not dispatcher.keep_lead():
+                if not standby:
+                    log.info("standing by for cell %s", dispatcher.conf.cell)
+                standby = True
                 hints.wait(dispatcher.conf.leader_renew_s)
                 continue
+            standby = False
             result = dispatcher.run_round()
             failures = 0
             if result.claimed >= dispatcher.conf.round_limit:

@@ -135,6 +135,7 @@ def test_a_standby_takes_over_from_a_killed_or_stopped_dispatcher(platform: Plat
     wait_until(lambda: Leader.objects.filter(cell="default").exists(), message="somebody leads")
     before = Leader.objects.get(cell="default")
     second = platform.dispatcher()
+    second.wait_for("standing by")
     first.send(signal.SIGSTOP)
     began = time.monotonic()
     task_id = platform.submit("demo.noop")

@@ -1,0 +1,30 @@
+"""The ledger: the wide task, the narrow live row beside it, attempts, edges, events and dead letters.
+
+A task's state stands in its live row while it is not final, and in ``Task.state`` from then on; the live row leaves
+with the finish. Foreign keys between the hot tables carry no database constraint: checking one costs as much as the
+row itself, and every writer of these tables is in ``queries.py`` (see ``docs/adr/0003-ledger-layout.md``).
+"""
+
+from apps.tasks.models.base import LIVE_STATES, OnLate, new_id
+from apps.tasks.models.past import Attempt, AttemptLog, DeadLetter, Dependency, TaskEvent
+from apps.tasks.models.shelves import IdempotencyKey, Leader, Line, RunTime, Script, Workflow
+from apps.tasks.models.task import LiveTask, Task
+
+__all__ = [
+    "LIVE_STATES",
+    "Attempt",
+    "AttemptLog",
+    "DeadLetter",
+    "Dependency",
+    "IdempotencyKey",
+    "Leader",
+    "Line",
+    "LiveTask",
+    "OnLate",
+    "RunTime",
+    "Script",
+    "Task",
+    "TaskEvent",
+    "Workflow",
+    "new_id",
+]

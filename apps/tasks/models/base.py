@@ -1,0 +1,29 @@
+"""What the tables share: ids, choices."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import uuid_utils
+from django.db import models
+
+from scheduler_ext.core.states import FINAL, TaskState
+
+LIVE_STATES = [state for state in TaskState if state not in FINAL]
+
+
+def new_id() -> uuid.UUID:
+    """A UUIDv7: made without coordination, sortable by time."""
+    return uuid.UUID(bytes=uuid_utils.uuid7().bytes)
+
+
+def choices(enum: type[Any]) -> list[tuple[int, str]]:
+    return [(int(member), member.name.lower().replace("_", " ")) for member in enum]
+
+
+class OnLate(models.IntegerChoices):
+    """What happens when a task's latest start passes."""
+
+    RUN_FIRST = 1, "run first"
+    GIVE_UP = 2, "give up"
