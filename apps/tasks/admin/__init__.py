@@ -1,13 +1,7 @@
 """The ledger in the admin: tasks, workflows, dead letters, and read-only views of what the services write."""
 
-from apps.tasks.admin.lists import (
-    AttemptAdmin,
-    DeadLetterAdmin,
-    LeaderAdmin,
-    LineAdmin,
-    ScriptAdmin,
-    TaskEventAdmin,
-)
+from apps.tasks.admin.lists import AttemptAdmin, DeadLetterAdmin, TaskEventAdmin
+from apps.tasks.admin.others import LeaderAdmin, LineAdmin, ScriptAdmin
 from apps.tasks.admin.task import TaskAdmin
 from apps.tasks.admin.workflow import WorkflowAdmin
 
