@@ -79,7 +79,8 @@ def submit_many(tenant: Tenant, items: Sequence[Mapping[str, Any]], *, actor: st
     _check_list(items, "tasks")
     specs = [parse_task(item, f"tasks[{n}]") for n, item in enumerate(items)]
     _no_inner_keys(specs)
-    return _store(tenant, specs, actor=actor, key=idempotency_key, body=items, where="tasks")
+    key = _one_key(idempotency_key, "")
+    return _store(tenant, specs, actor=actor, key=key, body=items, where="tasks")
 
 
 def submit_workflow(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "",
@@ -89,7 +90,7 @@ def submit_workflow(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "",
         raise InvalidInput("must be an object")
     unknown = set(data) - {"name", "tasks", "idempotency_key"}
     if unknown:
-        raise InvalidInput("there is no such field", field=str(sorted(map(str, unknown))[0])[:60])
+        raise InvalidInput("there is no such field", field=str(min(map(str, unknown)))[:60])
     header = parse_header(data)
     items = data.get("tasks")
     _check_list(items, "tasks")
@@ -135,7 +136,7 @@ def _store(tenant: Tenant, specs: Sequence[TaskSpec], *, actor: str | Sequence[s
     policy = order_policy(conf.order_policy)
     with transaction.atomic(), connection.cursor() as cur:
         if key is not None:
-            first = _claim_key(tenant, key, body, batch.tasks[0].id, workflow_id)
+            first = _claim_key(tenant, key, body, [task.id for task in batch.tasks], workflow_id)
             if first is not None:
                 return first
         tasks = _link_outside(cur, tenant, batch, where)
@@ -163,15 +164,17 @@ def _store(tenant: Tenant, specs: Sequence[TaskSpec], *, actor: str | Sequence[s
 
 
 def _claim_key(
-    tenant: Tenant, key: str, body: Any, task_id: UUID, workflow_id: UUID | None
+    tenant: Tenant, key: str, body: Any, task_ids: list[UUID], workflow_id: UUID | None
 ) -> Submission | None:
     """Take an idempotency key, or return the first answer; a repeat under way is waited for by the database."""
     digest = body_hash(body)
+    # One id, or a workflow's, tells the answer in most cases; only a plain list needs them all.
+    several = task_ids if workflow_id is None and len(task_ids) > 1 else None
     with connection.cursor() as cur:
         cur.execute(
-            "INSERT INTO tasks_idempotencykey (tenant_id, key, body_hash, task_id, workflow_id) "
-            "VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
-            (tenant.pk, key, digest, task_id, workflow_id),
+            "INSERT INTO tasks_idempotencykey (tenant_id, key, body_hash, task_id, workflow_id, task_ids) "
+            "VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
+            (tenant.pk, key, digest, task_ids[0], workflow_id, several),
         )
         if cur.rowcount == 1:
             return None
@@ -183,7 +186,7 @@ def _claim_key(
             cur.execute("SELECT id FROM tasks_task WHERE workflow_id = %s ORDER BY id", (first.workflow_id,))
             ids = [row[0] for row in cur.fetchall()]
         return Submission(task_ids=ids, workflow_id=first.workflow_id, created=False)
-    return Submission(task_ids=[first.task_id] if first.task_id else [], created=False)
+    return Submission(task_ids=first.task_ids or [first.task_id], created=False)
 
 
 LOCK_PARENTS = """
@@ -249,6 +252,7 @@ def store_script(tenant: Tenant, name: str, content: bytes) -> Script:
         raise InvalidInput("must be a file name of at most 200 characters", field="name")
     digest = hashlib.sha256(content).hexdigest()
     scripts = Script.objects.unscoped()  # the tenant is named
-    return scripts.get_or_create(
+    script: Script = scripts.get_or_create(
         tenant=tenant, sha256=digest, defaults={"name": name, "content": content, "size": len(content)}
     )[0]
+    return script

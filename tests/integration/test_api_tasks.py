@@ -81,6 +81,14 @@ def test_an_idempotent_repeat_answers_200_with_the_first_ids(acme: ApiClient, wh
     assert Task._plain.count() == 1
 
 
+def test_an_idempotent_list_returns_all_its_ids(acme: ApiClient) -> None:
+    body = [{"handler": HANDLER}] * 3
+    first, again = (acme.post("/tasks", body, Idempotency_Key="three") for _ in range(2))
+    assert (first.status, again.status) == (201, 200)
+    assert again.body == {**first.body, "created": False}
+    assert Task._plain.count() == 3
+
+
 def test_header_and_field_must_agree(acme: ApiClient) -> None:
     answer = acme.post("/tasks", {"handler": HANDLER, "idempotency_key": "a"}, Idempotency_Key="b")
     assert (answer.status, answer.body["field"]) == (422, "idempotency_key")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
@@ -84,6 +85,7 @@ class IdempotencyKey(models.Model):
     body_hash = models.CharField(max_length=64)
     task_id = models.UUIDField(null=True)
     workflow_id = models.UUIDField(null=True)
+    task_ids = ArrayField(models.UUIDField(), null=True, help_text="Of several handed in without a workflow.")
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:

@@ -173,7 +173,7 @@ def _table(options: UpOptions, layout: Layout, servers: Servers, url: str) -> st
     broker = f"embedded, 127.0.0.1:{servers.redis.port}" if servers.redis else "SLACKWATER_REDIS_URL"
     rows = (
         ("API", f"{url}/api/v1/"),
-        ("API reference", f"{url}/api/schema/"),
+        ("API reference", f"{url}/api/docs/"),
         ("Admin", f"{url}/admin/"),
         ("Flower", f"http://127.0.0.1:{layout.flower_port}/"),
         ("PostgreSQL", database),
