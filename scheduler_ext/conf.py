@@ -106,7 +106,8 @@ class SchedulerConf:
                 )
             want = {"int": int, "float": float, "str": str}[str(known[name].type)]
             if want is float and isinstance(value, int) and not isinstance(value, bool):
-                value = float(value)
+                clean[name] = float(value)
+                continue
             if not isinstance(value, want) or isinstance(value, bool):
                 raise ConfigurationError(f"must be {want.__name__}, not {type(value).__name__}", field=name)
             clean[name] = value

@@ -108,7 +108,7 @@ class HintListener:
         try:
             if self._pubsub is None:
                 self._client = redis.Redis.from_url(self.url, socket_timeout=5.0, socket_connect_timeout=0.5)
-                self._pubsub = self._client.pubsub(ignore_subscribe_messages=True)
+                self._pubsub = self._client.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]  # no types
                 self._pubsub.subscribe(self.channel)
             deadline = time.monotonic() + timeout
             while (left := deadline - time.monotonic()) > 0:
@@ -140,6 +140,7 @@ def run(dispatcher: Dispatcher, hints: HintListener, stopping: Callable[[], bool
         faults: tuple[type[Exception], ...]) -> None:  # fmt: skip
     """Run rounds until ``stopping()``; ``faults`` of the database or Redis are logged and tried again."""
     failures, standby = 0, False
+    away: tuple[type[Exception], ...] = (redis.RedisError, *faults)
     while not stopping():
         try:
             if not dispatcher.keep_lead():
@@ -156,7 +157,7 @@ def run(dispatcher: Dispatcher, hints: HintListener, stopping: Callable[[], bool
             if result.claimed:
                 time.sleep(min(REST_MS / 1000, result.seconds))
             hints.wait(dispatcher.pause_s())
-        except (redis.RedisError, *faults) as error:
+        except away as error:
             failures += 1
             log.warning(
                 "round failed, trying again: %s", str(error).strip().splitlines()[0] if str(error) else error

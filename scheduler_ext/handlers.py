@@ -59,7 +59,7 @@ def handler(
 
     def decorate(function: F) -> Any:
         _enter(function, name, name, kind, idempotent)
-        return shared_task(name=name, **options)(function)
+        return shared_task(name=name, **options)(function)  # type: ignore[no-untyped-call]  # Celery's decorator has no types
 
     return decorate
 

@@ -17,7 +17,8 @@ BOOT_S = 60.0
 EXPORT = """
 INSERT INTO resources_handler AS h (name, kind, idempotent, description, paused, first_seen_at)
 VALUES (%s, %s, %s, %s, false, now())
-ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, idempotent = excluded.idempotent, description = excluded.description
+ON CONFLICT (name) DO UPDATE
+SET kind = excluded.kind, idempotent = excluded.idempotent, description = excluded.description
 RETURNING id
 """
 RETIRE = """

@@ -14,6 +14,7 @@ from apps.tasks import admission, hints, lookups, storing, transitions
 from apps.tasks.models import LiveTask, OnLate, Task
 from apps.tasks.specs import EDITABLE, TaskSpec, dump_payload, parse_fields
 from apps.tasks.storing import LIVE_COLUMNS, Accepted
+from scheduler_ext.core import admission as checks
 from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound
 from scheduler_ext.core.states import Category, RunCondition, TaskState
 from scheduler_ext.policies.registry import order_policy
@@ -53,13 +54,20 @@ WITH RECURSIVE down AS (
 SELECT child_id::text FROM down
 """
 ASK_TO_END = """
-UPDATE tasks_livetask SET cancel_requested = true WHERE task_id = ANY(%s::uuid[]) AND state + 0 = 5 AND NOT cancel_requested
+UPDATE tasks_livetask SET cancel_requested = true
+WHERE task_id = ANY(%s::uuid[]) AND state + 0 = 5 AND NOT cancel_requested
 RETURNING task_id, tenant_id, fence, node_id
 """
 
 
-def cancel(tenant_id: int, task_id: UUID, *, actor: str = "", dependents: bool = False, reason: str = "cancelled on request",
-           ) -> TaskState:  # fmt: skip
+def cancel(
+    tenant_id: int,
+    task_id: UUID,
+    *,
+    actor: str = "",
+    dependents: bool = False,
+    reason: str = "cancelled on request",
+) -> TaskState:
     """Cancel a task: at once when it waits; a running one is asked to end, then killed, and RUNNING is returned.
 
     ``dependents`` cancels all that depends on it too, whatever their conditions. ``Conflict`` when it is final.
@@ -99,7 +107,8 @@ def _after_cancel(cell: str, ended: set[str], nodes: set[int]) -> None:
 def _state_now(task_id: UUID) -> TaskState:
     with connection.cursor() as cur:
         cur.execute(
-            "SELECT coalesce(l.state, t.state) FROM tasks_task t LEFT JOIN tasks_livetask l ON l.task_id = t.id WHERE t.id = %s",
+            "SELECT coalesce(l.state, t.state) FROM tasks_task t "
+            "LEFT JOIN tasks_livetask l ON l.task_id = t.id WHERE t.id = %s",
             (task_id,),
         )
         return TaskState(cur.fetchone()[0])
@@ -229,11 +238,12 @@ def _write_edit(
     conf = lookups.scheduler_conf()
     limits = admission.plan_limits(task.tenant.plan)
     if new.cap_ms is not None:
-        admission.admission.check_cap(limits, new.cap_ms, field="execution_cap")
-    admission.admission.check_payload(limits, len(new.payload.encode()), field="args")
+        checks.check_cap(limits, new.cap_ms, field="execution_cap")
+    checks.check_payload(limits, len(new.payload.encode()), field="args")
     accepted = _accepted(task, new, pending=live.pending)
     row = dict(zip(LIVE_COLUMNS, storing.live_row(
-        task.tenant_id, accepted, task.submitted_at, task.submitted_at, order_policy(conf.order_policy), conf.promote_lead_s,
+        task.tenant_id, accepted, task.submitted_at, task.submitted_at, order_policy(conf.order_policy),
+        conf.promote_lead_s,
     ), strict=True))  # fmt: skip
     if new.start_at is not None and new.start_at <= lookups.now() and row["state"] == TaskState.SCHEDULED:
         row["state"], row["not_before"] = int(TaskState.READY), None

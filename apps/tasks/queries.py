@@ -1,4 +1,4 @@
-"""Every hot query of deciding and running, set-based. ``transitions.py`` is the only caller of those that write a state.
+"""Every hot query of deciding and running, set-based. Only ``transitions.py`` calls those that write a state.
 
 ``state + 0 = …`` keeps the planner on the primary key: with the bare column it could prove the predicate of a partial
 index, believe from stale statistics that it holds one row, and scan it for every update.
@@ -148,7 +148,8 @@ locked AS (
     SELECT c.tenant_id FROM tenants_tenantcounter c WHERE c.tenant_id IN (SELECT tenant_id FROM n)
     ORDER BY c.tenant_id FOR UPDATE),
 counted AS (
-    UPDATE tenants_tenantcounter c SET unfinished = c.unfinished - n.c, urgent_unfinished = c.urgent_unfinished - n.urgent
+    UPDATE tenants_tenantcounter c
+    SET unfinished = c.unfinished - n.c, urgent_unfinished = c.urgent_unfinished - n.urgent
     FROM n JOIN locked USING (tenant_id) WHERE c.tenant_id = n.tenant_id)
 SELECT g.task_id::text, g.final, g.has_children, g.mutex_key FROM gone g
 """
@@ -219,9 +220,11 @@ free AS (
         SELECT l.task_id, l.mutex_limit, row_number() OVER (ORDER BY l.rank_group, l.rank, l.task_id) AS place
         FROM tasks_livetask l WHERE l.mutex_key = k.key AND l.state = 1 AND l.pending = 0) w
     WHERE w.place <= w.mutex_limit - coalesce(held.n, 0)),
-locked AS (SELECT l.task_id FROM tasks_livetask l JOIN free USING (task_id) ORDER BY l.task_id FOR UPDATE OF l SKIP LOCKED),
+locked AS (
+    SELECT l.task_id FROM tasks_livetask l JOIN free USING (task_id) ORDER BY l.task_id FOR UPDATE OF l SKIP LOCKED),
 r AS (
-    UPDATE tasks_livetask l SET state = 3 FROM locked WHERE l.task_id = locked.task_id AND l.state + 0 = 1 AND l.pending = 0
+    UPDATE tasks_livetask l SET state = 3 FROM locked
+    WHERE l.task_id = locked.task_id AND l.state + 0 = 1 AND l.pending = 0
     RETURNING l.task_id, l.tenant_id, l.fence)
 INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
 SELECT task_id, tenant_id, 1, 3, fence, 'dispatcher', 'its mutex key is free' FROM r
@@ -230,7 +233,8 @@ KEYS_OF = """
 SELECT DISTINCT mutex_key FROM tasks_livetask WHERE task_id = ANY(%s::uuid[]) AND mutex_key IS NOT NULL
 """
 PARKED_KEYS = """
-SELECT DISTINCT l.mutex_key FROM tasks_livetask l WHERE l.mutex_key IS NOT NULL AND l.state = 1 AND l.pending = 0 LIMIT %s
+SELECT DISTINCT l.mutex_key FROM tasks_livetask l
+WHERE l.mutex_key IS NOT NULL AND l.state = 1 AND l.pending = 0 LIMIT %s
 """
 
 # -- dependants -------------------------------------------------------------------------------------------------------
@@ -291,7 +295,8 @@ counters AS (
     SELECT c.tenant_id FROM tenants_tenantcounter c WHERE c.tenant_id IN (SELECT tenant_id FROM n)
     ORDER BY c.tenant_id FOR UPDATE),
 counted AS (
-    UPDATE tenants_tenantcounter c SET unfinished = c.unfinished - n.c, urgent_unfinished = c.urgent_unfinished - n.urgent
+    UPDATE tenants_tenantcounter c
+    SET unfinished = c.unfinished - n.c, urgent_unfinished = c.urgent_unfinished - n.urgent
     FROM n JOIN counters USING (tenant_id) WHERE c.tenant_id = n.tenant_id)
 SELECT g.task_id::text, g.has_children, g.mutex_key FROM gone g
 """

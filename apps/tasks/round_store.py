@@ -198,7 +198,7 @@ class PgRoundStore:
         part = 3 * room // (2 * self._lines_before) + conf.heads_per_line
         heads = max(conf.heads_per_line, min(part, conf.nominate_limit // self._lines_before))
         rows = self.db.conn.execute(queries.NOMINATE, (heads,)).fetchall()
-        by_line: dict[int, list[TaskView]] = {}
+        by_line: dict[int, list[Any]] = {}
         for row in rows:
             by_line.setdefault(row[1], []).append(row)
         if any(line_id not in self.reference.lines for line_id in by_line) or any(

@@ -75,7 +75,10 @@ def submit(
 
 def submit_many(tenant: Tenant, items: Sequence[Mapping[str, Any]], *, actor: str | Sequence[str] = "",
                 idempotency_key: str | None = None) -> Submission:  # fmt: skip
-    """Submit several tasks, all or none; they may depend on one another by name. ``actor``: one for all or each its own."""
+    """Submit several tasks, all or none; they may depend on one another by name.
+
+    ``actor``: one for all, or each its own.
+    """
     _check_list(items, "tasks")
     specs = [parse_task(item, f"tasks[{n}]") for n, item in enumerate(items)]
     _no_inner_keys(specs)
@@ -186,7 +189,7 @@ def _claim_key(
             cur.execute("SELECT id FROM tasks_task WHERE workflow_id = %s ORDER BY id", (first.workflow_id,))
             ids = [row[0] for row in cur.fetchall()]
         return Submission(task_ids=ids, workflow_id=first.workflow_id, created=False)
-    return Submission(task_ids=first.task_ids or [first.task_id], created=False)
+    return Submission(task_ids=first.task_ids or [i for i in [first.task_id] if i], created=False)
 
 
 LOCK_PARENTS = """

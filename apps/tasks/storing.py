@@ -150,7 +150,7 @@ def insert(cur: Any, table: str, columns: Sequence[str], rows: Sequence[tuple[An
     elif rows:
         one = f"({', '.join(['%s'] * len(columns))})"
         cur.execute(
-            f"INSERT INTO {table} ({names}) VALUES {', '.join([one] * len(rows))}",
+            f"INSERT INTO {table} ({names}) VALUES {', '.join([one] * len(rows))}",  # noqa: S608 - names of ours
             [value for row in rows for value in row],
         )
 
@@ -214,8 +214,18 @@ def fresh_ids(n: int) -> list[UUID]:
     return [new_id() for _ in range(n)]
 
 
-def write_event(cur: Any, tenant_id: int, task_id: UUID, state: TaskState, *, actor: str, reason: str,
-                before: TaskState | None = None, fence: int = 0, detail: dict[str, Any] | None = None) -> None:  # fmt: skip
+def write_event(
+    cur: Any,
+    tenant_id: int,
+    task_id: UUID,
+    state: TaskState,
+    *,
+    actor: str,
+    reason: str,
+    before: TaskState | None = None,
+    fence: int = 0,
+    detail: dict[str, Any] | None = None,
+) -> None:
     """Write one event row."""
     cur.execute(
         "INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason, detail) "

@@ -235,7 +235,7 @@ def release(cur: Cursor, conf: SchedulerConf, ended: Sequence[tuple[str, TaskSta
         doomed: list[str] = []
         if free:
             counts = cur.execute(queries.EDGE_COUNTS, (list(free),)).fetchall()
-            good = []
+            good: list[str] = []
             for task_id, failed, cancelled in counts:
                 holds = condition_holds(free[task_id], failed=failed, cancelled=cancelled)
                 (good if holds else doomed).append(task_id)

@@ -16,7 +16,8 @@ from scheduler_ext.ports import Changes, Finished, ScriptWork, Started
 
 LEARN = """
 INSERT INTO tasks_runtime AS r (tenant_id, key, samples, mean_us, updated_at)
-SELECT tenant, key, n, mean, now() FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::float8[]) AS u(tenant, key, n, mean)
+SELECT tenant, key, n, mean, now()
+FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::float8[]) AS u(tenant, key, n, mean)
 ORDER BY tenant, key
 ON CONFLICT (tenant_id, key) DO UPDATE SET
     mean_us = r.mean_us + (excluded.mean_us - r.mean_us)
@@ -31,7 +32,8 @@ FROM tasks_task t JOIN tenants_tenant n ON n.id = t.tenant_id JOIN resources_tie
 LEFT JOIN tasks_script s ON s.tenant_id = t.tenant_id AND s.sha256 = t.script_sha256 WHERE t.id = %s
 """
 UPSTREAM = """
-SELECT coalesce(nullif(p.name, ''), p.id::text), p.result FROM tasks_dependency d JOIN tasks_task p ON p.id = d.parent_id
+SELECT coalesce(nullif(p.name, ''), p.id::text), p.result
+FROM tasks_dependency d JOIN tasks_task p ON p.id = d.parent_id
 WHERE d.child_id = %s ORDER BY p.id
 """
 LOG = """

@@ -182,6 +182,7 @@ def plan_numbers(plan: Plan) -> dict[str, Any]:
     """The numbers of a plan by name, as the API's ``limits`` shows them."""
     names = (
         "tasks_per_hour burst max_waiting max_in_flight tiers max_cap_s max_payload_bytes max_dag_tasks max_dag_edges "
-        "max_dag_depth max_urgent_permille weight guaranteed_permille maximum_permille handlers scripts delay_tolerance_s"
+        "max_dag_depth max_urgent_permille weight guaranteed_permille maximum_permille handlers scripts "
+        "delay_tolerance_s"
     )
     return {name: getattr(plan, name) for name in names.split()}

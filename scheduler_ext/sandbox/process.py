@@ -1,4 +1,4 @@
-"""The plain level: a process of its own group with resource limits. Only for tenants an administrator marked trusted."""
+"""The plain level: a process of its own session with resource limits. Only for tenants marked trusted."""
 
 from __future__ import annotations
 

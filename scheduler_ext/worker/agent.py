@@ -51,7 +51,8 @@ class Agent:
     """One node's agent. All ledger access is on one thread, in order; the event loop never blocks."""
 
     def __init__(self, conf: SchedulerConf, journal: Journal, node_id: int, work: WorkStore, nodes: NodeStore,
-                 redis_url: str, sandbox: Sandbox, events: TaskEvents, script_slots: int, master_pid: int) -> None:  # fmt: skip
+                 redis_url: str, sandbox: Sandbox, events: TaskEvents, script_slots: int,
+                 master_pid: int) -> None:  # fmt: skip
         """``script_slots`` scripts run at once."""
         self.conf = conf
         self.journal = journal

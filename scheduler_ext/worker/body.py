@@ -25,6 +25,10 @@ class Interrupt:
 
     outcome: Outcome | None = None
 
+    def asked(self) -> bool:
+        """True once the signal has come."""
+        return self.outcome is not None
+
 
 @dataclass(frozen=True, slots=True)
 class End:
@@ -97,12 +101,12 @@ def _refuse(name: str) -> Any:
 
 def delay_of(error: Retry) -> float | None:
     """The delay a handler asked for with ``self.retry()``; ``None`` leaves it to the task's back-off."""
-    when = error.when
+    when: Any = error.when  # a number of seconds or a datetime, whatever its stub says
     if when is None:
         return None
     if isinstance(when, (int, float)):
         return max(0.0, float(when))
-    return max(0.0, when.timestamp() - time.time())
+    return max(0.0, float(when.timestamp()) - time.time())
 
 
 class Bodies:
@@ -135,9 +139,9 @@ class Bodies:
         except Ignore:
             return SUCCESS
         except Reject as error:
-            return End(Outcome.FAILED, error=printable(f"rejected: {error.reason}"))
+            return End(Outcome.FAILED, error=printable(f"rejected: {error}"))
         except BaseException:  # noqa: BLE001 - a handler's SystemExit must not end the child
-            if self.interrupt.outcome is not None:
+            if self.interrupt.asked():
                 return self.interrupted()
             return End(Outcome.FAILED, error=printable(traceback.format_exc()))
         finally:

@@ -40,7 +40,7 @@ AGENT_END_S = 25.0
 class NodeStep(bootsteps.StartStopStep):
     """Registers the node before the children are forked, and keeps its agent running."""
 
-    requires = {"celery.worker.components:Pool"}
+    requires = ("celery.worker.components:Pool",)
 
     def __init__(self, worker: Any, **kwargs: Any) -> None:
         """Steps are made before any is started: the children inherit the journal."""
@@ -63,7 +63,8 @@ class NodeStep(bootsteps.StartStopStep):
     def register(self) -> None:
         """Register a new incarnation and tell the children its id."""
         spec = NodeSpec(
-            name=self.hostname, hostname=socket.gethostname(), incarnation=str(uuid.uuid4()), cell=self.engine.conf.cell,
+            name=self.hostname, hostname=socket.gethostname(), incarnation=str(uuid.uuid4()),
+            cell=self.engine.conf.cell,
             capacity=self.engine.capacity(),
             slots={WorkKind.PROCESS: self.slots, WorkKind.SCRIPT: self.script_slots},
             labels=self.engine.labels(), sandbox=self.engine.sandbox().level,
@@ -87,7 +88,8 @@ class NodeStep(bootsteps.StartStopStep):
         """Start the agent; it holds the journal by descriptor and dies with this process."""
         described = json.dumps({
             "factory": self.engine.factory, "slots": self.slots, "journal_fd": self.journal.fd,
-            "node_id": self.journal.node_id, "hostname": self.hostname, "script_slots": self.script_slots, "master_pid": os.getpid(),
+            "node_id": self.journal.node_id, "hostname": self.hostname,
+            "script_slots": self.script_slots, "master_pid": os.getpid(),
         })  # fmt: skip
         self.agent = subprocess.Popen(
             [sys.executable, "-m", "scheduler_ext.worker.agent", described], pass_fds=(self.journal.fd,),
@@ -118,19 +120,24 @@ class NodeStep(bootsteps.StartStopStep):
         try:
             self.agent.wait(AGENT_END_S)
         except subprocess.TimeoutExpired:
-            log.error("the agent did not end in %s s", AGENT_END_S)
+            log.error("the agent did not end in %s s", AGENT_END_S)  # noqa: TRY400 - its trace tells nothing
             self.agent.kill()
             self.agent.wait()
         forget_queue(worker.app, token_queue(self.journal.node_id))
 
-    close = stop
-    terminate = stop
+    def close(self, parent: Any) -> None:
+        """The same: a worker that closes drains."""
+        self.stop(parent)
+
+    def terminate(self, parent: Any) -> None:
+        """The same: what cannot be finished is handed back."""
+        self.stop(parent)
 
 
 class TokenStep(bootsteps.StartStopStep):
-    """Consumes the node's token queue and tops the tokens up, so that every child is lent; a lost one costs a second."""
+    """Consumes the node's token queue and tops the tokens up: every child is lent, a lost token costs a second."""
 
-    requires = {"celery.worker.consumer.tasks:Tasks"}
+    requires = ("celery.worker.consumer.tasks:Tasks",)
 
     def __init__(self, consumer: Any, **kwargs: Any) -> None:
         """Made anew with each connection to the broker."""

@@ -1,4 +1,4 @@
-"""Celery's task events for the tasks themselves, so that Flower lists them; sent in batches, and only when listened to."""
+"""Celery's task events for the tasks themselves, so that Flower lists them; in batches, and only when listened to."""
 
 from __future__ import annotations
 
@@ -65,6 +65,10 @@ class TaskEvents:
         if not self._events:
             return
         events, self._events = self._events, []
+        away: tuple[type[BaseException], ...] = (
+            OSError,
+            *self.app.connection_for_write().transport.connection_errors,
+        )
         try:
             if self._dispatcher is None:
                 connection = self.app.connection_for_write()
@@ -74,6 +78,6 @@ class TaskEvents:
             body = [{**common, "clock": dispatcher.clock.forward(), **event} for event in events]
             # The form in which Celery itself sends buffered groups: a list under the routing key task.multi.
             dispatcher._publish(body, dispatcher.producer, "task.multi")
-        except (OSError, *self.app.connection_for_write().transport.connection_errors) as error:
+        except away as error:
             log.debug("events not sent: %s", error)
             self._dispatcher = None

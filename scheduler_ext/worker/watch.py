@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import psutil
 
@@ -158,10 +159,14 @@ class Watch:
 
 def _alive(pid: int) -> bool:
     try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[0] not in ("Z", "X")
+        return _state(pid) not in ("Z", "X")
     except OSError:
         return False
+
+
+def _state(pid: int) -> str:
+    """The kernel's letter for what a process does; ``OSError`` when it is gone."""
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
 @contextlib.contextmanager
@@ -181,8 +186,7 @@ def _stopped(pid: int) -> Iterator[bool]:
 def _wait_for_stop(pid: int) -> bool:
     give_up = time.monotonic() + STOP_WAIT_S
     while time.monotonic() < give_up:
-        with open(f"/proc/{pid}/stat") as stat:
-            state = stat.read().rsplit(")", 1)[1].split()[0]
+        state = _state(pid)
         if state in ("T", "t"):
             return True
         if state in ("Z", "X"):

@@ -1,6 +1,6 @@
 """Slackwater as one more peer of a comparison harness that runs scripts with its own module ``common``.
 
-The harness sets ``BENCH_CFG`` (servers, tasks, concurrency) and puts ``common`` on the path; see ``docs/benchmarks.md``.
+The harness sets ``BENCH_CFG`` (servers, tasks, concurrency) and puts ``common`` on the path.
 Variants: ``default``; ``events`` (a listener to task events is connected, as Flower would be); ``coroutine``.
 """
 
@@ -40,7 +40,7 @@ class Peer(common.Peer):  # type: ignore[misc]  # untyped module of the harness
         """Migrate an empty database and create the tenants."""
         self.pg().execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
         django.setup()
-        import bench_handlers  # noqa: F401 - registers the handlers in this process
+        import bench_handlers  # type: ignore[import-not-found]  # noqa: F401 - beside this script
         from django.core.management import call_command
 
         from apps.tenants.models import Plan

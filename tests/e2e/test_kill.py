@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -49,9 +50,8 @@ def running_child(platform: Platform, worker: object) -> str:
     from scheduler_ext.worker.journal import Journal
 
     agent = agent_of(worker)  # type: ignore[arg-type]  # a ManagedProcess
-    for entry in os.listdir(f"/proc/{agent.pid}/fd"):
-        path = f"/proc/{agent.pid}/fd/{entry}"
-        if "slackwater-journal" in os.readlink(path):
+    for path in Path(f"/proc/{agent.pid}/fd").iterdir():
+        if "slackwater-journal" in str(path.readlink()):
             journal = Journal(2, fd=os.open(path, os.O_RDWR))
             return str(next(journal.slot(i).pid for i in range(2) if journal.slot(i).running()))
     raise AssertionError("no journal")
@@ -122,7 +122,7 @@ def test_redis_emptied_in_the_middle_loses_nothing(platform: Platform, redis_cli
     for _ in range(4):
         before = platform.unfinished()
         redis_client.flushall()
-        wait_until(lambda b=before: platform.unfinished() < b or not b, timeout=30, message="work goes on")
+        wait_until(lambda: platform.unfinished() < before or not before, timeout=30, message="work goes on")  # noqa: B023 - used at once
     wait_until(lambda: platform.unfinished() == 0, timeout=60, message="all are done")
     attempts = Attempt.objects.unscoped().filter(task_id__in=ids)  # the test is no tenant
     assert attempts.count() == attempts.filter(outcome=Outcome.SUCCEEDED).count() == 600

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from apps.tasks.services import cancel, edit, retry, store_script
@@ -30,6 +32,7 @@ def _happy_path(platform: Platform) -> None:
     assert (task.state, task.result, task.attempts_used) == (TaskState.SUCCEEDED, 5, 1)
     (attempt,) = platform.attempts(task.pk)
     assert attempt.outcome == Outcome.SUCCEEDED
+    assert attempt.queued_at is not None
     assert task.submitted_at <= attempt.queued_at <= attempt.started_at <= attempt.finished_at
 
 
@@ -99,7 +102,7 @@ def _mutex(platform: Platform) -> None:
     for task_id in ids:
         assert platform.wait(task_id).state == TaskState.SUCCEEDED
     spans = sorted((a.started_at, a.finished_at) for task_id in ids for a in platform.attempts(task_id))
-    assert all(before[1] <= after[0] for before, after in zip(spans, spans[1:], strict=False)), spans
+    assert all(before[1] <= after[0] for before, after in pairwise(spans)), spans
 
 
 def test_cancelling_before_and_during_the_run(platform: Platform) -> None:
@@ -148,6 +151,7 @@ def test_a_waiting_task_can_be_edited_and_its_history_tells(platform: Platform) 
     task = platform.wait(task_id)
     assert (task.result, task.priority) == (42, 7)
     event = task.events(manager="_plain").get(reason="edited")
+    assert event.detail is not None
     assert event.detail["args"] == [[1, 2], [20, 22]]
     assert event.actor == "key:1"
     with pytest.raises(Conflict, match="succeeded"):

@@ -172,13 +172,15 @@ def _has_children(process: psutil.Process, among: set[int]) -> bool:
 
 def agent_of(worker: ManagedProcess) -> psutil.Process:
     """The worker's agent."""
-    return wait_until(
+    found = wait_until(
         lambda: next(
             (p for p in psutil.Process(worker.pid).children(recursive=True) if "worker.agent" in _command(p)),
             None,
         ),
         message="the worker has an agent",
     )
+    assert found is not None
+    return found
 
 
 def kill_all(worker: ManagedProcess) -> None:

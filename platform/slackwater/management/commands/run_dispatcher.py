@@ -14,7 +14,7 @@ from slackwater.wiring import FAULTS, engine, holder_name
 class Command(BaseCommand):
     """``manage.py run_dispatcher``."""
 
-    help = "Decide what runs next and where, and push it to the nodes. Any number may run: one leads, the others stand by."
+    help = "Decide what runs next and where. Any number may run: one leads, the others stand by."
     requires_system_checks: list[str] = []
 
     def handle(self, *args: Any, **options: Any) -> None:
