@@ -92,6 +92,8 @@ class RunningTree(TreeChooser):
         elif reason in CATEGORY_REASONS:
             self._closed.add(int(line.category))
             self._sort_roots()
+        elif reason is Reason.HARD_SHARE:
+            self._drop(self._lines[line.line_id])
         else:
             super().reject(line, task, reason)
 

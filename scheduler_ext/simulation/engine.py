@@ -269,7 +269,7 @@ class Engine:
 
 
 def _lines_of(trace: Trace) -> list[LineView]:
-    """One line for each (tenant, category, vector, pool); each job is told its line."""
+    """One line for each (tenant, category, vector, pool); each job is made new and told its line."""
     lines: dict[tuple[int, Category, Vector, str], LineView] = {}
     for job in trace.jobs:
         key = (job.tenant, job.category, job.vector, job.pool)
@@ -285,6 +285,7 @@ def _lines_of(trace: Trace) -> list[LineView]:
                 pool=job.pool,
             )
         job.line = line
+        job.remaining_us, job.level = job.run_us, 0
     return list(lines.values())
 
 

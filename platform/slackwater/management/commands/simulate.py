@@ -1,0 +1,185 @@
+"""`manage.py simulate`: what would have happened under other policies, or on other nodes."""
+
+from __future__ import annotations
+
+import json
+import time
+from argparse import ArgumentParser
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from rich.console import Console
+from rich.progress import Progress
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.errors import SlackwaterError
+from scheduler_ext.policies.registry import ORDER_POLICIES, SHARE_POLICIES, order_policy, share_policy
+from scheduler_ext.simulation import report, scenarios, traces
+from scheduler_ext.simulation.engine import Engine
+from scheduler_ext.simulation.model import Cell, Run, Trace
+
+
+class Command(BaseCommand):
+    """Simulate a trace under one or several pairs of policies and compare them."""
+
+    help = (
+        "Run a trace (SWF, WfFormat 1.5, Azure CSV, YAML generator, or the scenario 'quota') in virtual time under "
+        "the policies named, and compare them."
+    )
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument("trace", help="a file (.swf, .swf.gz, .json, .csv, .yaml) or: quota")
+        parser.add_argument(
+            "--policy",
+            action="append",
+            metavar="ORDER/SHARE",
+            help="for example fifo/equal; may be given several times; 'all': every order and every share",
+        )
+        parser.add_argument(
+            "--order-parameters", metavar="JSON", default="{}", help="of every order policy named"
+        )
+        parser.add_argument(
+            "--share-parameters", metavar="JSON", default="{}", help="of every share policy named"
+        )
+        parser.add_argument("--nodes", type=int, help="number of nodes (default: what the trace suggests)")
+        parser.add_argument("--slots", type=int, help="slots of one node")
+        parser.add_argument(
+            "--load", type=float, default=1.0, help="let the work arrive this many times as fast"
+        )
+        parser.add_argument("--seed", type=int, default=0, help="of the YAML generator")
+        parser.add_argument(
+            "--peak", type=int, help="off-peak work starts below this utilization, in thousandths"
+        )
+        parser.add_argument("--ceiling", type=int, help="delayable work starts below this, in thousandths")
+        parser.add_argument(
+            "--no-backfill", action="store_true", help="keep no node for what does not fit yet"
+        )
+        parser.add_argument(
+            "--json", type=Path, metavar="FILE", help="write the numbers as JSON ('-': print them)"
+        )
+        parser.add_argument(
+            "--pictures", type=Path, metavar="FOLDER", help="draw PNG and SVG pictures into it"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Read, run, report."""
+        try:
+            self._handle(options)
+        except SlackwaterError as error:
+            raise CommandError(str(error)) from error
+
+    def _handle(self, options: Mapping[str, Any]) -> None:
+        trace, cell, suggested = load(options["trace"], options["seed"])
+        trace = traces.hurry(trace, options["load"])
+        cell = replace(
+            cell,
+            nodes=_positive(options["nodes"], cell.nodes, "--nodes"),
+            slots=_positive(options["slots"], cell.slots, "--slots"),
+        )
+        conf = _conf(options)
+        given = {**suggested, **_json(options["share_parameters"], "--share-parameters")}
+        orders = _json(options["order_parameters"], "--order-parameters")
+        runs = []
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            for order, share in pairs(options["policy"] or ["fifo/equal"]):
+                bar = progress.add_task(f"{order}/{share}", total=len(trace.jobs))
+                engine = Engine(
+                    trace,
+                    cell,
+                    order=order_policy(order, _known(orders, ORDER_POLICIES[order])),
+                    share=share_policy(share, _known(given, SHARE_POLICIES[share])),
+                    conf=conf,
+                    backfill=not options["no_backfill"],
+                    progress=lambda done, bar=bar: progress.update(bar, completed=done),  # type: ignore[misc]
+                )
+                runs.append(engine.run(time.perf_counter))
+                progress.update(bar, completed=len(trace.jobs))
+        self._report(runs, options, conf)
+
+    def _report(self, runs: list[Run], options: Mapping[str, Any], conf: SchedulerConf) -> None:
+        measures = [report.measure(run) for run in runs]
+        numbers = json.dumps(report.as_json(measures), indent=2)
+        if options["json"] == Path("-"):
+            self.stdout.write(numbers)
+        else:
+            run = runs[0]
+            self.stdout.write(
+                f"{run.trace.name}: {len(run.trace.jobs)} tasks of {len(run.trace.tenants) or 1} tenants on "
+                f"{run.cell.nodes} nodes of {run.cell.slots} slots; times in seconds\n"
+            )
+            self.stdout.write(report.table(measures))
+            if options["json"]:
+                options["json"].write_text(numbers + "\n", encoding="utf-8")
+        for run in runs:
+            if run.unplaced:
+                self.stderr.write(f"{run.label}: {len(run.unplaced)} tasks could never run on these nodes")
+        if options["pictures"]:
+            from scheduler_ext.simulation import pictures
+
+            written = [
+                path
+                for run in runs
+                for path in pictures.draw(run, options["pictures"], peak_permille=conf.peak_permille)
+            ]
+            written += pictures.compare(measures, options["pictures"])
+            self.stderr.write(f"{len(written)} pictures in {options['pictures']}")
+
+
+def load(name: str, seed: int) -> tuple[Trace, Cell, dict[str, Any]]:
+    """A trace by file or scenario, with its cell and the share parameters it suggests."""
+    if name == "quota":
+        return scenarios.quota()
+    trace, cell = traces.read(Path(name), seed=seed)
+    if not trace.jobs:
+        raise CommandError(f"{name} holds no tasks")
+    return trace, cell, {}
+
+
+def pairs(given: list[str]) -> list[tuple[str, str]]:
+    """Order and share policies by name; ``all`` is every order with equal turns and every share with FIFO."""
+    chosen: dict[tuple[str, str], None] = {}
+    for text in given:
+        if text == "all":
+            chosen.update({(order, "equal"): None for order in ORDER_POLICIES})
+            chosen.update({("fifo", share): None for share in SHARE_POLICIES})
+            continue
+        order, _, share = text.partition("/")
+        order_policy(order)
+        share_policy(share or "equal")
+        chosen[order, share or "equal"] = None
+    return list(chosen)
+
+
+def _known(parameters: Mapping[str, Any], policy: type[Any]) -> dict[str, Any]:
+    """Of parameters given for several policies those that this one takes."""
+    return {name: value for name, value in parameters.items() if name in policy.__dataclass_fields__}
+
+
+def _conf(options: Mapping[str, Any]) -> SchedulerConf:
+    conf = SchedulerConf()
+    return replace(
+        conf,
+        peak_permille=options["peak"] or conf.peak_permille,
+        delayable_permille=options["ceiling"] or 1000,
+    )
+
+
+def _positive(value: int | None, default: int, option: str) -> int:
+    if value is not None and value < 1:
+        raise CommandError(f"{option} must be at least 1")
+    return value or default
+
+
+def _json(text: str, option: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise CommandError(f"{option}: not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise CommandError(f"{option}: must be a JSON object")
+    return value

@@ -1,0 +1,259 @@
+"""What a run was like, in numbers: waits, slowdowns, utilization, fairness, shares over time. Seconds
+throughout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduler_ext.core.resources import SIZE
+from scheduler_ext.simulation.model import Run
+
+MICRO: Final = 1e6
+SHORTEST_S: Final = 10.0
+"""Bounded slowdown counts shorter jobs as this long, as is usual for such logs."""
+POINTS: Final = 400
+"""Points of a curve over time."""
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measures:
+    """One run in numbers."""
+
+    label: str
+    jobs: int
+    ended: int
+    unplaced: int
+    wait_mean_s: float
+    wait_p50_s: float
+    wait_p95_s: float
+    wait_p99_s: float
+    wait_max_s: float
+    slowdown_mean: float
+    """Mean of (wait + run) / max(run, 10 s), at least 1."""
+    completion_mean_s: float
+    """Mean time from arrival to end."""
+    makespan_s: float
+    """First arrival to last end."""
+    utilization: float
+    """Part of the cell's dominant resource, or slots, used over the makespan."""
+    jain: float
+    """Jain's index of the tenants' mean speed (run time over time in the system): 1 is even."""
+    missed_latest_start: int
+    preemptions: int
+    simulated_in_s: float
+    jobs_per_second: float
+
+
+class Columns:
+    """A run as arrays: one element for each job that ended."""
+
+    def __init__(self, run: Run) -> None:
+        jobs = run.trace.jobs
+        ended = np.array(run.ended_us, dtype=np.float64)
+        self.kept = ended >= 0
+        self.arrived: Floats = np.array([job.arrived_us for job in jobs], dtype=np.float64)[self.kept] / MICRO
+        self.started: Floats = np.array(run.started_us, dtype=np.float64)[self.kept] / MICRO
+        self.ended: Floats = ended[self.kept] / MICRO
+        self.ran: Floats = np.array([job.run_us for job in jobs], dtype=np.float64)[self.kept] / MICRO
+        self.tenant = np.array([job.tenant for job in jobs], dtype=np.int64)[self.kept]
+        self.need: Floats = np.array([job.vector for job in jobs], dtype=np.float64).reshape(-1, SIZE)[
+            self.kept
+        ]
+        latest = [job.latest_start if job.latest_start is not None else np.inf for job in jobs]
+        self.latest: Floats = np.array(latest, dtype=np.float64)[self.kept]
+        views = run.cell.views()
+        self.slots = float(sum(sum(view.slots.values()) for view in views))
+        capacity = np.array([view.capacity for view in views], dtype=np.float64).sum(axis=0)
+        self.capacity: Floats = np.where(capacity > 0, capacity, np.inf)
+        if run.segments:
+            spans = np.array(run.segments, dtype=np.float64)
+            self.span_job = spans[:, 0].astype(np.int64)
+            self.span_start: Floats = spans[:, 1] / MICRO
+            self.span_end: Floats = spans[:, 2] / MICRO
+        else:
+            self.span_job = np.flatnonzero(self.kept)
+            self.span_start, self.span_end = self.started, self.ended
+        self.span_need: Floats = np.array([job.vector for job in jobs], dtype=np.float64).reshape(-1, SIZE)[
+            self.span_job
+        ]
+        self.span_tenant = np.array([job.tenant for job in jobs], dtype=np.int64)[self.span_job]
+
+
+def measure(run: Run) -> Measures:
+    """The numbers of a run."""
+    columns = Columns(run)
+    waits = (
+        columns.ended - columns.arrived - columns.ran if run.segments else columns.started - columns.arrived
+    )
+    inside = columns.ended - columns.arrived
+    empty = not len(waits)
+    makespan = 0.0 if empty else float(columns.ended.max() - columns.arrived.min())
+    return Measures(
+        label=run.label,
+        jobs=len(run.trace.jobs),
+        ended=len(waits),
+        unplaced=len(run.unplaced),
+        wait_mean_s=_mean(waits),
+        wait_p50_s=_percentile(waits, 50),
+        wait_p95_s=_percentile(waits, 95),
+        wait_p99_s=_percentile(waits, 99),
+        wait_max_s=0.0 if empty else float(waits.max()),
+        slowdown_mean=_mean(np.maximum(1.0, inside / np.maximum(columns.ran, SHORTEST_S))),
+        completion_mean_s=_mean(inside),
+        makespan_s=makespan,
+        utilization=_utilization(columns, makespan),
+        jain=_jain(columns),
+        missed_latest_start=int((columns.started > columns.latest).sum()),
+        preemptions=run.preemptions,
+        simulated_in_s=run.seconds,
+        jobs_per_second=len(waits) / run.seconds if run.seconds > 0 else 0.0,
+    )
+
+
+def as_json(runs: Sequence[Measures]) -> list[dict[str, Any]]:
+    """The same as plain values."""
+    return [asdict(each) for each in runs]
+
+
+def table(runs: Sequence[Measures]) -> str:
+    """Several policies side by side."""
+    heads = (
+        "policy",
+        "mean wait",
+        "p50",
+        "p95",
+        "p99",
+        "slowdown",
+        "makespan",
+        "use",
+        "Jain",
+        "missed",
+        "pre-empted",
+    )
+    rows = [heads] + [
+        (
+            each.label,
+            f"{each.wait_mean_s:.2f}",
+            f"{each.wait_p50_s:.2f}",
+            f"{each.wait_p95_s:.2f}",
+            f"{each.wait_p99_s:.2f}",
+            f"{each.slowdown_mean:.2f}",
+            f"{each.makespan_s:.1f}",
+            f"{each.utilization * 100:.1f} %",
+            f"{each.jain:.3f}",
+            str(each.missed_latest_start),
+            str(each.preemptions),
+        )
+        for each in runs
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
+    lines = []
+    for row in rows:
+        cells = [row[0].ljust(widths[0])]
+        cells += [text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    return "\n".join(lines)
+
+
+# -- curves --------------------------------------------------------------------------------------------------
+
+
+def times(run: Run) -> Floats:
+    """Evenly spaced points from the first arrival to the last end."""
+    columns = Columns(run)
+    if not len(columns.ended):
+        return np.zeros(1)
+    return np.linspace(columns.arrived.min(), columns.ended.max(), POINTS)
+
+
+def waiting_by_tenant(run: Run, at: Floats) -> dict[int, Floats]:
+    """How many jobs of each tenant wait at each time (arrived and not yet started)."""
+    columns = Columns(run)
+    curves: dict[int, Floats] = {}
+    for tenant in np.unique(columns.tenant):
+        mine = columns.tenant == tenant
+        arrived, started = np.sort(columns.arrived[mine]), np.sort(columns.started[mine])
+        curves[int(tenant)] = _count(arrived, at) - _count(started, at)
+    return curves
+
+
+def utilization_over_time(run: Run, at: Floats) -> Floats:
+    """Part of the cell in use at each time: the larger of slots and dominant resource."""
+    columns = Columns(run)
+    best = _held(columns.span_start, columns.span_end, np.ones(len(columns.span_start)), at) / columns.slots
+    for dimension in range(SIZE):
+        need = columns.span_need[:, dimension]
+        if need.any():
+            held = _held(columns.span_start, columns.span_end, need, at)
+            best = np.maximum(best, held / columns.capacity[dimension])
+    return best
+
+
+def shares_over_time(run: Run, at: Floats) -> dict[int, Floats]:
+    """The dominant share of each tenant at each time."""
+    columns = Columns(run)
+    curves: dict[int, Floats] = {}
+    for tenant in np.unique(columns.span_tenant):
+        mine = columns.span_tenant == tenant
+        start, end = columns.span_start[mine], columns.span_end[mine]
+        share = _held(start, end, np.ones(len(start)), at) / columns.slots
+        for dimension in range(SIZE):
+            need = columns.span_need[mine, dimension]
+            if need.any():
+                share = np.maximum(share, _held(start, end, need, at) / columns.capacity[dimension])
+        curves[int(tenant)] = share
+    return curves
+
+
+def _held(start: Floats, end: Floats, amount: Floats, at: Floats) -> Floats:
+    """Sum of the amounts of what runs at each time."""
+    return _sum_before(start, amount, at) - _sum_before(end, amount, at)
+
+
+def _sum_before(when: Floats, amount: Floats, at: Floats) -> Floats:
+    order = np.argsort(when, kind="stable")
+    sums = np.concatenate([[0.0], np.cumsum(amount[order])])
+    result: Floats = sums[np.searchsorted(when[order], at, side="right")]
+    return result
+
+
+def _count(ordered: Floats, at: Floats) -> Floats:
+    return np.searchsorted(ordered, at, side="right").astype(np.float64)
+
+
+def _mean(values: Floats) -> float:
+    return float(values.mean()) if len(values) else 0.0
+
+
+def _percentile(values: Floats, part: float) -> float:
+    return float(np.percentile(values, part)) if len(values) else 0.0
+
+
+def _utilization(columns: Columns, makespan: float) -> float:
+    if makespan <= 0:
+        return 0.0
+    spans = columns.span_end - columns.span_start
+    used = [float(spans.sum()) / columns.slots]
+    used += [
+        float((spans * columns.span_need[:, dimension]).sum()) / float(columns.capacity[dimension])
+        for dimension in range(SIZE)
+    ]
+    return max(used) / makespan
+
+
+def _jain(columns: Columns) -> float:
+    speeds = []
+    for tenant in np.unique(columns.tenant):
+        mine = columns.tenant == tenant
+        inside = float((columns.ended[mine] - columns.arrived[mine]).sum())
+        speeds.append(float(columns.ran[mine].sum()) / inside if inside > 0 else 1.0)
+    squares = sum(speed * speed for speed in speeds)
+    return sum(speeds) ** 2 / (len(speeds) * squares) if squares else 1.0
