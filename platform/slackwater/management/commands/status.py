@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.core.management.base import CommandParser
 
-from apps.tasks import history, overview, reading, shelves
+from apps.tasks import history, overview, reading
 from apps.tasks.models import Task
 from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import TaskState
