@@ -53,6 +53,9 @@ class SchedulerConf:
     leader_lease_s: float = 6.0
     """A dispatcher that has not renewed its leadership for this long is replaced."""
     leader_renew_s: float = 1.0
+    reserve_after_s: float = 5.0
+    """A task that finds no room for this long gets a node kept free for it (ten times this where nobody knows when
+    that node's tasks end)."""
     promote_lead_s: float = 1.0
     """A delayable task becomes urgent this long before its latest start."""
     cancel_grace_s: float = 2.0

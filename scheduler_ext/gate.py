@@ -72,6 +72,7 @@ class Gate:
         "_ceilings",
         "_costs",
         "_drained_in",
+        "_patience_s",
         "_reserve",
         "_tenants",
         "_uses",
@@ -91,6 +92,7 @@ class Gate:
         self.held = dict(snapshot.mutex_held)
         """Live holders by mutex key."""
         self._costs = Costs(conf)
+        self._patience_s = conf.reserve_after_s
         self._drained_in = 2 * conf.lookahead_ms / 1000
         self._tenants = snapshot.tenants
         self._uses: dict[int, Use] = {}
@@ -174,7 +176,7 @@ class Gate:
         if node is not None:
             ledger.take_exclusive(node, shape, ends_at)
         elif self._reserve and not ledger.kept and ledger.has_room((task.kind,)):
-            ledger.reserve(shape, self.now)
+            ledger.reserve(shape, self.now, self.now - task.submitted_at, self._patience_s)
         return node
 
     def _place_short(self, shape: Shape, task: TaskView, milli: int) -> Node | None:

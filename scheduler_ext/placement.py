@@ -36,6 +36,7 @@ class Ledger:
         "_reserved",
         "_shapes",
         "_short",
+        "_sought",
         "kept",
         "nodes",
         "slots_milli",
@@ -57,6 +58,7 @@ class Ledger:
         self._batch: list[BatchPlace] = []
         self._releases = 0
         self._reserved: list[Node] = []
+        self._sought = 0
         self.kept = False
         """Whether the last search passed over a node whose room is kept for another task."""
         self.slots_milli = 0
@@ -172,24 +174,31 @@ class Ledger:
             shape.full_short = (self._releases, milli)
         return second
 
-    def reserve(self, shape: Shape, now: float) -> bool:
-        """Keep the node on which a task of this shape can start soonest; False when enough are kept
-        already."""
-        if len(self._reserved) >= MOST:
-            return False
+    def reserve(self, shape: Shape, now: float, waited_s: float, patience_s: float) -> None:
+        """Keep the node on which a task of this shape can start soonest, if it has waited long enough for
+        that.
+
+        No patience is needed where only short tasks stand in its way, and ten times as much where nobody
+        knows when the node's tasks end. A round looks for at most ``MOST`` nodes.
+        """
+        if self._sought >= MOST:
+            return
+        self._sought += 1
         chosen = choose(self.nodes, shape, now)
         if chosen is None:
-            return False
+            return
         node, reservation = chosen
-        node.reserved = reservation
-        self._reserved.append(node)
-        return True
+        patience_s = patience_s * 10 if reservation.at is None else patience_s
+        if reservation.at == now or waited_s >= patience_s:
+            node.reserved = reservation
+            self._reserved.append(node)
 
     def forget_reservations(self) -> None:
         """Begin a new round."""
         for node in self._reserved:
             node.reserved = None
         self._reserved.clear()
+        self._sought = 0
 
     # -- changing ----------------------------------------------------------------------------------
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.types import NodeView, Plan, Reason, RunEnd, Snapshot, TenantView, WorkKind
 from scheduler_ext.policies.registry import share_policy
 from scheduler_ext.prioritizer import prioritize
 from tests.support.deciding import line, many, node, snapshot, task
 
-OPEN = SchedulerConf(delayable_permille=1000)
+OPEN = SchedulerConf(delayable_permille=1000, reserve_after_s=0)
 SECOND = 1_000_000
 
 
-def decide(view: Snapshot) -> Plan:
-    return prioritize(view, OPEN, share_policy("equal"))
+def decide(view: Snapshot, conf: SchedulerConf = OPEN) -> Plan:
+    return prioritize(view, conf, share_policy("equal"))
 
 
 def started(plan: Plan) -> list[str]:
@@ -70,6 +72,18 @@ def _two_cpus_end() -> tuple[RunEnd, ...]:
 
 def test_without_known_ends_the_node_drains_for_the_big_one() -> None:
     assert started(behind_a_big_one(SECOND, ends=(), exclusive_count={WorkKind.PROCESS: 2})) == []
+
+
+@pytest.mark.parametrize(
+    ("waited", "known", "kept"), [(4, True, False), (5, True, True), (49, False, False), (50, False, True)]
+)
+def test_a_node_is_kept_only_for_what_has_waited(waited: float, known: bool, kept: bool) -> None:
+    first = line(1, [task("big", 1, submitted_at=1000.0 - waited)], vector=cpus(4))
+    small = line(2, [task("small", 2, submitted_at=1000.0)], vector=cpus(1))
+    box = busy_node() if known else busy_node(ends=())
+    tenants = [TenantView(tenant_id=2, used_slots_milli=1000)]
+    conf = SchedulerConf(delayable_permille=1000, reserve_after_s=5)
+    assert started(decide(snapshot([first, small], [box], tenants), conf)) == ([] if kept else ["small"])
 
 
 def test_short_tasks_go_on_while_longer_ones_still_stand_in_the_way() -> None:

@@ -16,7 +16,7 @@ from scheduler_ext.simulation.engine import Engine
 from scheduler_ext.simulation.model import Cell, Job, Run, Trace
 
 SECOND = 1_000_000
-OPEN = SchedulerConf(peak_permille=1000, delayable_permille=1000)
+OPEN = SchedulerConf(peak_permille=1000, delayable_permille=1000, reserve_after_s=0)
 
 
 def simulate(jobs: list[Job], cell: Cell, order: str = "fifo", share: str = "equal", **options: Any) -> Run:
