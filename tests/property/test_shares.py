@@ -1,0 +1,209 @@
+"""What share policies promise, on random cells."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.types import Plan, Snapshot, Vector
+from scheduler_ext.policies.base import RankInput
+from scheduler_ext.policies.order.feedback import Feedback
+from scheduler_ext.policies.order.shortest_first import ShortestFirst
+from scheduler_ext.policies.registry import order_policy, share_policy
+from scheduler_ext.prioritizer import prioritize
+from scheduler_ext.simulation.engine import Engine
+from scheduler_ext.simulation.model import Cell, Job, Run, Trace
+from tests.support.deciding import many, node, snapshot
+
+OPEN = SchedulerConf(delayable_permille=1000, peak_permille=1000, round_limit=5000, reserve_after_s=1e9)
+CAPACITY: Vector = (1000, 1000, 1000, 0, 0, 0)
+NEEDS = st.tuples(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40)).map(
+    lambda need: (*need, 0, 0, 0)
+)
+
+
+def decide(view: Snapshot, name: str, **parameters: object) -> Plan:
+    return prioritize(view, OPEN, share_policy(name, parameters))
+
+
+def drf(needs: list[Vector]) -> list[int]:
+    """Tasks each user gets, with work without end, on one node where slots never matter."""
+    lines = [many(number, 250, vector=need) for number, need in enumerate(needs, start=1)]
+    plan = decide(snapshot(lines, [node(1, 100_000, capacity=CAPACITY)]), "dominant_resource")
+    got = Counter(decision.line_id for decision in plan.decisions)
+    return [got[number] for number in range(1, len(needs) + 1)]
+
+
+def whole(need: Vector, part: int = 1) -> int:
+    """Tasks that fit into ``1/part`` of the cell."""
+    return min(has // part // asks for has, asks in zip(CAPACITY[:3], need[:3], strict=True))
+
+
+def share(need: Vector, tasks: int) -> float:
+    return max(tasks * asks / has for asks, has in zip(need[:3], CAPACITY[:3], strict=True))
+
+
+USERS = st.lists(NEEDS, min_size=2, max_size=5)
+
+
+@settings(max_examples=80, deadline=None)
+@given(USERS)
+def test_drf_gives_each_user_at_least_what_an_equal_part_would(needs: list[Vector]) -> None:
+    """Sharing incentive; tasks are whole, so one may be missing."""
+    for need, got in zip(needs, drf(needs), strict=True):
+        assume(whole(need) < 250)
+        assert got >= whole(need, len(needs)) - 1
+
+
+@settings(max_examples=80, deadline=None)
+@given(USERS)
+def test_drf_leaves_nobody_envious(needs: list[Vector]) -> None:
+    """With another's resources nobody could run more than one task more than it does."""
+    got = drf(needs)
+    for mine, have in zip(needs, got, strict=True):
+        for other, theirs in zip(needs, got, strict=True):
+            bundle = [theirs * asks for asks in other[:3]]
+            with_theirs = min(held // asks for held, asks in zip(bundle, mine[:3], strict=True))
+            assert with_theirs <= have + 1
+
+
+@settings(max_examples=80, deadline=None)
+@given(USERS, st.tuples(*[st.integers(0, 30)] * 3))
+def test_drf_does_not_reward_asking_for_more_than_is_needed(
+    needs: list[Vector], more: tuple[int, ...]
+) -> None:
+    """Strategy-proofness, but for the one task by which whole tasks may differ."""
+    lied = tuple(asks + extra for asks, extra in zip(needs[0], (*more, 0, 0, 0), strict=True))
+    assert drf([lied, *needs[1:]])[0] <= drf(needs)[0] + 1
+
+
+@settings(max_examples=80, deadline=None)
+@given(USERS)
+def test_drf_leaves_nothing_that_fits(needs: list[Vector]) -> None:
+    """Pareto efficiency, and dominant shares level among those that still wait for the same bottleneck."""
+    got = drf(needs)
+    free = [
+        has - sum(tasks * need[dimension] for need, tasks in zip(needs, got, strict=True))
+        for dimension, has in enumerate(CAPACITY[:3])
+    ]
+    for need, tasks in zip(needs, got, strict=True):
+        assert tasks == 250 or any(asks > left for asks, left in zip(need[:3], free, strict=True))
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 33), st.integers(0, 67)), min_size=1, max_size=3),
+    st.integers(1, 40),
+    st.lists(st.integers(1, 30), min_size=3, max_size=3),
+)
+def test_no_queue_passes_its_maximum_and_no_guarantee_goes_short(
+    terms: list[tuple[int, int]], slots: int, sizes: list[int]
+) -> None:
+    queues = {
+        f"q{number}": {"guaranteed": guaranteed, "maximum": guaranteed + more}
+        for number, (guaranteed, more) in enumerate(terms)
+    }
+    lines = [
+        many(number, size, pool=f"q{number - 1}") for number, size in enumerate(sizes[: len(terms)], start=1)
+    ]
+    plan = decide(snapshot(lines, [node(1, slots)]), "capacity", queues=queues)
+    got = Counter(decision.line_id for decision in plan.decisions)
+    for number, (guaranteed, more) in enumerate(terms, start=1):
+        assert got[number] * 100 <= (guaranteed + more) * slots
+        assert got[number] >= min(sizes[number - 1], guaranteed * slots // 100)
+
+
+@st.composite
+def short_and_long(draw: st.DrawFn) -> list[tuple[int, int]]:
+    return draw(st.lists(st.tuples(st.integers(0, 10**9), st.integers(1, 10**7)), min_size=2, max_size=30))
+
+
+@given(short_and_long(), st.integers(1, 50))
+def test_shortest_first_is_bounded(jobs: list[tuple[int, int]], weight: int) -> None:
+    """A task is passed only by tasks that arrive less than weight x its run time after it."""
+    policy = ShortestFirst(weight=weight)
+    ranked = [(policy.rank(_input(arrived, run)), arrived, run) for arrived, run in jobs]
+    for mine, arrived, run in ranked:
+        for theirs, later, _ in ranked:
+            if theirs < mine:
+                assert later < arrived + weight * run
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 50)), min_size=2, max_size=30))
+def test_the_feedback_queue_is_bounded(tasks: list[tuple[int, int]]) -> None:
+    """A task at some level is passed only by tasks that arrive less than that level x the boost after it."""
+    policy = Feedback(boost_ms=10)
+    ranked = [(policy.rank(_input(arrived, 1, level)), arrived, level) for arrived, level in tasks]
+    for mine, arrived, level in ranked:
+        for theirs, later, _ in ranked:
+            if theirs < mine:
+                assert later < arrived + level * 10_000
+
+
+def _input(arrived: int, run: int, level: int = 0) -> RankInput:
+    return RankInput(arrived_us=arrived, latest_start_us=None, expected_us=run, cap_us=0, level=level)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(1, 2000)), min_size=2, max_size=60),
+    st.integers(1, 4),
+    st.sampled_from(["equal", "fair", "dominant_resource", "capacity"]),
+    st.sampled_from(["fifo", "shortest_first", "round_robin", "feedback", "deadline"]),
+)
+def test_no_slot_idles_while_work_waits(
+    given_jobs: list[tuple[int, int]], slots: int, share_name: str, order_name: str
+) -> None:
+    """All are there at 0: at every moment as many run as there are slots for, or tasks left."""
+    run = _run(given_jobs, slots, share_name, order_name)
+    spans = list(run.segments) or list(zip(range(len(given_jobs)), run.started_us, run.ended_us, strict=True))
+    moments = sorted({start for _, start, _ in spans} | {end for _, _, end in spans})
+    for before in moments[:-1]:
+        left = sum(1 for end in run.ended_us if end > before)
+        assert sum(1 for _, start, end in spans if start <= before < end) == min(slots, left)
+    assert sum(end - start for _, start, end in spans) == sum(run for _, run in given_jobs)
+
+
+def _run(given_jobs: list[tuple[int, int]], slots: int, share_name: str, order_name: str) -> Run:
+    jobs = [
+        Job(index, 0, run, tenant=tenant, expected_us=run) for index, (tenant, run) in enumerate(given_jobs)
+    ]
+    engine = Engine(
+        Trace(name="random", jobs=jobs),
+        Cell(slots=slots),
+        order=order_policy(order_name, {"quantum_ms": 1} if order_name == "round_robin" else {}),
+        share=share_policy(share_name),
+        conf=OPEN,
+    )
+    return engine.run(time.perf_counter)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 5), st.integers(1, 6), st.lists(st.integers(1, 50), min_size=5, max_size=5))
+def test_equal_tenants_are_served_level_within_one_task(tenants: int, slots: int, runs: list[int]) -> None:
+    """At saturation, in the simulator as in a round: started work of two tenants differs by at most one
+    task each."""
+    jobs = [
+        Job(index, 0, 1000 * runs[index % tenants], tenant=index % tenants) for index in range(60 * tenants)
+    ]
+    engine = Engine(
+        Trace(name="level", jobs=jobs),
+        Cell(slots=slots),
+        order=order_policy("fifo"),
+        share=share_policy("equal"),
+        conf=OPEN,
+    )
+    run = engine.run(time.perf_counter)
+    until = min(max(run.started_us[job.index] for job in jobs if job.tenant == t) for t in range(tenants))
+    for moment in range(0, until, max(1, until // 20)):
+        held = [
+            sum(
+                1 for j in jobs if j.tenant == t and run.started_us[j.index] <= moment < run.ended_us[j.index]
+            )
+            for t in range(tenants)
+        ]
+        assert max(held) - min(held) <= 1
