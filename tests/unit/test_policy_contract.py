@@ -14,6 +14,7 @@ from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import MILLI, Plan, PoolView, Reason, Snapshot, TenantView
 from scheduler_ext.policies.base import Chooser
 from scheduler_ext.policies.registry import SHARE_POLICIES, share_policy
+from scheduler_ext.policies.share.fair import Running, victims
 from scheduler_ext.prioritizer import prioritize
 from tests.support.deciding import line, many, node, snapshot, task
 
@@ -225,6 +226,34 @@ def test_a_pool_is_fifo_or_fair_inside(inside: str, first: list[str]) -> None:
     late = line(2, [task("2-0000", 2, rank=(0, 5))], pool="team")
     plan = decide(snapshot([early, late], [node(1, 2)]), "fair", pools={"team": {"inside": inside}})
     assert [decision.task_id for decision in plan.decisions] == first
+
+
+def _running(name: str, cpu: int, **changes: Any) -> Running:
+    values: dict[str, Any] = {"priority": 0, "started_at": 0.0, "idempotent": True, "above_share": True}
+    return Running(task_id=name, node_id=1, vector=(cpu, 0, 0, 0, 0, 0), **{**values, **changes})
+
+
+def test_pre_emption_takes_lowest_priority_then_the_youngest_and_no_more_than_needed() -> None:
+    running = [
+        _running("old", 400, started_at=1.0),
+        _running("young", 400, started_at=9.0),
+        _running("important", 400, priority=5, started_at=10.0),
+        _running("once", 400, priority=-5, idempotent=False),
+        _running("poor", 400, priority=-5, above_share=False),
+    ]
+    free = (100, 0, 0, 0, 0, 0)
+    assert victims((100, 0, 0, 0, 0, 0), free, running) == []
+    assert victims((500, 0, 0, 0, 0, 0), free, running) == ["young"]
+    assert victims((900, 0, 0, 0, 0, 0), free, running) == ["young", "old"]
+    assert victims((1300, 0, 0, 0, 0, 0), free, running) == ["young", "old", "important"]
+    assert victims((1400, 0, 0, 0, 0, 0), free, running) == []
+
+
+def test_a_pool_with_pools_in_it_may_have_lines_of_its_own() -> None:
+    lines = [many(1, 3, pool="org"), many(2, 3, pool="org/team"), many(3, 3)]
+    for name in NAMES:
+        plan = decide(snapshot(lines, [node(1, 20)]), name)
+        assert len(plan.decisions) == 9, name
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,76 @@
+"""`manage.py simulate`."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+
+WORK = """
+cell: {nodes: 1, slots: 2}
+tenants:
+  - name: a
+    arrivals: {process: fixed, every_s: 1, count: 20}
+    run_s: {distribution: choice, values: [1, 3]}
+  - name: b
+    arrivals: {process: fixed, every_s: 2, count: 10}
+    run_s: {distribution: constant, value: 2}
+"""
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> str:
+    path = tmp_path / "work.yaml"
+    path.write_text(WORK)
+    return str(path)
+
+
+def simulate(*args: str) -> str:
+    out = StringIO()
+    call_command("simulate", *args, stdout=out, stderr=StringIO())
+    return out.getvalue()
+
+
+def test_all_policies_side_by_side_with_pictures(work: str, tmp_path: Path) -> None:
+    numbers, pictures = tmp_path / "numbers.json", tmp_path / "pictures"
+    told = simulate(work, "--policy", "all", "--json", str(numbers), "--pictures", str(pictures))
+    labels = [each["label"] for each in json.loads(numbers.read_text())]
+    assert len(labels) == 8
+    assert all(label in told for label in labels)
+    assert {"fifo/equal", "round_robin/equal", "fifo/dominant_resource"} <= set(labels)
+    assert len(list(pictures.glob("*.png"))) == len(list(pictures.glob("*.svg"))) == 8 * 3 + 1
+
+
+def test_json_alone_and_the_same_seed(work: str) -> None:
+    first, again = (json.loads(simulate(work, "--json", "-", "--seed", "3"))[0] for _ in range(2))
+    assert first["ended"] == first["jobs"] == 30
+    assert first["wait_mean_s"] == again["wait_mean_s"]
+
+
+def test_more_nodes_wait_less_and_more_load_waits_more(work: str) -> None:
+    def wait(*options: str) -> float:
+        return float(json.loads(simulate(work, "--json", "-", *options))[0]["wait_mean_s"])
+
+    assert wait("--nodes", "4") < wait() < wait("--load", "3")
+
+
+def test_the_quota_scenario_with_its_own_queues() -> None:
+    found = json.loads(simulate("quota", "--policy", "fifo/capacity", "--json", "-"))[0]
+    assert found["makespan_s"] <= 75
+
+
+def test_wrong_options_are_told(work: str, tmp_path: Path) -> None:
+    for args, message in (
+        ((str(tmp_path / "none.swf"),), "no file"),
+        ((work, "--policy", "lifo"), "known are"),
+        ((work, "--policy", "fifo/none"), "known are"),
+        ((work, "--nodes", "0"), "--nodes"),
+        ((work, "--share-parameters", "{"), "not JSON"),
+        ((work, "--load", "0"), "load"),
+        ((work, "--share-parameters", '{"memory_s": -1}'), "memory_s"),
+    ):
+        with pytest.raises(CommandError, match=message):
+            simulate(*args)
