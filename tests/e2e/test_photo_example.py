@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -47,6 +48,7 @@ def states(said: str) -> dict[str, str]:
 
 def test_the_examples_as_their_readers_run_them(var: Path, tmp_path: Path) -> None:
     """One platform for all: starting it costs more than they do."""
+    _the_readmes_first_tasks_run_as_they_stand(var)
     _a_photo_is_published_when_all_is_done_and_only_once(var)
     _what_is_no_picture_stops_everything_after_it(var)
     _a_photo_outside_the_shared_folder_is_refused(var)
@@ -106,3 +108,18 @@ def _a_recorded_workflow_runs_in_order(var: Path, path: Path, *, tasks: int, edg
     assert report["states"] == {"succeeded": tasks}
     assert (report["tasks"], report["edges"], report["violations"], report["slots"]) == (tasks, edges, 0, 2)
     assert report["makespan_s"] >= report["bound_s"], "no schedule can be faster than the bound"
+
+
+def _the_readmes_first_tasks_run_as_they_stand(var: Path) -> None:
+    text = (ROOT / "README.md").read_text()
+    shell = next(block for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if "curl" in block)
+    python = next(block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "urllib" in block)
+    env = {"PATH": os.environ["PATH"]}
+    command = ["sh", "-c", shell.replace("var/demo.env", str(var / "demo.env"))]
+    said = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert json.loads(said)["created"] is True
+    env |= settings_in(var / "demo.env")
+    said = subprocess.run(
+        [sys.executable, "-c", python], env=env, capture_output=True, text=True, check=True
+    ).stdout
+    assert said == "{'left': 5, 'right': 9}\n"
