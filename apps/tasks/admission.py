@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
 from apps.tasks import lookups, storing
@@ -55,17 +56,9 @@ def admit(tenant: Tenant, specs: Sequence[TaskSpec], *, where: str = "", workflo
     ids = storing.fresh_ids(len(specs))
     has_children = {parent for parents in dag.parents for parent in parents}
     known_scripts = _known_scripts(tenant, specs)
+    check = _Admission(tenant, limits, known_scripts)
     tasks = [
-        _accept(
-            tenant,
-            limits,
-            spec,
-            path,
-            ids[n],
-            known_scripts,
-            pending=len(dag.parents[n]),
-            has_children=n in has_children,
-        )
+        check.accept(spec, path, ids[n], pending=len(dag.parents[n]), has_children=n in has_children)
         for n, (spec, path) in enumerate(zip(specs, paths, strict=True))
     ]
     edges = [(ids[parent], ids[n]) for n in range(len(specs)) for parent in dag.parents[n]]
@@ -116,25 +109,45 @@ def _known_scripts(tenant: Tenant, specs: Sequence[TaskSpec]) -> set[str]:
     return set(rows.values_list("sha256", flat=True))
 
 
-def _accept(tenant: Tenant, limits: PlanLimits, spec: TaskSpec, path: str, task_id: UUID, scripts: set[str], *,
-            pending: int, has_children: bool) -> Accepted:  # fmt: skip
-    tier = resolve_tier(tenant, limits, spec.tier, join(path, "tier"))
-    cap_ms = (
-        spec.cap_ms if spec.cap_ms is not None else min(tier.default_cap_ms, tenant.plan.max_cap_s * 1000)
-    )
-    admission.check_cap(limits, cap_ms, field=join(path, "execution_cap"))
-    admission.check_payload(limits, len(spec.payload.encode()), field=join(path, "args"))
-    return Accepted(
-        id=task_id,
-        spec=spec,
-        tier=tier,
-        line_id=lookups.line_id(tenant.pk, int(spec.category), tier.id),
-        handler_id=_runnable(tenant, limits, spec, path, scripts),
-        tolerance_ms=default_tolerance(tenant.plan, spec),
-        cap_ms=cap_ms,
-        pending=pending,
-        has_children=has_children,
-    )
+class _Admission:
+    """Checks the tasks of one call; what many of them share is looked up and checked once."""
+
+    def __init__(self, tenant: Tenant, limits: PlanLimits, scripts: set[str]) -> None:
+        self.tenant = tenant
+        self.limits = limits
+        self.scripts = scripts
+        self._known: dict[tuple[Any, ...], tuple[lookups.TierInfo, int, int | None, int, int]] = {}
+
+    def accept(
+        self, spec: TaskSpec, path: str, task_id: UUID, *, pending: int, has_children: bool
+    ) -> Accepted:
+        """One task; raises what is wrong with it, naming the field."""
+        key = (
+            spec.tier, spec.cap_ms, spec.category, spec.handler, spec.script, spec.script_path, spec.delay_tolerance_ms,
+        )  # fmt: skip
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._look_up(spec, path)
+        tier, line_id, handler_id, tolerance_ms, cap_ms = known
+        admission.check_payload(
+            self.limits,
+            len(spec.payload[0].encode()) + len(spec.payload[1].encode()),
+            field=join(path, "args"),
+        )
+        return Accepted(
+            id=task_id, spec=spec, tier=tier, line_id=line_id, handler_id=handler_id, tolerance_ms=tolerance_ms,
+            cap_ms=cap_ms, pending=pending, has_children=has_children,
+        )  # fmt: skip
+
+    def _look_up(self, spec: TaskSpec, path: str) -> tuple[lookups.TierInfo, int, int | None, int, int]:
+        tenant = self.tenant
+        tier = resolve_tier(tenant, self.limits, spec.tier, join(path, "tier"))
+        longest = tenant.plan.max_cap_s * 1000
+        cap_ms = spec.cap_ms if spec.cap_ms is not None else min(tier.default_cap_ms, longest)
+        admission.check_cap(self.limits, cap_ms, field=join(path, "execution_cap"))
+        handler_id = _runnable(tenant, self.limits, spec, path, self.scripts)
+        line_id = lookups.line_id(tenant.pk, int(spec.category), tier.id)
+        return tier, line_id, handler_id, default_tolerance(tenant.plan, spec), cap_ms
 
 
 def resolve_tier(tenant: Tenant, limits: PlanLimits, slug: str, field: str) -> lookups.TierInfo:

@@ -239,7 +239,7 @@ def _write_edit(
     limits = admission.plan_limits(task.tenant.plan)
     if new.cap_ms is not None:
         checks.check_cap(limits, new.cap_ms, field="execution_cap")
-    checks.check_payload(limits, len(new.payload.encode()), field="args")
+    checks.check_payload(limits, sum(len(text.encode()) for text in new.payload), field="args")
     accepted = _accepted(task, new, pending=live.pending)
     row = dict(zip(LIVE_COLUMNS, storing.live_row(
         task.tenant_id, accepted, task.submitted_at, task.submitted_at, order_policy(conf.order_policy),

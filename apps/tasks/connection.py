@@ -53,13 +53,23 @@ class Database:
             self._conn.close()
             self._conn = None
 
-    def repeatable(self, work: Callable[[psycopg.Connection[tuple[Any, ...]]], T], tries: int = 4) -> T:
+    def repeatable(
+        self,
+        work: Callable[[psycopg.Connection[tuple[Any, ...]]], T],
+        *,
+        tries: int = 4,
+        single: bool = False,
+    ) -> T:
         """Run ``work`` in one transaction; again after a deadlock, or once more after a broken connection.
+
+        ``single``: it is one statement, which is a transaction by itself and saves two round trips.
 
         Only for work that may safely be done twice: everything fenced is, for the second time changes nothing.
         """
         for attempt in range(tries):
             try:
+                if single:
+                    return work(self.conn)
                 with self.conn.transaction():
                     return work(self.conn)
             except (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure):

@@ -117,12 +117,8 @@ FROM s JOIN tasks_task t ON t.id = s.task_id
 
 # Deletes the live row, writes the final state and the attempt, and lowers the tenant's counters: one statement for a
 # batch. Live rows are locked first, counters last and in order, here and in every other statement.
-FINISH = """
-WITH u AS (
-    SELECT * FROM unnest(%(ids)s::uuid[], %(fences)s::int[], %(states)s::int[], %(outcomes)s::int[],
-        %(started)s::float8[], %(finished)s::float8[], %(results)s::text[], %(errors)s::text[], %(reasons)s::text[],
-        %(exits)s::int[], %(workers)s::text[], %(cpus)s::int[], %(memories)s::int[])
-    AS u(id, fence, final, outcome, started, finished, result, error, reason, exit_code, worker, cpu, memory)),
+_FINISH = """
+WITH u AS ({attempts}),
 gone AS (
     DELETE FROM tasks_livetask l USING u
     WHERE l.task_id = u.id AND l.fence = u.fence AND l.state + 0 = 5 AND l.node_id = %(node)s
@@ -137,12 +133,7 @@ att AS (
     SELECT g.task_id, d.tenant_id, g.attempts + 1, g.fence, %(node)s, g.worker, g.queued_at, to_timestamp(g.started),
         to_timestamp(g.finished), g.outcome, g.error, g.exit_code, g.cpu, g.memory
     FROM gone g JOIN done d ON d.id = g.task_id),
-dead AS (
-    INSERT INTO tasks_deadletter (task_id, tenant_id, outcome, reason, retries, next_retry_at)
-    SELECT g.task_id, d.tenant_id, g.outcome, left(g.reason, 300), 0,
-        CASE WHEN p.dead_letter_retries > 0 THEN clock_timestamp() + p.dead_letter_after_s * interval '1 second' END
-    FROM gone g JOIN done d ON d.id = g.task_id JOIN tenants_tenant n ON n.id = d.tenant_id
-    JOIN tenants_plan p ON p.id = n.plan_id WHERE g.final = 7 ON CONFLICT (task_id) DO NOTHING),
+{dead}
 n AS (SELECT tenant_id, count(*) AS c, count(*) FILTER (WHERE category = 1) AS urgent FROM done GROUP BY tenant_id),
 locked AS (
     SELECT c.tenant_id FROM tenants_tenantcounter c WHERE c.tenant_id IN (SELECT tenant_id FROM n)
@@ -153,6 +144,29 @@ counted AS (
     FROM n JOIN locked USING (tenant_id) WHERE c.tenant_id = n.tenant_id)
 SELECT g.task_id::text, g.final, g.has_children, g.mutex_key FROM gone g
 """
+FINISH = _FINISH.format(
+    attempts="""
+    SELECT * FROM unnest(%(ids)s::uuid[], %(fences)s::int[], %(states)s::int[], %(outcomes)s::int[],
+        %(started)s::float8[], %(finished)s::float8[], %(results)s::text[], %(errors)s::text[], %(reasons)s::text[],
+        %(exits)s::int[], %(workers)s::text[], %(cpus)s::int[], %(memories)s::int[])
+    AS u(id, fence, final, outcome, started, finished, result, error, reason, exit_code, worker, cpu, memory)""",
+    dead="""
+dead AS (
+    INSERT INTO tasks_deadletter (task_id, tenant_id, outcome, reason, retries, next_retry_at)
+    SELECT g.task_id, d.tenant_id, g.outcome, left(g.reason, 300), 0,
+        CASE WHEN p.dead_letter_retries > 0 THEN clock_timestamp() + p.dead_letter_after_s * interval '1 second' END
+    FROM gone g JOIN done d ON d.id = g.task_id JOIN tenants_tenant n ON n.id = d.tenant_id
+    JOIN tenants_plan p ON p.id = n.plan_id WHERE g.final = 7 ON CONFLICT (task_id) DO NOTHING),""",
+)
+# The same for a batch of handlers that all succeeded, without what is the same for each.
+SUCCEED = _FINISH.format(
+    attempts="""
+    SELECT id, fence, 6 AS final, 1 AS outcome, started, finished, result, '' AS error, '' AS reason,
+        NULL::int AS exit_code, %(worker)s::text AS worker, NULL::int AS cpu, NULL::int AS memory
+    FROM unnest(%(ids)s::uuid[], %(fences)s::int[], %(started)s::float8[], %(finished)s::float8[], %(results)s::text[])
+    AS u(id, fence, started, finished, result)""",
+    dead="",
+)
 LOCK_RUNNING = """
 SELECT l.task_id::text, l.fence, l.attempts, l.total_attempts, l.cancel_requested, l.batch, t.retry
 FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS u(id, fence)

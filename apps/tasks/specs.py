@@ -49,8 +49,8 @@ class TaskSpec:
     mutex_limit: int = 1
     tags: tuple[str, ...] = ()
     idempotency_key: str = ""
-    payload: str = "[[],{}]"
-    """The arguments as JSON: measured against the plan, and compared for idempotency."""
+    payload: tuple[str, str] = ("[]", "{}")
+    """``args`` and ``kwargs`` as JSON: measured against the plan, and stored."""
 
 
 def _text(longest: int, *, empty: bool = True) -> Callable[[Any, str], str]:
@@ -236,15 +236,28 @@ def join(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name
 
 
-def dump_payload(args: list[Any], kwargs: dict[str, Any], where: str) -> str:
-    """The arguments as JSON; ``InvalidInput`` for what JSON or PostgreSQL cannot hold."""
+_encode: Callable[[Any], str] = json.JSONEncoder(
+    allow_nan=False, ensure_ascii=False, separators=(",", ":")
+).encode
+"""Made once: ``json.dumps`` with options makes an encoder for each call."""
+
+
+def dump_payload(args: list[Any], kwargs: dict[str, Any], where: str) -> tuple[str, str]:
+    """The arguments as JSON texts; ``InvalidInput`` for what JSON or PostgreSQL cannot hold."""
+    return (
+        _dump(args, join(where, "args")) if args else "[]",
+        _dump(kwargs, join(where, "kwargs")) if kwargs else "{}",
+    )
+
+
+def _dump(value: Any, path: str) -> str:
     try:
-        text = json.dumps([args, kwargs], allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        text = _encode(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"cannot be written as JSON: {error}", field=join(where, "args")) from None
-    clean_text("\x00" if "\\u0000" in text and ESCAPED_NUL.search(text) else text, join(where, "args"))
+        raise InvalidInput(f"cannot be written as JSON: {error}", field=path) from None
+    clean_text("\x00" if "\\u0000" in text and ESCAPED_NUL.search(text) else text, path)
     if _too_deep(text):
-        raise InvalidInput(f"is nested more than {MAX_DEPTH} levels deep", field=join(where, "args"))
+        raise InvalidInput(f"is nested more than {MAX_DEPTH} levels deep", field=path)
     return text
 
 

@@ -80,8 +80,8 @@ def task_row(
     kind = Task.Kind.HANDLER if spec.handler else Task.Kind.SCRIPT
     return (
         task.id, tenant_id, workflow_id, spec.name, kind, spec.handler, spec.script, spec.script_path,
-        json.dumps(spec.args, ensure_ascii=False) if spec.args else "[]",
-        json.dumps(spec.kwargs, ensure_ascii=False) if spec.kwargs else "{}",
+        spec.payload[0],
+        spec.payload[1],
         int(spec.category), task.tier.id, spec.priority, task.tolerance_ms, int(spec.on_late), task.cap_ms,
         spec.total_attempts, json.dumps(spec.retry) if spec.retry is not None else None, spec.mutex_key,
         spec.mutex_limit, int(spec.condition), list(spec.tags), at, actor[:120], spec.start_at, 0, "", "", False,

@@ -25,6 +25,11 @@ class Cursor(Protocol):
         ...
 
 
+def array(values: Iterable[Any]) -> str:
+    """An array of ids or numbers as PostgreSQL writes it: several times cheaper than an adapted list."""
+    return f"{{{','.join(map(str, values))}}}"
+
+
 Claim = tuple[str, int]
 """Task id and fence."""
 
@@ -36,8 +41,8 @@ def claim_if_ready(cur: Cursor, conf: SchedulerConf, epoch: int, holder: str, de
         queries.CLAIM,
         {
             "cell": conf.cell, "epoch": epoch, "holder": holder, "ttl": conf.claim_ttl_s,
-            "ids": [d.task_id for d in decisions], "fences": [d.fence for d in decisions],
-            "nodes": [d.node_id for d in decisions], "millis": list(millis),
+            "ids": array(d.task_id for d in decisions), "fences": array(d.fence for d in decisions),
+            "nodes": array(d.node_id for d in decisions), "millis": array(millis),
         },
     ).fetchall()  # fmt: skip
     return {row[0] for row in rows}
@@ -48,8 +53,8 @@ def start_if_queued(cur: Cursor, node_id: int, claims: Sequence[Claim]) -> list[
     rows = cur.execute(
         queries.START,
         {
-            "ids": [c[0] for c in claims],
-            "fences": [c[1] for c in claims],
+            "ids": array(c[0] for c in claims),
+            "fences": array(c[1] for c in claims),
             "node": node_id,
             "batch": len(claims),
         },
@@ -80,6 +85,30 @@ def finish_if_running(
             },
         ).fetchall()
     )
+
+
+def is_plain(finished: Finished) -> bool:
+    """A handler's success, about which there is nothing more to say than its result."""
+    return finished.outcome is Outcome.SUCCEEDED and finished.exit_code is None and finished.cpu_ms is None
+
+
+def succeed_if_running(cur: Cursor, node_id: int, ended: Sequence[Finished]) -> list[tuple[Any, ...]]:
+    """The same as :func:`finish_if_running` for plain successes of one worker, at half the cost."""
+    results: str | list[str | None]
+    if any(f.result is not None for f in ended):
+        results = [f.result for f in ended]
+    else:
+        results = array(["NULL"] * len(ended))
+    return list(
+        cur.execute(
+            queries.SUCCEED,
+            {
+                "node": node_id, "worker": ended[0].worker, "results": results,
+                "ids": array(f.task_id for f in ended), "fences": array(f.fence for f in ended),
+                "started": array(f.started_at for f in ended), "finished": array(f.finished_at for f in ended),
+            },
+        ).fetchall()
+    )  # fmt: skip
 
 
 def _columns(ended: Sequence[Finished]) -> dict[str, list[Any]]:

@@ -68,9 +68,14 @@ class PgWorkStore:
 
         Returns the changes of state (task id, state) that were accepted. Safe to repeat.
         """
-        rows = self.db.repeatable(
-            lambda conn: transitions.record(conn, self.conf, node_id, finished, self._rng)
-        )
+        if all(map(transitions.is_plain, finished)):
+            rows = self.db.repeatable(
+                lambda conn: transitions.succeed_if_running(conn, node_id, finished), single=True
+            )
+        else:
+            rows = self.db.repeatable(
+                lambda conn: transitions.record(conn, self.conf, node_id, finished, self._rng)
+            )
         self.follow_up(rows)
         return [(row[0], row[1]) for row in rows]
 

@@ -7,7 +7,7 @@ ALTER TABLE tasks_livetask SET (
     fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
     autovacuum_analyze_scale_factor = 0.05, autovacuum_analyze_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE tasks_task SET (
-    fillfactor = 85, autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
+    fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
 ALTER TABLE tenants_tenantcounter SET (fillfactor = 10, autovacuum_vacuum_threshold = 50, autovacuum_vacuum_scale_factor = 0);
 ALTER TABLE tasks_leader SET (fillfactor = 10);
 """
