@@ -3,7 +3,7 @@ back."""
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable
 from typing import Any, cast
 
@@ -75,6 +75,23 @@ class RunningTree(TreeChooser):
                 return
         self._enter(state)
 
+    def withdraw(self, line: LineView, task: TaskView) -> None:
+        """A task that waits in its line leaves it."""
+        state = self._lines[line.line_id]
+        if any(passed is task for passed in state.skipped):
+            state.skipped = [passed for passed in state.skipped if passed is not task]
+            return
+        place = bisect_left(state.heads, task.rank, lo=state.at, key=_rank)
+        while state.heads[place] is not task:
+            place += 1
+        del state.heads[place]
+        if place > state.at:
+            return
+        if state.at < len(state.heads):
+            self._enter(state)
+        else:
+            state.drop()
+
     def release(self, line: LineView, milli: int = MILLI) -> None:
         """A task of ``line`` has ended and gives back what it took."""
         account = self._lines[line.line_id].leaf.account
@@ -105,7 +122,8 @@ class RunningTree(TreeChooser):
             state.heads[start : state.at] = passed
             state.at = start
             state.skipped = []
-            self._enter(state)
+            if start < len(state.heads):
+                self._enter(state)
         self._skipped.clear()
         for state in self._dropped:
             if state.at < len(state.heads):

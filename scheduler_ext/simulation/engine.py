@@ -15,12 +15,12 @@ from typing import Any, Final
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.resources import fits
-from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TenantView, Vector, WorkKind
 from scheduler_ext.gate import Gate, expected_end
 from scheduler_ext.node_account import Node
 from scheduler_ext.policies.base import OrderPolicy, SharePolicy
 from scheduler_ext.policies.running_tree import RunningTree
+from scheduler_ext.simulation.layout import edges_of, lines_of, tenants_of
 from scheduler_ext.simulation.model import Cell, Job, Run, Trace
 
 PROGRESS_EVERY: Final = 10_000
@@ -53,8 +53,10 @@ class Engine:
         self._slicing = hasattr(order, "quantum_us")
         self._backfill = backfill
         self._progress = progress
-        lines = _lines_of(trace)
-        self._tenants = tenants or _tenants_of(trace)
+        lines, self._urgent = lines_of(trace)
+        self._promotions: list[tuple[int, int]] = []
+        self._lead_us = int((conf or SchedulerConf()).promote_lead_s * 1e6)
+        self._tenants = tenants or tenants_of(trace)
         snapshot = Snapshot(
             now=0.0, cell="simulated", nodes=cell.views(), tenants=self._tenants, lines=tuple(lines)
         )
@@ -67,7 +69,7 @@ class Engine:
         self._over: list[tuple[Node, LineView, float | None]] = []
         """Rooms of what has ended, not yet given back to the ledger."""
         self._freed: list[Node] = []
-        self._children, self._missing = _edges_of(trace)
+        self._children, self._missing = edges_of(trace)
         self._serving: dict[int, int] = {}
         self._now = 0
         self._waiting = 0
@@ -108,11 +110,16 @@ class Engine:
         """Event by event: what ends, then what arrives, then what can start."""
         jobs, ends = self._trace.jobs, self._ends
         count = len(jobs)
+        promotions = self._promotions
         while self._next < count or ends:
             now = ends[0][0] if ends else jobs[self._next].arrived_us
             if self._next < count and jobs[self._next].arrived_us < now:
                 now = jobs[self._next].arrived_us
+            if promotions and promotions[0][0] < now:
+                now = promotions[0][0]
             self._now = now
+            while promotions and promotions[0][0] <= now:
+                self._promote(heappop(promotions)[1])
             while ends and ends[0][0] == now:
                 self._end(heappop(ends)[2])
             while self._next < count and jobs[self._next].arrived_us == now:
@@ -137,6 +144,19 @@ class Engine:
         job.rank = self._order.rank(task)
         self._waiting += 1
         self._chooser.offer(line, task)
+        if job.latest_start_us is not None and line.line_id in self._urgent:
+            heappush(self._promotions, (max(self._now, job.latest_start_us - self._lead_us), job.index))
+
+    def _promote(self, index: int) -> None:
+        """Near its latest start a task that still waits moves to its tenant's urgent line."""
+        if self._started[index] >= 0 or index in self._unplaced:
+            return
+        job = self._trace.jobs[index]
+        task: Any = job
+        assert job.line is not None
+        self._chooser.withdraw(job.line, task)
+        job.line = self._urgent[job.line.line_id]
+        self._chooser.offer(job.line, task)
 
     def _end(self, job: Job) -> None:
         """A job, or its slice, is over."""
@@ -266,44 +286,3 @@ class Engine:
         if self._backfill:
             return True
         return any(fits(vector, node.free) for node in self._freed)
-
-
-def _lines_of(trace: Trace) -> list[LineView]:
-    """One line for each (tenant, category, vector, pool); each job is made new and told its line."""
-    lines: dict[tuple[int, Category, Vector, str], LineView] = {}
-    for job in trace.jobs:
-        key = (job.tenant, job.category, job.vector, job.pool)
-        line = lines.get(key)
-        if line is None:
-            line = lines[key] = LineView(
-                line_id=len(lines),
-                tenant_id=job.tenant,
-                category=job.category,
-                tier_id=len(lines),
-                vector=job.vector,
-                heads=(),
-                pool=job.pool,
-            )
-        job.line = line
-        job.remaining_us, job.level = job.run_us, 0
-    return list(lines.values())
-
-
-def _tenants_of(trace: Trace) -> dict[int, TenantView]:
-    numbers = {job.tenant for job in trace.jobs}
-    return {
-        number: TenantView(tenant_id=number, weight=trace.weights.get(number, 1))
-        for number in sorted(numbers)
-    }
-
-
-def _edges_of(trace: Trace) -> tuple[list[list[int]], list[int]]:
-    """Children of each job and how many parents it waits for; both empty when there are no edges at all."""
-    if not any(job.parents for job in trace.jobs):
-        return [], []
-    children: list[list[int]] = [[] for _ in trace.jobs]
-    missing = [len(job.parents) for job in trace.jobs]
-    for job in trace.jobs:
-        for parent in job.parents:
-            children[parent].append(job.index)
-    return children, missing

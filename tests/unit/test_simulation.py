@@ -176,6 +176,16 @@ def test_off_peak_work_waits_for_the_peak_to_pass() -> None:
     assert [run.started_us[index] for index in (9, 10)] == [10 * SECOND, 10 * SECOND]
 
 
+@pytest.mark.parametrize("order", sorted(ORDER_POLICIES))
+def test_a_task_near_its_latest_start_becomes_urgent(order: str) -> None:
+    """It stands behind a hundred others of its line, and of another tenant's, and yet starts in time."""
+    jobs = [Job(index, 0, SECOND, tenant=index % 2, expected_us=SECOND // 2) for index in range(200)]
+    jobs.append(Job(200, 0, SECOND, tenant=0, tolerance_us=20 * SECOND, expected_us=SECOND))
+    run = simulate(jobs, Cell(slots=1), order, conf=SchedulerConf(promote_lead_s=2.5))
+    assert run.started_us[200] <= 20 * SECOND
+    assert sorted(run.ended_us) == [SECOND * each for each in range(1, 202)] or run.segments
+
+
 def test_backfill_fills_the_gap_without_delaying_the_big_one() -> None:
     """Four CPUs: three are held for 10 s, a job of four waits; one of 9 s fits in before, one of 20 s does
     not."""

@@ -1,0 +1,59 @@
+"""What a run is laid out on: the lines its jobs wait in, its tenants, and the edges between jobs."""
+
+from __future__ import annotations
+
+from scheduler_ext.core.states import Category
+from scheduler_ext.core.types import LineView, TenantView, Vector
+from scheduler_ext.simulation.model import Trace
+
+
+def lines_of(trace: Trace) -> tuple[list[LineView], dict[int, LineView]]:
+    """One line for each (tenant, category, vector, pool), and the urgent line of each that may need one.
+
+    Each job is made new and told its line.
+    """
+    lines: dict[tuple[int, Category, Vector, str], LineView] = {}
+
+    def line_of(tenant: int, category: Category, vector: Vector, pool: str) -> LineView:
+        key = (tenant, category, vector, pool)
+        if key not in lines:
+            number = len(lines)
+            lines[key] = LineView(
+                line_id=number,
+                tenant_id=tenant,
+                category=category,
+                tier_id=number,
+                vector=vector,
+                heads=(),
+                pool=pool,
+            )
+        return lines[key]
+
+    urgent: dict[int, LineView] = {}
+    for job in trace.jobs:
+        line = job.line = line_of(job.tenant, job.category, job.vector, job.pool)
+        job.remaining_us, job.level = job.run_us, 0
+        if job.latest_start_us is not None and job.category is not Category.URGENT:
+            urgent[line.line_id] = line_of(job.tenant, Category.URGENT, job.vector, job.pool)
+    return list(lines.values()), urgent
+
+
+def tenants_of(trace: Trace) -> dict[int, TenantView]:
+    """The tenants of a trace with their weights."""
+    numbers = {job.tenant for job in trace.jobs}
+    return {
+        number: TenantView(tenant_id=number, weight=trace.weights.get(number, 1))
+        for number in sorted(numbers)
+    }
+
+
+def edges_of(trace: Trace) -> tuple[list[list[int]], list[int]]:
+    """Children of each job and how many parents it waits for; both empty when there are no edges at all."""
+    if not any(job.parents for job in trace.jobs):
+        return [], []
+    children: list[list[int]] = [[] for _ in trace.jobs]
+    missing = [len(job.parents) for job in trace.jobs]
+    for job in trace.jobs:
+        for parent in job.parents:
+            children[parent].append(job.index)
+    return children, missing
