@@ -69,6 +69,9 @@ class Plan(models.Model):
     )
     dead_letter_after_s = models.PositiveIntegerField(default=3_600, help_text="Time before such a retry.")
     delay_tolerance_s = models.JSONField(default=default_tolerances, help_text="By category, in seconds.")
+    retention_days = models.PositiveIntegerField(
+        "retention (days)", default=30, help_text="How long finished tasks are kept; 0: for ever."
+    )
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

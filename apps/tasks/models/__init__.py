@@ -5,6 +5,7 @@ with the finish. Foreign keys between the hot tables carry no database constrain
 row itself, and every writer of these tables is in ``queries.py`` (see ``docs/adr/0003-ledger-layout.md``).
 """
 
+from apps.tasks.models.aside import Effect, Pause, Secret
 from apps.tasks.models.base import LIVE_STATES, OnLate, new_id
 from apps.tasks.models.past import Attempt, AttemptLog, DeadLetter, Dependency, TaskEvent
 from apps.tasks.models.shelves import IdempotencyKey, Leader, Line, RunTime, Script, Workflow
@@ -16,13 +17,16 @@ __all__ = [
     "AttemptLog",
     "DeadLetter",
     "Dependency",
+    "Effect",
     "IdempotencyKey",
     "Leader",
     "Line",
     "LiveTask",
     "OnLate",
+    "Pause",
     "RunTime",
     "Script",
+    "Secret",
     "Task",
     "TaskEvent",
     "Workflow",
