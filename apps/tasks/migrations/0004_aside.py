@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('tasks', '0003_idempotency_of_lists'),
-        ('tenants', '0002_aside'),
+        ('tenants', '0002_retention'),
     ]
 
     operations = [
