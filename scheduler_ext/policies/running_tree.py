@@ -34,7 +34,7 @@ class RunningTree(TreeChooser):
             of_account.setdefault(path, []).append(branch)
         self._chains = {
             line_id: [of_account[path[:length]] for length in range(len(path), 0, -1)]
-            for line_id, path in ((key, self._path(state.view)) for key, state in self._lines.items())
+            for line_id, path in self._paths.items()
         }
 
     def pick(self) -> tuple[LineView, TaskView] | None:

@@ -78,11 +78,10 @@ class TreeChooser:
         self._lines: dict[int, Line] = {}
         self._of_tenant: dict[int, list[Line]] = {}
         self._closed: set[int] = set()
-        self._inner = {
-            path[:length]
-            for path in [rules.path(line) for line in snapshot.lines]
-            for length in range(1, len(path))
-        }
+        paths = {line.line_id: rules.path(line) for line in snapshot.lines}
+        inner = {path[:length] for path in set(paths.values()) for length in range(1, len(path))}
+        # A pool that has pools in it keeps its own lines in an account beside them.
+        self._paths = {number: (*path, "") if path in inner else path for number, path in paths.items()}
         self._open_accounts(snapshot)
         for line in snapshot.lines:
             self._add_line(line)
@@ -167,13 +166,15 @@ class TreeChooser:
             self._remember(account, pool.past_use)
         counted: set[tuple[Path, int]] = set()
         for line in snapshot.lines:
-            path = self._path(line)
+            path = self._paths[line.line_id]
             if (path, line.tenant_id) in counted:
                 continue
             counted.add((path, line.tenant_id))
             tenant = snapshot.tenants.get(line.tenant_id) or TenantView(tenant_id=line.tenant_id)
             account = self._account(path, tenant if self._rules.owned(line) else None)
-            if line.pool not in snapshot.pools:
+            if not tenant.used_slots_milli and not tenant.used:
+                pass
+            elif line.pool not in snapshot.pools:
                 account.charge(tenant.used_slots_milli, tenant.used)
             elif self._rules.owned(line):
                 account.hold(tenant.used_slots_milli, tenant.used)
@@ -204,14 +205,8 @@ class TreeChooser:
             account.weight = common // weight if exact else (1 << 128) // weight
             account.key = self._rules.key(account)
 
-    def _path(self, view: LineView) -> Path:
-        """The accounts of a line; a pool that has pools in it keeps its own lines in an account beside
-        them."""
-        path = self._rules.path(view)
-        return (*path, "") if path in self._inner else path
-
     def _add_line(self, view: LineView) -> None:
-        leaf = self._branch(self._root_of(view), int(view.category), self._path(view), leaf=True)
+        leaf = self._branch(self._root_of(view), int(view.category), self._paths[view.line_id], leaf=True)
         state = self._lines[view.line_id] = Line(view, leaf)
         self._of_tenant.setdefault(view.tenant_id, []).append(state)
         leaf.below += 1
