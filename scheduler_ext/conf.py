@@ -35,7 +35,7 @@ class SchedulerConf:
     """The most tasks one round looks at."""
     lookahead_ms: int = 80
     """How much expected short work a node's slot holds ahead."""
-    max_ahead: int = 256
+    max_ahead: int = 512
     """The most short tasks a slot holds ahead."""
     batch_ms: int = 20
     """Expected work a child takes at once."""

@@ -33,8 +33,6 @@ LEARN_EVERY_S = 0.5
 LONG_CHECK_S = 1.0
 """How often a child looks whether its node's lease still holds while a task runs."""
 IDLE_BLOCK_S = 0.5
-LOW_WATER = 128
-"""With fewer claims than this left in its queues the child asks the dispatcher for more."""
 
 
 class Child:
@@ -51,6 +49,8 @@ class Child:
         self.queues = QueueManager(self.client, conf)
         self.bodies = Bodies(app, conf.max_result_bytes)
         self.events = TaskEvents(app, hostname)
+        self.low_water = conf.max_ahead * journal.slots // 2
+        """With fewer claims than this left in its queues the child asks the dispatcher for more."""
         self.worker = f"{index}:{os.getpid()}"
         self._samples: dict[tuple[int, str], tuple[int, float]] = {}
         self._learnt = time.monotonic()
@@ -131,7 +131,8 @@ class Child:
             return 0
         if len(started) != len(claims):
             self.slot.open([(s.task_id, s.fence) for s in started])
-        if waiting < LOW_WATER and len(started) > 1:
+        batched = len(started) > 1
+        if batched and waiting < self.low_water:
             self._hint()
         signal.setitimer(signal.ITIMER_REAL, LONG_CHECK_S, LONG_CHECK_S)
         try:
@@ -140,7 +141,8 @@ class Child:
             signal.setitimer(signal.ITIMER_REAL, 0)
         self._record(node_id, ended)
         self.slot.close()
-        self._hint()
+        if not batched:
+            self._hint()  # its slot is free
         if time.monotonic() - self._learnt > LEARN_EVERY_S:
             self._learn()
         return len(ended)
