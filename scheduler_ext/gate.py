@@ -47,7 +47,8 @@ class Costs:
         expected = task.expected_us
         if expected is None or expected > self._short_us or task.alone or task.kind is not WorkKind.PROCESS:
             return 0
-        return max(self._least, -(-MILLI * expected // self._lookahead_us))
+        milli = max(self._least, -(-MILLI * expected // self._lookahead_us))
+        return milli if milli < MILLI else 0
 
 
 class Use:

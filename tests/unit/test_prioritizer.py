@@ -230,6 +230,8 @@ def test_what_counts_as_short() -> None:
         task("x", expected_us=1, kind=WorkKind.SCRIPT),
     ):
         assert costs.milli(whole) == 0
+    narrow = Costs(SchedulerConf(short_ms=20, lookahead_ms=10))
+    assert [narrow.milli(task("x", expected_us=expected)) for expected in (5000, 9990, 9999)] == [500, 999, 0]
 
 
 def test_exclusive_work_leaves_the_room_that_short_tasks_have() -> None:
