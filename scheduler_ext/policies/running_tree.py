@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, cast
 
 from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TaskView, Vector
+from scheduler_ext.policies.accounts import Account
 from scheduler_ext.policies.base import CATEGORY_REASONS
 from scheduler_ext.policies.branches import Branch, Line
 from scheduler_ext.policies.tree import Path, Rules, TreeChooser
@@ -60,6 +61,28 @@ class RunningTree(TreeChooser):
     def waits_for_room(self) -> bool:
         """Whether something was passed over and must be tried again once there is room."""
         return bool(self.blocked or self._closed or self._skipped or self._dropped)
+
+    @property
+    def has_floors(self) -> bool:
+        """Whether anybody has a minimum share."""
+        return self._floors
+
+    def account_of(self, line: LineView) -> Account:
+        """The account a line is charged to."""
+        return self._lines[line.line_id].leaf.account
+
+    def starving(self) -> list[tuple[Account, Vector]]:
+        """Accounts below their minimum share with work that waits, each with what its next task needs."""
+        found: dict[int, tuple[tuple[int, int], Account, Vector]] = {}
+        for state in self._lines.values():
+            waiting = state.skipped or state.heads[state.at : state.at + 1]
+            each: Account | None = state.leaf.account
+            while waiting and each is not None:
+                rank = waiting[0].rank
+                if each.share < each.floor and (id(each) not in found or rank < found[id(each)][0]):
+                    found[id(each)] = (rank, each, state.view.vector)
+                each = each.parent
+        return [(account, vector) for _, account, vector in found.values()]
 
     def offer(self, line: LineView, task: TaskView) -> None:
         """A task has become ready in its line (one of those the run began with)."""

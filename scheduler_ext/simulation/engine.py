@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
 from scheduler_ext.conf import SchedulerConf
@@ -22,6 +22,7 @@ from scheduler_ext.policies.base import OrderPolicy, SharePolicy
 from scheduler_ext.policies.running_tree import RunningTree
 from scheduler_ext.simulation.layout import edges_of, lines_of, tenants_of
 from scheduler_ext.simulation.model import Cell, Job, Run, Trace
+from scheduler_ext.simulation.preemption import Preemptor
 
 PROGRESS_EVERY: Final = 10_000
 BACKFILL_DEPTH: Final = 64
@@ -65,6 +66,12 @@ class Engine:
         rules: Any = share
         self._gate = Gate(snapshot, conf or SchedulerConf(), reserve=backfill, short=False)
         self._chooser = RunningTree(snapshot, rules)
+        self._preemptor: Preemptor | None = None
+        if hasattr(share, "starvation_s") and self._chooser.has_floors:
+            self._preemptor = Preemptor(self._chooser, share.starvation_s)
+        self._alarm: int | None = None
+        self._began: dict[int, int] = {}
+        """With pre-emption: when each running job began this time."""
         self._ends: list[tuple[int, int, Job]] = []
         self._over: list[tuple[Node, LineView, float | None]] = []
         """Rooms of what has ended, not yet given back to the ledger."""
@@ -108,16 +115,10 @@ class Engine:
 
     def _loop(self) -> None:
         """Event by event: what ends, then what arrives, then what can start."""
-        jobs, ends = self._trace.jobs, self._ends
+        jobs, ends, promotions = self._trace.jobs, self._ends, self._promotions
         count = len(jobs)
-        promotions = self._promotions
         while self._next < count or ends:
-            now = ends[0][0] if ends else jobs[self._next].arrived_us
-            if self._next < count and jobs[self._next].arrived_us < now:
-                now = jobs[self._next].arrived_us
-            if promotions and promotions[0][0] < now:
-                now = promotions[0][0]
-            self._now = now
+            now = self._now = self._next_time()
             while promotions and promotions[0][0] <= now:
                 self._promote(heappop(promotions)[1])
             while ends and ends[0][0] == now:
@@ -129,9 +130,23 @@ class Engine:
                     self._offer(job)
             if self._waiting:
                 self._drain()
+                if self._preemptor is not None:
+                    self._preempt(self._preemptor)
             elif self._over:
                 self._give_back()
                 self._freed.clear()
+
+    def _next_time(self) -> int:
+        """When something happens next."""
+        ends, jobs = self._ends, self._trace.jobs
+        now = ends[0][0] if ends else jobs[self._next].arrived_us
+        if self._next < len(jobs) and jobs[self._next].arrived_us < now:
+            now = jobs[self._next].arrived_us
+        if self._promotions and self._promotions[0][0] < now:
+            now = self._promotions[0][0]
+        if self._alarm is not None and self._alarm < now:
+            now, self._alarm = self._alarm, None
+        return now
 
     # -- what happens ------------------------------------------------------------------------------
 
@@ -166,6 +181,10 @@ class Engine:
         self._gate.uncount(line, task, MILLI)
         self._chooser.release(line)
         self._over.append((node, line, job.ends_at))
+        if self._preemptor is not None:
+            self._preemptor.ended(job)
+            if not self._slicing:
+                self._segments.append((job.index, self._began[job.index], self._now))
         if self._slicing:
             self._segments.append((job.index, self._now - self._slice(job), self._now))
             job.remaining_us -= self._slice(job)
@@ -230,6 +249,32 @@ class Engine:
             passed_over += reason is Reason.RESERVED
             self._leave(line, task, reason)
 
+    def _preempt(self, preemptor: Preemptor) -> None:
+        """End what stands in the way of a starving pool; it waits again in its place and spends no
+        attempt."""
+        while True:
+            stopped, self._alarm = preemptor.check(self._now, self._began)
+            if not stopped:
+                return
+            for job in stopped:
+                self._stop(job, preemptor)
+            self._drain()
+
+    def _stop(self, job: Job, preemptor: Preemptor) -> None:
+        line = job.line
+        task: Any = job
+        assert line is not None
+        self._ends[:] = [end for end in self._ends if end[2] is not job]
+        heapify(self._ends)
+        preemptor.ended(job)
+        self._segments.append((job.index, self._began[job.index], self._now))
+        self._gate.uncount(line, task, MILLI)
+        self._chooser.release(line)
+        self._over.append((job.node, line, job.ends_at))
+        self._preemptions += 1
+        self._waiting += 1
+        self._chooser.offer(line, task)
+
     def _hand_over(self) -> bool:
         """When all is full and one task has ended, the next of its vector takes its room as it is.
 
@@ -272,6 +317,9 @@ class Engine:
             end = now + job.run_us
         job.ends_at = expected_end(job, self._gate.now) if self._backfill else None
         heappush(self._ends, (end, job.index, job))
+        if self._preemptor is not None:
+            self._began[job.index] = now
+            self._preemptor.started(job)
 
     def _leave(self, line: LineView, job: Any, reason: Reason) -> None:
         if reason in (Reason.NEVER_FITS, Reason.NO_NODE):

@@ -25,6 +25,7 @@ class Job:
         "category",
         "ends_at",
         "expected_us",
+        "idempotent",
         "index",
         "latest_start",
         "latest_start_us",
@@ -67,6 +68,7 @@ class Job:
         parents: Sequence[int] = (),
         pool: str = "",
         name: str = "",
+        idempotent: bool = True,
     ) -> None:
         self.index = index
         self.task_id = name or str(index)
@@ -85,6 +87,7 @@ class Job:
         self.mutex_key = mutex_key
         self.parents = tuple(parents)
         self.pool = pool
+        self.idempotent = idempotent
         self.level = 0
         self.rank: tuple[int, int] = (0, 0)
         self.line: LineView | None = None

@@ -186,6 +186,33 @@ def test_a_task_near_its_latest_start_becomes_urgent(order: str) -> None:
     assert sorted(run.ended_us) == [SECOND * each for each in range(1, 202)] or run.segments
 
 
+def starved(pools: dict[str, Any], **options: Any) -> Run:
+    """Four slots held for 100 s by one pool when another comes at 10 s with two jobs of 5 s."""
+    held = [Job(index, 0, 100 * SECOND, pool="big", tenant=0, **options) for index in range(4)]
+    late = [Job(4 + index, 10 * SECOND, 5 * SECOND, pool="small", tenant=1) for index in range(2)]
+    parameters = {"pools": pools, "starvation_s": 20}
+    return simulate([*held, *late], Cell(slots=4), share="fair", share_parameters=parameters)
+
+
+def test_a_starving_pool_gets_its_minimum_after_the_delay() -> None:
+    run = starved({"small": {"guaranteed": 50}, "big": {"guaranteed": 50}})
+    assert [start / SECOND for start in run.started_us[4:]] == [30, 30]
+    assert run.preemptions == 2
+    assert sorted(ends(run)) == [35, 35, 100, 100, 135, 135]
+
+
+def test_nothing_is_ended_that_may_not_be_repeated_or_without_a_minimum() -> None:
+    both = {"small": {"guaranteed": 50}, "big": {"guaranteed": 50}}
+    for run in (starved(both, idempotent=False), starved({"small": {"weight": 9}})):
+        assert run.preemptions == 0
+        assert run.started_us[4] == 100 * SECOND
+
+
+def test_a_pool_at_its_own_minimum_is_left_alone() -> None:
+    run = starved({"small": {"guaranteed": 30}, "big": {"guaranteed": 70}})
+    assert run.preemptions == 1
+
+
 def test_backfill_fills_the_gap_without_delaying_the_big_one() -> None:
     """Four CPUs: three are held for 10 s, a job of four waits; one of 9 s fits in before, one of 20 s does
     not."""

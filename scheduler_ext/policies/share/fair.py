@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scheduler_ext.core.errors import ConfigurationError
-from scheduler_ext.core.resources import fits, subtract, zero
+from scheduler_ext.core.resources import add, fits
 from scheduler_ext.core.types import LineView, Snapshot, TenantView, Vector
 from scheduler_ext.policies.accounts import FINE, Account, Measure
 from scheduler_ext.policies.share.terms import Pools, check_memory, pool_path, pool_terms, tenant_terms
@@ -96,20 +96,21 @@ class FairShare:
         return (1, by_weight(account))
 
 
-def victims(need: Vector, free: Vector, running: Iterable[Running]) -> list[str]:
-    """The fewest first tasks of one node to end so that ``need`` fits beside what is ``free``; none if that
-    fails.
+def victims(need: Vector, free: Vector, running: Iterable[Running], *, slots: int = 1) -> list[str]:
+    """The tasks of one node to end so that ``need`` fits beside what is ``free``; none if nothing helps.
 
-    Only idempotent tasks of pools above their share are taken: lowest priority first, then the most recently
-    started, so that the least work is lost. Ending them spends no attempt.
+    ``slots`` are the node's free ones; ending a task frees one more. Only idempotent tasks of pools above
+    their share are taken: lowest priority first, then the most recently started, so that the least work is
+    lost. Ending them spends no attempt.
     """
     chosen: list[str] = []
-    if fits(need, free):
+    if slots > 0 and fits(need, free):
         return chosen
     candidates = [task for task in running if task.idempotent and task.above_share]
     for task in sorted(candidates, key=lambda each: (each.priority, -each.started_at, each.task_id)):
-        free = subtract(free, subtract(zero(), task.vector))
+        free = add(free, task.vector)
+        slots += 1
         chosen.append(task.task_id)
-        if fits(need, free):
+        if slots > 0 and fits(need, free):
             return chosen
     return []
