@@ -11,8 +11,8 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from scheduler_ext.core.resources import SIZE, add, fits, peak, subtract
-from scheduler_ext.core.types import MILLI, NodeView, Reason, Vector, WorkKind
+from scheduler_ext.core.resources import SIZE, add, fits, part, peak, subtract
+from scheduler_ext.core.types import MILLI, PER_CHILD, NodeView, Reason, Vector, WorkKind
 from scheduler_ext.node_account import BatchPlace, Node, Place, Shape
 from scheduler_ext.reservations import MOST, allows_exclusive, allows_short, choose, use_extra
 
@@ -107,6 +107,8 @@ class Ledger:
         key = (vector, kind, handler)
         known = self._shapes.get(key)
         if known is None:
+            if kind in PER_CHILD:
+                vector = part(vector, PER_CHILD[kind])
             floor = max([need * part for need, part in zip(vector, self._parts, strict=True)])
             known = self._shapes[key] = Shape(vector, kind, handler, floor)
             known.impossible = self._impossible(known)

@@ -53,16 +53,20 @@ class QueueManager:
                 pipe.rpush(key, *values)
             pipe.execute()
 
-    def take(self, node_id: int, kind: WorkKind, *, most: int | None = None, budget_us: int | None = None,
-             ) -> tuple[list[tuple[str, int]], int]:  # fmt: skip
-        """Take one batch of claims, urgent first; returns them and how many are left."""
+    def take(
+        self, node_id: int, kind: WorkKind, *, most: int | None = None
+    ) -> tuple[list[tuple[str, int]], int]:
+        """Take one batch of claims, urgent first; returns them and how many are left.
+
+        Claims of processes are batched by their expected run time; of the other kinds ``most`` are taken as they lie.
+        """
         conf = self.conf
         reply = self._take(
             keys=self.keys.node_claims(node_id, kind),
             args=[
                 most if most is not None else conf.batch_max,
-                budget_us if budget_us is not None else conf.batch_ms * 1000,
-                conf.short_ms * 1000,
+                conf.batch_ms * 1000,
+                conf.short_ms * 1000 if kind is WorkKind.PROCESS else -1,
             ],
         )
         return [decode(entry) for entry in reply[:-1]], int(reply[-1])

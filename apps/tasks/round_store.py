@@ -10,10 +10,11 @@ from typing import Any
 from apps.tasks import queries, transitions
 from apps.tasks.connection import Database
 from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.core.resources import add, peak, zero
+from scheduler_ext.core.resources import add, part, peak, zero
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
     MILLI,
+    PER_CHILD,
     Decision,
     LineView,
     NodeView,
@@ -173,7 +174,8 @@ class PgRoundStore:
             flight = flights.setdefault(node_id, _Flight())
             if exclusive:
                 work = self._kind(kind, handler_id)
-                vector = tuple(v * count for v in info.vector)
+                one = part(info.vector, PER_CHILD[work]) if work in PER_CHILD else info.vector
+                vector = tuple(v * count for v in one)
                 flight.exclusive_used = add(flight.exclusive_used, vector)
                 flight.exclusive_count[work] = flight.exclusive_count.get(work, 0) + count
             else:
@@ -237,6 +239,8 @@ class PgRoundStore:
                 if paused:
                     continue
                 expected = run_times.get((tenant, name))
+                if alone and kind in PER_CHILD:
+                    kind = WorkKind.PROCESS  # alone: in a child's main thread, beside nobody
             heads.append(
                 TaskView(
                     task_id=task_id, line_id=line_id, fence=fence, rank=(group, rank), kind=kind,

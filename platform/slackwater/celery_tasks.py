@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
 from django.conf import settings
 
 from scheduler_ext.context import current
+from scheduler_ext.core.types import WorkKind
 from scheduler_ext.handlers import handler
 
 if settings.DEMO_HANDLERS:
@@ -30,6 +32,20 @@ if settings.DEMO_HANDLERS:
     def sleep(seconds: float, **_: Any) -> float:
         """Hold the slot for that many seconds; returns them."""
         time.sleep(seconds)
+        return seconds
+
+    @handler(name="demo.nap", idempotent=True)
+    async def nap(seconds: float) -> float:
+        """Wait for that many seconds as a coroutine: no slot of a process is held; returns them."""
+        await asyncio.sleep(seconds)
+        return seconds
+
+    @handler(name="demo.doze", kind=WorkKind.THREAD, idempotent=True)
+    def doze(seconds: float) -> float:
+        """Wait for that many seconds in a thread, in steps that can be interrupted; returns them."""
+        ends = time.monotonic() + seconds
+        while (left := ends - time.monotonic()) > 0:
+            time.sleep(min(0.01, left))
         return seconds
 
     @handler(name="demo.spin", idempotent=True)

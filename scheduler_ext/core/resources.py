@@ -65,6 +65,11 @@ def total(vectors: Iterable[Vector]) -> Vector:
     return result
 
 
+def part(vector: Vector, of: int) -> Vector:
+    """The part of a vector that each of ``of`` tasks takes which share one place; rounded up."""
+    return tuple(-(-amount // of) for amount in vector)
+
+
 def fits(need: Vector, free: Vector) -> bool:
     """True when ``free`` has at least what ``need`` asks for, in every dimension."""
     n0, n1, n2, n3, n4, n5 = need

@@ -29,6 +29,11 @@ class WorkKind(StrEnum):
     """A process of the node's agent."""
 
 
+PER_CHILD = {WorkKind.COROUTINE: 128, WorkKind.THREAD: 8}
+"""How many tasks of these kinds one pool child runs at once. Together they take what one task of their tier would:
+each takes its part of the vector."""
+
+
 class QueueName(StrEnum):
     """The three Redis queues of a node, served in this order."""
 

@@ -1,7 +1,7 @@
 -- Take claims from a node's queues for one batch, urgent first.
 -- KEYS: the node's lists in the order in which they are served.
 -- ARGV[1]: the most claims to take. ARGV[2]: the most expected work, in microseconds.
---   ARGV[3]: a claim expected to run longer than this (or 0, not known) is taken alone.
+--   ARGV[3]: a claim expected to run longer than this (or 0, not known) is taken alone; negative: none is.
 -- Each entry is "task id:fence:expected microseconds". Returns the entries taken, then the number left.
 local most, budget, short = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local taken, sum, full, left = {}, 0, false, 0
@@ -11,7 +11,7 @@ for _, key in ipairs(KEYS) do
         local entries = redis.call('LRANGE', key, 0, most - #taken - 1)
         for _, entry in ipairs(entries) do
             local expected = tonumber(string.match(entry, ':(%d+)$'))
-            local alone = expected == 0 or expected > short
+            local alone = short >= 0 and (expected == 0 or expected > short)
             if #taken > 0 and (alone or sum + expected > budget) then
                 full = true
                 break

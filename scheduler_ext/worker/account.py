@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.ports import Changes, Finished, WorkStore
 from scheduler_ext.worker.body import End
-from scheduler_ext.worker.journal import BEGUN, ENDED, Entry, Slot
+from scheduler_ext.worker.journal import BEGUN, ENDED, Entry, Slot, Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +38,22 @@ def read(slot: Slot, worker: str) -> Account:
             else:
                 unbegun.append((entry.task_id, entry.fence))
     return Account(ended=ended, culprit=culprit, unbegun=unbegun)
+
+
+def read_table(table: Table, worker: str) -> tuple[Account, list[Entry]]:
+    """The account of tasks that ran beside one another; those that had begun are returned apart."""
+    ended: list[Finished] = []
+    begun: list[Entry] = []
+    unbegun: list[tuple[str, int]] = []
+    for _, entry in table.entries():
+        if entry.state == ENDED:
+            end = End.unpack(entry.blob)
+            ended.append(end.finished(entry.task_id, entry.fence, entry.began, entry.ended, worker))
+        elif entry.state == BEGUN:
+            begun.append(entry)
+        else:
+            unbegun.append((entry.task_id, entry.fence))
+    return Account(ended=ended, culprit=None, unbegun=unbegun), begun
 
 
 def settle(

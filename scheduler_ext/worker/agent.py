@@ -180,6 +180,8 @@ class Agent:
                 slot = self.journal.slot(index)
                 if slot.is_open:
                     known |= {(entry.task_id, entry.fence) for entry in slot.entries()}
+                if self.journal.beside:
+                    known |= {(e.task_id, e.fence) for _, e in self.journal.table(index).entries()}
             unknown = {(task_id, fence) for task_id, fence, state in held if state == 5} - known
             lost = unknown & self._unknown
             self._unknown = unknown - lost

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 import traceback
@@ -111,8 +112,19 @@ def delay_of(error: Retry) -> float | None:
     return max(0.0, float(when.timestamp()) - time.time())
 
 
+def failure(error: BaseException) -> End:
+    """What an exception that a handler raised means."""
+    if isinstance(error, Retry):
+        return End(Outcome.RETRY, error=printable(str(error)), retry_in_s=delay_of(error))
+    if isinstance(error, Ignore):
+        return SUCCESS
+    if isinstance(error, Reject):
+        return End(Outcome.FAILED, error=printable(f"rejected: {error}"))
+    return End(Outcome.FAILED, error=printable("".join(traceback.format_exception(error))))
+
+
 class Bodies:
-    """The handlers of this process, called as Celery would call them."""
+    """The handlers of this process, called as Celery would call them. Whatever they raise is an outcome."""
 
     def __init__(self, app: Celery, max_result_bytes: int) -> None:
         """``app`` has the tasks registered."""
@@ -120,33 +132,60 @@ class Bodies:
         self.most = max_result_bytes
         self.interrupt = Interrupt()
 
-    def run(self, started: Started, store: context.ContextStore) -> End:
-        """Run one handler to its end. Whatever it raises is an outcome; nothing passes through."""
+    def _find(self, started: Started) -> Any:
         export = handlers.find(started.handler)
-        if export is None:
-            return End(Outcome.FAILED, error=f"this worker has no handler {started.handler!r}")
-        task = self.app.tasks[export.task]
+        return None if export is None else self.app.tasks[export.task]
+
+    def run(self, started: Started, store: context.ContextStore) -> End:
+        """Run one handler in the main thread to its end; nothing passes through."""
+        self.interrupt.outcome = None
+        try:
+            return self._call(started, store)
+        except context.TaskInterrupted:
+            return self.interrupted()
+        except BaseException as error:  # noqa: BLE001 - a handler's SystemExit must not end the child
+            return self.interrupted() if self.interrupt.asked() else failure(error)
+
+    def run_in_thread(self, started: Started, store: context.ContextStore) -> End:
+        """Run one handler in a thread of its own; only :class:`TaskInterrupted` passes through."""
+        try:
+            return self._call(started, store)
+        except context.TaskInterrupted:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a handler's SystemExit must not end the thread
+            return failure(error)
+
+    async def run_coroutine(self, started: Started, store: context.ContextStore) -> End:
+        """Run one ``async def`` handler beside others; only a cancellation passes through.
+
+        Celery's request stack belongs to the thread, which coroutines share: they have no ``self.request``.
+        """
+        task = self._find(started)
+        if task is None:
+            return missing(started)
+        context.enter(context.TaskContext(started, store))
+        try:
+            return dump_result(await task.run(*started.args, **started.kwargs), self.most)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a handler's SystemExit must not end the loop
+            return failure(error)
+
+    def _call(self, started: Started, store: context.ContextStore) -> End:
+        task = self._find(started)
+        if task is None:
+            return missing(started)
         context.enter(context.TaskContext(started, store))
         task.push_request(
             id=started.task_id, args=started.args, kwargs=started.kwargs, retries=started.attempt - 1,
             called_directly=False, is_eager=False, delivery_info={}, hostname="", root_id=started.task_id,
             headers=NO_HEADERS,
         )  # fmt: skip
-        self.interrupt.outcome = None
         try:
-            return dump_result(task.run(*started.args, **started.kwargs), self.most)
-        except context.TaskInterrupted:
-            return self.interrupted()
-        except Retry as error:
-            return End(Outcome.RETRY, error=printable(str(error)), retry_in_s=delay_of(error))
-        except Ignore:
-            return SUCCESS
-        except Reject as error:
-            return End(Outcome.FAILED, error=printable(f"rejected: {error}"))
-        except BaseException:  # noqa: BLE001 - a handler's SystemExit must not end the child
-            if self.interrupt.asked():
-                return self.interrupted()
-            return End(Outcome.FAILED, error=printable(traceback.format_exc()))
+            value = task.run(*started.args, **started.kwargs)
+            if asyncio.iscoroutine(value):  # an async handler that must run alone
+                value = asyncio.run(value)
+            return dump_result(value, self.most)
         finally:
             task.pop_request()
             context.enter(None)
@@ -157,3 +196,8 @@ class Bodies:
         if outcome is Outcome.CAP_EXCEEDED:
             return End(outcome, error="its execution cap was reached")
         return End(outcome, error="cancelled while it ran")
+
+
+def missing(started: Started) -> End:
+    """The failure of a task whose handler this process does not have."""
+    return End(Outcome.FAILED, error=f"this worker has no handler {started.handler!r}")

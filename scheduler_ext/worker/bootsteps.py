@@ -21,7 +21,7 @@ from celery import bootsteps
 from celery.worker import state
 
 from scheduler_ext import handlers
-from scheduler_ext.core.types import WorkKind
+from scheduler_ext.core.types import PER_CHILD, WorkKind
 from scheduler_ext.keys import SLICE_TASK, token_queue
 from scheduler_ext.ports import NodeSpec
 from scheduler_ext.worker import runtime
@@ -62,14 +62,14 @@ class NodeStep(bootsteps.StartStopStep):
 
     def register(self) -> None:
         """Register a new incarnation and tell the children its id."""
+        offered = {name: e for name, e in handlers.exported().items() if e.task in self.engine.app.tasks}
         spec = NodeSpec(
             name=self.hostname, hostname=socket.gethostname(), incarnation=str(uuid.uuid4()),
             cell=self.engine.conf.cell,
             capacity=self.engine.capacity(),
-            slots={WorkKind.PROCESS: self.slots, WorkKind.SCRIPT: self.script_slots},
+            slots=self.slots_by_kind(offered),
             labels=self.engine.labels(), sandbox=self.engine.sandbox().level,
         )  # fmt: skip
-        offered = {name: e for name, e in handlers.exported().items() if e.task in self.engine.app.tasks}
         store = self.engine.node_store()
         node_id = store.register(spec, offered)
         store.close()
@@ -78,6 +78,14 @@ class NodeStep(bootsteps.StartStopStep):
         self.journal.draining = self.journal.activated = False
         self.journal.node_id = node_id
         log.info("registered as node %s, %s handlers", node_id, len(offered))
+
+    def slots_by_kind(self, offered: dict[str, handlers.Export]) -> dict[WorkKind, int]:
+        """Slots of each kind; of those that share a child only where a handler of that kind is exported."""
+        slots = {WorkKind.PROCESS: self.slots, WorkKind.SCRIPT: self.script_slots}
+        for kind in {export.kind for export in offered.values()} & set(PER_CHILD):
+            slots[kind] = PER_CHILD[kind] * self.slots
+            self.journal.beside = True
+        return slots
 
     def start(self, worker: Any) -> None:
         """Start the agent, and look after it."""

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 ENTRIES = 256
 BLOB_BYTES = 1_048_576
-# The header: node id (q), lease deadline (d), draining, listened to, activated (one byte each, padded to 8), beat (d).
+# The header: node id (q), lease deadline (d), draining, listened to, activated, watched, beside (a byte each, padded to
+# 8), the agent's beat (d).
 # A slot: pid, open, count, current, limit, (pad), batch number (q), task to interrupt, outcome of the interruption.
 _ENTRY = struct.Struct(
     "<16siiddBBxxxxxxii"
@@ -25,9 +26,12 @@ _ENTRY = struct.Struct(
 HEADER_BYTES = 64
 SLOT_BYTES = 64
 ENTRY_BYTES = _ENTRY.size
-SIZE = SLOT_BYTES + ENTRIES * ENTRY_BYTES + BLOB_BYTES
+PLACES = 256
+PLACE_BLOB = 2048
+SLOT_SIZE = SLOT_BYTES + ENTRIES * ENTRY_BYTES + BLOB_BYTES
+SIZE = SLOT_SIZE + PLACES * (ENTRY_BYTES + PLACE_BLOB)
 
-WAITING, BEGUN, ENDED = 0, 1, 2
+WAITING, BEGUN, ENDED, FREE = 0, 1, 2, 3
 _PID, _OPEN, _COUNT, _CURRENT, _LIMIT, _BATCH, _INTERRUPT, _OUTCOME = 0, 4, 8, 12, 16, 24, 32, 36
 
 
@@ -53,11 +57,15 @@ class Journal:
         """Create it for ``slots`` children, or open the one behind ``fd``."""
         self.slots = slots
         size = HEADER_BYTES + slots * SIZE
+        fresh = fd is None
         if fd is None:
             fd = os.memfd_create("slackwater-journal", 0)
             os.ftruncate(fd, size)
         self.fd = fd
         self._memory = mmap.mmap(fd, size)
+        if fresh:
+            for index in range(slots):
+                self.table(index).clear()
 
     # -- the node's header --------------------------------------------------------------------------------------------
     @property
@@ -106,6 +114,24 @@ class Journal:
         self._memory[18] = int(value)
 
     @property
+    def watched(self) -> bool:
+        """True while somebody follows the changes of state: then beginnings are told too."""
+        return bool(self._memory[19])
+
+    @watched.setter
+    def watched(self, value: bool) -> None:
+        self._memory[19] = int(value)
+
+    @property
+    def beside(self) -> bool:
+        """True when children run tasks beside one another: their tables are worth looking at."""
+        return bool(self._memory[20])
+
+    @beside.setter
+    def beside(self, value: bool) -> None:
+        self._memory[20] = int(value)
+
+    @property
     def agent_beat(self) -> float:
         """Monotonic time of the agent's last sign of life."""
         return float(struct.unpack_from("<d", self._memory, 24)[0])
@@ -114,11 +140,97 @@ class Journal:
     def agent_beat(self, value: float) -> None:
         struct.pack_into("<d", self._memory, 24, value)
 
+    def table(self, index: int) -> Table:
+        """One child's places for coroutines and threads."""
+        self.slot(index)  # checks the index
+        return Table(self._memory, HEADER_BYTES + index * SIZE + SLOT_SIZE, index)
+
     def slot(self, index: int) -> Slot:
         """One child's part."""
         if not 0 <= index < self.slots:
             raise IndexError(f"the journal has {self.slots} slots, not one numbered {index}")
         return Slot(self._memory, HEADER_BYTES + index * SIZE, index)
+
+
+class Table:
+    """One child's places for tasks that run beside one another: coroutines and threads.
+
+    A place is noted before its task is started in the ledger, and free again once its end is recorded.
+    """
+
+    __slots__ = ("_base", "_memory", "free", "index")
+
+    def __init__(self, memory: mmap.mmap, base: int, index: int) -> None:
+        self._memory = memory
+        self._base = base
+        self.index = index
+        self.free: list[int] = list(range(PLACES - 1, -1, -1))
+        """Places nobody holds; the child's own list."""
+
+    def _at(self, place: int) -> int:
+        return self._base + place * (ENTRY_BYTES + PLACE_BLOB)
+
+    def clear(self) -> None:
+        """Free every place: a new child begins, or the account of a dead one is settled."""
+        for place in range(PLACES):
+            self._memory[self._at(place) + 40] = FREE
+
+    def note(self, task_id: str, fence: int) -> int:
+        """Take a free place for a claim; ``IndexError`` when there is none."""
+        place = self.free.pop()
+        _ENTRY.pack_into(
+            self._memory, self._at(place), uuid.UUID(task_id).bytes, fence, 0, 0.0, 0.0, WAITING, 0, 0, 0
+        )
+        return place
+
+    def begin(self, place: int, cap_ms: int, now: float) -> None:
+        """Note that its task begins."""
+        at = self._at(place)
+        struct.pack_into("<id", self._memory, at + 20, cap_ms, now)
+        self._memory[at + 40] = BEGUN
+
+    def end(self, place: int, now: float, blob: bytes) -> None:
+        """Note how its task ended; what does not fit is noted as running until it is recorded."""
+        if len(blob) > PLACE_BLOB:
+            return
+        at = self._at(place)
+        start = at + ENTRY_BYTES
+        self._memory[start : start + len(blob)] = blob
+        struct.pack_into("<d", self._memory, at + 32, now)
+        struct.pack_into("<ii", self._memory, at + 48, 0, len(blob))
+        self._memory[at + 40] = ENDED
+
+    def release(self, place: int) -> None:
+        """Its end is recorded: the place is free."""
+        self._memory[self._at(place) + 40] = FREE
+        self.free.append(place)
+
+    def cancel(self, place: int) -> None:
+        """Ask the child to cancel its task (the agent's side)."""
+        self._memory[self._at(place) + 41] = 1
+
+    def cancelled(self, place: int) -> bool:
+        """True when the agent wants its task to end."""
+        return bool(self._memory[self._at(place) + 41])
+
+    def entries(self) -> list[tuple[int, Entry]]:
+        """All places that are held."""
+        return [
+            (place, self.entry(place))
+            for place in range(PLACES)
+            if self._memory[self._at(place) + 40] != FREE
+        ]
+
+    def entry(self, place: int) -> Entry:
+        """One place."""
+        at = self._at(place)
+        raw, fence, cap_ms, began, ended, state, _, _, length = _ENTRY.unpack_from(self._memory, at)
+        start = at + ENTRY_BYTES
+        blob = bytes(self._memory[start : start + length]) if state == ENDED else b""
+        return Entry(
+            task_id=str(uuid.UUID(bytes=raw)), fence=fence, cap_ms=cap_ms, began=began, ended=ended, state=state,
+            blob=blob,
+        )  # fmt: skip
 
 
 class Slot:

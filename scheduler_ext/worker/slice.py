@@ -16,12 +16,14 @@ from typing import Any
 import redis
 from celery import Celery
 
+from scheduler_ext import handlers
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.context import TaskInterrupted
 from scheduler_ext.core.states import Outcome
-from scheduler_ext.core.types import WorkKind
+from scheduler_ext.core.types import PER_CHILD, WorkKind
 from scheduler_ext.ports import Finished, Started, WorkStore
 from scheduler_ext.queue_manager import QueueManager, decode
+from scheduler_ext.worker.beside import Beside
 from scheduler_ext.worker.body import Bodies
 from scheduler_ext.worker.events import TaskEvents
 from scheduler_ext.worker.journal import Journal
@@ -39,8 +41,8 @@ class Child:
     """One pool child. Made once after the fork; :meth:`lend` runs a slice."""
 
     def __init__(self, app: Celery, conf: SchedulerConf, store: WorkStore, redis_url: str, journal: Journal, index: int,
-                 hostname: str) -> None:  # fmt: skip
-        """``index`` is the child's slot in the journal."""
+                 hostname: str, beside_store: WorkStore) -> None:  # fmt: skip
+        """``index`` is the child's slot in the journal; ``beside_store`` serves its coroutines and threads."""
         self.conf = conf
         self.store = store
         self.journal = journal
@@ -56,6 +58,14 @@ class Child:
         self._learnt = time.monotonic()
         self._running: int | None = None
         self._claimed_slot = False
+        self.table = journal.table(index)
+        kinds = sorted({e.kind for e in handlers.exported().values() if e.kind in PER_CHILD})
+        self.beside = (
+            Beside(conf, journal, self.table, self.bodies, beside_store, self.queues, TaskEvents(app, hostname),
+                   redis_url, kinds, self.worker, self._sample)
+            if kinds
+            else None
+        )  # fmt: skip
         signal.signal(INTERRUPT_SIGNAL, self._on_interrupt)
         signal.signal(signal.SIGALRM, self._on_alarm)
 
@@ -90,6 +100,8 @@ class Child:
                 ran += self._batch(self.journal.node_id, claims, waiting)
             elif time.monotonic() - self._learnt > LEARN_EVERY_S:
                 self._learn()
+        while self.journal.draining and self.beside is not None and self.beside.busy():
+            time.sleep(0.02)  # the slice is over when what runs beside it is
         self._learn()
         return ran
 
@@ -102,8 +114,11 @@ class Child:
                 return False
             time.sleep(0.01)
         self.slot.settle()
+        self.table.clear()
         self.slot.pid = os.getpid()
         self._claimed_slot = True
+        if self.beside is not None:
+            self.beside.start()
         return True
 
     def _take(self, wait_s: float) -> tuple[list[tuple[str, int]], int]:
@@ -203,6 +218,7 @@ class Child:
 
     # -- learning -----------------------------------------------------------------------------------------------------
     def _sample(self, task: Started, seconds: float) -> None:
+        """Note a run time; coroutines tell theirs from their thread, and a lost sample harms nobody."""
         key = (task.tenant_id, task.handler)
         count, total = self._samples.get(key, (0, 0.0))
         self._samples[key] = (count + 1, total + seconds)

@@ -17,7 +17,7 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.ports import Changes, WorkStore
 from scheduler_ext.worker import account
-from scheduler_ext.worker.journal import Entry, Journal, Slot
+from scheduler_ext.worker.journal import BEGUN, Entry, Journal, Slot
 from scheduler_ext.worker.slice import INTERRUPT_SIGNAL
 
 log = logging.getLogger(__name__)
@@ -27,6 +27,12 @@ CAP_GRACE_S = 0.25
 HELD_UP_S = 0.25
 """A task that runs longer than this inside a batch no longer keeps the others waiting."""
 STOP_WAIT_S = 0.5
+BESIDE_GRACE_S = 1.0
+"""What runs beside others is cancelled by its own child; the child is killed this much later."""
+WORDS = {
+    Outcome.CAP_EXCEEDED: "its execution cap was reached",
+    Outcome.CANCELLED: "cancelled while it ran",
+}
 
 
 @dataclass(slots=True)
@@ -53,6 +59,9 @@ class Watch:
     _relieved: dict[int, int] = field(default_factory=dict)
     _verdicts: dict[int, tuple[int, Outcome, str]] = field(default_factory=dict)
     """By slot: pid killed by us, and the culprit's outcome."""
+    _beside_verdicts: dict[int, tuple[int, tuple[str, int], Outcome]] = field(default_factory=dict)
+    _asked: dict[tuple[str, int], float] = field(default_factory=dict)
+    """When a task that runs beside others was asked to end."""
 
     def look(self) -> None:
         """One look at all slots."""
@@ -62,8 +71,11 @@ class Watch:
                 continue
             if not _alive(slot.pid):
                 self._settle_dead(slot)
-            elif slot.is_open:
-                self._look_at(slot)
+            else:
+                if slot.is_open:
+                    self._look_at(slot)
+                if self.journal.beside:
+                    self._look_beside(slot)
 
     def _look_at(self, slot: Slot) -> None:
         entry = slot.running()
@@ -106,14 +118,52 @@ class Watch:
         with _stopped(pid) as stopped:
             if not stopped or (slot.batch, slot.current) != (sentence.batch, sentence.index):
                 return
-            words = {
-                Outcome.CAP_EXCEEDED: "its execution cap was reached",
-                Outcome.CANCELLED: "cancelled while it ran",
-            }
-            self._verdicts[slot.index] = (pid, sentence.outcome, words[sentence.outcome])
+            self._verdicts[slot.index] = (pid, sentence.outcome, WORDS[sentence.outcome])
             kill_children(pid)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+    # -- tasks beside one another --------------------------------------------------------------------------------------
+    def _look_beside(self, slot: Slot) -> None:
+        """Pass cancellations on; a task that does not end when its child cancels it takes the child with it."""
+        table, now = self.journal.table(slot.index), time.time()
+        for place, entry in table.entries():
+            if entry.state != BEGUN:
+                continue
+            key = (entry.task_id, entry.fence)
+            if key in self.cancelled and not table.cancelled(place):
+                table.cancel(place)
+                self._asked[key] = now
+            over_cap = now - entry.began - entry.cap_ms / 1000 > BESIDE_GRACE_S
+            over_cancel = now - self._asked.get(key, now) > self.conf.cancel_grace_s + BESIDE_GRACE_S
+            if over_cap or over_cancel:
+                outcome = Outcome.CAP_EXCEEDED if over_cap else Outcome.CANCELLED
+                self._beside_verdicts[slot.index] = (slot.pid, key, outcome)
+                kill_children(slot.pid)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(slot.pid, signal.SIGKILL)
+                return
+
+    def _settle_beside(self, slot: Slot, *, guilty: bool) -> None:
+        """Of tasks that ran beside one another nobody knows which one killed the child: they run alone next.
+
+        ``guilty``: another task did, or we did; then they are no suspects.
+        """
+        table, worker, node_id = self.journal.table(slot.index), self._worker(slot), self.journal.node_id
+        taken, begun = account.read_table(table, worker)
+        pid, key, outcome = self._beside_verdicts.pop(slot.index, (0, ("", 0), Outcome.WORKER_LOST))
+        culprit = next((e for e in begun if pid == slot.pid and (e.task_id, e.fence) == key), None)
+        if culprit is None and len(begun) == 1 and not guilty:
+            culprit = begun[0]
+        error = WORDS.get(outcome, "its worker process died while it ran")
+        settled = account.Account(ended=taken.ended, culprit=culprit, unbegun=taken.unbegun)
+        self.publish(account.settle(self.store, node_id, settled, worker, outcome, error))
+        others = [(e.task_id, e.fence) for e in begun if e is not culprit]
+        if others:
+            reason = "handed back: its worker process died while it ran beside others"
+            alone = culprit is None and not guilty
+            self.publish(self.store.hand_back(node_id, others, running=True, reason=reason, alone=alone))
+        table.clear()
 
     # -- batches held up ----------------------------------------------------------------------------------------------
     def _relieve(self, slot: Slot) -> None:
@@ -144,6 +194,8 @@ class Watch:
         self.publish(
             account.settle(self.store, self.journal.node_id, taken, self._worker(slot), outcome, error)
         )
+        if self.journal.beside:
+            self._settle_beside(slot, guilty=taken.culprit is not None or verdict is not None)
         self._verdicts.pop(slot.index, None)
         self._sentences.pop(slot.index, None)
         slot.settle()
@@ -153,8 +205,12 @@ class Watch:
         return f"{slot.index}:{slot.pid}"
 
     def busy(self) -> int:
-        """Slots with an open batch."""
-        return sum(1 for index in range(self.journal.slots) if self.journal.slot(index).is_open)
+        """Children that hold tasks."""
+        slots = range(self.journal.slots)
+        held = {index for index in slots if self.journal.slot(index).is_open}
+        if self.journal.beside:
+            held |= {index for index in slots if self.journal.table(index).entries()}
+        return len(held)
 
 
 def _alive(pid: int) -> bool:

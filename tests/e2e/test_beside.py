@@ -1,0 +1,47 @@
+"""Coroutines and threads: many at once in a child, each with its own cap and cancellation, and an exact account."""
+
+from __future__ import annotations
+
+import pytest
+
+from apps.tasks.models import Attempt
+from apps.tasks.services import cancel, submit_many
+from scheduler_ext.core.states import Outcome, TaskState
+from tests.support.platform import Platform, children_of
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.mark.parametrize(("handler", "count"), [("demo.nap", 60), ("demo.doze", 12)])
+def test_many_run_beside_one_another(platform: Platform, handler: str, count: int) -> None:
+    worker = platform.up()
+    ids = submit_many(platform.tenant, [{"handler": handler, "args": [1.0]}] * count).task_ids
+    wait_until(lambda: platform.unfinished() == 0, timeout=30, message="all are done")
+    attempts = list(Attempt.objects.unscoped().filter(task_id__in=ids))  # the test is no tenant
+    assert len(attempts) == count
+    begins, ends = [a.started_at for a in attempts], [a.finished_at for a in attempts]
+    assert (max(ends) - min(begins)).total_seconds() < count / 2 / 2, "two at a time would take twice as long"
+
+    capped = platform.submit(handler, 60, execution_cap=0.3, total_attempts=2, retry={"base_s": 0.05})
+    cancelled = platform.submit(handler, 60)
+    steady = platform.submit(handler, 6)
+    platform.wait(cancelled, TaskState.RUNNING)
+    platform.wait(steady, TaskState.RUNNING)
+    cancel(platform.tenant.pk, cancelled)
+    assert platform.wait(cancelled, timeout=10).state == TaskState.CANCELLED
+    task = platform.wait(capped, timeout=10)
+    assert (task.state, task.error) == (TaskState.FAILED, "its execution cap was reached")
+    assert [a.outcome for a in platform.attempts(capped)] == [Outcome.CAP_EXCEEDED] * 2
+    assert platform.wait(steady).state == TaskState.SUCCEEDED
+    assert len(platform.attempts(steady)) == 1, "its neighbours' ends did not touch it"
+
+    again = [platform.submit(handler, 2.0) for _ in range(4)]
+    for task_id in again:
+        platform.wait(task_id, TaskState.RUNNING)
+    for child in children_of(worker):
+        child.kill()
+    for task_id in again:
+        assert platform.wait(task_id, timeout=30).state == TaskState.SUCCEEDED
+    lost = [a for t in again for a in platform.attempts(t) if a.outcome != Outcome.SUCCEEDED]
+    assert len(lost) <= 2, "only one that ran by itself in its child can be told to have killed it"
