@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable
-from typing import Any, cast
+from typing import cast
 
 from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TaskView, Vector
 from scheduler_ext.policies.accounts import Account
@@ -41,7 +41,6 @@ class RunningTree(TreeChooser):
     def pick(self) -> tuple[LineView, TaskView] | None:
         """The next task to try, among those whose vector may find room."""
         best: Line | None = None
-        best_keys: list[Any] = []
         for roots in self._open:
             alone = len(roots) == 1 and not self._floors
             for root in roots:
@@ -50,9 +49,8 @@ class RunningTree(TreeChooser):
                     continue
                 if alone:
                     return line.view, line.heads[line.at]
-                keys = _keys(line)
-                if best is None or keys < best_keys:
-                    best, best_keys = line, keys
+                if best is None or _before(line, best):
+                    best = line
             if best is not None and not self._floors:
                 break
         return (best.view, best.heads[best.at]) if best else None
@@ -188,15 +186,25 @@ class RunningTree(TreeChooser):
             each = each.up
 
 
-def _keys(line: Line) -> list[Any]:
-    """The keys from the top down to a line, to compare the fronts of several trees."""
-    keys: list[Any] = [line.entry[:2]]
-    branch: Branch | None = line.leaf
-    while branch is not None and branch.entry is not None:
-        keys.append(branch.entry[:2])
+def _before(first: Line, second: Line) -> bool:
+    """Whether the front of one tree comes before that of another, as it would in one tree of both."""
+    for one, other in zip(_chain(first), _chain(second), strict=False):
+        if one.entry[:2] != other.entry[:2]:
+            return bool(one.entry[:2] < other.entry[:2])
+        if one.account is not other.account:
+            return bool(one.entry[2] < other.entry[2])
+    return bool(first.entry[:2] < second.entry[:2])
+
+
+def _chain(line: Line) -> list[Branch]:
+    """The branches from the top down to a line, without the root."""
+    chain: list[Branch] = []
+    branch = line.leaf
+    while branch.up is not None:
+        chain.append(branch)
         branch = branch.up
-    keys.reverse()
-    return keys
+    chain.reverse()
+    return chain
 
 
 def _rank(task: TaskView) -> tuple[int, int]:

@@ -89,9 +89,8 @@ class Columns:
 def measure(run: Run) -> Measures:
     """The numbers of a run."""
     columns = Columns(run)
-    waits = (
-        columns.ended - columns.arrived - columns.ran if run.segments else columns.started - columns.arrived
-    )
+    begun = columns.ended - columns.ran if run.segments else columns.started
+    waits: Floats = np.maximum(0.0, begun - columns.arrived)
     inside = columns.ended - columns.arrived
     empty = not len(waits)
     makespan = 0.0 if empty else float(columns.ended.max() - columns.arrived.min())

@@ -1,0 +1,122 @@
+"""What the simulator starts at one moment is what a live round would start."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.states import Category
+from scheduler_ext.core.types import LineView, NodeView, Snapshot, TaskView, TenantView, Vector, WorkKind
+from scheduler_ext.policies.registry import order_policy, share_policy
+from scheduler_ext.prioritizer import prioritize
+from scheduler_ext.simulation.engine import Engine
+from scheduler_ext.simulation.model import Cell, Job, Trace
+
+CONF = SchedulerConf(reserve_after_s=1e9, round_limit=10_000, peak_permille=700, delayable_permille=900)
+POOLS = ("", "", "org/a", "org/b", "solo")
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "equal": {},
+    "capacity": {
+        "queues": {"org": {"guaranteed": 50, "maximum": 70}, "org/a": {"guaranteed": 30, "maximum": 60}}
+    },
+    "fair": {"pools": {"org": {"weight": 2}, "org/a": {"guaranteed": 20}, "solo": {"inside": "fifo"}}},
+    "dominant_resource": {"pools": {"org": {"weight": 3}}},
+}
+VECTORS: tuple[Vector, ...] = ((100, 1, 0, 0, 0, 0), (300, 2, 0, 0, 0, 0), (200, 5, 0, 0, 0, 0))
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> list[Job]:
+    """Work of a few tenants, all there at 0."""
+    return [
+        Job(
+            index,
+            0,
+            1000,
+            tenant=draw(st.integers(0, 3)),
+            vector=draw(st.sampled_from(VECTORS)),
+            category=draw(st.sampled_from(Category)),
+            priority=draw(st.integers(0, 2)),
+            pool=draw(st.sampled_from(POOLS)),
+            mutex_key=draw(st.sampled_from([None, None, None, "k"])),
+            name=f"{index:03}",
+        )
+        for index in range(draw(st.integers(1, 40)))
+    ]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    jobs(),
+    st.integers(1, 3),
+    st.integers(1, 6),
+    st.sampled_from(sorted(PARAMETERS)),
+    st.sampled_from([(1, 1, 1, 1), (3, 1, 2, 5)]),
+)
+def test_the_first_moment_is_a_live_round(
+    given_jobs: list[Job], nodes: int, slots: int, share: str, weights: tuple[int, ...]
+) -> None:
+    cell = Cell(nodes=nodes, slots=slots, capacity=(700, 12, 0, 0, 0, 0))
+    tenants = {
+        number: TenantView(
+            tenant_id=number,
+            weight=weight,
+            max_in_flight=5 if number == 1 else None,
+            guaranteed_permille=200 if number == 2 else 0,
+        )
+        for number, weight in enumerate(weights)
+    }
+    policy = share_policy(share, PARAMETERS[share])
+    engine = Engine(
+        Trace(name="moment", jobs=given_jobs),
+        cell,
+        order=order_policy("fifo"),
+        share=policy,
+        conf=CONF,
+        tenants=tenants,
+    )
+    run = engine.run(time.perf_counter)
+    simulated = {job.task_id for job in given_jobs if run.started_us[job.index] == 0}
+    plan = prioritize(_snapshot(given_jobs, cell, tenants), CONF, policy)
+    assert {decision.task_id for decision in plan.decisions} == simulated
+
+
+def _snapshot(given_jobs: list[Job], cell: Cell, tenants: dict[int, TenantView]) -> Snapshot:
+    """The same moment as the store would show it: the lines the engine laid out, with their tasks by rank."""
+    waiting: dict[int, tuple[LineView, list[Job]]] = {}
+    for job in given_jobs:
+        assert job.line is not None
+        waiting.setdefault(job.line.line_id, (job.line, []))[1].append(job)
+    lines = [
+        LineView(
+            line_id=line.line_id,
+            tenant_id=line.tenant_id,
+            category=line.category,
+            tier_id=line.tier_id,
+            vector=line.vector,
+            pool=line.pool,
+            heads=tuple(_task(job) for job in sorted(members, key=lambda each: (each.rank, each.index))),
+        )
+        for line, members in waiting.values()
+    ]
+    nodes: tuple[NodeView, ...] = cell.views()
+    return Snapshot(now=0.0, cell="simulated", nodes=nodes, tenants=tenants, lines=tuple(lines))
+
+
+def _task(job: Job) -> TaskView:
+    assert job.line is not None
+    return TaskView(
+        task_id=job.task_id,
+        line_id=job.line.line_id,
+        fence=0,
+        rank=job.rank,
+        kind=WorkKind.PROCESS,
+        priority=job.priority,
+        submitted_at=0.0,
+        alone=True,
+        mutex_key=job.mutex_key,
+    )
