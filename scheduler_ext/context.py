@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Protocol
 
+from scheduler_ext.aid import TaskAid
 from scheduler_ext.core.errors import SlackwaterError
+from scheduler_ext.effects import Effect, perform
 from scheduler_ext.ports import Started
 
 
@@ -35,6 +41,10 @@ class ContextStore(Protocol):
         """Store a task's progress (JSON)."""
         ...
 
+    def aid(self, task: Started) -> TaskAid:
+        """What the task may ask for beyond its own row."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class TaskContext:
@@ -42,6 +52,8 @@ class TaskContext:
 
     task: Started
     store: ContextStore
+    _calls: count[int] = field(init=False, repr=False, compare=False)
+    """Set on first use: most tasks hand nothing in, and making it costs each of them."""
 
     @property
     def task_id(self) -> str:
@@ -71,6 +83,50 @@ class TaskContext:
         """Report progress: any JSON value, for example ``{"done": 3, "of": 10}``; shown with its status."""
         self.store.progress(self.task.task_id, self.task.fence, json.dumps(value, allow_nan=False))
 
+    def once(
+        self, key: str, *, outside: bool = False, verify: Callable[[], Any] | None = None
+    ) -> AbstractContextManager[Effect]:
+        """An effect that happens once for its key in this tenant, however often tasks and attempts try.
+
+        The body does it when ``effect.first``; ``effect.result`` is kept, and found by all who come later. In the
+        platform's own database, the default, key and effect commit together. ``outside``: the key is claimed before
+        and settled after the body; where an attempt died in between, ``verify`` says whether the effect happened
+        (``None`` or ``False``: it did not; ``True``: it did; any other value: it did, and that is its result).
+
+        Raises ``InDoubt`` when nobody can tell, ``UnderWay`` while another task is at it, ``AttemptReplaced`` when
+        this attempt has lost its task.
+        """
+        return perform(self.store.aid(self.task).effects, key, outside=outside, verify=verify)
+
+    def submit(self, handler: str = "", *args: Any, **fields: Any) -> str:
+        """Hand in a task of the same tenant, into the same workflow where there is one; returns its id.
+
+        ``fields`` are those of a submission (``kwargs``, ``tier``, ``depends_on`` …). A repeated attempt that makes
+        the same calls in the same order hands nothing in twice.
+        """
+        item = {
+            **({"handler": handler} if handler else {}),
+            **({"args": list(args)} if args else {}),
+            **fields,
+        }
+        return self.subtasks([item], join=False)[0]
+
+    def subtasks(self, items: Sequence[Mapping[str, Any]], *, join: bool = True) -> list[str]:
+        """Hand in several tasks, all or none, as :meth:`submit` does; returns their ids.
+
+        ``join``: what depends on this task waits for them too, and finds their results beside this one's.
+        """
+        text = json.dumps([list(items), join], sort_keys=True, default=str)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        if not hasattr(self, "_calls"):
+            object.__setattr__(self, "_calls", count())
+        key = f"subtasks:{self.task.task_id}:{next(self._calls)}:{digest}"
+        return self.store.aid(self.task).submit(items, join=join, key=key)
+
+    def secret(self, name: str) -> str:
+        """A secret of the tenant this task belongs to; ``NotFound`` when it has none of that name."""
+        return self.store.aid(self.task).secret(name)
+
 
 _current: ContextVar[TaskContext | None] = ContextVar("slackwater_task", default=None)
 
@@ -86,3 +142,10 @@ def current() -> TaskContext:
 def enter(context: TaskContext | None) -> None:
     """Set the running task (the worker's side)."""
     _current.set(context)
+
+
+def once(
+    key: str, *, outside: bool = False, verify: Callable[[], Any] | None = None
+) -> AbstractContextManager[Effect]:
+    """:meth:`TaskContext.once` of the running task."""
+    return current().once(key, outside=outside, verify=verify)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from scheduler_ext.aid import TaskAid
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.types import Decision, Snapshot, WorkKind
 from scheduler_ext.handlers import Export
@@ -36,6 +37,7 @@ class Started:
     attempt: int
     """1 for the first run."""
     name: str
+    workflow_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,8 @@ class ScriptWork:
     """May run without a sandbox."""
     vector: tuple[int, ...]
     """Its tier, in the order of ``core.resources.DIMENSIONS``."""
+    network: bool = False
+    """May reach the network."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +131,9 @@ class RoundStore(Protocol):
         ...
 
 
-Changes = list[tuple[str, int]]
-"""Changes of state that were accepted: (task id, state)."""
+Change = tuple[str, int, int, str | None]
+"""A change of state that was accepted: task id, state, tenant id, workflow id."""
+Changes = list[Change]
 
 
 class WorkStore(Protocol):
@@ -165,6 +170,10 @@ class WorkStore(Protocol):
 
     def progress(self, task_id: str, fence: int, value: str) -> None:
         """Store a running task's progress (JSON)."""
+        ...
+
+    def aid(self, task: Started) -> TaskAid:
+        """What a running task may ask for beyond its own row: effects, subtasks, secrets."""
         ...
 
     def learn(self, samples: Mapping[tuple[int, str], tuple[int, float]]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -69,7 +70,7 @@ def submit(
     own, the task runs only if that commits.
     """
     spec = parse_task(data)
-    key = _one_key(idempotency_key, spec.idempotency_key)
+    key = one_key(idempotency_key, spec.idempotency_key)
     return _store(tenant, [spec], actor=actor, key=key, body=data)
 
 
@@ -79,10 +80,10 @@ def submit_many(tenant: Tenant, items: Sequence[Mapping[str, Any]], *, actor: st
 
     ``actor``: one for all, or each its own.
     """
-    _check_list(items, "tasks")
+    check_list(items, "tasks")
     specs = [parse_task(item, f"tasks[{n}]") for n, item in enumerate(items)]
-    _no_inner_keys(specs)
-    key = _one_key(idempotency_key, "")
+    no_inner_keys(specs)
+    key = one_key(idempotency_key, "")
     return _store(tenant, specs, actor=actor, key=key, body=items, where="tasks")
 
 
@@ -96,10 +97,10 @@ def submit_workflow(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "",
         raise InvalidInput("there is no such field", field=str(min(map(str, unknown)))[:60])
     header = parse_header(data)
     items = data.get("tasks")
-    _check_list(items, "tasks")
+    check_list(items, "tasks")
     specs = [parse_task(item, f"tasks[{n}]") for n, item in enumerate(items or ())]
-    _no_inner_keys(specs)
-    key = _one_key(idempotency_key, header["idempotency_key"])
+    no_inner_keys(specs)
+    key = one_key(idempotency_key, header["idempotency_key"])
     return _store(tenant, specs, actor=actor, key=key, body=data, where="tasks", workflow=header["name"])
 
 
@@ -108,14 +109,14 @@ def parse_header(data: Mapping[str, Any]) -> dict[str, str]:
     return {name: FIELDS[name][1](data.get(name, ""), name) for name in ("name", "idempotency_key")}
 
 
-def _check_list(items: Any, field: str) -> None:
+def check_list(items: Any, field: str) -> None:
     if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Sequence):
         raise InvalidInput("must be an array of tasks", field=field)
     if not items:
         raise InvalidInput("must not be empty", field=field)
 
 
-def _one_key(given: str | None, inner: str) -> str | None:
+def one_key(given: str | None, inner: str) -> str | None:
     if given and inner and given != inner:
         raise InvalidInput("differs from the Idempotency-Key header", field="idempotency_key")
     key = given or inner or None
@@ -124,7 +125,7 @@ def _one_key(given: str | None, inner: str) -> str | None:
     return key
 
 
-def _no_inner_keys(specs: Sequence[TaskSpec]) -> None:
+def no_inner_keys(specs: Sequence[TaskSpec]) -> None:
     for n, spec in enumerate(specs):
         if spec.idempotency_key:
             raise InvalidInput("belongs to the whole submission", field=f"tasks[{n}].idempotency_key")
@@ -135,38 +136,52 @@ def _store(tenant: Tenant, specs: Sequence[TaskSpec], *, actor: str | Sequence[s
     batch = admission.admit(tenant, specs, where=where, workflow=workflow is not None)
     at = lookups.now()
     workflow_id = storing.fresh_ids(1)[0] if workflow is not None else None
-    conf = lookups.scheduler_conf()
-    policy = order_policy(conf.order_policy)
     with transaction.atomic(), connection.cursor() as cur:
         if key is not None:
-            first = _claim_key(tenant, key, body, [task.id for task in batch.tasks], workflow_id)
+            first = claim_key(tenant, key, body, [task.id for task in batch.tasks], workflow_id)
             if first is not None:
                 return first
-        tasks = _link_outside(cur, tenant, batch, where)
+        tasks = link_outside(cur, tenant, batch, workflow_id)
         if workflow_id is not None:
             cur.execute(
                 "INSERT INTO tasks_workflow (id, tenant_id, name, task_count, edge_count, submitted_at, detail) "
-                "VALUES (%s, %s, %s, %s, %s, %s, '{}')",
-                (workflow_id, tenant.pk, workflow, len(tasks), len(batch.edges) + len(batch.outside), at),
+                "VALUES (%s, %s, %s, %s, %s, %s, %s)",
+                (
+                    workflow_id,
+                    tenant.pk,
+                    workflow,
+                    len(tasks),
+                    len(batch.edges) + len(batch.outside),
+                    at,
+                    '{"open": true}' if batch.outside else "{}",
+                ),
             )
-        actors = [actor] * len(tasks) if isinstance(actor, str) else actor
-        storing.insert(
-            cur, "tasks_task", TASK_COLUMNS,
-            [storing.task_row(tenant.pk, workflow_id, t, at, by) for t, by in zip(tasks, actors, strict=True)],
-        )  # fmt: skip
-        storing.insert(
-            cur, "tasks_livetask", LIVE_COLUMNS,
-            [storing.live_row(tenant.pk, t, at, at, policy, conf.promote_lead_s) for t in tasks],
-        )  # fmt: skip
-        edges = [(parent, child, int(EdgeOutcome.PENDING)) for parent, child in batch.edges]
-        storing.insert(cur, "tasks_dependency", EDGE_COLUMNS, edges)
-        urgent = sum(1 for t in tasks if t.spec.category is Category.URGENT)
-        storing.count_in(cur, tenant, tenant.plan, n=len(tasks), urgent=urgent, charged=len(tasks))
-        transaction.on_commit(partial(hints.wake_dispatcher, tenant.cell))
+        write_tasks(cur, tenant, tasks, batch.edges, workflow_id, at, actor)
     return Submission(task_ids=[t.id for t in tasks], workflow_id=workflow_id)
 
 
-def _claim_key(
+def write_tasks(cur: Any, tenant: Tenant, tasks: Sequence[storing.Accepted], edges: Sequence[tuple[UUID, UUID]],
+                workflow_id: UUID | None, at: datetime, actor: str | Sequence[str]) -> None:  # fmt: skip
+    """Write accepted tasks and the edges between them, and count them: the last part of a submission."""
+    conf = lookups.scheduler_conf()
+    policy = order_policy(conf.order_policy)
+    actors = [actor] * len(tasks) if isinstance(actor, str) else actor
+    storing.insert(
+        cur, "tasks_task", TASK_COLUMNS,
+        [storing.task_row(tenant.pk, workflow_id, t, at, by) for t, by in zip(tasks, actors, strict=True)],
+    )  # fmt: skip
+    storing.insert(
+        cur, "tasks_livetask", LIVE_COLUMNS,
+        [storing.live_row(tenant.pk, t, at, at, policy, conf.promote_lead_s) for t in tasks],
+    )  # fmt: skip
+    rows = [(parent, child, int(EdgeOutcome.PENDING)) for parent, child in edges]
+    storing.insert(cur, "tasks_dependency", EDGE_COLUMNS, rows)
+    urgent = sum(1 for t in tasks if t.spec.category is Category.URGENT)
+    storing.count_in(cur, tenant, tenant.plan, n=len(tasks), urgent=urgent, charged=len(tasks))
+    transaction.on_commit(partial(hints.wake_dispatcher, tenant.cell))
+
+
+def claim_key(
     tenant: Tenant, key: str, body: Any, task_ids: list[UUID], workflow_id: UUID | None
 ) -> Submission | None:
     """Take an idempotency key, or return the first answer; a repeat under way is waited for by the database."""
@@ -181,7 +196,14 @@ def _claim_key(
         )
         if cur.rowcount == 1:
             return None
-    first = IdempotencyKey.objects.get(tenant=tenant, key=key)
+    return first_answer(tenant, key, digest)
+
+
+def first_answer(tenant: Tenant, key: str, digest: str) -> Submission | None:
+    """What the first submission with this key was answered; ``IdempotencyMismatch`` when it had another body."""
+    first = IdempotencyKey.objects.filter(tenant=tenant, key=key).first()
+    if first is None:
+        return None
     if first.body_hash != digest:
         raise IdempotencyMismatch(field="idempotency_key")
     if first.workflow_id is not None:
@@ -199,7 +221,14 @@ SELECT task_id FROM l
 """
 
 
-def _link_outside(cur: Any, tenant: Tenant, batch: admission.Batch, where: str) -> list[storing.Accepted]:
+OPEN = """
+UPDATE tasks_workflow SET detail = detail || '{"open": true}' WHERE id = ANY(%s) AND NOT detail ? 'open'
+"""
+
+
+def link_outside(
+    cur: Any, tenant: Tenant, batch: admission.Batch, workflow_id: UUID | None
+) -> list[storing.Accepted]:
     """Write edges from tasks that exist already; a parent that is final counts as it ended."""
     if not batch.outside:
         return batch.tasks
@@ -207,9 +236,14 @@ def _link_outside(cur: Any, tenant: Tenant, batch: admission.Batch, where: str) 
     cur.execute(LOCK_PARENTS, (parents,))
     live = {row[0] for row in cur.fetchall()}
     cur.execute(
-        "SELECT id, state FROM tasks_task WHERE id = ANY(%s) AND tenant_id = %s", (parents, tenant.pk)
+        "SELECT id, state, workflow_id FROM tasks_task WHERE id = ANY(%s) AND tenant_id = %s",
+        (parents, tenant.pk),
     )
-    known = dict(cur.fetchall())
+    found = cur.fetchall()
+    known = {row[0]: row[1] for row in found}
+    if foreign := {row[2] for row in found} - {workflow_id}:
+        # Their graphs now reach beyond themselves: nobody may answer for them from a workflow's rows alone.
+        cur.execute(OPEN, ([w for w in [workflow_id, *foreign] if w is not None],))
     tasks = list(batch.tasks)
     rows: set[tuple[UUID, UUID, int]] = set()
     for parent, n, field in batch.outside:

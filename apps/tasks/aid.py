@@ -1,0 +1,48 @@
+"""What a running task may ask of the platform beyond its own row: :class:`scheduler_ext.aid.TaskAid`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.db import connection
+
+from apps.tasks.connection import Database
+from apps.tasks.once import PgEffects
+from scheduler_ext.effects import EffectStore
+from scheduler_ext.ports import Started
+
+
+class PgTaskAid:
+    """The platform as one running attempt asks it."""
+
+    def __init__(self, task: Started, db: Database) -> None:
+        """``db`` is the worker's own connection."""
+        self.task = task
+        self.db = db
+
+    @property
+    def effects(self) -> EffectStore:
+        """Keys of effects that happen once."""
+        return PgEffects(self.task, self.db)
+
+    def submit(self, items: Sequence[Mapping[str, Any]], *, join: bool, key: str) -> list[str]:
+        """Store tasks of the same tenant, in the task's workflow where it has one; returns their ids."""
+        # Imported here: the services import what the worker's store imports.
+        from apps.tasks.workflows import add_subtasks
+
+        _fresh()
+        return [str(task_id) for task_id in add_subtasks(self.task, items, join=join, key=key)]
+
+    def secret(self, name: str) -> str:
+        """A secret of the task's tenant."""
+        from apps.tasks.secrets import reveal
+
+        _fresh()
+        return reveal(self.task.tenant_id, name)
+
+
+def _fresh() -> None:
+    """A handler's Django connection may have broken since the last task."""
+    if not connection.in_atomic_block:
+        connection.close_if_unusable_or_obsolete()

@@ -1,0 +1,208 @@
+"""Running a part of a workflow again: which tasks, and their rows made live in a few statements.
+
+What is run again is reset as a whole: its edges are open again, its attempts anew, its dead letters gone; the past of
+each task stays readable, for attempts and events are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+from apps.tasks import lookups, storing, transitions
+from apps.tasks.changing import accepted_again, spec_of
+from apps.tasks.models import Task
+from apps.tasks.storing import LIVE_COLUMNS
+from apps.tenants.models import Tenant
+from scheduler_ext.core.errors import Conflict, NotFound
+from scheduler_ext.core.states import Category, EdgeOutcome, RunCondition, TaskState, condition_holds
+from scheduler_ext.policies.registry import order_policy
+from scheduler_ext.ports import Changes
+
+# While these rows are locked none of the tasks can finish: a finish writes them.
+LOCK = """
+SELECT id FROM tasks_task WHERE id IN (
+    SELECT id FROM tasks_task WHERE workflow_id = %(id)s
+    UNION SELECT d.parent_id FROM tasks_dependency d JOIN tasks_task c ON c.id = d.child_id
+    WHERE c.workflow_id = %(id)s)
+ORDER BY id FOR UPDATE
+"""
+UNRELEASED = "SELECT id::text, state FROM tasks_task WHERE id = ANY(%s) AND release_pending"
+MEMBERS = """
+SELECT t.id::text, coalesce(l.state, t.state), t.condition FROM tasks_task t
+LEFT JOIN tasks_livetask l ON l.task_id = t.id WHERE t.workflow_id = %s ORDER BY t.id
+"""
+EDGES = """
+SELECT d.parent_id::text, d.child_id::text, d.outcome FROM tasks_dependency d
+JOIN tasks_task c ON c.id = d.child_id WHERE c.workflow_id = %s
+"""
+REVIVE = """
+UPDATE tasks_task SET state = NULL, finished_at = NULL, result = NULL, error = '', reason = '', release_pending = false
+WHERE id = ANY(%s::uuid[]) AND state IS NOT NULL RETURNING id, attempts_used
+"""
+REOPEN = """
+WITH e AS (
+    UPDATE tasks_dependency SET outcome = 0
+    WHERE parent_id = ANY(%s::uuid[]) AND child_id = ANY(%s::uuid[]) AND outcome <> 0 RETURNING child_id),
+n AS (SELECT child_id, count(*)::int AS c FROM e GROUP BY child_id)
+UPDATE tasks_livetask l SET pending = l.pending + n.c FROM n WHERE l.task_id = n.child_id
+"""
+LAST_FENCES = """
+SELECT id, max(fence) FROM (
+    SELECT task_id AS id, fence FROM tasks_attempt WHERE task_id = ANY(%(ids)s::uuid[])
+    UNION ALL SELECT task_id, fence FROM tasks_taskevent WHERE task_id = ANY(%(ids)s::uuid[])) x GROUP BY id
+"""
+EVENT_COLUMNS = ("task_id", "tenant_id", "from_state", "to_state", "fence", "actor", "reason")
+
+
+@dataclass(slots=True)
+class _Graph:
+    """A workflow's tasks as they stand."""
+
+    states: dict[str, TaskState]
+    conditions: dict[str, RunCondition]
+    parents: dict[str, list[tuple[str, EdgeOutcome]]]
+    children: dict[str, list[str]]
+
+
+def rerun(cur: Any, tenant: Tenant, workflow_id: UUID, task_id: UUID | None, actor: str) -> Changes:
+    """Make a part of a workflow run again; returns the changes. The caller holds the workflow's row."""
+    _settle(cur, workflow_id)
+    found = _read(cur, workflow_id)
+    if task_id is None:
+        chosen = _failed(found)
+        reason = "run again from the failed tasks"
+    else:
+        chosen = _following(found, str(task_id))
+        reason = f"run again from {task_id} on"
+    if not chosen:
+        raise Conflict("no task of the workflow failed, expired or was cancelled and could run now")
+    return _reset(cur, tenant, workflow_id, found, chosen, actor, reason)
+
+
+def _settle(cur: Any, workflow_id: UUID) -> None:
+    """Let no task of the workflow finish meanwhile, and tell dependants of what has: then its edges are true."""
+    cur.execute(LOCK, {"id": workflow_id})
+    cur.execute(UNRELEASED, ([row[0] for row in cur.fetchall()],))
+    ended = [(task_id, TaskState(state)) for task_id, state in cur.fetchall()]
+    if ended:
+        transitions.release(cur, lookups.scheduler_conf(), ended)
+
+
+def _read(cur: Any, workflow_id: UUID) -> _Graph:
+    cur.execute(MEMBERS, (workflow_id,))
+    rows = cur.fetchall()
+    found = _Graph(
+        {row[0]: TaskState(row[1]) for row in rows}, {row[0]: RunCondition(row[2]) for row in rows}, {}, {}
+    )
+    cur.execute(EDGES, (workflow_id,))
+    for parent, child, outcome in cur.fetchall():
+        found.parents.setdefault(child, []).append((parent, EdgeOutcome(outcome)))
+        found.children.setdefault(parent, []).append(child)
+    return found
+
+
+def _final(state: TaskState) -> bool:
+    return state >= TaskState.SUCCEEDED
+
+
+def _failed(found: _Graph) -> set[str]:
+    """The tasks that ended without success, less those whose turn could not come even so."""
+    chosen = {i for i, state in found.states.items() if _final(state) and state is not TaskState.SUCCEEDED}
+    doubtful = list(chosen)
+    while doubtful:
+        task = doubtful.pop()
+        if task not in chosen or _has_a_turn(found, task, chosen):
+            continue
+        chosen.discard(task)
+        doubtful += [child for child in found.children.get(task, ()) if child in chosen]
+    return chosen
+
+
+def _has_a_turn(found: _Graph, task: str, chosen: set[str]) -> bool:
+    """Whether a task can run: a parent runs again or is not final yet, or they ended as it needs them."""
+    outcomes = []
+    for parent, outcome in found.parents.get(task, ()):
+        if parent in chosen or outcome is EdgeOutcome.PENDING:
+            return True
+        outcomes.append(outcome)
+    failed, cancelled = outcomes.count(EdgeOutcome.FAILED), outcomes.count(EdgeOutcome.CANCELLED)
+    return condition_holds(found.conditions[task], failed=failed, cancelled=cancelled)
+
+
+def _following(found: _Graph, start: str) -> set[str]:
+    """A task and all that follows; each must have ended, or wait for what is run again."""
+    if start not in found.states:
+        raise NotFound(f"The workflow has no task {start}.", field="task_id")
+    chosen, stack = {start}, [start]
+    while stack:
+        for child in found.children.get(stack.pop(), ()):
+            if child in found.states and child not in chosen:
+                chosen.add(child)
+                stack.append(child)
+    for task in sorted(chosen):
+        state = found.states[task]
+        if not _final(state) and (state is not TaskState.BLOCKED or task == start):
+            raise Conflict(f"the task {task} has not ended: it is {state.name.lower()}", field="task_id")
+    return {task for task in chosen if _final(found.states[task])}
+
+
+def _reset(cur: Any, tenant: Tenant, workflow_id: UUID, found: _Graph, chosen: set[str], actor: str,
+           reason: str) -> Changes:  # fmt: skip
+    ids = sorted(chosen)
+    cur.execute(REVIVE, (ids,))
+    used = dict(cur.fetchall())
+    if len(used) != len(ids):
+        raise Conflict("the state of a task has just changed; try again")
+    waiting = [task for task, state in found.states.items() if state is TaskState.BLOCKED]
+    cur.execute(REOPEN, (ids, [*ids, *waiting]))
+    cur.execute("DELETE FROM tasks_deadletter WHERE task_id = ANY(%s::uuid[])", (ids,))
+    cur.execute(LAST_FENCES, {"ids": ids})
+    rows = _live_rows(tenant, found, chosen, used, dict(cur.fetchall()))
+    storing.insert(cur, "tasks_livetask", LIVE_COLUMNS, [tuple(row[n] for n in LIVE_COLUMNS) for row in rows])
+    was = {UUID(task): int(found.states[task]) for task in ids}
+    events = [
+        (row["task_id"], tenant.pk, was[row["task_id"]], row["state"], row["fence"], actor[:120], reason)
+        for row in rows
+    ]
+    storing.insert(cur, "tasks_taskevent", EVENT_COLUMNS, events)
+    urgent = sum(1 for row in rows if row["urgent"])
+    storing.count_in(cur, tenant, tenant.plan, n=len(rows), urgent=urgent, charged=len(rows))
+    return [(str(row["task_id"]), row["state"], tenant.pk, str(workflow_id)) for row in rows]
+
+
+def _live_rows(tenant: Tenant, found: _Graph, chosen: set[str], used: dict[UUID, int], fences: dict[UUID, int],
+               ) -> list[dict[str, Any]]:  # fmt: skip
+    conf, at = lookups.scheduler_conf(), lookups.now()
+    policy = order_policy(conf.order_policy)
+    tasks: Iterable[Task] = (
+        Task.objects.unscoped()  # the tenant is named
+        .for_tenant(tenant.pk)
+        .select_related("tenant__plan", "tier")
+        .filter(pk__in=list(used))
+        .order_by("pk")
+    )
+    rows = []
+    for task in tasks:
+        text = str(task.pk)
+        pending = sum(
+            1 for parent, outcome in found.parents.get(text, ())
+            if parent in chosen or outcome is EdgeOutcome.PENDING
+        )  # fmt: skip
+        again = accepted_again(task, replace(spec_of(task), start_at=None), pending=pending)
+        row = dict(zip(LIVE_COLUMNS, storing.live_row(
+            tenant.pk, again, at, task.submitted_at, policy, conf.promote_lead_s,
+        ), strict=True))  # fmt: skip
+        row |= {
+            "fence": fences.get(task.pk, 0), "attempts": used[task.pk],
+            "total_attempts": used[task.pk] + task.total_attempts,
+            "has_children": any(
+                child in chosen or not _final(found.states.get(child, TaskState.SUCCEEDED))
+                for child in found.children.get(text, ())
+            ),
+            "urgent": task.category == Category.URGENT,
+        }  # fmt: skip
+        rows.append(row)
+    return rows

@@ -1,0 +1,25 @@
+"""What a running task may ask of the platform beyond its own row: effects, subtasks, secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from scheduler_ext.effects import EffectStore
+
+
+class TaskAid(Protocol):
+    """The platform as one running attempt asks it."""
+
+    @property
+    def effects(self) -> EffectStore:
+        """Keys of effects that happen once."""
+        ...
+
+    def submit(self, items: Sequence[Mapping[str, Any]], *, join: bool, key: str) -> list[str]:
+        """Store tasks of the same tenant, in the task's workflow where it has one; returns their ids."""
+        ...
+
+    def secret(self, name: str) -> str:
+        """A secret of the task's tenant."""
+        ...

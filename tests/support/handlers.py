@@ -1,0 +1,89 @@
+"""Handlers of the tests: what they do outside is written to files and tables that outlive a killed process."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from django.db import connection
+
+import scheduler_ext
+from scheduler_ext.handlers import handler
+
+
+def _die_once(folder: str, where: str) -> None:
+    """Kill this process with nothing cleaned up, the first time this place is passed."""
+    mark = Path(folder) / f"died-{where}"
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@handler(name="test.transfer")
+def transfer(order: str, cents: int, folder: str, die: str = "") -> Any:
+    """Move money in the platform's own database, once an order; ``die``: where to be killed the first time."""
+    with scheduler_ext.once(f"transfer:{order}") as effect:
+        if effect.first:
+            with connection.cursor() as cur:
+                cur.execute("INSERT INTO test_transfer (key, cents) VALUES (%s, %s)", (order, cents))
+            effect.result = {"cents": cents}
+            if die == "before commit":
+                _die_once(folder, die)
+    if die == "after commit":
+        _die_once(folder, die)
+    return effect.result
+
+
+@handler(name="test.charge")
+def charge(order: str, folder: str, die: str = "", verify: bool = True) -> Any:
+    """Charge a card at a bank elsewhere, once an order: the bank is a file that only grows."""
+    bank = Path(folder) / "bank"
+
+    def happened() -> Any:
+        return order if bank.exists() and order in bank.read_text().splitlines() else None
+
+    with scheduler_ext.once(f"charge:{order}", outside=True, verify=happened if verify else None) as effect:
+        if effect.first:
+            if die == "before effect":
+                _die_once(folder, die)
+            with bank.open("a") as out:
+                out.write(f"{order}\n")
+            if die == "after effect":
+                _die_once(folder, die)
+            effect.result = order
+    if die == "after settling":
+        _die_once(folder, die)
+    return effect.result
+
+
+@handler(name="test.split")
+def split(parts: int, folder: str = "", die: bool = False) -> int:
+    """Hand in that many subtasks, each doubling its number."""
+    items = [{"name": f"part-{n}", "handler": "test.double", "args": [n]} for n in range(parts)]
+    scheduler_ext.current().subtasks(items)
+    if die:
+        _die_once(folder, "split")
+    return parts
+
+
+@handler(name="test.double", idempotent=True)
+def double(value: int) -> int:
+    """Twice the number."""
+    return value * 2
+
+
+@handler(name="test.total", idempotent=True)
+def total(values: list[Any] | None = None) -> Any:
+    """The sum of a list, or else of what the parts before it returned."""
+    if values is not None:
+        return sum(values)
+    results = scheduler_ext.current().upstream()
+    return sum(value for name, value in results.items() if name.startswith("part-"))
+
+
+@handler(name="test.secret")
+def secret(name: str) -> int:
+    """The length of a secret; the secret itself would stand in the result."""
+    return len(scheduler_ext.current().secret(name))
