@@ -25,6 +25,8 @@ READ = {
     "SLACKWATER_DATABASE_POOL": "Database connections kept in a pool; 0: one for each thread. The API keeps 16.",
     "SLACKWATER_REDIS_URL": "Redis or Valkey (`redis://`, `rediss://`, `unix://`). Not set: the embedded server.",
     "SLACKWATER_SECRET_KEY": "Django's secret key. `make up` makes one and keeps it in `var/`; production must set it.",
+    "SLACKWATER_SECRETS_KEYS": "Keys that seal tenants' secrets, comma-separated: the first seals, all open. To change "
+    "it, put the new one in front and run `manage.py reseal_secrets`. Not set: derived from `SLACKWATER_SECRET_KEY`.",
     "SLACKWATER_DEBUG": "Django's debug pages. Never in production.",
     "SLACKWATER_ALLOWED_HOSTS": "Host names the API and the admin answer to, comma-separated.",
     "SLACKWATER_CSRF_TRUSTED_ORIGINS": "Origins the admin accepts forms from behind a proxy, comma-separated.",

@@ -162,6 +162,9 @@ HANDLERS: list[str] = env.list("SLACKWATER_HANDLERS", default=[])
 # Export the small handlers of the demo, the imported workflows and the benchmarks (demo.*).
 DEMO_HANDLERS = env.bool("SLACKWATER_DEMO_HANDLERS", default=False)
 
+# -- tenants' secrets: the first key seals, all of them open; none given: derived from the secret key ---------
+SECRETS_KEYS: list[str] = env.list("SLACKWATER_SECRETS_KEYS", default=[])
+
 # -- REST ----------------------------------------------------------------------------------------------------
 REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
