@@ -8,6 +8,11 @@ from typing import Any
 
 from scheduler_ext.core.errors import ConfigurationError
 
+_WORDS = {
+    "sandbox": ("auto", "bubblewrap", "landlock", "process"),
+    "trusted_scripts": ("sandbox", "plain"),
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConf:
@@ -70,6 +75,21 @@ class SchedulerConf:
     max_result_bytes: int = 262_144
     max_log_bytes: int = 1_048_576
     """Output kept of each stream of an attempt."""
+    sandbox: str = "auto"
+    """How scripts are contained: ``auto`` takes the strongest level the machine offers; ``bubblewrap``, ``landlock``
+    and ``process`` ask for that one."""
+    trusted_scripts: str = "sandbox"
+    """Scripts of trusted tenants: ``sandbox`` contains them too where a level offers it, ``plain`` never does."""
+    sandbox_uid_base: int = 60_600
+    """First of 512 user ids that scripts run as, one for each slot, where the worker is root."""
+    script_processes: int = 256
+    """Processes and threads a script may have at once."""
+    script_files: int = 20_000
+    """Files and folders a script may have at once."""
+    script_output_bytes: int = 67_108_864
+    """Output after which a script is ended; what is beyond ``max_log_bytes`` is not kept."""
+    script_tmpfs_mb: int = 256
+    """Work folders of scripts up to this size lie in memory, larger ones on disk."""
 
     def __post_init__(self) -> None:
         """Refuse values that cannot work, naming the field."""
@@ -90,12 +110,18 @@ class SchedulerConf:
         ):
             if getattr(self, name) <= 0:
                 raise ConfigurationError("must be greater than 0", field=name)
+        self._check_words()
         if self.node_renew_s * 2 > self.node_lease_s:
             raise ConfigurationError("must be at most half of node_lease_s", field="node_renew_s")
         if self.leader_renew_s * 2 > self.leader_lease_s:
             raise ConfigurationError("must be at most half of leader_lease_s", field="leader_renew_s")
         if not 0 <= self.retry_jitter <= 1:
             raise ConfigurationError("must be from 0 to 1", field="retry_jitter")
+
+    def _check_words(self) -> None:
+        for name, allowed in _WORDS.items():
+            if getattr(self, name) not in allowed:
+                raise ConfigurationError(f"must be one of {', '.join(allowed)}", field=name)
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> SchedulerConf:

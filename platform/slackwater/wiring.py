@@ -20,7 +20,7 @@ from django.conf import settings
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.sandbox.base import Sandbox
-from scheduler_ext.sandbox.process import ProcessSandbox
+from scheduler_ext.sandbox.pool import SlotPool
 
 IOPS = 10_000
 BANDWIDTH_KBPS = 1_000_000
@@ -36,6 +36,7 @@ class Engine:
         """Reads the settings; opens nothing."""
         self.conf = SchedulerConf.from_mapping({"cell": settings.CELL, **settings.SLACKWATER})
         self.redis_url: str = settings.REDIS_URL
+        self._sandbox = SlotPool(self.conf)
 
     @property
     def app(self) -> Celery:
@@ -73,8 +74,9 @@ class Engine:
         return redis.Redis.from_url(self.redis_url, socket_timeout=5.0, socket_connect_timeout=1.0)
 
     def sandbox(self) -> Sandbox:
-        """The strongest sandbox level this machine offers."""
-        return ProcessSandbox()
+        """The strongest sandbox level this machine offers, found out by trying on the first call."""
+        self._sandbox.probe()
+        return self._sandbox
 
     def capacity(self) -> tuple[int, ...]:
         """What this machine offers; ``SLACKWATER_CAPACITY`` overrides it (six numbers, comma-separated)."""

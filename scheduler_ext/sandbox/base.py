@@ -1,41 +1,135 @@
-"""What a sandbox is asked for: how to start a script so that it stays within its limits."""
+"""What a sandbox is asked for and what it answers, the same at every level."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
 
+class Level(StrEnum):
+    """A way of containing a script, weakest first."""
+
+    PROCESS = "process"
+    """A process tree with resource limits: for trusted tenants only."""
+    LANDLOCK = "landlock"
+    """Landlock, a system-call filter and resource limits; needs no namespaces."""
+    BUBBLEWRAP = "bubblewrap"
+    """Namespaces of its own, a system-call filter and resource limits."""
+
+    @property
+    def contains_untrusted(self) -> bool:
+        """True when it may run scripts of tenants nobody vouches for."""
+        return self is not Level.PROCESS
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a script may use. Its tier says so."""
+    """What one run may use. Its tier says so; what is beyond the tier comes from the settings."""
 
+    cpu_milli: int
     memory_mb: int
     disk_mb: int
+    cap_ms: int
     processes: int = 256
-    output_bytes: int = 1_048_576
-    """Kept of each stream; what comes after is thrown away and the log says so."""
+    """Processes and threads at once."""
+    files: int = 20_000
+    """Files and folders in the work folder."""
+    result_bytes: int = 262_144
+    tmpfs_mb: int = 256
+    """Work folders up to this size lie in memory, larger ones on disk."""
+    network: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """A prepared start."""
+class Order:
+    """A script to run, with its whole environment and its inputs."""
 
-    argv: tuple[str, ...]
+    script: bytes
+    inputs: bytes
     env: Mapping[str, str]
-    cwd: Path
+    """Beside it the sandbox sets HOME, TMPDIR, SLACKWATER_INPUTS and SLACKWATER_RESULT."""
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a run ended. Nothing of it is left when this is told."""
+
+    code: int
+    """Exit code; minus the number of the signal that ended it."""
+    exceeded: str = ""
+    """What it used more of than it may: memory, disk, processes. Empty: nothing."""
+    result: bytes | None = None
+    """What it left in its result file."""
+    fault: str = ""
+    """Why the result file, or the run, cannot be used."""
+    cpu_ms: int = 0
+    peak_mb: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What trying a level on this machine showed."""
+
+    level: Level
+    works: bool
+    why: str = ""
+    """When it does not work."""
+    groups: str = ""
+    """The kind of control groups in use: v1, v2, or empty."""
+    own_uid: bool = False
+    """Whether each slot runs as a user of its own."""
+    work_in_memory: bool = False
+    """Whether work folders are sized file systems in memory."""
+
+
+class Refused(Exception):
+    """The script may not run here; the message says why."""
+
+
+class SlotError(Exception):
+    """A sandbox could not be started, or ended while a script ran; the message says why."""
+
+
+class Runner(Protocol):
+    """Runs one script at a time."""
+
+    @property
+    def level(self) -> Level:
+        """How it contains."""
+        ...
+
+    async def run(self, order: Order, out: int, err: int) -> Ended:
+        """Run a script with its output going to the two descriptors; returns when nothing of it is left.
+
+        ``SlotError`` when the sandbox itself fails.
+        """
+        ...
+
+    def stop(self) -> None:
+        """Ask the script to end."""
+        ...
+
+    def kill(self) -> None:
+        """End the script with all it has started."""
+        ...
 
 
 class Sandbox(Protocol):
-    """One level of containment. Each is a file of its own beside this one."""
+    """What a node contains scripts with."""
 
-    level: str
-    """Its name, advertised by the node."""
-    contains_untrusted: bool
-    """True when it may run scripts of tenants nobody vouches for."""
+    @property
+    def level(self) -> str:
+        """The strongest level it offers, advertised by the node."""
+        ...
 
-    def prepare(self, script: Path, work: Path, env: Mapping[str, str], limits: Limits) -> Launch:
-        """How to start ``script`` with ``work`` as its private folder; ``env`` is its whole environment."""
+    def take(self, root: Path, *, trusted: bool) -> Runner:
+        """A free runner below ``root``; ``Refused`` when a script that is not trusted cannot be contained."""
+        ...
+
+    def give_back(self, runner: Runner) -> None:
+        """The runner is free again."""
         ...

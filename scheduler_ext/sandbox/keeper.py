@@ -1,0 +1,350 @@
+"""The keeper: one small process for each slot, which starts one script at a time, watches it and ends all of it.
+
+Started by :mod:`scheduler_ext.sandbox.slot` as ``python -m scheduler_ext.sandbox.keeper PLAN FD``. It is single-
+threaded (so it may fork), the parent of all orphans a script leaves (so nothing escapes it), and ends with its agent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gc
+import json
+import os
+import resource
+import selectors
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scheduler_ext.sandbox import bubblewrap, groups, places, seccomp, spare, tree
+from scheduler_ext.sandbox.base import Level, Limits
+from scheduler_ext.sandbox.landlock import _libc
+
+WATCH_S = 0.025
+WATCH_SLOWLY_S = 0.1
+SLOTS = 512
+MIB = 1024 * 1024
+_SUBREAPER = 36
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a keeper is started with."""
+
+    level: str
+    root: str
+    """Its folder; others may pass through, not look."""
+    bwrap: str = ""
+    uid_base: int = 0
+    """First of the user ids a slot may take when the agent is root; 0: stay who we are."""
+    groups: bool = True
+    """Use control groups where that is possible."""
+    memory_place: bool = True
+    """Use sized file systems in memory where that is possible."""
+
+
+@dataclass(slots=True)
+class Run:
+    """The script that is running."""
+
+    limits: Limits
+    place: places.Place
+    pid: int
+    code: int = 0
+    cpu_s: float = 0.0
+    seen_cpu_s: float = 0.0
+    peak_mb: int = 0
+    exceeded: str = ""
+
+
+class Keeper:
+    """One slot."""
+
+    def __init__(self, plan: Plan, control: socket.socket) -> None:
+        self.plan = plan
+        self.level = Level(plan.level)
+        self.control = control
+        self.lock: int
+        self.uid: int | None
+        self.lock, self.uid = take_uid(plan.uid_base) if os.getuid() == 0 and plan.uid_base else (-1, None)
+        self.groups = groups.make(plan.groups)
+        self.folder = places.FolderPlace(plan.root)
+        self.memory: places.MemoryPlace | None = None
+        if plan.memory_place and self.level.contains_untrusted:
+            with contextlib.suppress(OSError):
+                self.memory = places.MemoryPlace(plan.root)
+        self.system = bubblewrap.system_mounts()
+        self.filters = {network: self._filter(network) for network in (False, True)}
+        self.waiting: tuple[int, socket.socket] | None = None
+        self.run: Run | None = None
+        self.own_kb = 0
+
+    def _filter(self, network: bool) -> int:
+        handle = os.memfd_create(f"filter-{network}")
+        os.write(handle, seccomp.program(network=network, strict=False))
+        return handle
+
+    def serve(self) -> None:
+        """Work until the agent is gone."""
+        _libc().prctl(_SUBREAPER, 1, 0, 0, 0)
+        wake, woken = os.pipe()
+        os.set_blocking(woken, False)
+        os.set_blocking(wake, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+        selector = selectors.DefaultSelector()
+        selector.register(self.control, selectors.EVENT_READ)
+        selector.register(wake, selectors.EVENT_READ)
+        self._prepare()
+        spare.tell(self.control, {
+            "uid": self.uid, "groups": self.groups.kind, "memory": self.memory is not None,
+        })  # fmt: skip
+        try:
+            while True:
+                ready = selector.select(None if self.run is None else self._pause())
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wake, 4096)
+                if any(key.fileobj is self.control for key, _ in ready) and not self._hear():
+                    return
+                if self.run is not None:
+                    self._watch(self.run)
+                    self._reap(self.run)
+        finally:
+            self._close()
+
+    def _pause(self) -> float:
+        assert self.run is not None
+        return WATCH_SLOWLY_S if self.run.place is self.folder else WATCH_S
+
+    def _hear(self) -> bool:
+        """Follow one message; False when the agent is gone."""
+        message, fds = spare.receive(self.control)
+        if message is None:
+            return False
+        try:
+            if message["do"] == "run":
+                self._start(message, fds)
+            elif self.run is not None and message["do"] == "stop":
+                self._stop(self.run)
+            elif self.run is not None:
+                self._kill()
+        except (OSError, ValueError, LookupError) as error:
+            self._clear()
+            spare.tell(self.control, {"code": -1, "fault": f"the script could not be started: {error}"})
+        finally:
+            for handle in fds:
+                os.close(handle)
+        return True
+
+    # -- the start ----------------------------------------------------------------------------------------------------
+    def _prepare(self) -> None:
+        """Make the process that will become the next script."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        parent = os.getpid()
+        self.own_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + 1024
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            signal.set_wakeup_fd(-1)
+            spare.wait_and_become(theirs, self.level, self.uid, self.groups, parent)
+        theirs.close()
+        self.waiting = pid, ours
+
+    def _start(self, message: dict[str, Any], fds: list[int]) -> None:
+        script, inputs, out, err = fds
+        limits = Limits(**message["limits"])
+        small = places.disk_bytes(limits) <= limits.tmpfs_mb * MIB
+        place: places.Place = self.memory if self.memory is not None and small else self.folder
+        place.make(limits, self.uid, _content(script), _content(inputs))
+        try:
+            in_memory = places.disk_bytes(limits) // MIB if place is self.memory else 0
+            self.groups.limit(limits, limits.memory_mb + in_memory)
+            self.groups.begin()
+            assert self.waiting is not None
+            pid, channel = self.waiting
+            self.waiting = None
+            self.run = Run(limits, place, pid)
+            spare.send(channel, self._described(limits, place.path, message["env"]), [out, err])
+            channel.close()
+        except BaseException:
+            place.clear()
+            raise
+
+    def _described(self, limits: Limits, work: str, given: dict[str, str]) -> spare.Start:
+        boxed = self.level is Level.BUBBLEWRAP
+        seen = bubblewrap.WORK if boxed else work
+        env = {
+            **given, "HOME": seen, "TMPDIR": seen, "SLACKWATER_INPUTS": f"{seen}/inputs.json",
+            "SLACKWATER_RESULT": f"{seen}/{places.RESULT}",
+        }  # fmt: skip
+        argv = [f"{work}/script"]
+        if boxed:
+            inside = None if self.uid is not None else limits.processes + groups.SPARE_PROCESSES
+            argv = bubblewrap.arguments(
+                self.plan.bwrap, self.system, work, env, self.filters[limits.network], network=limits.network,
+                processes=inside,
+            )  # fmt: skip
+        return spare.Start(
+            argv=argv, env=env, cwd=work, rlimits=self._rlimits(limits), network=limits.network,
+            seccomp_fd=self.filters[limits.network],
+        )  # fmt: skip
+
+    def _rlimits(self, limits: Limits) -> dict[str, int]:
+        cores = max(1.0, limits.cpu_milli / 1000)
+        wanted = {
+            "RLIMIT_CORE": 0, "RLIMIT_FSIZE": places.disk_bytes(limits) + 2 * MIB, "RLIMIT_MEMLOCK": 65_536,
+            "RLIMIT_MSGQUEUE": 0, "RLIMIT_NOFILE": 1024, "RLIMIT_SIGPENDING": 1024,
+            # Beyond what the cap allows: it only ends what nobody watches.
+            "RLIMIT_CPU": int(limits.cap_ms / 1000 * cores) + 5,
+        }  # fmt: skip
+        if not self.groups.kind:
+            wanted["RLIMIT_AS"] = (limits.memory_mb * 2 + 512) * MIB
+        if self.uid is not None:
+            wanted["RLIMIT_NPROC"] = limits.processes + (32 if self.groups.kind else groups.SPARE_PROCESSES)
+        elif self.level is not Level.BUBBLEWRAP and os.getuid():
+            wanted["RLIMIT_NPROC"] = tree.threads_of_user(os.getuid()) + limits.processes
+        return wanted
+
+    # -- the watch ----------------------------------------------------------------------------------------------------
+    def _watch(self, run: Run) -> None:
+        """Measure; kill what uses more than it may."""
+        held = self.groups.memory_mb()
+        if held is None:
+            pids = tree.below(os.getpid())
+            held = tree.memory_mb(pids, run.limits.memory_mb)
+            run.seen_cpu_s = max(run.seen_cpu_s, tree.cpu_s(pids))
+            if self.level.contains_untrusted and tree.threads(pids) >= run.limits.processes:
+                run.exceeded = run.exceeded or "processes"
+        run.peak_mb = max(run.peak_mb, held)
+        if not run.exceeded and held > run.limits.memory_mb:
+            run.exceeded = "memory"
+        run.exceeded = run.exceeded or self.groups.exceeded() or ("disk" if run.place.full() else "")
+        if run.exceeded:
+            self._kill()
+
+    def _stop(self, run: Run) -> None:
+        """Ask the script to end."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self.level is not Level.BUBBLEWRAP:
+                os.killpg(run.pid, signal.SIGTERM)
+                return
+            inside = [pid for pid in tree.children(run.pid) if os.getpgid(pid) == pid]
+            if not inside:
+                os.kill(run.pid, signal.SIGKILL)
+            for pid in inside:
+                os.killpg(pid, signal.SIGTERM)
+
+    def _kill(self) -> None:
+        tree.kill(tree.below(os.getpid()))
+        if self.uid is not None:
+            tree.kill_user(self.uid)
+
+    def _reap(self, run: Run) -> None:
+        """Take what has ended; when the script itself has, end what it left and tell."""
+        while True:
+            try:
+                pid, status, used = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                return
+            run.cpu_s += used.ru_utime + used.ru_stime
+            if used.ru_maxrss > self.own_kb:  # less is what the process held before it became the script
+                run.peak_mb = max(run.peak_mb, used.ru_maxrss >> 10)
+            if pid == run.pid:
+                run.code = os.waitstatus_to_exitcode(status)
+                self._end(run)
+                return
+
+    def _end(self, run: Run) -> None:
+        while True:
+            self._kill()
+            try:
+                _, _, used = os.wait4(-1, 0)
+            except ChildProcessError:
+                break
+            run.cpu_s += used.ru_utime + used.ru_stime
+        if run.code != 0 and not run.exceeded:
+            run.exceeded = self.groups.exceeded() or ("disk" if run.place.full() else "")
+        result, fault = places.read_result(run.place.path, run.limits.result_bytes)
+        self._tell(run, result, fault)
+        self._clear()
+
+    def _tell(self, run: Run, result: bytes | None, fault: str) -> None:
+        code = run.code
+        if self.level is Level.BUBBLEWRAP and code > 128:
+            code = 128 - code  # bubblewrap reports the signal that ended the script as a shell does
+        message = {
+            "code": code, "exceeded": run.exceeded, "fault": fault, "peak_mb": run.peak_mb,
+            "cpu_ms": round(1000 * (self.groups.cpu_s() or max(run.cpu_s, run.seen_cpu_s))),
+        }  # fmt: skip
+        if result is None:
+            spare.tell(self.control, message)
+            return
+        handle = os.memfd_create("result")
+        try:
+            os.write(handle, result)
+            spare.tell(self.control, message, [handle])
+        finally:
+            os.close(handle)
+
+    def _clear(self) -> None:
+        """Make the slot ready for the next script."""
+        run, self.run = self.run, None
+        if run is not None:
+            run.place.clear()
+            self.groups.after()
+        if self.waiting is None:
+            self._prepare()
+
+    def _close(self) -> None:
+        self._kill()
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.wait4(-1, 0)
+        if self.run is not None:
+            self.run.place.clear()
+        self.folder.clear()
+        self.groups.remove()
+
+
+def _content(handle: int) -> bytes:
+    return os.pread(handle, os.fstat(handle).st_size, 0)
+
+
+def take_uid(base: int) -> tuple[int, int]:
+    """A user id that no other slot on this machine has: RLIMIT_NPROC and signals go by it. Kept by a lock."""
+    folder = Path("/run/slackwater-users")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for uid in range(base, base + SLOTS):
+        handle = os.open(folder / str(uid), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle, uid
+        os.close(handle)
+    raise OSError(f"all user ids from {base} to {base + SLOTS - 1} are in use by other slots")
+
+
+def main(argv: list[str]) -> None:
+    """Serve one slot."""
+    control = socket.socket(fileno=int(argv[2]))
+    control.set_inheritable(False)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the agent decides; its end is this process's end
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        keeper = Keeper(Plan(**json.loads(argv[1])), control)
+        gc.freeze()
+        keeper.serve()
+    except (OSError, LookupError) as error:
+        with contextlib.suppress(OSError):
+            spare.tell(control, {"error": str(error)})
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv)

@@ -1,0 +1,66 @@
+"""The slots of a node: made when they are needed, kept for the next script."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cached_property
+from pathlib import Path
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.sandbox import detect
+from scheduler_ext.sandbox.base import Found, Level, Refused, Runner
+from scheduler_ext.sandbox.slot import Slot
+
+
+class SlotPool:
+    """:class:`scheduler_ext.sandbox.base.Sandbox` by the levels that work on this machine."""
+
+    def __init__(self, conf: SchedulerConf) -> None:
+        """Tries nothing yet."""
+        self.conf = conf
+        self._free: dict[Level, list[Slot]] = {}
+        self._made = 0
+
+    @cached_property
+    def found(self) -> tuple[Found, ...]:
+        """Every level, strongest first, tried on first use. Not to be asked for in a running event loop."""
+        return asyncio.run(detect.try_all(self.conf))
+
+    @cached_property
+    def level(self) -> str:
+        """The strongest level that works, or the one the settings ask for."""
+        return detect.choose(self.found, self.conf.sandbox)
+
+    def probe(self) -> None:
+        """Find out what this machine offers, unless that is known: it takes a few tenths of a second."""
+        assert self.level
+
+    def take(self, root: Path, *, trusted: bool) -> Runner:
+        """A free slot, or a new one."""
+        level = Level(self.level)
+        if trusted and self.conf.trusted_scripts == "plain":
+            level = Level.PROCESS
+        if not (trusted or level.contains_untrusted):
+            reasons = "; ".join(
+                f"{one.level}: {one.why or 'not chosen'}"
+                for one in self.found
+                if one.level.contains_untrusted
+            )
+            raise Refused(f"this node runs scripts of trusted tenants only, it has no sandbox ({reasons})")
+        free = self._free.setdefault(level, [])
+        if free:
+            return free.pop()
+        self._made += 1
+        root.chmod(0o711)  # a slot's user must get through, and see nothing else
+        return Slot(detect.plan(level, str(root / f"slot-{self._made}"), self.conf))
+
+    def give_back(self, runner: Runner) -> None:
+        """The slot is free again."""
+        assert isinstance(runner, Slot)
+        self._free[runner.level].append(runner)
+
+    def close(self) -> None:
+        """End all free slots; those that are busy end with this process."""
+        for slots in self._free.values():
+            while slots:
+                slots.pop().close()

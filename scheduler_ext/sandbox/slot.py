@@ -1,0 +1,147 @@
+"""A slot as its agent sees it: a keeper at the other end of a socket, started on first use and after it died."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import scheduler_ext
+from scheduler_ext.sandbox import spare
+from scheduler_ext.sandbox.base import Ended, Level, Order, SlotError
+from scheduler_ext.sandbox.keeper import Plan
+
+READY_S = 10.0
+
+
+class Slot:
+    """Runs one script at a time."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.facts: dict[str, Any] = {}
+        self.process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+
+    @property
+    def level(self) -> Level:
+        """How it contains."""
+        return Level(self.plan.level)
+
+    async def start(self) -> None:
+        """Start the keeper unless it runs; ``SlotError`` when it cannot offer its level."""
+        if self.process is not None and self.process.poll() is None:
+            return
+        self._launch()
+        try:
+            self.facts, _ = await asyncio.wait_for(self._receive(), READY_S)
+        except TimeoutError:
+            self.facts = {"error": f"it was not ready within {READY_S:g} s"}
+        if "error" in self.facts:
+            error = str(self.facts["error"])
+            self.close()
+            raise SlotError(f"the sandbox {self.plan.level} could not be started: {error}")
+
+    def _launch(self) -> None:
+        self._forget()
+        Path(self.plan.root).mkdir(parents=True, exist_ok=True, mode=0o711)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)  # noqa: FBT003 - the standard library's signature
+        home = str(Path(scheduler_ext.__file__).parent.parent)
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-W", "ignore", "-m", "scheduler_ext.sandbox.keeper",
+                 json.dumps(asdict(self.plan)), str(theirs.fileno())],
+                env={"PATH": "/usr/bin:/bin", "PYTHONPATH": home, "LANG": "C.UTF-8"}, cwd=self.plan.root,
+                pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )  # fmt: skip
+        self._socket = ours
+
+    async def run(self, order: Order, out: int, err: int) -> Ended:
+        """Run a script with its output going to the two descriptors; returns when nothing of it is left."""
+        await self.start()
+        with contextlib.ExitStack() as held:
+            files = [_memory_file(content) for content in (order.script, order.inputs)]
+            for handle in files:
+                held.callback(os.close, handle)
+            self._tell(
+                {"do": "run", "limits": asdict(order.limits), "env": dict(order.env)}, [*files, out, err]
+            )
+        answer, fds = await self._receive()
+        result = None
+        if fds:
+            with os.fdopen(fds[0], "rb") as file:
+                result = os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
+        if "error" in answer:
+            raise SlotError(str(answer["error"]))
+        return Ended(result=result, **answer)
+
+    def stop(self) -> None:
+        """Ask the script to end."""
+        self._tell_if_there({"do": "stop"})
+
+    def kill(self) -> None:
+        """End the script with all it has started."""
+        self._tell_if_there({"do": "kill"})
+
+    def close(self) -> None:
+        """End the keeper, and with it whatever runs."""
+        self._forget()
+        if self.process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(5.0)
+            if self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
+
+    def _forget(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _tell(self, message: dict[str, Any], fds: list[int]) -> None:
+        if self._socket is None:
+            raise SlotError("the slot is closed")
+        try:
+            spare.tell(self._socket, message, array.array("i", fds))
+        except OSError as error:
+            raise SlotError(f"the sandbox could not be reached: {error}") from error
+
+    def _tell_if_there(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(SlotError):
+            self._tell(message, [])
+
+    async def _receive(self) -> tuple[dict[str, Any], list[int]]:
+        """The keeper's next message."""
+        assert self._socket is not None
+        handle, readable = self._socket, asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(handle, readable.set)
+        try:
+            while True:
+                await readable.wait()
+                readable.clear()
+                with contextlib.suppress(BlockingIOError):
+                    message, fds = spare.receive(handle)
+                    return message or {"error": "the sandbox ended unexpectedly"}, fds
+        except OSError as error:
+            return {"error": f"the sandbox ended unexpectedly: {error}"}, []
+        finally:
+            loop.remove_reader(handle)
+
+
+def _memory_file(content: bytes) -> int:
+    handle = os.memfd_create("order")
+    view = memoryview(content)
+    while view:
+        view = view[os.write(handle, view) :]
+    return handle
