@@ -138,10 +138,16 @@ class Ledger:
             shape.vector,
             shape.kind,
         )
+        first, least = shape.needs[0] if shape.needs else (0, 0)
         second: Node | None = None
         for position in range(bisect_left(order, (shape.floor, -1)), len(order)):
             node = nodes[order[position][1]]
-            if (handler is None or handler in node.handlers) and node.takes_exclusive(kind, vector):
+            if handler is not None and handler not in node.handlers:
+                continue
+            # A glance at one dimension spares most of the comparisons; short tasks may make way, so not with them.
+            if node.free[first] < least and not node.batch_count:
+                continue
+            if node.takes_exclusive(kind, vector):
                 if node.reserved is not None and not allows_exclusive(node, shape, ends_at):
                     self.kept = True
                     continue

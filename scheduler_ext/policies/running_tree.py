@@ -28,6 +28,7 @@ class RunningTree(TreeChooser):
         self.blocked: set[Vector] = set()
         """Vectors that found no room."""
         self._open: list[list[Branch]] = []
+        self._sorted: dict[tuple[frozenset[Vector], frozenset[int]], list[list[Branch]]] = {}
         self._sort_roots()
         self._floors = any(account.floor for account in self._accounts.values())
         of_account: dict[Path, list[Branch]] = {}
@@ -156,13 +157,17 @@ class RunningTree(TreeChooser):
             self._sort_roots()
 
     def _sort_roots(self) -> None:
-        """The trees to choose from, category by category."""
-        by_category: dict[int, list[Branch]] = {}
-        for key, root in self._roots.items():
-            vector, category = cast("tuple[Vector, int]", key)
-            if vector not in self.blocked and category not in self._closed:
-                by_category.setdefault(category, []).append(root)
-        self._open = [by_category[category] for category in sorted(by_category)]
+        """The trees to choose from, category by category; the same few sets come again and again."""
+        state = (frozenset(self.blocked), frozenset(self._closed))
+        known = self._sorted.get(state)
+        if known is None:
+            by_category: dict[int, list[Branch]] = {}
+            for key, root in self._roots.items():
+                vector, category = cast("tuple[Vector, int]", key)
+                if vector not in self.blocked and category not in self._closed:
+                    by_category.setdefault(category, []).append(root)
+            known = self._sorted[state] = [by_category[category] for category in sorted(by_category)]
+        self._open = known
 
     def _root_of(self, view: LineView) -> Hashable:
         return (view.vector, int(view.category))
@@ -188,12 +193,19 @@ class RunningTree(TreeChooser):
 
 def _before(first: Line, second: Line) -> bool:
     """Whether the front of one tree comes before that of another, as it would in one tree of both."""
+    one, other = first.leaf, second.leaf
+    if one.entry[0] == other.entry[0] and one.entry[1] != other.entry[1] and _flat(one) and _flat(other):
+        return bool(one.entry[1] < other.entry[1])  # the usual case, spared the chains
     for one, other in zip(_chain(first), _chain(second), strict=False):
         if one.entry[:2] != other.entry[:2]:
             return bool(one.entry[:2] < other.entry[:2])
         if one.account is not other.account:
             return bool(one.entry[2] < other.entry[2])
     return bool(first.entry[:2] < second.entry[:2])
+
+
+def _flat(branch: Branch) -> bool:
+    return branch.up is not None and branch.up.up is None
 
 
 def _chain(line: Line) -> list[Branch]:
