@@ -33,8 +33,12 @@ class Keys:
         return f"{{{self.prefix}}}:hints:{cell}"
 
     def changes(self) -> str:
-        """Channel on which changes of state are published."""
+        """Stream of the changes of state: see ``scheduler_ext.feed``."""
         return f"{{{self.prefix}}}:changes"
+
+    def watched(self) -> str:
+        """Mark that somebody follows the changes now."""
+        return f"{{{self.prefix}}}:watched"
 
     def control(self, node_id: int) -> str:
         """Channel on which a node is told to look for cancellations."""

@@ -27,6 +27,7 @@ from django.http.response import HttpResponseBase
 from django.middleware.security import SecurityMiddleware
 from django.urls import set_script_prefix
 
+from apps.api.feed import Feed
 from apps.api.v1.waits import Wait, asked_wait
 from apps.api.waiting import Waiters
 
@@ -128,6 +129,16 @@ class ApiFront:
         self.workshop = Workshop(settings.SLACKWATER_API["THREADS"])
         self.handler = ApiHandler()
         self._waiters: dict[asyncio.AbstractEventLoop, Waiters] = {}
+        self._feeds: dict[asyncio.AbstractEventLoop, Feed] = {}
+
+    @property
+    def feed(self) -> Feed:
+        """The feed of changes as the running loop follows it."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._feeds:
+            self._feeds = {known: feed for known, feed in self._feeds.items() if not known.is_closed()}
+            self._feeds[loop] = Feed()
+        return self._feeds[loop]
 
     @property
     def waiters(self) -> Waiters:
@@ -135,7 +146,7 @@ class ApiFront:
         loop = asyncio.get_running_loop()
         if loop not in self._waiters:
             self._waiters = {known: w for known, w in self._waiters.items() if not known.is_closed()}
-            self._waiters[loop] = Waiters(self.workshop.run)
+            self._waiters[loop] = Waiters(self.workshop.run, self.feed)
         return self._waiters[loop]
 
     def close(self) -> None:
@@ -169,6 +180,7 @@ class ApiFront:
             await send({"type": f"{message['type']}.complete"})
             if message["type"] == "lifespan.shutdown":
                 self.waiters.close()
+                self.feed.close()
                 await asyncio.to_thread(self.close)
                 return
 

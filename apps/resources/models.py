@@ -26,6 +26,9 @@ class Tier(models.Model):
     default_cap_s = models.PositiveIntegerField(
         "execution cap (s)", default=600, validators=[MinValueValidator(1)]
     )
+    price_micros_per_hour = models.PositiveBigIntegerField(
+        "price of an hour (millionths)", default=0, help_text="In millionths of the unit you charge in."
+    )
 
     class Meta:
         ordering = ["cpu_milli", "slug"]

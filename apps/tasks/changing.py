@@ -18,6 +18,7 @@ from scheduler_ext.core import admission as checks
 from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound
 from scheduler_ext.core.states import Category, RunCondition, TaskState
 from scheduler_ext.policies.registry import order_policy
+from scheduler_ext.ports import Changes
 
 
 def _task(tenant_id: int, task_id: UUID) -> Task:
@@ -87,18 +88,19 @@ def cancel(
                 cur, owner, asked_id, TaskState.RUNNING, actor=actor, reason="asked to end", fence=fence
             )
         ended = {row[0] for row in gone}
-        transitions.release(cur, conf, [(row[0], TaskState.CANCELLED) for row in gone if row[1]])
+        changes: Changes = [(row[0], int(TaskState.CANCELLED), row[3], row[4]) for row in gone]
+        transitions.release(cur, conf, [(row[0], TaskState.CANCELLED) for row in gone if row[1]], changes)
         transitions.unpark(cur, [row[2] for row in gone if row[2]])
         if str(task_id) not in ended and task_id not in {row[0] for row in asked}:
             state = _state_now(task_id)
             if state is not TaskState.RUNNING:
                 raise Conflict(f"the task has ended already: {state.name.lower()}", state=state.name)
-        transaction.on_commit(partial(_after_cancel, task.tenant.cell, ended, {row[3] for row in asked}))
+        transaction.on_commit(partial(after_cancel, task.tenant.cell, changes, {row[3] for row in asked}))
     return TaskState.CANCELLED if str(task_id) in ended else TaskState.RUNNING
 
 
-def _after_cancel(cell: str, ended: set[str], nodes: set[int]) -> None:
-    hints.tell_changes((task_id, int(TaskState.CANCELLED)) for task_id in ended)
+def after_cancel(cell: str, changes: Changes, nodes: set[int]) -> None:
+    hints.tell_changes(changes)
     for node_id in nodes:
         hints.tell_node(node_id)
     hints.wake_dispatcher(cell)
@@ -144,7 +146,7 @@ def retry(tenant_id: int, task_id: UUID, *, actor: str = "", reason: str = "run 
             raise Conflict("its state has just changed")
         cur.execute("SELECT count(*) FROM tasks_dependency WHERE child_id = %s AND outcome = 0", (task_id,))
         pending = cur.fetchone()[0]
-        accepted = _accepted(task, replace(spec_of(task), start_at=None), pending=pending)
+        accepted = accepted_again(task, replace(spec_of(task), start_at=None), pending=pending)
         live = dict(zip(LIVE_COLUMNS, storing.live_row(
             tenant_id, accepted, at, task.submitted_at, order_policy(conf.order_policy), conf.promote_lead_s,
         ), strict=True))  # fmt: skip
@@ -172,15 +174,16 @@ def retry(tenant_id: int, task_id: UUID, *, actor: str = "", reason: str = "run 
         )
         urgent = int(task.category == Category.URGENT)
         storing.count_in(cur, task.tenant, task.tenant.plan, n=1, urgent=urgent, charged=1)
-        transaction.on_commit(partial(_after_retry, task.tenant.cell, str(task_id), int(live["state"])))
+        transaction.on_commit(partial(_after_retry, task, int(live["state"])))
 
 
-def _after_retry(cell: str, task_id: str, state: int) -> None:
-    hints.tell_changes([(task_id, state)])
-    hints.wake_dispatcher(cell)
+def _after_retry(task: Task, state: int) -> None:
+    workflow = str(task.workflow_id) if task.workflow_id else None
+    hints.tell_changes([(str(task.pk), state, task.tenant_id, workflow)])
+    hints.wake_dispatcher(task.tenant.cell)
 
 
-def _accepted(task: Task, spec: TaskSpec, *, pending: int) -> Accepted:
+def accepted_again(task: Task, spec: TaskSpec, *, pending: int) -> Accepted:
     limits = admission.plan_limits(task.tenant.plan)
     tier = admission.resolve_tier(task.tenant, limits, spec.tier, "tier")
     return Accepted(
@@ -240,7 +243,7 @@ def _write_edit(
     if new.cap_ms is not None:
         checks.check_cap(limits, new.cap_ms, field="execution_cap")
     checks.check_payload(limits, sum(len(text.encode()) for text in new.payload), field="args")
-    accepted = _accepted(task, new, pending=live.pending)
+    accepted = accepted_again(task, new, pending=live.pending)
     row = dict(zip(LIVE_COLUMNS, storing.live_row(
         task.tenant_id, accepted, task.submitted_at, task.submitted_at, order_policy(conf.order_policy),
         conf.promote_lead_s,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cache
 
 import redis
 from django.conf import settings
 
+from scheduler_ext import feed
 from scheduler_ext.keys import Keys
+from scheduler_ext.ports import Change
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +43,11 @@ def tell_node(node_id: int) -> None:
     _publish(keys().control(node_id), "cancel")
 
 
-def tell_changes(changes: Iterable[tuple[str, int]]) -> None:
-    """Publish changes of state: (task id, state)."""
-    rows = [list(change) for change in changes]
-    if rows:
-        _publish(keys().changes(), json.dumps(rows, separators=(",", ":")))
+def tell_changes(changes: Sequence[Change]) -> None:
+    """Add changes of state to the feed."""
+    if not changes:
+        return
+    try:
+        feed.add(_client(settings.REDIS_URL), keys(), changes)
+    except redis.RedisError as error:
+        log.debug("changes not told: %s", error)

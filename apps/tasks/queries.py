@@ -109,9 +109,13 @@ WITH s AS (
     WHERE l.task_id = u.id AND l.fence = u.fence AND l.state + 0 = 4 AND l.node_id = %(node)s AND NOT l.cancel_requested
         AND EXISTS (SELECT 1 FROM resources_node WHERE id = %(node)s AND state IN ('active', 'draining')
                     AND lease_expires_at > clock_timestamp())
-    RETURNING l.task_id, l.fence, l.attempts)
-SELECT s.task_id::text, s.fence, t.tenant_id, t.handler, t.script_sha256, t.script_path, t.args, t.kwargs, t.cap_ms,
-       s.attempts + 1, t.name
+    RETURNING l.task_id, l.tenant_id, l.fence, l.attempts),
+told AS (
+    INSERT INTO tasks_outbox (tenant_id, task_id, events, state, fence, attempt)
+    SELECT s.tenant_id, s.task_id, 1, 5, s.fence, s.attempts + 1
+    FROM s JOIN tasks_listener w ON w.tenant_id = s.tenant_id WHERE w.events & 1 <> 0)
+SELECT s.task_id::text, s.fence, s.tenant_id, t.handler, t.script_sha256, t.script_path, t.args, t.kwargs, t.cap_ms,
+       s.attempts + 1, t.name, t.workflow_id::text
 FROM s JOIN tasks_task t ON t.id = s.task_id
 """
 
@@ -126,13 +130,20 @@ gone AS (
 done AS (
     UPDATE tasks_task t SET state = g.final, finished_at = to_timestamp(g.finished), attempts_used = g.attempts + 1,
         result = g.result::jsonb, error = g.error, reason = g.reason, release_pending = g.has_children
-    FROM gone g WHERE t.id = g.task_id RETURNING t.id, t.tenant_id, t.category),
+    FROM gone g WHERE t.id = g.task_id
+    RETURNING t.id, t.tenant_id, t.category, t.workflow_id, g.final, g.has_children, g.mutex_key),
 att AS (
     INSERT INTO tasks_attempt (task_id, tenant_id, number, fence, node_id, worker, queued_at, started_at, finished_at,
         outcome, error, exit_code, cpu_ms, peak_memory_mb)
     SELECT g.task_id, d.tenant_id, g.attempts + 1, g.fence, %(node)s, g.worker, g.queued_at, to_timestamp(g.started),
         to_timestamp(g.finished), g.outcome, g.error, g.exit_code, g.cpu, g.memory
     FROM gone g JOIN done d ON d.id = g.task_id),
+told AS (
+    INSERT INTO tasks_outbox (tenant_id, task_id, events, state, outcome, fence, attempt, at, reason)
+    SELECT w.tenant_id, g.task_id, w.events & ({events}), g.final, g.outcome, g.fence, g.attempts + 1,
+        to_timestamp(g.finished), g.reason
+    FROM tasks_listener w JOIN done d ON d.tenant_id = w.tenant_id JOIN gone g ON g.task_id = d.id
+    WHERE w.events & ({events}) <> 0),
 {dead}
 n AS (SELECT tenant_id, count(*) AS c, count(*) FILTER (WHERE category = 1) AS urgent FROM done GROUP BY tenant_id),
 locked AS (
@@ -142,9 +153,13 @@ counted AS (
     UPDATE tenants_tenantcounter c
     SET unfinished = c.unfinished - n.c, urgent_unfinished = c.urgent_unfinished - n.urgent
     FROM n JOIN locked USING (tenant_id) WHERE c.tenant_id = n.tenant_id)
-SELECT g.task_id::text, g.final, g.has_children, g.mutex_key FROM gone g
+SELECT d.id::text, d.final, d.has_children, d.mutex_key, d.tenant_id, d.workflow_id::text FROM done d
 """
+# The numbers are those of ``models.Event``; a failed task is a dead letter.
+_AT_THE_END = """CASE g.final WHEN 6 THEN 2 WHEN 7 THEN 516 WHEN 8 THEN 1024 ELSE 256 END
+        | CASE g.outcome WHEN 4 THEN 16 WHEN 7 THEN 32 ELSE 0 END"""
 FINISH = _FINISH.format(
+    events=_AT_THE_END,
     attempts="""
     SELECT * FROM unnest(%(ids)s::uuid[], %(fences)s::int[], %(states)s::int[], %(outcomes)s::int[],
         %(started)s::float8[], %(finished)s::float8[], %(results)s::text[], %(errors)s::text[], %(reasons)s::text[],
@@ -160,6 +175,7 @@ dead AS (
 )
 # The same for a batch of handlers that all succeeded, without what is the same for each.
 SUCCEED = _FINISH.format(
+    events="2",
     attempts="""
     SELECT id, fence, 6 AS final, 1 AS outcome, started, finished, result, '' AS error, '' AS reason,
         NULL::int AS exit_code, %(worker)s::text AS worker, NULL::int AS cpu, NULL::int AS memory
@@ -184,13 +200,21 @@ back AS (
         not_before = CASE WHEN u.delay > 0 THEN clock_timestamp() + u.delay * interval '1 second' END,
         node_id = NULL, last_node = %(node)s, claim_expires_at = NULL, started_at = NULL, batch = 0, progress = NULL
     FROM u WHERE l.task_id = u.id AND l.state + 0 = 5
-    RETURNING l.task_id, l.tenant_id, l.attempts, l.fence, l.queued_at, l.state, l.mutex_key, u.*),
+    RETURNING l.task_id, l.tenant_id, l.attempts, l.fence, l.queued_at, l.state, l.mutex_key, l.not_before, u.*),
 att AS (
     INSERT INTO tasks_attempt (task_id, tenant_id, number, fence, node_id, worker, queued_at, started_at, finished_at,
         outcome, error, exit_code, cpu_ms, peak_memory_mb)
     SELECT task_id, tenant_id, attempts, fence, %(node)s, worker, queued_at, to_timestamp(started),
-        to_timestamp(finished), outcome, error, exit_code, cpu, memory FROM back)
-SELECT task_id::text, state, mutex_key FROM back
+        to_timestamp(finished), outcome, error, exit_code, cpu, memory FROM back),
+told AS (
+    INSERT INTO tasks_outbox (tenant_id, task_id, events, state, outcome, fence, attempt, at, retry_at, reason)
+    SELECT w.tenant_id, b.task_id, w.events & b.told, b.state, b.outcome, b.fence, b.attempts, to_timestamp(b.finished),
+        coalesce(b.not_before, clock_timestamp()), right(rtrim(b.error), 300)
+    FROM tasks_listener w JOIN (
+        SELECT *, 8 | CASE outcome WHEN 4 THEN 16 WHEN 7 THEN 32 ELSE 0 END AS told FROM back) b USING (tenant_id)
+    WHERE w.events & b.told <> 0)
+SELECT b.task_id::text, b.state, b.mutex_key, b.tenant_id, t.workflow_id::text
+FROM back b JOIN tasks_task t ON t.id = b.task_id
 """
 # Back to READY without spending an attempt; the event says why. alone: a suspect runs by itself next time.
 HAND_BACK = """
@@ -203,7 +227,7 @@ WITH back AS (
 e AS (
     INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
     SELECT task_id, tenant_id, %(from_state)s, 3, fence, %(actor)s, %(reason)s FROM back)
-SELECT task_id::text, mutex_key FROM back
+SELECT b.task_id::text, b.mutex_key, b.tenant_id, t.workflow_id::text FROM back b JOIN tasks_task t ON t.id = b.task_id
 """
 RETURN_QUEUED = """
 WITH back AS (
@@ -295,7 +319,12 @@ gone AS (
 done AS (
     UPDATE tasks_task t SET state = %(final)s, finished_at = clock_timestamp(), attempts_used = g.attempts,
         reason = left(%(reason)s, 200), release_pending = g.has_children
-    FROM gone g WHERE t.id = g.task_id RETURNING t.id, t.tenant_id, t.category),
+    FROM gone g WHERE t.id = g.task_id RETURNING t.id, t.tenant_id, t.category, t.workflow_id),
+told AS (
+    INSERT INTO tasks_outbox (tenant_id, task_id, events, state, fence, attempt, reason)
+    SELECT w.tenant_id, g.task_id, w.events & %(events)s, %(final)s, g.fence, g.attempts, left(%(reason)s, 300)
+    FROM tasks_listener w JOIN done d ON d.tenant_id = w.tenant_id JOIN gone g ON g.task_id = d.id
+    WHERE w.events & %(events)s <> 0),
 ev AS (
     INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
     SELECT g.task_id, d.tenant_id, g.was, %(final)s, g.fence, %(actor)s, left(%(reason)s, 300)
@@ -312,11 +341,21 @@ counted AS (
     UPDATE tenants_tenantcounter c
     SET unfinished = c.unfinished - n.c, urgent_unfinished = c.urgent_unfinished - n.urgent
     FROM n JOIN counters USING (tenant_id) WHERE c.tenant_id = n.tenant_id)
-SELECT g.task_id::text, g.has_children, g.mutex_key FROM gone g
+SELECT g.task_id::text, g.has_children, g.mutex_key, d.tenant_id, d.workflow_id::text
+FROM gone g JOIN done d ON d.id = g.task_id
 """
+# Those whose client gives up then (2), and those whose client is only told so (3).
 LATE = """
-SELECT task_id::text FROM tasks_livetask
-WHERE on_late = 2 AND state IN (1, 2, 3) AND latest_start < clock_timestamp() ORDER BY latest_start LIMIT %s
+SELECT task_id::text, on_late FROM tasks_livetask
+WHERE on_late IN (2, 3) AND state IN (1, 2, 3) AND latest_start < clock_timestamp() ORDER BY latest_start LIMIT %s
+"""
+TELL_LATE = """
+WITH l AS (
+    UPDATE tasks_livetask SET on_late = 1 WHERE task_id = ANY(%s::uuid[]) AND on_late = 3 AND state + 0 IN (1, 2, 3)
+    RETURNING task_id, tenant_id, state, fence, attempts, latest_start)
+INSERT INTO tasks_outbox (tenant_id, task_id, events, state, fence, attempt, at, reason)
+SELECT l.tenant_id, l.task_id, 128, l.state, l.fence, l.attempts, l.latest_start, 'its latest start passed: it is run first'
+FROM l JOIN tasks_listener w ON w.tenant_id = l.tenant_id WHERE w.events & 128 <> 0
 """
 
 # -- lost nodes -------------------------------------------------------------------------------------------------------

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from apps.tasks import queries
+from apps.tasks.models.outbox import Event
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.retry import RetryPolicy
 from scheduler_ext.core.states import Outcome, RunCondition, TaskState, condition_holds, edge_outcome
 from scheduler_ext.core.types import MILLI, Decision
-from scheduler_ext.ports import Finished, Started
+from scheduler_ext.ports import Change, Finished, Started
 
 
 class Cursor(Protocol):
@@ -71,7 +72,10 @@ _FINAL = {Outcome.SUCCEEDED: TaskState.SUCCEEDED, Outcome.CANCELLED: TaskState.C
 def finish_if_running(
     cur: Cursor, node_id: int, ended: Sequence[tuple[Finished, TaskState]]
 ) -> list[tuple[Any, ...]]:
-    """Record final attempts by fence; returns (task id, state, has children, mutex key) of those accepted."""
+    """Record final attempts by fence; returns those accepted.
+
+    Each as (task id, state, has children, mutex key, tenant id, workflow id).
+    """
     return list(
         cur.execute(
             queries.FINISH,
@@ -138,7 +142,8 @@ def record(cur: Cursor, conf: SchedulerConf, node_id: int, ended: Sequence[Finis
            rng: random.Random) -> list[tuple[Any, ...]]:  # fmt: skip
     """Record ended attempts: final ones at once, failed ones by the attempts they have left.
 
-    Returns (task id, state, has children, mutex key) of those accepted; a late or repeated one is not among them.
+    Returns (task id, state, has children, mutex key, tenant id, workflow id) of those accepted; a late or repeated
+    one is not among them.
     """
     final = [(f, _FINAL[f.outcome]) for f in ended if f.outcome in _FINAL]
     failed = [f for f in ended if f.outcome not in _FINAL]
@@ -152,7 +157,7 @@ def record(cur: Cursor, conf: SchedulerConf, node_id: int, ended: Sequence[Finis
             queries.RETRY,
             {"node": node_id, "delays": [d for _, d in again], **_columns([f for f, _ in again])},
         ).fetchall()
-        rows += [(task_id, state, False, key) for task_id, state, key in back]
+        rows += [(task_id, state, False, *rest) for task_id, state, *rest in back]
     return rows
 
 
@@ -188,8 +193,11 @@ def retry_policy(conf: SchedulerConf, own: dict[str, Any] | None) -> RetryPolicy
 
 
 def hand_back(cur: Cursor, node_id: int, claims: Sequence[Claim], *, state: TaskState, actor: str, reason: str,
-              alone: bool = False) -> list[tuple[str, str | None]]:  # fmt: skip
-    """Make claims in ``state`` (QUEUED or RUNNING) ready again; no attempt is spent. Returns (task id, mutex key)."""
+              alone: bool = False) -> list[tuple[Any, ...]]:  # fmt: skip
+    """Make claims in ``state`` (QUEUED or RUNNING) ready again; no attempt is spent.
+
+    Returns (task id, mutex key, tenant id, workflow id).
+    """
     if not claims:
         return []
     return list(
@@ -210,12 +218,21 @@ def return_queued(cur: Cursor, cell: str, *, expired_only: bool) -> int:
     return int(cur.execute(query, {"cell": cell, "reason": reason}).rowcount)
 
 
+_TOLD_UNRUN = {
+    TaskState.FAILED: Event.FAILED | Event.IMPOSSIBLE | Event.DEAD_LETTERED,
+    TaskState.CANCELLED: Event.CANCELLED,
+    TaskState.EXPIRED: Event.EXPIRED,
+}
+"""What clients are told when a task ends that has not run."""
 WAITING = (TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY, TaskState.QUEUED)
 
 
 def end_if_waiting(cur: Cursor, ids: Sequence[str], final: TaskState, *, reason: str, actor: str,
                    states: Iterable[TaskState] = WAITING) -> list[tuple[Any, ...]]:  # fmt: skip
-    """End tasks that have not started; returns (task id, has children, mutex key) of those it ended."""
+    """End tasks that have not started; returns those it ended.
+
+    Each as (task id, has children, mutex key, tenant id, workflow id). One that fails without a run is impossible.
+    """
     if not ids:
         return []
     params = {
@@ -224,6 +241,7 @@ def end_if_waiting(cur: Cursor, ids: Sequence[str], final: TaskState, *, reason:
         "final": int(final),
         "reason": reason,
         "actor": actor,
+        "events": int(_TOLD_UNRUN[final]),
     }
     return list(cur.execute(queries.END_WAITING, params).fetchall())
 
@@ -238,6 +256,11 @@ def unpark(cur: Cursor, keys: Sequence[str]) -> int:
     return int(cur.execute(queries.UNPARK, (list(keys), list(keys))).rowcount) if keys else 0
 
 
+def tell_late(cur: Cursor, ids: Sequence[str]) -> int:
+    """Note that the latest start of waiting tasks has passed, once each, for those who listen for it."""
+    return int(cur.execute(queries.TELL_LATE, (list(ids),)).rowcount) if ids else 0
+
+
 def wake(cur: Cursor, limit: int) -> int:
     """Make scheduled tasks ready whose time has come."""
     return int(cur.execute(queries.WAKE, (limit,)).rowcount)
@@ -250,10 +273,12 @@ def promote(cur: Cursor, moves: Sequence[tuple[str, int]]) -> int:
     return int(cur.execute(queries.PROMOTE, ([m[0] for m in moves], [m[1] for m in moves])).rowcount)
 
 
-def release(cur: Cursor, conf: SchedulerConf, ended: Sequence[tuple[str, TaskState]]) -> int:
+def release(cur: Cursor, conf: SchedulerConf, ended: Sequence[tuple[str, TaskState]],
+            ended_too: list[Change] | None = None) -> int:  # fmt: skip
     """Tell dependants that these tasks are final: make them ready, or end them where their condition fails.
 
-    Idempotent: an edge is flipped once. Goes on down the graph for what it ends. Returns how many became ready.
+    Idempotent: an edge is flipped once. Goes on down the graph for what it ends. Returns how many became ready;
+    what it ended is added to ``ended_too``.
     """
     readied = 0
     wave = list(ended)
@@ -278,5 +303,7 @@ def release(cur: Cursor, conf: SchedulerConf, ended: Sequence[tuple[str, TaskSta
             cur, doomed, TaskState.CANCELLED, reason="what it needed did not come", actor="release",
             states=(TaskState.BLOCKED,),
         )  # fmt: skip
-        wave = [(task_id, TaskState.CANCELLED) for task_id, has_children, _ in gone if has_children]
+        if ended_too is not None:
+            ended_too += [(row[0], int(TaskState.CANCELLED), row[3], row[4]) for row in gone]
+        wave = [(row[0], TaskState.CANCELLED) for row in gone if row[1]]
     return readied

@@ -8,6 +8,7 @@ from typing import Any
 
 from apps.tasks import queries, transitions
 from apps.tasks.connection import Database
+from apps.tasks.models import TELL_LATE
 from apps.tasks.work_store import PgWorkStore
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome, TaskState
@@ -101,18 +102,20 @@ class LedgerUpkeep:
         return count
 
     def expire_late(self) -> int:
-        """End tasks whose latest start has passed and whose client asked to give up then."""
+        """End tasks whose latest start has passed and whose client asked to give up then; tell the other clients."""
 
         def work(conn: Any) -> list[Any]:
-            late = [row[0] for row in conn.execute(queries.LATE, (BATCH,)).fetchall()]
+            rows = conn.execute(queries.LATE, (BATCH,)).fetchall()
+            transitions.tell_late(conn, [task_id for task_id, on_late in rows if on_late == TELL_LATE])
+            late = [task_id for task_id, on_late in rows if on_late != TELL_LATE]
             return transitions.end_if_waiting(
                 conn, late, TaskState.EXPIRED, reason="its latest start passed", actor="upkeep",
                 states=(TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY),
             )  # fmt: skip
 
         gone = self.db.repeatable(work)
-        self.work.follow_up([(row[0], TaskState.EXPIRED, row[1], row[2]) for row in gone])
-        self.publish([(row[0], int(TaskState.EXPIRED)) for row in gone])
+        followed = self.work.follow_up([(row[0], TaskState.EXPIRED, row[1], row[2]) for row in gone])
+        self.publish([(row[0], int(TaskState.EXPIRED), row[3], row[4]) for row in gone] + followed)
         return len(gone)
 
     def release(self) -> int:
@@ -120,8 +123,7 @@ class LedgerUpkeep:
         rows = self.db.conn.execute(queries.UNRELEASED, (BATCH,)).fetchall()
         if rows:
             ended = [(task_id, TaskState(state)) for task_id, state in rows]
-            self.db.repeatable(lambda conn: transitions.release(conn, self.conf, ended))
-            self.publish([])
+            self.publish(self.work.release(ended))
         return len(rows)
 
     def unpark(self) -> int:

@@ -9,7 +9,9 @@ from typing import Any
 import psycopg
 
 from apps.tasks import queries, transitions
+from apps.tasks.aid import PgTaskAid
 from apps.tasks.connection import Database
+from scheduler_ext.aid import TaskAid
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import TaskState, is_final
 from scheduler_ext.ports import Changes, Finished, ScriptWork, Started
@@ -66,7 +68,7 @@ class PgWorkStore:
     def record(self, node_id: int, finished: Sequence[Finished]) -> Changes:
         """Record ended attempts by fence; then tell dependants and let parked tasks go on.
 
-        Returns the changes of state (task id, state) that were accepted. Safe to repeat.
+        Returns the changes of state that were accepted, and those that followed from them. Safe to repeat.
         """
         if all(map(transitions.is_plain, finished)):
             rows = self.db.repeatable(
@@ -76,17 +78,32 @@ class PgWorkStore:
             rows = self.db.repeatable(
                 lambda conn: transitions.record(conn, self.conf, node_id, finished, self._rng)
             )
-        self.follow_up(rows)
-        return [(row[0], row[1]) for row in rows]
+        followed = self.follow_up(rows)
+        return [(row[0], row[1], row[4], row[5]) for row in rows] + followed
 
-    def follow_up(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        """After a finish is committed: release dependants and mutex keys. Upkeep repeats what is lost here."""
+    def follow_up(self, rows: Sequence[tuple[Any, ...]]) -> Changes:
+        """After a finish is committed: release dependants and mutex keys. Upkeep repeats what is lost here.
+
+        Returns the dependants that were cancelled, because what they needed did not come.
+        """
+        cancelled: Changes = []
         parents = [(row[0], TaskState(row[1])) for row in rows if row[2] and is_final(TaskState(row[1]))]
         if parents:
-            self.db.repeatable(lambda conn: transitions.release(conn, self.conf, parents))
+            cancelled = self.release(parents)
         keys = [row[3] for row in rows if row[3]]
         if keys:
             self.db.repeatable(lambda conn: transitions.unpark(conn, keys))
+        return cancelled
+
+    def release(self, parents: Sequence[tuple[str, TaskState]]) -> Changes:
+        """Tell the dependants of ended tasks; returns those that were cancelled by it."""
+
+        def work(conn: Any) -> Changes:
+            cancelled: Changes = []
+            transitions.release(conn, self.conf, parents, cancelled)
+            return cancelled
+
+        return self.db.repeatable(work)
 
     def hand_back(self, node_id: int, claims: Sequence[tuple[str, int]], *, running: bool, reason: str,
                   alone: bool = False) -> Changes:  # fmt: skip
@@ -97,10 +114,10 @@ class PgWorkStore:
                 conn, node_id, claims, state=state, actor=f"node {node_id}", reason=reason, alone=alone
             )
         )
-        keys = [key for _, key in rows if key]
+        keys = [row[1] for row in rows if row[1]]
         if keys:
             self.db.repeatable(lambda conn: transitions.unpark(conn, keys))
-        return [(task_id, int(TaskState.READY)) for task_id, _ in rows]
+        return [(row[0], int(TaskState.READY), row[2], row[3]) for row in rows]
 
     def script(self, task_id: str) -> ScriptWork:
         """What is needed to run a started script."""
@@ -123,6 +140,10 @@ class PgWorkStore:
     def progress(self, task_id: str, fence: int, value: str) -> None:
         """Store what a running task says of its progress (JSON)."""
         self.db.conn.execute(PROGRESS, (value, task_id, fence))
+
+    def aid(self, task: Started) -> TaskAid:
+        """What a running task may ask for beyond its own row."""
+        return PgTaskAid(task, self.db)
 
     def learn(self, samples: Mapping[tuple[int, str], tuple[int, float]]) -> None:
         """Add run times: (tenant, handler or script) -> (count, total seconds)."""

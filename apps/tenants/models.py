@@ -18,6 +18,11 @@ def default_tolerances() -> dict[str, int]:
     return {"urgent": 5, "delayable": 300, "periodic": 300, "offpeak": 86_400}
 
 
+def default_price_permille() -> dict[str, int]:
+    """What a category costs, in thousandths of its tier's price."""
+    return {"urgent": 1_000, "delayable": 1_000, "periodic": 1_000, "offpeak": 1_000}
+
+
 def all_tiers() -> list[str]:
     """The shared tiers a new plan allows."""
     return ["basic", "regular", "premium"]
@@ -69,6 +74,14 @@ class Plan(models.Model):
     )
     dead_letter_after_s = models.PositiveIntegerField(default=3_600, help_text="Time before such a retry.")
     delay_tolerance_s = models.JSONField(default=default_tolerances, help_text="By category, in seconds.")
+    price_micros_per_attempt = models.PositiveBigIntegerField(
+        "price of an attempt (millionths)", default=0, help_text="In millionths of the unit you charge in."
+    )
+    price_permille = models.JSONField(
+        "price by category (‰)",
+        default=default_price_permille,
+        help_text="What an hour of a tier costs in this category, in thousandths of the tier's price.",
+    )
     retention_days = models.PositiveIntegerField(
         "retention (days)", default=30, help_text="How long finished tasks are kept; 0: for ever."
     )

@@ -25,8 +25,9 @@ import psutil
 import redis
 import redis.asyncio
 
+from scheduler_ext import feed
 from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.core.states import Outcome
+from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.core.types import WorkKind
 from scheduler_ext.ports import Changes, Finished, NodeStore, WorkStore
 from scheduler_ext.queue_manager import QueueManager
@@ -211,6 +212,9 @@ class Agent:
         if not claims:
             return False
         for started in await self._ledger(self.work.start, self.node_id, claims):
+            if self.journal.watched:
+                running = int(TaskState.RUNNING)
+                self._publish([(started.task_id, running, started.tenant_id, started.workflow_id)])
             details = await self._ledger(self.work.script, started.task_id)
             upstream = await self._ledger(self.work.upstream, started.task_id)
             run = ScriptRun(self.conf, started, details, self.sandbox, self.root, upstream)
@@ -252,6 +256,7 @@ class Agent:
                     while True:
                         message = await channel.get_message(timeout=1.0)
                         self.journal.listened = await client.pubsub_numpat() > OWN_PATTERNS
+                        self.journal.watched = bool(await client.exists(self.queues.keys.watched()))
                         if message is None:
                             continue
                         if message["data"] == b"cancel":
@@ -271,7 +276,7 @@ class Agent:
             return
         try:
             with self.client.pipeline(transaction=False) as pipe:
-                pipe.publish(self.queues.keys.changes(), json.dumps(changes, separators=(",", ":")))
+                feed.add(pipe, self.queues.keys, changes)
                 pipe.publish(self.queues.keys.hints(self.conf.cell), "room")
                 pipe.execute()
         except redis.RedisError:

@@ -5,7 +5,6 @@ Each batch is noted in the journal, started in one statement, run, and recorded 
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
@@ -16,12 +15,12 @@ from typing import Any
 import redis
 from celery import Celery
 
-from scheduler_ext import handlers
+from scheduler_ext import feed, handlers
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.context import TaskInterrupted
-from scheduler_ext.core.states import Outcome
+from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.core.types import PER_CHILD, WorkKind
-from scheduler_ext.ports import Finished, Started, WorkStore
+from scheduler_ext.ports import Changes, Finished, Started, WorkStore
 from scheduler_ext.queue_manager import QueueManager, decode
 from scheduler_ext.worker.beside import Beside
 from scheduler_ext.worker.body import Bodies
@@ -35,6 +34,7 @@ LEARN_EVERY_S = 0.5
 LONG_CHECK_S = 1.0
 """How often a child looks whether its node's lease still holds while a task runs."""
 IDLE_BLOCK_S = 0.5
+RUNNING = int(TaskState.RUNNING)
 
 
 class Child:
@@ -146,6 +146,8 @@ class Child:
             return 0
         if len(started) != len(claims):
             self.slot.open([(s.task_id, s.fence) for s in started])
+        if self.journal.watched:
+            self._tell([(s.task_id, RUNNING, s.tenant_id, s.workflow_id) for s in started])
         batched = len(started) > 1
         if batched and waiting < self.low_water:
             self._hint()
@@ -203,12 +205,15 @@ class Child:
                 log.warning("recording %s tasks failed, trying again: %s", len(ended), error)
                 time.sleep(pause)
                 pause = min(2.0, pause * 2)
-        try:
-            if changes:
-                self.client.publish(self.queues.keys.changes(), json.dumps(changes, separators=(",", ":")))
-        except redis.RedisError:
-            log.debug("change not published", exc_info=True)
+        if changes:
+            self._tell(changes)
         self.events.send()
+
+    def _tell(self, changes: Changes) -> None:
+        try:
+            feed.add(self.client, self.queues.keys, changes)
+        except redis.RedisError:
+            log.debug("changes not told", exc_info=True)
 
     def _hint(self) -> None:
         try:

@@ -15,11 +15,13 @@ from django.conf import settings as django_settings
 from django.db import connections
 from django.utils import timezone
 
+from apps.api.feed import read_batch
 from apps.api.front import ApiFront
 from apps.api.waiting import ended_in
 from apps.tasks.hints import keys
 from apps.tasks.models import LiveTask, Task
 from scheduler_ext.core.states import TaskState
+from scheduler_ext.feed import FIELD
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -100,6 +102,7 @@ def drive(story: Callable[[ApiFront], Coroutine[Any, Any, None]]) -> None:
                 await story(front)
         finally:
             front.waiters.close()
+            front.feed.close()
 
     asyncio.run(whole())
     front.close()
@@ -117,7 +120,8 @@ def finish(task_id: str) -> None:
 async def tell(task_id: str) -> None:
     """Publish the end of a task."""
     async with redis.asyncio.Redis.from_url(django_settings.REDIS_URL) as client:
-        await client.publish(keys().changes(), json.dumps([[task_id, int(TaskState.SUCCEEDED)]]))
+        change = [task_id, int(TaskState.SUCCEEDED), 1, None]
+        await client.xadd(keys().changes(), {FIELD: json.dumps([change])})
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -290,6 +294,10 @@ def django_settings_threads(threads: int, action: Callable[[], None]) -> None:
 
 
 def test_messages_that_are_no_changes_wake_nobody() -> None:
-    assert ended_in(b'[["a", 6], ["b", 5], ["c", 9]]') == ["a", "c"]
+    def ended(data: bytes) -> list[str]:
+        return ended_in(read_batch(b"1-0", {FIELD.encode(): data}))
+
+    assert ended(b'[["a", 6, 1, null], ["b", 5, 1, null], ["c", 9, 1, "w"]]') == ["a", "c"]
     for wrong in (b"", b"work", b"[1]", b'{"a": 1}', b"\xff"):
-        assert ended_in(wrong) == []
+        assert ended(wrong) == []
+    assert ended_in(read_batch(b"1-0", {})) == []

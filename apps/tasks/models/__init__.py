@@ -6,23 +6,28 @@ row itself, and every writer of these tables is in ``queries.py`` (see ``docs/ad
 """
 
 from apps.tasks.models.aside import Effect, Pause, Secret
-from apps.tasks.models.base import LIVE_STATES, OnLate, new_id
+from apps.tasks.models.base import LIVE_STATES, TELL_LATE, OnLate, new_id
+from apps.tasks.models.outbox import Event, Listener, Outbox
 from apps.tasks.models.past import Attempt, AttemptLog, DeadLetter, Dependency, TaskEvent
 from apps.tasks.models.shelves import IdempotencyKey, Leader, Line, RunTime, Script, Workflow
 from apps.tasks.models.task import LiveTask, Task
 
 __all__ = [
     "LIVE_STATES",
+    "TELL_LATE",
     "Attempt",
     "AttemptLog",
     "DeadLetter",
     "Dependency",
     "Effect",
+    "Event",
     "IdempotencyKey",
     "Leader",
     "Line",
+    "Listener",
     "LiveTask",
     "OnLate",
+    "Outbox",
     "Pause",
     "RunTime",
     "Script",

@@ -27,3 +27,7 @@ class OnLate(models.IntegerChoices):
 
     RUN_FIRST = 1, "run first"
     GIVE_UP = 2, "give up"
+
+
+TELL_LATE = 3
+"""``LiveTask.on_late`` of a task that is run first when its latest start passes, and whose tenant is told so then."""

@@ -7,7 +7,7 @@ from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Q
 
-from apps.tasks.models.base import LIVE_STATES, OnLate, choices, new_id
+from apps.tasks.models.base import LIVE_STATES, TELL_LATE, OnLate, choices, new_id
 from apps.tasks.models.shelves import Line, Workflow
 from apps.tenants.scoping import TenantManager
 from scheduler_ext.core.states import FINAL, Category, RunCondition, TaskState
@@ -199,9 +199,9 @@ class LiveTask(models.Model):
             ),
             models.Index(
                 fields=["latest_start"],
-                name="live_give_up",
+                name="live_late",
                 condition=Q(
-                    on_late=OnLate.GIVE_UP,
+                    on_late__in=[OnLate.GIVE_UP, TELL_LATE],
                     state__in=[TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY],
                 ),
             ),
