@@ -1,0 +1,73 @@
+"""`manage.py torture`: a mixed workload on real processes that are killed, stopped and restarted at random."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+
+class Command(BaseCommand):
+    """Run it and print the account."""
+
+    help = (
+        "Run a mixed workload on a platform of its own, inject faults at random, and account for every task."
+    )
+    requires_system_checks: list[str] = []
+    requires_migrations_checks = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare the options."""
+        parser.add_argument("--tasks", type=int, default=200, help="tasks to hand in (default 200)")
+        parser.add_argument("--faults", type=int, default=20, help="faults to inject (default 20)")
+        parser.add_argument(
+            "--seed", type=int, default=1, help="the same seed draws the same run (default 1)"
+        )
+        parser.add_argument("--nodes", type=int, default=2, help="workers (default 2)")
+        parser.add_argument("--concurrency", type=int, default=2, help="processes of each worker (default 2)")
+        parser.add_argument("--only", action="append", metavar="FAULT", help="only this kind; repeatable")
+        parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+        parser.add_argument(
+            "--keep", type=Path, metavar="FOLDER", help="keep all data and logs in this folder"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run, report; the exit code is 1 when anything is at fault."""
+        from slackwater.torture import faults, report
+        from slackwater.torture.cluster import Cluster
+        from slackwater.torture.run import Options, Torture
+
+        unknown = set(options["only"] or ()) - set(faults.FAULTS)
+        if unknown:
+            raise CommandError(
+                f"--only: there is no fault {min(unknown)!r}; known are {', '.join(faults.FAULTS)}"
+            )
+        for name in ("tasks", "nodes", "concurrency"):
+            if options[name] < 1:
+                raise CommandError(f"--{name} must be at least 1")
+        asked = Options(
+            tasks=options["tasks"], faults=options["faults"], seed=options["seed"], nodes=options["nodes"],
+            concurrency=options["concurrency"], only=tuple(options["only"] or ()),
+        )  # fmt: skip
+        began = time.monotonic()
+
+        def say(text: str) -> None:
+            self.stderr.write(f"{time.monotonic() - began:7.1f}  {text}")
+
+        with tempfile.TemporaryDirectory(prefix="slackwater-torture-") as temporary:
+            folder = (options["keep"] or Path(temporary)).resolve()
+            folder.mkdir(parents=True, exist_ok=True)
+            with Cluster(
+                folder, nodes=asked.nodes, concurrency=asked.concurrency, conf=asked.conf
+            ) as cluster:
+                result = Torture(cluster, folder, asked, say).run()
+        found = report.as_json(result)
+        self.stdout.write(json.dumps(found, indent=2) if options["json"] else report.table(result))
+        if not result.passed():
+            details = json.dumps({name: found[name] for name in ("ids", "stuck", "refused")}, indent=1)
+            raise CommandError(f"the run is not clean: {details}")

@@ -1,0 +1,263 @@
+"""The faults a run can inject. Each picks its victim by the run's random numbers, and says when it is over."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import psutil
+import redis
+
+from slackwater.torture.cluster import Cluster, Member
+
+AWAY_S = 5.0
+"""How long a server is away: longer than a lease of the run."""
+FULL_S = 3.0
+BEYOND_LEASE_S = 1.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Injected:
+    """A fault as it was injected. Times are seconds of the monotonic clock."""
+
+    kind: str
+    victim: str
+    at: float
+    over: float
+    """From here on the platform is expected to mend itself."""
+
+
+class NoVictim(Exception):
+    """There is nobody to inject this fault into right now."""
+
+
+@dataclass(slots=True)
+class Injector:
+    """Injects faults into one cluster."""
+
+    cluster: Cluster
+    rng: random.Random
+
+    def inject(self, kind: str) -> Injected:
+        """Inject one fault and return when it is over; raises :class:`NoVictim`."""
+        at = time.monotonic()
+        action, from_end = FAULTS[kind]
+        victim = action(self)
+        return Injected(kind=kind, victim=victim, at=at, over=time.monotonic() if from_end else at)
+
+    def member(self, role: str) -> Member:
+        """One living member of a role."""
+        found = self.cluster.of(role)
+        if not found:
+            raise NoVictim(role)
+        return self.rng.choice(found)
+
+    def one_of(self, processes: Sequence[psutil.Process]) -> psutil.Process:
+        """One of several processes."""
+        if not processes:
+            raise NoVictim
+        return self.rng.choice(processes)
+
+    def stop_s(self) -> float:
+        """Seconds to stop a process: longer than a lease."""
+        return float(self.cluster.conf["node_lease_s"]) + BEYOND_LEASE_S
+
+    def hold(self, processes: Sequence[psutil.Process]) -> None:
+        """Stop processes for longer than a lease, then let them go on."""
+        for process in processes:
+            with contextlib.suppress(psutil.Error):
+                process.suspend()
+        time.sleep(self.stop_s())
+        for process in processes:
+            with contextlib.suppress(psutil.Error):
+                process.resume()
+
+
+def _kill(role: str) -> Callable[[Injector], str]:
+    def act(injector: Injector) -> str:
+        member = injector.member(role)
+        _send(member, signal.SIGKILL)
+        return member.name
+
+    return act
+
+
+def _restart(role: str) -> Callable[[Injector], str]:
+    def act(injector: Injector) -> str:
+        member = injector.member(role)
+        _send(member, signal.SIGTERM)
+        return member.name
+
+    return act
+
+
+def _hold(role: str) -> Callable[[Injector], str]:
+    def act(injector: Injector) -> str:
+        member = injector.member(role)
+        injector.hold(member.family())
+        return member.name
+
+    return act
+
+
+def _send(member: Member, number: signal.Signals) -> None:
+    member.expected = True
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(member.pid, number)
+
+
+def _kill_child(injector: Injector) -> str:
+    member = injector.member("worker")
+    injector.one_of(member.pool()).kill()
+    return f"a child of {member.name}"
+
+
+def _hold_child(injector: Injector) -> str:
+    member = injector.member("worker")
+    injector.hold([injector.one_of(member.pool())])
+    return f"a child of {member.name}"
+
+
+def _agent(injector: Injector) -> tuple[Member, psutil.Process]:
+    member = injector.member("worker")
+    agent = member.agent()
+    if agent is None:
+        raise NoVictim("agent")
+    return member, agent
+
+
+def _kill_agent(injector: Injector) -> str:
+    member, agent = _agent(injector)
+    agent.kill()
+    return f"the agent of {member.name}"
+
+
+def _hold_agent(injector: Injector) -> str:
+    member, agent = _agent(injector)
+    injector.hold([agent])
+    return f"the agent of {member.name}"
+
+
+def _vanish(injector: Injector) -> str:
+    """A machine that goes off: all processes of a worker at once."""
+    member = injector.member("worker")
+    member.expected = True
+    family = member.family()
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for process in family:
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(number)
+    return member.name
+
+
+# -- servers ----------------------------------------------------------------------------------------------------------
+def _client(injector: Injector) -> redis.Redis:
+    return redis.Redis.from_url(injector.cluster.redis.url, socket_timeout=5.0)
+
+
+def _redis_restart(injector: Injector) -> str:
+    injector.cluster.redis.stop()
+    injector.cluster.redis.start()
+    return "redis"
+
+
+def _redis_kill(injector: Injector) -> str:
+    _kill_server(injector.cluster.redis.process.pid, signal.SIGKILL)
+    injector.cluster.redis.stop()
+    injector.cluster.redis.start()
+    return "redis"
+
+
+def _redis_away(injector: Injector) -> str:
+    injector.cluster.redis.stop()
+    time.sleep(AWAY_S)
+    injector.cluster.redis.start()
+    return "redis"
+
+
+def _redis_flush(injector: Injector) -> str:
+    with _client(injector) as client:
+        client.flushall()
+    return "redis"
+
+
+def _redis_full(injector: Injector) -> str:
+    with _client(injector) as client:
+        client.config_set("maxmemory", "1mb")
+        time.sleep(FULL_S)
+        client.config_set("maxmemory", "512mb")
+    return "redis"
+
+
+def _kill_server(pid: int | None, number: signal.Signals) -> None:
+    if pid:
+        os.kill(pid, number)
+        with contextlib.suppress(psutil.Error):
+            psutil.Process(pid).wait(20)
+
+
+def _postgres_fast(injector: Injector) -> str:
+    injector.cluster.postgres.stop()
+    injector.cluster.postgres.start()
+    return "postgresql"
+
+
+def _postgres_immediate(injector: Injector) -> str:
+    _kill_server(injector.cluster.postgres.process.pid, signal.SIGQUIT)
+    injector.cluster.postgres.stop()
+    injector.cluster.postgres.start()
+    return "postgresql"
+
+
+def _postgres_away(injector: Injector) -> str:
+    injector.cluster.postgres.stop()
+    time.sleep(AWAY_S)
+    injector.cluster.postgres.start()
+    return "postgresql"
+
+
+Action = tuple[Callable[[Injector], str], bool]
+"""What is done, and whether the mending is counted from its end: true of servers, which are not ours to mend."""
+FAULTS: dict[str, Action] = {
+    "child killed": (_kill_child, False),
+    "child stopped": (_hold_child, True),
+    "agent killed": (_kill_agent, False),
+    "agent stopped": (_hold_agent, False),
+    "worker killed": (_kill("worker"), False),
+    "worker stopped": (_hold("worker"), False),
+    "worker drained": (_restart("worker"), False),
+    "node vanished": (_vanish, False),
+    "dispatcher killed": (_kill("dispatcher"), False),
+    "dispatcher stopped": (_hold("dispatcher"), False),
+    "dispatcher restarted": (_restart("dispatcher"), False),
+    "upkeep killed": (_kill("upkeep"), False),
+    "upkeep stopped": (_hold("upkeep"), False),
+    "beat killed": (_kill("beat"), False),
+    "beat stopped": (_hold("beat"), False),
+    "submitter killed": (_kill("submitter"), False),
+    "submitter stopped": (_hold("submitter"), False),
+    "submitter restarted": (_restart("submitter"), False),
+    "Redis restarted": (_redis_restart, True),
+    "Redis killed": (_redis_kill, True),
+    "Redis away": (_redis_away, True),
+    "Redis emptied": (_redis_flush, True),
+    "Redis full": (_redis_full, True),
+    "PostgreSQL restarted (fast)": (_postgres_fast, True),
+    "PostgreSQL restarted (immediate)": (_postgres_immediate, True),
+    "PostgreSQL away": (_postgres_away, True),
+}
+
+
+def plan(count: int, rng: random.Random) -> list[str]:
+    """``count`` kinds in random order, each as often as any other."""
+    kinds: list[str] = []
+    while len(kinds) < count:
+        batch = list(FAULTS)
+        rng.shuffle(batch)
+        kinds += batch
+    return kinds[:count]

@@ -1,0 +1,80 @@
+"""What the tasks of a run write of themselves, outside of the platform: the witness its ledger is judged by.
+
+One file, appended to with single short writes: ``WHAT TASK FENCE PID TIME``. WHAT is B (begun), S (a step on the way)
+or E (ended well). TIME is the system's monotonic clock in seconds, which all processes of a machine share.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+FILE = "record"
+EFFECTS = "effects"
+
+
+class Witness:
+    """One process's way to write the record."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open it for appending."""
+        self._fd = os.open(folder / FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def note(self, what: str, task_id: str, fence: int) -> None:
+        """Append one line in one write."""
+        line = f"{what} {task_id} {fence} {os.getpid()} {time.monotonic():.6f}\n"
+        os.write(self._fd, line.encode())
+
+
+@dataclass(slots=True)
+class Life:
+    """One attempt as it was seen from inside."""
+
+    task_id: str
+    fence: int
+    began: float = 0.0
+    begun: int = 0
+    last: float = 0.0
+    ended: bool = False
+    pids: set[int] = field(default_factory=set)
+
+    def overlaps(self, other: Life) -> bool:
+        """Both were seen acting after the other had begun."""
+        return self.began < other.last and other.began < self.last
+
+
+def read(folder: Path) -> dict[str, list[Life]]:
+    """The lives of each task, in order of their fences."""
+    lives: dict[tuple[str, int], Life] = {}
+    path = folder / FILE
+    for line in path.read_text().splitlines() if path.exists() else []:
+        what, task_id, fence, pid, at = line.split()
+        life = lives.setdefault((task_id, int(fence)), Life(task_id, int(fence)))
+        if what == "B":
+            life.began = life.began or float(at)
+            life.begun += 1
+        life.ended = life.ended or what == "E"
+        life.last = max(life.last, float(at))
+        life.pids.add(int(pid))
+    by_task: dict[str, list[Life]] = defaultdict(list)
+    for life in sorted(lives.values(), key=lambda one: one.fence):
+        by_task[life.task_id].append(life)
+    return dict(by_task)
+
+
+def do_outside(folder: Path, key: str) -> None:
+    """An effect in the world outside: a line in a file of its own."""
+    fd = os.open(folder / EFFECTS / key, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(fd, b"done\n")
+    finally:
+        os.close(fd)
+
+
+def done_outside(folder: Path, key: str) -> int:
+    """How often that effect has happened."""
+    path = folder / EFFECTS / key
+    return path.read_text().count("\n") if path.exists() else 0
