@@ -1,6 +1,6 @@
 -- Take claims from a node's queues for one batch, urgent first.
 -- KEYS: the node's lists in the order in which they are served.
--- ARGV[1]: the most claims to take. ARGV[2]: the most expected work, in microseconds.
+-- ARGV[1]: the most claims to take. ARGV[2]: expected work, in microseconds, with which a batch is full.
 --   ARGV[3]: a claim expected to run longer than this (or 0, not known) is taken alone; negative: none is.
 -- Each entry is "task id:fence:expected microseconds". Returns the entries taken, then the number left.
 local most, budget, short = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -12,7 +12,7 @@ for _, key in ipairs(KEYS) do
         for _, entry in ipairs(entries) do
             local expected = tonumber(string.match(entry, ':(%d+)$'))
             local alone = short >= 0 and (expected == 0 or expected > short)
-            if #taken > 0 and (alone or sum + expected > budget) then
+            if #taken > 0 and (alone or sum >= budget) then
                 full = true
                 break
             end

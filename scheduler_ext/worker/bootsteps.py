@@ -50,7 +50,7 @@ class NodeStep(bootsteps.StartStopStep):
         self.stopping = False
         self.slots = int(worker.concurrency or 1)
         self.script_slots = self.engine.script_slots() or self.slots
-        self.journal = Journal(self.slots)
+        self.journal = Journal(2 * self.slots)  # a child runs one batch while the one before is recorded
         self.hostname = str(worker.hostname)
         worker.slackwater = self
         runtime.adopt(self.journal, self.hostname)
@@ -95,7 +95,7 @@ class NodeStep(bootsteps.StartStopStep):
     def launch(self) -> None:
         """Start the agent; it holds the journal by descriptor and dies with this process."""
         described = json.dumps({
-            "factory": self.engine.factory, "slots": self.slots, "journal_fd": self.journal.fd,
+            "factory": self.engine.factory, "slots": self.journal.slots, "journal_fd": self.journal.fd,
             "node_id": self.journal.node_id, "hostname": self.hostname,
             "script_slots": self.script_slots, "master_pid": os.getpid(),
         })  # fmt: skip

@@ -91,6 +91,7 @@ def child() -> Child:
             _inherited.journal,
             index,
             _inherited.hostname,
+            made.work_store(f"{name} recorder"),
             made.work_store(f"{name} beside"),
         )
     return _inherited.child

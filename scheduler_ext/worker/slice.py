@@ -26,6 +26,7 @@ from scheduler_ext.worker.beside import Beside
 from scheduler_ext.worker.body import Bodies
 from scheduler_ext.worker.events import TaskEvents
 from scheduler_ext.worker.journal import Journal
+from scheduler_ext.worker.recorder import Batch, Recorder, record
 
 log = logging.getLogger(__name__)
 
@@ -41,24 +42,27 @@ class Child:
     """One pool child. Made once after the fork; :meth:`lend` runs a slice."""
 
     def __init__(self, app: Celery, conf: SchedulerConf, store: WorkStore, redis_url: str, journal: Journal, index: int,
-                 hostname: str, beside_store: WorkStore) -> None:  # fmt: skip
-        """``index`` is the child's slot in the journal; ``beside_store`` serves its coroutines and threads."""
+                 hostname: str, recorder_store: WorkStore, beside_store: WorkStore) -> None:  # fmt: skip
+        """``index`` numbers the child; the further stores serve its recorder, and its coroutines and threads."""
         self.conf = conf
         self.store = store
         self.journal = journal
-        self.slot = journal.slot(index)
+        self.slots = [journal.slot(2 * index), journal.slot(2 * index + 1)]
+        self.slot = self.slots[0]
         self.client = redis.Redis.from_url(redis_url, socket_timeout=10.0, socket_connect_timeout=2.0)
         self.queues = QueueManager(self.client, conf)
         self.bodies = Bodies(app, conf.max_result_bytes)
-        self.events = TaskEvents(app, hostname)
-        self.low_water = conf.max_ahead * journal.slots // 2
+        self.recorder = Recorder(
+            recorder_store, self.slots, TaskEvents(app, hostname), self._tell, self._hint
+        )
+        self.low_water = conf.max_ahead * (journal.slots // 2) // 2
         """With fewer claims than this left in its queues the child asks the dispatcher for more."""
         self.worker = f"{index}:{os.getpid()}"
         self._samples: dict[tuple[int, str], tuple[int, float]] = {}
         self._learnt = time.monotonic()
         self._running: int | None = None
         self._claimed_slot = False
-        self.table = journal.table(index)
+        self.table = journal.table(2 * index)
         kinds = sorted({e.kind for e in handlers.exported().values() if e.kind in PER_CHILD})
         self.beside = (
             Beside(conf, journal, self.table, self.bodies, beside_store, self.queues, TaskEvents(app, hostname),
@@ -100,23 +104,28 @@ class Child:
                 ran += self._batch(self.journal.node_id, claims, waiting)
             elif time.monotonic() - self._learnt > LEARN_EVERY_S:
                 self._learn()
-        while self.journal.draining and self.beside is not None and self.beside.busy():
-            time.sleep(0.02)  # the slice is over when what runs beside it is
+        while self.journal.draining and self._busy():
+            time.sleep(0.01)  # the slice is over when all is recorded
         self._learn()
         return ran
 
+    def _busy(self) -> bool:
+        return not self.recorder.idle() or (self.beside is not None and self.beside.busy())
+
     def _claim_slot(self) -> bool:
-        """Take the slot over once the agent has settled what a predecessor left in it."""
+        """Take the journal's slots over once the agent has settled what a predecessor left in them."""
         give_up = time.monotonic() + 5.0
-        while self.slot.pid not in (0, os.getpid()):
+        while any(slot.pid not in (0, os.getpid()) for slot in self.slots):
             if time.monotonic() > give_up:
                 log.error("slot %s is still unsettled", self.slot.index)
                 return False
             time.sleep(0.01)
-        self.slot.settle()
         self.table.clear()
-        self.slot.pid = os.getpid()
+        for slot in self.slots:
+            slot.settle()
+            slot.pid = os.getpid()
         self._claimed_slot = True
+        self.recorder.start()
         if self.beside is not None:
             self.beside.start()
         return True
@@ -138,33 +147,36 @@ class Child:
             return [], 0
 
     def _batch(self, node_id: int, claims: Sequence[tuple[str, int]], waiting: int) -> int:
-        """Start, run and record one batch."""
-        self.slot.open(claims)
-        started = self.store.start(node_id, claims)
+        """Start and run one batch, and give it to the recorder."""
+        self.slot = slot = self.recorder.slot()
+        slot.open(claims)
+        try:
+            started = self.store.start(node_id, claims)
+        except BaseException:
+            self.recorder.give_back(slot)  # what may have been started is found by the agent and handed back
+            raise
         if not started:
-            self.slot.close()
+            self.recorder.give_back(slot)
             return 0
         if len(started) != len(claims):
-            self.slot.open([(s.task_id, s.fence) for s in started])
+            slot.open([(s.task_id, s.fence) for s in started])
         if self.journal.watched:
             self._tell([(s.task_id, RUNNING, s.tenant_id, s.workflow_id) for s in started])
         batched = len(started) > 1
         if batched and waiting < self.low_water:
             self._hint()
         signal.setitimer(signal.ITIMER_REAL, LONG_CHECK_S, LONG_CHECK_S)
+        heard: list[tuple[Started, Finished]] = []
         try:
-            ended = self._run(started)
+            ended = self._run(started, heard)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-        self._record(node_id, ended)
-        self.slot.close()
-        if not batched:
-            self._hint()  # its slot is free
+        self.recorder.put(Batch(slot, node_id, ended, heard, not batched))  # a slot of its own is free again
         if time.monotonic() - self._learnt > LEARN_EVERY_S:
             self._learn()
-        return len(ended)
+        return len(started)
 
-    def _run(self, started: Sequence[Started]) -> list[Finished]:
+    def _run(self, started: Sequence[Started], heard: list[tuple[Started, Finished]]) -> list[Finished]:
         ended: list[Finished] = []
         slot, bodies, store, worker = self.slot, self.bodies, self.store, self.worker
         now = time.time
@@ -182,32 +194,16 @@ class Child:
             over = now()
             finished = end.finished(task.task_id, task.fence, began, over, worker)
             if not slot.end(index, over, end.pack()):
-                self._record(self.journal.node_id, [*ended, finished])
+                changes = record(self.store, self.journal.node_id, [*ended, finished])
+                self._tell(changes)
                 ended.clear()
                 slot.end(index, over, b"")
             else:
                 ended.append(finished)
             self._sample(task, over - began)
             if self.journal.listened:
-                self.events.add(task, finished)
+                heard.append((task, finished))
         return ended
-
-    def _record(self, node_id: int, ended: Sequence[Finished]) -> None:
-        """Record, waiting for the database as long as it is away: the journal keeps the account meanwhile."""
-        if not ended:
-            return
-        pause = 0.1
-        while True:
-            try:
-                changes = self.store.record(node_id, ended)
-                break
-            except self.store.faults as error:
-                log.warning("recording %s tasks failed, trying again: %s", len(ended), error)
-                time.sleep(pause)
-                pause = min(2.0, pause * 2)
-        if changes:
-            self._tell(changes)
-        self.events.send()
 
     def _tell(self, changes: Changes) -> None:
         try:

@@ -195,7 +195,9 @@ class Watch:
             account.settle(self.store, self.journal.node_id, taken, self._worker(slot), outcome, error)
         )
         if self.journal.beside:
-            self._settle_beside(slot, guilty=taken.culprit is not None or verdict is not None)
+            self._settle_beside(
+                slot, guilty=taken.culprit is not None or verdict is not None or self._sibling_ran(slot)
+            )
         self._verdicts.pop(slot.index, None)
         self._sentences.pop(slot.index, None)
         slot.settle()
@@ -204,12 +206,17 @@ class Watch:
     def _worker(slot: Slot) -> str:
         return f"{slot.index}:{slot.pid}"
 
+    def _sibling_ran(self, slot: Slot) -> bool:
+        """Whether the child's other batch had a task running, or that task was ended by us."""
+        index = slot.index ^ 1
+        return self.journal.slot(index).running() is not None or index in self._verdicts
+
     def busy(self) -> int:
         """Children that hold tasks."""
         slots = range(self.journal.slots)
-        held = {index for index in slots if self.journal.slot(index).is_open}
+        held = {index // 2 for index in slots if self.journal.slot(index).is_open}
         if self.journal.beside:
-            held |= {index for index in slots if self.journal.table(index).entries()}
+            held |= {index // 2 for index in slots if self.journal.table(index).entries()}
         return len(held)
 
 

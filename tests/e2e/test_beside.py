@@ -29,8 +29,8 @@ def test_many_run_beside_one_another(platform: Platform, handler: str, count: in
     platform.wait(cancelled, TaskState.RUNNING)
     platform.wait(steady, TaskState.RUNNING)
     cancel(platform.tenant.pk, cancelled)
-    assert platform.wait(cancelled, timeout=10).state == TaskState.CANCELLED
-    task = platform.wait(capped, timeout=10)
+    assert platform.wait(cancelled, timeout=30).state == TaskState.CANCELLED
+    task = platform.wait(capped, timeout=30)
     assert (task.state, task.error) == (TaskState.FAILED, "its execution cap was reached")
     assert [a.outcome for a in platform.attempts(capped)] == [Outcome.CAP_EXCEEDED] * 2
     assert platform.wait(steady).state == TaskState.SUCCEEDED

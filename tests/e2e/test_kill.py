@@ -52,8 +52,8 @@ def running_child(platform: Platform, worker: object) -> str:
     agent = agent_of(worker)  # type: ignore[arg-type]  # a ManagedProcess
     for path in Path(f"/proc/{agent.pid}/fd").iterdir():
         if "slackwater-journal" in str(path.readlink()):
-            journal = Journal(2, fd=os.open(path, os.O_RDWR))
-            return str(next(journal.slot(i).pid for i in range(2) if journal.slot(i).running()))
+            journal = Journal(4, fd=os.open(path, os.O_RDWR))
+            return str(next(journal.slot(i).pid for i in range(4) if journal.slot(i).running()))
     raise AssertionError("no journal")
 
 

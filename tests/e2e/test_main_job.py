@@ -115,13 +115,13 @@ def test_cancelling_before_and_during_the_run(platform: Platform) -> None:
     running = platform.submit("demo.sleep", 60)
     platform.wait(running, TaskState.RUNNING)
     assert cancel(platform.tenant.pk, running, actor="test") is TaskState.RUNNING
-    ended = platform.wait(running, timeout=10)
+    ended = platform.wait(running, timeout=30)
     assert (ended.state, platform.attempts(running)[0].outcome) == (TaskState.CANCELLED, Outcome.CANCELLED)
     script = store_script(platform.tenant, "long.sh", b"trap '' TERM; sleep 60 & sleep 60\n")
     task_id = platform.submit(script=script.sha256)
     platform.wait(task_id, TaskState.RUNNING)
     cancel(platform.tenant.pk, task_id)
-    assert platform.wait(task_id, timeout=10).state == TaskState.CANCELLED
+    assert platform.wait(task_id, timeout=30).state == TaskState.CANCELLED
 
 
 def test_the_execution_cap_ends_the_whole_tree_and_is_told(platform: Platform) -> None:
@@ -132,7 +132,7 @@ def test_the_execution_cap_ends_the_whole_tree_and_is_told(platform: Platform) -
     script = store_script(platform.tenant, "daemon.sh", daemon)
     scripted = platform.submit(script=script.sha256, execution_cap=0.5, total_attempts=1)
     for task_id in (sleeping, spinning, scripted):
-        task = platform.wait(task_id, timeout=10)
+        task = platform.wait(task_id, timeout=30)
         assert task.state == TaskState.FAILED
         assert "its execution cap was reached" in task.error
         (attempt,) = platform.attempts(task_id)

@@ -1,0 +1,100 @@
+"""Recording beside running: while a child runs one batch, its recorder writes the batch before into the ledger."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from scheduler_ext.ports import Changes, Finished, Started, WorkStore
+from scheduler_ext.worker.events import TaskEvents
+from scheduler_ext.worker.journal import Slot
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch that has run."""
+
+    slot: Slot
+    """Its part of the journal, which is free again once it is recorded."""
+    node_id: int
+    ended: Sequence[Finished]
+    heard: Sequence[tuple[Started, Finished]]
+    """What is told to a listener to events; empty when there is none."""
+    hint: bool
+    """Tell the dispatcher that there is room."""
+
+
+def record(store: WorkStore, node_id: int, ended: Sequence[Finished]) -> Changes:
+    """Record, waiting for the database as long as it is away: the journal keeps the account meanwhile."""
+    pause = 0.1
+    while ended:
+        try:
+            return store.record(node_id, ended)
+        except store.faults as error:
+            log.warning("recording %s tasks failed, trying again: %s", len(ended), error)
+            time.sleep(pause)
+            pause = min(2.0, pause * 2)
+    return []
+
+
+class Recorder:
+    """A thread with a connection of its own. Two batches at the most are under way: one runs, one is recorded."""
+
+    def __init__(self, store: WorkStore, slots: Sequence[Slot], events: TaskEvents, tell: Callable[[Changes], None],
+                 hint: Callable[[], None]) -> None:  # fmt: skip
+        """``slots`` are the child's parts of the journal; ``tell`` and ``hint`` publish in Redis."""
+        self.store = store
+        self.events = events
+        self.tell = tell
+        self.hint = hint
+        self._slots = len(slots)
+        self._free: queue.SimpleQueue[Slot] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Batch] = queue.SimpleQueue()
+        for slot in slots:
+            self._free.put(slot)
+        self._thread = threading.Thread(target=self._main, name="recorder", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def slot(self) -> Slot:
+        """A free part of the journal; waits until a batch is recorded when there is none."""
+        return self._free.get()
+
+    def give_back(self, slot: Slot) -> None:
+        """The batch noted in ``slot`` came to nothing."""
+        slot.close()
+        self._free.put(slot)
+
+    def put(self, batch: Batch) -> None:
+        """Hand a batch over."""
+        self._work.put(batch)
+
+    def idle(self) -> bool:
+        """True when everything is recorded."""
+        return self._free.qsize() == self._slots
+
+    def _main(self) -> None:
+        while True:
+            batch = self._work.get()
+            try:
+                changes = record(self.store, batch.node_id, batch.ended)
+            except Exception:
+                # What the ledger refuses for good cannot be helped here; the agent finds it and hands it back.
+                log.exception("a batch of %s could not be recorded", len(batch.ended))
+                changes = []
+            self.give_back(batch.slot)
+            if changes:
+                self.tell(changes)
+            if batch.hint:
+                self.hint()
+            for task, finished in batch.heard:
+                self.events.add(task, finished)
+            self.events.send()
