@@ -77,9 +77,9 @@ def test_a_hundred_thousand_edges_are_quick_and_need_no_recursion() -> None:
     size = 50_000
     names = [f"t{index}" for index in range(size)]
     needs = [[] if index == 0 else [names[index - 1], names[index // 2]] for index in range(size)]
-    begin = time.perf_counter()
+    begin = time.process_time()
     graph = Dag.build(names, needs)
     path = graph.critical_path([1.0] * size)
     far = graph.ancestors(size - 1)
-    assert time.perf_counter() - begin < 3
+    assert time.process_time() - begin < 3
     assert (graph.depth, path.length, len(far)) == (size, size, size - 1)

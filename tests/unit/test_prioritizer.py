@@ -296,7 +296,7 @@ def test_choosing_a_hundred_of_eight_thousand_is_quick() -> None:
 
 
 def _seconds(view: Snapshot, conf: SchedulerConf) -> float:
-    begin = time.perf_counter()
+    begin = time.process_time()
     plan = decide(view, conf)
     assert len(plan.decisions) == 100
-    return time.perf_counter() - begin
+    return time.process_time() - begin
