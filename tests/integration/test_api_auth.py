@@ -87,6 +87,7 @@ class Objects:
     workflow_id: str
     sha256: str
     schedule_id: str
+    secret_name: str
 
     @property
     def names(self) -> dict[str, str]:
@@ -106,7 +107,8 @@ def own_something(client: ApiClient) -> Objects:
         "/schedules",
         {"name": "secret", "kind": "daily", "task": {"handler": HANDLER}, "rule": {"times": ["07:00"]}},
     )
-    return Objects(task_id, workflow, sha256, made.body["id"])
+    client.post("/secrets", {"name": "theirs-alone", "value": "secret"})
+    return Objects(task_id, workflow, sha256, made.body["id"], "theirs-alone")
 
 
 # What to send where another tenant's object is named in the body or the query, and what must be the answer.
@@ -115,6 +117,7 @@ LISTS: dict[str, Callable[[Objects], str]] = {
     "tasks": lambda theirs: f"/tasks?workflow={theirs.workflow_id}",
     "workflows": lambda _: "/workflows",
     "scripts": lambda _: "/scripts",
+    "secrets": lambda _: "/secrets",
     "dead-letters": lambda _: "/dead-letters",
     "schedules": lambda _: "/schedules",
     "tiers": lambda _: "/tiers",
@@ -130,6 +133,7 @@ BODIES: dict[str, list[Callable[[Objects], Any]]] = {
     "workflows": [
         lambda theirs: {"tasks": [{"name": "a", "handler": HANDLER, "depends_on": [theirs.task_id]}]}
     ],
+    "secrets": [],  # names nothing that exists
     "scripts": [],  # names nothing that exists
     "schedules": [
         lambda theirs: {
@@ -144,6 +148,7 @@ BODIES: dict[str, list[Callable[[Objects], Any]]] = {
 
 # A body that would be good for one's own object, so that the 404 is not a 422 by luck.
 BODY: dict[str, dict[str, Any]] = {
+    "workflow-tasks": {"POST": {"tasks": [{"name": "x", "handler": HANDLER}]}},
     "task": {"PATCH": {"priority": 3}},
     "schedule": {"PATCH": {"paused": True}},
     "schedule-backfill": {"POST": {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"}},
@@ -166,7 +171,7 @@ def endpoints() -> Iterator[tuple[str, str, type, set[str]]]:
 def path_of(route: str, parameters: set[str], values: dict[str, str]) -> str:
     """The path of a route with these values in it."""
     for name in parameters:
-        route = route.replace(f"<uuid:{name}>", values[name])
+        route = route.replace(f"<uuid:{name}>", values[name]).replace(f"<str:{name}>", values[name])
     return "/" + (f"scripts/{values['sha256']}" if "sha256" in parameters else route)
 
 

@@ -49,7 +49,11 @@ def test_every_address_is_described_and_no_other() -> None:
     for pattern in urlpatterns:
         view = vars(pattern.callback)["view_class"]
         if view is not Nowhere:
-            route = re.sub(r"\^|\$|\(\?P(<\w+>)[^)]*\)", r"\1", str(pattern.pattern)).replace("<uuid:", "<")
+            route = (
+                re.sub(r"\^|\$|\(\?P(<\w+>)[^)]*\)", r"\1", str(pattern.pattern))
+                .replace("<uuid:", "<")
+                .replace("<str:", "<")
+            )
             path = "/api/v1/" + route.replace("<", "{").replace(">", "}")
             served |= {
                 (path, method.upper())
@@ -174,6 +178,7 @@ def test_answers_have_the_shapes_described(acme: ApiClient) -> None:
     task_id = ended(acme)
     acme.task()
     workflow_id = acme.post("/workflows", {"tasks": [{"name": "a", "handler": HANDLER}]}).body["id"]
+    acme.post("/secrets", {"name": "s", "value": "v"})
     sha256 = acme.post("/scripts", {"name": "s", "content": "#"}).body["sha256"]
     schedule = {"name": "s", "kind": "interval", "rule": {"every_s": 60}, "task": {"handler": HANDLER}}
     schedule_id = acme.post("/schedules", schedule).body["id"]
@@ -240,7 +245,12 @@ def test_every_example_is_accepted(acme: ApiClient, path: str, method: str, body
     for name in ("demo.add", "mail.send"):
         Handler.objects.create(name=name)
     schedule = {"name": "x", "kind": "daily", "task": {"handler": HANDLER}}
-    values = {"task_id": acme.task(), "schedule_id": acme.post("/schedules", schedule).body["id"]}
+    workflow = {"tasks": [{"name": "w", "handler": HANDLER}]}
+    values = {
+        "task_id": acme.task(), "schedule_id": acme.post("/schedules", schedule).body["id"],
+        "workflow_id": acme.post("/workflows", workflow).body["id"],
+    }  # fmt: skip
+    acme.post(f"/workflows/{values['workflow_id']}/cancel")  # so that there is something to run again
     answer = acme.call(method, path.removeprefix("/api/v1").format(**values), body)
     assert 200 <= answer.status < 300, answer.body
     conforms(answer, method, path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from apps.api.v1.views import platform, schedules, tasks, work
+from apps.api.v1.views import graphs, platform, schedules, tasks, work
 
 urlpatterns = [
     path("tasks", tasks.Tasks.as_view(), name="tasks"),
@@ -14,8 +14,14 @@ urlpatterns = [
     path("tasks/<uuid:task_id>/logs", tasks.TaskLogs.as_view(), name="task-logs"),
     path("tasks/<uuid:task_id>/cancel", tasks.CancelTask.as_view(), name="task-cancel"),
     path("tasks/<uuid:task_id>/retry", tasks.RetryTask.as_view(), name="task-retry"),
+    path("tasks/<uuid:task_id>/graph", graphs.TaskGraph.as_view(), name="task-graph"),
     path("workflows", work.Workflows.as_view(), name="workflows"),
     path("workflows/<uuid:workflow_id>", work.OneWorkflow.as_view(), name="workflow"),
+    path("workflows/<uuid:workflow_id>/tasks", graphs.WorkflowTasks.as_view(), name="workflow-tasks"),
+    path("workflows/<uuid:workflow_id>/cancel", graphs.CancelWorkflow.as_view(), name="workflow-cancel"),
+    path("workflows/<uuid:workflow_id>/rerun", graphs.RerunWorkflow.as_view(), name="workflow-rerun"),
+    path("secrets", graphs.Secrets.as_view(), name="secrets"),
+    path("secrets/<str:secret_name>", graphs.OneSecret.as_view(), name="secret"),
     path("scripts", work.Scripts.as_view(), name="scripts"),
     re_path(r"^scripts/(?P<sha256>[0-9a-f]{64})$", work.OneScript.as_view(), name="script"),
     path("dead-letters", work.DeadLetters.as_view(), name="dead-letters"),

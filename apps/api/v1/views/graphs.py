@@ -1,0 +1,197 @@
+"""Graphs of tasks, what is done to whole workflows, and secrets."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.api.base import CANCEL, MANAGE, READ, SUBMIT, ApiView, created
+from apps.api.body import read_json, read_object
+from apps.api.schema import EXAMPLE_ID, IDEMPOTENCY_KEY, answer_example, describe, path_id, request_example
+from apps.api.v1.filters import refuse_unknown
+from apps.api.v1.shapes import graphs as shapes
+from apps.api.v1.shapes.common import listing
+from apps.api.v1.shapes.tasks import WorkflowSubmitted
+from apps.api.v1.views.tasks import idempotency_key
+from apps.tasks import graph, secrets, workflows
+from scheduler_ext.core.errors import InvalidInput
+
+GROWTH = {"tasks": [{"name": "extra", "handler": "demo.echo"}]}
+
+
+class TaskGraph(ApiView):
+    """``/api/v1/tasks/{id}/graph``"""
+
+    scopes = {"GET": READ}
+
+    @describe(
+        "get_task_graph",
+        summary="Look at the graph around a task",
+        tag="tasks",
+        scope=READ,
+        answers={200: shapes.TaskGraphOut},
+        problems=(404, 413),
+        parameters=[path_id("task_id", "task")],
+    )
+    def get(self, request: Request, task_id: UUID) -> Response:
+        """Ancestors, descendants, a topological order of both, and the longest way through the task."""
+        refuse_unknown(request._request.GET, ())
+        return Response(graph.graph(task_id))
+
+
+class WorkflowTasks(ApiView):
+    """``/api/v1/workflows/{id}/tasks``"""
+
+    scopes = {"POST": SUBMIT}
+
+    @describe(
+        "add_workflow_tasks",
+        summary="Add tasks to a workflow",
+        tag="workflows",
+        scope=SUBMIT,
+        body=shapes.WorkflowGrowth,
+        answers={201: WorkflowSubmitted, 200: WorkflowSubmitted},
+        problems=(404, 409, 429),
+        parameters=[path_id("workflow_id", "workflow"), IDEMPOTENCY_KEY],
+        examples=[
+            request_example("one more", GROWTH),
+            answer_example("stored", {"id": EXAMPLE_ID, "task_ids": [EXAMPLE_ID], "created": True}, 201),
+        ],
+    )
+    def post(self, request: Request, workflow_id: UUID) -> Response:
+        """Add tasks, all or none, whether it runs or has ended; what is there stays as it is."""
+        data, principal = read_json(request._request), self.principal
+        if not isinstance(data, dict):
+            raise InvalidInput("The body must be an object.")
+        for name in data:
+            if name != "tasks":
+                raise InvalidInput("there is no such field", field=name[:60])
+        found = workflows.add_tasks(
+            principal.tenant, workflow_id, data.get("tasks", ()), actor=principal.actor,
+            idempotency_key=idempotency_key(request),
+        )  # fmt: skip
+        body = {"id": workflow_id, "task_ids": found.task_ids, "created": found.created}
+        return created(body, f"/api/v1/workflows/{workflow_id}", new=found.created)
+
+
+class CancelWorkflow(ApiView):
+    """``/api/v1/workflows/{id}/cancel``"""
+
+    scopes = {"POST": CANCEL}
+
+    @describe(
+        "cancel_workflow",
+        summary="Cancel a workflow",
+        tag="workflows",
+        scope=CANCEL,
+        answers={200: shapes.WorkflowCancelled},
+        problems=(400, 404, 413, 415),
+        parameters=[path_id("workflow_id", "workflow")],
+    )
+    def post(self, request: Request, workflow_id: UUID) -> Response:
+        """Cancel all that waits in it, and ask what runs to end."""
+        read_object(request._request, known=frozenset())
+        principal = self.principal
+        return Response(workflows.cancel_workflow(principal.tenant, workflow_id, actor=principal.actor))
+
+
+class RerunWorkflow(ApiView):
+    """``/api/v1/workflows/{id}/rerun``"""
+
+    scopes = {"POST": SUBMIT}
+
+    @describe(
+        "rerun_workflow",
+        summary="Run a workflow again, from its failed tasks or from one on",
+        tag="workflows",
+        scope=SUBMIT,
+        body=shapes.RerunIn,
+        answers={200: shapes.RerunOut},
+        problems=(404, 409, 429),
+        parameters=[path_id("workflow_id", "workflow")],
+        examples=[request_example("from the failed tasks", {})],
+    )
+    def post(self, request: Request, workflow_id: UUID) -> Response:
+        """Give the tasks their attempts anew; what succeeded and is not concerned stays."""
+        data: dict[str, Any] = read_object(request._request, known=frozenset({"task_id"}))
+        principal = self.principal
+        ids = workflows.rerun(
+            principal.tenant, workflow_id, task_id=_task_id(data.get("task_id")), actor=principal.actor
+        )
+        return Response({"task_ids": ids})
+
+
+def _task_id(value: Any) -> UUID | None:
+    if value is None:
+        return None
+    try:
+        return UUID(value) if isinstance(value, str) else UUID("")
+    except ValueError:
+        raise InvalidInput("must be the id of a task", field="task_id") from None
+
+
+class Secrets(ApiView):
+    """``/api/v1/secrets``"""
+
+    scopes = {"GET": READ, "POST": MANAGE}
+
+    @describe(
+        "list_secrets",
+        summary="List secrets, without their values",
+        tag="secrets",
+        scope=READ,
+        answers={200: listing(shapes.SecretOut, paged=False)},
+    )
+    def get(self, request: Request) -> Response:
+        """The names of the tenant's secrets."""
+        refuse_unknown(request._request.GET, ())
+        return Response({"items": secrets.names()})
+
+    @describe(
+        "put_secret",
+        summary="Store or replace a secret",
+        tag="secrets",
+        scope=MANAGE,
+        body=shapes.SecretIn,
+        answers={201: shapes.SecretOut, 200: shapes.SecretOut},
+        problems=(429,),
+        examples=[request_example("a key of yours", {"name": "mail-key", "value": "s3cret"})],
+    )
+    def post(self, request: Request) -> Response:
+        """Keep a value for the tenant's own tasks; nobody can read it back."""
+        data, principal = read_json(request._request), self.principal
+        if not isinstance(data, dict):
+            raise InvalidInput("The body must be an object.")
+        for field in data:
+            if field not in {"name", "value"}:
+                raise InvalidInput("there is no such field", field=field[:60])
+        name = data.get("name")
+        if not isinstance(name, str):
+            raise InvalidInput("must be a string", field="name")
+        new = secrets.put(principal.tenant, name, data.get("value"), actor=principal.actor)
+        body = next(row for row in secrets.names() if row["name"] == name)
+        return created(body, f"/api/v1/secrets/{name}", new=new)
+
+
+class OneSecret(ApiView):
+    """``/api/v1/secrets/{name}``"""
+
+    scopes = {"DELETE": MANAGE}
+
+    @describe(
+        "delete_secret",
+        summary="Forget a secret",
+        tag="secrets",
+        scope=MANAGE,
+        answers={204: None},
+        problems=(404,),
+        parameters=[OpenApiParameter("secret_name", str, OpenApiParameter.PATH, description="Its name.")],
+    )
+    def delete(self, request: Request, secret_name: str) -> Response:
+        """Forget it; tasks that ask for it from now on fail."""
+        secrets.remove(secret_name)
+        return Response(status=204)

@@ -1,0 +1,98 @@
+"""Large graphs in one call, and the answers about them, held to their bars."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from apps.tasks import graph
+from apps.tasks.models import Dependency, Task, Workflow
+from apps.tasks.services import submit_workflow
+from apps.tenants.models import Tenant
+from scheduler_ext.core.errors import DependencyCycle
+from tests.support.api import HANDLER, client_of, forget_lookups, furnish
+
+pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
+
+
+def tasks(count: int, edges: int) -> list[dict[str, Any]]:
+    """A graph in which each task needs some of the thousand before it."""
+    rng = random.Random(7)
+    each = edges / count
+    items = []
+    for n in range(count):
+        wanted = min(n, round(each * (n + 1)) - round(each * n))
+        needs = rng.sample(range(max(0, n - 1_000), n), min(wanted, n))
+        items.append({"name": f"t{n}", "handler": HANDLER, "depends_on": [f"t{p}" for p in needs]})
+    return items
+
+
+def say(text: str) -> None:
+    """Show a figure with ``-s``."""
+    sys.stdout.write(text + "\n")
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    """How long it takes."""
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+@pytest.fixture
+def acme() -> Tenant:
+    """A tenant whose plan takes the largest graph."""
+    forget_lookups()
+    graph.kept.forget()
+    furnish()
+    tenant = client_of("acme").tenant
+    tenant.plan.tasks_per_hour = tenant.plan.burst = 1_000_000
+    tenant.plan.save()
+    return tenant
+
+
+def test_ten_thousand_tasks_in_one_call(acme: Tenant) -> None:
+    items = tasks(10_000, 30_000)
+    took = [seconds(lambda: submit_workflow(acme, {"name": "large", "tasks": items})) for _ in range(3)]
+    say(f"10,000 tasks, 30,000 edges: {[round(t, 3) for t in took]} s")
+    assert statistics.median(took) <= 1.5
+    assert Dependency.objects.count() == 3 * sum(len(item["depends_on"]) for item in items)
+
+
+def test_a_hundred_thousand_edges_in_one_call_and_their_graph(acme: Tenant) -> None:
+    items = tasks(20_000, 100_000)
+    say(f"100,000 edges: {seconds(lambda: submit_workflow(acme, {'tasks': items})):.3f} s")
+    row = Workflow._plain.get()
+    assert row.task_count == 20_000
+    assert row.edge_count > 95_000
+    client = client_of("reader")
+    client.tenant, client.text = acme, _key(acme)
+    ids: list[UUID] = list(Task._plain.order_by("pk").values_list("pk", flat=True))
+    cold = seconds(lambda: client.get(f"/tasks/{ids[10_000]}/graph"))
+    warm = [seconds(lambda i=i: client.get(f"/tasks/{ids[i]}/graph")) for i in range(9_000, 11_000, 100)]
+    usual, worst = statistics.median(warm) * 1000, max(warm) * 1000
+    say(f"graph: first {cold * 1000:.0f} ms, median {usual:.1f} ms, worst {worst:.1f} ms")
+    body = client.get(f"/tasks/{ids[10_000]}/graph").body
+    assert len(body["topological_order"]) > 15_000, "most of it hangs together"
+    assert usual <= 50
+
+
+def test_a_cycle_of_many_is_named(acme: Tenant) -> None:
+    items = tasks(20_000, 60_000)
+    items[0]["depends_on"] = ["t19999"]
+    with pytest.raises(DependencyCycle, match="t0"):
+        submit_workflow(acme, {"tasks": items})
+    assert not Task._plain.exists()
+
+
+def _key(tenant: Tenant) -> str:
+    from apps.tenants.services import create_api_key
+
+    return create_api_key(tenant, "read", ("read",))[1]
