@@ -156,6 +156,10 @@ class WorkStore(Protocol):
         """Make claims ready again that have not begun; no attempt is spent."""
         ...
 
+    def listened(self) -> bool:
+        """Whether any tenant wants to be told of anything."""
+        ...
+
     def script(self, task_id: str) -> ScriptWork:
         """What is needed to run a started script."""
         ...

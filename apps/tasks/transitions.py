@@ -49,10 +49,12 @@ def claim_if_ready(cur: Cursor, conf: SchedulerConf, epoch: int, holder: str, de
     return {row[0] for row in rows}
 
 
-def start_if_queued(cur: Cursor, node_id: int, claims: Sequence[Claim]) -> list[Started]:
-    """Begin claims still held by this node, in the order given."""
+def start_if_queued(
+    cur: Cursor, node_id: int, claims: Sequence[Claim], *, told: bool = True
+) -> list[Started]:
+    """Begin claims still held by this node, in the order given. ``told``: whether any tenant listens."""
     rows = cur.execute(
-        queries.START,
+        queries.START_TOLD if told else queries.START,
         {
             "ids": array(c[0] for c in claims),
             "fences": array(c[1] for c in claims),
@@ -96,7 +98,9 @@ def is_plain(finished: Finished) -> bool:
     return finished.outcome is Outcome.SUCCEEDED and finished.exit_code is None and finished.cpu_ms is None
 
 
-def succeed_if_running(cur: Cursor, node_id: int, ended: Sequence[Finished]) -> list[tuple[Any, ...]]:
+def succeed_if_running(
+    cur: Cursor, node_id: int, ended: Sequence[Finished], *, told: bool = True
+) -> list[tuple[Any, ...]]:
     """The same as :func:`finish_if_running` for plain successes of one worker, at half the cost."""
     results: str | list[str | None]
     if any(f.result is not None for f in ended):
@@ -105,7 +109,7 @@ def succeed_if_running(cur: Cursor, node_id: int, ended: Sequence[Finished]) -> 
         results = array(["NULL"] * len(ended))
     return list(
         cur.execute(
-            queries.SUCCEED,
+            queries.SUCCEED_TOLD if told else queries.SUCCEED,
             {
                 "node": node_id, "worker": ended[0].worker, "results": results,
                 "ids": array(f.task_id for f in ended), "fences": array(f.fence for f in ended),

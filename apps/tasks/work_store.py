@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -52,8 +52,10 @@ class PgWorkStore:
 
     faults: tuple[type[Exception], ...] = (psycopg.OperationalError, psycopg.InterfaceError)
 
-    def __init__(self, conf: SchedulerConf, name: str, database: Database | None = None) -> None:
-        """``name`` is shown in ``pg_stat_activity``."""
+    def __init__(self, conf: SchedulerConf, name: str, database: Database | None = None,
+                 told: Callable[[], bool] = lambda: True) -> None:  # fmt: skip
+        """``name`` is shown in ``pg_stat_activity``; ``told()`` is False while surely no tenant listens."""
+        self._told = told
         self.conf = conf
         self.db = database or Database(f"slackwater {name}")
         self._rng = random.Random()
@@ -63,7 +65,7 @@ class PgWorkStore:
 
         Not repeated after a broken connection: what may have been started then is handed back or expires.
         """
-        return transitions.start_if_queued(self.db.conn, node_id, claims)
+        return transitions.start_if_queued(self.db.conn, node_id, claims, told=self._told())
 
     def record(self, node_id: int, finished: Sequence[Finished]) -> Changes:
         """Record ended attempts by fence; then tell dependants and let parked tasks go on.
@@ -72,7 +74,8 @@ class PgWorkStore:
         """
         if all(map(transitions.is_plain, finished)):
             rows = self.db.repeatable(
-                lambda conn: transitions.succeed_if_running(conn, node_id, finished), single=True
+                lambda conn: transitions.succeed_if_running(conn, node_id, finished, told=self._told()),
+                single=True,
             )
         else:
             rows = self.db.repeatable(
@@ -104,6 +107,11 @@ class PgWorkStore:
             return cancelled
 
         return self.db.repeatable(work)
+
+    def listened(self) -> bool:
+        """Whether any tenant wants to be told of anything."""
+        row = self.db.conn.execute(queries.LISTENED).fetchone()
+        return row is None or bool(row[0])
 
     def hand_back(self, node_id: int, claims: Sequence[tuple[str, int]], *, running: bool, reason: str,
                   alone: bool = False) -> Changes:  # fmt: skip

@@ -7,6 +7,7 @@ import shutil
 import socket
 import tempfile
 import uuid
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -45,11 +46,11 @@ class Engine:
 
         return app
 
-    def work_store(self, name: str) -> Any:
-        """A new connection to the ledger for a worker's process."""
+    def work_store(self, name: str, told: Callable[[], bool] = lambda: True) -> Any:
+        """A new connection to the ledger for a worker's process; ``told()`` is False while no tenant listens."""
         from apps.tasks.work_store import PgWorkStore
 
-        return PgWorkStore(self.conf, name)
+        return PgWorkStore(self.conf, name, told=told)
 
     def node_store(self) -> Any:
         """The registry of nodes."""

@@ -145,6 +145,7 @@ class Agent:
             self.journal.lease_deadline = asked + self.conf.node_lease_s
             if state == "draining":
                 self.journal.draining = True
+            self.journal.listened_to = await self._ledger(self.work.listened)
             await self._cancel()
             await asyncio.sleep(self.conf.node_renew_s)
 

@@ -132,6 +132,15 @@ class Journal:
         self._memory[20] = int(value)
 
     @property
+    def listened_to(self) -> bool:
+        """False while no tenant wants to be told of anything; then the children need not look who does."""
+        return not self._memory[20]
+
+    @listened_to.setter
+    def listened_to(self, value: bool) -> None:
+        self._memory[20] = int(not value)
+
+    @property
     def agent_beat(self) -> float:
         """Monotonic time of the agent's last sign of life."""
         return float(struct.unpack_from("<d", self._memory, 24)[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
@@ -26,8 +27,8 @@ class Engine(Protocol):
     factory: str
     """The dotted name by which the agent's process finds the same engine."""
 
-    def work_store(self, name: str) -> WorkStore:
-        """A new connection to the ledger."""
+    def work_store(self, name: str, told: Callable[[], bool] = ...) -> WorkStore:
+        """A new connection to the ledger; ``told()`` is False while surely no tenant wants to be told of changes."""
         ...
 
     def node_store(self) -> NodeStore:
@@ -80,19 +81,23 @@ def child() -> Child:
     if _inherited.child is None:
         if _inherited.journal is None:
             raise RuntimeError("this process is no child of a Slackwater worker")
-        made = engine()
+        made, journal = engine(), _inherited.journal
+
+        def told() -> bool:
+            return journal.listened_to
+
         index = int(getattr(current_process(), "index", 0) or 0)
         name = f"child {_inherited.hostname} {index}"
         _inherited.child = Child(
             made.app,
             made.conf,
-            made.work_store(name),
+            made.work_store(name, told),
             made.redis_url,
-            _inherited.journal,
+            journal,
             index,
             _inherited.hostname,
-            made.work_store(f"{name} recorder"),
-            made.work_store(f"{name} beside"),
+            made.work_store(f"{name} recorder", told),
+            made.work_store(f"{name} beside", told),
         )
     return _inherited.child
 
