@@ -136,6 +136,9 @@ def _store(tenant: Tenant, specs: Sequence[TaskSpec], *, actor: str | Sequence[s
     batch = admission.admit(tenant, specs, where=where, workflow=workflow is not None)
     at = lookups.now()
     workflow_id = storing.fresh_ids(1)[0] if workflow is not None else None
+    if len(batch.tasks) == 1 and key is None and workflow_id is None and not batch.outside:
+        write_alone(tenant, batch.tasks[0], at, actor if isinstance(actor, str) else actor[0])
+        return Submission(task_ids=[batch.tasks[0].id])
     with transaction.atomic(), connection.cursor() as cur:
         if key is not None:
             first = claim_key(tenant, key, body, [task.id for task in batch.tasks], workflow_id)
@@ -158,6 +161,19 @@ def _store(tenant: Tenant, specs: Sequence[TaskSpec], *, actor: str | Sequence[s
             )
         write_tasks(cur, tenant, tasks, batch.edges, workflow_id, at, actor)
     return Submission(task_ids=[t.id for t in tasks], workflow_id=workflow_id)
+
+
+def write_alone(tenant: Tenant, task: storing.Accepted, at: datetime, actor: str) -> None:
+    """Write and count one task that depends on nothing: one statement, a transaction by itself."""
+    conf = lookups.scheduler_conf()
+    policy = order_policy(conf.order_policy)
+    storing.insert_alone(
+        tenant,
+        storing.task_row(tenant.pk, None, task, at, actor),
+        storing.live_row(tenant.pk, task, at, at, policy, conf.promote_lead_s),
+        urgent=int(task.spec.category is Category.URGENT),
+    )
+    transaction.on_commit(partial(hints.wake_dispatcher, tenant.cell))
 
 
 def write_tasks(cur: Any, tenant: Tenant, tasks: Sequence[storing.Accepted], edges: Sequence[tuple[UUID, UUID]],

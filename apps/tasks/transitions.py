@@ -102,11 +102,8 @@ def succeed_if_running(
     cur: Cursor, node_id: int, ended: Sequence[Finished], *, told: bool = True
 ) -> list[tuple[Any, ...]]:
     """The same as :func:`finish_if_running` for plain successes of one worker, at half the cost."""
-    results: str | list[str | None]
-    if any(f.result is not None for f in ended):
-        results = [f.result for f in ended]
-    else:
-        results = array(["NULL"] * len(ended))
+    some = any(f.result is not None for f in ended)
+    results = [f.result for f in ended] if some else array(["NULL"] * len(ended))
     return list(
         cur.execute(
             queries.SUCCEED_TOLD if told else queries.SUCCEED,
