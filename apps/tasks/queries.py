@@ -48,8 +48,9 @@ SELECT id, name, capacity, slots, handlers, labels FROM resources_node
 WHERE cell = %s AND state = 'active' AND lease_expires_at > clock_timestamp() ORDER BY id
 """
 IN_FLIGHT = """
-SELECT node_id, line_id, kind, handler_id, slot_milli >= 1000 AS exclusive, count(*), sum(slot_milli)::int
-FROM tasks_livetask WHERE state IN (4, 5) GROUP BY 1, 2, 3, 4, 5
+SELECT node_id, line_id, kind, handler_id, alone OR total_attempts = 1 AS by_itself, slot_milli >= 1000 AS exclusive,
+       count(*), sum(slot_milli)::int
+FROM tasks_livetask WHERE state IN (4, 5) GROUP BY 1, 2, 3, 4, 5, 6
 """
 MUTEX_HELD = """
 SELECT mutex_key, count(*)::int FROM tasks_livetask
@@ -359,7 +360,8 @@ WITH l AS (
     UPDATE tasks_livetask SET on_late = 1 WHERE task_id = ANY(%s::uuid[]) AND on_late = 3 AND state + 0 IN (1, 2, 3)
     RETURNING task_id, tenant_id, state, fence, attempts, latest_start)
 INSERT INTO tasks_outbox (tenant_id, task_id, events, state, fence, attempt, at, reason)
-SELECT l.tenant_id, l.task_id, 128, l.state, l.fence, l.attempts, l.latest_start, 'its latest start passed: it runs first'
+SELECT l.tenant_id, l.task_id, 128, l.state, l.fence, l.attempts, l.latest_start,
+    'its latest start passed: it is run first'
 FROM l JOIN tasks_listener w ON w.tenant_id = l.tenant_id WHERE w.events & 128 <> 0
 """
 

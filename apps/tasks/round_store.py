@@ -169,11 +169,11 @@ class PgRoundStore:
             self._refresh(force=True)
         flights: dict[int, _Flight] = {}
         used: dict[int, tuple[Vector, int, int]] = {}
-        for node_id, line_id, kind, handler_id, exclusive, count, milli in rows:
+        for node_id, line_id, kind, handler_id, by_itself, exclusive, count, milli in rows:
             info = self.reference.lines[line_id]
             flight = flights.setdefault(node_id, _Flight())
             if exclusive:
-                work = self._kind(kind, handler_id)
+                work = self._kind(kind, handler_id, by_itself=by_itself)
                 one = part(info.vector, PER_CHILD[work]) if work in PER_CHILD else info.vector
                 vector = tuple(v * count for v in one)
                 flight.exclusive_used = add(flight.exclusive_used, vector)
@@ -188,11 +188,13 @@ class PgRoundStore:
         tenants = {tid: _tenant_view(tid, row, used.get(tid)) for tid, row in self.reference.tenants.items()}
         return flights, tenants
 
-    def _kind(self, kind: int, handler_id: int | None) -> WorkKind:
+    def _kind(self, kind: int, handler_id: int | None, *, by_itself: bool) -> WorkKind:
         if kind == 2 or handler_id is None:
             return WorkKind.SCRIPT
         known = self.reference.handlers.get(handler_id)
-        return known[1] if known else WorkKind.PROCESS
+        work = known[1] if known else WorkKind.PROCESS
+        # Alone: in a child's main thread, beside nobody.
+        return WorkKind.PROCESS if by_itself and work in PER_CHILD else work
 
     def _nominate(self, room: int) -> tuple[LineView, ...]:
         conf = self.conf
@@ -245,7 +247,8 @@ class PgRoundStore:
                 TaskView(
                     task_id=task_id, line_id=line_id, fence=fence, rank=(group, rank), kind=kind,
                     handler_id=handler_id, priority=priority, latest_start=latest, expected_us=expected,
-                    submitted_at=rank / 1e6, alone=alone, mutex_key=mutex, mutex_limit=limit, avoid_node=avoid,
+                    submitted_at=submitted_s(task_id), alone=alone, mutex_key=mutex, mutex_limit=limit,
+                    avoid_node=avoid,
                 )
             )  # fmt: skip
         return LineView(
@@ -274,6 +277,11 @@ class PgRoundStore:
     def return_queued(self) -> int:
         """Make everything queued ready again (Redis was emptied)."""
         return transitions.return_queued(self.db.conn, self.conf.cell, expired_only=False)
+
+
+def submitted_s(task_id: str) -> float:
+    """When a task was submitted, in Unix seconds: its id (UUIDv7) begins with that time in milliseconds."""
+    return int(task_id[:8] + task_id[9:13], 16) / 1000
 
 
 def slot_milli(conf: SchedulerConf, expected_us: int) -> int:
