@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,15 +17,14 @@ from scheduler_ext.ports import Started
 class PgTaskAid:
     """The platform as one running attempt asks it."""
 
-    def __init__(self, task: Started, db: Database) -> None:
-        """``db`` is the worker's own connection."""
+    def __init__(self, task: Started) -> None:
+        """``task`` is the running attempt."""
         self.task = task
-        self.db = db
 
     @property
     def effects(self) -> EffectStore:
         """Keys of effects that happen once."""
-        return PgEffects(self.task, self.db)
+        return PgEffects(self.task, _claims())
 
     def submit(self, items: Sequence[Mapping[str, Any]], *, join: bool, key: str) -> list[str]:
         """Store tasks of the same tenant, in the task's workflow where it has one; returns their ids."""
@@ -40,6 +40,21 @@ class PgTaskAid:
 
         _fresh()
         return reveal(self.task.tenant_id, name)
+
+
+class _Own(threading.local):
+    """A connection of each thread's own: no transaction of anybody else's may hold a claim back."""
+
+    db: Database | None = None
+
+
+_own = _Own()
+
+
+def _claims() -> Database:
+    if _own.db is None:
+        _own.db = Database("slackwater effects")
+    return _own.db
 
 
 def _fresh() -> None:

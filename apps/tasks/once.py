@@ -50,7 +50,7 @@ class PgEffects:
     """The keys as one running attempt uses them."""
 
     def __init__(self, task: Started, db: Database) -> None:
-        """``db`` is the worker's own connection: a claim must commit whatever Django's transaction does."""
+        """``db`` is a connection nobody else uses meanwhile: a claim must commit whatever others do."""
         self.task = task
         self.db = db
 

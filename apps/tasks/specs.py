@@ -13,6 +13,7 @@ from typing import Any
 from django.utils.dateparse import parse_datetime
 
 from apps.tasks.models import OnLate
+from scheduler_ext import inputs
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.retry import RetryPolicy
 from scheduler_ext.core.states import Category, RunCondition
@@ -296,7 +297,21 @@ def parse_task(data: Any, where: str = "") -> TaskSpec:
     if path and (path.startswith("/") or ".." in path.split("/")):
         raise InvalidInput("must be a path inside the tenant's folder", field=join(where, "script_path"))
     payload = dump_payload(values.get("args", []), values.get("kwargs", {}), where)
+    if inputs.MARK in payload[0] or inputs.MARK in payload[1]:
+        _check_references(values, where)
     return TaskSpec(**values, payload=payload)
+
+
+def _check_references(values: dict[str, Any], where: str) -> None:
+    """Arguments that stand for a parent's result must name one of the task's dependencies."""
+    known = set(values.get("depends_on", ()))
+    named = [(f"args[{n}]", value) for n, value in enumerate(values.get("args", ()))]
+    named += [(f"kwargs.{name}", value) for name, value in values.get("kwargs", {}).items()]
+    for name, value in named:
+        if inputs.is_reference(value):
+            for parent in inputs.check(value, join(where, name)):
+                if parent not in known:
+                    raise InvalidInput(f"{parent!r} is not among its depends_on", field=join(where, name))
 
 
 def body_hash(data: Any) -> str:

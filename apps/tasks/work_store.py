@@ -151,7 +151,7 @@ class PgWorkStore:
 
     def aid(self, task: Started) -> TaskAid:
         """What a running task may ask for beyond its own row."""
-        return PgTaskAid(task, self.db)
+        return PgTaskAid(task)
 
     def learn(self, samples: Mapping[tuple[int, str], tuple[int, float]]) -> None:
         """Add run times: (tenant, handler or script) -> (count, total seconds)."""

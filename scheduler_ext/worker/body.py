@@ -13,7 +13,7 @@ from celery import Celery
 from celery.exceptions import Ignore, Reject, Retry
 from kombu.utils.json import dumps as kombu_dumps
 
-from scheduler_ext import context, handlers
+from scheduler_ext import context, handlers, inputs
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.ports import Finished, Started
 
@@ -165,6 +165,8 @@ class Bodies:
             return missing(started)
         context.enter(context.TaskContext(started, store))
         try:
+            if started.args or started.kwargs:
+                started = inputs.filled(started, store.upstream)
             return dump_result(await task.run(*started.args, **started.kwargs), self.most)
         except asyncio.CancelledError:
             raise
@@ -175,6 +177,8 @@ class Bodies:
         task = self._find(started)
         if task is None:
             return missing(started)
+        if started.args or started.kwargs:
+            started = inputs.filled(started, store.upstream)
         context.enter(context.TaskContext(started, store))
         task.push_request(
             id=started.task_id, args=started.args, kwargs=started.kwargs, retries=started.attempt - 1,

@@ -1,0 +1,78 @@
+"""Results of parents as inputs: an argument ``{"$from": "parent", "path": "a.b"}`` is filled in when the task starts.
+
+``$from`` is a parent's name (or id), or a list of them, which gives the list of their results, lists inside it
+included; ``path`` goes into each result by keys and places, separated by dots. Only a whole argument can be such a
+reference; deeper in an argument it is data like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.ports import Started
+
+MARK = "$from"
+
+
+def is_reference(value: Any) -> bool:
+    """Whether an argument stands for a parent's result."""
+    return type(value) is dict and MARK in value
+
+
+def check(value: dict[str, Any], field: str) -> list[str]:
+    """The parents a reference names; ``InvalidInput`` when it is none that can be filled in."""
+    if set(value) - {MARK, "path"}:
+        raise InvalidInput(f"a reference has the fields {MARK} and path only", field=field)
+    if not isinstance(value.get("path", ""), str):
+        raise InvalidInput("must be a string", field=f"{field}.path")
+    return list(_names(value[MARK], field))
+
+
+def _names(wanted: Any, field: str) -> Iterator[str]:
+    if isinstance(wanted, str) and wanted:
+        yield wanted
+    elif isinstance(wanted, list) and wanted:
+        for entry in wanted:
+            yield from _names(entry, field)
+    else:
+        raise InvalidInput(f"{MARK} must be the name of a task, or a list of names", field=field)
+
+
+def filled(started: Started, upstream: Callable[[str], dict[str, Any]]) -> Started:
+    """The task with its references filled in; the very same where it has none, without a query."""
+    if not any(map(is_reference, started.args)) and not any(map(is_reference, started.kwargs.values())):
+        return started
+    results = upstream(started.task_id)
+    return replace(
+        started,
+        args=[_value(a, results, f"args[{n}]") for n, a in enumerate(started.args)],
+        kwargs={name: _value(a, results, f"kwargs.{name}") for name, a in started.kwargs.items()},
+    )
+
+
+def _value(argument: Any, results: dict[str, Any], field: str) -> Any:
+    if not is_reference(argument):
+        return argument
+    steps = [step for step in argument.get("path", "").split(".") if step]
+    return _results(argument[MARK], results, steps, field)
+
+
+def _results(wanted: Any, results: dict[str, Any], steps: list[str], field: str) -> Any:
+    if isinstance(wanted, list):
+        return [_results(entry, results, steps, field) for entry in wanted]
+    if wanted not in results:
+        raise InvalidInput(f"the task does not depend on {wanted!r}", field=field)
+    value = results[wanted]
+    for step in steps:
+        value = _step(value, step, wanted, field)
+    return value
+
+
+def _step(value: Any, step: str, wanted: str, field: str) -> Any:
+    try:
+        return value[int(step)] if isinstance(value, list) else value[step]
+    except (KeyError, IndexError, ValueError, TypeError):
+        raise InvalidInput(f"the result of {wanted!r} has no {step!r}", field=field) from None
