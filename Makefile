@@ -3,6 +3,8 @@ SHELL := /bin/sh
 PYTHON := .venv/bin/python
 PYTEST_WORKERS ?= 2
 PYTEST_ARGS ?=
+BENCH_ARGS ?= --peers all --runs 3 --workload noop:20000 --workload sleep10ms:1000 --workload mixed:20000 \
+	--page docs/benchmarks.md
 .DEFAULT_GOAL := help
 
 .PHONY: help env env-dev env-browser up test test-slow test-external test-browser lint format types bench docs

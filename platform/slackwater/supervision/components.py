@@ -36,7 +36,8 @@ class Layout:
     concurrency: int
 
 
-def _celery(*arguments: str) -> tuple[str, ...]:
+def celery_command(*arguments: str) -> tuple[str, ...]:
+    """The command line of a part of Celery."""
     return (sys.executable, "-m", "celery", "--quiet", "-A", "slackwater", *arguments)
 
 
@@ -48,7 +49,7 @@ def _worker(number: int, layout: Layout) -> Component:
     options = ("--without-gossip", "--without-mingle", "--loglevel", "INFO")
     return Component(
         name=f"worker-{number}",
-        command=_celery("worker", "-n", f"worker{number}@%h", "-c", str(layout.concurrency), *options),
+        command=celery_command("worker", "-n", f"worker{number}@%h", "-c", str(layout.concurrency), *options),
         stop_phase=0,
         stop_timeout=WORKER_DRAIN,
         # Celery warns root of pickled messages; ours accepts JSON only.
@@ -72,11 +73,11 @@ def components(layout: Layout, *, manage_py: str) -> Sequence[Component]:
         Component(name="dispatcher", command=_manage(manage_py, "run_dispatcher")),
         *(_worker(number, layout) for number in range(1, layout.workers + 1)),
         Component(name="upkeep", command=_manage(manage_py, "run_upkeep")),
-        Component(name="beat", command=_celery("beat", "--pidfile=", "--loglevel", "INFO")),
+        Component(name="beat", command=celery_command("beat", "--pidfile=", "--loglevel", "INFO")),
         # Without a password, so on the loopback interface only, wherever the API listens.
         Component(
             name="flower",
-            command=_celery(*flower),
+            command=celery_command(*flower),
             env={"FLOWER_UNAUTHENTICATED_API": "true", "SLACKWATER_LOG_LEVEL": "WARNING"},
         ),
     ]

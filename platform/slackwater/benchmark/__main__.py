@@ -1,0 +1,27 @@
+"""A process of the benchmark that runs inside the platform: ``peer CONFIG`` or ``micro NAME PARAMETERS``."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import django
+
+from slackwater.benchmark.measure import main
+from slackwater.benchmark.peer import Config
+
+
+def run(what: str, arguments: list[str]) -> None:
+    """Set Django up on the run's servers, which the environment names, and measure."""
+    django.setup()
+    if what == "peer":
+        from slackwater.benchmark.own import Slackwater
+
+        main(Slackwater(Config.from_json(arguments[0])))
+    else:
+        from slackwater.benchmark.micro import MICROS
+
+        MICROS[arguments[0]](**json.loads(arguments[1]))
+
+
+run(sys.argv[1], sys.argv[2:])

@@ -1,0 +1,118 @@
+"""The account of processor time and memory over process trees, from /proc."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+AGENT = b"worker.agent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Processor seconds by process name, and of the whole machine, since boot."""
+
+    by_name: Mapping[str, float]
+    machine: float
+
+    @property
+    def total(self) -> float:
+        """Over all processes of the trees."""
+        return sum(self.by_name.values())
+
+
+def usage(roots: Mapping[str, int]) -> Usage:
+    """What the trees below ``roots`` (name -> pid) have used, with what they have reaped."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for name, pid in _members(roots):
+        fields = _stat(pid)
+        if fields is not None:
+            seconds[name] += sum(map(int, fields[11:15])) * TICK_S
+    return Usage(by_name=dict(seconds), machine=_machine())
+
+
+def memory_mb(roots: Mapping[str, int]) -> dict[str, list[float]]:
+    """Memory of each process in MiB, by name; pages shared by several count for each in equal parts."""
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    for name, pid in _members(roots):
+        size = _proportional_kb(pid)
+        if size is not None:
+            found[name].append(round(size / 1024, 1))
+    return {name: sorted(sizes, reverse=True) for name, sizes in found.items()}
+
+
+def cpu_clock(pid: int) -> int:
+    """The id of the processor clock of a process, for ``time.clock_gettime``: exact to the nanosecond."""
+    return ((~pid) << 3) | 2  # as clock_getcpuclockid(3) has it
+
+
+def parent_of(pid: int) -> int:
+    """The parent's pid; 0 when there is no such process."""
+    fields = _stat(pid)
+    return int(fields[1]) if fields else 0
+
+
+def name_of(pid: int) -> str:
+    """The kernel's name of a process; empty when there is none, or none of ours."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def load1() -> float:
+    """The machine's load over the last minute."""
+    return os.getloadavg()[0]
+
+
+def _members(roots: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """Every process of the trees once, with its name: the root's, `… child`, or `… agent`."""
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (fields := _stat(int(entry.name))) is not None:
+            children[int(fields[1])].append(int(entry.name))
+    taken = set(roots.values())
+    for name, root in roots.items():
+        yield name, root
+        todo = list(children[root])
+        while todo:
+            pid = todo.pop()
+            if pid in taken:
+                continue
+            taken.add(pid)
+            yield f"{name} {_part(pid)}", pid
+            todo += children[pid]
+
+
+def _part(pid: int) -> str:
+    try:
+        return "agent" if AGENT in Path(f"/proc/{pid}/cmdline").read_bytes() else "child"
+    except OSError:
+        return "child"
+
+
+def _stat(pid: int) -> list[str] | None:
+    """The fields after the name, which may hold anything: state, parent, …"""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return text[text.rfind(")") + 2 :].split()
+
+
+def _machine() -> float:
+    first = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    ticks = list(map(int, first))
+    return (sum(ticks[:8]) - ticks[3] - ticks[4]) * TICK_S  # all but idle and waiting for the disk
+
+
+def _proportional_kb(pid: int) -> int | None:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), None)

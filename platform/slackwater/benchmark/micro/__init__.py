@@ -1,0 +1,12 @@
+"""Measurements of single steps, run inside a process of the platform against real servers."""
+
+from collections.abc import Callable
+
+from slackwater.benchmark.micro import batches, dag, rounds, steps
+
+MICROS: dict[str, Callable[..., None]] = {
+    "rounds": rounds.run,
+    "batches": batches.run,
+    "dag": dag.run,
+    "steps": steps.run,
+}

@@ -1,0 +1,97 @@
+"""Scenarios: measurements that are more than a workload, by name. A new one is one entry in :data:`SCENARIOS`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slackwater.benchmark.servers import Place
+from slackwater.embedded import ServerError
+
+Tell = Callable[[str, int, int], None]
+QUIET = {"leader_lease_s": 86_400.0, "node_lease_s": 86_400.0, "claim_ttl_s": 86_400.0}
+"""No lease of a measurement by hand runs out while tables are filled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A measurement in a process of its own, inside the platform."""
+
+    name: str
+    title: str
+    parameters: Mapping[str, Any]
+    """Defaults: small, so that a run takes seconds."""
+    columns: Mapping[str, str]
+    """Fields of its lines that a page shows, with their heads."""
+
+    def run(self, place: Place, parameters: Mapping[str, Any], tell: Tell) -> Iterator[dict[str, Any]]:
+        """Run it; yields its lines. ServerError when it fails."""
+        command = [sys.executable, "-m", "slackwater.benchmark", "micro", self.name, json.dumps(parameters)]
+        env = {**place.environment(), "SLACKWATER_SCHEDULER": json.dumps(QUIET)}
+        log_path = Path(place.folder.parent) / f"{self.name}.log"
+        with log_path.open("wb") as log:
+            process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                kind, _, rest = line.partition(" ")
+                if kind == "RESULT":
+                    yield {"micro": self.name, **json.loads(rest)}
+                elif kind == "PROGRESS":
+                    said = json.loads(rest)
+                    tell(said["phase"], said["done"], said["of"])
+        finally:
+            process.terminate()  # it has ended, or we are being stopped
+            process.wait(60)
+        if process.returncode:
+            raise ServerError(f"{self.name} failed; the end of {log_path}:\n{log_path.read_text()[-2000:]}")
+
+
+SCENARIOS: Mapping[str, Scenario] = {
+    s.name: s
+    for s in (
+        Scenario(
+            name="rounds",
+            title="A round by backlog and active tenants, 100 claims each",
+            parameters={"waiting": [10_000, 100_000], "tenants": [10, 1000], "rounds": 20},
+            columns={
+                "waiting": "tasks waiting", "tenants": "active tenants", "nominated": "nominated", "p50_ms": "p50 ms",
+                "p95_ms": "p95 ms", "max_ms": "max ms", "python_ms": "Python CPU ms",
+                "postgres_ms": "PostgreSQL CPU ms",
+                "memory_mb": "dispatcher MiB",
+            },
+        ),
+        Scenario(
+            name="batches",
+            title="Claim, start and finish by batch size, in microseconds a task",
+            parameters={"sizes": [1, 10, 100, 1000], "tasks": 2000, "waiting": 10_000},
+            columns={
+                "step": "step", "batch": "tasks a batch", "us": "µs a task", "python_us": "Python CPU",
+                "postgres_us": "PostgreSQL CPU",
+            },
+        ),
+        Scenario(
+            name="dag",
+            title="A workflow handed in by one call",
+            parameters={"tasks": 2000, "edges": 6000, "runs": 3},
+            columns={
+                "tasks": "tasks", "edges": "edges", "seconds": "s (median)", "least": "least", "most": "most",
+                "python_s": "Python CPU s", "postgres_s": "PostgreSQL CPU s",
+            },
+        ),
+        Scenario(
+            name="steps",
+            title="The way of one no-op task, step by step, in microseconds a task",
+            parameters={"tasks": 4000, "round": 1024, "batch": 128},
+            columns={
+                "step": "step", "batch": "tasks at once", "us": "µs a task", "python_us": "Python CPU",
+                "postgres_us": "PostgreSQL CPU", "redis_us": "Redis CPU",
+            },
+        ),
+    )
+}  # fmt: skip
