@@ -70,11 +70,8 @@ def fill(lines: list[int], first: int, last: int, *, handler_id: int, state: Tas
     """Write live rows numbered ``first`` to ``last`` over the lines in turn, ``wide`` rows with them where asked.
 
     Scheduled ones are due one second after the other, from now on.
-
-    Raises OSError when the disk has no room for them.
     """
     count = last - first + 1
-    _require_room(count)
     dropped = _without_indexes() if count >= WITHOUT_INDEXES_FROM else contextlib.nullcontext()
     with dropped, connection.cursor() as cur:
         for start in range(first, last + 1, CHUNK):
@@ -111,7 +108,8 @@ def _without_indexes() -> Iterator[None]:
             cur.execute(definition)
 
 
-def _require_room(rows: int) -> None:
+def require_room(rows: int) -> None:
+    """Raise OSError when the disk of the run's own servers has no room for that many."""
     free = shutil.disk_usage(Path(settings.VAR)).free
     if free < rows * BYTES_A_ROW:
         raise OSError(f"{rows:,} rows need about {rows * BYTES_A_ROW >> 20} MiB; {free >> 20} MiB are free")

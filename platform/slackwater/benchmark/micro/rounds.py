@@ -26,6 +26,7 @@ def tell(phase: str, done: int, of: int) -> None:
 
 def run(waiting: list[int], tenants: list[int], rounds: int) -> None:
     """Grow the backlog step by step; at each, run rounds of 100 claims, whose tasks then leave as finished ones do."""
+    filling.require_room(max(waiting))
     cell = Cell(slots=SLOTS, round_limit=K)
     for count in tenants:
         ground.empty()

@@ -1,0 +1,228 @@
+"""The hot queries use the indexes made for them, whatever the statistics say, and cost the same with any backlog."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection
+
+from apps.resources.models import Handler
+from apps.tasks import queries
+from apps.tenants.models import Plan
+from scheduler_ext.core.states import TaskState
+from slackwater.benchmark import filling
+from tests.support.api import furnish
+from tests.support.hand_worker import HOLDER, HandWorker
+
+pytestmark = pytest.mark.django_db
+
+HOT = {"tasks_livetask", "tasks_task", "tasks_attempt"}
+LINES = 10
+BACKLOG = 100_000
+FEW = 1_000
+BATCH = 100
+LIVE_KEY, TASK_KEY = ("tasks_livetask", "tasks_livetask_pkey"), ("tasks_task", "tasks_task_pkey")
+Scans = set[tuple[str, str]]
+"""(table, index) of every scan in a plan; the index is empty for a scan of the whole table."""
+
+
+class Ledger:
+    """A ledger with a backlog, on the connection of the test's transaction, which nobody else sees."""
+
+    def __init__(self) -> None:
+        furnish()
+        self.worker = HandWorker()
+        self.handler = Handler.objects.get(name="demo.echo")
+        plan = Plan.objects.create(slug="plans", name="Plans")
+        self.lines = filling.make_lines(LINES, plan=plan.slug)
+        self.filled = 0
+
+    def fill(self, upto: int, state: TaskState = TaskState.READY) -> None:
+        """Waiting tasks, up to that number in all."""
+        filling.fill(self.lines, self.filled + 1, upto, handler_id=self.handler.pk, state=state, wide=True)
+        self.filled = upto
+
+    def explain(self, query: str, params: Any = None, *, run: bool = False) -> dict[str, Any]:
+        """The plan; ``run``: with what really happened, undone afterwards."""
+        options = "FORMAT JSON, COSTS OFF" + (", ANALYZE, BUFFERS, TIMING OFF" if run else "")
+        with psycopg.Cursor(connection.connection) as cur:
+            cur.execute("SAVEPOINT plan")
+            found = cur.execute(f"EXPLAIN ({options}) {query}", params).fetchone()  # type: ignore[call-overload]  # built
+            cur.execute("ROLLBACK TO plan")
+        assert found is not None
+        return found[0][0]["Plan"]
+
+    def generic(self, query: str) -> dict[str, Any]:
+        """The plan for any parameters, which a prepared statement gets after a few runs."""
+        names: dict[str, int] = {}
+
+        def number(found: re.Match[str]) -> str:
+            key = found[1] or f"#{len(names)}"
+            return f"${names.setdefault(key, len(names) + 1)}"
+
+        text = re.sub(r"%(?:\((\w+)\))?s", number, query)
+        with psycopg.Cursor(connection.connection) as cur:
+            found = cur.execute(f"EXPLAIN (GENERIC_PLAN, FORMAT JSON) {text}").fetchone()  # type: ignore[call-overload]
+        assert found is not None
+        return found[0][0]["Plan"]
+
+    def analyze(self) -> None:
+        """Fresh statistics."""
+        with connection.cursor() as cur:
+            cur.execute("ANALYZE tasks_livetask, tasks_task, tasks_attempt")
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    return Ledger()
+
+
+def nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from nodes(child)
+
+
+def scans(plan: Mapping[str, Any]) -> Scans:
+    """Every scan of a hot table."""
+    found: Scans = set()
+    bitmap = [node["Index Name"] for node in nodes(plan) if node["Node Type"] == "Bitmap Index Scan"]
+    for node in nodes(plan):
+        table = node.get("Relation Name")
+        if table in HOT and node["Node Type"].endswith("Scan"):
+            index = node.get("Index Name") or (bitmap[0] if node["Node Type"].startswith("Bitmap") else "")
+            found.add((table, index))
+    return found
+
+
+def rows_read(plan: Mapping[str, Any]) -> float:
+    """Rows that the scans of hot tables handed on or threw away."""
+    return sum(
+        (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
+        for node in nodes(plan)
+        if node.get("Relation Name") in HOT and node["Node Type"].endswith("Scan")
+    )
+
+
+def _ids(n: int = BATCH) -> list[str]:
+    return [filling.task_id(number + 1) for number in range(n)]
+
+
+def hot_queries(ledger: Ledger) -> dict[str, tuple[str, Any, Scans]]:
+    """By name: the query, its parameters, and the scans it may make."""
+    ids, node = _ids(), ledger.worker.node.pk
+    fences, ones, times = [1] * BATCH, [1] * BATCH, [1.0e9] * BATCH
+    claim = {
+        "cell": "default", "epoch": ledger.worker.epoch, "holder": HOLDER, "ttl": 15.0, "ids": ids,
+        "fences": [0] * BATCH, "nodes": [node] * BATCH, "millis": ones,
+    }  # fmt: skip
+    ended = {
+        "node": node, "ids": ids, "fences": fences, "started": times, "finished": times, "worker": "w",
+        "results": ["null"] * BATCH, "states": [6] * BATCH, "outcomes": ones, "errors": [""] * BATCH,
+        "reasons": [""] * BATCH, "exits": [0] * BATCH, "workers": ["w"] * BATCH, "cpus": ones, "memories": ones,
+    }  # fmt: skip
+    start = {"ids": ids, "fences": fences, "node": node, "batch": BATCH}
+    ready = {("tasks_livetask", "live_ready")}
+    return {
+        "nominate": (queries.NOMINATE, (8,), ready),
+        "claim": (queries.CLAIM, claim, {LIVE_KEY}),
+        "start": (queries.START, start, {LIVE_KEY, TASK_KEY}),
+        "succeed": (queries.SUCCEED, _used(queries.SUCCEED, ended), {LIVE_KEY, TASK_KEY}),
+        "finish": (queries.FINISH, _used(queries.FINISH, ended), {LIVE_KEY, TASK_KEY}),
+        "wake": (queries.WAKE, (2048,), {("tasks_livetask", "live_due"), LIVE_KEY}),
+        "next due": (queries.NEXT_DUE, None, {("tasks_livetask", "live_due")}),
+        "promotable": (queries.PROMOTABLE, (2048,), {("tasks_livetask", "live_promote")}),
+        "promote": (queries.PROMOTE, (ids, [ledger.lines[0]] * BATCH), {LIVE_KEY}),
+        "in flight": (queries.IN_FLIGHT, None, {("tasks_livetask", "live_in_flight")}),
+        "mutex held": (
+            queries.MUTEX_HELD, None, {("tasks_livetask", "live_mutex"), ("tasks_livetask", "live_in_flight")},
+        ),
+    }  # fmt: skip
+
+
+def _used(query: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the parameters those that the query names."""
+    return {name: value for name, value in values.items() if f"%({name})s" in query}
+
+
+def check_all(ledger: Ledger) -> None:
+    for name, (query, params, allowed) in hot_queries(ledger).items():
+        found = scans(ledger.explain(query, params))
+        assert found, f"{name}: no scan of a hot table is in its plan"
+        assert found <= allowed, f"{name} scans {sorted(found - allowed)}"
+
+
+@pytest.fixture
+def backlog(ledger: Ledger) -> Ledger:
+    """A hundred thousand waiting; some are scheduled."""
+    ledger.fill(FEW, TaskState.SCHEDULED)
+    ledger.fill(BACKLOG)
+    return ledger
+
+
+def test_with_fresh_statistics(backlog: Ledger) -> None:
+    backlog.analyze()
+    check_all(backlog)
+
+
+def test_with_statistics_of_an_empty_table(ledger: Ledger) -> None:
+    """What autovacuum has seen may be long gone: here it saw nothing, then a hundred thousand came."""
+    ledger.analyze()
+    ledger.fill(BACKLOG)
+    check_all(ledger)
+
+
+def test_with_statistics_that_know_nothing_ready_or_running(ledger: Ledger) -> None:
+    """All was blocked when it was looked at, so the partial indexes are believed to be empty."""
+    ledger.fill(BACKLOG, TaskState.BLOCKED)
+    ledger.analyze()
+    with connection.cursor() as cur:
+        cur.execute(
+            "UPDATE tasks_livetask SET state = 5, node_id = %s, fence = 1, started_at = now() WHERE task_id <= %s",
+            (ledger.worker.node.pk, filling.task_id(BACKLOG // 2)),
+        )
+        cur.execute(
+            "UPDATE tasks_livetask SET state = 3 WHERE task_id > %s", (filling.task_id(BACKLOG // 2),)
+        )
+    check_all(ledger)
+
+
+@pytest.mark.parametrize("analyzed", [True, False], ids=["fresh", "stale"])
+def test_prepared_for_any_parameters(ledger: Ledger, analyzed: bool) -> None:
+    with connection.cursor() as cur:
+        cur.execute("SHOW server_version_num")
+        if int(cur.fetchone()[0]) < 160_000:
+            pytest.skip("PostgreSQL explains generic plans from 16 on")
+    ledger.analyze()
+    ledger.fill(BACKLOG)
+    if analyzed:
+        ledger.analyze()
+    for name, (query, _, allowed) in hot_queries(ledger).items():
+        found = scans(ledger.generic(query))
+        assert found <= allowed, f"{name} scans {sorted(found - allowed)}"
+
+
+def test_nominating_reads_as_much_of_a_long_line_as_of_a_short_one(ledger: Ledger) -> None:
+    read = []
+    for upto in (FEW, BACKLOG):
+        ledger.fill(upto)
+        ledger.analyze()
+        plan = ledger.explain(queries.NOMINATE, (8,), run=True)
+        assert plan["Actual Rows"] == LINES * 8
+        read.append(rows_read(plan))
+    short, long = read
+    assert short == long
+    assert long <= LINES * (8 + 1) + 1  # the heads, one step a line, and one to find the first
+
+
+def test_running_a_batch_touches_no_more_rows_than_it_has(backlog: Ledger) -> None:
+    backlog.analyze()
+    query, params, _ = hot_queries(backlog)["claim"]
+    params = {**params, "ids": [filling.task_id(FEW + n + 1) for n in range(BATCH)]}
+    plan = backlog.explain(query, params, run=True)
+    assert plan["Actual Rows"] == BATCH
+    assert rows_read(plan) <= 2 * BATCH
