@@ -16,6 +16,7 @@ app = Celery("slackwater")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.task_routes = ("scheduler_ext.router.route",)
 app.conf.slackwater_engine = "slackwater.wiring:engine"
+app.conf.worker_consumer = "scheduler_ext.worker.consumer:Consumer"
 # The module is not called "tasks": that is the name of one of our apps.
 app.autodiscover_tasks(related_name="celery_tasks")
 app.conf.imports = tuple(settings.HANDLERS)

@@ -1,0 +1,51 @@
+"""What happens when a server is away for a while: everybody comes back by themselves, nothing is lost or repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scheduler_ext.core.states import Outcome, TaskState
+from slackwater.embedded import EmbeddedRedis, socket_folder
+from tests.support.platform import Platform, reset
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[EmbeddedRedis]:
+    """A Redis of this test alone, which it may stop."""
+    with EmbeddedRedis(tmp_path / "redis", socket_folder(tmp_path), durable=False) as redis:
+        yield redis
+
+
+@pytest.fixture
+def platform(transactional_db: None, database_url: str, own_redis: EmbeddedRedis) -> Iterator[Platform]:
+    """A platform on that Redis."""
+    reset()
+    made = Platform(database_url, own_redis.url)
+    try:
+        yield made
+    finally:
+        made.close()
+        reset()
+
+
+def test_a_worker_outlives_its_broker(platform: Platform, own_redis: EmbeddedRedis) -> None:
+    worker = platform.up()
+    running = platform.submit("demo.sleep", 6)
+    platform.wait(running, TaskState.RUNNING)
+    own_redis.stop()
+    worker.wait_for("Restoring")  # tokens that cannot be given back: Celery's worker ended over them
+    waiting = [platform.submit("demo.echo", n) for n in range(20)]
+    worker.wait_for("Trying again in 2.00 seconds", timeout=20)
+    own_redis.start()
+    for task_id in waiting:
+        assert platform.wait(task_id, timeout=40).state == TaskState.SUCCEEDED
+    assert platform.wait(running).state == TaskState.SUCCEEDED
+    assert [a.outcome for a in platform.attempts(running)] == [Outcome.SUCCEEDED], "it went on all the time"
+    assert worker.is_running()
+    wait_until(lambda: platform.unfinished() == 0, message="all are done")
