@@ -9,7 +9,7 @@ from celery.worker.consumer import Consumer as CeleryConsumer
 log = logging.getLogger(__name__)
 
 
-class Consumer(CeleryConsumer):  # type: ignore[misc]  # Celery has no types
+class Consumer(CeleryConsumer):
     """Comes back after whatever a broken connection does when it is closed.
 
     Kombu gives back unacknowledged messages while it closes a connection, over the very link that is broken; what

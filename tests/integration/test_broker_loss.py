@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from celery import Celery
@@ -22,7 +23,7 @@ def own_redis(tmp_path: Path) -> Iterator[EmbeddedRedis]:
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
 def test_unacknowledged_messages_of_a_lost_broker_do_not_end_the_worker(own_redis: EmbeddedRedis) -> None:
     app = Celery("test", broker=own_redis.url)
-    consumer = Consumer.__new__(Consumer)
+    consumer: Any = Consumer.__new__(Consumer)
     consumer.app, consumer.connection = app, app.connection_for_read()
     consumer.qos_global = False
     consumer.connection.SimpleQueue("tokens").put("token")
