@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from scheduler_ext.aid import TaskAid
@@ -52,6 +52,8 @@ class ScriptWork:
     """May run without a sandbox."""
     vector: tuple[int, ...]
     """Its tier, in the order of ``core.resources.DIMENSIONS``."""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The tenant's secrets, by name."""
     network: bool = False
     """May reach the network."""
 

@@ -20,14 +20,15 @@ from django.conf import settings
 from django.db.models.functions import Now
 
 from apps.tasks.models import Secret
+from apps.tasks.specs import clean_text
 from apps.tenants.models import Tenant
 from scheduler_ext.core.errors import ConfigurationError, InvalidInput, NotFound, QuotaExceeded
 
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}")
-MAX_BYTES = 65_536
-MOST = 200
-"""Secrets a tenant may have."""
-NONCE = 12
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+MAX_BYTES = 16_384
+MOST_BYTES = 24_576
+"""All secrets of a tenant together: a script gets them in its environment."""
+NONCE, TAG = 12, 16
 
 
 @lru_cache(maxsize=8)
@@ -69,14 +70,20 @@ def open_sealed(tenant_id: int, name: str, sealed: bytes) -> str:
 def put(tenant: Tenant, name: str, value: Any, *, actor: str = "") -> bool:
     """Store or replace a secret; returns whether it is new. ``InvalidInput`` names the field at fault."""
     if not NAME.fullmatch(name):
-        raise InvalidInput("must be 1 to 63 letters, digits and _.- and not begin with a digit", field="name")
+        raise InvalidInput(
+            "must be 1 to 63 letters, digits and underscores, and not begin with a digit", field="name"
+        )
     if not isinstance(value, str):
         raise InvalidInput("must be a string", field="value")
     if not value or len(value.encode()) > MAX_BYTES:
         raise InvalidInput(f"must have 1 to {MAX_BYTES} bytes", field="value")
-    rows = Secret.objects.unscoped().for_tenant(tenant.pk)  # the tenant is named
-    if not rows.filter(name=name).exists() and rows.count() >= MOST:
-        raise QuotaExceeded(f"a tenant has at most {MOST} secrets", limit=MOST)
+    clean_text(value, "value")
+    others = Secret.objects.unscoped().for_tenant(tenant.pk).exclude(name=name)  # the tenant is named
+    used = sum(len(sealed) - NONCE - TAG for sealed in others.values_list("sealed", flat=True))
+    if used + len(value.encode()) > MOST_BYTES:
+        raise QuotaExceeded(
+            f"the secrets of a tenant have at most {MOST_BYTES} bytes together", limit=MOST_BYTES
+        )
     values = {"sealed": seal(tenant.pk, name, value), "updated_at": Now(), "updated_by": actor[:120]}
     return bool(Secret._plain.update_or_create(tenant=tenant, name=name, defaults=values)[1])
 
@@ -104,3 +111,15 @@ def reveal(tenant_id: int, name: str) -> str:
 def open_all(tenant_id: int, rows: list[tuple[str, bytes]]) -> dict[str, str]:
     """All of a tenant's secrets, for one of its scripts."""
     return {name: open_sealed(tenant_id, name, bytes(sealed)) for name, sealed in rows}
+
+
+def reseal() -> int:
+    """Seal every secret anew under the first key; returns how many. Older keys may be dropped afterwards."""
+    count = 0
+    for row in (
+        Secret.objects.unscoped().order_by("pk").iterator()
+    ):  # the platform's own keys, of every tenant
+        sealed = seal(row.tenant_id, row.name, open_sealed(row.tenant_id, row.name, bytes(row.sealed)))
+        # Compared and set: one that was replaced meanwhile is sealed under the first key already.
+        count += Secret._plain.filter(pk=row.pk, sealed=bytes(row.sealed)).update(sealed=sealed)
+    return count

@@ -29,10 +29,12 @@ ON CONFLICT (tenant_id, key) DO UPDATE SET
 MEMORY = 200
 """The mean run time forgets: older samples together weigh no more than this many."""
 SCRIPT = """
-SELECT s.content, n.script_root, n.trusted, r.cpu_milli, r.memory_mb, r.disk_mb, r.iops, r.bandwidth_kbps, r.ports
+SELECT s.content, n.script_root, n.trusted, r.cpu_milli, r.memory_mb, r.disk_mb, r.iops, r.bandwidth_kbps, r.ports,
+       n.id, EXISTS (SELECT 1 FROM tasks_secret x WHERE x.tenant_id = n.id)
 FROM tasks_task t JOIN tenants_tenant n ON n.id = t.tenant_id JOIN resources_tier r ON r.id = t.tier_id
 LEFT JOIN tasks_script s ON s.tenant_id = t.tenant_id AND s.sha256 = t.script_sha256 WHERE t.id = %s
 """
+SECRETS = "SELECT name, sealed FROM tasks_secret WHERE tenant_id = %s"
 UPSTREAM = """
 SELECT coalesce(nullif(p.name, ''), p.id::text), p.result
 FROM tasks_dependency d JOIN tasks_task p ON p.id = d.parent_id
@@ -133,7 +135,15 @@ class PgWorkStore:
         if row is None:
             raise LookupError(f"there is no task {task_id}")
         content = bytes(row[0]) if row[0] is not None else None
-        return ScriptWork(content=content, folder=row[1], trusted=row[2], vector=tuple(row[3:9]))
+        return ScriptWork(
+            content=content, folder=row[1], trusted=row[2], vector=tuple(row[3:9]),
+            secrets=self._secrets(row[9]) if row[10] else {},
+        )  # fmt: skip
+
+    def _secrets(self, tenant_id: int) -> dict[str, str]:
+        from apps.tasks.secrets import open_all  # few workers need it, and it loads a library
+
+        return open_all(tenant_id, self.db.conn.execute(SECRETS, (tenant_id,)).fetchall())
 
     def upstream(self, task_id: str) -> dict[str, Any]:
         """The results of a task's parents by name, or by id for those without one."""

@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from scheduler_ext.sandbox.base import Ended, Limits, Order, Refused, Runner, Sa
 CHUNK = 65_536
 CAP_GRACE_S = 0.5
 """A script at its cap is asked to end this long before it is killed."""
+SECRET = "SLACKWATER_SECRET_"
+SHORTEST_SECRET = 4
 MARK = "SLACKWATER_RUN"
 """Environment variable by which the processes of one run are known."""
 
@@ -31,6 +33,8 @@ class Output:
     most: int
     data: bytearray = field(default_factory=bytearray)
     truncated: bool = False
+    hidden: Sequence[str] = ()
+    """What must not be shown: secrets."""
 
     def add(self, chunk: bytes) -> None:
         """Keep what fits."""
@@ -40,7 +44,10 @@ class Output:
 
     def text(self) -> tuple[str, bool]:
         """The text, and whether it was cut."""
-        return self.data.decode("utf-8", "replace"), self.truncated
+        text = self.data.decode("utf-8", "replace")
+        for secret in self.hidden:
+            text = text.replace(secret, "***")
+        return text, self.truncated
 
 
 @dataclass(slots=True)
@@ -65,8 +72,12 @@ class ScriptRun:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        self.stdout = Output(self.conf.max_log_bytes)
-        self.stderr = Output(self.conf.max_log_bytes)
+        # The longest first: one may be a part of another. What is shorter than this tells nothing by being seen.
+        hidden = sorted(
+            (v for v in self.work.secrets.values() if len(v) >= SHORTEST_SECRET), key=len, reverse=True
+        )
+        self.stdout = Output(self.conf.max_log_bytes, hidden=hidden)
+        self.stderr = Output(self.conf.max_log_bytes, hidden=hidden)
 
     async def run(self) -> Finished:
         """Run it; always returns how it ended, and leaves neither process nor folder behind."""
@@ -130,6 +141,7 @@ class ScriptRun:
             "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "USER": "task", "LOGNAME": "task",
             "SLACKWATER_TASK_ID": self.task.task_id, "SLACKWATER_ATTEMPT": str(self.task.attempt),
             "SLACKWATER_FENCE": str(self.task.fence), MARK: f"{self.task.task_id}:{self.task.fence}",
+            **{f"{SECRET}{name}": value for name, value in self.work.secrets.items()},
         }  # fmt: skip
 
     @contextlib.asynccontextmanager

@@ -107,8 +107,8 @@ def own_something(client: ApiClient) -> Objects:
         "/schedules",
         {"name": "secret", "kind": "daily", "task": {"handler": HANDLER}, "rule": {"times": ["07:00"]}},
     )
-    client.post("/secrets", {"name": "theirs-alone", "value": "secret"})
-    return Objects(task_id, workflow, sha256, made.body["id"], "theirs-alone")
+    client.post("/secrets", {"name": "theirs_alone", "value": "secret"})
+    return Objects(task_id, workflow, sha256, made.body["id"], "theirs_alone")
 
 
 # What to send where another tenant's object is named in the body or the query, and what must be the answer.

@@ -41,6 +41,11 @@ READ = {
     "SLACKWATER_API_THREADS": "Threads of one API process, each with a database connection of its own.",
     "SLACKWATER_API_MAX_BODY_BYTES": "The largest request body the API reads.",
     "SLACKWATER_METRICS_TOKEN": "When set, `/metrics` answers only to who sends it as a bearer token.",
+    "SLACKWATER_WEBHOOK_PRIVATE": "Say true to let webhooks be sent into private networks (loopback and link-local "
+    "addresses too). Then every tenant can reach what the upkeep process can.",
+    "SLACKWATER_EMAIL_URL": "Where notifications by e-mail are handed in: `smtp+tls://user:password@host:587`. "
+    "By default they are only written to the log.",
+    "SLACKWATER_EMAIL_FROM": "Sender of that e-mail.",
     "SLACKWATER_LOG_LEVEL": "Level of the log.",
     "SLACKWATER_LOG_FORMAT": "`console` for people, `json` for machines (the default in production).",
     "SLACKWATER_SSL_REDIRECT": "Production: send plain HTTP to HTTPS.",
@@ -60,6 +65,7 @@ SCRIPTS = {
     "SLACKWATER_FENCE": "Number of the claim; it only rises. A receiver that remembers the highest "
     "can refuse a late sender.",
     "SLACKWATER_INPUTS": 'File with the inputs: `{"args": […], "kwargs": {…}, "upstream": {name: result}}`.',
+    "SLACKWATER_SECRET_": "Followed by the name of a secret of the tenant: its value. The log shows `***` in its place.",
     "SLACKWATER_RESULT": "File to write the result to, as JSON; none means no result.",
 }
 INTERNAL = {

@@ -65,8 +65,8 @@ class RerunOut(s.Serializer[Any]):
 class SecretIn(s.Serializer[Any]):
     """A secret to keep."""
 
-    name = s.RegexField(r"^[A-Za-z_][A-Za-z0-9_.-]{0,62}$")
-    value = s.CharField(max_length=65_536, help_text="Never shown again.")
+    name = s.RegexField(r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")
+    value = s.CharField(max_length=16_384, help_text="Never shown again.")
 
 
 class SecretOut(s.Serializer[Any]):

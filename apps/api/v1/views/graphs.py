@@ -159,7 +159,7 @@ class Secrets(ApiView):
         body=shapes.SecretIn,
         answers={201: shapes.SecretOut, 200: shapes.SecretOut},
         problems=(429,),
-        examples=[request_example("a key of yours", {"name": "mail-key", "value": "s3cret"})],
+        examples=[request_example("a key of yours", {"name": "MAIL_KEY", "value": "s3cret"})],
     )
     def post(self, request: Request) -> Response:
         """Keep a value for the tenant's own tasks; nobody can read it back."""
