@@ -69,6 +69,11 @@ class Plan(models.Model):
         help_text="Patterns of handler names granted: mail.*",
     )
     scripts = models.BooleanField(default=True, help_text="May run scripts.")
+    script_network = models.BooleanField(
+        "network for scripts",
+        default=False,
+        help_text="Its scripts reach the network of the nodes they run on, with all that answers there.",
+    )
     dead_letter_retries = models.PositiveSmallIntegerField(
         default=0, help_text="How often a dead letter is retried by itself."
     )

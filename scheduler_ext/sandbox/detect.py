@@ -18,7 +18,7 @@ from scheduler_ext.sandbox.slot import Slot
 STRONGEST_FIRST = (Level.BUBBLEWRAP, Level.LANDLOCK, Level.PROCESS)
 TRY_S = 10.0
 _PROBE = b"""#!/bin/sh
-test -r "$CANARY" && exit 3
+( : <"$CANARY" ) 2>/dev/null && exit 3
 test -x /usr/bin/env || exit 4
 echo 1 > "$SLACKWATER_RESULT"
 """
@@ -28,7 +28,7 @@ _SAID = {
 }
 
 
-def plan(level: Level, root: str, conf: SchedulerConf) -> Plan:
+def plan(level: Level, root: str, conf: SchedulerConf, *, groups: bool = True) -> Plan:
     """How a slot of this level is started with ``root`` as its folder."""
     own_user = level.contains_untrusted
     return Plan(
@@ -36,7 +36,7 @@ def plan(level: Level, root: str, conf: SchedulerConf) -> Plan:
         root=root,
         bwrap=_reachable(bubblewrap.find(), root) if level is Level.BUBBLEWRAP else "",
         uid_base=conf.sandbox_uid_base if own_user else 0,
-        groups=True,
+        groups=groups,
         memory_place=own_user,
     )
 
@@ -57,13 +57,13 @@ def _reachable(path: str | None, root: str) -> str:
     return str(target / source.name / "_bin" / "bwrap")
 
 
-async def try_level(level: Level, root: str, conf: SchedulerConf) -> Found:
+async def try_level(level: Level, root: str, conf: SchedulerConf, *, groups: bool = True) -> Found:
     """Start a slot of this level below ``root`` and run a script that looks for what it must not see."""
     missing = _missing(level, conf)
     if missing:
         return Found(level=level, works=False, why=missing)
     canary = _canary(root)
-    slot = Slot(plan(level, f"{root}/{level}", conf))
+    slot = Slot(plan(level, f"{root}/{level}", conf, groups=groups))
     try:
         why = await asyncio.wait_for(_probe(slot, canary), TRY_S)
     except (SlotError, OSError, TimeoutError) as error:
@@ -116,11 +116,11 @@ async def _probe(slot: Slot, canary: Path) -> str:
     return _SAID.get(ended.code) or ended.fault or said or f"its first script ended with {ended.code}"
 
 
-async def try_all(conf: SchedulerConf) -> tuple[Found, ...]:
+async def try_all(conf: SchedulerConf, *, groups: bool = True) -> tuple[Found, ...]:
     """Try every level, strongest first."""
     root = tempfile.mkdtemp(prefix="slackwater-try-")
     try:
-        return tuple([await try_level(level, root, conf) for level in STRONGEST_FIRST])
+        return tuple([await try_level(level, root, conf, groups=groups) for level in STRONGEST_FIRST])
     finally:
         shutil.rmtree(root, ignore_errors=True)
 

@@ -85,7 +85,7 @@ class Keeper:
 
     def _filter(self, network: bool) -> int:
         handle = os.memfd_create(f"filter-{network}")
-        os.write(handle, seccomp.program(network=network, strict=False))
+        os.write(handle, seccomp.program(network=network, strict=False, counted=bool(self.groups.kind)))
         return handle
 
     def serve(self) -> None:
@@ -190,7 +190,7 @@ class Keeper:
             )  # fmt: skip
         return spare.Start(
             argv=argv, env=env, cwd=work, rlimits=self._rlimits(limits), network=limits.network,
-            seccomp_fd=self.filters[limits.network],
+            counted=bool(self.groups.kind), seccomp_fd=self.filters[limits.network],
         )  # fmt: skip
 
     def _rlimits(self, limits: Limits) -> dict[str, int]:
@@ -202,7 +202,7 @@ class Keeper:
             "RLIMIT_CPU": int(limits.cap_ms / 1000 * cores) + 5,
         }  # fmt: skip
         if not self.groups.kind:
-            wanted["RLIMIT_AS"] = (limits.memory_mb * 2 + 512) * MIB
+            wanted["RLIMIT_AS"] = (limits.memory_mb * 4 + 1024) * MIB
         if self.uid is not None:
             wanted["RLIMIT_NPROC"] = limits.processes + (32 if self.groups.kind else groups.SPARE_PROCESSES)
         elif self.level is not Level.BUBBLEWRAP and os.getuid():

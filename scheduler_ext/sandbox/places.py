@@ -84,7 +84,7 @@ class MemoryPlace:
 
     def __init__(self, root: str) -> None:
         """``OSError`` where this process may not mount."""
-        self.path = f"{root}/work"
+        self.path = f"{root}/work"  # empty but in this process's own view
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._mounted = False
         self._limit = 0

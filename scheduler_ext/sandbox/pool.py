@@ -15,16 +15,17 @@ from scheduler_ext.sandbox.slot import Slot
 class SlotPool:
     """:class:`scheduler_ext.sandbox.base.Sandbox` by the levels that work on this machine."""
 
-    def __init__(self, conf: SchedulerConf) -> None:
-        """Tries nothing yet."""
+    def __init__(self, conf: SchedulerConf, *, groups: bool = True) -> None:
+        """Tries nothing yet. ``groups``: use control groups where they can be made."""
         self.conf = conf
+        self.groups = groups
         self._free: dict[Level, list[Slot]] = {}
         self._made = 0
 
     @cached_property
     def found(self) -> tuple[Found, ...]:
         """Every level, strongest first, tried on first use. Not to be asked for in a running event loop."""
-        return asyncio.run(detect.try_all(self.conf))
+        return asyncio.run(detect.try_all(self.conf, groups=self.groups))
 
     @cached_property
     def level(self) -> str:
@@ -52,12 +53,16 @@ class SlotPool:
             return free.pop()
         self._made += 1
         root.chmod(0o711)  # a slot's user must get through, and see nothing else
-        return Slot(detect.plan(level, str(root / f"slot-{self._made}"), self.conf))
+        return Slot(detect.plan(level, str(root / f"slot-{self._made}"), self.conf, groups=self.groups))
 
     def give_back(self, runner: Runner) -> None:
         """The slot is free again."""
         assert isinstance(runner, Slot)
         self._free[runner.level].append(runner)
+
+    def slots(self) -> list[Slot]:
+        """Those that are free."""
+        return [slot for slots in self._free.values() for slot in slots]
 
     def close(self) -> None:
         """End all free slots; those that are busy end with this process."""

@@ -55,8 +55,12 @@ _REFUSED: Final[dict[str, tuple[int, int]]] = {
 }  # fmt: skip
 # Refused too where no namespace hides the node's other processes.
 _REFUSED_STRICT: Final[dict[str, tuple[int, int]]] = {
-    "shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190), "mq_open": (240, 180),
+    "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "msgget": (68, 186), "msgsnd": (69, 189),
+    "msgrcv": (70, 188), "msgctl": (71, 187), "semget": (64, 190), "semop": (65, 193), "semtimedop": (220, 192),
+    "semctl": (66, 191), "mq_open": (240, 180),
 }  # fmt: skip
+# Refused where no control group counts the memory that no process seems to hold.
+_HIDES_MEMORY: Final[dict[str, tuple[int, int]]] = {"memfd_create": (319, 279), "shmget": (29, 194)}
 # Calls that act on any process of the same user: (x86_64, aarch64, which argument names it); 0 is oneself.
 _SELF_ONLY: Final[dict[str, tuple[int, int, int]]] = {
     "prlimit64": (302, 261, 0), "setpriority": (141, 140, 1), "ioprio_set": (251, 30, 1),
@@ -135,11 +139,12 @@ def _if_bits(index: int, bits: int) -> _Program:
     return body
 
 
-def program(*, network: bool, strict: bool, machine: str | None = None) -> bytes:
+def program(*, network: bool, strict: bool, counted: bool = True, machine: str | None = None) -> bytes:
     """The filter for this machine (or ``machine``: ``x86_64``, ``aarch64``); ``LookupError`` on any other.
 
     ``strict`` is for levels without namespaces: no local sockets (they would reach the node's own), no System V
     objects, no calls upon other processes. There ``network`` decides whether internet sockets exist at all.
+    ``counted``: a control group counts all memory; where none does, memory may not hide behind descriptors.
     """
     name = machine or os.uname().machine
     if name not in _MACHINES:
@@ -166,6 +171,9 @@ def program(*, network: bool, strict: bool, machine: str | None = None) -> bytes
     out.refuse(_CLONE3[column], _ENOSYS)
     for numbers in _REFUSED.values():
         out.refuse(numbers[column])
+    if not counted:
+        for numbers in _HIDES_MEMORY.values():
+            out.refuse(numbers[column])
     if strict:
         for numbers in _REFUSED_STRICT.values():
             out.refuse(numbers[column])

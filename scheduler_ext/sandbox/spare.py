@@ -31,6 +31,8 @@ class Start:
     cwd: str
     rlimits: dict[str, int]
     network: bool
+    counted: bool
+    """A control group counts its memory."""
     seccomp_fd: int
 
 
@@ -46,11 +48,11 @@ def wait_and_become(
     err = ERR
     try:
         _give_up(uid, groups, parent)
-        data, fds, _, _ = socket.recv_fds(channel, MESSAGE, 4)
-        if not data:
+        start, fds = receive(channel)
+        if start is None:
             os._exit(0)
         out, err = fds
-        _become(Start(**json.loads(data)), level, out, err)
+        _become(Start(**start), level, out, err)
     except BaseException as error:  # noqa: BLE001 - whatever it is, this process must not go on as a keeper
         with contextlib.suppress(OSError):
             os.write(err, f"the script could not be started: {error}\n".encode())
@@ -88,7 +90,7 @@ def _become(start: Start, level: Level, out: int, err: int) -> None:
         os.execve(start.argv[0], start.argv, {})
     os.chdir(start.cwd)
     if level is Level.LANDLOCK:
-        code = seccomp.program(network=start.network, strict=True)
+        code = seccomp.program(network=start.network, strict=True, counted=start.counted)
         landlock.restrict(start.cwd, network=start.network)
         seccomp.load(code)
     os.execve(start.argv[0], start.argv, start.env)
@@ -103,8 +105,13 @@ def _lower(kind: int, value: int) -> None:
 
 def receive(channel: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
     """One message with its descriptors; ``None`` when the other side is gone."""
-    data, fds, _, _ = socket.recv_fds(channel, MESSAGE, 8)
-    return (json.loads(data) if data else None), fds
+    # Not socket.recv_fds: it drops the flag, and the script would inherit the descriptors.
+    data, beside, _, _ = channel.recvmsg(MESSAGE, socket.CMSG_SPACE(8 * 4), socket.MSG_CMSG_CLOEXEC)
+    fds = array.array("i")
+    for level, kind, content in beside:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
+    return (json.loads(data) if data else None), list(fds)
 
 
 def tell(

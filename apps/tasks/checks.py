@@ -1,0 +1,58 @@
+"""System checks of ``manage.py check``: can this machine run the scripts of tenants nobody vouches for?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.apps import AppConfig
+from django.conf import settings
+from django.core import checks
+from django.core.checks import CheckMessage, Info, register
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.sandbox.base import Found, Level
+from scheduler_ext.sandbox.detect import choose
+from scheduler_ext.sandbox.pool import SlotPool
+
+TAG = "sandbox"
+
+
+@register(TAG, deploy=True)
+def check_sandbox(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Which sandbox level a worker on this machine would offer. Tries them really, so only with ``--deploy``."""
+    del app_configs, kwargs
+    conf = SchedulerConf.from_mapping(settings.SLACKWATER)
+    return messages(SlotPool(conf).found, conf.sandbox)
+
+
+def messages(found: Sequence[Found], wanted: str) -> list[CheckMessage]:
+    """What the levels that were found mean for the operator."""
+    level = choose(tuple(found), wanted)
+    missing = "; ".join(f"{one.level}: {one.why}" for one in found if not one.works)
+    if level is Level.PROCESS:
+        return [
+            checks.Warning(
+                "A worker on this machine offers no sandbox: it runs scripts of trusted tenants only.",
+                hint=missing or "The setting sandbox asks for plain processes.",
+                id="slackwater.W010",
+            )
+        ]
+    said: list[CheckMessage] = [
+        Info(
+            f"A worker on this machine contains scripts by {level}.",
+            hint=missing or None,
+            id="slackwater.I010",
+        )
+    ]
+    chosen = next(one for one in found if one.level is level)
+    if not chosen.groups:
+        said.append(
+            checks.Warning(
+                "No control groups can be made here: a script's memory and processes are looked at from time to "
+                "time, its share of the CPU is not limited.",
+                hint="Run the worker as root, or in a control group that is delegated to it (Delegate=yes).",
+                id="slackwater.W011",
+            )
+        )
+    return said

@@ -1,0 +1,4 @@
+#!/bin/sh
+# attack: An endless loop that burns the CPU
+# expect: cap
+while :; do :; done

@@ -1,0 +1,16 @@
+# attack: Calls into the kernel that were the way out of many a sandbox
+# expect: refused
+buffer = ctypes.create_string_buffer(256)
+attempt("bpf", call, (321, 280), 0, buffer, 72)
+attempt("performance events", call, (298, 241), buffer, 0, -1, -1, 0)
+attempt("user faults", call, (323, 282), 1)
+attempt("io_uring", call, (425, 425), 8, buffer)
+attempt("load a module", call, (175, 105), buffer, 16, b"")
+attempt("load a kernel", call, (246, 104), 0, 0, None, 0)
+attempt("swap", call, (167, 224), b"script", 0)
+attempt("accounting", call, (163, 89), b"script")
+attempt("watch all files", call, (300, 262), 0, 0)
+attempt("disk quotas", call, (179, 60), 0x80000100, None, 0, None)
+attempt("personality", call, (135, 92), 0x0040000)
+attempt("move pages", call, (256, 238), 0, 0, None, None)
+attempt("secret memory", call, (447, 447), 0)
