@@ -40,6 +40,7 @@ from scheduler_ext.worker.watch import Watch
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 0.04
+BEAT_EVERY_S = 0.2
 POLL_SCRIPTS_S = 1.0
 RECONCILE_EVERY_S = 5.0
 OWN_PATTERNS = 1
@@ -84,7 +85,15 @@ class Agent:
             loop.add_signal_handler(number, self.stopping.set)
         jobs = [
             asyncio.create_task(job)
-            for job in (self._lease(), self._look(), self._take_scripts(), self._listen(), self._reconcile())
+            for job in (
+                self._beat(),
+                self._lease(),
+                self._orders(),
+                self._look(),
+                self._take_scripts(),
+                self._listen(),
+                self._reconcile(),
+            )
         ]
         try:
             stop = asyncio.create_task(self.stopping.wait())
@@ -145,6 +154,17 @@ class Agent:
             self.journal.lease_deadline = asked + self.conf.node_lease_s
             if state == "draining":
                 self.journal.draining = True
+            await asyncio.sleep(self.conf.node_renew_s)
+
+    async def _beat(self) -> None:
+        """Tell the children that their agent lives, however long the ledger takes to answer."""
+        while True:
+            self.journal.agent_beat = time.monotonic()
+            await asyncio.sleep(BEAT_EVERY_S)
+
+    async def _orders(self) -> None:
+        """Look what the ledger wants of this node. Apart from the lease: a ledger thread held up must not cost it."""
+        while True:
             self.journal.listened_to = await self._ledger(self.work.listened)
             await self._cancel()
             await asyncio.sleep(self.conf.node_renew_s)
@@ -165,7 +185,6 @@ class Agent:
     # -- children -----------------------------------------------------------------------------------------------------
     async def _look(self) -> None:
         while True:
-            self.journal.agent_beat = time.monotonic()
             if not psutil.pid_exists(self.master_pid) or os.getppid() != self.master_pid:
                 log.warning("the worker is gone")
                 return

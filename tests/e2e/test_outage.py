@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from apps.resources.models import Node
+from apps.tasks.connection import connect
 from scheduler_ext.core.states import Outcome, TaskState
 from slackwater.embedded import EmbeddedRedis, socket_folder
+from tests.e2e.test_kill import running_child
 from tests.support.platform import Platform, reset
 from tests.support.waiting import wait_until
 
@@ -49,3 +54,21 @@ def test_a_worker_outlives_its_broker(platform: Platform, own_redis: EmbeddedRed
     assert [a.outcome for a in platform.attempts(running)] == [Outcome.SUCCEEDED], "it went on all the time"
     assert worker.is_running()
     wait_until(lambda: platform.unfinished() == 0, message="all are done")
+
+
+def test_a_record_that_waits_for_a_lock_costs_the_node_nothing(platform: Platform) -> None:
+    worker = platform.up()
+    victim = platform.submit("demo.sleep", 30, total_attempts=2)
+    platform.wait(victim, TaskState.RUNNING)
+    child = int(running_child(platform, worker))
+    other = platform.submit("demo.sleep", 7)
+    platform.wait(other, TaskState.RUNNING)
+    with connect() as holder, holder.transaction():
+        holder.execute("SELECT 1 FROM tasks_livetask WHERE task_id = %s FOR UPDATE", (victim,))
+        os.kill(child, signal.SIGKILL)
+        assert platform.wait(other).state == TaskState.SUCCEEDED
+    assert [a.outcome for a in platform.attempts(other)] == [Outcome.SUCCEEDED]
+    assert not Node.objects.filter(state=Node.State.LOST).exists(), "its lease was renewed all the time"
+    platform.wait(victim, TaskState.RUNNING)
+    assert [a.outcome for a in platform.attempts(victim)] == [Outcome.WORKER_LOST]
+    assert worker.is_running()
