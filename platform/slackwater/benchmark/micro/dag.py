@@ -24,7 +24,7 @@ def graph(tasks: int, edges: int, seed: int = 1) -> list[dict[str, Any]]:
     for n in range(tasks):
         # What the first few cannot have, because too little stands before them, later ones get.
         possible = min(n, REACH)
-        wanted = min(possible, each + (1 if owed else 0))
+        wanted = min(possible, each + min(owed, 2))
         owed += each - wanted
         parents = rng.sample(range(n - possible, n), wanted)
         items.append({"name": f"n{n}", "handler": HANDLER, "depends_on": [f"n{p}" for p in parents]})

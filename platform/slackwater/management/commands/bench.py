@@ -117,7 +117,7 @@ class Command(BaseCommand):
         if options["page"]:
             written = pages.write_comparison(options["page"], results, here)
             self.console.print("written: " + ", ".join(map(str, written)))
-        self.console.print(pages.summary(results))
+        self.console.print(pages.summary(results), soft_wrap=True, highlight=False)
         if any(result.get("error") for result in results):
             raise CommandError("; ".join(sorted({str(r["error"]) for r in results if r.get("error")})))
 
