@@ -13,7 +13,7 @@ INSERT INTO tasks_leader AS l (cell, holder, epoch, renewed_at, expires_at)
 VALUES (%(cell)s, %(holder)s, 1, clock_timestamp(), clock_timestamp() + %(lease)s * interval '1 second')
 ON CONFLICT (cell) DO UPDATE SET
     epoch = l.epoch + CASE WHEN l.holder = excluded.holder AND l.expires_at > clock_timestamp() THEN 0 ELSE 1 END,
-    grace_until = CASE WHEN clock_timestamp() - l.renewed_at > %(node_lease)s * interval '1 second'
+    grace_until = CASE WHEN clock_timestamp() - l.renewed_at > %(node_lease)s * 0.7 * interval '1 second'
         THEN clock_timestamp() + %(node_lease)s * interval '1 second' ELSE l.grace_until END,
     holder = excluded.holder, renewed_at = clock_timestamp(), expires_at = excluded.expires_at
 WHERE l.expires_at <= clock_timestamp() OR l.holder = excluded.holder
@@ -351,9 +351,14 @@ SELECT g.task_id::text, g.has_children, g.mutex_key, d.tenant_id, d.workflow_id:
 FROM gone g JOIN done d ON d.id = g.task_id
 """
 # Those whose client gives up then (2), and those whose client is only told so (3).
+# While a tenant, line or handler is paused no time passes for its tasks.
 LATE = """
-SELECT task_id::text, on_late FROM tasks_livetask
-WHERE on_late IN (2, 3) AND state IN (1, 2, 3) AND latest_start < clock_timestamp() ORDER BY latest_start LIMIT %s
+SELECT task_id::text, on_late FROM tasks_livetask l
+WHERE on_late IN (2, 3) AND state IN (1, 2, 3) AND latest_start < clock_timestamp()
+    AND NOT EXISTS (SELECT 1 FROM tasks_pause WHERE kind = 'tenant' AND subject = l.tenant_id)
+    AND NOT EXISTS (SELECT 1 FROM tasks_pause WHERE kind = 'line' AND subject = l.line_id)
+    AND NOT EXISTS (SELECT 1 FROM tasks_pause WHERE kind = 'handler' AND subject = l.handler_id)
+ORDER BY latest_start LIMIT %s
 """
 TELL_LATE = """
 WITH l AS (
@@ -366,11 +371,15 @@ FROM l JOIN tasks_listener w ON w.tenant_id = l.tenant_id WHERE w.events & 128 <
 """
 
 # -- lost nodes -------------------------------------------------------------------------------------------------------
+# Not after a gap in which nobody led, nor within one lease from its end: the database itself may have been away, and
+# the nodes have had no chance to renew. A shorter gap leaves every living node a part of its lease.
 LOSE_NODES = """
 UPDATE resources_node n SET state = 'lost' WHERE n.id IN (
     SELECT x.id FROM resources_node x LEFT JOIN tasks_leader l ON l.cell = x.cell
     WHERE x.state IN ('active', 'draining') AND x.lease_expires_at < clock_timestamp()
-        AND coalesce(l.grace_until, '-infinity') < clock_timestamp() FOR UPDATE OF x SKIP LOCKED)
+        AND coalesce(l.grace_until, '-infinity') < clock_timestamp()
+        AND coalesce(l.renewed_at, 'infinity') > clock_timestamp() - %s * 0.7 * interval '1 second'
+    FOR UPDATE OF x SKIP LOCKED)
 RETURNING n.id
 """
 HELD_BY_GONE = """

@@ -9,6 +9,8 @@ from typing import Any
 from apps.tasks import queries, transitions
 from apps.tasks.connection import Database
 from apps.tasks.models import TELL_LATE
+from apps.tasks.pauses import PauseUpkeep
+from apps.tasks.prune import Pruner
 from apps.tasks.work_store import PgWorkStore
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome, TaskState
@@ -40,15 +42,18 @@ class LedgerUpkeep:
             Job(name="lost nodes", every_s=1.0, run=self.lose_nodes),
             Job(name="work of lost nodes", every_s=1.0, run=self.recover),
             Job(name="expired claims", every_s=1.0, run=self.expire_claims),
+            # Before the late tasks: a pause that began a moment ago must be known by then.
+            *PauseUpkeep(self.conf, self.db).jobs(),
             Job(name="late tasks", every_s=1.0, run=self.expire_late),
             Job(name="unreleased dependants", every_s=2.0, run=self.release),
             Job(name="parked mutex keys", every_s=2.0, run=self.unpark),
             Job(name="old idempotency keys", every_s=60.0, run=self.forget_keys),
+            Job(name="retention", every_s=60.0, run=Pruner(self.db).prune),
         ]
 
     def lose_nodes(self) -> int:
         """Declare nodes lost that have not renewed their lease; none right after the database itself was away."""
-        return int(self.db.conn.execute(queries.LOSE_NODES).rowcount)
+        return int(self.db.conn.execute(queries.LOSE_NODES, (self.conf.node_lease_s,)).rowcount)
 
     def recover(self) -> int:
         """Take back what lost nodes and nodes that left still hold.
