@@ -198,8 +198,8 @@ class PgRoundStore:
 
     def _nominate(self, room: int) -> tuple[LineView, ...]:
         conf = self.conf
-        # Half more than an even split of the room: enough where a line has less than its part.
-        part = 3 * room // (2 * self._lines_before) + conf.heads_per_line
+        # A little more than an even split of the room; where a line has less, the next round fills what is left.
+        part = room // self._lines_before + room // 16 + conf.heads_per_line
         heads = max(conf.heads_per_line, min(part, conf.nominate_limit // self._lines_before))
         rows = self.db.conn.execute(queries.NOMINATE, (heads,)).fetchall()
         by_line: dict[int, list[Any]] = {}
@@ -218,6 +218,7 @@ class PgRoundStore:
 
     def _line_view(self, line_id: int, info: LineInfo, rows: Sequence[Any]) -> LineView:
         run_times, handlers, tenant = self.reference.run_times, self.reference.handlers, info.tenant_id
+        by_arrival = self.conf.order_policy == "fifo"  # then the rank is the time of submission
         heads = []
         for (
             task_id,
@@ -247,7 +248,8 @@ class PgRoundStore:
                 TaskView(
                     task_id=task_id, line_id=line_id, fence=fence, rank=(group, rank), kind=kind,
                     handler_id=handler_id, priority=priority, latest_start=latest, expected_us=expected,
-                    submitted_at=submitted_s(task_id), alone=alone, mutex_key=mutex, mutex_limit=limit,
+                    submitted_at=rank / 1e6 if by_arrival else submitted_s(task_id), alone=alone, mutex_key=mutex,
+                    mutex_limit=limit,
                     avoid_node=avoid,
                 )
             )  # fmt: skip
