@@ -62,6 +62,8 @@ class Command(BaseCommand):
         with tempfile.TemporaryDirectory(prefix="slackwater-torture-") as temporary:
             folder = (options["keep"] or Path(temporary)).resolve()
             folder.mkdir(parents=True, exist_ok=True)
+            if any(folder.iterdir()):
+                raise CommandError(f"--keep: {folder} is not empty")
             with Cluster(
                 folder, nodes=asked.nodes, concurrency=asked.concurrency, conf=asked.conf
             ) as cluster:
