@@ -120,8 +120,8 @@ START = _START.format(told="")
 START_TOLD = _START.format(
     told=""",
 told AS (
-    INSERT INTO tasks_outbox (tenant_id, task_id, events, state, fence, attempt)
-    SELECT s.tenant_id, s.task_id, 1, 5, s.fence, s.attempts + 1
+    INSERT INTO tasks_outbox (tenant_id, task_id, events, state, fence, attempt, reason)
+    SELECT s.tenant_id, s.task_id, 1, 5, s.fence, s.attempts + 1, ''
     FROM s JOIN tasks_listener w ON w.tenant_id = s.tenant_id WHERE w.events & 1 <> 0)"""
 )
 LISTENED = "SELECT EXISTS (SELECT 1 FROM tasks_listener)"

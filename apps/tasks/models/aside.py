@@ -81,6 +81,7 @@ class Pause(models.Model):
     subject = models.BigIntegerField(help_text="Id of the tenant, line or handler.")
     since = models.DateTimeField(db_default=Now())
     ended_at = models.DateTimeField(null=True, help_text="Its tasks are being given the paused time back.")
+    reached = models.UUIDField(null=True, help_text="The last of the tasks that has it back.")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["kind", "subject"], name="pause_once")]

@@ -1,0 +1,40 @@
+"""Delete a tenant with all its data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+from rich.progress import Progress
+
+from apps.tasks.models import Task
+from apps.tasks.prune import delete_tenant
+from scheduler_ext.core.errors import InvalidInput
+from slackwater.management.console import PlatformCommand, find_tenant
+
+
+class Command(PlatformCommand):
+    """``manage.py delete_tenant``"""
+
+    for_tenant = False
+    help = "Delete a tenant with all its data, for ever. Refused while tasks of it run; it is paused then."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Whom, and that it is meant."""
+        super().add_arguments(parser)
+        parser.add_argument("slug")
+        parser.add_argument("--yes", action="store_true", help="it is meant: nothing can bring the data back")
+
+    def run(self, options: dict[str, Any]) -> None:
+        """Delete, with a bar for people."""
+        tenant = find_tenant(options["slug"])
+        if not options["yes"]:
+            raise InvalidInput(f"say --yes to delete {tenant.slug} and all its data for ever", field="--yes")
+        total = Task.objects.unscoped().for_tenant(tenant.pk).count()  # it is named
+        with Progress(console=self.console, disable=self.as_json, transient=True) as bar:
+            task = bar.add_task(f"deleting {tenant.slug}", total=total)
+            count = delete_tenant(tenant, progress=lambda done: bar.update(task, completed=done))
+        if self.as_json:
+            self.show({"deleted": options["slug"], "tasks": count})
+        else:
+            self.stdout.write(f"{options['slug']} is deleted, with {count} tasks")

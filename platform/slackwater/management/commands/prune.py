@@ -1,0 +1,37 @@
+"""Delete finished tasks that are older than their plan keeps them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from apps.tasks.connection import Database
+from apps.tasks.prune import Pruner
+from slackwater.management.console import PlatformCommand, find_tenant
+
+
+class Command(PlatformCommand):
+    """``manage.py prune``"""
+
+    for_tenant = False
+    help = "Delete finished tasks older than their plan's retention, with their past. Upkeep does so by itself, slowly."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Whose."""
+        super().add_arguments(parser)
+        parser.add_argument("--tenant", help="slug; all tenants when it is left out")
+
+    def run(self, options: dict[str, Any]) -> None:
+        """Batch after batch until nothing is left to delete."""
+        tenant = find_tenant(options["tenant"]) if options["tenant"] else None
+        pruner, count = Pruner(Database("slackwater prune")), 0
+        try:
+            while done := pruner.prune(tenant.pk if tenant else None):
+                count += done
+        finally:
+            pruner.db.close()
+        if self.as_json:
+            self.show({"deleted": count})
+        else:
+            self.stdout.write(f"{count} tasks and keys deleted")

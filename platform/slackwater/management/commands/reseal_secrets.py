@@ -1,0 +1,23 @@
+"""Seal all secrets anew under the first key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from apps.tasks.secrets import reseal
+from slackwater.management.console import PlatformCommand
+
+
+class Command(PlatformCommand):
+    """``manage.py reseal_secrets``"""
+
+    for_tenant = False
+    help = "Seal tenants' secrets anew under the first of SLACKWATER_SECRETS_KEYS; older keys may be dropped then."
+
+    def run(self, options: dict[str, Any]) -> None:
+        """All of them."""
+        count = reseal()
+        if self.as_json:
+            self.show({"resealed": count})
+        else:
+            self.stdout.write(f"{count} secrets are sealed under the first key")
