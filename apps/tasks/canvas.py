@@ -162,7 +162,7 @@ def submit_canvas(tenant: Tenant, canvas: Any, *, name: str = "", actor: str = "
     Every task in it must be exported. ``InvalidInput`` names the place in the canvas that cannot be kept; the other
     errors are those of a workflow's submission.
     """
-    signature = maybe_signature(canvas)
+    signature: Any = maybe_signature(canvas)
     if not isinstance(signature, Signature):
         raise InvalidInput("must be a Celery signature, chain, group or chord", field="canvas")
     compiler = _Compiler()

@@ -18,7 +18,7 @@ from tests.support import handlers  # noqa: F401 - exports them here too
 from tests.support.platform import Platform, kill_all
 
 pytestmark = pytest.mark.e2e
-HANDLERS = {"SLACKWATER_HANDLERS": "tests.support.handlers"}
+HANDLERS: Any = {"SLACKWATER_HANDLERS": "tests.support.handlers"}
 
 
 def test_a_chord_survives_the_loss_of_redis_and_of_every_worker(

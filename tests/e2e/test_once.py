@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -12,7 +13,7 @@ from tests.support.platform import Platform
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
-HANDLERS = {"SLACKWATER_HANDLERS": "tests.support.handlers"}
+HANDLERS: Any = {"SLACKWATER_HANDLERS": "tests.support.handlers"}
 
 
 def transfers() -> list[tuple[str, int]]:
@@ -35,11 +36,11 @@ def ready(platform: Platform) -> Platform:
 
 
 def test_ten_dollars_are_sent_once_wherever_the_worker_is_killed(ready: Platform, tmp_path: Path) -> None:
-    orders = {
-        order: ready.submit("test.transfer", order, 1000, str(tmp_path / order), die)
-        for order, die in [("a", "before commit"), ("b", "after commit"), ("c", "")]
-        if (tmp_path / order).mkdir() is None
-    }
+    orders = {}
+    for order, die in [("a", "before commit"), ("b", "after commit"), ("c", "")]:
+        folder = tmp_path / order
+        folder.mkdir()
+        orders[order] = ready.submit("test.transfer", order, 1000, str(folder), die)
     for order, task_id in orders.items():
         task = ready.wait(task_id, timeout=30)
         assert (task.state, task.result) == (TaskState.SUCCEEDED, {"cents": 1000}), task.error

@@ -98,7 +98,8 @@ def test_a_group_after_a_group_gets_the_whole_list(acme: Tenant, f: Task) -> Non
 
 
 def test_options_and_callbacks_are_kept(acme: Tenant, f: Task) -> None:
-    signature = f.s(1).set(countdown=60, time_limit=7, slackwater={"category": "urgent", "priority": 5})
+    signature: Any = f.s(1)
+    signature.set(countdown=60, time_limit=7, slackwater={"category": "urgent", "priority": 5})
     signature.link(f.s("done"))
     signature.link_error(f.si("failed"))
     submit_canvas(acme, signature)

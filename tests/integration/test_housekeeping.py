@@ -73,7 +73,7 @@ def aged(*ids: UUID, days: int = 31) -> dict[UUID, UUID]:
             cur.execute(
                 "UPDATE tasks_task SET id = %s, submitted_at = submitted_at - %s, finished_at = finished_at - %s "
                 "WHERE id = %s",
-                (older, ago, ago, old),
+                [older, ago, ago, old],  # type: ignore[list-item]  # psycopg adapts an interval
             )
             for table, column in [("attempt", "task_id"), ("attemptlog", "task_id"), ("taskevent", "task_id"),
                                   ("deadletter", "task_id"), ("livetask", "task_id"), ("dependency", "child_id"),

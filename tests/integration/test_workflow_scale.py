@@ -7,6 +7,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -76,7 +77,8 @@ def test_a_hundred_thousand_edges_in_one_call_and_their_graph(acme: Tenant) -> N
     client.tenant, client.text = acme, _key(acme)
     ids: list[UUID] = list(Task._plain.order_by("pk").values_list("pk", flat=True))
     cold = seconds(lambda: client.get(f"/tasks/{ids[10_000]}/graph"))
-    warm = [seconds(lambda i=i: client.get(f"/tasks/{ids[i]}/graph")) for i in range(9_000, 11_000, 100)]
+    paths = [f"/tasks/{task_id}/graph" for task_id in ids[9_000:11_000:100]]
+    warm = [seconds(partial(client.get, path)) for path in paths]
     usual, worst = statistics.median(warm) * 1000, max(warm) * 1000
     say(f"graph: first {cold * 1000:.0f} ms, median {usual:.1f} ms, worst {worst:.1f} ms")
     body = client.get(f"/tasks/{ids[10_000]}/graph").body

@@ -1,0 +1,62 @@
+"""The commands of docs/how-to/backup.md on the embedded PostgreSQL: what is dumped comes back whole."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+from django.conf import settings
+
+from apps.tasks import secrets
+from apps.tasks.services import submit, submit_workflow
+from slackwater.embedded.postgres import programs
+from tests.conftest import with_database
+from tests.support.api import HANDLER, client_of, forget_lookups, furnish
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def counts(url: str) -> dict[str, int]:
+    """Rows of every table."""
+    with psycopg.connect(url) as conn:
+        tables = conn.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+        return {
+            name: conn.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0]  # type: ignore[index]
+            for (name,) in tables
+        }
+
+
+def test_a_dump_restores_everything(database_url: str, tmp_path: Path) -> None:
+    forget_lookups()
+    furnish()
+    tenant = client_of("acme").tenant
+    submit_workflow(tenant, {"tasks": [{"name": n, "handler": HANDLER} for n in "abc"]})
+    submit(tenant, {"handler": HANDLER, "args": ["kept"]})
+    secrets.put(tenant, "KEY", "value")
+    dump, copy = tmp_path / "slackwater.dump", f"restored_{uuid4().hex[:8]}"
+    tools = programs()
+    subprocess.run(
+        [tools / "pg_dump", "--format=custom", f"--file={dump}", database_url], check=True, timeout=100
+    )
+    admin = with_database(settings.DATABASE_URL, "postgres")
+    with psycopg.connect(admin, autocommit=True) as conn:
+        conn.execute(f'CREATE DATABASE "{copy}"')
+    try:
+        restored = with_database(settings.DATABASE_URL, copy)
+        restore = [tools / "pg_restore", "--exit-on-error", "--single-transaction", "--no-owner"]
+        subprocess.run([*restore, f"--dbname={restored}", dump], check=True, timeout=100)
+        assert counts(restored) == counts(database_url)
+        assert counts(restored)["tasks_task"] == 4
+        with psycopg.connect(restored) as conn:
+            held = conn.execute("SELECT fence, state FROM tasks_livetask").fetchall()
+            assert len(held) == 4
+            (sealed,) = conn.execute("SELECT sealed FROM tasks_secret").fetchone() or (b"",)
+            assert secrets.open_sealed(tenant.pk, "KEY", bytes(sealed)) == "value", (
+                "the key is not in the dump"
+            )
+    finally:
+        with psycopg.connect(admin, autocommit=True) as conn:
+            conn.execute(f'DROP DATABASE "{copy}" WITH (FORCE)')
