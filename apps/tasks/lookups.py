@@ -15,6 +15,7 @@ from django.db.models import Q
 
 from apps.resources.models import Handler, Tier
 from apps.tasks import queries
+from apps.tasks.models.base import TELL_LATE, OnLate
 from scheduler_ext import handlers
 from scheduler_ext.conf import SchedulerConf
 
@@ -51,10 +52,33 @@ class _Cache:
         self.handlers: dict[str, int] = {}
         self.tiers: dict[int, tuple[float, dict[str, TierInfo]]] = {}
         self.clock: tuple[float, float] = (float("-inf"), 0.0)
+        self.late: tuple[float, frozenset[int]] = (float("-inf"), frozenset())
 
 
 _cache = _Cache()
 forget = _cache.forget
+LISTENERS_TTL_S = 2.0
+LATE_LISTENERS = "SELECT tenant_id FROM tasks_listener WHERE events & 128 <> 0"
+
+
+def on_late_mark(tenant_id: int, on_late: int) -> int:
+    """``on_late`` as the live row has it: marked where the tenant wants to be told that a latest start has passed."""
+    return TELL_LATE if on_late == OnLate.RUN_FIRST and tenant_id in _late_listeners() else on_late
+
+
+def _late_listeners() -> frozenset[int]:
+    read_at, found = _cache.late
+    if time.monotonic() - read_at > LISTENERS_TTL_S:
+        with connection.cursor() as cur:
+            cur.execute(LATE_LISTENERS)
+            found = frozenset(row[0] for row in cur.fetchall())
+        _cache.late = (time.monotonic(), found)
+    return found
+
+
+def forget_listeners() -> None:
+    """Look up anew who listens: it has just changed."""
+    _cache.late = (float("-inf"), frozenset())
 
 
 def now() -> datetime:

@@ -2,6 +2,8 @@
 
 ``state + 0 = …`` keeps the planner on the primary key: with the bare column it could prove the predicate of a partial
 index, believe from stale statistics that it holds one row, and scan it for every update.
+What is due is asked for with ``statement_timestamp()``: the clock's time may change while a statement runs, so an index
+cannot be searched by it, and every waiting row would be read.
 States: 1 BLOCKED, 2 SCHEDULED, 3 READY, 4 QUEUED, 5 RUNNING, 6 SUCCEEDED, 7 FAILED, 8 CANCELLED, 9 EXPIRED.
 """
 
@@ -24,7 +26,7 @@ RESIGN = "UPDATE tasks_leader SET expires_at = clock_timestamp() WHERE cell = %s
 # -- waking and promoting ---------------------------------------------------------------------------------------------
 WAKE = """
 WITH due AS (
-    SELECT task_id FROM tasks_livetask WHERE state = 2 AND not_before <= clock_timestamp()
+    SELECT task_id FROM tasks_livetask WHERE state = 2 AND not_before <= statement_timestamp()
     ORDER BY not_before LIMIT %s FOR UPDATE SKIP LOCKED)
 UPDATE tasks_livetask l SET state = 3, not_before = NULL FROM due WHERE l.task_id = due.task_id
 """
@@ -34,7 +36,7 @@ WHERE state = 2 ORDER BY not_before LIMIT 1
 """
 PROMOTABLE = """
 SELECT l.task_id::text, n.tenant_id, n.tier_id FROM tasks_livetask l JOIN tasks_line n ON n.id = l.line_id
-WHERE l.state = 3 AND l.promote_at <= clock_timestamp()
+WHERE l.state = 3 AND l.promote_at <= statement_timestamp()
 ORDER BY l.promote_at LIMIT %s FOR UPDATE OF l SKIP LOCKED
 """
 PROMOTE = """
@@ -354,7 +356,7 @@ FROM gone g JOIN done d ON d.id = g.task_id
 # While a tenant, line or handler is paused no time passes for its tasks.
 LATE = """
 SELECT task_id::text, on_late FROM tasks_livetask l
-WHERE on_late IN (2, 3) AND state IN (1, 2, 3) AND latest_start < clock_timestamp()
+WHERE on_late IN (2, 3) AND state IN (1, 2, 3) AND latest_start < statement_timestamp()
     AND NOT EXISTS (SELECT 1 FROM tasks_pause WHERE kind = 'tenant' AND subject = l.tenant_id)
     AND NOT EXISTS (SELECT 1 FROM tasks_pause WHERE kind = 'line' AND subject = l.line_id)
     AND NOT EXISTS (SELECT 1 FROM tasks_pause WHERE kind = 'handler' AND subject = l.handler_id)

@@ -15,6 +15,7 @@ import psycopg
 from django.db import connection
 from psycopg.types.json import Jsonb
 
+from apps.tasks import lookups
 from apps.tasks.lookups import TierInfo
 from apps.tasks.models import Task, new_id
 from apps.tasks.specs import TaskSpec
@@ -133,8 +134,8 @@ def live_row(tenant_id: int, task: Accepted, at: datetime, arrived: datetime, po
     return (
         task.id, tenant_id, task.line_id, int(when.state), group, rank, kind, task.handler_id, spec.priority, 0,
         0, spec.total_attempts, task.pending, int(spec.condition), task.has_children, False, 0, False,
-        scoped_mutex(tenant_id, spec.mutex_key), spec.mutex_limit, task.tolerance_ms, int(spec.on_late),
-        when.not_before, when.latest_start, when.promote_at, 1000,
+        scoped_mutex(tenant_id, spec.mutex_key), spec.mutex_limit, task.tolerance_ms,
+        lookups.on_late_mark(tenant_id, int(spec.on_late)), when.not_before, when.latest_start, when.promote_at, 1000,
     )  # fmt: skip
 
 

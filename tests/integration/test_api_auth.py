@@ -17,6 +17,7 @@ from django.utils import timezone
 from apps.api.auth import REMEMBER_S
 from apps.api.v1.urls import urlpatterns
 from apps.api.v1.views.platform import Nowhere
+from apps.monitoring.models import Delivery, Subscription, Usage
 from apps.schedules.models import Schedule
 from apps.tasks.models import DeadLetter, LiveTask, Task
 from apps.tenants.models import ApiKey
@@ -88,6 +89,8 @@ class Objects:
     sha256: str
     schedule_id: str
     secret_name: str
+    webhook_id: str
+    delivery_id: str
 
     @property
     def names(self) -> dict[str, str]:
@@ -108,7 +111,12 @@ def own_something(client: ApiClient) -> Objects:
         {"name": "secret", "kind": "daily", "task": {"handler": HANDLER}, "rule": {"times": ["07:00"]}},
     )
     client.post("/secrets", {"name": "theirs_alone", "value": "secret"})
-    return Objects(task_id, workflow, sha256, made.body["id"], "theirs_alone")
+    hook = client.post("/webhooks", {"url": "https://secret.example", "events": ["task.failed"]}).body["id"]
+    sent = client.post(f"/webhooks/{hook}/ping").body["id"]
+    Usage._plain.create(
+        tenant=client.tenant, day=timezone.now().date(), tier="secret", category=1, attempts=1
+    )
+    return Objects(task_id, workflow, sha256, made.body["id"], "theirs_alone", hook, sent)
 
 
 # What to send where another tenant's object is named in the body or the query, and what must be the answer.
@@ -120,6 +128,8 @@ LISTS: dict[str, Callable[[Objects], str]] = {
     "secrets": lambda _: "/secrets",
     "dead-letters": lambda _: "/dead-letters",
     "schedules": lambda _: "/schedules",
+    "webhooks": lambda _: "/webhooks",
+    "usage": lambda _: "/usage",
     "tiers": lambda _: "/tiers",
     "nodes": lambda _: "/nodes",
     "queues": lambda _: "/queues",
@@ -135,6 +145,7 @@ BODIES: dict[str, list[Callable[[Objects], Any]]] = {
     ],
     "secrets": [],  # names nothing that exists
     "scripts": [],  # names nothing that exists
+    "webhooks": [],  # names nothing that exists
     "schedules": [
         lambda theirs: {
             "name": "s",
@@ -150,6 +161,7 @@ BODIES: dict[str, list[Callable[[Objects], Any]]] = {
 BODY: dict[str, dict[str, Any]] = {
     "workflow-tasks": {"POST": {"tasks": [{"name": "x", "handler": HANDLER}]}},
     "task": {"PATCH": {"priority": 3}},
+    "webhook": {"PATCH": {"enabled": False}},
     "schedule": {"PATCH": {"paused": True}},
     "schedule-backfill": {"POST": {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"}},
 }
@@ -211,6 +223,8 @@ def fingerprint() -> list[Any]:
         *Task._plain.order_by("id").values_list("id", "state", "priority"),
         DeadLetter._plain.count(),
         *Schedule._plain.values_list("name", "version"),
+        *Subscription._plain.values_list("pk", "enabled", "before_until"),
+        *Delivery._plain.values_list("pk", "state", "attempts"),
     ]
 
 

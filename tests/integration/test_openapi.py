@@ -21,6 +21,7 @@ from apps.api.reference import document
 from apps.api.v1 import serializers as shapes
 from apps.api.v1.urls import urlpatterns
 from apps.api.v1.views.platform import Nowhere
+from apps.monitoring.models import Usage
 from apps.resources.models import Handler, Node
 from apps.schedules.fields import FIELDS as SCHEDULE_FIELDS
 from apps.tasks.models import Attempt, AttemptLog, DeadLetter, LiveTask, Task
@@ -182,7 +183,12 @@ def test_answers_have_the_shapes_described(acme: ApiClient) -> None:
     sha256 = acme.post("/scripts", {"name": "s", "content": "#"}).body["sha256"]
     schedule = {"name": "s", "kind": "interval", "rule": {"every_s": 60}, "task": {"handler": HANDLER}}
     schedule_id = acme.post("/schedules", schedule).body["id"]
+    hook = acme.post("/webhooks", {"url": "https://example.org", "events": ["task.failed"]})
+    conforms(hook, "POST", "/api/v1/webhooks")
+    conforms(acme.post(f"/webhooks/{hook.body['id']}/ping"), "POST", "/api/v1/webhooks/{webhook_id}/ping")
+    Usage._plain.create(tenant=acme.tenant, day=timezone.now().date(), tier="basic", category=1, attempts=1)
     values = {"task_id": task_id, "workflow_id": workflow_id, "sha256": sha256, "schedule_id": schedule_id}
+    values["webhook_id"] = hook.body["id"]
     end = timezone.now() - timedelta(seconds=1)
     moments = {"start": (end - timedelta(minutes=5)).isoformat(), "end": end.isoformat()}
     conforms(
@@ -249,6 +255,7 @@ def test_every_example_is_accepted(acme: ApiClient, path: str, method: str, body
     values = {
         "task_id": acme.task(), "schedule_id": acme.post("/schedules", schedule).body["id"],
         "workflow_id": acme.post("/workflows", workflow).body["id"],
+        "webhook_id": acme.post("/webhooks", {"url": "https://x.org", "events": ["task.late"]}).body["id"],
     }  # fmt: skip
     acme.post(f"/workflows/{values['workflow_id']}/cancel")  # so that there is something to run again
     answer = acme.call(method, path.removeprefix("/api/v1").format(**values), body)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from apps.api.v1.views import graphs, platform, schedules, tasks, work
+from apps.api.v1.views import graphs, platform, schedules, tasks, usage, webhooks, work
 
 urlpatterns = [
     path("tasks", tasks.Tasks.as_view(), name="tasks"),
@@ -34,6 +34,21 @@ urlpatterns = [
         schedules.BackfillSchedule.as_view(),
         name="schedule-backfill",
     ),
+    path("webhooks", webhooks.Webhooks.as_view(), name="webhooks"),
+    path("webhooks/<uuid:webhook_id>", webhooks.OneWebhook.as_view(), name="webhook"),
+    path("webhooks/<uuid:webhook_id>/rotate", webhooks.RotateWebhook.as_view(), name="webhook-rotate"),
+    path("webhooks/<uuid:webhook_id>/ping", webhooks.PingWebhook.as_view(), name="webhook-ping"),
+    path(
+        "webhooks/<uuid:webhook_id>/deliveries",
+        webhooks.WebhookDeliveries.as_view(),
+        name="webhook-deliveries",
+    ),
+    path(
+        "webhooks/<uuid:webhook_id>/deliveries/<uuid:delivery_id>/replay",
+        webhooks.ReplayDelivery.as_view(),
+        name="webhook-replay",
+    ),
+    path("usage", usage.Usage.as_view(), name="usage"),
     path("tiers", platform.Tiers.as_view(), name="tiers"),
     path("nodes", platform.Nodes.as_view(), name="nodes"),
     path("queues", platform.Queues.as_view(), name="queues"),

@@ -211,6 +211,24 @@ SLACKWATER_API: dict[str, Any] = {
     "METRICS_TOKEN": env.str("SLACKWATER_METRICS_TOKEN", default=""),
 }
 
+# -- notifications -------------------------------------------------------------------------------------------
+SLACKWATER_NOTIFY: dict[str, Any] = {
+    # Webhooks into private networks are refused unless this says otherwise.
+    "WEBHOOK_PRIVATE": env.bool("SLACKWATER_WEBHOOK_PRIVATE", default=False),
+    "EMAIL_FROM": env.str("SLACKWATER_EMAIL_FROM", default="slackwater@localhost"),
+}
+# smtp://user:password@host:587 (smtp+tls://, smtp+ssl://); by default messages are only written to the log.
+_mail: dict[str, Any] = env.email_url("SLACKWATER_EMAIL_URL", default="consolemail://")
+EMAIL_BACKEND = _mail["EMAIL_BACKEND"]
+EMAIL_HOST, EMAIL_PORT = _mail.get("EMAIL_HOST") or "localhost", _mail.get("EMAIL_PORT") or 25
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = (
+    _mail.get("EMAIL_HOST_USER") or "",
+    _mail.get("EMAIL_HOST_PASSWORD") or "",
+)
+EMAIL_USE_TLS, EMAIL_USE_SSL = _mail.get("EMAIL_USE_TLS", False), _mail.get("EMAIL_USE_SSL", False)
+EMAIL_FILE_PATH = _mail.get("EMAIL_FILE_PATH") or None
+EMAIL_TIMEOUT = 15
+
 # -- admin ---------------------------------------------------------------------------------------------------
 LOGIN_URL = "admin:login"
 LOGIN_REDIRECT_URL = "admin:index"

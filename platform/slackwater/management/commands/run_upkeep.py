@@ -8,6 +8,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+from apps.monitoring.notify_sending import Sender
+from apps.monitoring.notify_upkeep import NotifyUpkeep
 from apps.tasks import hints
 from apps.tasks.upkeep import LedgerUpkeep
 from scheduler_ext.ports import Changes
@@ -18,7 +20,10 @@ from slackwater.wiring import FAULTS, engine
 class Command(BaseCommand):
     """``manage.py run_upkeep``."""
 
-    help = "Mend what crashes leave behind: expired claims, lost nodes, late tasks, unreleased dependants."
+    help = (
+        "Mend what crashes leave behind: expired claims, lost nodes, late tasks, unreleased dependants. "
+        "Send what clients are to be told."
+    )
     requires_system_checks: list[str] = []
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -32,7 +37,11 @@ class Command(BaseCommand):
             hints.tell_changes(changes)
             hints.wake_dispatcher(conf.cell)
 
-        upkeep = Upkeep(LedgerUpkeep(conf, publish).jobs(), FAULTS)
+        jobs = [*LedgerUpkeep(conf, publish).jobs(), *NotifyUpkeep().jobs()]
+        upkeep = Upkeep(jobs, FAULTS)
+        sender = Sender()
+        sender.start()
         while not stopping.is_set():
             upkeep.run_due()
             stopping.wait(upkeep.pause_s())
+        sender.stop()

@@ -1,0 +1,57 @@
+"""What a tenant has used."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.api.base import READ, ApiView
+from apps.api.schema import describe
+from apps.api.v1.filters import refuse_unknown
+from apps.api.v1.shapes import notify as shapes
+from apps.monitoring import usage
+from scheduler_ext.core.errors import InvalidInput
+
+
+class Usage(ApiView):
+    """``/api/v1/usage``"""
+
+    scopes = {"GET": READ}
+
+    @describe(
+        "get_usage",
+        summary="Read what you have used, by day, tier and category",
+        tag="platform",
+        scope=READ,
+        answers={200: shapes.UsageOut},
+        parameters=[
+            OpenApiParameter(
+                "since", OpenApiTypes.DATE, description="First day (UTC); the month's first by default."
+            ),
+            OpenApiParameter("until", OpenApiTypes.DATE, description="Last day (UTC); today by default."),
+        ],
+    )
+    def get(self, request: Request) -> Response:
+        """The sum, and a row for each day, tier and category; the last few seconds may not be in yet."""
+        query = request._request.GET
+        refuse_unknown(query, {"since", "until"})
+        today = datetime.now(UTC).date()
+        last = _day(query.get("until"), "until") or today
+        first = _day(query.get("since"), "since") or min(last, today).replace(day=1)
+        return Response(usage.read(self.principal.tenant.pk, first, last))
+
+
+def _day(text: str | None, field: str) -> date | None:
+    if not text:
+        return None
+    try:
+        found = date.fromisoformat(text) if len(text) == 10 else None
+    except ValueError:
+        found = None
+    if found is None:
+        raise InvalidInput("must be a day: 2030-01-31", field=field)
+    return found

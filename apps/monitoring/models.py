@@ -1,0 +1,143 @@
+"""Who is told of what, what was sent to whom, and what tenants have used."""
+
+from __future__ import annotations
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from apps.tasks.models import new_id
+from apps.tenants.scoping import TenantManager
+from scheduler_ext.core.states import Category
+
+
+class Subscription(models.Model):
+    """A tenant's wish to be told of some events: at an address of its own, or by e-mail to its owners."""
+
+    class Channel(models.TextChoices):
+        """How it is told."""
+
+        WEBHOOK = "webhook"
+        EMAIL = "email"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey("tenants.Tenant", on_delete=models.CASCADE, related_name="subscriptions")
+    channel = models.CharField(max_length=8, choices=Channel.choices, default=Channel.WEBHOOK)
+    url = models.CharField(max_length=2_000, blank=True, help_text="Where webhooks are sent.")
+    description = models.CharField(max_length=200, blank=True)
+    events = ArrayField(models.CharField(max_length=32), help_text="Names of events.")
+    tags = ArrayField(
+        models.CharField(max_length=63), default=list, blank=True, help_text="Only tasks with one of these."
+    )
+    handlers = ArrayField(
+        models.CharField(max_length=200), default=list, blank=True, help_text="Only these: mail.*"
+    )
+    enabled = models.BooleanField(default=True)
+    disabled_reason = models.CharField(max_length=200, blank=True)
+    failing_since = models.DateTimeField(null=True, help_text="No delivery has succeeded since.")
+    sealed = models.BinaryField(default=b"", help_text="The secret that signs, encrypted.")
+    sealed_before = models.BinaryField(default=b"", help_text="The secret before, while it still signs too.")
+    before_until = models.DateTimeField(null=True)
+    created_at = models.DateTimeField(db_default=Now())
+    created_by = models.CharField(max_length=120, blank=True)
+    updated_at = models.DateTimeField(db_default=Now())
+
+    objects = TenantManager()
+    _plain = models.Manager()
+
+    class Meta:
+        base_manager_name = "_plain"
+        ordering = ["-id"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(channel="email", url="") | (Q(channel="webhook") & ~Q(url="")),
+                name="subscription_has_its_address",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.url or f"e-mail to the owners of {self.tenant_id}"
+
+
+class Delivery(models.Model):
+    """One event on its way to one subscription. The payload is kept as it is sent, so that a replay is the same."""
+
+    class State(models.TextChoices):
+        """Where it stands."""
+
+        PENDING = "pending"
+        DELIVERED = "delivered"
+        FAILED = "failed", "failed: given up"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(
+        "tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
+    )
+    subscription = models.ForeignKey(
+        Subscription, on_delete=models.CASCADE, related_name="deliveries", db_index=False
+    )
+    event = models.CharField(max_length=32)
+    task_id = models.UUIDField(null=True)
+    payload = models.TextField(help_text="JSON, as it is sent.")
+    state = models.CharField(max_length=9, choices=State.choices, default=State.PENDING)
+    attempts = models.PositiveSmallIntegerField(default=0)
+    tries_left = models.PositiveSmallIntegerField(help_text="Attempts before it is given up.")
+    next_attempt_at = models.DateTimeField(db_default=Now())
+    created_at = models.DateTimeField(db_default=Now())
+    delivered_at = models.DateTimeField(null=True)
+    log = models.JSONField(default=list, help_text="What became of each attempt.")
+
+    objects = TenantManager()
+    _plain = models.Manager()
+
+    class Meta:
+        base_manager_name = "_plain"
+        ordering = ["-id"]
+        verbose_name_plural = "deliveries"
+        indexes = [
+            models.Index(
+                fields=["subscription", "next_attempt_at"], name="delivery_due", condition=Q(state="pending")
+            ),
+            models.Index(fields=["subscription", "-id"], name="delivery_log"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.event} ({self.pk})"
+
+
+class Usage(models.Model):
+    """What a tenant has used on one day (UTC), by tier and category; added up from its attempts by upkeep."""
+
+    pk = models.CompositePrimaryKey("tenant", "day", "tier", "category")
+    tenant = models.ForeignKey("tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_index=False)
+    day = models.DateField()
+    tier = models.CharField(max_length=63, help_text="The tier's name: it may be gone by now.")
+    category = models.PositiveSmallIntegerField(choices=[(int(c), c.name.lower()) for c in Category])
+    attempts = models.BigIntegerField(default=0)
+    succeeded = models.BigIntegerField(default=0)
+    run_ms = models.BigIntegerField(default=0, help_text="Time that resources were held.")
+    cpu_ms = models.BigIntegerField(default=0, help_text="CPU time, where it is measured.")
+    price_micros = models.BigIntegerField(default=0, help_text="At the prices of the moment, in millionths.")
+
+    objects = TenantManager()
+    _plain = models.Manager()
+
+    class Meta:
+        base_manager_name = "_plain"
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.day}: {self.attempts}"
+
+
+class UsageMark(models.Model):
+    """How far attempts have been added up: one row. See ``usage.py`` for why it has two places."""
+
+    done = models.BigIntegerField(default=0, help_text="The last attempt that is in.")
+    seen = models.BigIntegerField(default=0, help_text="The next ones go as far as this.")
+    seen_by = models.TextField(
+        default="0", help_text="Once this transaction is over, none of them can still appear."
+    )
+
+    def __str__(self) -> str:
+        return str(self.done)

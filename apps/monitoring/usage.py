@@ -1,0 +1,106 @@
+"""What tenants have used: attempts added up by day, tier and category, each exactly once, in batches.
+
+Attempts have rising numbers, but a number may become visible after a larger one did: its transaction was slower. So a
+range is added up in two steps. First its end is noted, with the newest transaction of that moment; only when that one
+and all before it are over is the range complete, and taken. No flag stands in an attempt, and no index follows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date, timedelta
+from typing import Any, Final
+
+from apps.monitoring.models import Usage
+from apps.tasks.reading import seconds, word
+from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.states import Category
+
+RANGE: Final = 50_000
+LONGEST_DAYS: Final = 400
+
+MARK = """
+SELECT done, seen, pg_snapshot_xmin(pg_current_snapshot()) >= seen_by::xid8 FROM monitoring_usagemark
+WHERE id = 1 FOR UPDATE SKIP LOCKED
+"""
+FIRST_MARK = """
+INSERT INTO monitoring_usagemark (id, done, seen, seen_by) VALUES (1, 0, 0, '0') ON CONFLICT DO NOTHING
+"""
+# A tier's price is that of its hour; the plan's word for the category weighs it.
+ADD_UP = """
+WITH a AS (
+    SELECT a.tenant_id, (a.finished_at AT TIME ZONE 'UTC')::date AS day, t.tier_id, t.category, count(*) AS attempts,
+        count(*) FILTER (WHERE a.outcome = 1) AS succeeded,
+        sum(extract(epoch FROM a.finished_at - a.started_at) * 1000)::bigint AS run_ms,
+        coalesce(sum(a.cpu_ms), 0)::bigint AS cpu_ms
+    FROM tasks_attempt a JOIN tasks_task t ON t.id = a.task_id
+    WHERE a.id > %(after)s AND a.id <= %(to)s GROUP BY 1, 2, 3, 4)
+INSERT INTO monitoring_usage AS u (tenant_id, day, tier, category, attempts, succeeded, run_ms, cpu_ms, price_micros)
+SELECT a.tenant_id, a.day, r.slug, a.category, sum(a.attempts), sum(a.succeeded), sum(a.run_ms), sum(a.cpu_ms),
+    sum(a.attempts * p.price_micros_per_attempt + round(a.run_ms / 3600000.0 * r.price_micros_per_hour
+        * coalesce((p.price_permille->>(ARRAY['urgent', 'delayable', 'periodic', 'offpeak'])[a.category])::numeric,
+            1000) / 1000))::bigint
+FROM a JOIN resources_tier r ON r.id = a.tier_id JOIN tenants_tenant n ON n.id = a.tenant_id
+JOIN tenants_plan p ON p.id = n.plan_id GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
+ON CONFLICT (tenant_id, day, tier, category) DO UPDATE SET attempts = u.attempts + excluded.attempts,
+    succeeded = u.succeeded + excluded.succeeded, run_ms = u.run_ms + excluded.run_ms,
+    cpu_ms = u.cpu_ms + excluded.cpu_ms, price_micros = u.price_micros + excluded.price_micros
+"""
+# Asked first, in a statement of its own: whoever has one of these numbers is then among the transactions noted.
+LAST = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM tasks_attempt_id_seq"
+NOTE = """
+UPDATE monitoring_usagemark SET done = %(done)s, seen = %(seen)s,
+    seen_by = pg_snapshot_xmax(pg_current_snapshot())::text WHERE id = 1
+"""
+
+
+def add_up(conn: Any) -> int:
+    """Add up the next range of attempts, in the transaction of ``conn``; returns how many numbers it had."""
+    row = conn.execute(MARK).fetchone()
+    if row is None:
+        conn.execute(FIRST_MARK)  # or another process is at it
+        return 0
+    done, seen, complete = row
+    if not complete:
+        return 0
+    if seen > done:
+        conn.execute(ADD_UP, {"after": done, "to": seen})
+    last = conn.execute(LAST).fetchone()[0]
+    conn.execute(NOTE, {"done": seen, "seen": min(seen + RANGE, max(seen, last))})
+    return int(seen - done)
+
+
+def read(tenant_id: int, first: date, last: date) -> dict[str, Any]:
+    """What a tenant used from ``first`` to ``last`` (days in UTC, both included), and its sum.
+
+    What ended in the last few seconds may not be in yet. Prices are in millionths of the unit the platform charges in.
+    """
+    if last < first:
+        raise InvalidInput("must not be before since", field="until")
+    if last - first > timedelta(days=LONGEST_DAYS):
+        raise InvalidInput(f"must be at most {LONGEST_DAYS} days after since", field="until")
+    rows = list(
+        Usage.objects.unscoped()  # the tenant is named
+        .filter(tenant_id=tenant_id, day__gte=first, day__lte=last)
+        .order_by("day", "tier", "category")
+    )
+    return {
+        "since": first,
+        "until": last,
+        "total": _shown(rows),
+        "items": [
+            {"day": row.day, "tier": row.tier, "category": word(Category(row.category)), **_shown([row])}
+            for row in rows
+        ],
+    }
+
+
+def _shown(rows: Iterable[Usage]) -> dict[str, Any]:
+    found = list(rows)
+    return {
+        "attempts": sum(row.attempts for row in found),
+        "succeeded": sum(row.succeeded for row in found),
+        "run_s": seconds(sum(row.run_ms for row in found)),
+        "cpu_s": seconds(sum(row.cpu_ms for row in found)),
+        "price_micros": sum(row.price_micros for row in found),
+    }
