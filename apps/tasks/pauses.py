@@ -33,7 +33,7 @@ WHERE p.ended_at IS NULL AND NOT CASE p.kind
 HOLD = """
 WITH held AS (
     SELECT l.task_id FROM tasks_livetask l
-    WHERE l.state = 3 AND l.promote_at < clock_timestamp() + %s * interval '1 second'
+    WHERE l.state = 3 AND l.promote_at < statement_timestamp() + %s * interval '1 second'
         AND (EXISTS (SELECT 1 FROM tasks_pause WHERE kind = 'tenant' AND subject = l.tenant_id)
              OR EXISTS (SELECT 1 FROM tasks_pause WHERE kind = 'line' AND subject = l.line_id)
              OR EXISTS (SELECT 1 FROM tasks_pause WHERE kind = 'handler' AND subject = l.handler_id))

@@ -136,6 +136,7 @@ def hot_queries(ledger: Ledger) -> dict[str, tuple[str, Any, Scans]]:
         "wake": (queries.WAKE, (2048,), {("tasks_livetask", "live_due"), LIVE_KEY}),
         "next due": (queries.NEXT_DUE, None, {("tasks_livetask", "live_due")}),
         "promotable": (queries.PROMOTABLE, (2048,), {("tasks_livetask", "live_promote")}),
+        "late": (queries.LATE, (100,), {("tasks_livetask", "live_late")}),
         "promote": (queries.PROMOTE, (ids, [ledger.lines[0]] * BATCH), {LIVE_KEY}),
         "in flight": (queries.IN_FLIGHT, None, {("tasks_livetask", "live_in_flight")}),
         "mutex held": (
@@ -217,6 +218,23 @@ def test_nominating_reads_as_much_of_a_long_line_as_of_a_short_one(ledger: Ledge
     short, long = read
     assert short == long
     assert long <= LINES * (8 + 1) + 1  # the heads, one step a line, and one to find the first
+
+
+@pytest.mark.parametrize("name", ["wake", "promotable", "late"])
+def test_looking_for_what_is_due_does_not_read_what_is_not(ledger: Ledger, name: str) -> None:
+    """A bound that may change while the statement runs is no bound of an index: everything would be read."""
+    ledger.fill(BACKLOG, TaskState.SCHEDULED if name == "wake" else TaskState.READY)
+    with connection.cursor() as cur:
+        cur.execute(
+            "UPDATE tasks_livetask SET on_late = 2, not_before = not_before + interval '1 hour' WHERE state = 2"
+            if name == "wake"
+            else "UPDATE tasks_livetask SET on_late = 2"
+        )
+    ledger.analyze()
+    query, params, allowed = hot_queries(ledger)[name]
+    plan = ledger.explain(query, params, run=True)
+    assert scans(plan) <= allowed
+    assert rows_read(plan) == 0
 
 
 def test_running_a_batch_touches_no_more_rows_than_it_has(backlog: Ledger) -> None:
