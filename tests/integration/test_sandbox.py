@@ -1,0 +1,251 @@
+"""What a sandbox gives and takes at every level: inputs, result, output, limits, users, network."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apps.tasks.checks import messages
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.errors import ConfigurationError
+from scheduler_ext.core.states import Outcome
+from scheduler_ext.ports import Finished, ScriptWork, Started
+from scheduler_ext.sandbox import seccomp
+from scheduler_ext.sandbox.base import Found, Level, Refused
+from scheduler_ext.sandbox.detect import choose
+from scheduler_ext.sandbox.pool import SlotPool
+from scheduler_ext.worker.scripts import ScriptRun
+
+CONF = SchedulerConf(script_processes=64, script_output_bytes=4 << 20, cancel_grace_s=0.5)
+
+
+def work(**changes: Any) -> ScriptWork:
+    base = ScriptWork(content=b"", folder="", trusted=False, vector=(1_000, 128, 32, 0, 0, 0))
+    return dataclasses.replace(base, **changes)
+
+
+class Bench:
+    """Runs scripts at one level."""
+
+    def __init__(self, pool: SlotPool, root: Path) -> None:
+        self.pool = pool
+        self.root = root
+
+    def prepare(self, script: str, cap_ms: int = 10_000, kwargs: Any = None, **changes: Any) -> ScriptRun:
+        task = Started("an-id", 1, 1, "", "", "", [1], kwargs or {}, cap_ms, 1, "")
+        trusted = self.pool.level == Level.PROCESS
+        changed = work(**{"trusted": trusted, "content": script.encode(), **changes})
+        return ScriptRun(self.pool.conf, task, changed, self.pool, self.root, {"up": 2})
+
+    def run(self, script: str, **options: Any) -> tuple[Finished, str]:
+        run = self.prepare(script, **options)
+        finished = asyncio.run(run.run())
+        return finished, run.stdout.text()[0] + run.stderr.text()[0]
+
+
+@pytest.fixture(scope="module")
+def root() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="slackwater-test-") as folder:
+        Path(folder).chmod(0o711)
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module", params=list(Level))
+def bench(request: pytest.FixtureRequest, root: Path) -> Iterator[Bench]:
+    pool = SlotPool(dataclasses.replace(CONF, sandbox=request.param))
+    if pool.level != request.param:
+        pytest.skip(f"this machine offers no {request.param}")
+    yield Bench(pool, root / request.param)
+    pool.close()
+
+
+@pytest.fixture(autouse=True)
+def folder(root: Path) -> None:
+    for level in Level:
+        (root / level).mkdir(exist_ok=True)
+
+
+def test_inputs_go_in_and_result_output_and_exit_code_come_out(bench: Bench) -> None:
+    finished, output = bench.run('cat "$SLACKWATER_INPUTS" >"$SLACKWATER_RESULT"; echo out; echo err >&2')
+    assert finished.outcome is Outcome.SUCCEEDED
+    assert finished.result == '{"args": [1], "kwargs": {}, "upstream": {"up": 2}}'
+    assert (output, finished.exit_code) == ("out\nerr\n", 0)
+    failed, _ = bench.run("echo no >&2; exit 7")
+    assert (failed.outcome, failed.exit_code, failed.error) == (Outcome.FAILED, 7, "exit code 7: no")
+    killed, _ = bench.run("kill -9 $$")
+    assert (killed.exit_code, killed.error) == (-9, "signal 9")
+
+
+def test_a_slot_is_clean_for_the_next_script(bench: Bench) -> None:
+    bench.run('mkdir -p "$HOME/a"; echo secret >"$HOME/a/left"; echo 1 >"$SLACKWATER_RESULT"')
+    finished, output = bench.run('find "$HOME" -mindepth 1 | sort')
+    assert finished.result is None
+    assert [Path(line).name for line in output.split()] == ["inputs.json", "script"]
+
+
+def test_use_is_measured(bench: Bench) -> None:
+    script = "#!/usr/bin/python3\nimport time\nx = b'x' * (60 << 20)\nwhile time.process_time() < 0.3: pass\n"
+    finished, _ = bench.run(script)
+    assert finished.outcome is Outcome.SUCCEEDED, finished.error
+    assert 290 <= (finished.cpu_ms or 0) < 1_500
+    assert 55 <= (finished.peak_memory_mb or 0) <= 128
+
+
+def test_a_script_asked_to_end_may_clean_up(bench: Bench) -> None:
+    run = bench.prepare("trap 'echo tidy; exit 3' TERM; echo begun; while :; do sleep 0.05; done")
+
+    async def cancelled() -> Finished:
+        job = asyncio.ensure_future(run.run())
+        while b"begun" not in run.stdout.data:
+            await asyncio.sleep(0.01)
+        run.stop(Outcome.CANCELLED)
+        return await job
+
+    finished = asyncio.run(cancelled())
+    assert finished.outcome is Outcome.CANCELLED
+    assert "tidy" in run.stdout.text()[0]
+
+
+def test_a_missing_interpreter_is_told(bench: Bench) -> None:
+    finished, output = bench.run("#!/no/such/interpreter\n")
+    assert finished.outcome is Outcome.FAILED
+    assert "No such file" in f"{finished.error} {output}"
+
+
+def test_a_large_disk_is_a_folder_with_the_same_end(bench: Bench) -> None:
+    vector = (1_000, 128, 300, 0, 0, 0)
+    fine, output = bench.run(
+        'head -c 1000000 /dev/zero >x; echo 1 >"$SLACKWATER_RESULT"; stat -c %s x', vector=vector
+    )
+    assert (fine.outcome, fine.result, output) == (Outcome.SUCCEEDED, "1", "1000000\n")
+    script = "#!/usr/bin/python3\nfor i in range(3): open(str(i), 'wb').write(bytes(150 << 20))\n"
+    script += "import time; time.sleep(5)\n"
+    over, _ = bench.run(script, vector=(1_000, 512, 300, 0, 0, 0))
+    assert over.outcome is Outcome.RESOURCE_EXCEEDED
+    assert (over.error or "").startswith("disk: it wrote more than its tier's 300 MiB")
+
+
+def test_the_network_is_there_when_it_is_granted(bench: Bench) -> None:
+    if bench.pool.level == Level.PROCESS:
+        pytest.skip("plain processes always have it")
+    script = (
+        "#!/usr/bin/python3\nimport json, os, socket\n"
+        "port = json.load(open(os.environ['SLACKWATER_INPUTS']))['kwargs']['port']\n"
+        "print(socket.create_connection(('127.0.0.1', port), 2).recv(5))\n"
+    )
+
+    async def tried(*, network: bool) -> tuple[Outcome, str]:
+        async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"hello")
+            writer.close()
+
+        server = await asyncio.start_server(greet, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            run = bench.prepare(script, kwargs={"port": port}, network=network)
+            finished = await run.run()
+        return finished.outcome, run.stdout.text()[0]
+
+    assert asyncio.run(tried(network=True)) == (Outcome.SUCCEEDED, "b'hello'\n")
+    assert asyncio.run(tried(network=False)) == (Outcome.FAILED, "")
+
+
+def test_two_slots_at_once_are_two_users(bench: Bench) -> None:
+    if bench.pool.level == Level.PROCESS or os.getuid() != 0:
+        pytest.skip("only a worker run as root has users to give")
+
+    async def both() -> list[int]:
+        runs = [bench.prepare("sleep 0.4") for _ in range(2)]
+        jobs = [asyncio.ensure_future(run.run()) for run in runs]
+        await asyncio.gather(*jobs)
+        return [slot.facts["uid"] for slot in bench.pool.slots()]
+
+    users = asyncio.run(both())
+    assert len(users) >= 2
+    assert len(set(users)) == len(users)
+    assert all(CONF.sandbox_uid_base <= user < CONF.sandbox_uid_base + 512 for user in users)
+
+
+def test_a_killed_keeper_fails_its_script_and_is_replaced(bench: Bench) -> None:
+    run = bench.prepare("echo begun; sleep 60")
+
+    async def killed() -> Finished:
+        job = asyncio.ensure_future(run.run())
+        while b"begun" not in run.stdout.data:
+            await asyncio.sleep(0.01)
+        os.kill(run.runner.process.pid, signal.SIGKILL)  # type: ignore[union-attr]
+        return await job
+
+    finished = asyncio.run(killed())
+    assert (finished.outcome, finished.error) == (Outcome.FAILED, "the sandbox ended unexpectedly")
+    assert bench.run("echo again")[1] == "again\n"
+
+
+# -- what a node without a sandbox does ------------------------------------------------------------------------------
+def nothing_works(wanted: str = "auto") -> SlotPool:
+    pool = SlotPool(dataclasses.replace(CONF, sandbox=wanted))
+    pool.__dict__["found"] = (
+        Found(level=Level.BUBBLEWRAP, works=False, why="there is no bwrap on this machine"),
+        Found(level=Level.LANDLOCK, works=False, why="the kernel offers Landlock 0, 6 is needed"),
+        Found(level=Level.PROCESS, works=True),
+    )
+    return pool
+
+
+def test_without_a_sandbox_only_trusted_scripts_run(root: Path) -> None:
+    pool = nothing_works()
+    bench = Bench(pool, root / "process")
+    assert pool.level == Level.PROCESS
+    refused, output = bench.run("echo never", trusted=False)
+    assert (refused.outcome, output) == (Outcome.FAILED, "")
+    assert "scripts of trusted tenants only" in (refused.error or "")
+    assert "there is no bwrap on this machine" in (refused.error or "")
+    assert bench.run("echo fine", trusted=True)[1] == "fine\n"
+    pool.close()
+
+
+def test_trusted_scripts_may_run_plainly_where_the_operator_says_so(root: Path) -> None:
+    pool = SlotPool(dataclasses.replace(CONF, trusted_scripts="plain"))
+    if not Level(pool.level).contains_untrusted:
+        pytest.skip("this machine offers no sandbox")
+    assert pool.take(root, trusted=True).level is Level.PROCESS
+    assert pool.take(root, trusted=False).level == pool.level
+
+
+def test_a_level_that_is_asked_for_and_missing_is_not_replaced_by_a_weaker_sandbox() -> None:
+    found = (Found(level=Level.BUBBLEWRAP, works=False), Found(level=Level.LANDLOCK, works=True))
+    assert choose(found, "auto") is Level.LANDLOCK
+    assert choose(found, "bubblewrap") is Level.PROCESS
+    pool = nothing_works("landlock")
+    with pytest.raises(Refused):
+        pool.take(Path("/nowhere"), trusted=False)
+    with pytest.raises(ConfigurationError, match="must be one of auto, bubblewrap"):
+        SchedulerConf(sandbox="docker")
+
+
+def test_the_check_says_which_level_there_is() -> None:
+    none = messages(nothing_works().found, "auto")
+    assert [one.id for one in none] == ["slackwater.W010"]
+    assert "there is no bwrap" in str(none[0].hint)
+    some = (Found(level=Level.LANDLOCK, works=True),)
+    assert [one.id for one in messages(some, "auto")] == ["slackwater.I010", "slackwater.W011"]
+    best = (Found(level=Level.BUBBLEWRAP, works=True, groups="v2"),)
+    assert [one.id for one in messages(best, "auto")] == ["slackwater.I010"]
+
+
+def test_the_filter_knows_both_machines_and_no_other() -> None:
+    intel = seccomp.program(network=False, strict=False, machine="x86_64")
+    arm = seccomp.program(network=False, strict=False, machine="aarch64")
+    assert len(intel) % 8 == len(arm) % 8 == 0
+    assert intel != arm
+    assert len(seccomp.program(network=True, strict=True, counted=False)) > len(intel)
+    with pytest.raises(LookupError, match="riscv64"):
+        seccomp.program(network=False, strict=False, machine="riscv64")
