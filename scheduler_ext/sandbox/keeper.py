@@ -133,6 +133,7 @@ class Keeper:
             elif self.run is not None:
                 self._kill()
         except (OSError, ValueError, LookupError) as error:
+            self._end_all()
             self._clear()
             spare.tell(self.control, {"code": -1, "fault": f"the script could not be started: {error}"})
         finally:
@@ -260,14 +261,20 @@ class Keeper:
                 self._end(run)
                 return
 
-    def _end(self, run: Run) -> None:
+    def _end_all(self) -> float:
+        """Kill and wait until nothing is left below; the CPU seconds it had spent."""
+        spent = 0.0
+        self.waiting = None
         while True:
             self._kill()
             try:
                 _, _, used = os.wait4(-1, 0)
             except ChildProcessError:
-                break
-            run.cpu_s += used.ru_utime + used.ru_stime
+                return spent
+            spent += used.ru_utime + used.ru_stime
+
+    def _end(self, run: Run) -> None:
+        run.cpu_s += self._end_all()
         if run.code != 0 and not run.exceeded:
             run.exceeded = self.groups.exceeded() or ("disk" if run.place.full() else "")
         result, fault = places.read_result(run.place.path, run.limits.result_bytes)
@@ -302,10 +309,7 @@ class Keeper:
             self._prepare()
 
     def _close(self) -> None:
-        self._kill()
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                os.wait4(-1, 0)
+        self._end_all()
         if self.run is not None:
             self.run.place.clear()
         self.folder.clear()

@@ -86,8 +86,13 @@ def _become(start: Start, level: Level, out: int, err: int) -> None:
     if level is Level.BUBBLEWRAP:
         os.lseek(start.seccomp_fd, 0, os.SEEK_SET)  # the last script's bubblewrap has read it to its end
         os.set_inheritable(start.seccomp_fd, True)  # noqa: FBT003 - the standard library's signature
-        # Its own environment can be seen inside as that of process 1: it must have none.
-        os.execve(start.argv[0], start.argv, {})
+        # Its own environment can be seen inside as that of process 1: it must have none. Its command line can be
+        # seen by every user of the machine: what the script is given, secrets among it, goes by a descriptor.
+        end = start.argv.index("--")
+        options = os.memfd_create("options", 0)
+        os.write(options, b"".join(option.encode() + b"\0" for option in start.argv[1:end]))
+        os.lseek(options, 0, os.SEEK_SET)
+        os.execve(start.argv[0], [start.argv[0], "--args", str(options), *start.argv[end:]], {})
     os.chdir(start.cwd)
     if level is Level.LANDLOCK:
         code = seccomp.program(network=start.network, strict=True, counted=start.counted)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from apps.tasks.checks import messages
@@ -112,6 +113,34 @@ def test_a_script_asked_to_end_may_clean_up(bench: Bench) -> None:
     finished = asyncio.run(cancelled())
     assert finished.outcome is Outcome.CANCELLED
     assert "tidy" in run.stdout.text()[0]
+
+
+def test_what_a_script_is_given_is_not_seen_by_other_users(bench: Bench) -> None:
+    """A command line can be read by every user of the machine, an environment only by its owner."""
+    run = bench.prepare('echo begun; test "$SLACKWATER_SECRET_word" = "open sesame" || exit 4; sleep 60')
+    run.work = dataclasses.replace(run.work, secrets={"word": "open sesame"})
+
+    async def looked() -> tuple[Finished, list[str]]:
+        job = asyncio.ensure_future(run.run())
+        while b"begun" not in run.stdout.data:
+            await asyncio.sleep(0.01)
+        below = psutil.Process(run.runner.process.pid).children(recursive=True)  # type: ignore[union-attr]
+        lines = [" ".join(process.cmdline()) for process in below]
+        run.stop(Outcome.CANCELLED)
+        return await job, lines
+
+    finished, lines = asyncio.run(looked())
+    assert finished.outcome is Outcome.CANCELLED, finished
+    assert any("sleep 60" in line for line in lines)
+    assert not [line for line in lines if "sesame" in line]
+
+
+def test_too_much_is_refused_and_the_slot_goes_on(bench: Bench) -> None:
+    run = bench.prepare("echo never")
+    run.work = dataclasses.replace(run.work, secrets={f"s{i}": "x" * 10_000 for i in range(30)})
+    finished = asyncio.run(run.run())
+    assert finished.outcome is Outcome.FAILED
+    assert bench.run("echo again")[1] == "again\n"
 
 
 def test_a_missing_interpreter_is_told(bench: Bench) -> None:
