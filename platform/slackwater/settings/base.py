@@ -146,6 +146,11 @@ CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = {
     "socket_connect_timeout": 5.0,
     "socket_keepalive": True,
     "health_check_interval": 10,
+    # Whoever publishes to a broker that is away gives up at once and comes again: a worker's event loop must not wait.
+    "max_retries": 1,
+    "interval_start": 0,
+    "interval_step": 0.2,
+    "interval_max": 0.2,
 }
 CELERY_BEAT_SCHEDULER = "apps.schedules.beat:ClaimingScheduler"
 DJANGO_CELERY_BEAT_TZ_AWARE = True
