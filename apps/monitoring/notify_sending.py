@@ -55,7 +55,7 @@ WITH due AS (
         WHERE enabled AND channel = %(channel)s AND NOT id = ANY(%(busy)s::uuid[]) ORDER BY random()) s
     CROSS JOIN LATERAL (
         SELECT x.id FROM monitoring_delivery x
-        WHERE x.subscription_id = s.id AND x.state = 'pending' AND x.next_attempt_at <= clock_timestamp()
+        WHERE x.subscription_id = s.id AND x.state = 'pending' AND x.next_attempt_at <= statement_timestamp()
         ORDER BY x.next_attempt_at LIMIT %(each)s FOR UPDATE SKIP LOCKED) d
     LIMIT %(most)s)
 UPDATE monitoring_delivery d SET attempts = d.attempts + 1, tries_left = greatest(0, d.tries_left - 1),

@@ -130,21 +130,35 @@ def queues(tenant: Tenant) -> list[dict[str, Any]]:
     ]
 
 
-def _available(tenant: Tenant, counter: TenantCounter | None) -> int:
-    """How many submissions the rate would accept at once now."""
-    plan = tenant.plan
+def _rate(tenant: Tenant, counter: TenantCounter | None) -> dict[str, Any]:
+    """How many submissions the rate would accept at once now, and when it accepts the next and all of them."""
+    plan, now = tenant.plan, timezone.now()
     arrival = counter.theoretical_arrival if counter is not None else None
-    if arrival is None or plan.tasks_per_hour == 0:
-        return int(plan.burst)
+    if plan.tasks_per_hour == 0:
+        return {"available_now": 0, "next_at": None, "full_at": None}
+    if arrival is None or arrival <= now:
+        return {"available_now": int(plan.burst), "next_at": now, "full_at": now}
     interval = timedelta(hours=1) / plan.tasks_per_hour
-    behind = max(arrival - timezone.now(), timedelta(0))
-    return max(0, plan.burst - -(-behind // interval))
+    available = max(0, plan.burst - -(-(arrival - now) // interval))
+    next_at = now if available else arrival - (plan.burst - 1) * interval
+    return {"available_now": available, "next_at": next_at, "full_at": arrival}
+
+
+def _prices(tenant: Tenant) -> dict[str, Any]:
+    """What work costs, in millionths of the unit the platform charges in."""
+    named = Tier.objects.filter(Q(tenant=tenant) | Q(tenant=None, slug__in=tenant.plan.tiers))
+    return {
+        "attempt_micros": tenant.plan.price_micros_per_attempt,
+        "tier_hour_micros": {tier.slug: tier.price_micros_per_hour for tier in named},
+        "category_permille": tenant.plan.price_permille,
+    }
 
 
 def limits(tenant: Tenant) -> dict[str, Any]:
     """The numbers of the tenant's plan, and what is used of them now."""
     counter = TenantCounter.objects.filter(pk=tenant.pk).first()
     held = sum(queued + running for queued, running, _ in _in_flight(tenant.pk).values())
+    rate = _rate(tenant, counter)
     return {
         "plan": tenant.plan.slug,
         "limits": plan_numbers(tenant.plan),
@@ -152,6 +166,8 @@ def limits(tenant: Tenant) -> dict[str, Any]:
             "unfinished": counter.unfinished if counter is not None else 0,
             "urgent_unfinished": counter.urgent_unfinished if counter is not None else 0,
             "in_flight": held,
-            "submissions_available_now": _available(tenant, counter),
+            "submissions_available_now": rate["available_now"],
         },
+        "rate": {"per_hour": tenant.plan.tasks_per_hour, "burst": tenant.plan.burst, **rate},
+        "prices": _prices(tenant),
     }

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from apps.tasks import admission, hints, lookups, storing
+from apps.tasks import admission, hints, lookups, refusals, storing
 from apps.tasks.changing import cancel, edit, retry
 from apps.tasks.models import IdempotencyKey, Script
 from apps.tasks.specs import FIELDS, TaskSpec, body_hash, parse_task
@@ -24,6 +24,7 @@ from apps.tenants.models import Tenant
 from scheduler_ext.core.errors import (
     IdempotencyMismatch,
     InvalidInput,
+    LimitExceeded,
     TooLarge,
     UnknownDependency,
 )
@@ -69,6 +70,8 @@ def submit(
     Raises the errors of ``scheduler_ext.core.errors``; nothing is stored then. Inside a transaction of the caller's
     own, the task runs only if that commits.
     """
+    if not idempotency_key and not (isinstance(data, dict) and data.get("idempotency_key")):
+        refusals.check(tenant, 1)
     spec = parse_task(data)
     key = one_key(idempotency_key, spec.idempotency_key)
     return _store(tenant, [spec], actor=actor, key=key, body=data)
@@ -81,6 +84,8 @@ def submit_many(tenant: Tenant, items: Sequence[Mapping[str, Any]], *, actor: st
     ``actor``: one for all, or each its own.
     """
     check_list(items, "tasks")
+    if not idempotency_key:
+        refusals.check(tenant, len(items))
     specs = [parse_task(item, f"tasks[{n}]") for n, item in enumerate(items)]
     no_inner_keys(specs)
     key = one_key(idempotency_key, "")
@@ -98,6 +103,8 @@ def submit_workflow(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "",
     header = parse_header(data)
     items = data.get("tasks")
     check_list(items, "tasks")
+    if not idempotency_key and not header["idempotency_key"]:
+        refusals.check(tenant, len(items or ()))
     specs = [parse_task(item, f"tasks[{n}]") for n, item in enumerate(items or ())]
     no_inner_keys(specs)
     key = one_key(idempotency_key, header["idempotency_key"])
@@ -131,8 +138,16 @@ def no_inner_keys(specs: Sequence[TaskSpec]) -> None:
             raise InvalidInput("belongs to the whole submission", field=f"tasks[{n}].idempotency_key")
 
 
-def _store(tenant: Tenant, specs: Sequence[TaskSpec], *, actor: str | Sequence[str], key: str | None, body: Any,
-           where: str = "", workflow: str | None = None) -> Submission:  # fmt: skip
+def _store(tenant: Tenant, specs: Sequence[TaskSpec], **how: Any) -> Submission:
+    try:
+        return _stored(tenant, specs, **how)
+    except LimitExceeded as error:
+        refusals.remember(tenant, error, len(specs))
+        raise
+
+
+def _stored(tenant: Tenant, specs: Sequence[TaskSpec], *, actor: str | Sequence[str], key: str | None, body: Any,
+            where: str = "", workflow: str | None = None) -> Submission:  # fmt: skip
     batch = admission.admit(tenant, specs, where=where, workflow=workflow is not None)
     at = lookups.now()
     workflow_id = storing.fresh_ids(1)[0] if workflow is not None else None

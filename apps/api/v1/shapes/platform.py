@@ -110,9 +110,31 @@ class Used(s.Serializer[Any]):
     submissions_available_now = s.IntegerField()
 
 
+class Rate(s.Serializer[Any]):
+    """The limit of submissions, and where you stand."""
+
+    per_hour = s.IntegerField(help_text="Submissions an hour, in the long run.")
+    burst = s.IntegerField(help_text="Submissions at once.")
+    available_now = s.IntegerField()
+    next_at = s.DateTimeField(allow_null=True, help_text="When the next one is accepted; null: never.")
+    full_at = s.DateTimeField(allow_null=True, help_text="When a whole burst is accepted again.")
+
+
+class Prices(s.Serializer[Any]):
+    """What work costs, in millionths of the unit charged in."""
+
+    attempt_micros = s.IntegerField(help_text="Each attempt.")
+    tier_hour_micros = s.DictField(child=s.IntegerField(), help_text="An hour of a tier.")
+    category_permille = s.DictField(
+        child=s.IntegerField(), help_text="Thousandths of the tier's price, by category."
+    )
+
+
 class LimitsOut(s.Serializer[Any]):
     """Your plan's numbers, and what is used of them."""
 
     plan = s.CharField()
     limits = s.DictField(child=Anything())
     used = Used()
+    rate = Rate()
+    prices = Prices()
