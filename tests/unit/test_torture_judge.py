@@ -1,0 +1,154 @@
+"""The judge of a torture run sees each kind of damage: a harness that sees none proves nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scheduler_ext.core.states import Outcome, TaskState
+from slackwater.torture import faults, record
+from slackwater.torture.clients import Accepted
+from slackwater.torture.judge import Verdict, judge
+from slackwater.torture.ledger import Attempt, Row, Truth
+from slackwater.torture.record import Life
+from slackwater.torture.report import percentile
+from slackwater.torture.workload import Expected, Submission, workload
+
+
+def row(task_id: str, state: TaskState = TaskState.SUCCEEDED, used: int = 1, total: int = 3) -> Row:
+    return Row(
+        task_id=task_id, state=state, attempts_used=used, total_attempts=total, live=False, submitted_by="key:x",
+        reason="",
+    )  # fmt: skip
+
+
+def life(task_id: str, fence: int, began: float, last: float, *, ended: bool = True) -> Life:
+    return Life(task_id, fence, began, 1, last, ended, {1})
+
+
+class Case:
+    """Two tasks that went well; a test spoils one thing."""
+
+    def __init__(self, **second: object) -> None:
+        first, then = Expected(kind="short"), Expected(kind="short", **second)  # type: ignore[arg-type]  # fields by name
+        self.accepted = [
+            Accepted(Submission(number=1, path="", body=None, expected=(first, then)), ["a", "b"])
+        ]
+        self.truth = Truth(tasks={"a": row("a"), "b": row("b")})
+        for task_id in ("a", "b"):
+            self.truth.attempts[task_id] = [Attempt(number=1, fence=1, outcome=Outcome.SUCCEEDED)]
+        self.lives = {"a": [life("a", 1, 1.0, 2.0)], "b": [life("b", 1, 3.0, 4.0)]}
+        self.outside: dict[str, int] = {}
+
+    def verdict(self) -> Verdict:
+        return judge(self.accepted, self.truth, self.lives, self.outside)[0]
+
+
+def test_nothing_at_fault() -> None:
+    case = Case(parents=(0,), mutex_key="k")
+    assert case.verdict().clean()
+    side = judge(case.accepted, case.truth, case.lives, {})[1]
+    assert (side.accepted, side.finished, side.runs, side.repeated) == (2, 2, 2, 0)
+
+
+def test_lost() -> None:
+    case = Case()
+    del case.truth.tasks["b"]
+    assert case.verdict().lost == ["b"]
+    case = Case()
+    case.lives["b"][0].ended = False
+    assert case.verdict().lost == ["b"], "recorded as succeeded, though it never came to its end"
+
+
+def test_stuck_and_wrong_ends() -> None:
+    case = Case(ends="failed")
+    assert [found.split()[0] for found in case.verdict().wrong_end] == ["b"]
+    case.truth.tasks["b"] = row("b", TaskState.QUEUED)
+    assert case.verdict().stuck == ["b"]
+
+
+def test_run_twice_and_recorded_twice() -> None:
+    case = Case()
+    case.truth.attempts["b"].append(Attempt(number=2, fence=2, outcome=Outcome.SUCCEEDED))
+    case.truth.tasks["b"] = row("b", used=2)
+    case.lives["b"].append(life("b", 2, 3.5, 5.0))
+    verdict = case.verdict()
+    assert (verdict.at_the_same_time, verdict.recorded_twice, verdict.attempts) == (["b"], ["b"], [])
+    case.lives["b"][1] = life("b", 2, 4.0, 5.0)
+    assert case.verdict().at_the_same_time == [], "one after the other"
+
+
+def test_submitted_twice_and_counters() -> None:
+    case = Case()
+    case.truth.tasks["c"] = row("c")
+    case.truth.counted = (1, 0)
+    verdict = case.verdict()
+    assert (verdict.submitted_twice, len(verdict.counters)) == (["c"], 1)
+
+
+def test_effects() -> None:
+    case = Case(effect="e")
+    assert case.verdict().effects_missing == ["b"]
+    case.outside = {"e": 2}
+    assert case.verdict().effects_doubled == ["b"]
+    case.outside = {"e": 1}
+    assert case.verdict().clean()
+
+
+@pytest.mark.parametrize("began", [1.5, 0.5])
+def test_order(began: float) -> None:
+    case = Case(parents=(0,))
+    case.lives["b"] = [life("b", 1, began, 4.0)]
+    assert case.verdict().order == ["b"]
+
+
+def test_mutex() -> None:
+    case = Case(mutex_key="k")
+    other = Expected(kind="mutex", mutex_key="k")
+    case.accepted.append(Accepted(Submission(number=2, path="", body=None, expected=(other,)), ["c"]))
+    case.truth.tasks["c"] = row("c")
+    case.truth.attempts["c"] = [Attempt(number=1, fence=1, outcome=Outcome.SUCCEEDED)]
+    case.lives["c"] = [life("c", 1, 3.5, 3.6)]
+    assert case.verdict().mutex == ["c"]
+
+
+def test_attempts_miscounted() -> None:
+    case = Case()
+    case.truth.attempts["b"] = [Attempt(number=2, fence=1, outcome=Outcome.SUCCEEDED)]
+    assert case.verdict().attempts == ["b"], "a gap"
+    case = Case()
+    case.lives["b"].insert(0, life("b", 0, 2.0, 2.5, ended=False))
+    assert case.verdict().attempts == ["b"], "a run nobody counted"
+    case.truth.handed_back = {("b", 0)}
+    assert case.verdict().clean(), "handed back with an event"
+
+
+def test_the_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    witness = record.Witness(tmp_path)
+    for what, fence in (("B", 1), ("S", 1), ("B", 2), ("E", 2)):
+        witness.note(what, "t", fence)
+    first, second = record.read(tmp_path)["t"]
+    assert (first.fence, first.ended, second.ended) == (1, False, True)
+    assert 0 < first.began <= first.last <= second.began
+    assert not first.overlaps(second)
+
+
+def test_the_seed_draws_the_run() -> None:
+    made = [list(workload(300, 5, "/x")) for _ in range(2)]
+    assert made[0] == made[1] != list(workload(300, 6, "/x"))
+    assert sum(len(s.expected) for s in made[0]) >= 300
+    kinds = {expects.kind for s in made[0] for expects in s.expected}
+    assert kinds >= {"short", "long", "flaky", "failing", "capped", "mutex", "inside", "outside", "graph"}
+
+
+def test_every_fault_comes_before_any_comes_again() -> None:
+    import random
+
+    kinds = faults.plan(len(faults.FAULTS) * 2, random.Random(1))
+    assert sorted(kinds[: len(faults.FAULTS)]) == sorted(faults.FAULTS)
+
+
+def test_percentiles() -> None:
+    assert [percentile([3.0, 1.0, 2.0], share) for share in (0.5, 0.99)] == [2.0, 3.0]
+    assert percentile([], 0.5) == 0.0
