@@ -23,6 +23,9 @@ class Consumer(CeleryConsumer):
     whose answer counts as an error of the channel, while connecting or while running.
     """
 
+    connection_errors: tuple[type[Exception], ...]
+    conninfo: Any
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """As Celery makes it; what the broker answers counts as an error of the connection."""
         super().__init__(*args, **kwargs)
