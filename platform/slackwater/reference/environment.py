@@ -65,7 +65,7 @@ SCRIPTS = {
     "SLACKWATER_FENCE": "Number of the claim; it only rises. A receiver that remembers the highest "
     "can refuse a late sender.",
     "SLACKWATER_INPUTS": 'File with the inputs: `{"args": […], "kwargs": {…}, "upstream": {name: result}}`.',
-    "SLACKWATER_SECRET_": "Followed by the name of a secret of the tenant: its value. The log shows `***` in its place.",
+    "SLACKWATER_SECRET_": "Followed by the name of a secret of the tenant: its value. Logs show `***` in its place.",
     "SLACKWATER_RESULT": "File to write the result to, as JSON; none means no result.",
 }
 INTERNAL = {
