@@ -51,7 +51,7 @@ class Ledger:
         options = "FORMAT JSON, COSTS OFF" + (", ANALYZE, BUFFERS, TIMING OFF" if run else "")
         with psycopg.Cursor(connection.connection) as cur:
             cur.execute("SAVEPOINT plan")
-            found = cur.execute(f"EXPLAIN ({options}) {query}", params).fetchone()  # type: ignore[call-overload]  # built
+            found = cur.execute(f"EXPLAIN ({options}) {query}", params).fetchone()
             cur.execute("ROLLBACK TO plan")
         assert found is not None
         return found[0][0]["Plan"]
@@ -66,7 +66,7 @@ class Ledger:
 
         text = re.sub(r"%(?:\((\w+)\))?s", number, query)
         with psycopg.Cursor(connection.connection) as cur:
-            found = cur.execute(f"EXPLAIN (GENERIC_PLAN, FORMAT JSON) {text}").fetchone()  # type: ignore[call-overload]
+            found = cur.execute(f"EXPLAIN (GENERIC_PLAN, FORMAT JSON) {text}").fetchone()
         assert found is not None
         return found[0][0]["Plan"]
 

@@ -29,4 +29,4 @@ def _system() -> str:
         name = platform.freedesktop_os_release().get("PRETTY_NAME", "Linux")
     except OSError:
         name = "Linux"
-    return f"{name} with kernel {platform.release()}"
+    return f"{name} with kernel {platform.release().partition('-')[0]}"

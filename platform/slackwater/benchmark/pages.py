@@ -17,6 +17,8 @@ Result = dict[str, Any]
 Key = tuple[str, str]
 ENOUGH_TASKS = 20_000
 ENOUGH_RUNS = 3
+MOST_LOAD = 0.7
+"""Load of a machine that is idle enough to measure on."""
 NOTE = "<!-- Written by `manage.py bench --page`; its figures stand in {lines}. -->"
 METHOD = """
 ## Method
@@ -97,12 +99,16 @@ def write_comparison(page: Path, results: Sequence[Result], here: str) -> list[P
 
 
 def _head(results: Sequence[Result], runs: int, here: str) -> str:
-    load = max(float(result.get("load1_before", 0)) for result in results)
+    load = float(results[0].get("load1_before", 0))
     text = (
         f"Measured on {here}; {runs} interleaved run{'s' if runs > 1 else ''} of each, medians, the spread in "
-        "brackets. "
-        f"The machine's load before a run was at most {load:.1f}.\n\n    make bench"
+        f"brackets. The machine's load before the first run was {load:.1f}.\n\n    make bench"
     )
+    if load > MOST_LOAD:
+        text = (
+            "**The machine was busy with other work**: the figures are too low, and by how much for whom is chance."
+            f"\n\n{text}"
+        )
     most = max(int(result.get("tasks", 0)) for result in results)
     if runs < ENOUGH_RUNS or most < ENOUGH_TASKS:
         text = (

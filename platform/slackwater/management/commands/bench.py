@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -83,29 +84,35 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Measure, print a line per run, and write what was asked for."""
         self.console = Console(stderr=True)
+        below = settings.VAR / "bench"
         try:
-            with servers(settings.VAR / "bench", options["database_url"], options["redis_url"]) as place:
-                if options["scenario"]:
-                    self._scenario(place, options)
-                else:
-                    self._runs(place, options)
+            # What was asked for wrongly is said before any server starts.
+            work = self._scenario(options) if options["scenario"] else self._runs(options)
+            with servers(below, options["database_url"], options["redis_url"]) as place:
+                work(place)
         except ServerError as error:
             raise CommandError(str(error)) from error
 
     # -- workloads ----------------------------------------------------------------------------------------------------
-    def _runs(self, place: Place, options: dict[str, Any]) -> None:
+    def _runs(self, options: dict[str, Any]) -> Callable[[Place], None]:
         peers = COMPARED if options["peers"] == "all" else options["peers"]
         specs = [compare.parse(text) for text in peers.split(",")]
         workloads = [_workload(text, options["tasks"]) for text in options["workload"] or ["noop"]]
         measures = _measures(options["measures"])
-        for name, _ in specs:
+        for name in dict.fromkeys(name for name, _ in specs):
             self.console.print(f"preparing {name}", style="dim")
             compare.interpreter(name, settings.VAR / "bench" / "venvs")
-        results = []
-        for workload, tasks in workloads:
-            for run, name, variant in compare.interleaved(specs, options["runs"]):
-                if WORKLOADS[workload].mixed and name != compare.OWN:
-                    continue  # the others have no tenants and no graphs
+        planned = [
+            (workload, tasks, run, name, variant)
+            for workload, tasks in workloads
+            for run, name, variant in compare.interleaved(specs, options["runs"])
+            # The others have no tenants and no graphs.
+            if name == compare.OWN or not WORKLOADS[workload].mixed
+        ]
+
+        def work(place: Place) -> None:
+            results = []
+            for workload, tasks, run, name, variant in planned:
                 config = compare.config_of(
                     place, name, variant, workload, tasks, concurrency=options["concurrency"], measures=measures,
                     idle_samples=options["idle_samples"], load_rate=options["load_rate"], timeout=options["timeout"],
@@ -113,9 +120,13 @@ class Command(BaseCommand):
                 result = self._one(place, config, f"{name}:{variant} {workload} {run}/{options['runs']}")
                 results.append({**result, "run": run})
                 self._put(results[-1], options["out"])
-        here = machine.describe(place.versions)
-        if options["page"]:
-            written = pages.write_comparison(options["page"], results, here)
+            self._report(results, options["page"], machine.describe(place.versions))
+
+        return work
+
+    def _report(self, results: list[dict[str, Any]], page: Path | None, here: str) -> None:
+        if page:
+            written = pages.write_comparison(page, results, here)
             self.console.print("written: " + ", ".join(map(str, written)))
         self.console.print(pages.summary(results), soft_wrap=True, highlight=False)
         if any(result.get("error") for result in results):
@@ -136,28 +147,33 @@ class Command(BaseCommand):
         return Progress(*columns, console=self.console, transient=True)
 
     # -- scenarios ----------------------------------------------------------------------------------------------------
-    def _scenario(self, place: Place, options: dict[str, Any]) -> None:
+    def _scenario(self, options: dict[str, Any]) -> Callable[[Place], None]:
         scenario = SCENARIOS.get(options["scenario"])
         if scenario is None:
             raise CommandError(
                 f"there is no scenario {options['scenario']!r}; known are {', '.join(SCENARIOS)}"
             )
-        lines = []
-        with self._bar() as progress:
-            bar = progress.add_task(scenario.name, total=None)
+        parameters = _parameters(scenario, options["set"])
 
-            def tell(phase: str, done: int, of: int) -> None:
-                progress.update(
-                    bar, description=f"{scenario.name}: {phase}", completed=done, total=of or None
-                )
+        def work(place: Place) -> None:
+            lines = []
+            with self._bar() as progress:
+                bar = progress.add_task(scenario.name, total=None)
 
-            for line in scenario.run(place, _parameters(scenario, options["set"]), tell):
-                lines.append(line)
-                self._put(line, options["out"])
-        if options["page"]:
-            here = machine.describe(place.versions)
-            pages.write_block(options["page"], scenario, _command(options), lines, here)
-            self.console.print(f"written: {options['page']}")
+                def tell(phase: str, done: int, of: int) -> None:
+                    progress.update(
+                        bar, description=f"{scenario.name}: {phase}", completed=done, total=of or None
+                    )
+
+                for line in scenario.run(place, parameters, tell):
+                    lines.append(line)
+                    self._put(line, options["out"])
+            if options["page"]:
+                here = machine.describe(place.versions)
+                pages.write_block(options["page"], scenario, _command(options), lines, here)
+                self.console.print(f"written: {options['page']}")
+
+        return work
 
     def _put(self, result: dict[str, Any], out: Path | None) -> None:
         line = json.dumps(result)
