@@ -6,8 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import psycopg
-
+from apps.resources.faults import FAULTS
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.handlers import Export
 from scheduler_ext.ports import NodeSpec
@@ -50,7 +49,7 @@ WHERE node_id = %s AND state = 5 AND cancel_requested
 class PgNodeStore:
     """:class:`scheduler_ext.ports.NodeStore` on PostgreSQL, over a connection of its own."""
 
-    faults: tuple[type[Exception], ...] = (psycopg.OperationalError, psycopg.InterfaceError)
+    faults: tuple[type[Exception], ...] = FAULTS
 
     def __init__(self, conf: SchedulerConf, database: Any) -> None:
         """``database`` has an open autocommit connection as ``conn``."""

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import psycopg
 from django.db import connections
 
+from apps.resources.faults import ENDED
+
 T = TypeVar("T")
 PREPARE_AFTER = 2
 
@@ -75,7 +77,7 @@ class Database:
             except (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure):
                 if attempt == tries - 1:
                     raise
-            except psycopg.OperationalError:
+            except (psycopg.OperationalError, *ENDED):
                 self.close()
                 if attempt:
                     raise

@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 
+from apps.resources.faults import FAULTS
 from apps.tasks import queries, transitions
 from apps.tasks.aid import PgTaskAid
 from apps.tasks.connection import Database
@@ -53,7 +54,7 @@ UPDATE tasks_livetask SET progress = %s::jsonb WHERE task_id = %s AND fence = %s
 class PgWorkStore:
     """:class:`scheduler_ext.ports.WorkStore` on PostgreSQL."""
 
-    faults: tuple[type[Exception], ...] = (psycopg.OperationalError, psycopg.InterfaceError)
+    faults = FAULTS
 
     def __init__(self, conf: SchedulerConf, name: str, database: Database | None = None,
                  told: Callable[[], bool] = lambda: True) -> None:  # fmt: skip

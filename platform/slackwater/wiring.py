@@ -13,7 +13,6 @@ from typing import Any
 
 import django
 import psutil
-import psycopg
 import redis
 from celery import Celery
 from django.apps import apps
@@ -113,7 +112,3 @@ def engine() -> Engine:
 def holder_name() -> str:
     """A name for this process that no other has."""
     return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-
-
-FAULTS: tuple[type[Exception], ...] = (psycopg.OperationalError, psycopg.InterfaceError)
-"""What the database raises while it is away."""

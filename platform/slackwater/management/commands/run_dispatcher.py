@@ -7,8 +7,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+from apps.resources.faults import FAULTS
 from scheduler_ext.dispatcher import Dispatcher, HintListener, run
-from slackwater.wiring import FAULTS, engine, holder_name
+from slackwater.wiring import engine, holder_name
 
 
 class Command(BaseCommand):

@@ -10,11 +10,12 @@ from django.core.management.base import BaseCommand
 
 from apps.monitoring.notify_sending import Sender
 from apps.monitoring.notify_upkeep import NotifyUpkeep
+from apps.resources.faults import FAULTS
 from apps.tasks import hints
 from apps.tasks.upkeep import LedgerUpkeep
 from scheduler_ext.ports import Changes
 from scheduler_ext.upkeep import Upkeep
-from slackwater.wiring import FAULTS, engine
+from slackwater.wiring import engine
 
 
 class Command(BaseCommand):

@@ -1,0 +1,15 @@
+"""What the database raises while it is away, or after it has ended a session: tried again, never a reason to end."""
+
+from __future__ import annotations
+
+import psycopg
+
+ENDED: tuple[type[Exception], ...] = (
+    psycopg.errors.IdleInTransactionSessionTimeout,
+    psycopg.errors.TransactionTimeout,
+    psycopg.errors.ReadOnlySqlTransaction,
+)
+"""What psycopg does not count as operational: the session of a process that was stopped too long inside a transaction
+was ended, or the server has become a standby. A new connection helps."""
+FAULTS: tuple[type[Exception], ...] = (psycopg.OperationalError, psycopg.InterfaceError, *ENDED)
+"""All of them."""
