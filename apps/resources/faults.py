@@ -13,3 +13,5 @@ ENDED: tuple[type[Exception], ...] = (
 was ended, or the server has become a standby. A new connection helps."""
 FAULTS: tuple[type[Exception], ...] = (psycopg.OperationalError, psycopg.InterfaceError, *ENDED)
 """All of them."""
+BROKEN: tuple[type[Exception], ...] = (psycopg.OperationalError, *ENDED)
+"""Those after which the connection is closed and what is safe to repeat is repeated."""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import psycopg
 from django.db import connections
 
-from apps.resources.faults import ENDED
+from apps.resources.faults import BROKEN
 
 T = TypeVar("T")
 PREPARE_AFTER = 2
@@ -77,7 +77,7 @@ class Database:
             except (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure):
                 if attempt == tries - 1:
                     raise
-            except (psycopg.OperationalError, *ENDED):
+            except BROKEN:
                 self.close()
                 if attempt:
                     raise
