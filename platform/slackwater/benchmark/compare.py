@@ -18,6 +18,7 @@ from slackwater.benchmark.peer import Config
 from slackwater.benchmark.servers import Place
 from slackwater.benchmark.workloads import WORKLOADS
 from slackwater.embedded import ServerError
+from slackwater.processes.launch import tied
 
 ROOT = Path(__file__).resolve().parents[3]
 SCRIPTS = ROOT / "tests" / "benchmarks" / "peers"
@@ -118,7 +119,7 @@ def run_one(place: Place, python: str, config: Config, tell: Progress) -> dict[s
             "PYTHONPATH": os.pathsep.join([str(SCRIPTS), env["PYTHONPATH"]]),
         }
     with Path(config.log).open("ab") as log:
-        process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=log, text=True)
+        process = subprocess.Popen(tied(command), env=env, stdout=subprocess.PIPE, stderr=log, text=True)
     result: dict[str, Any] | None = None
     assert process.stdout is not None
     try:

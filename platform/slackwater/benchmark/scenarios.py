@@ -12,6 +12,7 @@ from typing import Any
 
 from slackwater.benchmark.servers import Place
 from slackwater.embedded import ServerError
+from slackwater.processes.launch import tied
 
 Tell = Callable[[str, int, int], None]
 QUIET = {"leader_lease_s": 86_400.0, "node_lease_s": 86_400.0, "claim_ttl_s": 86_400.0}
@@ -35,7 +36,7 @@ class Scenario:
         env = {**place.environment(), "SLACKWATER_SCHEDULER": json.dumps(QUIET)}
         log_path = Path(place.folder.parent) / f"{self.name}.log"
         with log_path.open("wb") as log:
-            process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=log, text=True)
+            process = subprocess.Popen(tied(command), env=env, stdout=subprocess.PIPE, stderr=log, text=True)
         assert process.stdout is not None
         try:
             for line in process.stdout:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from argparse import ArgumentParser
 from collections.abc import Callable
 from pathlib import Path
@@ -84,6 +85,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Measure, print a line per run, and write what was asked for."""
         self.console = Console(stderr=True)
+        # Told to end, it leaves as after Ctrl-C: servers stopped, their folder gone.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         below = settings.VAR / "bench"
         try:
             # What was asked for wrongly is said before any server starts.
@@ -92,6 +95,8 @@ class Command(BaseCommand):
                 work(place)
         except ServerError as error:
             raise CommandError(str(error)) from error
+        except KeyboardInterrupt:
+            raise CommandError("stopped") from None
 
     # -- workloads ----------------------------------------------------------------------------------------------------
     def _runs(self, options: dict[str, Any]) -> Callable[[Place], None]:
