@@ -7,7 +7,6 @@ threaded (so it may fork), the parent of all orphans a script leaves (so nothing
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gc
 import json
 import os
@@ -21,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from scheduler_ext.sandbox import bubblewrap, groups, places, seccomp, spare, tree
+from scheduler_ext.sandbox.allowance import rlimits, take_uid
 from scheduler_ext.sandbox.base import Level, Limits
 from scheduler_ext.sandbox.landlock import _libc
 
 WATCH_S = 0.025
 WATCH_SLOWLY_S = 0.1
-SLOTS = 512
 MIB = 1024 * 1024
 _SUBREAPER = 36
 
@@ -71,6 +70,8 @@ class Keeper:
         self.lock: int
         self.uid: int | None
         self.lock, self.uid = take_uid(plan.uid_base) if os.getuid() == 0 and plan.uid_base else (-1, None)
+        if self.uid is not None:
+            tree.kill_user(self.uid)  # what a keeper that was killed itself may have left
         self.groups = groups.make(plan.groups)
         self.folder = places.FolderPlace(plan.root)
         self.memory: places.MemoryPlace | None = None
@@ -189,26 +190,11 @@ class Keeper:
                 self.plan.bwrap, self.system, work, env, self.filters[limits.network], network=limits.network,
                 processes=inside,
             )  # fmt: skip
+        counted = bool(self.groups.kind)
         return spare.Start(
-            argv=argv, env=env, cwd=work, rlimits=self._rlimits(limits), network=limits.network,
-            counted=bool(self.groups.kind), seccomp_fd=self.filters[limits.network],
+            argv=argv, env=env, cwd=work, rlimits=rlimits(self.level, limits, self.uid, counted=counted),
+            network=limits.network, counted=counted, seccomp_fd=self.filters[limits.network],
         )  # fmt: skip
-
-    def _rlimits(self, limits: Limits) -> dict[str, int]:
-        cores = max(1.0, limits.cpu_milli / 1000)
-        wanted = {
-            "RLIMIT_CORE": 0, "RLIMIT_FSIZE": places.disk_bytes(limits) + 2 * MIB, "RLIMIT_MEMLOCK": 65_536,
-            "RLIMIT_MSGQUEUE": 0, "RLIMIT_NOFILE": 1024, "RLIMIT_SIGPENDING": 1024,
-            # Beyond what the cap allows: it only ends what nobody watches.
-            "RLIMIT_CPU": int(limits.cap_ms / 1000 * cores) + 5,
-        }  # fmt: skip
-        if not self.groups.kind:
-            wanted["RLIMIT_AS"] = (limits.memory_mb * 4 + 1024) * MIB
-        if self.uid is not None:
-            wanted["RLIMIT_NPROC"] = limits.processes + (32 if self.groups.kind else groups.SPARE_PROCESSES)
-        elif self.level is not Level.BUBBLEWRAP and os.getuid():
-            wanted["RLIMIT_NPROC"] = tree.threads_of_user(os.getuid()) + limits.processes
-        return wanted
 
     # -- the watch ----------------------------------------------------------------------------------------------------
     def _watch(self, run: Run) -> None:
@@ -320,19 +306,6 @@ def _content(handle: int) -> bytes:
     return os.pread(handle, os.fstat(handle).st_size, 0)
 
 
-def take_uid(base: int) -> tuple[int, int]:
-    """A user id that no other slot on this machine has: RLIMIT_NPROC and signals go by it. Kept by a lock."""
-    folder = Path("/run/slackwater-users")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    for uid in range(base, base + SLOTS):
-        handle = os.open(folder / str(uid), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return handle, uid
-        os.close(handle)
-    raise OSError(f"all user ids from {base} to {base + SLOTS - 1} are in use by other slots")
-
-
 def main(argv: list[str]) -> None:
     """Serve one slot."""
     control = socket.socket(fileno=int(argv[2]))
@@ -340,6 +313,8 @@ def main(argv: list[str]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the agent decides; its end is this process's end
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("-500")  # its scripts go first
     try:
         keeper = Keeper(Plan(**json.loads(argv[1])), control)
         gc.freeze()

@@ -1,0 +1,45 @@
+"""What a slot's process is given: a user of its own, and its resource limits."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+
+from scheduler_ext.sandbox import groups, places, tree
+from scheduler_ext.sandbox.base import Level, Limits
+
+SLOTS = 512
+MIB = 1024 * 1024
+
+
+def take_uid(base: int) -> tuple[int, int]:
+    """A user id that no other slot on this machine has: RLIMIT_NPROC and signals go by it. Kept by a lock."""
+    folder = Path("/run/slackwater-users")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for uid in range(base, base + SLOTS):
+        handle = os.open(folder / str(uid), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle, uid
+        os.close(handle)
+    raise OSError(f"all user ids from {base} to {base + SLOTS - 1} are in use by other slots")
+
+
+def rlimits(level: Level, limits: Limits, uid: int | None, *, counted: bool) -> dict[str, int]:
+    """The resource limits of a script's process. ``counted``: control groups keep memory and processes too."""
+    cores = max(1.0, limits.cpu_milli / 1000)
+    wanted = {
+        "RLIMIT_CORE": 0, "RLIMIT_FSIZE": places.disk_bytes(limits) + 2 * MIB, "RLIMIT_MEMLOCK": 65_536,
+        "RLIMIT_MSGQUEUE": 0, "RLIMIT_NOFILE": 1024, "RLIMIT_SIGPENDING": 1024,
+        # Beyond what the cap allows: it only ends what nobody watches.
+        "RLIMIT_CPU": int(limits.cap_ms / 1000 * cores) + 5,
+    }  # fmt: skip
+    if not counted:
+        wanted["RLIMIT_AS"] = (limits.memory_mb * 4 + 1024) * MIB
+    if uid is not None:
+        wanted["RLIMIT_NPROC"] = limits.processes + (32 if counted else groups.SPARE_PROCESSES)
+    elif level is not Level.BUBBLEWRAP and os.getuid():
+        wanted["RLIMIT_NPROC"] = tree.threads_of_user(os.getuid()) + limits.processes
+    return wanted
