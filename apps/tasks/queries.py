@@ -374,11 +374,12 @@ FROM l JOIN tasks_listener w ON w.tenant_id = l.tenant_id WHERE w.events & 128 <
 
 # -- lost nodes -------------------------------------------------------------------------------------------------------
 # Not after a gap in which nobody led, nor within one lease from its end: the database itself may have been away, and
-# the nodes have had no chance to renew. A shorter gap leaves every living node a part of its lease.
+# the nodes have had no chance to renew. A shorter gap leaves every living node a part of its lease. And not before the
+# node's children, who look several times a second, have seen the end of their lease and stopped.
 LOSE_NODES = """
 UPDATE resources_node n SET state = 'lost' WHERE n.id IN (
     SELECT x.id FROM resources_node x LEFT JOIN tasks_leader l ON l.cell = x.cell
-    WHERE x.state IN ('active', 'draining') AND x.lease_expires_at < clock_timestamp()
+    WHERE x.state IN ('active', 'draining') AND x.lease_expires_at < clock_timestamp() - interval '1 second'
         AND coalesce(l.grace_until, '-infinity') < clock_timestamp()
         AND coalesce(l.renewed_at, 'infinity') > clock_timestamp() - %s * 0.7 * interval '1 second'
     FOR UPDATE OF x SKIP LOCKED)

@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 
 INTERRUPT_SIGNAL = signal.SIGUSR2
 LEARN_EVERY_S = 0.5
-LONG_CHECK_S = 1.0
-"""How often a child looks whether its node's lease still holds while a task runs."""
+LONG_CHECK_S = 0.25
+"""How often a child looks whether its node's lease still holds while a task runs; others get it a second after that."""
 IDLE_BLOCK_S = 0.5
 RUNNING = int(TaskState.RUNNING)
 

@@ -19,12 +19,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 CONF = SchedulerConf(node_lease_s=2.0, node_renew_s=0.4, leader_lease_s=2.0, leader_renew_s=0.4)
 
 
-def away(seconds: float) -> Node:
+def away(seconds: float, over_s: float = 1.2) -> Node:
     """A node and a leader that could renew nothing for that long, and then some: the node's lease is over."""
     node = HandWorker().node
     then = timezone.now() - timedelta(seconds=seconds)
     Node.objects.filter(pk=node.pk).update(
-        heartbeat_at=then, lease_expires_at=timezone.now() - timedelta(seconds=0.1)
+        heartbeat_at=then, lease_expires_at=timezone.now() - timedelta(seconds=over_s)
     )
     Leader.objects.update(renewed_at=then, expires_at=timezone.now() - timedelta(seconds=0.1))
     return node
@@ -56,9 +56,12 @@ def test_upkeep_that_is_back_before_the_leader_loses_no_node(gap: float) -> None
     upkeep.db.close()
 
 
-def test_a_node_is_lost_at_once_while_a_leader_is_there() -> None:
-    node = away(0.2)
+def test_a_node_is_lost_once_its_children_have_seen_the_end_of_their_lease() -> None:
+    node = away(0.2, over_s=0.1)
     upkeep = LedgerUpkeep(CONF, lambda changes: None)
+    upkeep.lose_nodes()
+    assert state_of(node) == "active", "its children may still be acting"
+    Node.objects.filter(pk=node.pk).update(lease_expires_at=timezone.now() - timedelta(seconds=1.1))
     upkeep.lose_nodes()
     assert state_of(node) == "lost"
     upkeep.db.close()
