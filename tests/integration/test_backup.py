@@ -46,7 +46,7 @@ def test_a_dump_restores_everything(database_url: str, tmp_path: Path) -> None:
         conn.execute(f'CREATE DATABASE "{copy}"')
     try:
         restored = with_database(settings.DATABASE_URL, copy)
-        restore = [tools / "pg_restore", "--exit-on-error", "--single-transaction", "--no-owner"]
+        restore = [str(tools / "pg_restore"), "--exit-on-error", "--single-transaction", "--no-owner"]
         subprocess.run([*restore, f"--dbname={restored}", dump], check=True, timeout=100)
         assert counts(restored) == counts(database_url)
         assert counts(restored)["tasks_task"] == 4
