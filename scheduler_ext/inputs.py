@@ -43,8 +43,16 @@ def _names(wanted: Any, field: str) -> Iterator[str]:
 
 def filled(started: Started, upstream: Callable[[str], dict[str, Any]]) -> Started:
     """The task with its references filled in; the very same where it has none, without a query."""
-    if not any(map(is_reference, started.args)) and not any(map(is_reference, started.kwargs.values())):
-        return started
+    # Loops by hand: every task passes here, and the builtins that read better cost four times as much.
+    for value in started.args:
+        if type(value) is dict and MARK in value:
+            break
+    else:
+        for value in started.kwargs.values():
+            if type(value) is dict and MARK in value:
+                break
+        else:
+            return started
     results = upstream(started.task_id)
     return replace(
         started,

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
+from psycopg.errors import LockNotAvailable
 
 from apps.tasks.connection import Database
 from scheduler_ext.core.errors import InvalidInput
-from scheduler_ext.effects import AttemptReplaced, Claim, Effect
+from scheduler_ext.effects import AttemptReplaced, Claim, Effect, UnderWay
 from scheduler_ext.ports import Started
 
 # Both inserts also check that this attempt still holds its task: one that was replaced may begin nothing more.
@@ -61,7 +62,7 @@ class PgEffects:
             connection.close_if_unusable_or_obsolete()
         with transaction.atomic():
             with connection.cursor() as cur:
-                cur.execute(INSERT, self._params(key, state=2))
+                self._insert(cur, key)
                 first = cur.rowcount == 1
                 result = None
                 if not first:
@@ -72,6 +73,16 @@ class PgEffects:
             if first and effect.result is not None:
                 with connection.cursor() as cur:
                     cur.execute(SET_RESULT, (_json(effect.result), self.task.tenant_id, key))
+
+    def _insert(self, cur: Any, key: str) -> None:
+        try:
+            cur.execute(INSERT, self._params(key, state=2))
+        except OperationalError as error:
+            if isinstance(error.__cause__, LockNotAvailable):
+                raise UnderWay(
+                    f"the effect {key!r} is being done by another task for too long", field="key"
+                ) from None
+            raise
 
     def _existing(self, row: Any) -> Any:
         """The result of a key that is there already."""
