@@ -56,7 +56,9 @@ class Child:
             recorder_store, self.slots, TaskEvents(app, hostname), self._tell, self._hint
         )
         self.low_water = conf.max_ahead * (journal.slots // 2) // 2
-        """With fewer claims than this left in its queues the child asks the dispatcher for more."""
+        self.low_water_s = conf.lookahead_ms / 1000 * (journal.slots // 2) / 2
+        """With fewer claims, and less work, than this left in its queues the child asks the dispatcher for more."""
+        self._each_s = 0.0
         self.worker = f"{index}:{os.getpid()}"
         self._samples: dict[tuple[int, str], tuple[int, float]] = {}
         self._learnt = time.monotonic()
@@ -163,7 +165,7 @@ class Child:
         if self.journal.watched:
             self._tell([(s.task_id, RUNNING, s.tenant_id, s.workflow_id) for s in started])
         batched = len(started) > 1
-        if batched and waiting < self.low_water:
+        if batched and waiting < self.low_water and waiting * self._each_s < self.low_water_s:
             self._hint()
         signal.setitimer(signal.ITIMER_REAL, LONG_CHECK_S, LONG_CHECK_S)
         heard: list[tuple[Started, Finished]] = []
@@ -171,6 +173,8 @@ class Child:
             ended = self._run(started, heard)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+        if ended:
+            self._each_s = (ended[-1].finished_at - ended[0].started_at) / len(ended)
         self.recorder.put(Batch(slot, node_id, ended, heard, not batched))  # a slot of its own is free again
         if time.monotonic() - self._learnt > LEARN_EVERY_S:
             self._learn()
