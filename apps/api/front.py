@@ -28,7 +28,8 @@ from django.middleware.security import SecurityMiddleware
 from django.urls import set_script_prefix
 
 from apps.api.feed import Feed
-from apps.api.v1.waits import Wait, asked_wait
+from apps.api.streams import Streams
+from apps.api.v1.waits import Wait, asked_wait, may_read
 from apps.api.waiting import Waiters
 
 Scope = MutableMapping[str, Any]
@@ -41,6 +42,7 @@ PREFIX = "/api/v1/"
 IN_MEMORY = 1_048_576
 CHECK_AFTER_IDLE_S = 5.0
 CONNECTION_AGE_S = 600.0
+NOT_HELD = False
 
 
 class Disconnected(Exception):
@@ -130,6 +132,7 @@ class ApiFront:
         self.handler = ApiHandler()
         self._waiters: dict[asyncio.AbstractEventLoop, Waiters] = {}
         self._feeds: dict[asyncio.AbstractEventLoop, Feed] = {}
+        self._streams: dict[asyncio.AbstractEventLoop, Streams] = {}
 
     @property
     def feed(self) -> Feed:
@@ -149,6 +152,15 @@ class ApiFront:
             self._waiters[loop] = Waiters(self.workshop.run, self.feed)
         return self._waiters[loop]
 
+    @property
+    def streams(self) -> Streams:
+        """The live streams of the running loop."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._streams:
+            self._streams = {known: s for known, s in self._streams.items() if not known.is_closed()}
+            self._streams[loop] = Streams(self.feed)
+        return self._streams[loop]
+
     def close(self) -> None:
         """End its threads."""
         self.workshop.close()
@@ -165,6 +177,9 @@ class ApiFront:
         body = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) if _is_large(scope) else io.BytesIO()  # noqa: SIM115
         try:
             await _read_body(receive, body, limit)
+            if scope["path"].endswith("/events") and scope["method"] == "GET":
+                await self._stream(scope, receive, send, body)
+                return
             held = await self._hold(scope, receive)
             response = await self.workshop.run(_answer, self.handler, scope, body, held)
         except Disconnected:
@@ -199,6 +214,36 @@ class ApiFront:
         if waiting not in done:
             raise Disconnected
         return True
+
+    async def _stream(self, scope: Scope, receive: Receive, send: Send, body: Any) -> None:
+        """Open a live stream where the view allows it, and keep it open until its client leaves."""
+        streams = self.streams
+        try:
+            await streams.listen()
+            response = await self.workshop.run(_answer, self.handler, scope, body, NOT_HELD)
+            opening = getattr(response, "opening", None)
+            if opening is None or streams.is_full:
+                await _send(response, send)
+                return
+            await send({"type": "http.response.start", "status": 200, "headers": _headers(response)})
+            authorization = _authorization(scope)
+
+            async def write(text: bytes) -> None:
+                await send({"type": "http.response.body", "body": text, "more_body": True})
+
+            async def allowed() -> bool:
+                return bool(await self.workshop.run(may_read, authorization))
+
+            running = asyncio.ensure_future(streams.run(opening, write, allowed))
+            leaving = asyncio.ensure_future(_gone(receive))
+            done, unfinished = await asyncio.wait({running, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            for job in unfinished:
+                job.cancel()
+            await asyncio.gather(*unfinished, return_exceptions=True)
+            if running in done and running.exception() is None:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            streams.rest()
 
     async def _until(self, wait: Wait) -> None:
         await self.waiters.until_final(wait.task_id, wait.seconds)
@@ -245,8 +290,12 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
+def _headers(response: HttpResponseBase) -> list[tuple[bytes, bytes]]:
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.items()]
+
+
 async def _send(response: HttpResponseBase, send: Send) -> None:
-    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.items()]
+    headers = _headers(response)
     content = response.content if isinstance(response, HttpResponse) else b"".join(response)
     headers.append((b"content-length", str(len(content)).encode()))
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers})

@@ -87,6 +87,7 @@ def describe(
     problems: Sequence[int] = (),
     parameters: Sequence[OpenApiParameter] = (),
     examples: Sequence[OpenApiExample] = (),
+    media: str = "application/json",
 ) -> Callable[[View], View]:
     """Describe a method of an endpoint. ``problems``: statuses besides those that every endpoint has."""
     statuses = sorted({*ALWAYS, *problems, *((400, 413, 415) if body is not None else ())})
@@ -98,7 +99,7 @@ def describe(
         tags=[tag],
         request=body if body is None else {"application/json": body},
         responses={
-            **{(code, "application/json"): found for code, found in answers.items()},
+            **{(code, media): found for code, found in answers.items()},
             **_problems(statuses),
         },
         parameters=[*parameters, REQUEST_ID],

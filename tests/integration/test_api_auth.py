@@ -130,6 +130,7 @@ LISTS: dict[str, Callable[[Objects], str]] = {
     "schedules": lambda _: "/schedules",
     "webhooks": lambda _: "/webhooks",
     "usage": lambda _: "/usage",
+    "events": lambda _: "/events?last_event_id=1-1",
     "tiers": lambda _: "/tiers",
     "nodes": lambda _: "/nodes",
     "queues": lambda _: "/queues",

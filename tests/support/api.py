@@ -89,6 +89,8 @@ def read(response: Any) -> Answer:
     """The response with its JSON."""
     kind = response.headers.get("Content-Type", "")
     body = json.loads(response.content) if "json" in kind and response.content else response.content
+    if kind.startswith("text/event-stream"):
+        body = response.content.decode()
     return Answer(response.status_code, body, response.headers)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from apps.api.v1.views import graphs, platform, schedules, tasks, usage, webhooks, work
+from apps.api.v1.views import graphs, platform, schedules, streams, tasks, usage, webhooks, work
 
 urlpatterns = [
     path("tasks", tasks.Tasks.as_view(), name="tasks"),
@@ -48,6 +48,9 @@ urlpatterns = [
         webhooks.ReplayDelivery.as_view(),
         name="webhook-replay",
     ),
+    path("tasks/<uuid:task_id>/events", streams.TaskEvents.as_view(), name="task-events"),
+    path("workflows/<uuid:workflow_id>/events", streams.WorkflowEvents.as_view(), name="workflow-events"),
+    path("events", streams.TenantEvents.as_view(), name="events"),
     path("usage", usage.Usage.as_view(), name="usage"),
     path("tiers", platform.Tiers.as_view(), name="tiers"),
     path("nodes", platform.Nodes.as_view(), name="nodes"),

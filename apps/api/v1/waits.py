@@ -39,6 +39,17 @@ class Wait:
         return True
 
 
+def may_read(authorization: str) -> bool:
+    """Whether this key may still read; runs in a thread, for it asks the database."""
+    try:
+        principal_of(authorization).require(ApiKey.Scope.READ)
+    except SlackwaterError:
+        return False
+    except DatabaseError:
+        return True  # nobody knows; the next look will tell
+    return True
+
+
 def read_seconds(text: str) -> float:
     """``wait`` in seconds, at most 60; ``InvalidInput`` for anything but a plain number."""
     if not SECONDS.fullmatch(text) or not text.isascii():
