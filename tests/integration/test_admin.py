@@ -2,109 +2,39 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from django.contrib import admin
-from django.contrib.auth.models import Permission, User
-from django.contrib.messages import get_messages
+from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from apps.resources.models import Handler, Tier
-from apps.schedules.models import Schedule
 from apps.tasks import services
 from apps.tasks.models import DeadLetter, LiveTask, Script, Task, TaskEvent
-from apps.tenants.models import ApiKey, Plan, Tenant, TenantCounter
-from apps.tenants.services import authenticate, create_api_key, create_tenant
-from scheduler_ext.core.errors import NotAuthenticated
+from apps.tenants.models import Plan, Tenant, TenantCounter
+from apps.tenants.services import create_api_key, create_tenant
 from scheduler_ext.core.states import Outcome, TaskState
-from tests.support.api import HANDLER, forget_lookups, furnish
+from tests.support.admin import (  # noqa: F401 - fixtures are found by their names
+    act,
+    add_form,
+    furnished,
+    page,
+    press,
+    root,
+    said,
+    staff,
+    state,
+    submit,
+    tenant,
+)
+from tests.support.api import HANDLER
 from tests.support.hand_worker import HandWorker
-
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def furnished(db: None) -> Iterator[None]:
-    """Tiers and a handler, and no memory of what another test rolled back."""
-    forget_lookups()
-    furnish()
-    yield
-    forget_lookups()
-
-
-@pytest.fixture
-def root() -> User:
-    """Somebody who may do everything."""
-    return User.objects.create_superuser("root", password="secret-root")
-
-
-@pytest.fixture
-def page(root: User) -> Client:
-    """The administrator's browser."""
-    client = Client()
-    client.force_login(root)
-    return client
-
-
-@pytest.fixture
-def tenant() -> Tenant:
-    """A client organisation."""
-    return create_tenant("acme", "Acme")
-
-
-def staff(*permissions: str) -> Client:
-    """The browser of somebody with just these permissions (app.codename)."""
-    user = User.objects.create_user(f"staff-{uuid4().hex[:6]}", password="x", is_staff=True)
-    for name in permissions:
-        app, codename = name.split(".")
-        user.user_permissions.add(Permission.objects.get(content_type__app_label=app, codename=codename))
-    client = Client()
-    client.force_login(user)
-    return client
-
-
-def submit(tenant: Tenant, **fields: Any) -> UUID:
-    """One task, handed in."""
-    return services.submit(tenant, {"handler": HANDLER, **fields}, actor="test").task_ids[0]
-
-
-def state(task_id: UUID) -> TaskState:
-    """Where a task stands."""
-    live = LiveTask.objects.unscoped().filter(pk=task_id).first()
-    return TaskState(live.state if live else Task.objects.unscoped().get(pk=task_id).state)
-
-
-def said(response: Any) -> str:
-    """All messages of a response."""
-    return " | ".join(str(message) for message in get_messages(response.wsgi_request))
-
-
-def press(page: Client, model: str, pk: Any, button: str) -> Any:
-    """Press a button of an object's page."""
-    return page.post(f"{reverse(f'admin:{model}_change', args=[pk]).removesuffix('change/')}do/{button}/")
-
-
-def act(page: Client, model: str, action: str, *pks: Any) -> Any:
-    """Run an action of a list."""
-    data = {"action": action, "_selected_action": [str(pk) for pk in pks]}
-    return page.post(reverse(f"admin:{model}_changelist"), data)
-
-
-def add_form(tenant: Tenant, **fields: Any) -> dict[str, Any]:
-    """The form for a task as the page sends it, with some fields filled in."""
-    return {
-        "tenant": tenant.pk, "args": "[]", "kwargs": "{}", "tier": "basic", "category": "delayable", "priority": "0",
-        "mutex_limit": "1", "on_late": "run_first", "total_attempts": "3", "condition": "all_succeeded", **fields,
-    }  # fmt: skip
 
 
 class TestPages:
@@ -449,228 +379,3 @@ class TestTasks:
         page.post(reverse("admin:tasks_task_change", args=[task_id]), {"name": "forged", "state": "7"})
         assert Task.objects.unscoped().get(pk=task_id).name == ""
         assert state(task_id) is TaskState.SUCCEEDED
-
-
-class TestClients:
-    """Tenants and their keys."""
-
-    def test_a_new_tenant_has_its_counter(self, page: Client) -> None:
-        plan = Plan.objects.create(slug="gold", name="Gold")
-        form = {
-            "slug": "initech", "name": "Initech", "plan": plan.pk, "cell": "default", "trusted": "on",
-            "script_root": "/srv/initech", "memberships-TOTAL_FORMS": "0", "memberships-INITIAL_FORMS": "0",
-        }  # fmt: skip
-        response = page.post(reverse("admin:tenants_tenant_add"), form)
-        assert response.status_code == 302, response.context["adminform"].form.errors
-        made = Tenant.objects.get(slug="initech")
-        assert (made.plan, made.trusted, made.script_root) == (plan, True, "/srv/initech")
-        assert TenantCounter.objects.filter(tenant=made).exists()
-
-    def test_what_the_service_refuses_stays_in_the_form(
-        self, page: Client, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """A slug taken between the form's check and the service's: the form comes back filled in."""
-        from apps.tenants import admin as tenants_admin
-
-        create_tenant("taken", "Taken")
-        monkeypatch.setattr(tenants_admin.TenantForm, "validate_unique", lambda self: None)
-        form = {
-            "slug": "taken", "name": "Second", "plan": Plan.objects.get().pk, "cell": "default",
-            "memberships-TOTAL_FORMS": "0", "memberships-INITIAL_FORMS": "0",
-        }  # fmt: skip
-        response = page.post(reverse("admin:tenants_tenant_add"), form)
-        assert response.status_code == 200
-        errors = response.context["adminform"].form.errors["slug"]
-        assert list(errors) == ["slug: the tenant 'taken' exists already"]
-        assert response.context["adminform"].form["name"].value() == "Second"
-
-    def test_pausing_and_resuming(self, page: Client, tenant: Tenant) -> None:
-        press(page, "tenants_tenant", tenant.pk, "pause")
-        assert Tenant.objects.get(pk=tenant.pk).paused
-        assert "1 refused" in said(act(page, "tenants_tenant", "pause", tenant.pk))
-        assert "1 resumed" in said(act(page, "tenants_tenant", "resume", tenant.pk))
-        assert not Tenant.objects.get(pk=tenant.pk).paused
-
-    def test_a_key_is_shown_once_and_works(self, page: Client, tenant: Tenant) -> None:
-        form = {"tenant": tenant.pk, "name": "ci", "scopes": ["submit", "read"]}
-        response = page.post(reverse("admin:tenants_apikey_add"), form)
-        assert response.status_code == 200
-        found = re.search(r'id="api-key">(sw_[^<]+)<', response.content.decode())
-        assert found is not None
-        key = authenticate(found[1])
-        assert (key.tenant, key.scopes) == (tenant, ["read", "submit"])
-        assert "no-store" in response["Cache-Control"]
-        secret = found[1].rsplit("_", 1)[1]
-        for url in (
-            reverse("admin:tenants_apikey_changelist"),
-            reverse("admin:tenants_apikey_change", args=[key.pk]),
-        ):
-            assert secret not in page.get(url).content.decode()
-        assert secret not in str(page.cookies)
-        assert "revoked" in said(press(page, "tenants_apikey", key.pk, "revoke"))
-        with pytest.raises(NotAuthenticated):
-            authenticate(found[1])
-
-    def test_a_key_that_is_born_expired_is_refused_at_its_field(self, page: Client, tenant: Tenant) -> None:
-        form = {
-            "tenant": tenant.pk,
-            "name": "x",
-            "scopes": ["read"],
-            "expires_at_0": "2001-01-01",
-            "expires_at_1": "00:00",
-        }
-        response = page.post(reverse("admin:tenants_apikey_add"), form)
-        assert "expires_at" in response.context["adminform"].form.errors
-        assert not ApiKey.objects.exists()
-
-
-class TestResources:
-    """Nodes, handlers, lines."""
-
-    def test_draining_and_activating_a_node(self, page: Client) -> None:
-        node = HandWorker().node
-        press(page, "resources_node", node.pk, "drain")
-        node.refresh_from_db()
-        assert node.state == "draining"
-        assert "1 refused" in said(act(page, "resources_node", "drain", node.pk))
-        act(page, "resources_node", "activate", node.pk)
-        node.refresh_from_db()
-        assert node.state == "active"
-        type(node).objects.update(state="lost")
-        assert "lost, not draining" in said(press(page, "resources_node", node.pk, "activate"))
-
-    def test_pausing_a_handler(self, page: Client) -> None:
-        handler = Handler.objects.get(name=HANDLER)
-        press(page, "resources_handler", handler.pk, "pause")
-        handler.refresh_from_db()
-        assert handler.paused
-
-    def test_pausing_a_line(self, page: Client, tenant: Tenant) -> None:
-        submit(tenant)
-        line = LiveTask.objects.unscoped().get().line
-        press(page, "tasks_line", line.pk, "pause")
-        line.refresh_from_db()
-        assert line.paused
-        assert "1 resumed" in said(act(page, "tasks_line", "resume", line.pk))
-        line.refresh_from_db()
-        assert not line.paused
-
-    def test_a_tier_of_a_tenants_own(self, page: Client, tenant: Tenant) -> None:
-        form = {
-            "slug": "huge", "tenant": tenant.pk, "cpu_milli": "16000", "memory_mb": "65536", "disk_mb": "0",
-            "iops": "0", "bandwidth_kbps": "0", "ports": "0", "default_cap_s": "60",
-        }  # fmt: skip
-        assert page.post(reverse("admin:resources_tier_add"), form).status_code == 302
-        assert Tier.objects.get(slug="huge").tenant == tenant
-
-
-class TestSchedules:
-    """Schedules through their services."""
-
-    def form(self, tenant: Tenant, **fields: Any) -> dict[str, Any]:
-        """A daily schedule as the page sends it."""
-        return {
-            "tenant": tenant.pk, "name": "nightly", "kind": "daily", "rule": '{"times": ["03:00"]}', "time_zone": "UTC",
-            "task": json.dumps({"handler": HANDLER}), "jitter_s": "0", "missed": "one", "missed_after_s": "60",
-            "missed_limit": "100", "missed_window_s": "3600", "overlap": "allow", **fields,
-        }  # fmt: skip
-
-    def test_adding_changing_pausing_deleting(self, page: Client, tenant: Tenant) -> None:
-        response = page.post(reverse("admin:schedules_schedule_add"), self.form(tenant))
-        assert response.status_code == 302, response.context["adminform"].form.errors
-        schedule = Schedule.objects.unscoped().get()
-        assert (schedule.created_by, schedule.next_fire_at.hour) == ("user:root", 3)
-        url = reverse("admin:schedules_schedule_change", args=[schedule.pk])
-        response = page.post(url, self.form(tenant, rule='{"times": ["04:00"]}'))
-        assert response.status_code == 302, response.context["adminform"].form.errors
-        schedule.refresh_from_db()
-        assert (schedule.version, schedule.next_fire_at.hour) == (2, 4)
-        assert "1 paused" in said(act(page, "schedules_schedule", "pause", schedule.pk))
-        schedule.refresh_from_db()
-        assert schedule.paused
-        assert schedule.next_due_at is None
-        page.post(reverse("admin:schedules_schedule_delete", args=[schedule.pk]), {"post": "yes"})
-        assert not Schedule.objects.unscoped().exists()
-
-    @pytest.mark.parametrize(
-        ("fields", "field"),
-        [
-            ({"rule": '{"times": ["25:00"]}'}, "rule"),
-            ({"time_zone": "Mars/Olympus"}, "time_zone"),
-            ({"task": '{"handler": "no.such"}'}, "task"),
-            ({"task": '{"handler": "demo.echo", "depends_on": []}'}, "task"),
-            ({"jitter_s": "99999999"}, "jitter_s"),
-        ],
-    )
-    def test_what_is_wrong_is_told_at_its_field(
-        self, page: Client, tenant: Tenant, fields: dict[str, str], field: str
-    ) -> None:
-        response = page.post(reverse("admin:schedules_schedule_add"), self.form(tenant, **fields))
-        assert response.status_code == 200
-        assert field in response.context["adminform"].form.errors
-        assert not Schedule.objects.unscoped().exists()
-
-    def test_a_taken_name_is_told_at_its_field(self, page: Client, tenant: Tenant) -> None:
-        page.post(reverse("admin:schedules_schedule_add"), self.form(tenant))
-        response = page.post(reverse("admin:schedules_schedule_add"), self.form(tenant))
-        assert response.status_code == 200
-        assert "name" in response.context["adminform"].form.errors
-        assert Schedule.objects.unscoped().count() == 1
-
-
-class TestPermissions:
-    """Django's model permissions hold for every button, action and number."""
-
-    def test_a_viewer_sees_and_changes_nothing(self, tenant: Tenant) -> None:
-        task_id = submit(tenant)
-        viewer = staff("tasks.view_task")
-        text = viewer.get(reverse("admin:tasks_task_change", args=[task_id])).content.decode()
-        assert "/do/cancel/" not in text
-        assert press(viewer, "tasks_task", task_id, "cancel").status_code == 403
-        act(viewer, "tasks_task", "cancel", task_id)
-        assert viewer.get(reverse("admin:tasks_task_edit", args=[task_id])).status_code == 403
-        assert viewer.get(reverse("admin:tasks_task_add")).status_code == 403
-        assert (
-            viewer.post(reverse("admin:tasks_task_add"), add_form(tenant, handler=HANDLER)).status_code == 403
-        )
-        assert state(task_id) is TaskState.READY
-        assert Task.objects.unscoped().count() == 1
-
-    def test_an_operator_may_change_and_not_add(self, tenant: Tenant) -> None:
-        task_id = submit(tenant)
-        operator = staff("tasks.view_task", "tasks.change_task")
-        assert press(operator, "tasks_task", task_id, "cancel").status_code == 302
-        assert state(task_id) is TaskState.CANCELLED
-        assert operator.get(reverse("admin:tasks_task_add")).status_code == 403
-
-    def test_only_who_may_change_nodes_drains_them(self) -> None:
-        node = HandWorker().node
-        viewer = staff("resources.view_node")
-        assert press(viewer, "resources_node", node.pk, "drain").status_code == 403
-        act(viewer, "resources_node", "drain", node.pk)
-        node.refresh_from_db()
-        assert node.state == "active"
-        act(staff("resources.view_node", "resources.change_node"), "resources_node", "drain", node.pk)
-        node.refresh_from_db()
-        assert node.state == "draining"
-
-    def test_the_side_bar_offers_what_one_may_see(self) -> None:
-        text = staff("tasks.view_task").get(reverse("admin:index")).content.decode()
-        assert reverse("admin:tasks_task_changelist") in text
-        assert reverse("admin:tenants_apikey_changelist") not in text
-
-    def test_nobody_unknown_gets_anything(self, tenant: Tenant) -> None:
-        task_id = submit(tenant)
-        for name, args in (
-            ("sw_live", []),
-            ("sw_task", [task_id]),
-            ("sw_run_times", []),
-            ("tasks_task_changelist", []),
-        ):
-            response = Client().get(reverse(f"admin:{name}", args=args))
-            assert response.status_code == 302
-            assert "/admin/login/" in response["Location"]
-        nosy = staff()
-        assert nosy.get(reverse("admin:sw_live")).status_code == 403
-        assert nosy.get(reverse("admin:sw_task", args=[task_id])).status_code == 403
-        assert nosy.get(reverse("admin:sw_run_times")).status_code == 403

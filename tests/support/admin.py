@@ -1,0 +1,97 @@
+"""The admin as a test sees it: an administrator, a tenant, pages and their buttons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.contrib.messages import get_messages
+from django.test import Client
+from django.urls import reverse
+
+from apps.tasks import services
+from apps.tasks.models import LiveTask, Task
+from apps.tenants.models import Tenant
+from apps.tenants.services import create_tenant
+from scheduler_ext.core.states import TaskState
+from tests.support.api import HANDLER, forget_lookups, furnish
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def furnished(db: None) -> Iterator[None]:
+    """Tiers and a handler, and no memory of what another test rolled back."""
+    forget_lookups()
+    furnish()
+    yield
+    forget_lookups()
+
+
+@pytest.fixture
+def root() -> User:
+    """Somebody who may do everything."""
+    return User.objects.create_superuser("root", password="secret-root")
+
+
+@pytest.fixture
+def page(root: User) -> Client:
+    """The administrator's browser."""
+    client = Client()
+    client.force_login(root)
+    return client
+
+
+@pytest.fixture
+def tenant() -> Tenant:
+    """A client organisation."""
+    return create_tenant("acme", "Acme")
+
+
+def staff(*permissions: str) -> Client:
+    """The browser of somebody with just these permissions (app.codename)."""
+    user = User.objects.create_user(f"staff-{uuid4().hex[:6]}", password="x", is_staff=True)
+    for name in permissions:
+        app, codename = name.split(".")
+        user.user_permissions.add(Permission.objects.get(content_type__app_label=app, codename=codename))
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def submit(tenant: Tenant, **fields: Any) -> UUID:
+    """One task, handed in."""
+    return services.submit(tenant, {"handler": HANDLER, **fields}, actor="test").task_ids[0]
+
+
+def state(task_id: UUID) -> TaskState:
+    """Where a task stands."""
+    live = LiveTask.objects.unscoped().filter(pk=task_id).first()
+    return TaskState(live.state if live else Task.objects.unscoped().get(pk=task_id).state)
+
+
+def said(response: Any) -> str:
+    """All messages of a response."""
+    return " | ".join(str(message) for message in get_messages(response.wsgi_request))
+
+
+def press(page: Client, model: str, pk: Any, button: str) -> Any:
+    """Press a button of an object's page."""
+    return page.post(f"{reverse(f'admin:{model}_change', args=[pk]).removesuffix('change/')}do/{button}/")
+
+
+def act(page: Client, model: str, action: str, *pks: Any) -> Any:
+    """Run an action of a list."""
+    data = {"action": action, "_selected_action": [str(pk) for pk in pks]}
+    return page.post(reverse(f"admin:{model}_changelist"), data)
+
+
+def add_form(tenant: Tenant, **fields: Any) -> dict[str, Any]:
+    """The form for a task as the page sends it, with some fields filled in."""
+    return {
+        "tenant": tenant.pk, "args": "[]", "kwargs": "{}", "tier": "basic", "category": "delayable", "priority": "0",
+        "mutex_limit": "1", "on_late": "run_first", "total_attempts": "3", "condition": "all_succeeded", **fields,
+    }  # fmt: skip
