@@ -24,6 +24,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("Tenants", "apartment", "tenants.tenant"),
             ("API keys", "key", "tenants.apikey"),
             ("Plans", "sell", "tenants.plan"),
+            ("Webhooks", "webhook", "monitoring.subscription"),
         ),
     ),
     (
@@ -42,6 +43,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("Attempts", "history", "tasks.attempt"),
             ("Events", "timeline", "tasks.taskevent"),
             ("Firings", "alarm_on", "schedules.schedulefire"),
+            ("Deliveries", "send", "monitoring.delivery"),
         ),
     ),
     (

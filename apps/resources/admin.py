@@ -48,7 +48,7 @@ class TierAdmin(ServiceAdmin):
     search_fields = ("slug", "tenant__slug")
     autocomplete_fields = ("tenant",)
     fieldsets = (
-        (None, {"fields": (("slug", "tenant"), "default_cap_s")}),
+        (None, {"fields": (("slug", "tenant"), ("default_cap_s", "price_micros_per_hour"))}),
         (
             "Resources",
             {"fields": (("cpu_milli", "memory_mb", "disk_mb"), ("iops", "bandwidth_kbps", "ports"))},

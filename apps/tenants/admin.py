@@ -43,8 +43,19 @@ class PlanAdmin(ServiceAdmin):
         (None, {"fields": ("slug", "name", "created_at")}),
         ("Admission", {"fields": (("tasks_per_hour", "burst"), ("max_waiting", "max_urgent_permille"))}),
         ("Share", {"fields": (("weight", "max_in_flight"), ("guaranteed_permille", "maximum_permille"))}),
-        ("Work", {"fields": ("tiers", "handlers", ("scripts", "script_network", "max_cap_s"), "delay_tolerance_s")}),
+        (
+            "Work",
+            {
+                "fields": (
+                    "tiers",
+                    "handlers",
+                    ("scripts", "script_network", "max_cap_s"),
+                    "delay_tolerance_s",
+                )
+            },
+        ),
         ("Sizes", {"fields": ("max_payload_bytes", ("max_dag_tasks", "max_dag_edges", "max_dag_depth"))}),
+        ("Prices", {"fields": ("price_micros_per_attempt", "price_permille")}),
         ("Dead letters", {"fields": (("dead_letter_retries", "dead_letter_after_s"),)}),
     )
 

@@ -21,6 +21,7 @@ from uuid import UUID
 import pytest
 from django.contrib.auth import get_user_model
 from django.db import connection, transaction
+from django.test import Client
 from django.utils import timezone
 
 from apps.api.v1.shapes import notify as shapes
@@ -501,3 +502,27 @@ def test_the_log_is_paged_and_filtered(acme: ApiClient) -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT payload FROM monitoring_delivery LIMIT 1")
         assert json.loads(cursor.fetchone()[0])["type"] == "ping"
+
+
+# -- admin ------------------------------------------------------------------------------------------------------------
+def test_operators_switch_try_and_send_again(acme: ApiClient) -> None:
+    made = hook(acme, "https://x.org/hook")
+    get_user_model().objects.create_superuser("root", "root@example.org", "secret")
+    page = Client()
+    page.login(username="root", password="secret")
+    address = f"/admin/monitoring/subscription/{made['id']}"
+    assert page.post(f"{address}/do/ping/").status_code == 302
+    sent = Delivery._plain.get()
+    shown = page.get(f"/admin/monitoring/delivery/{sent.pk}/change/")
+    assert (shown.status_code, b"webhook_id" in shown.content) == (200, True)
+    for path in ("/admin/monitoring/delivery/", "/admin/monitoring/subscription/", f"{address}/change/"):
+        text = page.get(path).content.decode()
+        assert "whsec" not in text
+        assert "x.org" in text
+    page.post(f"{address}/do/disable/")
+    assert not acme.get(f"/webhooks/{made['id']}").body["enabled"]
+    page.post(f"{address}/do/enable/")
+    Delivery._plain.update(state="failed", tries_left=0)
+    page.post(f"/admin/monitoring/delivery/{sent.pk}/do/replay/")
+    sent.refresh_from_db()
+    assert (sent.state, sent.tries_left) == ("pending", subscriptions.TRIES)
