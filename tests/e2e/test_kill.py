@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 import redis
+from django.db import connection
 
 from apps.resources.models import Node
 from apps.tasks.models import Attempt, Leader
@@ -128,6 +129,16 @@ def test_redis_emptied_in_the_middle_loses_nothing(platform: Platform, redis_cli
     assert attempts.count() == attempts.filter(outcome=Outcome.SUCCEEDED).count() == 600
 
 
+def dispatchers() -> int:
+    """Dispatchers that have a connection to this database."""
+    with connection.cursor() as cur:
+        cur.execute(
+            "SELECT count(*) FROM pg_stat_activity "
+            "WHERE application_name LIKE 'slackwater dispatcher%' AND datname = current_database()"
+        )
+        return int(cur.fetchone()[0])
+
+
 def test_a_standby_takes_over_from_a_killed_or_stopped_dispatcher(platform: Platform) -> None:
     first = platform.dispatcher()
     platform.upkeep()
@@ -135,7 +146,7 @@ def test_a_standby_takes_over_from_a_killed_or_stopped_dispatcher(platform: Plat
     wait_until(lambda: Leader.objects.filter(cell="default").exists(), message="somebody leads")
     before = Leader.objects.get(cell="default")
     second = platform.dispatcher()
-    second.wait_for("standing by")
+    wait_until(lambda: dispatchers() == 2, timeout=30, message="both dispatchers are connected")
     first.send(signal.SIGSTOP)
     began = time.monotonic()
     task_id = platform.submit("demo.noop")

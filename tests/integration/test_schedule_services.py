@@ -75,7 +75,7 @@ def test_a_schedule_is_stored_as_given(acme: Tenant) -> None:
         ({"task": {"handler": HANDLER, "tier": "huge"}}, "task.tier", "no tier"),
         ({"task": {"handler": HANDLER, "depends_on": ["a"]}}, "task.depends_on", "depends on nothing"),
         ({"task": {"handler": HANDLER, "start_at": "2030-01-01T00:00Z"}}, "task.start_at", "schedule says"),
-        ({"task": {"handler": HANDLER, "kwargs": {"x": float("nan")}}}, "task.args", "JSON"),
+        ({"task": {"handler": HANDLER, "kwargs": {"x": float("nan")}}}, "task.kwargs", "JSON"),
     ],
 )
 def test_a_wrong_field_is_named(acme: Tenant, fields: dict[str, Any], field: str, message: str) -> None:
