@@ -62,6 +62,9 @@ def test_no_answer_is_undocumented_or_broken(
         wait_until(lambda: answers(f"http://127.0.0.1:{port}/readyz"), timeout=60, message="the API answers")
         command = [str(BIN / "schemathesis"), "run", f"http://127.0.0.1:{port}/api/schema/"]
         options = ["-H", f"Authorization: Bearer {key}", "-n", "40", "--no-color", "--checks", CHECKS]
+        # A live stream has no end to wait for; their beginnings are compared with the document elsewhere.
+        for name in ("stream_task", "stream_workflow", "stream_events"):
+            options += ["--exclude-operation-id", name]
         done = subprocess.run([*command, *options], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout[-6000:]
         assert "Traceback" not in api.output
