@@ -60,7 +60,9 @@ def database_from_url(url: str, *, pooled: bool, pool_size: int) -> dict[str, An
         "ATOMIC_REQUESTS": False,
     }
     if pool_size:
-        options["pool"] = {"min_size": 1, "max_size": pool_size, "timeout": 5.0}
+        # While the database is away who asks is refused soon, and each asks for a new attempt: the pool's own pauses
+        # between attempts double without end, and would keep the API away after the database is back.
+        options["pool"] = {"min_size": 1, "max_size": pool_size, "timeout": 1.5, "reconnect_timeout": 0.5}
     options.update(parts)
     database["OPTIONS"] = options
     return database
