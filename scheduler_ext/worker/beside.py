@@ -138,7 +138,7 @@ class Beside:
                     claims = [decode(found[1])] if found else []
             except (redis.RedisError, OSError) as error:
                 log.warning("Redis is away: %s", error)
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(1.0)
                 continue
             if claims:
                 await self._begin(node_id, kind, claims)
@@ -227,6 +227,8 @@ class Beside:
         """Each task's cap and cancellation; the agent kills the child if one does not end then."""
         while True:
             await asyncio.sleep(WATCH_S)
+            if self.running:
+                self.journal.stop_without_lease(self.conf.node_lease_s)
             now = time.monotonic()
             for entry in list(self.running.values()):
                 if entry.outcome is not None:

@@ -8,13 +8,19 @@ entry's state or not.
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
 import struct
+import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+log = logging.getLogger(__name__)
+
+LEASE_OVER = 75
+"""Exit code of a child that has outlived its node's lease."""
 ENTRIES = 256
 BLOB_BYTES = 1_048_576
 # The header: node id (q), lease deadline (d), draining, listened to, activated, watched, beside (a byte each, padded to
@@ -148,6 +154,16 @@ class Journal:
     @agent_beat.setter
     def agent_beat(self, value: float) -> None:
         struct.pack_into("<d", self._memory, 24, value)
+
+    def stop_without_lease(self, lease_s: float) -> None:
+        """End this process for good when the node's lease is over and nobody renews it: its tasks run elsewhere by now.
+
+        While the agent lives and only the database is away, work goes on: the beat tells the two apart.
+        """
+        now = time.monotonic()
+        if now > self.lease_deadline and now - self.agent_beat > lease_s / 2:
+            log.error("the node's lease is over: this child stops before it acts again")
+            os._exit(LEASE_OVER)
 
     def table(self, index: int) -> Table:
         """One child's places for coroutines and threads."""

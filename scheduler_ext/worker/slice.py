@@ -84,14 +84,7 @@ class Child:
             raise TaskInterrupted
 
     def _on_alarm(self, _signum: int, _frame: Any) -> None:
-        """Stop for good when the node's lease is over and nobody renews it: its tasks run elsewhere by now.
-
-        While the agent lives and only the database is away, work goes on: the beat tells the two apart.
-        """
-        now = time.monotonic()
-        if now > self.journal.lease_deadline and now - self.journal.agent_beat > self.conf.node_lease_s / 2:
-            log.error("the node's lease is over: this child stops before it acts again")
-            os._exit(75)
+        self.journal.stop_without_lease(self.conf.node_lease_s)
 
     # -- the slice ----------------------------------------------------------------------------------------------------
     def lend(self) -> int:

@@ -142,6 +142,7 @@ class TestResources:
         form = {
             "slug": "huge", "tenant": tenant.pk, "cpu_milli": "16000", "memory_mb": "65536", "disk_mb": "0",
             "iops": "0", "bandwidth_kbps": "0", "ports": "0", "default_cap_s": "60",
+            "price_micros_per_hour": "0",
         }  # fmt: skip
         assert page.post(reverse("admin:resources_tier_add"), form).status_code == 302
         assert Tier.objects.get(slug="huge").tenant == tenant

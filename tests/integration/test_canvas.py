@@ -37,7 +37,7 @@ def f() -> Task:
     """A Celery task."""
     app = Celery("canvas", set_as_current=False)
 
-    @app.task(name="t.f")
+    @app.task(name="t.f", shared=False)
     def f(*args: Any) -> Any:
         return args
 

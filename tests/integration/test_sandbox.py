@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import os
 import signal
@@ -124,8 +125,12 @@ def test_what_a_script_is_given_is_not_seen_by_other_users(bench: Bench) -> None
         job = asyncio.ensure_future(run.run())
         while b"begun" not in run.stdout.data:
             await asyncio.sleep(0.01)
-        below = psutil.Process(run.runner.process.pid).children(recursive=True)  # type: ignore[union-attr]
-        lines = [" ".join(process.cmdline()) for process in below]
+        lines: list[str] = []
+        while not any("sleep 60" in line for line in lines) and not job.done():
+            await asyncio.sleep(0.01)  # "begun" is said before the shell has started what comes next
+            below = psutil.Process(run.runner.process.pid).children(recursive=True)  # type: ignore[union-attr]
+            with contextlib.suppress(psutil.Error):
+                lines = [" ".join(process.cmdline()) for process in below]
         run.stop(Outcome.CANCELLED)
         return await job, lines
 
