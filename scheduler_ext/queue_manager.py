@@ -36,7 +36,7 @@ class QueueManager:
         self.keys = Keys(conf.key_prefix)
         self._take: Any = client.register_script((files("scheduler_ext") / "lua" / "take.lua").read_text())
 
-    def publish(self, decisions: Sequence[Decision], *, fence_raised: bool = True) -> None:
+    def publish(self, decisions: Sequence[Decision]) -> None:
         """Push committed claims to their nodes, in order, in one round trip."""
         if not decisions:
             return
@@ -44,7 +44,7 @@ class QueueManager:
         for d in decisions:
             entry = encode(
                 d.task_id,
-                d.fence + 1 if fence_raised else d.fence,
+                d.fence + 1,
                 0 if d.exclusive else max(1, d.expected_us),
             )
             entries.setdefault(self.keys.claims(d.node_id, d.kind, d.queue), []).append(entry)

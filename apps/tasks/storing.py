@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
@@ -298,8 +298,3 @@ def write_event(
         (task_id, tenant_id, int(before or state), int(state), fence, actor[:120], reason[:300],
          Jsonb(detail) if detail is not None else None),
     )  # fmt: skip
-
-
-def total(values: Iterable[bool]) -> int:
-    """How many are true."""
-    return sum(1 for value in values if value)
