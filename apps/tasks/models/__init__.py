@@ -6,9 +6,10 @@ row itself, and every writer of these tables is in ``queries.py`` (see ``docs/ad
 """
 
 from apps.tasks.models.aside import Effect, Pause, Secret
-from apps.tasks.models.base import LIVE_STATES, TELL_LATE, OnLate, new_id
+from apps.tasks.models.base import LIVE_STATES, TELL_LATE, MutexScope, OnLate, new_id
 from apps.tasks.models.outbox import Event, Listener, Outbox
 from apps.tasks.models.past import Attempt, AttemptLog, DeadLetter, Dependency, TaskEvent
+from apps.tasks.models.rates import Impossible, RateLimit, RateStart
 from apps.tasks.models.shelves import IdempotencyKey, Leader, Line, RunTime, Script, Workflow
 from apps.tasks.models.task import LiveTask, Task
 
@@ -22,13 +23,17 @@ __all__ = [
     "Effect",
     "Event",
     "IdempotencyKey",
+    "Impossible",
     "Leader",
     "Line",
     "Listener",
     "LiveTask",
+    "MutexScope",
     "OnLate",
     "Outbox",
     "Pause",
+    "RateLimit",
+    "RateStart",
     "RunTime",
     "Script",
     "Secret",

@@ -29,5 +29,13 @@ class OnLate(models.IntegerChoices):
     GIVE_UP = 2, "give up"
 
 
+class MutexScope(models.IntegerChoices):
+    """Which work a mutex key excludes: what stands outside its scope runs as if it had no key."""
+
+    BOTH = 1, "both"
+    DEPENDENT = 2, "dependent work: tasks that need others"
+    INDEPENDENT = 3, "independent work: tasks that need no others"
+
+
 TELL_LATE = 3
 """``LiveTask.on_late`` of a task that is run first when its latest start passes, and whose tenant is told so then."""

@@ -7,7 +7,7 @@ from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Q
 
-from apps.tasks.models.base import LIVE_STATES, TELL_LATE, OnLate, choices, new_id
+from apps.tasks.models.base import LIVE_STATES, TELL_LATE, MutexScope, OnLate, choices, new_id
 from apps.tasks.models.shelves import Line, Workflow
 from apps.tenants.scoping import TenantManager
 from scheduler_ext.core.states import FINAL, Category, RunCondition, TaskState
@@ -60,6 +60,10 @@ class Task(models.Model):
     )
     mutex_key = models.CharField(max_length=200, blank=True)
     mutex_limit = models.PositiveSmallIntegerField(default=1)
+    mutex_scope = models.PositiveSmallIntegerField(
+        choices=MutexScope.choices, default=MutexScope.BOTH, db_default=MutexScope.BOTH
+    )
+    rate_key = models.CharField(max_length=150, blank=True, default="", db_default="")
     condition = models.PositiveSmallIntegerField(
         choices=choices(RunCondition), default=RunCondition.ALL_SUCCEEDED
     )
@@ -151,6 +155,13 @@ class LiveTask(models.Model):
     cancel_requested = models.BooleanField(default=False)
     mutex_key = models.CharField(max_length=200, null=True)  # noqa: DJ001 - its partial index leaves out what has none
     mutex_limit = models.PositiveSmallIntegerField(default=1)
+    mutex_fence = models.BigIntegerField(
+        null=True, help_text="Number of its hold on the key: rises with every grant, whichever task gets it."
+    )
+    rate_key = models.CharField(max_length=150, null=True)  # noqa: DJ001 - most tasks have none
+    parked = models.IntegerField(
+        null=True, help_text="Why it is blocked: the rate limit it waits for, or -1: no node can run it."
+    )
     tolerance_ms = models.BigIntegerField()
     on_late = models.PositiveSmallIntegerField(default=OnLate.RUN_FIRST)
     not_before = models.DateTimeField(null=True)
@@ -207,6 +218,11 @@ class LiveTask(models.Model):
             ),
             models.Index(
                 fields=["mutex_key", "state"], name="live_mutex", condition=Q(mutex_key__isnull=False)
+            ),
+            models.Index(
+                fields=["parked", "line", "rank_group", "rank", "task"],
+                name="live_parked",
+                condition=Q(parked__isnull=False, state=TaskState.BLOCKED),
             ),
         ]
         constraints = [
