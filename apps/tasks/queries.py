@@ -1,7 +1,8 @@
 """Every hot query of deciding and running, set-based. Only ``transitions.py`` calls those that write a state.
 
 ``state + 0 = …`` keeps the planner on the primary key: with the bare column it could prove the predicate of a partial
-index, believe from stale statistics that it holds one row, and scan it for every update.
+index, believe from stale statistics that it holds one row, and scan it for every update. ``line_id + 0`` likewise:
+joined by the bare column, every ready task of each line might be read to find the few that are near their latest start.
 What is due is asked for with ``statement_timestamp()``: the clock's time may change while a statement runs, so an index
 cannot be searched by it, and every waiting row would be read.
 States: 1 BLOCKED, 2 SCHEDULED, 3 READY, 4 QUEUED, 5 RUNNING, 6 SUCCEEDED, 7 FAILED, 8 CANCELLED, 9 EXPIRED.
@@ -35,7 +36,7 @@ SELECT extract(epoch FROM not_before - clock_timestamp())::float8 FROM tasks_liv
 WHERE state = 2 ORDER BY not_before LIMIT 1
 """
 PROMOTABLE = """
-SELECT l.task_id::text, n.tenant_id, n.tier_id FROM tasks_livetask l JOIN tasks_line n ON n.id = l.line_id
+SELECT l.task_id::text, n.tenant_id, n.tier_id FROM tasks_livetask l JOIN tasks_line n ON n.id = l.line_id + 0
 WHERE l.state = 3 AND l.promote_at <= statement_timestamp()
 ORDER BY l.promote_at LIMIT %s FOR UPDATE OF l SKIP LOCKED
 """
