@@ -35,37 +35,55 @@ class Export:
     idempotent: bool = False
     """May be run twice without harm; only such a one is pre-empted."""
     description: str = ""
+    checkpoints: bool = False
+    """Saves checkpoints, and yields when it is asked to (see ``scheduler_ext.checkpoints``). It runs alone."""
 
 
 _exports: dict[str, Export] = {}
 
 
 def export(
-    task: Any, *, name: str | None = None, kind: WorkKind | None = None, idempotent: bool = False
+    task: Any,
+    *,
+    name: str | None = None,
+    kind: WorkKind | None = None,
+    idempotent: bool = False,
+    checkpoints: bool = False,
 ) -> Any:
     """Offer a Celery task to tenants under ``name`` (its Celery name by default); returns the task.
 
     ``kind`` is the sort of slot it needs: a process by default, a coroutine for an ``async def``.
+    ``checkpoints``: it saves them, and yields when it is asked to.
     Raises :class:`ConfigurationError` when the name is taken by another task.
     """
-    _enter(inspect.unwrap(task.run), task.name, name or task.name, kind, idempotent)
+    _enter(inspect.unwrap(task.run), task.name, name or task.name, kind, idempotent, checkpoints)
     return task
 
 
 def handler(
-    *, name: str, kind: WorkKind | None = None, idempotent: bool = False, **options: Any
+    *,
+    name: str,
+    kind: WorkKind | None = None,
+    idempotent: bool = False,
+    checkpoints: bool = False,
+    **options: Any,
 ) -> Callable[[F], Any]:
     """Make a function a Celery task and export it under ``name``; ``options`` go to Celery's ``shared_task``."""
 
     def decorate(function: F) -> Any:
-        _enter(function, name, name, kind, idempotent)
+        _enter(function, name, name, kind, idempotent, checkpoints)
         return shared_task(name=name, **options)(function)  # type: ignore[no-untyped-call]  # Celery's decorator has no types
 
     return decorate
 
 
 def _enter(
-    function: Callable[..., Any], task: str, name: str, kind: WorkKind | None, idempotent: bool
+    function: Callable[..., Any],
+    task: str,
+    name: str,
+    kind: WorkKind | None,
+    idempotent: bool,
+    checkpoints: bool,
 ) -> None:
     chosen = kind or (WorkKind.COROUTINE if inspect.iscoroutinefunction(function) else WorkKind.PROCESS)
     if chosen is WorkKind.SCRIPT:
@@ -76,7 +94,9 @@ def _enter(
             f"the handler name {name!r} is already used by the task {known.task!r}", field="name"
         )
     summary = (inspect.getdoc(function) or "").split("\n\n", 1)[0]
-    _exports[name] = Export(name=name, task=task, kind=chosen, idempotent=idempotent, description=summary)
+    _exports[name] = Export(
+        name=name, task=task, kind=chosen, idempotent=idempotent, description=summary, checkpoints=checkpoints
+    )
 
 
 def find(name: str) -> Export | None:

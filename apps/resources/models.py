@@ -52,6 +52,9 @@ class Handler(models.Model):
     name = models.CharField(max_length=200, unique=True)
     kind = models.CharField(max_length=16, default="process")
     idempotent = models.BooleanField(default=False)
+    checkpoints = models.BooleanField(
+        default=False, db_default=False, help_text="Its tasks save checkpoints, and yield when they are asked to."
+    )
     description = models.TextField(blank=True)
     paused = models.BooleanField(default=False)
     first_seen_at = models.DateTimeField(auto_now_add=True)

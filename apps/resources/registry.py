@@ -14,10 +14,10 @@ from scheduler_ext.ports import NodeSpec
 BOOT_S = 60.0
 """A node that registers gets no work until its agent is there; it has this long to come."""
 EXPORT = """
-INSERT INTO resources_handler AS h (name, kind, idempotent, description, paused, first_seen_at)
-VALUES (%s, %s, %s, %s, false, now())
-ON CONFLICT (name) DO UPDATE
-SET kind = excluded.kind, idempotent = excluded.idempotent, description = excluded.description
+INSERT INTO resources_handler AS h (name, kind, idempotent, description, checkpoints, paused, first_seen_at)
+VALUES (%s, %s, %s, %s, %s, false, now())
+ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, idempotent = excluded.idempotent,
+    description = excluded.description, checkpoints = excluded.checkpoints
 RETURNING id
 """
 RETIRE = """
@@ -61,7 +61,9 @@ class PgNodeStore:
         conn = self.db.conn
         with conn.transaction():
             ids = [
-                conn.execute(EXPORT, (e.name, e.kind.value, e.idempotent, e.description)).fetchone()[0]
+                conn.execute(
+                    EXPORT, (e.name, e.kind.value, e.idempotent, e.description, e.checkpoints)
+                ).fetchone()[0]
                 for _, e in sorted(exports.items())
             ]
             conn.execute(RETIRE, (spec.cell, spec.name))

@@ -151,6 +151,7 @@ def handler_id(name: str) -> int | None:
                 "kind": export.kind.value,
                 "idempotent": export.idempotent,
                 "description": export.description,
+                "checkpoints": export.checkpoints,
             }
             found = Handler.objects.get_or_create(name=name, defaults=defaults)[0].pk
         if found is None:

@@ -49,7 +49,7 @@ class PlanAdmin(ServiceAdmin):
                 "fields": (
                     "tiers",
                     "handlers",
-                    ("scripts", "script_network", "max_cap_s"),
+                    ("scripts", "script_network", "max_cap_s", "max_checkpoint_bytes"),
                     "delay_tolerance_s",
                 )
             },

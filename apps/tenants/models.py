@@ -74,6 +74,9 @@ class Plan(models.Model):
         default=False,
         help_text="Its scripts reach the network of the nodes they run on, with all that answers there.",
     )
+    max_checkpoint_bytes = models.PositiveIntegerField(
+        default=16_777_216, db_default=16_777_216, help_text="Largest checkpoint a task may save."
+    )
     dead_letter_retries = models.PositiveSmallIntegerField(
         default=0, help_text="How often a dead letter is retried by itself."
     )

@@ -58,7 +58,7 @@ TRANSITIONS: Final[dict[tuple[TaskState | None, TaskState], str]] = {
     (_S.RUNNING, _S.SUCCEEDED): "finished",
     (_S.RUNNING, _S.FAILED): "the last attempt failed",
     (_S.RUNNING, _S.SCHEDULED): "an attempt failed; it retries after a back-off",
-    (_S.RUNNING, _S.READY): "handed back unbegun, yielded, or lost with its node",
+    (_S.RUNNING, _S.READY): "handed back unbegun, yielded, ended to make room, or lost with its node",
     (_S.RUNNING, _S.CANCELLED): "cancelled while running",
     (_S.FAILED, _S.READY): "requeued from the dead-letter queue",
     (_S.FAILED, _S.BLOCKED): "run again; it needs other tasks that run again",
@@ -188,3 +188,9 @@ class Outcome(IntEnum):
     """Not begun; it spends no attempt and leaves no attempt row."""
     YIELDED = 9
     """Stopped at a checkpoint to go on later; it spends no attempt."""
+    PREEMPTED = 10
+    """Ended to make room for others, or because its node drains; it runs again and spends no attempt."""
+
+
+PAUSED: Final = frozenset({Outcome.YIELDED, Outcome.PREEMPTED})
+"""Outcomes after which a task is READY again, in its place, with its attempt unspent."""

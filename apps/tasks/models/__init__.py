@@ -7,6 +7,7 @@ row itself, and every writer of these tables is in ``queries.py`` (see ``docs/ad
 
 from apps.tasks.models.aside import Effect, Pause, Secret
 from apps.tasks.models.base import LIVE_STATES, TELL_LATE, MutexScope, OnLate, new_id
+from apps.tasks.models.checkpoints import Checkpoint, Resumable
 from apps.tasks.models.outbox import Event, Listener, Outbox
 from apps.tasks.models.past import Attempt, AttemptLog, DeadLetter, Dependency, TaskEvent
 from apps.tasks.models.rates import Impossible, RateLimit, RateStart
@@ -18,6 +19,7 @@ __all__ = [
     "TELL_LATE",
     "Attempt",
     "AttemptLog",
+    "Checkpoint",
     "DeadLetter",
     "Dependency",
     "Effect",
@@ -34,6 +36,7 @@ __all__ = [
     "Pause",
     "RateLimit",
     "RateStart",
+    "Resumable",
     "RunTime",
     "Script",
     "Secret",

@@ -18,6 +18,9 @@ class Line(models.Model):
     category = models.PositiveSmallIntegerField(choices=choices(Category))
     tier = models.ForeignKey("resources.Tier", on_delete=models.PROTECT, related_name="+")
     paused = models.BooleanField(default=False)
+    serving = models.IntegerField(
+        default=0, db_default=0, help_text="With time slices: the cycle being served, which a newcomer joins."
+    )
 
     objects = TenantManager()
 
