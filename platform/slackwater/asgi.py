@@ -4,6 +4,9 @@ import os
 
 from django.core.asgi import get_asgi_application
 
+from slackwater.processes.orphans import end_with_server
+
+end_with_server()
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "slackwater.settings.embedded")
 # Requests run in threads that come and go, so connections live in a pool, not with their thread.
 os.environ.setdefault("SLACKWATER_DATABASE_POOL", "16")

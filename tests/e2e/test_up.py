@@ -150,6 +150,7 @@ def test_components_and_servers_that_die_come_back(var: Path) -> None:
         postgres = next(
             process for process in family if "-D" in process.cmdline() and process.ppid() == up.pid
         )
+        workers = api.children(recursive=True)
         api.kill()
         postgres.kill()
         up.wait_for("api ended (killed by SIGKILL)")
@@ -163,6 +164,8 @@ def test_components_and_servers_that_die_come_back(var: Path) -> None:
                 return False
 
         wait_until(answers, timeout=START, message="API and PostgreSQL answer again")
+        assert workers
+        assert not any(worker.is_running() for worker in workers)
         up.send(signal.SIGINT)
         assert up.wait(STOP) == 0
 

@@ -1,23 +1,26 @@
 """Supervised processes: restarted, stopped in time, and gone when their supervisor is killed."""
 
 import asyncio
+import contextlib
 import io
 import signal
 import sys
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 import psutil
 import pytest
 
 from slackwater.embedded import ServerError
+from slackwater.embedded.folders import free_port
 from slackwater.settings.local import is_supervised, read_servers, write_private
 from slackwater.supervision.child import Child
 from slackwater.supervision.components import Component, Layout, components
 from slackwater.supervision.console import Console
 from slackwater.supervision.guardian import Guardian
 from slackwater.supervision.lock import folder_lock
-from tests.support.processes import running
+from tests.support.processes import ManagedProcess, running
 from tests.support.waiting import wait_until
 
 # A child that ignores TERM, with a grandchild in a session of its own and without any environment.
@@ -135,3 +138,37 @@ def test_the_number_of_workers_is_data() -> None:
     assert [part.name for part in workers] == ["worker-1", "worker-2", "worker-3"]
     assert all(part.stop_phase < min(p.stop_phase for p in parts if p not in workers) for part in workers)
     assert all("5" in part.command for part in workers)
+
+
+def test_a_worker_of_the_api_ends_with_its_killed_server_and_leaves_the_port(tmp_path: Path) -> None:
+    port = free_port()
+    server = [sys.executable, "-m", "granian", "--interface", "asginl", "--port", str(port), "--no-ws"]
+    env = {
+        "DJANGO_SETTINGS_MODULE": "slackwater.settings.embedded",
+        "PYTHONPATH": "platform:.",
+        "SLACKWATER_VAR": str(tmp_path),
+    }
+
+    def start() -> contextlib.AbstractContextManager[ManagedProcess]:
+        return running([*server, "slackwater.asgi:application"], env=env, name="api")
+
+    def answers() -> bool:
+        try:
+            with urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as response:
+                return bool(response.status == 200)
+        except OSError:
+            return False
+
+    with start() as api:
+        wait_until(answers, timeout=60, message="the API answers")
+        family = api.family()
+        assert len(family) > 1, "the server has no worker of its own"
+        api.send(signal.SIGKILL)
+        _, alive = psutil.wait_procs(family, timeout=5)
+        try:
+            assert alive == [], "its worker goes on without it"
+        finally:
+            for process in alive:
+                process.kill()
+    with start():
+        wait_until(answers, timeout=60, message="the next API answers on the same port")
