@@ -21,6 +21,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from apps.api import contract
 from apps.api.auth import BearerAuthentication, Principal
 from apps.api.errors import as_response, problem
 from apps.tenants.scoping import tenant_scope
@@ -94,16 +95,23 @@ class PublicView(APIView):
             try:
                 check_query(request)
                 with self.enter(wrapped):
-                    response = self.handler(wrapped)(wrapped, *args, **kwargs)
+                    response = self.sent(wrapped, self.handler(wrapped)(wrapped, *args, **kwargs))
             except Exception as error:  # noqa: BLE001 (the boundary: every error becomes a problem, and is logged)
                 response = as_response(problem(error, self.request_id))
                 vars(response)["_has_been_logged"] = (
                     True  # Django would log each refusal of a client as a warning
                 )
-            self.response = self.finalize_response(wrapped, response, *args, **kwargs)
+            self.response = self.finalize_response(wrapped, cast("Response", response), *args, **kwargs)
         self.response["X-Request-Id"] = self.request_id
-        patch_cache_control(self.response, no_store=True)
+        if self.response.has_header("ETag"):
+            patch_cache_control(self.response, private=True, no_cache=True)
+        else:
+            patch_cache_control(self.response, no_store=True)
         return self.response
+
+    def sent(self, request: Request, response: HttpResponseBase) -> HttpResponseBase:
+        """What becomes of a handler's answer before it goes out."""
+        return response
 
     def handler(self, request: Request) -> Any:
         """The method that answers this request."""
@@ -117,6 +125,7 @@ class ApiView(PublicView):
     """An endpoint of a tenant. ``scopes`` names what each method needs."""
 
     authentication_classes = [BearerAuthentication]
+    contract: contract.Contract | None = None
     scopes: ClassVar[Mapping[str, str]] = {}
 
     def enter(self, request: Request) -> Any:
@@ -127,6 +136,22 @@ class ApiView(PublicView):
             principal.require(self.scopes[method])
         structlog.contextvars.bind_contextvars(tenant=principal.tenant.slug)
         return tenant_scope(principal.tenant.pk)
+
+    def handler(self, request: Request) -> Any:
+        """The method that answers, once it knows every parameter of the query."""
+        found = super().handler(request)
+        self.contract = getattr(found, "contract", None)
+        if self.contract is not None and request.META.get("QUERY_STRING"):
+            self.contract.check(request._request.GET)
+        return found
+
+    def sent(self, request: Request, response: HttpResponseBase) -> HttpResponseBase:
+        """An answer with its ETag, sorted and narrowed as asked."""
+        if self.contract is None or type(response) is not Response or response.status_code != 200:
+            return response
+        if request.method == "POST":
+            return response
+        return contract.answer(self.contract, request, response)
 
     @property
     def principal(self) -> Principal:

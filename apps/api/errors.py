@@ -40,6 +40,12 @@ class MethodNotAllowed(errors.SlackwaterError):
     code = "method_not_allowed"
 
 
+class PreconditionFailed(errors.SlackwaterError):
+    """It has changed since; read it again."""
+
+    code = "precondition_failed"
+
+
 class InternalError(errors.SlackwaterError):
     """Something went wrong on our side; it has been logged under the request id."""
 
@@ -55,6 +61,7 @@ STATUS: Final[dict[str, tuple[int, str]]] = {
     "method_not_allowed": (405, "Method not allowed"),
     "conflict": (409, "Conflict"),
     "idempotency_mismatch": (409, "Idempotency key used before"),
+    "precondition_failed": (412, "Precondition failed"),
     "too_large": (413, "Too large"),
     "unsupported_media_type": (415, "Unsupported media type"),
     "invalid_input": (422, "Invalid input"),

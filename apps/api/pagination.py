@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, TypeVar
 
 from scheduler_ext.core.errors import InvalidInput
@@ -52,39 +50,6 @@ def decode(cursor: str, *kinds: Callable[[str], Any]) -> list[Any]:
         return [kind(part) for kind, part in zip(kinds, parts, strict=True)]
     except (ValueError, UnicodeError, binascii.Error, OverflowError):
         raise InvalidInput("is not a cursor of ours", field="cursor") from None
-
-
-def decode_id(cursor: str) -> uuid.UUID | None:
-    """The id after which the page begins; ``None`` for the first."""
-    return decode(cursor, uuid.UUID)[0] if cursor else None
-
-
-def decode_number(cursor: str) -> int | None:
-    """The number after which the page begins; ``None`` for the first."""
-    if not cursor:
-        return None
-    number: int = decode(cursor, int)[0]
-    if not 0 <= number < 2**63:
-        raise InvalidInput("is not a cursor of ours", field="cursor")
-    return number
-
-
-def decode_name(cursor: str) -> str:
-    """The name after which the page begins."""
-    name: str = decode(cursor, str)[0]
-    if "\x00" in name:
-        raise InvalidInput("is not a cursor of ours", field="cursor")
-    return name
-
-
-def decode_moment(cursor: str) -> tuple[datetime, uuid.UUID] | None:
-    """The moment and id after which the page begins; ``None`` for the first."""
-    if not cursor:
-        return None
-    moment, last = decode(cursor, datetime.fromisoformat, uuid.UUID)
-    if moment.tzinfo is None:
-        raise InvalidInput("is not a cursor of ours", field="cursor")
-    return moment, last
 
 
 def envelope(rows: list[T], limit: int, cursor_of: Callable[[T], str]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
 
+from apps.api.contract import PARTIAL, Contract, names_of
 from apps.api.errors import DOCUMENTATION, PROBLEM_TYPE, STATUS
 from apps.api.pagination import LARGEST_PAGE, PAGE
 from apps.api.v1.serializers import ProblemOut
@@ -32,6 +33,18 @@ PAGING = [
         description="Rows a page.",
     ),
 ]
+IF_NONE_MATCH = OpenApiParameter(
+    "If-None-Match",
+    str,
+    OpenApiParameter.HEADER,
+    description="The ETag of what you have: 304 without a body while nothing has changed.",
+)
+IF_MATCH = OpenApiParameter(
+    "If-Match",
+    str,
+    OpenApiParameter.HEADER,
+    description="The ETag of what you have read, in whole: 412 where it has changed since.",
+)
 EXAMPLE_ID = "0198c9a0-5a3e-7c62-9b1e-2f4f1c0f6a11"
 EXAMPLE_REQUEST = "0198c9a0-6b2f-7d11-8a3c-9f0e1d2c3b4a"
 
@@ -41,6 +54,7 @@ DETAILS = {
     "not_permitted": "This key lacks the scope 'submit'.",
     "not_found": f"There is no task {EXAMPLE_ID}.",
     "conflict": "the task has ended already: succeeded",
+    "precondition_failed": "It has changed since; read it again.",
     "too_large": "the payload has 300000 bytes; the plan allows 262144",
     "unsupported_media_type": "The body must be application/json.",
     "invalid_input": "must be from 0 to 1000",
@@ -76,6 +90,39 @@ def _problems(statuses: Sequence[int]) -> dict[Any, Any]:
     return found
 
 
+def _fields(known: frozenset[str], *, is_list: bool) -> OpenApiParameter:
+    some = ",".join(sorted(known & {"id", "name", "state", "at"}) or sorted(known)[:2])
+    where = "of each item" if is_list else "of the answer"
+    return OpenApiParameter(
+        "fields",
+        {"type": "string", "pattern": f"^({'|'.join(sorted(known))})(,({'|'.join(sorted(known))}))*$"},
+        description=f"Only these fields {where}, by comma: {some}. The answer is then {PARTIAL}.",
+    )
+
+
+def _sort(known: frozenset[str]) -> OpenApiParameter:
+    words = [sign + name for name in sorted(known) for sign in ("", "-")]
+    text = "One field; with - before it descending. What has none comes last."
+    return OpenApiParameter("sort", {"type": "string", "enum": words}, description=text)
+
+
+def _reading(answer: Any, given: Sequence[OpenApiParameter]) -> tuple[Contract, list[OpenApiParameter]]:
+    """What every GET can do: fields, sort where it is a list, ETags."""
+    fields, plain, is_list = names_of(answer)
+    parameters = [*given, IF_NONE_MATCH]
+    paged = any(p.name == "cursor" for p in given)
+    here = plain if is_list and not paged else frozenset()
+    if here:
+        parameters.append(_sort(here))
+    if fields:
+        parameters.append(_fields(fields, is_list=is_list))
+    return Contract(query=_query(parameters), fields=fields, is_list=is_list, sorted_here=here), parameters
+
+
+def _query(parameters: Sequence[OpenApiParameter]) -> frozenset[str]:
+    return frozenset(p.name for p in parameters if p.location == OpenApiParameter.QUERY)
+
+
 def describe(
     operation_id: str,
     *,
@@ -88,23 +135,41 @@ def describe(
     parameters: Sequence[OpenApiParameter] = (),
     examples: Sequence[OpenApiExample] = (),
     media: str = "application/json",
+    conditional: bool = False,
 ) -> Callable[[View], View]:
-    """Describe a method of an endpoint. ``problems``: statuses besides those that every endpoint has."""
-    statuses = sorted({*ALWAYS, *problems, *((400, 413, 415) if body is not None else ())})
-    shown = [code for code in DETAILS if STATUS[code][0] in statuses]
-    decorate: Callable[[View], View] = extend_schema(
-        operation_id=operation_id,
-        summary=summary,
-        description=f"Needs the scope `{scope}`.",
-        tags=[tag],
-        request=body if body is None else {"application/json": body},
-        responses={
-            **{(code, media): found for code, found in answers.items()},
-            **_problems(statuses),
-        },
-        parameters=[*parameters, REQUEST_ID],
-        examples=[*examples, *(problem_example(code) for code in shown)],
-    )
+    """Describe a method of an endpoint. ``problems``: statuses besides those that every endpoint has.
+
+    ``conditional``: a change that heeds ``If-Match``. What answers 200 with a shape to a GET gets an ETag, and takes
+    ``fields`` and, where it is a list, ``sort``.
+    """
+    replies: dict[Any, Any] = {(code, media): found for code, found in answers.items()}
+    shape = answers.get(200)
+    reads = body is None and set(answers) == {200} and media == "application/json" and names_of(shape)[0]
+    contract = Contract(query=_query(parameters))
+    if conditional:
+        parameters, problems = [*parameters, IF_MATCH], [*problems, 412]
+
+    def decorate(view: View) -> View:
+        nonlocal contract, parameters
+        if reads and view.__name__ == "get":
+            contract, parameters = _reading(shape, parameters)
+            replies[200, PARTIAL] = OpenApiResponse(OpenApiTypes.OBJECT, description="With `fields`: a part.")
+            replies[304] = OpenApiResponse(description="Nothing has changed since `If-None-Match`.")
+        statuses = sorted({*ALWAYS, *problems, *((400, 413, 415) if body is not None else ())})
+        shown = [code for code in DETAILS if STATUS[code][0] in statuses]
+        described: View = extend_schema(
+            operation_id=operation_id,
+            summary=summary,
+            description=f"Needs the scope `{scope}`.",
+            tags=[tag],
+            request=body if body is None else {"application/json": body},
+            responses={**replies, **_problems(statuses)},
+            parameters=[*parameters, REQUEST_ID],
+            examples=[*examples, *(problem_example(code) for code in shown)],
+        )(view)
+        vars(described)["contract"] = contract
+        return described
+
     return decorate
 
 

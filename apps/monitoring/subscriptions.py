@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -256,16 +255,11 @@ def ping(tenant_id: int, subscription_id: UUID) -> Delivery:
     return made
 
 
-def deliveries(tenant_id: int, subscription_id: UUID, *, before: uuid.UUID | None, limit: int,
-               state: str = "") -> list[Delivery]:  # fmt: skip
-    """The log: the newest deliveries that are older than ``before``."""
+def deliveries(tenant_id: int, subscription_id: UUID, *, state: str = "") -> QuerySet[Delivery]:
+    """The log, of one state or all."""
     found = get(tenant_id, subscription_id)
     rows = Delivery._plain.filter(subscription=found)
-    if before is not None:
-        rows = rows.filter(pk__lt=before)
-    if state:
-        rows = rows.filter(state=state)
-    return list(rows.order_by("-id")[:limit])
+    return rows.filter(state=state) if state else rows
 
 
 def replay(tenant_id: int, subscription_id: UUID, delivery_id: UUID) -> Delivery:

@@ -108,6 +108,25 @@ def after_cancel(cell: str, changes: Changes, nodes: set[int]) -> None:
 
 def _state_now(task_id: UUID) -> TaskState:
     with connection.cursor() as cur:
+def cancel_some(cur: Any, ids: list[str], actor: str, reason: str) -> tuple[Changes, list[tuple[UUID, int]]]:
+    """End those of the tasks that wait and ask the running ones to end.
+
+    Returns the changes, the dependants' included, and the running ones with their nodes. What has ended stays.
+    """
+    if not ids:
+        return [], []
+    gone = transitions.end_if_waiting(cur, ids, TaskState.CANCELLED, reason=reason, actor=actor)
+    cur.execute(ASK_TO_END, (ids,))
+    asked = cur.fetchall()
+    for task_id, owner, fence, _ in asked:
+        storing.write_event(cur, owner, task_id, TaskState.RUNNING, actor=actor, reason=reason, fence=fence)
+    changes: Changes = [(row[0], int(TaskState.CANCELLED), row[3], row[4]) for row in gone]
+    ended = [(row[0], TaskState.CANCELLED) for row in gone if row[1]]
+    transitions.release(cur, lookups.scheduler_conf(), ended, changes)
+    transitions.unpark(cur, [row[2] for row in gone if row[2]])
+    return changes, [(row[0], row[3]) for row in asked]
+
+
         cur.execute(
             "SELECT coalesce(l.state, t.state) FROM tasks_task t "
             "LEFT JOIN tasks_livetask l ON l.task_id = t.id WHERE t.id = %s",

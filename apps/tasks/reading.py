@@ -172,11 +172,9 @@ def in_states(rows: QuerySet[Any], states: Iterable[TaskState]) -> QuerySet[Any]
     return rows.filter(match)
 
 
-def task_rows(rows: QuerySet[Any], *, before: UUID | None, limit: int) -> list[dict[str, Any]]:
-    """The newest tasks of ``rows`` that are older than ``before``, at most ``limit``."""
-    if before is not None:
-        rows = rows.filter(pk__lt=before)
-    return [summary(row) for row in rows.order_by("-id").values(*SUMMARY)[:limit]]
+def summaries(rows: QuerySet[Any]) -> list[dict[str, Any]]:
+    """Tasks as lists show them, in the order they come."""
+    return [summary(row) for row in rows.values(*SUMMARY)]
 
 
 def finished_ids(task_ids: Sequence[UUID]) -> list[UUID]:
@@ -279,9 +277,6 @@ def _workflow_summary(found: Workflow) -> dict[str, Any]:
     }
 
 
-def workflow_rows(*, before: UUID | None, limit: int) -> list[dict[str, Any]]:
-    """The newest workflows of the tenant in context that are older than ``before``."""
-    rows = Workflow.objects.all()
-    if before is not None:
-        rows = rows.filter(pk__lt=before)
-    return [_workflow_summary(row) for row in rows.order_by("-id")[:limit]]
+def workflow_rows(rows: QuerySet[Any]) -> list[dict[str, Any]]:
+    """Workflows as lists show them, in the order they come."""
+    return [_workflow_summary(row) for row in rows]

@@ -6,7 +6,7 @@ each task stays readable, for attempts and events are kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
@@ -14,7 +14,7 @@ from uuid import UUID
 from apps.tasks import lookups, storing, transitions
 from apps.tasks.changing import accepted_again, spec_of
 from apps.tasks.models import Task
-from apps.tasks.storing import LIVE_COLUMNS
+from apps.tasks.storing import LIVE_COLUMNS, Accepted
 from apps.tenants.models import Tenant
 from scheduler_ext.core.errors import Conflict, NotFound
 from scheduler_ext.core.states import Category, EdgeOutcome, RunCondition, TaskState, condition_holds
@@ -152,57 +152,69 @@ def _following(found: _Graph, start: str) -> set[str]:
 def _reset(cur: Any, tenant: Tenant, workflow_id: UUID, found: _Graph, chosen: set[str], actor: str,
            reason: str) -> Changes:  # fmt: skip
     ids = sorted(chosen)
+    accepted = []
+    tasks = Task.objects.unscoped().for_tenant(tenant.pk)  # the tenant is named
+    for task in tasks.select_related("tenant__plan", "tier").filter(pk__in=ids).order_by("pk"):
+        pending = sum(
+            1 for parent, outcome in found.parents.get(str(task.pk), ())
+            if parent in chosen or outcome is EdgeOutcome.PENDING
+        )  # fmt: skip
+        accepted.append((task, accepted_again(task, replace(spec_of(task), start_at=None), pending=pending)))
+    waiting = [task for task, state in found.states.items() if state is TaskState.BLOCKED]
+    cur.execute(REOPEN, (ids, [*ids, *waiting]))
+    parents = {UUID(task) for task in ids if _is_needed(found, task, chosen)}
+    before = {UUID(task): found.states[task] for task in ids}
+    rows = revive(cur, tenant, accepted, before, parents, actor, reason)
+    return [(str(row["task_id"]), row["state"], tenant.pk, str(workflow_id)) for row in rows]
+
+
+def _is_needed(found: _Graph, task: str, chosen: set[str]) -> bool:
+    return any(
+        child in chosen or not _final(found.states.get(child, TaskState.SUCCEEDED))
+        for child in found.children.get(task, ())
+    )
+
+
+def revive(cur: Any, tenant: Tenant, accepted: Sequence[tuple[Task, Accepted]], before: Mapping[UUID, TaskState],
+           parents: Collection[UUID], actor: str, reason: str) -> list[dict[str, Any]]:  # fmt: skip
+    """Make final tasks live again, in a few statements; returns their live rows, in the order given.
+
+    ``before``: the state of each; ``parents``: those on which others wait. They count like new ones, last of all.
+    ``Conflict`` when one of them is final no more.
+    """
+    ids = [task.pk for task, _ in accepted]
     cur.execute(REVIVE, (ids,))
     used = dict(cur.fetchall())
     if len(used) != len(ids):
         raise Conflict("the state of a task has just changed; try again")
-    waiting = [task for task, state in found.states.items() if state is TaskState.BLOCKED]
-    cur.execute(REOPEN, (ids, [*ids, *waiting]))
     cur.execute("DELETE FROM tasks_deadletter WHERE task_id = ANY(%s::uuid[])", (ids,))
     cur.execute(LAST_FENCES, {"ids": ids})
-    rows = _live_rows(tenant, found, chosen, used, dict(cur.fetchall()))
+    fences = dict(cur.fetchall())
+    conf, at = lookups.scheduler_conf(), lookups.now()
+    policy = order_policy(conf.order_policy)
+    rows = []
+    for task, again in accepted:
+        values = storing.live_row(tenant.pk, again, at, task.submitted_at, policy, conf.promote_lead_s)
+        row = dict(zip(LIVE_COLUMNS, values, strict=True))
+        row |= {
+            "fence": fences.get(task.pk, 0), "attempts": used[task.pk],
+            "total_attempts": used[task.pk] + task.total_attempts, "has_children": task.pk in parents,
+        }  # fmt: skip
+        rows.append(row)
     storing.insert(cur, "tasks_livetask", LIVE_COLUMNS, [tuple(row[n] for n in LIVE_COLUMNS) for row in rows])
-    was = {UUID(task): int(found.states[task]) for task in ids}
     events = [
-        (row["task_id"], tenant.pk, was[row["task_id"]], row["state"], row["fence"], actor[:120], reason)
+        (
+            row["task_id"],
+            tenant.pk,
+            int(before[row["task_id"]]),
+            row["state"],
+            row["fence"],
+            actor[:120],
+            reason,
+        )
         for row in rows
     ]
     storing.insert(cur, "tasks_taskevent", EVENT_COLUMNS, events)
-    urgent = sum(1 for row in rows if row["urgent"])
+    urgent = sum(1 for task, _ in accepted if task.category == Category.URGENT)
     storing.count_in(cur, tenant, tenant.plan, n=len(rows), urgent=urgent, charged=len(rows))
-    return [(str(row["task_id"]), row["state"], tenant.pk, str(workflow_id)) for row in rows]
-
-
-def _live_rows(tenant: Tenant, found: _Graph, chosen: set[str], used: dict[UUID, int], fences: dict[UUID, int],
-               ) -> list[dict[str, Any]]:  # fmt: skip
-    conf, at = lookups.scheduler_conf(), lookups.now()
-    policy = order_policy(conf.order_policy)
-    tasks: Iterable[Task] = (
-        Task.objects.unscoped()  # the tenant is named
-        .for_tenant(tenant.pk)
-        .select_related("tenant__plan", "tier")
-        .filter(pk__in=list(used))
-        .order_by("pk")
-    )
-    rows = []
-    for task in tasks:
-        text = str(task.pk)
-        pending = sum(
-            1 for parent, outcome in found.parents.get(text, ())
-            if parent in chosen or outcome is EdgeOutcome.PENDING
-        )  # fmt: skip
-        again = accepted_again(task, replace(spec_of(task), start_at=None), pending=pending)
-        row = dict(zip(LIVE_COLUMNS, storing.live_row(
-            tenant.pk, again, at, task.submitted_at, policy, conf.promote_lead_s,
-        ), strict=True))  # fmt: skip
-        row |= {
-            "fence": fences.get(task.pk, 0), "attempts": used[task.pk],
-            "total_attempts": used[task.pk] + task.total_attempts,
-            "has_children": any(
-                child in chosen or not _final(found.states.get(child, TaskState.SUCCEEDED))
-                for child in found.children.get(text, ())
-            ),
-            "urgent": task.category == Category.URGENT,
-        }  # fmt: skip
-        rows.append(row)
     return rows

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import QuerySet
 
 from apps.tasks.models import DeadLetter, Script
 from apps.tasks.reading import word
@@ -14,11 +13,13 @@ from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import Outcome
 
 
-def dead_letter_rows(*, before: tuple[datetime, UUID] | None, limit: int) -> list[dict[str, Any]]:
-    """The latest dead letters of the tenant in context that are older than ``before``: (moment, task id)."""
-    rows = DeadLetter.objects.all()
-    if before is not None:
-        rows = rows.filter(Q(at__lt=before[0]) | Q(at=before[0], task_id__lt=before[1]))
+def latest_dead_letters(limit: int) -> list[dict[str, Any]]:
+    """The latest dead letters of the tenant in context."""
+    return dead_letter_rows(DeadLetter.objects.order_by("-at", "-task_id")[:limit])
+
+
+def dead_letter_rows(rows: QuerySet[Any]) -> list[dict[str, Any]]:
+    """Dead letters as lists show them, in the order they come."""
     names = [
         "task_id",
         "at",
@@ -43,7 +44,7 @@ def dead_letter_rows(*, before: tuple[datetime, UUID] | None, limit: int) -> lis
             "retries": row["retries"],
             "next_retry_at": row["next_retry_at"],
         }
-        for row in rows.order_by("-at", "-task_id").values(*names)[:limit]
+        for row in rows.values(*names)
     ]
 
 
@@ -70,9 +71,6 @@ def script_summary(found: Script) -> dict[str, Any]:
     return _script(found)
 
 
-def script_rows(*, before: int | None, limit: int) -> list[tuple[int, dict[str, Any]]]:
-    """The latest scripts of the tenant in context with their row numbers."""
-    rows = Script.objects.defer("content")
-    if before is not None:
-        rows = rows.filter(pk__lt=before)
-    return [(row.pk, _script(row)) for row in rows.order_by("-id")[:limit]]
+def script_rows(rows: QuerySet[Any]) -> list[dict[str, Any]]:
+    """Scripts as lists show them, in the order they come."""
+    return [_script(row) for row in rows.defer("content")]

@@ -10,8 +10,8 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from apps.tasks import admission, graph, lookups, rerunning, storing, transitions
-from apps.tasks.changing import ASK_TO_END, after_cancel
+from apps.tasks import admission, graph, lookups, rerunning, storing
+from apps.tasks.changing import after_cancel, cancel_some
 from apps.tasks.services import (
     Submission,
     check_list,
@@ -27,9 +27,9 @@ from apps.tasks.storing import EDGE_COLUMNS, Accepted
 from apps.tenants.models import Tenant
 from scheduler_ext.core import admission as checks
 from scheduler_ext.core.errors import DuplicateName, NotFound
-from scheduler_ext.core.states import EdgeOutcome, TaskState
+from scheduler_ext.core.states import EdgeOutcome
 from scheduler_ext.effects import AttemptReplaced
-from scheduler_ext.ports import Changes, Started
+from scheduler_ext.ports import Started
 
 CANCEL_AT_ONCE = 2_000
 LOCK = "SELECT task_count, edge_count FROM tasks_workflow WHERE id = %s AND tenant_id = %s FOR UPDATE"
@@ -200,19 +200,8 @@ def cancel_workflow(tenant: Tenant, workflow_id: UUID, *, actor: str = "") -> di
 
 
 def _cancel_some(cur: Any, tenant: Tenant, ids: list[str], actor: str) -> tuple[int, int]:
-    if not ids:
-        return 0, 0
-    reason = "its workflow was cancelled"
-    gone = transitions.end_if_waiting(cur, ids, TaskState.CANCELLED, reason=reason, actor=actor)
-    cur.execute(ASK_TO_END, (ids,))
-    asked = cur.fetchall()
-    for task_id, owner, fence, _ in asked:
-        storing.write_event(cur, owner, task_id, TaskState.RUNNING, actor=actor, reason=reason, fence=fence)
-    changes: Changes = [(row[0], int(TaskState.CANCELLED), row[3], row[4]) for row in gone]
-    ended = [(row[0], TaskState.CANCELLED) for row in gone if row[1]]
-    transitions.release(cur, lookups.scheduler_conf(), ended, changes)
-    transitions.unpark(cur, [row[2] for row in gone if row[2]])
-    transaction.on_commit(partial(after_cancel, tenant.cell, changes, {row[3] for row in asked}))
+    changes, asked = cancel_some(cur, ids, actor, "its workflow was cancelled")
+    transaction.on_commit(partial(after_cancel, tenant.cell, changes, {node for _, node in asked}))
     return len(changes), len(asked)
 
 

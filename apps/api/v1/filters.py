@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 import django_filters
@@ -17,7 +17,6 @@ from apps.tasks.reading import LIVE_STATES, in_states
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import FINAL, Category, ClientStatus, TaskState, client_status
 
-PAGING = frozenset({"limit", "cursor"})
 TASK_FILTERS = [
     OpenApiParameter("state", str, description="States, by comma: ready,running"),
     OpenApiParameter("status", str, description="Of waiting, in_progress, done, failed; by comma."),
@@ -30,15 +29,6 @@ TASK_FILTERS = [
     OpenApiParameter("submitted_after", OpenApiTypes.DATETIME),
     OpenApiParameter("submitted_before", OpenApiTypes.DATETIME),
 ]
-
-
-def refuse_unknown(query: QueryDict, known: Iterable[str]) -> None:
-    """``InvalidInput`` for a parameter that is not among ``known`` or the page's own."""
-    allowed = {*known, *PAGING}
-    for name in query:
-        if name not in allowed:
-            words = ", ".join(sorted(allowed))
-            raise InvalidInput(f"there is no such parameter; known are {words}", field=name[:60])
 
 
 def _words(enum: type[Any]) -> list[tuple[str, str]]:
@@ -92,12 +82,34 @@ class TaskFilter(django_filters.FilterSet):  # type: ignore[misc]
         return rows.filter(tags__contains=[value])
 
 
-def filtered_tasks(query: QueryDict) -> QuerySet[Any]:
+def filtered_tasks(query: Mapping[str, Any]) -> QuerySet[Any]:
     """The tenant's tasks narrowed by the query; ``InvalidInput`` names the parameter at fault."""
-    refuse_unknown(query, TaskFilter.base_filters)
     asked = TaskFilter(query, queryset=Task.objects.all())
     if not asked.is_valid():
         name, messages = next(iter(asked.errors.items()))
         raise InvalidInput(str(messages[0]), field=name)
     rows: QuerySet[Any] = asked.qs
     return rows
+
+
+def matching_tasks(wanted: Any, where: str = "filter") -> QuerySet[Any]:
+    """The tenant's tasks that an object of filters matches: the names and values that lists take in their query.
+
+    Several values of one name may be an array. At least one filter must be given, so that nothing happens to
+    everything by mistake. ``InvalidInput`` names the path.
+    """
+    known = ", ".join(sorted(TaskFilter.base_filters))
+    if not isinstance(wanted, dict) or not wanted:
+        raise InvalidInput(f"must be an object with at least one of {known}", field=where)
+    query = QueryDict(mutable=True)
+    for name, value in wanted.items():
+        if name not in TaskFilter.base_filters:
+            raise InvalidInput(f"there is no such filter; known are {known}", field=f"{where}.{name[:60]}")
+        values = value if isinstance(value, list) else [value]
+        if not values or not all(isinstance(entry, str) and entry for entry in values):
+            raise InvalidInput("must be a string or an array of strings", field=f"{where}.{name}")
+        query[name] = ",".join(values)
+    try:
+        return filtered_tasks(query)
+    except InvalidInput as error:
+        raise InvalidInput(error.message, field=f"{where}.{error.field}") from None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from apps.api.v1.views import graphs, platform, schedules, streams, tasks, usage, webhooks, work
+from apps.api.v1.views import bulk, graphs, platform, schedules, streams, tasks, usage, webhooks, work
 
 urlpatterns = [
     path("tasks", tasks.Tasks.as_view(), name="tasks"),
+    path("tasks/cancel", bulk.CancelTasks.as_view(), name="tasks-cancel"),
+    path("tasks/retry", bulk.RetryTasks.as_view(), name="tasks-retry"),
     path("tasks/<uuid:task_id>", tasks.OneTask.as_view(), name="task"),
     path("tasks/<uuid:task_id>/history", tasks.TaskHistory.as_view(), name="task-history"),
     path("tasks/<uuid:task_id>/attempts", tasks.TaskAttempts.as_view(), name="task-attempts"),

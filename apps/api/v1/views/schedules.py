@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -12,10 +13,10 @@ from rest_framework.response import Response
 
 from apps.api.base import READ, SUBMIT, ApiView, created
 from apps.api.body import read_json, read_object
-from apps.api.pagination import asked_page, decode, decode_name, encode, envelope
+from apps.api.contract import unchanged
 from apps.api.schema import PAGING, describe, path_id, request_example
+from apps.api.sorting import Column, Sorting, moment
 from apps.api.v1 import serializers as shapes
-from apps.api.v1.filters import refuse_unknown
 from apps.schedules import services
 from apps.schedules.fields import FIELDS
 from apps.schedules.models import Schedule, ScheduleFire
@@ -23,6 +24,20 @@ from scheduler_ext.core.errors import InvalidInput
 
 ID = path_id("schedule_id", "schedule")
 NEXT = 10
+SORT = Sorting(
+    columns={
+        "name": Column("name"),
+        "created_at": Column("created_at", moment),
+        "updated_at": Column("updated_at", moment),
+        "next_fire_at": Column("next_fire_at", moment, may_lack=True),
+    },
+    default="name",
+)
+FIRES = Sorting(
+    columns={"fire_at": Column("fire_at", moment)},
+    default="-fire_at",
+    tie=Column("fire_at", moment, "fire_at"),
+)
 SHOWN = (*FIELDS, "version", "next_fire_at", "created_at", "created_by", "updated_at", "updated_by")
 EXAMPLE = {
     "name": "report",
@@ -69,18 +84,12 @@ class Schedules(ApiView):
         tag="schedules",
         scope=READ,
         answers={200: shapes.listing(shapes.ScheduleSummary)},
-        parameters=PAGING,
+        parameters=[SORT.parameter, *PAGING],
     )
     def get(self, request: Request) -> Response:
         """A page of the tenant's schedules."""
-        query = request._request.GET
-        refuse_unknown(query, ())
-        page = asked_page(query)
-        rows = Schedule.objects.order_by("name")
-        if page.cursor:
-            rows = rows.filter(name__gt=decode_name(page.cursor))
-        found = [_shown(row) for row in rows[: page.limit + 1]]
-        return Response(envelope(found, page.limit, lambda row: encode(row["name"])))
+        rows = Schedule.objects.all()
+        return Response(SORT.page(request._request.GET, rows, lambda some: [_shown(row) for row in some]))
 
 
 class OneSchedule(ApiView):
@@ -110,6 +119,7 @@ class OneSchedule(ApiView):
         answers={200: shapes.ScheduleDetail},
         problems=(404, 409),
         parameters=[ID],
+        conditional=True,
         examples=[request_example("pause", {"paused": True})],
     )
     def patch(self, request: Request, schedule_id: UUID) -> Response:
@@ -119,9 +129,10 @@ class OneSchedule(ApiView):
         if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
             raise InvalidInput("must be a whole number", field="version")
         principal = self.principal
-        changed = services.update_schedule(
-            principal.tenant.pk, schedule_id, changes, actor=principal.actor, version=version
-        )
+        with self._unchanged(request, schedule_id):
+            changed = services.update_schedule(
+                principal.tenant.pk, schedule_id, changes, actor=principal.actor, version=version
+            )
         return Response(_detail(changed))
 
     @describe(
@@ -132,11 +143,21 @@ class OneSchedule(ApiView):
         answers={204: None},
         problems=(404,),
         parameters=[ID],
+        conditional=True,
     )
     def delete(self, request: Request, schedule_id: UUID) -> Response:
         """Remove it with its firings; the tasks it submitted stay."""
-        services.delete_schedule(self.principal.tenant.pk, schedule_id)
+        with self._unchanged(request, schedule_id):
+            services.delete_schedule(self.principal.tenant.pk, schedule_id)
         return Response(status=204)
+
+    def _unchanged(self, request: Request, schedule_id: UUID) -> AbstractContextManager[None]:
+        tenant_id = self.principal.tenant.pk
+        return unchanged(
+            request,
+            Schedule.objects.filter(pk=schedule_id),
+            lambda: _detail(services.get_schedule(tenant_id, schedule_id)),
+        )
 
 
 class ScheduleFires(ApiView):
@@ -151,26 +172,13 @@ class ScheduleFires(ApiView):
         scope=READ,
         answers={200: shapes.listing(shapes.ScheduleFireOut)},
         problems=(404,),
-        parameters=[ID, *PAGING],
+        parameters=[ID, FIRES.parameter, *PAGING],
     )
     def get(self, request: Request, schedule_id: UUID) -> Response:
         """A page of its firings, latest first."""
-        query = request._request.GET
-        refuse_unknown(query, ())
-        page = asked_page(query)
         services.get_schedule(self.principal.tenant.pk, schedule_id)
-        rows = ScheduleFire.objects.filter(schedule_id=schedule_id).order_by("-fire_at")
-        if page.cursor:
-            rows = rows.filter(fire_at__lt=_moment_of(page.cursor))
-        found = [_fire(row) for row in rows[: page.limit + 1]]
-        return Response(envelope(found, page.limit, lambda row: encode(row["fire_at"].isoformat())))
-
-
-def _moment_of(cursor: str) -> datetime:
-    moment: datetime = decode(cursor, datetime.fromisoformat)[0]
-    if moment.tzinfo is None:
-        raise InvalidInput("is not a cursor of ours", field="cursor")
-    return moment
+        rows = ScheduleFire.objects.filter(schedule_id=schedule_id)
+        return Response(FIRES.page(request._request.GET, rows, lambda some: [_fire(row) for row in some]))
 
 
 def _fire(row: ScheduleFire) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from apps.api.base import READ, ApiView
 from apps.api.feed import Batch, Place, place_of, read_batch
 from apps.api.schema import describe, path_id
 from apps.api.streams import RETRY, Opening, changes_for, event, gap
-from apps.api.v1.filters import refuse_unknown
 from apps.tasks import history, reading
 from apps.tasks.hints import keys
 from scheduler_ext import feed
@@ -56,7 +55,6 @@ def _client() -> redis.Redis:
 
 def _last_heard(request: Request) -> tuple[Place, int] | None:
     query = request._request.GET
-    refuse_unknown(query, {"last_event_id"})
     text = request.META.get("HTTP_LAST_EVENT_ID") or query.get("last_event_id")
     if not text:
         return None

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from apps.api.base import CANCEL, READ, SUBMIT, ApiView, created
 from apps.api.body import read_json, read_object
-from apps.api.pagination import asked_page, decode_id, encode, envelope
+from apps.api.contract import unchanged
 from apps.api.schema import (
     EXAMPLE_ID,
     IDEMPOTENCY_KEY,
@@ -22,14 +22,25 @@ from apps.api.schema import (
     path_id,
     request_example,
 )
+from apps.api.sorting import BY_AGE, Column, Sorting, moment, whole
 from apps.api.v1 import serializers as shapes
-from apps.api.v1.filters import TASK_FILTERS, filtered_tasks, refuse_unknown
+from apps.api.v1.filters import TASK_FILTERS, filtered_tasks
 from apps.api.v1.waits import read_seconds
 from apps.tasks import history, reading, services
+from apps.tasks.models import LiveTask
 from scheduler_ext.core.errors import InvalidInput
 
 LOOK_AGAIN_S = 0.2
 ID = path_id("task_id", "task")
+SORT = Sorting(
+    columns={
+        "submitted_at": BY_AGE,
+        "finished_at": Column("finished_at", moment, may_lack=True),
+        "name": Column("name"),
+        "priority": Column("priority", whole),
+    },
+    default="-submitted_at",
+)
 TASK_OR_TASKS: dict[str, Any] = {
     "oneOf": [
         {"$ref": "#/components/schemas/TaskIn"},
@@ -108,14 +119,12 @@ class Tasks(ApiView):
         tag="tasks",
         scope=READ,
         answers={200: shapes.listing(shapes.TaskSummary)},
-        parameters=[*TASK_FILTERS, *PAGING],
+        parameters=[*TASK_FILTERS, SORT.parameter, *PAGING],
     )
     def get(self, request: Request) -> Response:
         """A page of the tenant's tasks."""
-        rows = filtered_tasks(request._request.GET)
-        page = asked_page(request._request.GET)
-        found = reading.task_rows(rows, before=decode_id(page.cursor), limit=page.limit + 1)
-        return Response(envelope(found, page.limit, lambda row: encode(str(row["id"]))))
+        query = request._request.GET
+        return Response(SORT.page(query, filtered_tasks(query), reading.summaries))
 
 
 class OneTask(ApiView):
@@ -142,7 +151,6 @@ class OneTask(ApiView):
     def get(self, request: Request, task_id: UUID) -> Response:
         """One task; with ``wait`` held until it ends."""
         query = request._request.GET
-        refuse_unknown(query, {"wait"})
         if "wait" in query:
             seconds = read_seconds(query["wait"])
             if not getattr(request._request, "slackwater_held", False):
@@ -159,13 +167,15 @@ class OneTask(ApiView):
         answers={200: shapes.TaskDetail},
         problems=(404, 409, 429),
         parameters=[ID],
+        conditional=True,
         examples=[request_example("later", {"start_at": "2030-01-31T09:00:00+01:00", "priority": 10})],
     )
     def patch(self, request: Request, task_id: UUID) -> Response:
         """Change fields of a waiting task; its history keeps the old values."""
         changes = read_json(request._request)
         principal = self.principal
-        services.edit(principal.tenant.pk, task_id, changes, actor=principal.actor)
+        with unchanged(request, LiveTask.objects.filter(pk=task_id), lambda: reading.task(task_id)):
+            services.edit(principal.tenant.pk, task_id, changes, actor=principal.actor)
         return Response(reading.task(task_id))
 
 
@@ -238,7 +248,6 @@ class TaskLogs(ApiView):
     def get(self, request: Request, task_id: UUID) -> Response:
         """The captured output by attempt and stream, each cut at the platform's limit."""
         query = request._request.GET
-        refuse_unknown(query, {"fence", "stream"})
         fence, stream = query.get("fence"), query.get("stream", "")
         if fence is not None and not (fence.isascii() and fence.isdigit() and len(fence) < 10):
             raise InvalidInput("must be a whole number", field="fence")

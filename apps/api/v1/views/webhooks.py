@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager
 from typing import Any
 from uuid import UUID
 
@@ -12,9 +13,9 @@ from rest_framework.response import Response
 
 from apps.api.base import MANAGE, READ, ApiView, created
 from apps.api.body import read_json, read_object
-from apps.api.pagination import asked_page, decode_id, encode, envelope
+from apps.api.contract import unchanged
 from apps.api.schema import PAGING, describe, path_id, request_example
-from apps.api.v1.filters import refuse_unknown
+from apps.api.sorting import BY_AGE, Column, Sorting, moment, whole
 from apps.api.v1.shapes import notify as shapes
 from apps.api.v1.shapes.common import listing
 from apps.monitoring import subscriptions
@@ -27,6 +28,11 @@ SHOWN = (
     "channel", "url", "events", "tags", "handlers", "description", "enabled", "disabled_reason", "failing_since",
     "created_at", "updated_at",
 )  # fmt: skip
+SORT = Sorting(
+    columns={"created_at": BY_AGE, "updated_at": Column("updated_at", moment), "url": Column("url")},
+    default="-created_at",
+)
+LOG = Sorting(columns={"created_at": BY_AGE, "attempts": Column("attempts", whole)}, default="-created_at")
 EXAMPLE = {
     "url": "https://example.org/hooks/slackwater",
     "events": ["task.failed", "task.late"],
@@ -79,19 +85,12 @@ class Webhooks(ApiView):
         tag="webhooks",
         scope=READ,
         answers={200: listing(shapes.WebhookOut)},
-        parameters=PAGING,
+        parameters=[SORT.parameter, *PAGING],
     )
     def get(self, request: Request) -> Response:
         """A page of the tenant's webhooks."""
-        query = request._request.GET
-        refuse_unknown(query, ())
-        page = asked_page(query)
-        rows = Subscription.objects.order_by("-id")
-        before = decode_id(page.cursor)
-        if before is not None:
-            rows = rows.filter(pk__lt=before)
-        found = [shown(row) for row in rows[: page.limit + 1]]
-        return Response(envelope(found, page.limit, lambda row: encode(str(row["id"]))))
+        rows = Subscription.objects.all()
+        return Response(SORT.page(request._request.GET, rows, lambda some: [shown(row) for row in some]))
 
 
 class OneWebhook(ApiView):
@@ -121,12 +120,15 @@ class OneWebhook(ApiView):
         answers={200: shapes.WebhookOut},
         problems=(404,),
         parameters=[ID],
+        conditional=True,
         examples=[request_example("disable", {"enabled": False})],
     )
     def patch(self, request: Request, webhook_id: UUID) -> Response:
         """Change fields; what waits goes to the new address."""
         changes = read_json(request._request)
-        return Response(shown(subscriptions.change(self.principal.tenant.pk, webhook_id, changes)))
+        with self._unchanged(request, webhook_id):
+            changed = subscriptions.change(self.principal.tenant.pk, webhook_id, changes)
+        return Response(shown(changed))
 
     @describe(
         "delete_webhook",
@@ -136,11 +138,18 @@ class OneWebhook(ApiView):
         answers={204: None},
         problems=(404,),
         parameters=[ID],
+        conditional=True,
     )
     def delete(self, request: Request, webhook_id: UUID) -> Response:
         """Remove it with its log; what waits is not sent."""
-        subscriptions.delete(self.principal.tenant.pk, webhook_id)
+        with self._unchanged(request, webhook_id):
+            subscriptions.delete(self.principal.tenant.pk, webhook_id)
         return Response(status=204)
+
+    def _unchanged(self, request: Request, webhook_id: UUID) -> AbstractContextManager[None]:
+        tenant_id = self.principal.tenant.pk
+        rows = Subscription.objects.filter(pk=webhook_id)
+        return unchanged(request, rows, lambda: shown(subscriptions.get(tenant_id, webhook_id)))
 
 
 class RotateWebhook(ApiView):
@@ -196,25 +205,16 @@ class WebhookDeliveries(ApiView):
         scope=READ,
         answers={200: listing(shapes.DeliveryOut)},
         problems=(404,),
-        parameters=[ID, OpenApiParameter("state", str, enum=shapes.DELIVERY_STATES), *PAGING],
+        parameters=[ID, OpenApiParameter("state", str, enum=shapes.DELIVERY_STATES), LOG.parameter, *PAGING],
     )
     def get(self, request: Request, webhook_id: UUID) -> Response:
         """A page of its deliveries, newest first; they are kept for 30 days."""
         query = request._request.GET
-        refuse_unknown(query, {"state"})
         state = query.get("state", "")
         if state and state not in shapes.DELIVERY_STATES:
             raise InvalidInput(f"must be one of {', '.join(shapes.DELIVERY_STATES)}", field="state")
-        page = asked_page(query)
-        rows = subscriptions.deliveries(
-            self.principal.tenant.pk,
-            webhook_id,
-            before=decode_id(page.cursor),
-            limit=page.limit + 1,
-            state=state,
-        )
-        found = [_delivery(row) for row in rows]
-        return Response(envelope(found, page.limit, lambda row: encode(str(row["id"]))))
+        rows = subscriptions.deliveries(self.principal.tenant.pk, webhook_id, state=state)
+        return Response(LOG.page(query, rows, lambda some: [_delivery(row) for row in some]))
 
 
 class ReplayDelivery(ApiView):

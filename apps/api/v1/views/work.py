@@ -13,7 +13,6 @@ from rest_framework.response import Response
 
 from apps.api.base import READ, SUBMIT, ApiView, created
 from apps.api.body import read_json, read_object
-from apps.api.pagination import asked_page, decode_id, decode_moment, decode_number, encode, envelope
 from apps.api.schema import (
     EXAMPLE_ID,
     IDEMPOTENCY_KEY,
@@ -23,12 +22,40 @@ from apps.api.schema import (
     path_id,
     request_example,
 )
+from apps.api.sorting import BY_AGE, Column, Sorting, moment, whole
 from apps.api.v1 import serializers as shapes
-from apps.api.v1.filters import refuse_unknown
 from apps.api.v1.views.tasks import idempotency_key
 from apps.tasks import reading, services, shelves
+from apps.tasks.models import DeadLetter, Script, Workflow
 from scheduler_ext.core.errors import InvalidInput
 
+WORKFLOWS = Sorting(
+    columns={
+        "submitted_at": BY_AGE,
+        "name": Column("name"),
+        "task_count": Column("task_count", whole),
+        "edge_count": Column("edge_count", whole),
+    },
+    default="-submitted_at",
+)
+SCRIPTS = Sorting(
+    columns={
+        "created_at": Column("created_at", moment),
+        "name": Column("name"),
+        "size": Column("size", whole),
+    },
+    default="-created_at",
+    tie=Column("sha256", item="sha256"),
+)
+DEAD_LETTERS = Sorting(
+    columns={
+        "at": Column("at", moment),
+        "retries": Column("retries", whole),
+        "next_retry_at": Column("next_retry_at", moment, may_lack=True),
+    },
+    default="-at",
+    tie=Column("task_id", UUID, "task_id"),
+)
 DIAMOND = {
     "name": "photo",
     "tasks": [
@@ -76,15 +103,11 @@ class Workflows(ApiView):
         tag="workflows",
         scope=READ,
         answers={200: shapes.listing(shapes.WorkflowSummary)},
-        parameters=PAGING,
+        parameters=[WORKFLOWS.parameter, *PAGING],
     )
     def get(self, request: Request) -> Response:
         """A page of the tenant's workflows."""
-        query = request._request.GET
-        refuse_unknown(query, ())
-        page = asked_page(query)
-        found = reading.workflow_rows(before=decode_id(page.cursor), limit=page.limit + 1)
-        return Response(envelope(found, page.limit, lambda row: encode(str(row["id"]))))
+        return Response(WORKFLOWS.page(request._request.GET, Workflow.objects.all(), reading.workflow_rows))
 
 
 class OneWorkflow(ApiView):
@@ -154,16 +177,11 @@ class Scripts(ApiView):
         tag="scripts",
         scope=READ,
         answers={200: shapes.listing(shapes.ScriptSummary)},
-        parameters=PAGING,
+        parameters=[SCRIPTS.parameter, *PAGING],
     )
     def get(self, request: Request) -> Response:
         """A page of the tenant's scripts."""
-        query = request._request.GET
-        refuse_unknown(query, ())
-        page = asked_page(query)
-        rows = shelves.script_rows(before=decode_number(page.cursor), limit=page.limit + 1)
-        answer = envelope(rows, page.limit, lambda row: encode(str(row[0])))
-        return Response({**answer, "items": [row for _, row in answer["items"]]})
+        return Response(SCRIPTS.page(request._request.GET, Script.objects.all(), shelves.script_rows))
 
 
 class OneScript(ApiView):
@@ -196,17 +214,12 @@ class DeadLetters(ApiView):
         tag="dead letters",
         scope=READ,
         answers={200: shapes.listing(shapes.DeadLetterOut)},
-        parameters=PAGING,
+        parameters=[DEAD_LETTERS.parameter, *PAGING],
     )
     def get(self, request: Request) -> Response:
         """A page of the tenant's tasks whose attempts are used up."""
-        query = request._request.GET
-        refuse_unknown(query, ())
-        page = asked_page(query)
-        found = shelves.dead_letter_rows(before=decode_moment(page.cursor), limit=page.limit + 1)
-        return Response(
-            envelope(found, page.limit, lambda row: encode(row["at"].isoformat(), str(row["task_id"])))
-        )
+        rows = DeadLetter.objects.all()
+        return Response(DEAD_LETTERS.page(request._request.GET, rows, shelves.dead_letter_rows))
 
 
 class RequeueDeadLetter(ApiView):

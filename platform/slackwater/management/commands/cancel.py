@@ -6,24 +6,33 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from apps.tasks import services
-from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, task_id
+from apps.tasks import bulk, services
+from slackwater.management.bulk import BulkCommand
+from slackwater.management.console import ACTOR, find_tenant
 
 
-class Command(PlatformCommand):
+class Command(BulkCommand):
     """``manage.py cancel``"""
 
     help = "Cancel tasks: at once while they wait; a running one is asked to end, then killed."
 
+    matching = staticmethod(bulk.cancel_matching)
+    done_word = "cancelled"
+
     def add_arguments(self, parser: CommandParser) -> None:
-        """Ids."""
+        """Ids or filters, and what goes along."""
         super().add_arguments(parser)
-        parser.add_argument("ids", nargs="+", type=task_id, metavar="ID")
-        parser.add_argument("--dependents", action="store_true", help="also all that depends on them")
+        parser.add_argument(
+            "--dependents", action="store_true", help="with ids: also all that depends on them"
+        )
 
     def run(self, options: dict[str, Any]) -> None:
-        """Cancel each; the first that cannot be cancelled ends the command."""
+        """Cancel each, or all that match; the first id that cannot be cancelled ends the command."""
         tenant = find_tenant(options["tenant"])
+        filters = self.filters_of(options)
+        if filters is not None:
+            self.do_matching(tenant, filters, options)
+            return
         done = []
         for wanted in options["ids"]:
             state = services.cancel(tenant.pk, wanted, actor=ACTOR, dependents=options["dependents"])

@@ -39,7 +39,7 @@ class Command(PlatformCommand):
             if options["requeue"] is not None:
                 self._requeue(tenant, options)
                 return
-            rows = shelves.dead_letter_rows(before=None, limit=max(1, options["limit"]))
+            rows = shelves.latest_dead_letters(max(1, options["limit"]))
         if self.as_json:
             self.show(rows)
             return
@@ -66,7 +66,7 @@ class Command(PlatformCommand):
         if bool(ids) == options["all"]:
             raise InvalidInput("give either ids or --all", field="--requeue")
         if options["all"]:
-            ids = [row["id"] for row in shelves.dead_letter_rows(before=None, limit=MOST)]
+            ids = [row["id"] for row in shelves.latest_dead_letters(MOST)]
         for wanted in track(ids, "requeueing", console=self.console, disable=self.as_json or len(ids) < 20):
             shelves.require_dead_letter(wanted)
             services.retry(tenant.pk, wanted, actor=ACTOR, reason=REASON)

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import CommandParser
+from apps.tasks import bulk, services
+from slackwater.management.bulk import BulkCommand
+from slackwater.management.console import ACTOR, find_tenant
 
-from apps.tasks import services
-from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, task_id
 
-
-class Command(PlatformCommand):
+class Command(BulkCommand):
     """``manage.py retry``"""
 
     help = "Run tasks again that failed, expired or were cancelled; their attempts are given anew."
 
-    def add_arguments(self, parser: CommandParser) -> None:
-        """Ids."""
-        super().add_arguments(parser)
-        parser.add_argument("ids", nargs="+", type=task_id, metavar="ID")
+    matching = staticmethod(bulk.retry_matching)
+    done_word = "run again"
 
     def run(self, options: dict[str, Any]) -> None:
-        """Run each again; the first that cannot ends the command."""
+        """Run each again, or all that match; the first id that cannot ends the command."""
         tenant = find_tenant(options["tenant"])
+        filters = self.filters_of(options)
+        if filters is not None:
+            self.do_matching(tenant, filters, options)
+            return
         for wanted in options["ids"]:
             services.retry(tenant.pk, wanted, actor=ACTOR)
         if self.as_json:

@@ -53,7 +53,7 @@ class Command(PlatformCommand):
         rows = Task.objects.all()
         if options["state"]:
             rows = reading.in_states(rows, [TaskState[state.upper()] for state in options["state"]])
-        tasks = reading.task_rows(rows, before=None, limit=max(1, options["limit"]))
+        tasks = reading.summaries(rows.order_by("-id")[: max(1, options["limit"])])
         if self.as_json:
             self.show({"tasks": tasks, "queues": lines})
             return

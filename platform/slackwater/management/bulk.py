@@ -1,0 +1,99 @@
+"""What the commands share that do something to all tasks a filter matches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from django.core.management.base import CommandParser
+from rich.progress import Progress
+
+from apps.api.v1.filters import TaskFilter, matching_tasks
+from apps.tasks import bulk
+from apps.tenants.models import Tenant
+from scheduler_ext.core.errors import InvalidInput
+from slackwater.management.console import ACTOR, PlatformCommand, scoped, task_id
+
+SHOWN = 20
+
+
+class BulkCommand(PlatformCommand):
+    """A command on tasks by id, or on all that filters match."""
+
+    matching: Callable[..., bulk.Done]
+    """The service that does a batch."""
+    done_word = ""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Ids or filters."""
+        super().add_arguments(parser)
+        parser.add_argument("ids", nargs="*", type=task_id, metavar="ID")
+        names = ", ".join(sorted(TaskFilter.base_filters))
+        parser.add_argument(
+            "--filter",
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help=f"instead of ids: all tasks that match; several narrow together ({names})",
+        )
+        parser.add_argument(
+            "--dry-run", action="store_true", help="with --filter: only tell how many, and which"
+        )
+        parser.add_argument(
+            "--limit", type=int, default=bulk.AT_ONCE, help=f"tasks in one transaction ({bulk.AT_ONCE})"
+        )
+
+    def filters_of(self, options: Mapping[str, Any]) -> dict[str, str] | None:
+        """The filters by name; ``None`` where ids are given instead."""
+        if bool(options["ids"]) == bool(options["filter"]):
+            raise InvalidInput("give either ids or --filter", field="--filter")
+        if options["ids"]:
+            if options["dry_run"]:
+                raise InvalidInput("goes with --filter", field="--dry-run")
+            return None
+        found = {}
+        for text in options["filter"]:
+            name, equals, value = text.partition("=")
+            if not equals or name in found:
+                raise InvalidInput(f"must be NAME=VALUE, each name once, not {text!r}", field="--filter")
+            found[name] = value
+        return found
+
+    def do_matching(self, tenant: Tenant, filters: dict[str, str], options: Mapping[str, Any]) -> None:
+        """Do it batch by batch until nothing more matches; each batch is done whole."""
+        how = {"actor": ACTOR, "limit": bulk.check_limit(options["limit"]), "dry_run": options["dry_run"]}
+        ids: list[Any] = []
+        asked: list[Any] = []
+        skipped: dict[Any, dict[str, Any]] = {}
+        with (
+            scoped(tenant),
+            Progress(console=self.console, disable=self.as_json or how["dry_run"]) as progress,
+        ):
+            bar = progress.add_task(self.done_word, total=None)
+            while True:
+                rows = matching_tasks(filters, "--filter").exclude(pk__in=list(skipped))
+                done = type(self).matching(tenant, rows, **how)
+                ids += done.ids
+                asked += done.asked
+                skipped |= {row["id"]: row for row in done.skipped}
+                total = None if done.matched_is_minimum else len(ids) - len(done.ids) + done.matched
+                progress.update(bar, completed=len(ids), total=total)
+                if how["dry_run"] or not done.more or not (done.ids or done.skipped):
+                    break
+        self._tell(done, ids, asked, list(skipped.values()))
+
+    def _tell(self, last: bulk.Done, ids: list[Any], asked: list[Any], skipped: list[dict[str, Any]]) -> None:
+        if self.as_json:
+            self.show({**last.shown(), "ids": ids, "asked": asked, "skipped": skipped})
+            return
+        if last.dry_run:
+            least = "at least " if last.matched_is_minimum else ""
+            self.stdout.write(f"{least}{last.matched} would be {self.done_word}")
+            for one in ids[:SHOWN]:
+                self.stdout.write(str(one))
+            return
+        self.stdout.write(f"{len(ids) - len(asked)} {self.done_word}")
+        if asked:
+            self.stdout.write(f"{len(asked)} running ones asked to end")
+        for row in skipped[:SHOWN]:
+            self.stdout.write(f"{row['id']} skipped: {row['detail']}")
