@@ -16,6 +16,8 @@ from scheduler_ext.core.types import MILLI, NodeView, Snapshot, Vector, WorkKind
 LARGEST_WHOLE: Final = 1 << 240
 """Beyond this a common multiple would make each comparison slow; then shares are rounded down."""
 ROUNDED_WHOLE: Final = 1 << 80
+LAST: Final = ((1 << 32, 0), 0, 0.0, 0)
+"""The place of an account in which nothing waits: after all others."""
 FINE: Final = 1 << 32
 """Ratios of shares are kept in parts of this."""
 
@@ -69,6 +71,7 @@ class Account:
         "name",
         "parent",
         "past",
+        "place",
         "share",
         "vector",
         "version",
@@ -91,6 +94,8 @@ class Account:
         self.limit: int | None = None
         """Hard maximum of its share."""
         self.version = 0
+        self.place: Any = LAST
+        """Of an account with others below it: the place of the first task that waited there when the round began."""
         self.key: Any = 0
         """Its place among its siblings, smaller first; written by the tree after each change."""
 

@@ -15,7 +15,8 @@ _STALE: Final = 64
 _TRIM: Final = 512
 """Served tasks are dropped from the front of a line when there are more than this."""
 
-Tie = tuple[int, float, int]
+Place = tuple[tuple[int, int], int, float, int]
+"""Of a task among all: its rank, then its priority (negative), submission and line, so that no two tie."""
 
 
 class Line:
@@ -34,9 +35,7 @@ class Line:
 
     def make_entry(self) -> Any:
         """Its present place in the heap of its leaf: the rank of the task in front, then the tie-break."""
-        head = self.heads[self.at]
-        tie = (-head.priority, head.submitted_at, self.view.line_id)
-        self.entry = (head.rank, tie, self)
+        self.entry = (place_of(self.heads[self.at], self.view.line_id), self)
         return self.entry
 
     def advance(self) -> None:
@@ -78,7 +77,7 @@ class Branch:
     def enter(self, line: Line) -> None:
         """Put a line's front task in order in this leaf."""
         if len(self.heap) > _STALE + 2 * self.below:
-            self.heap[:] = [entry for entry in self.heap if entry[2].entry is entry]
+            self.heap[:] = [entry for entry in self.heap if entry[1].entry is entry]
             heapify(self.heap)
         heappush(self.heap, line.make_entry())
 
@@ -87,7 +86,7 @@ class Branch:
         heap = self.heap
         while heap:
             entry = heap[0]
-            line: Line = entry[2]
+            line: Line = entry[1]
             if line.entry is entry:
                 return line
             heappop(heap)
@@ -104,21 +103,37 @@ class Branch:
             elif not child.heap or child.category in closed:
                 child.entry = None
                 heappop(heap)
-            elif child.seen != child.account.version:
-                heapreplace(heap, child.make_entry(clock))
-            else:
+            elif child.seen == child.account.version:
                 return child
+            elif (renewed := child.make_entry(clock)) is None:
+                heappop(heap)
+            else:
+                heapreplace(heap, renewed)
         return None
 
     def make_entry(self, clock: Clock) -> Any:
-        """Its present place in the heap above."""
+        """Its present place in the heap above; ``None`` for a leaf in which nothing is left.
+
+        Where two hold alike, a leaf goes by its front task, and what has children by an account-wide place that
+        stays the same through a round: whichever tree of whichever vectors it is asked in, the answer is the same.
+        """
         account = self.account
+        if self.leaf:
+            front = self.heap[0] if self.heap else None
+            if front is None or front[1].entry is not front:  # out of date
+                line = self.front_line()
+                front = line.entry if line is not None else None
+            if front is None:
+                self.entry = None
+                return None
+            place = front[0]
+        else:
+            place = account.place
         self.seen = account.version
         stage = 0
         if self.up is not None and self.up.up is None:
             stage = self.category if account.share < account.floor else self.category + AFTER_GUARANTEED
-        front = self.heap[0]
-        self.entry = (stage, account.key, front[1] if self.leaf else front[2], clock.tick(), self)
+        self.entry = (stage, account.key, place, clock.tick(), self)
         return self.entry
 
     def leave(self) -> None:
@@ -135,7 +150,9 @@ class Branch:
         if len(up.heap) > _STALE + 2 * up.below:
             up.heap[:] = [entry for entry in up.heap if entry[4].entry is entry]
             heapify(up.heap)
-        heappush(up.heap, self.make_entry(clock))
+        entry = self.make_entry(clock)
+        if entry is not None:
+            heappush(up.heap, entry)
 
     def touch(self) -> None:
         """Its front has changed: its entries above are made anew when they come to the front."""
@@ -157,3 +174,8 @@ class Clock:
         """The next number."""
         self.now += 1
         return self.now
+
+
+def place_of(task: TaskView, line_id: int) -> Place:
+    """The place of a task among those of all lines."""
+    return (task.rank, -task.priority, task.submitted_at, line_id)

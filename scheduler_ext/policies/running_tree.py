@@ -5,13 +5,38 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable
+from heapq import heappop, heappush
 from typing import cast
 
 from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TaskView, Vector
-from scheduler_ext.policies.accounts import Account
+from scheduler_ext.policies.accounts import LAST, Account
 from scheduler_ext.policies.base import CATEGORY_REASONS
-from scheduler_ext.policies.branches import Branch, Line
+from scheduler_ext.policies.branches import Branch, Line, Place, place_of
 from scheduler_ext.policies.tree import Path, Rules, TreeChooser
+
+
+class Ages:
+    """The tasks that wait below an account that has others below it, oldest place first."""
+
+    __slots__ = ("account", "branches", "heap")
+
+    def __init__(self, account: Account, branches: list[Branch]) -> None:
+        self.account = account
+        self.branches = branches
+        self.heap: list[tuple[Place, int, TaskView]] = []
+
+    def settle(self, waiting: set[int]) -> bool:
+        """Drop those that wait no more, and note the place of the first; True when it has come forward."""
+        heap, account = self.heap, self.account
+        while heap and (id(heap[0][2]) not in waiting or heap[0][2].rank != heap[0][0][0]):
+            heappop(heap)
+        place = heap[0][0] if heap else LAST
+        if place == account.place:
+            return False
+        forward = place < account.place
+        account.place = place
+        account.version += 1
+        return bool(forward)
 
 
 class RunningTree(TreeChooser):
@@ -38,6 +63,21 @@ class RunningTree(TreeChooser):
             line_id: [of_account[path[:length]] for length in range(len(path), 0, -1)]
             for line_id, path in self._paths.items()
         }
+        self._ages = [
+            Ages(self._accounts[path], branches)
+            for path, branches in of_account.items()
+            if not branches[0].leaf
+        ]
+        self._ages_above = (
+            {
+                line_id: [ages for ages in self._ages if ages.account in _above(state.leaf.account)]
+                for line_id, state in self._lines.items()
+            }
+            if self._ages
+            else {}
+        )
+        self._waiting: set[int] = set()
+        """With pools in pools: the tasks that wait, by the identity of their objects."""
 
     def pick(self) -> tuple[LineView, TaskView] | None:
         """The next task to try, among those whose vector may find room."""
@@ -55,6 +95,19 @@ class RunningTree(TreeChooser):
             if best is not None and not self._floors:
                 break
         return (best.view, best.heads[best.at]) if best else None
+
+    def settle(self) -> None:
+        """A round begins: pools that hold alike go by the task that waits longest in them now."""
+        for ages in self._ages:
+            if ages.settle(self._waiting):
+                for branch in ages.branches:
+                    branch.push(self._clock)
+
+    def accept(self, line: LineView, task: TaskView, milli: int = MILLI) -> None:
+        """The task just picked was placed."""
+        if self._ages:
+            self._waiting.discard(id(task))
+        super().accept(line, task, milli)
 
     @property
     def waits_for_room(self) -> bool:
@@ -87,6 +140,11 @@ class RunningTree(TreeChooser):
         """A task has become ready in its line (one of those the run began with)."""
         state = self._lines[line.line_id]
         heads, at = state.heads, state.at
+        if self._ages:
+            self._waiting.add(id(task))
+            place = place_of(task, line.line_id)
+            for ages in self._ages_above[line.line_id]:
+                heappush(ages.heap, (place, id(task), task))
         if at >= len(heads) or heads[-1].rank <= task.rank:
             heads.append(task)
             if at < len(heads) - 1:
@@ -99,6 +157,7 @@ class RunningTree(TreeChooser):
 
     def withdraw(self, line: LineView, task: TaskView) -> None:
         """A task that waits in its line leaves it."""
+        self._waiting.discard(id(task))
         state = self._lines[line.line_id]
         if any(passed is task for passed in state.skipped):
             state.skipped = [passed for passed in state.skipped if passed is not task]
@@ -201,7 +260,7 @@ def _before(first: Line, second: Line) -> bool:
             return bool(one.entry[:2] < other.entry[:2])
         if one.account is not other.account:
             return bool(one.entry[2] < other.entry[2])
-    return bool(first.entry[:2] < second.entry[:2])
+    return bool(first.entry[0] < second.entry[0])
 
 
 def _flat(branch: Branch) -> bool:
@@ -217,6 +276,15 @@ def _chain(line: Line) -> list[Branch]:
         branch = branch.up
     chain.reverse()
     return chain
+
+
+def _above(account: Account) -> list[Account]:
+    """All accounts above one."""
+    found = []
+    while account.parent is not None:
+        account = account.parent
+        found.append(account)
+    return found
 
 
 def _rank(task: TaskView) -> tuple[int, int]:

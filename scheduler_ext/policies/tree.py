@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TaskView, TenantView, Vector
 from scheduler_ext.policies.accounts import Account, Measure
 from scheduler_ext.policies.base import CATEGORY_REASONS, LINE_REASONS, TENANT_REASONS
-from scheduler_ext.policies.branches import Branch, Clock, Line
+from scheduler_ext.policies.branches import Branch, Clock, Line, Place, place_of
 
 Path = tuple[str, ...]
 
@@ -212,6 +212,15 @@ class TreeChooser:
         leaf.below += 1
         if state.heads:
             leaf.heap.append(state.make_entry())
+            self._waits(leaf.account, place_of(state.heads[0], view.line_id))
+
+    @staticmethod
+    def _waits(account: Account, place: Place) -> None:
+        """A task with this place waits in a leaf: what stands above goes by the first of them."""
+        above = account.parent
+        while above is not None and place < above.place:
+            above.place = place
+            above = above.parent
 
     def _branch(self, tree: Hashable, category: int, path: Path, *, leaf: bool = False) -> Branch:
         if not path:
@@ -231,8 +240,9 @@ class TreeChooser:
         for _, branch in sorted(self._branches.items(), key=lambda item: -len(item[0][2])):
             heapify(branch.heap)
             assert branch.up is not None
-            if branch.heap:
-                branch.up.heap.append(branch.make_entry(self._clock))
+            entry = branch.make_entry(self._clock) if branch.heap else None
+            if entry is not None:
+                branch.up.heap.append(entry)
         for root in self._roots.values():
             heapify(root.heap)
 

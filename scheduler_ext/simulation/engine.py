@@ -224,6 +224,7 @@ class Engine:
         """Start what can start now: the round of the live dispatcher, without its snapshot."""
         gate, chooser, ledger = self._gate, self._chooser, self._gate.ledger
         gate.now = self._now / 1e6
+        chooser.settle()
         if self._over:
             if self._hand_over():
                 return
