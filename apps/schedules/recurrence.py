@@ -26,8 +26,8 @@ SECOND: Final = timedelta(seconds=1)
 MINUTE: Final = timedelta(minutes=1)
 DAY: Final = timedelta(days=1)
 INSTANT: Final = timedelta(microseconds=1)
-LOOK_AHEAD: Final = 9 * 366 * DAY
-"""The rarest rule is 29 February around 2100: eight years."""
+LOOK_AHEAD: Final = 40 * 366 * DAY
+"""The rarest rule is a 29 February on one day of the week, around 2100: it may be all but forty years away."""
 LAST_DAY: Final = -1
 
 

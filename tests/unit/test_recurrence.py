@@ -94,6 +94,16 @@ def test_the_29th_of_february() -> None:
     assert firings(rule("cron", cron="0 0 29 2 *"), 1, century) == ["2104-02-29 00:00"]
 
 
+@pytest.mark.parametrize("hour", ["0", "*"])
+def test_a_day_of_the_month_that_must_be_a_day_of_the_week_too(hour: str) -> None:
+    """The 8th of February is the second Friday eleven years on; a Monday, 29 February, may be forty years away."""
+    friday = rule("cron", cron=f"0 {hour} */7 2 5#2")
+    assert firings(friday, 1, datetime(2013, 3, 1, tzinfo=UTC)) == ["2019-02-08 00:00"]
+    assert firings(friday, 1, datetime(2019, 3, 1, tzinfo=UTC)) == ["2030-02-08 00:00"]
+    leap = rule("cron", cron=f"0 {hour} */28 2 1#5")
+    assert firings(leap, 1, datetime(2072, 3, 1, tzinfo=UTC)) == ["2112-02-29 00:00"]
+
+
 def test_interval_counts_from_its_start() -> None:
     start = datetime(2026, 1, 15, 11, 59, 50, tzinfo=UTC)
     assert next_after(rule("interval", every_s=60, start=start), NOW) == start + timedelta(minutes=1)
