@@ -106,8 +106,6 @@ def after_cancel(cell: str, changes: Changes, nodes: set[int]) -> None:
     hints.wake_dispatcher(cell)
 
 
-def _state_now(task_id: UUID) -> TaskState:
-    with connection.cursor() as cur:
 def cancel_some(cur: Any, ids: list[str], actor: str, reason: str) -> tuple[Changes, list[tuple[UUID, int]]]:
     """End those of the tasks that wait and ask the running ones to end.
 
@@ -127,6 +125,8 @@ def cancel_some(cur: Any, ids: list[str], actor: str, reason: str) -> tuple[Chan
     return changes, [(row[0], row[3]) for row in asked]
 
 
+def _state_now(task_id: UUID) -> TaskState:
+    with connection.cursor() as cur:
         cur.execute(
             "SELECT coalesce(l.state, t.state) FROM tasks_task t "
             "LEFT JOIN tasks_livetask l ON l.task_id = t.id WHERE t.id = %s",
