@@ -109,6 +109,71 @@ class Plan(models.Model):
         return self.name
 
 
+class Pool(models.Model):
+    """A pool (or queue) that tenants and lines stand in; pools may stand in pools. Share policies go by them."""
+
+    class Inside(models.TextChoices):
+        """How the fair policy serves the tenants of a pool."""
+
+        FAIR = "fair", "fair: by weight"
+        FIFO = "fifo", "fifo: by rank, whoever's it is"
+
+    cell = models.CharField(max_length=63, default="default", validators=[SLUG])
+    parent = models.ForeignKey(
+        "self",
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="children",
+        help_text="Empty: on top.",
+    )
+    slug = models.CharField(max_length=63, validators=[SLUG])
+    weight = models.PositiveIntegerField(
+        default=1, validators=[MinValueValidator(1)], help_text="Its part of what is shared out beside it."
+    )
+    guaranteed = models.FloatField(
+        "guaranteed (%)",
+        default=0.0,
+        validators=[MinValueValidator(0), MaxValueValidator(100)],
+        help_text="Of what the pool above is guaranteed (of the cell, on top): the soft limit, or minimum share.",
+    )
+    maximum = models.FloatField(
+        "maximum (%)",
+        default=100.0,
+        validators=[MinValueValidator(0), MaxValueValidator(100)],
+        help_text="Of what the pool above may have at most: the hard limit.",
+    )
+    lends = models.FloatField(
+        "lends (%)",
+        default=100.0,
+        validators=[MinValueValidator(0), MaxValueValidator(100)],
+        help_text="How much of its idle guarantee others may use; the rest is kept free for it.",
+    )
+    inside = models.CharField(max_length=8, choices=Inside.choices, default=Inside.FAIR)
+
+    class Meta:
+        ordering = ["cell", "slug"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cell", "parent", "slug"], nulls_distinct=False, name="pool_unique"
+            ),
+            models.CheckConstraint(condition=Q(weight__gte=1), name="pool_weight_positive"),
+            models.CheckConstraint(
+                condition=Q(guaranteed__gte=0, maximum__lte=100, lends__gte=0, lends__lte=100)
+                & Q(guaranteed__lte=models.F("maximum")),
+                name="pool_shares_in_order",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.path
+
+    @property
+    def path(self) -> str:
+        """The slugs from the top, with slashes."""
+        return f"{self.parent.path}/{self.slug}" if self.parent is not None else self.slug
+
+
 class Tenant(models.Model):
     """A client organisation."""
 
@@ -117,6 +182,14 @@ class Tenant(models.Model):
     plan = models.ForeignKey(Plan, on_delete=models.PROTECT, related_name="tenants")
     cell = models.CharField(
         max_length=63, default="default", validators=[SLUG], help_text="Where its tasks run."
+    )
+    pool = models.ForeignKey(
+        Pool,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="tenants",
+        help_text="Where its lines stand, unless a line has a pool of its own; empty: beside the pools.",
     )
     trusted = models.BooleanField(default=False, help_text="Its scripts may run without a sandbox.")
     paused = models.BooleanField(default=False, help_text="Tasks are accepted, none is started.")

@@ -10,6 +10,7 @@ from apps.tasks.models.base import LIVE_STATES, TELL_LATE, MutexScope, OnLate, n
 from apps.tasks.models.checkpoints import Checkpoint, Resumable
 from apps.tasks.models.outbox import Event, Listener, Outbox
 from apps.tasks.models.past import Attempt, AttemptLog, DeadLetter, Dependency, TaskEvent
+from apps.tasks.models.policies import PolicyChoice, RankSweep, ShadowUse
 from apps.tasks.models.rates import Impossible, RateLimit, RateStart
 from apps.tasks.models.shelves import IdempotencyKey, Leader, Line, RunTime, Script, Workflow
 from apps.tasks.models.task import LiveTask, Task
@@ -34,12 +35,15 @@ __all__ = [
     "OnLate",
     "Outbox",
     "Pause",
+    "PolicyChoice",
+    "RankSweep",
     "RateLimit",
     "RateStart",
     "Resumable",
     "RunTime",
     "Script",
     "Secret",
+    "ShadowUse",
     "Task",
     "TaskEvent",
     "Workflow",

@@ -21,6 +21,14 @@ class Line(models.Model):
     serving = models.IntegerField(
         default=0, db_default=0, help_text="With time slices: the cycle being served, which a newcomer joins."
     )
+    pool = models.ForeignKey(
+        "tenants.Pool",
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="lines",
+        help_text="Where it stands; empty: where its tenant does.",
+    )
 
     objects = TenantManager()
 
