@@ -13,7 +13,7 @@ from typing import Any
 import redis
 
 from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.core.types import Reason, RoundResult
+from scheduler_ext.core.types import Plan, Reason, RoundResult, Snapshot
 from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.policies.registry import share_policy
 from scheduler_ext.ports import RoundStore
@@ -25,6 +25,14 @@ log = logging.getLogger(__name__)
 WAKE_EVERY_S = 0.2
 """How often scheduled tasks are looked at; what is due sooner was made ready by whoever stored it."""
 BATCH = 2048
+_SHARE, _POSITION, _NO_SLOT = Reason.SHARE, Reason.POSITION, Reason.NO_SLOT
+_ASIDE = {
+    Reason.MUTEX: Reason.MUTEX,
+    Reason.RATE: Reason.RATE,
+    Reason.NO_NODE: Reason.NEVER_FITS,
+    Reason.NEVER_FITS: Reason.NEVER_FITS,
+}
+"""Reasons for which a task is parked, with what its parking is called."""
 REST_MS = 4
 """Under load rounds leave at least this between them, so that they stay large and few."""
 
@@ -75,15 +83,26 @@ class Dispatcher:
         plan = prioritize(snapshot, self.conf, self.share)
         won = self.store.claim(self.epoch, plan.decisions)
         self.queues.publish(won)
-        held = [task_id for task_id, reason in plan.left.items() if reason is Reason.MUTEX]
-        if held:
-            self.store.park(held)
+        self._set_aside(snapshot, plan)
         self.last = RoundResult(
             nominated=len(plan.decisions) + len(plan.left), decided=len(plan.decisions), claimed=len(won), woken=woken,
             promoted=promoted, returned=returned, left=plan.left, utilization_permille=plan.utilization_permille,
             seconds=time.monotonic() - began,
         )  # fmt: skip
         return self.last
+
+    def _set_aside(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Park what would only stand in its line's way: what waits for a key or a rate, or for a node to appear."""
+        aside: dict[Reason, list[str]] = {}
+        for task_id, reason in plan.left.items():
+            if reason is _SHARE or reason is _POSITION or reason is _NO_SLOT:
+                continue  # nearly all of them
+            kind = _ASIDE.get(reason)
+            if kind is not None:
+                aside.setdefault(kind, []).append(task_id)
+        for kind, task_ids in aside.items():
+            if kind is not Reason.NEVER_FITS or snapshot.nodes:
+                self.store.park(task_ids, kind)
 
     def pause_s(self) -> float:
         """How long to wait for a hint before the next round: until something is due, at most the round's interval."""

@@ -47,6 +47,8 @@ class Costs:
         expected = task.expected_us
         if expected is None or expected > self._short_us or task.alone or task.kind is not WorkKind.PROCESS:
             return 0
+        if task.rates:
+            return 0  # its start is to be known exactly, and not to wait for others of a batch
         milli = max(self._least, -(-MILLI * expected // self._lookahead_us))
         return milli if milli < MILLI else 0
 
@@ -74,6 +76,7 @@ class Gate:
         "_costs",
         "_drained_in",
         "_patience_s",
+        "_rates",
         "_reserve",
         "_tenants",
         "_uses",
@@ -92,6 +95,7 @@ class Gate:
         self.now = snapshot.now
         self.held = dict(snapshot.mutex_held)
         """Live holders by mutex key."""
+        self._rates = dict(snapshot.rates_left)
         self._costs = Costs(conf)
         self._patience_s = conf.reserve_after_s
         self._drained_in = 2 * conf.lookahead_ms / 1000
@@ -133,6 +137,10 @@ class Gate:
         key = task.mutex_key
         if key is not None and self.held.get(key, 0) >= task.mutex_limit:
             return Reason.MUTEX
+        if task.rates:
+            for limit in task.rates:
+                if self._rates.get(limit, 1) <= 0:
+                    return Reason.RATE
         return None
 
     def place(self, line: LineView, task: TaskView, milli: int) -> Node | Reason:
@@ -159,6 +167,9 @@ class Gate:
             use.milli_left -= milli
         if task.mutex_key is not None:
             self.held[task.mutex_key] = self.held.get(task.mutex_key, 0) + 1
+        for limit in task.rates:
+            if limit in self._rates:
+                self._rates[limit] -= 1
 
     def uncount(self, line: LineView, task: TaskView, milli: int) -> None:
         """A task has ended."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from scheduler_ext.aid import TaskAid
 from scheduler_ext.core.states import Outcome
-from scheduler_ext.core.types import Decision, Snapshot, WorkKind
+from scheduler_ext.core.types import Decision, Reason, Snapshot, WorkKind
 from scheduler_ext.handlers import Export
 
 
@@ -120,8 +120,8 @@ class RoundStore(Protocol):
         """Commit claims by compare-and-set under the leader's epoch; returns those that were won."""
         ...
 
-    def park(self, task_ids: Sequence[str]) -> int:
-        """Take tasks whose mutex key is held out of the ready lines until it is free."""
+    def park(self, task_ids: Sequence[str], reason: Reason = Reason.MUTEX) -> int:
+        """Take tasks out of the ready lines until their mutex key is free, or their rate allows them."""
         ...
 
     def return_queued(self) -> int:

@@ -11,7 +11,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from apps.tasks import admission, hints, lookups, storing, transitions
-from apps.tasks.models import LiveTask, OnLate, Task
+from apps.tasks.models import Dependency, LiveTask, MutexScope, OnLate, Task
 from apps.tasks.specs import EDITABLE, TaskSpec, dump_payload, parse_fields
 from apps.tasks.storing import LIVE_COLUMNS, Accepted
 from scheduler_ext.core import admission as checks
@@ -43,8 +43,17 @@ def spec_of(task: Task) -> TaskSpec:
         delay_tolerance_ms=task.delay_tolerance_ms, on_late=OnLate(task.on_late), cap_ms=task.cap_ms,
         total_attempts=task.total_attempts, retry=task.retry, start_at=task.start_at,
         condition=RunCondition(task.condition), mutex_key=task.mutex_key, mutex_limit=task.mutex_limit,
+        mutex_scope=MutexScope(task.mutex_scope), rate_key=task.rate_key, depends_on=_parents(task),
         tags=tuple(task.tags), payload=dump_payload(task.args, task.kwargs, ""),
     )  # fmt: skip
+
+
+def _parents(task: Task) -> tuple[str, ...]:
+    """What it depends on, where its mutex key asks for that; else nothing, and no query."""
+    if task.mutex_scope == MutexScope.BOTH:
+        return ()
+    rows = Dependency.objects.filter(child_id=task.pk).values_list("parent_id", flat=True)
+    return tuple(str(parent) for parent in rows)
 
 
 # -- cancel -----------------------------------------------------------------------------------------------------------
@@ -223,7 +232,8 @@ LIVE_EDIT = """
 UPDATE tasks_livetask SET line_id = %(line_id)s, state = %(state)s, rank_group = %(rank_group)s, rank = %(rank)s,
     priority = %(priority)s, total_attempts = %(total_attempts)s, mutex_key = %(mutex_key)s,
     mutex_limit = %(mutex_limit)s, tolerance_ms = %(tolerance_ms)s, on_late = %(on_late)s,
-    not_before = %(not_before)s, latest_start = %(latest_start)s, promote_at = %(promote_at)s
+    rate_key = %(rate_key)s, parked = NULL, not_before = %(not_before)s, latest_start = %(latest_start)s,
+    promote_at = %(promote_at)s
 WHERE task_id = %(task_id)s
 """
 
@@ -300,8 +310,9 @@ def _save_wide(task: Task, accepted: Accepted) -> None:
     task.delay_tolerance_ms, task.on_late = accepted.tolerance_ms, int(spec.on_late)
     task.cap_ms, task.total_attempts, task.retry = accepted.cap_ms, spec.total_attempts, spec.retry
     task.mutex_key, task.mutex_limit, task.tags = spec.mutex_key, spec.mutex_limit, list(spec.tags)
+    task.mutex_scope, task.rate_key = int(spec.mutex_scope), spec.rate_key
     task.start_at = spec.start_at
     task.save(update_fields=[
         "name", "args", "kwargs", "category", "tier_id", "priority", "delay_tolerance_ms", "on_late", "cap_ms",
-        "total_attempts", "retry", "mutex_key", "mutex_limit", "tags", "start_at",
+        "total_attempts", "retry", "mutex_key", "mutex_limit", "mutex_scope", "rate_key", "tags", "start_at",
     ])  # fmt: skip

@@ -265,13 +265,13 @@ held AS (SELECT mutex_key AS key, count(*) AS n FROM tasks_livetask
 free AS (
     SELECT w.task_id FROM k LEFT JOIN held USING (key) CROSS JOIN LATERAL (
         SELECT l.task_id, l.mutex_limit, row_number() OVER (ORDER BY l.rank_group, l.rank, l.task_id) AS place
-        FROM tasks_livetask l WHERE l.mutex_key = k.key AND l.state = 1 AND l.pending = 0) w
+        FROM tasks_livetask l WHERE l.mutex_key = k.key AND l.state = 1 AND l.pending = 0 AND l.parked IS NULL) w
     WHERE w.place <= w.mutex_limit - coalesce(held.n, 0)),
 locked AS (
     SELECT l.task_id FROM tasks_livetask l JOIN free USING (task_id) ORDER BY l.task_id FOR UPDATE OF l SKIP LOCKED),
 r AS (
     UPDATE tasks_livetask l SET state = 3 FROM locked
-    WHERE l.task_id = locked.task_id AND l.state + 0 = 1 AND l.pending = 0
+    WHERE l.task_id = locked.task_id AND l.state + 0 = 1 AND l.pending = 0 AND l.parked IS NULL
     RETURNING l.task_id, l.tenant_id, l.fence)
 INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
 SELECT task_id, tenant_id, 1, 3, fence, 'dispatcher', 'its mutex key is free' FROM r
@@ -281,7 +281,56 @@ SELECT DISTINCT mutex_key FROM tasks_livetask WHERE task_id = ANY(%s::uuid[]) AN
 """
 PARKED_KEYS = """
 SELECT DISTINCT l.mutex_key FROM tasks_livetask l
-WHERE l.mutex_key IS NOT NULL AND l.state = 1 AND l.pending = 0 LIMIT %s
+WHERE l.mutex_key IS NOT NULL AND l.state = 1 AND l.pending = 0 AND l.parked IS NULL LIMIT %s
+"""
+
+# -- what no node can run ---------------------------------------------------------------------------------------------
+PARK_IMPOSSIBLE = """
+WITH p AS (
+    UPDATE tasks_livetask l SET state = 1, parked = -1 FROM unnest(%(ids)s::uuid[]) AS u(id)
+    WHERE l.task_id = u.id AND l.state + 0 = 3 RETURNING l.task_id, l.tenant_id, l.fence, l.attempts),
+noted AS (
+    INSERT INTO tasks_impossible (task_id, tenant_id, reason) SELECT task_id, tenant_id, %(reason)s FROM p
+    ON CONFLICT (task_id) DO NOTHING RETURNING task_id),
+told AS (
+    INSERT INTO tasks_outbox (tenant_id, task_id, events, state, fence, attempt, reason)
+    SELECT p.tenant_id, p.task_id, 64, 1, p.fence, p.attempts, %(reason)s
+    FROM p JOIN noted USING (task_id) JOIN tasks_listener w ON w.tenant_id = p.tenant_id WHERE w.events & 64 <> 0)
+INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
+SELECT task_id, tenant_id, 3, 1, fence, 'dispatcher', left('impossible now: ' || %(reason)s, 300) FROM p
+"""
+# The ledger's rule: a slot of its kind, its handler, and room for its vector on an empty node. Threads and coroutines
+# take their part of it.
+NOW_POSSIBLE = """
+SELECT i.task_id::text FROM tasks_impossible i
+JOIN tasks_livetask l ON l.task_id = i.task_id AND l.state + 0 = 1 AND l.parked = -1
+JOIN tasks_line n ON n.id = l.line_id JOIN tenants_tenant t ON t.id = l.tenant_id
+JOIN resources_tier r ON r.id = n.tier_id LEFT JOIN resources_handler h ON h.id = l.handler_id
+CROSS JOIN LATERAL (SELECT CASE WHEN l.handler_id IS NULL THEN 'script'
+    WHEN h.kind IN ('thread', 'coroutine') AND NOT (l.alone OR l.total_attempts = 1) THEN h.kind
+    ELSE 'process' END AS kind) k
+WHERE EXISTS (
+    SELECT 1 FROM resources_node x CROSS JOIN LATERAL (
+        SELECT CASE k.kind WHEN 'thread' THEN 8 WHEN 'coroutine' THEN 128 ELSE 1 END AS many) m
+    WHERE x.cell = t.cell AND x.state = 'active' AND x.lease_expires_at > clock_timestamp() AND x.slots ? k.kind
+        AND (l.handler_id IS NULL OR l.handler_id = ANY(x.handlers))
+        AND r.cpu_milli <= x.capacity[1] * m.many AND r.memory_mb <= x.capacity[2] * m.many
+        AND r.disk_mb <= x.capacity[3] * m.many AND r.iops <= x.capacity[4] * m.many
+        AND r.bandwidth_kbps <= x.capacity[5] * m.many AND r.ports <= x.capacity[6] * m.many)
+ORDER BY i.task_id LIMIT %s
+"""
+FORGET_IMPOSSIBLE = """
+DELETE FROM tasks_impossible WHERE task_id IN (
+    SELECT i.task_id FROM tasks_impossible i LEFT JOIN tasks_livetask l ON l.task_id = i.task_id
+    WHERE l.task_id IS NULL OR l.parked IS DISTINCT FROM -1 OR l.state + 0 <> 1 LIMIT %s)
+"""
+IMPOSSIBLE_FOR = """
+SELECT i.task_id::text, i.reason FROM tasks_impossible i JOIN tasks_livetask l ON l.task_id = i.task_id
+WHERE i.since < clock_timestamp() - %s * interval '1 second' AND l.state + 0 = 1 AND l.parked = -1
+    AND NOT EXISTS (SELECT 1 FROM tasks_pause WHERE kind = 'tenant' AND subject = l.tenant_id)
+    AND NOT EXISTS (SELECT 1 FROM tasks_pause WHERE kind = 'line' AND subject = l.line_id)
+    AND NOT EXISTS (SELECT 1 FROM tasks_pause WHERE kind = 'handler' AND subject = l.handler_id)
+ORDER BY i.since LIMIT %s
 """
 
 # -- dependants -------------------------------------------------------------------------------------------------------

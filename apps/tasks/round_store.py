@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from apps.tasks import queries, transitions
+from apps.tasks import queries, rate_queries, transitions
 from apps.tasks.connection import Database
+from apps.tasks.parking import Hopeless
+from apps.tasks.rates import RateBook
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.resources import add, part, peak, zero
 from scheduler_ext.core.states import Category
@@ -18,6 +20,7 @@ from scheduler_ext.core.types import (
     Decision,
     LineView,
     NodeView,
+    Reason,
     Snapshot,
     TaskView,
     TenantView,
@@ -75,6 +78,10 @@ class PgRoundStore:
         self.holder = holder
         self.db = database or Database(f"slackwater dispatcher {holder}")
         self.reference = Reference()
+        self.rates = RateBook()
+        self.hopeless = Hopeless(conf)
+        self._last: Snapshot | None = None
+        self._looked = float("-inf")
         self._lines_before = 1
 
     # -- leadership ---------------------------------------------------------------------------------------------------
@@ -103,7 +110,8 @@ class PgRoundStore:
     def next_due_s(self) -> float | None:
         """Seconds until the next scheduled task is due."""
         row = self.db.conn.execute(queries.NEXT_DUE).fetchone()
-        return row[0] if row else None
+        due = [s for s in (row[0] if row else None, self.rates.due_s) if s is not None]
+        return min(due) if due else None
 
     def promote(self, limit: int) -> int:
         """Move delayable tasks near their latest start to their tenant's urgent line."""
@@ -124,7 +132,7 @@ class PgRoundStore:
 
     # -- the snapshot -------------------------------------------------------------------------------------------------
     def snapshot(self) -> Snapshot:
-        """The frozen view of this moment; no task is nominated when no node has a free slot."""
+        """The frozen view of this moment; tasks are seldom nominated while no node has a free slot."""
         conn = self.db.conn
         self._refresh()
         with conn.pipeline():
@@ -139,10 +147,25 @@ class PgRoundStore:
         flights, tenants = self._in_flight(flight_rows)
         nodes = tuple(_node_view(row, flights.get(row[0]) or _Flight()) for row in node_rows)
         room = sum(_room(node, self.conf) for node in nodes)
-        lines = self._nominate(room) if room else ()
-        return Snapshot(
-            now=time.time(), cell=self.conf.cell, nodes=nodes, tenants=tenants, lines=lines, mutex_held=held
-        )
+        rates = self.rates.count(conn)
+        if rates and room:
+            self.rates.unpark(conn)
+        lines = self._nominate(room) if self._looks(room) else ()
+        if rates:
+            lines = self.rates.mark(conn, lines)
+        self._last = Snapshot(
+            now=time.time(), cell=self.conf.cell, nodes=nodes, tenants=tenants, lines=lines, mutex_held=held,
+            rates_left=rates,
+        )  # fmt: skip
+        return self._last
+
+    def _looks(self, room: int) -> bool:
+        """Whether to nominate: while there is room, and else now and then, for what no node could ever run."""
+        now = time.monotonic()
+        if room or now - self._looked >= REFRESH_S:
+            self._looked = now
+            return True
+        return False
 
     def _refresh(self, *, force: bool = False) -> None:
         ref = self.reference
@@ -154,6 +177,7 @@ class PgRoundStore:
             tenants = conn.execute(queries.TENANTS)
             times = conn.execute(queries.RUN_TIMES, (LEARNT_FROM,))
             handlers = conn.execute(queries.HANDLERS)
+            limits = conn.execute(rate_queries.LIMITS)
             ref.lines = {
                 row[0]: LineInfo(row[1], Category(row[2]), row[3], row[4], row[5], tuple(row[6:12]))
                 for row in lines.fetchall()
@@ -161,6 +185,7 @@ class PgRoundStore:
             ref.tenants = {row[0]: row[1:] for row in tenants.fetchall()}
             ref.run_times = {(tenant, key): max(1, int(mean)) for tenant, key, mean in times.fetchall()}
             ref.handlers = {row[0]: (row[1], WorkKind(row[2]), row[3]) for row in handlers.fetchall()}
+            self.rates.learn(limits.fetchall())
         ref.read_at = time.monotonic()
 
     def _in_flight(self, rows: Sequence[Any]) -> tuple[dict[int, _Flight], dict[int, TenantView]]:
@@ -263,12 +288,29 @@ class PgRoundStore:
         """Commit claims by compare-and-set under the leader's epoch; returns those that were won."""
         if not decisions:
             return []
-        millis = [MILLI if d.exclusive else slot_milli(self.conf, d.expected_us) for d in decisions]
-        won = transitions.claim_if_ready(self.db.conn, self.conf, epoch, self.holder, decisions, millis)
+        if self.rates.limits:
+            with self.db.conn.transaction():
+                decisions = self.rates.allow(self.db.conn, decisions)
+                won = self._claim(epoch, decisions)
+                self.rates.take(self.db.conn, decisions, won)
+        else:
+            won = self._claim(epoch, decisions)
         return [d for d in decisions if d.task_id in won]
 
-    def park(self, task_ids: Sequence[str]) -> int:
-        """Park tasks whose mutex key is taken; those whose key became free meanwhile go on at once."""
+    def _claim(self, epoch: int, decisions: Sequence[Decision]) -> set[str]:
+        millis = [MILLI if d.exclusive else slot_milli(self.conf, d.expected_us) for d in decisions]
+        return transitions.claim_if_ready(self.db.conn, self.conf, epoch, self.holder, decisions, millis)
+
+    def park(self, task_ids: Sequence[str], reason: Reason = Reason.MUTEX) -> int:
+        """Park tasks whose mutex key is taken, or whose rate is used up.
+
+        Those whose key became free meanwhile go on at once.
+        """
+        if reason is Reason.NEVER_FITS:
+            last = self._last
+            return self.hopeless.park(self.db.conn, last.nodes, last.lines, task_ids) if last else 0
+        if reason is Reason.RATE:
+            return self.rates.park(self.db.conn, task_ids)
         with self.db.conn.transaction():
             parked = transitions.park(self.db.conn, task_ids)
             if parked:

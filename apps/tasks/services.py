@@ -151,7 +151,13 @@ def _stored(tenant: Tenant, specs: Sequence[TaskSpec], *, actor: str | Sequence[
     batch = admission.admit(tenant, specs, where=where, workflow=workflow is not None)
     at = lookups.now()
     workflow_id = storing.fresh_ids(1)[0] if workflow is not None else None
-    if len(batch.tasks) == 1 and key is None and workflow_id is None and not batch.outside:
+    if (
+        len(batch.tasks) == 1
+        and key is None
+        and workflow_id is None
+        and not batch.outside
+        and not specs[0].aside
+    ):
         write_alone(tenant, batch.tasks[0], at, actor if isinstance(actor, str) else actor[0])
         return Submission(task_ids=[batch.tasks[0].id])
     with transaction.atomic(), connection.cursor() as cur:
@@ -205,6 +211,7 @@ def write_tasks(cur: Any, tenant: Tenant, tasks: Sequence[storing.Accepted], edg
         cur, "tasks_livetask", LIVE_COLUMNS,
         [storing.live_row(tenant.pk, t, at, at, policy, conf.promote_lead_s) for t in tasks],
     )  # fmt: skip
+    storing.write_aside(cur, tasks)
     rows = [(parent, child, int(EdgeOutcome.PENDING)) for parent, child in edges]
     storing.insert(cur, "tasks_dependency", EDGE_COLUMNS, rows)
     urgent = sum(1 for t in tasks if t.spec.category is Category.URGENT)

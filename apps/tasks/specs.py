@@ -12,7 +12,7 @@ from typing import Any
 
 from django.utils.dateparse import parse_datetime
 
-from apps.tasks.models import OnLate
+from apps.tasks.models import MutexScope, OnLate
 from scheduler_ext import inputs
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.retry import RetryPolicy
@@ -48,10 +48,24 @@ class TaskSpec:
     condition: RunCondition = RunCondition.ALL_SUCCEEDED
     mutex_key: str = ""
     mutex_limit: int = 1
+    mutex_scope: MutexScope = MutexScope.BOTH
+    rate_key: str = ""
     tags: tuple[str, ...] = ()
     idempotency_key: str = ""
     payload: tuple[str, str] = ("[]", "{}")
     """``args`` and ``kwargs`` as JSON: measured against the plan, and stored."""
+
+    @property
+    def aside(self) -> bool:
+        """Whether it has what few tasks have, which is written by a statement of its own."""
+        return bool(self.rate_key) or self.mutex_scope is not MutexScope.BOTH
+
+    @property
+    def excluded_by(self) -> str:
+        """Its mutex key, if the task stands in the key's scope; else nothing excludes it."""
+        if self.mutex_scope is MutexScope.BOTH or not self.mutex_key:
+            return self.mutex_key
+        return self.mutex_key if (self.mutex_scope is MutexScope.DEPENDENT) == bool(self.depends_on) else ""
 
 
 def _text(longest: int, *, empty: bool = True) -> Callable[[Any, str], str]:
@@ -204,6 +218,8 @@ FIELDS: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
     "condition": ("condition", _one_of(RunCondition)),
     "mutex_key": ("mutex_key", _text(150)),
     "mutex_limit": ("mutex_limit", _integer(1, 10_000)),
+    "mutex_scope": ("mutex_scope", _one_of(MutexScope)),
+    "rate_key": ("rate_key", _text(150)),
     "tags": ("tags", _strings(32, 63)),
     "idempotency_key": ("idempotency_key", _text(200)),
 }

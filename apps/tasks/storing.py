@@ -39,6 +39,7 @@ LIVE_COLUMNS = (
     "task_id", "tenant_id", "line_id", "state", "rank_group", "rank", "kind", "handler_id", "priority", "fence",
     "attempts", "total_attempts", "pending", "condition", "has_children", "alone", "batch", "cancel_requested",
     "mutex_key", "mutex_limit", "tolerance_ms", "on_late", "not_before", "latest_start", "promote_at", "slot_milli",
+    "rate_key",
 )  # fmt: skip
 EDGE_COLUMNS = ("parent_id", "child_id", "outcome")
 
@@ -134,8 +135,9 @@ def live_row(tenant_id: int, task: Accepted, at: datetime, arrived: datetime, po
     return (
         task.id, tenant_id, task.line_id, int(when.state), group, rank, kind, task.handler_id, spec.priority, 0,
         0, spec.total_attempts, task.pending, int(spec.condition), task.has_children, False, 0, False,
-        scoped_mutex(tenant_id, spec.mutex_key), spec.mutex_limit, task.tolerance_ms,
+        scoped_mutex(tenant_id, spec.excluded_by), spec.mutex_limit, task.tolerance_ms,
         lookups.on_late_mark(tenant_id, int(spec.on_late)), when.not_before, when.latest_start, when.promote_at, 1000,
+        spec.rate_key or None,
     )  # fmt: skip
 
 
@@ -156,6 +158,22 @@ def insert(cur: Any, table: str, columns: Sequence[str], rows: Sequence[tuple[An
         cur.execute(
             f"INSERT INTO {table} ({names}) VALUES {', '.join([one] * len(rows))}",  # noqa: S608 - names of ours
             [value for row in rows for value in row],
+        )
+
+
+ASIDE = """
+UPDATE tasks_task t SET rate_key = u.key, mutex_scope = u.scope
+FROM unnest(%s::uuid[], %s::text[], %s::int[]) AS u(id, key, scope) WHERE t.id = u.id
+"""
+
+
+def write_aside(cur: Any, tasks: Sequence[Accepted]) -> None:
+    """Add what few tasks have to their wide rows: the ordinary ones should not pay for it."""
+    some = [t for t in tasks if t.spec.aside]
+    if some:
+        cur.execute(
+            ASIDE,
+            ([t.id for t in some], [t.spec.rate_key for t in some], [int(t.spec.mutex_scope) for t in some]),
         )
 
 
@@ -189,7 +207,7 @@ _TASK_TYPES = (
 _LIVE_TYPES = (
     "uuid", "bigint", "bigint", "int", "int", "bigint", "int", "bigint", "int", "int", "int", "int", "int",
     "int", "boolean", "boolean", "int", "boolean", "text", "int", "bigint", "int", "timestamptz",
-    "timestamptz", "timestamptz", "int",
+    "timestamptz", "timestamptz", "int", "text",
 )  # fmt: skip
 
 

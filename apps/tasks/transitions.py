@@ -6,10 +6,10 @@ Functions take an open cursor or connection (anything with ``execute``); the cal
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from apps.tasks import queries
+from apps.tasks import queries, rate_queries
 from apps.tasks.models.outbox import Event
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.retry import RetryPolicy
@@ -220,7 +220,7 @@ def return_queued(cur: Cursor, cell: str, *, expired_only: bool) -> int:
 
 
 _TOLD_UNRUN = {
-    TaskState.FAILED: Event.FAILED | Event.IMPOSSIBLE | Event.DEAD_LETTERED,
+    TaskState.FAILED: Event.FAILED | Event.DEAD_LETTERED,
     TaskState.CANCELLED: Event.CANCELLED,
     TaskState.EXPIRED: Event.EXPIRED,
 }
@@ -232,7 +232,7 @@ def end_if_waiting(cur: Cursor, ids: Sequence[str], final: TaskState, *, reason:
                    states: Iterable[TaskState] = WAITING) -> list[tuple[Any, ...]]:  # fmt: skip
     """End tasks that have not started; returns those it ended.
 
-    Each as (task id, has children, mutex key, tenant id, workflow id). One that fails without a run is impossible.
+    Each as (task id, has children, mutex key, tenant id, workflow id).
     """
     if not ids:
         return []
@@ -255,6 +255,37 @@ def park(cur: Cursor, ids: Sequence[str]) -> int:
 def unpark(cur: Cursor, keys: Sequence[str]) -> int:
     """Let the first parked tasks of these mutex keys go on, as many as the key has room for."""
     return int(cur.execute(queries.UNPARK, (list(keys), list(keys))).rowcount) if keys else 0
+
+
+def park_for(cur: Cursor, whys: Mapping[str, int], *, actor: str, reason: str) -> int:
+    """Park ready tasks, each for a rate limit (its id) or because no node can run it (-1)."""
+    if not whys:
+        return 0
+    params = {"ids": list(whys), "whys": list(whys.values()), "actor": actor, "reason": reason}
+    return int(cur.execute(rate_queries.PARK_FOR, params).rowcount)
+
+
+def park_impossible(cur: Cursor, ids: Sequence[str], reason: str) -> int:
+    """Park ready tasks that no node can run, note since when, and tell who listens."""
+    return int(cur.execute(queries.PARK_IMPOSSIBLE, {"ids": list(ids), "reason": reason}).rowcount)
+
+
+def unpark_limited(cur: Cursor, counts: Mapping[int, int]) -> int:
+    """Let the first parked tasks of each line go on: limit -> how many."""
+    params = {
+        "limits": list(counts), "counts": list(counts.values()), "actor": "dispatcher",
+        "reason": "its execution rate allows it",
+    }  # fmt: skip
+    return int(cur.execute(rate_queries.UNPARK_LIMITED, params).rowcount)
+
+
+def unpark_these(cur: Cursor, ids: Sequence[str], *, actor: str, reason: str) -> int:
+    """Let tasks go on that were parked for a rate, or because no node could run them."""
+    if not ids:
+        return 0
+    return int(
+        cur.execute(rate_queries.UNPARK_THESE, {"ids": list(ids), "actor": actor, "reason": reason}).rowcount
+    )
 
 
 def tell_late(cur: Cursor, ids: Sequence[str]) -> int:

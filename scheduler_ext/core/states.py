@@ -13,7 +13,8 @@ class TaskState(IntEnum):
     """Where a task stands. The number is what the database stores."""
 
     BLOCKED = 1
-    """Needs other tasks, or is parked on a mutex key that is taken."""
+    """Needs other tasks, or is parked: on a mutex key that is taken, on an execution rate that is used up, or because no
+    registered node can run it."""
     SCHEDULED = 2
     """Starts later: at a given time, or after a retry's back-off."""
     READY = 3
@@ -39,14 +40,18 @@ TRANSITIONS: Final[dict[tuple[TaskState | None, TaskState], str]] = {
     (None, _S.BLOCKED): "submitted, needs other tasks",
     (None, _S.SCHEDULED): "submitted with a start time",
     (None, _S.READY): "submitted",
-    (_S.BLOCKED, _S.READY): "what it needed has come, or its mutex key is free",
+    (_S.BLOCKED, _S.READY): "what it needed has come, or what it was parked for is over",
     (_S.BLOCKED, _S.SCHEDULED): "what it needed has come, its start time has not",
+    (_S.BLOCKED, _S.FAILED): "no registered node could run it for too long",
     (_S.BLOCKED, _S.CANCELLED): "cancelled, or what it needed did not come",
     (_S.BLOCKED, _S.EXPIRED): "latest start passed",
     (_S.SCHEDULED, _S.READY): "its time has come",
     (_S.SCHEDULED, _S.CANCELLED): "cancelled",
     (_S.SCHEDULED, _S.EXPIRED): "latest start passed",
-    (_S.READY, _S.BLOCKED): "parked on a taken mutex key",
+    (
+        _S.READY,
+        _S.BLOCKED,
+    ): "parked: its mutex key is taken, its execution rate is used up, or no node can run it",
     (_S.READY, _S.SCHEDULED): "start time edited",
     (_S.READY, _S.QUEUED): "claimed for a node by the dispatcher",
     (_S.READY, _S.FAILED): "no registered node can ever run it",

@@ -84,6 +84,8 @@ class TaskView:
     mutex_limit: int = 1
     avoid_node: int | None = None
     """The node its last attempt failed on; another one is preferred."""
+    rates: tuple[int, ...] = ()
+    """Ids of the rate limits its start counts against."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +189,8 @@ class Snapshot:
     """Live holders by mutex key (scoped ``tenant_id:key``)."""
     pools: Mapping[str, PoolView] = field(default_factory=dict)
     """What each leaf pool holds, by its path; pools not listed hold nothing."""
+    rates_left: Mapping[int, int] = field(default_factory=dict)
+    """Starts that each rate limit still allows now, by its id."""
     offpeak_open: bool = False
     """True inside a configured off-peak window: the off-peak ceiling does not apply."""
 

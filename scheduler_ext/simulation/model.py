@@ -51,6 +51,7 @@ class Job:
     mutex_limit: ClassVar[int] = 1
     avoid_node: ClassVar[int | None] = None
     fence: ClassVar[int] = 0
+    rates: ClassVar[tuple[int, ...]] = ()
 
     def __init__(
         self,
