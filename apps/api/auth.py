@@ -13,11 +13,12 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
 from apps.tenants import services
+from apps.tenants.members import ROLE_SCOPES
 from apps.tenants.models import ApiKey, Tenant
 from scheduler_ext.core.errors import NotAuthenticated, NotPermitted
 
 REMEMBER_S = 1.0
-"""A revoked key, or a changed plan, is noticed this long after at most."""
+"""A revoked key, or a changed plan or role, is noticed this long after at most."""
 REMEMBER_MOST = 10_000
 LONGEST_KEY = 200
 
@@ -63,7 +64,10 @@ class Remembered:
         if entry is not None and entry[0] > now and not _expired(entry[1].key):
             return entry[1]
         key = services.authenticate(text)
-        principal = Principal(key=key, scopes=frozenset(key.scopes))
+        scopes = frozenset(key.scopes)
+        if key.member is not None:
+            scopes &= ROLE_SCOPES[key.member.role]
+        principal = Principal(key=key, scopes=scopes)
         with self._lock:
             if len(self._found) >= REMEMBER_MOST:
                 self._found.clear()

@@ -26,6 +26,12 @@ class Tier(models.Model):
     default_cap_s = models.PositiveIntegerField(
         "execution cap (s)", default=600, validators=[MinValueValidator(1)]
     )
+    retired_at = models.DateTimeField(
+        null=True,
+        blank=True,
+        editable=False,
+        help_text="Since then it can be named no more; the tasks that have it keep it.",
+    )
     price_micros_per_hour = models.PositiveBigIntegerField(
         "price of an hour (millionths)", default=0, help_text="In millionths of the unit you charge in."
     )
@@ -53,7 +59,9 @@ class Handler(models.Model):
     kind = models.CharField(max_length=16, default="process")
     idempotent = models.BooleanField(default=False)
     checkpoints = models.BooleanField(
-        default=False, db_default=False, help_text="Its tasks save checkpoints, and yield when they are asked to."
+        default=False,
+        db_default=False,
+        help_text="Its tasks save checkpoints, and yield when they are asked to.",
     )
     description = models.TextField(blank=True)
     paused = models.BooleanField(default=False)

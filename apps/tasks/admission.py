@@ -156,6 +156,10 @@ def resolve_tier(tenant: Tenant, limits: PlanLimits, slug: str, field: str) -> l
     tier = known.get(slug)
     if tier is None:
         raise InvalidInput(f"there is no tier {slug!r}; known are {', '.join(sorted(known))}", field=field)
+    if tier is None:
+        lookups.forget_tiers(tenant.pk)
+        known = lookups.tiers(tenant.pk)
+        tier = known.get(slug)
     if tier.shared:
         admission.check_tier(limits, slug, field=field)
     return tier

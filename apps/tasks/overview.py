@@ -25,16 +25,19 @@ SEEN = [Node.State.ACTIVE, Node.State.DRAINING]
 
 def tiers(tenant: Tenant) -> list[dict[str, Any]]:
     """The tiers a tenant may name: the shared ones of its plan, and its own."""
-    rows = Tier.objects.filter(Q(tenant=tenant) | Q(tenant=None, slug__in=tenant.plan.tiers))
-    return [
-        {
-            "name": row.slug,
-            "own": row.tenant_id is not None,
-            **{name: getattr(row, name) for name in RESOURCES},
-            "default_execution_cap": row.default_cap_s,
-        }
-        for row in rows
-    ]
+    own = Q(tenant=tenant, retired_at=None)
+    return [tier(row) for row in Tier.objects.filter(own | Q(tenant=None, slug__in=tenant.plan.tiers))]
+
+
+def tier(row: Tier) -> dict[str, Any]:
+    """A tier as clients see it."""
+    return {
+        "name": row.slug,
+        "own": row.tenant_id is not None,
+        **{name: getattr(row, name) for name in RESOURCES},
+        "default_execution_cap": row.default_cap_s,
+        "price_micros_per_hour": row.price_micros_per_hour,
+    }
 
 
 IN_FLIGHT_BY_NODE = """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin
@@ -18,7 +18,7 @@ from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from apps.adminkit import Button, ButtonsMixin, ServiceAdmin, ago, badge, tell_each
 from apps.tenants import services
-from apps.tenants.models import ApiKey, Membership, Plan, Tenant
+from apps.tenants.models import ApiKey, Membership, Plan, Team, Tenant
 from scheduler_ext.core.errors import Conflict
 
 
@@ -51,6 +51,7 @@ class PlanAdmin(ServiceAdmin):
                     "handlers",
                     ("scripts", "script_network", "max_cap_s", "max_checkpoint_bytes"),
                     "delay_tolerance_s",
+                    ("max_own_tiers", "largest_tier"),
                 )
             },
         ),
@@ -60,12 +61,31 @@ class PlanAdmin(ServiceAdmin):
     )
 
 
+class TeamInline(TabularInline):  # type: ignore[misc]
+    """Groups of its users."""
+
+    model = Team
+    extra = 0
+    fields = ("slug", "name")
+
+
 class MembershipInline(TabularInline):  # type: ignore[misc]
     """Who belongs to the tenant."""
 
     model = Membership
     extra = 0
     autocomplete_fields = ("user",)
+    fields = ("user", "role", "team")
+
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """A member's team is one of the same tenant."""
+        if db_field.name == "team":
+            match = request.resolver_match
+            tenant_id = match.kwargs.get("object_id") if match else None
+            kwargs["queryset"] = (
+                Team.objects.filter(tenant_id=tenant_id) if tenant_id else Team.objects.none()
+            )
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
 
 
 class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -85,7 +105,7 @@ class TenantAdmin(ButtonsMixin, ServiceAdmin):
     list_select_related = ("plan", "counter")
     list_filter = ("plan", "paused", "trusted", "cell")
     search_fields = ("slug", "name")
-    inlines = (MembershipInline,)
+    inlines = (TeamInline, MembershipInline)
     actions = ("pause", "resume")
     buttons: ClassVar = {
         "pause": Button(
@@ -212,6 +232,7 @@ class ApiKeyAdmin(ButtonsMixin, ServiceAdmin):
             "name",
             "prefix",
             "scope_list",
+            "member",
             "created_at",
             "expires_at",
             "revoked_at",

@@ -9,6 +9,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Now
 
 SLUG = RegexValidator(r"^[a-z0-9][a-z0-9-]{0,62}$", "Lower-case letters, digits and dashes, at most 63.")
 
@@ -33,6 +34,18 @@ def all_handlers() -> list[str]:
     return ["*"]
 
 
+def default_largest_tier() -> dict[str, int]:
+    """The largest tier of its own that a client may make, by resource."""
+    return {
+        "cpu_milli": 4_000,
+        "memory_mb": 16_384,
+        "disk_mb": 102_400,
+        "iops": 10_000,
+        "bandwidth_kbps": 1_000_000,
+        "ports": 16,
+    }
+
+
 class Plan(models.Model):
     """What a tenant may do. Changes take effect with the next submission and the next round."""
 
@@ -46,6 +59,14 @@ class Plan(models.Model):
     max_in_flight = models.PositiveIntegerField(default=10_000, help_text="Tasks claimed or running.")
     tiers = ArrayField(
         models.CharField(max_length=63), default=all_tiers, help_text="Names of tiers allowed."
+    )
+    max_own_tiers = models.PositiveIntegerField(
+        "own tiers", default=10, help_text="How many tiers of its own a client may have."
+    )
+    largest_tier = models.JSONField(
+        "largest own tier",
+        default=default_largest_tier,
+        help_text="By resource; one not named may not be had.",
     )
     max_cap_s = models.PositiveIntegerField("longest execution cap (s)", default=86_400)
     max_payload_bytes = models.PositiveIntegerField(default=262_144)
@@ -224,6 +245,22 @@ class TenantCounter(models.Model):
         return f"{self.tenant_id}: {self.unfinished}"
 
 
+class Team(models.Model):
+    """A group of users under a tenant."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="teams")
+    slug = models.CharField(max_length=63, validators=[SLUG])
+    name = models.CharField(max_length=120)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        ordering = ["slug"]
+        constraints = [models.UniqueConstraint(fields=["tenant", "slug"], name="team_unique")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class Membership(models.Model):
     """A user's role in a tenant."""
 
@@ -237,9 +274,13 @@ class Membership(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="memberships")
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships")
     role = models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER)
-    team = models.CharField(max_length=63, blank=True)
+    team = models.ForeignKey(
+        Team, on_delete=models.SET_NULL, null=True, blank=True, related_name="memberships"
+    )
+    created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
+        ordering = ["id"]
         constraints = [models.UniqueConstraint(fields=["tenant", "user"], name="membership_unique")]
 
     def __str__(self) -> str:
@@ -262,6 +303,14 @@ class ApiKey(models.Model):
     prefix = models.CharField(max_length=16, unique=True, help_text="Visible part of the key.")
     secret_hash = models.CharField(max_length=64, editable=False)
     scopes = ArrayField(models.CharField(max_length=16, choices=Scope.choices), default=list)
+    member = models.ForeignKey(
+        Membership,
+        on_delete=models.CASCADE,
+        null=True,
+        blank=True,
+        related_name="api_keys",
+        help_text="Whose it is: it can do no more than this member's role allows, and goes with the member.",
+    )
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
@@ -279,7 +328,7 @@ def plan_numbers(plan: Plan) -> dict[str, Any]:
     """The numbers of a plan by name, as the API's ``limits`` shows them."""
     names = (
         "tasks_per_hour burst max_waiting max_in_flight tiers max_cap_s max_payload_bytes max_dag_tasks max_dag_edges "
-        "max_dag_depth max_urgent_permille weight guaranteed_permille maximum_permille handlers scripts "
-        "delay_tolerance_s"
+        "max_dag_depth max_own_tiers largest_tier max_urgent_permille weight guaranteed_permille maximum_permille "
+        "handlers scripts delay_tolerance_s"
     )
     return {name: getattr(plan, name) for name in names.split()}

@@ -14,7 +14,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from apps.tenants.models import ApiKey, Plan, Tenant, TenantCounter
+from apps.tenants.models import ApiKey, Membership, Plan, Tenant, TenantCounter
 from scheduler_ext.core.errors import Conflict, InvalidInput, NotAuthenticated, NotFound
 
 KEY_MARK = "sw"
@@ -60,6 +60,8 @@ def create_api_key(
     name: str,
     scopes: Sequence[str] = ("submit", "read", "cancel"),
     expires_at: datetime | None = None,
+    *,
+    member: Membership | None = None,
 ) -> tuple[ApiKey, str]:
     """Create a key; returns it with the secret text, which is nowhere kept."""
     unknown = set(scopes) - set(ApiKey.Scope.values)
@@ -78,6 +80,7 @@ def create_api_key(
         secret_hash=_hash(secret),
         scopes=sorted(scopes),
         expires_at=expires_at,
+        member=member,
     )
     return key, f"{KEY_MARK}_{prefix}_{secret}"
 
@@ -89,7 +92,11 @@ def authenticate(text: str) -> ApiKey:
     if mark != KEY_MARK or not prefix or not secret:
         raise NotAuthenticated("this is not an API key")
     valid = Q(expires_at=None) | Q(expires_at__gt=Now())
-    key = ApiKey.objects.select_related("tenant__plan").filter(valid, prefix=prefix, revoked_at=None).first()
+    key = (
+        ApiKey.objects.select_related("tenant__plan", "member")
+        .filter(valid, prefix=prefix, revoked_at=None)
+        .first()
+    )
     if key is None or not hmac.compare_digest(key.secret_hash, _hash(secret)):
         raise NotAuthenticated
     _note_use(key)
@@ -113,3 +120,17 @@ def set_paused(tenant: Tenant, *, paused: bool) -> bool:
     changed = Tenant.objects.filter(pk=tenant.pk, paused=not paused).update(paused=paused) == 1
     tenant.paused = paused
     return changed
+
+
+def change_tenant(tenant: Tenant, data: object) -> None:
+    """Rename a tenant, as its own owner may; all else is the platform's. ``InvalidInput`` names the field at fault."""
+    if not isinstance(data, dict):
+        raise InvalidInput("The body must be an object.")
+    for field in data:
+        if field != "name":
+            raise InvalidInput("there is no such field; known is name", field=field[:60])
+    name = data.get("name")
+    if not isinstance(name, str) or not 1 <= len(name.strip()) <= 200:
+        raise InvalidInput("must be a string of 1 to 200 characters", field="name")
+    tenant.name = name.strip()
+    tenant.save(update_fields=["name"])

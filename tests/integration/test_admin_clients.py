@@ -13,7 +13,7 @@ from django.urls import reverse
 from apps.resources.models import Handler, Tier
 from apps.schedules.models import Schedule
 from apps.tasks.models import LiveTask, Task
-from apps.tenants.models import ApiKey, Plan, Tenant, TenantCounter
+from apps.tenants.models import ApiKey, Membership, Plan, Team, Tenant, TenantCounter
 from apps.tenants.services import authenticate, create_tenant
 from scheduler_ext.core.errors import NotAuthenticated
 from scheduler_ext.core.states import TaskState
@@ -42,6 +42,7 @@ class TestClients:
         form = {
             "slug": "initech", "name": "Initech", "plan": plan.pk, "cell": "default", "trusted": "on",
             "script_root": "/srv/initech", "memberships-TOTAL_FORMS": "0", "memberships-INITIAL_FORMS": "0",
+            "teams-TOTAL_FORMS": "0", "teams-INITIAL_FORMS": "0",
         }  # fmt: skip
         response = page.post(reverse("admin:tenants_tenant_add"), form)
         assert response.status_code == 302, response.context["adminform"].form.errors
@@ -60,6 +61,7 @@ class TestClients:
         form = {
             "slug": "taken", "name": "Second", "plan": Plan.objects.get().pk, "cell": "default",
             "memberships-TOTAL_FORMS": "0", "memberships-INITIAL_FORMS": "0",
+            "teams-TOTAL_FORMS": "0", "teams-INITIAL_FORMS": "0",
         }  # fmt: skip
         response = page.post(reverse("admin:tenants_tenant_add"), form)
         assert response.status_code == 200
@@ -258,3 +260,13 @@ class TestPermissions:
         assert nosy.get(reverse("admin:sw_live")).status_code == 403
         assert nosy.get(reverse("admin:sw_task", args=[task_id])).status_code == 403
         assert nosy.get(reverse("admin:sw_run_times")).status_code == 403
+
+
+def test_a_member_can_be_put_in_a_team_of_the_same_tenant_only(root: Any, page: Client) -> None:
+    mine, theirs = create_tenant("mine", "Mine"), create_tenant("theirs", "Theirs")
+    for one in (mine, theirs):
+        Team.objects.create(tenant=one, slug="crew", name=f"Crew of {one.slug}")
+    Membership.objects.create(tenant=mine, user=root)
+    shown = page.get(f"/admin/tenants/tenant/{mine.pk}/change/").content.decode()
+    assert "Crew of mine" in shown
+    assert "Crew of theirs" not in shown

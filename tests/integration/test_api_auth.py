@@ -18,15 +18,18 @@ from apps.api.auth import REMEMBER_S
 from apps.api.v1.urls import urlpatterns
 from apps.api.v1.views.platform import Nowhere
 from apps.monitoring.models import Delivery, Subscription, Usage
+from apps.resources.models import Tier
 from apps.schedules.models import Schedule
 from apps.tasks.models import DeadLetter, LiveTask, Task
-from apps.tenants.models import ApiKey
+from apps.tenants.models import ApiKey, Membership, Team
 from apps.tenants.services import create_api_key, revoke_api_key
 from scheduler_ext.core.states import TaskState
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.django_db
+NUMBERS = ("member_id", "key_id")
+"""Ids that are small numbers, which may stand in any text: looked for as ids alone."""
 METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
 
 
@@ -91,6 +94,10 @@ class Objects:
     secret_name: str
     webhook_id: str
     delivery_id: str
+    team_slug: str
+    member_id: str
+    key_id: str
+    tier_name: str
 
     @property
     def names(self) -> dict[str, str]:
@@ -116,7 +123,14 @@ def own_something(client: ApiClient) -> Objects:
     Usage._plain.create(
         tenant=client.tenant, day=timezone.now().date(), tier="secret", category=1, attempts=1
     )
-    return Objects(task_id, workflow, sha256, made.body["id"], "theirs_alone", hook, sent)
+    client.post("/teams", {"slug": "their-team", "name": "secret"})
+    member = client.post("/members", {"username": "secret-ann", "role": "owner", "team": "their-team"}).body[
+        "id"
+    ]
+    key = client.post("/keys", {"name": "secret", "member": member}).body["id"]
+    client.post("/tiers", {"name": "their-tier", "cpu_milli": 1, "memory_mb": 1})
+    ids = (hook, sent, "their-team", str(member), str(key), "their-tier")
+    return Objects(task_id, workflow, sha256, made.body["id"], "theirs_alone", *ids)
 
 
 # What to send where another tenant's object is named in the body or the query, and what must be the answer.
@@ -132,6 +146,10 @@ LISTS: dict[str, Callable[[Objects], str]] = {
     "usage": lambda _: "/usage",
     "events": lambda _: "/events?last_event_id=1-1",
     "tiers": lambda _: "/tiers",
+    "organization": lambda _: "/organization",
+    "teams": lambda _: "/teams",
+    "members": lambda theirs: f"/members?team={theirs.team_slug}",
+    "keys": lambda theirs: f"/keys?member={theirs.member_id}",
     "nodes": lambda _: "/nodes",
     "queues": lambda _: "/queues",
     "limits": lambda _: "/limits",
@@ -145,6 +163,11 @@ BODIES: dict[str, list[Callable[[Objects], Any]]] = {
         lambda theirs: {"tasks": [{"name": "a", "handler": HANDLER, "depends_on": [theirs.task_id]}]}
     ],
     "secrets": [],  # names nothing that exists
+    "tiers": [],  # names nothing that exists
+    "organization": [],  # one's own alone
+    "teams": [],  # names nothing that exists
+    "members": [lambda theirs: {"username": "x", "team": theirs.team_slug}],
+    "keys": [lambda theirs: {"name": "x", "member": int(theirs.member_id)}],
     "scripts": [],  # names nothing that exists
     "webhooks": [],  # names nothing that exists
     "schedules": [
@@ -173,6 +196,9 @@ BODY: dict[str, dict[str, Any]] = {
     "workflow-tasks": {"POST": {"tasks": [{"name": "x", "handler": HANDLER}]}},
     "task": {"PATCH": {"priority": 3}},
     "webhook": {"PATCH": {"enabled": False}},
+    "team": {"PATCH": {"name": "taken over"}},
+    "member": {"PATCH": {"role": "viewer"}},
+    "tier": {"PATCH": {"memory_mb": 2}},
     "schedule": {"PATCH": {"paused": True}},
     "schedule-backfill": {"POST": {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"}},
 }
@@ -194,7 +220,8 @@ def endpoints() -> Iterator[tuple[str, str, type, set[str]]]:
 def path_of(route: str, parameters: set[str], values: dict[str, str]) -> str:
     """The path of a route with these values in it."""
     for name in parameters:
-        route = route.replace(f"<uuid:{name}>", values[name]).replace(f"<str:{name}>", values[name])
+        for kind in ("uuid", "str", "int"):
+            route = route.replace(f"<{kind}:{name}>", values[name])
     return "/" + (f"scripts/{values['sha256']}" if "sha256" in parameters else route)
 
 
@@ -218,8 +245,11 @@ def test_another_tenants_object_does_not_exist(
             assert (answer.status, answer.code) == (404, "not_found"), f"{method} {route}"
         elif method == "GET":
             assert name in LISTS, f"the list {route} has no case here"
-            shown = str(acme.get(LISTS[name](theirs)).body)
-            assert not [value for value in values.values() if value in shown]
+            found = acme.get(LISTS[name](theirs)).body
+            shown = str(found)
+            assert not [value for name, value in values.items() if name not in NUMBERS and value in shown]
+            listed = {str(item.get("id")) for item in found["items"]} if "items" in found else set()
+            assert not listed & {values[name] for name in NUMBERS}
             assert "secret" not in shown
         elif name in MATCHING:
             for make in MATCHING[name]:
@@ -240,6 +270,10 @@ def fingerprint() -> list[Any]:
         *Schedule._plain.values_list("name", "version"),
         *Subscription._plain.values_list("pk", "enabled", "before_until"),
         *Delivery._plain.values_list("pk", "state", "attempts"),
+        *Team.objects.values_list("pk", "name"),
+        *Membership.objects.values_list("pk", "role", "team"),
+        *ApiKey.objects.values_list("pk", "revoked_at", "scopes"),
+        *Tier.objects.values_list("pk", "memory_mb", "retired_at"),
     ]
 
 
@@ -252,10 +286,13 @@ NEEDS = {"POST tasks": "submit", "POST tasks/cancel": "cancel", "POST tasks/<uui
 def test_each_method_needs_its_scope(name: str, route: str, view: Any, parameters: set[str]) -> None:
     acme = client_of("acme")
     values = {"task_id": str(uuid.uuid4()), "workflow_id": str(uuid.uuid4()), "sha256": "0" * 64}
+    values |= {"member_id": "1", "key_id": "1"}
     values |= {parameter: str(uuid.uuid4()) for parameter in parameters - set(values)}
     for method in (method for method in METHODS if hasattr(view, method.lower())):
         needed = view.scopes[method]  # an endpoint that forgets a method's scope fails here
-        assert needed == ("read" if method == "GET" else NEEDS.get(f"{method} {route}", needed))
+        if method == "GET":
+            assert needed == ("manage" if name in {"keys", "key"} else "read")
+        assert needed == (needed if method == "GET" else NEEDS.get(f"{method} {route}", needed))
         without = [scope for scope in ("submit", "read", "cancel") if scope != needed]
         key, text = create_api_key(acme.tenant, "weak", without)
         answer = ApiClient(acme.tenant, key, text).call(method, path_of(route, parameters, values), {})

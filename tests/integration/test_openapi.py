@@ -54,6 +54,7 @@ def test_every_address_is_described_and_no_other() -> None:
                 re.sub(r"\^|\$|\(\?P(<\w+>)[^)]*\)", r"\1", str(pattern.pattern))
                 .replace("<uuid:", "<")
                 .replace("<str:", "<")
+                .replace("<int:", "<")
             )
             path = "/api/v1/" + route.replace("<", "{").replace(">", "}")
             served |= {
@@ -135,6 +136,16 @@ def acme(db: None) -> ApiClient:
     return client_of("acme")
 
 
+def owned(acme: ApiClient) -> dict[str, Any]:
+    """A team, a user, a key and a tier, by the names that paths give them."""
+    acme.post("/teams", {"slug": "crew", "name": "Crew"})
+    member = acme.post("/members", {"username": "ann", "role": "owner", "team": "crew"}).body["id"]
+    other = acme.post("/members", {"username": "bob", "role": "owner"}).body["id"]
+    key = acme.post("/keys", {"name": "k", "member": other}).body["id"]
+    acme.post("/tiers", {"name": "own", "cpu_milli": 100, "memory_mb": 100})
+    return {"team_slug": "crew", "member_id": member, "key_id": key, "tier_name": "own"}
+
+
 def ended(acme: ApiClient) -> str:
     """A task that failed after two attempts, with logs, a result and a dead letter."""
     task_id = acme.task(retry={"base_s": 1}, args=[1, "x", None], kwargs={"a": {"b": []}}, tags=["t"])
@@ -189,6 +200,7 @@ def test_answers_have_the_shapes_described(acme: ApiClient) -> None:
     Usage._plain.create(tenant=acme.tenant, day=timezone.now().date(), tier="basic", category=1, attempts=1)
     values = {"task_id": task_id, "workflow_id": workflow_id, "sha256": sha256, "schedule_id": schedule_id}
     values["webhook_id"] = hook.body["id"]
+    values |= owned(acme)
     end = timezone.now() - timedelta(seconds=1)
     moments = {"start": (end - timedelta(minutes=5)).isoformat(), "end": end.isoformat()}
     conforms(
@@ -257,6 +269,8 @@ def test_every_example_is_accepted(acme: ApiClient, path: str, method: str, body
         "workflow_id": acme.post("/workflows", workflow).body["id"],
         "webhook_id": acme.post("/webhooks", {"url": "https://x.org", "events": ["task.late"]}).body["id"],
     }  # fmt: skip
+    if "{" in path:
+        values |= owned(acme)
     acme.post(f"/workflows/{values['workflow_id']}/cancel")  # so that there is something to run again
     answer = acme.call(method, path.removeprefix("/api/v1").format(**values), body)
     assert 200 <= answer.status < 300, answer.body

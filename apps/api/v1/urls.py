@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from apps.api.v1.views import bulk, graphs, platform, schedules, streams, tasks, usage, webhooks, work
+from apps.api.v1.views import (
+    bulk,
+    graphs,
+    keys,
+    organization,
+    platform,
+    schedules,
+    streams,
+    tasks,
+    tiers,
+    usage,
+    webhooks,
+    work,
+)
 
 urlpatterns = [
     path("tasks", tasks.Tasks.as_view(), name="tasks"),
@@ -54,7 +67,16 @@ urlpatterns = [
     path("workflows/<uuid:workflow_id>/events", streams.WorkflowEvents.as_view(), name="workflow-events"),
     path("events", streams.TenantEvents.as_view(), name="events"),
     path("usage", usage.Usage.as_view(), name="usage"),
-    path("tiers", platform.Tiers.as_view(), name="tiers"),
+    path("organization", organization.Organization.as_view(), name="organization"),
+    path("teams", organization.Teams.as_view(), name="teams"),
+    path("teams/<str:team_slug>", organization.OneTeam.as_view(), name="team"),
+    path("members", organization.Members.as_view(), name="members"),
+    path("members/<int:member_id>", organization.OneMember.as_view(), name="member"),
+    path("keys", keys.Keys.as_view(), name="keys"),
+    path("keys/<int:key_id>", keys.OneKey.as_view(), name="key"),
+    path("keys/<int:key_id>/rotate", keys.RotateKey.as_view(), name="key-rotate"),
+    path("tiers", tiers.Tiers.as_view(), name="tiers"),
+    path("tiers/<str:tier_name>", tiers.OneTier.as_view(), name="tier"),
     path("nodes", platform.Nodes.as_view(), name="nodes"),
     path("queues", platform.Queues.as_view(), name="queues"),
     path("limits", platform.Limits.as_view(), name="limits"),

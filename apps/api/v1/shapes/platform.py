@@ -69,6 +69,7 @@ class TierOut(Resources):
     name = s.CharField()
     own = s.BooleanField()
     default_execution_cap = s.IntegerField(help_text="Seconds.")
+    price_micros_per_hour = s.IntegerField(help_text="In millionths of the unit charged in.")
 
 
 class NodeOut(s.Serializer[Any]):

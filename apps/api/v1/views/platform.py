@@ -1,4 +1,4 @@
-"""What a tenant sees of the platform: tiers, nodes, its lines, its limits."""
+"""What a tenant sees of the platform: nodes, its lines, its limits."""
 
 from __future__ import annotations
 
@@ -10,23 +10,6 @@ from apps.api.schema import describe
 from apps.api.v1 import serializers as shapes
 from apps.tasks import overview
 from scheduler_ext.core.errors import NotFound
-
-
-class Tiers(ApiView):
-    """``/api/v1/tiers``"""
-
-    scopes = {"GET": READ}
-
-    @describe(
-        "list_tiers",
-        summary="List the tiers you may name",
-        tag="platform",
-        scope=READ,
-        answers={200: shapes.listing(shapes.TierOut, paged=False)},
-    )
-    def get(self, request: Request) -> Response:
-        """The shared tiers of the plan, and the tenant's own."""
-        return Response({"items": overview.tiers(self.principal.tenant)})
 
 
 class Nodes(ApiView):
