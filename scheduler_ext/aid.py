@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from scheduler_ext.checkpoints import CheckpointStore
 from scheduler_ext.effects import EffectStore
 
 
@@ -14,6 +15,11 @@ class TaskAid(Protocol):
     @property
     def effects(self) -> EffectStore:
         """Keys of effects that happen once."""
+        ...
+
+    @property
+    def checkpoints(self) -> CheckpointStore:
+        """What the task saved to go on from."""
         ...
 
     def submit(self, items: Sequence[Mapping[str, Any]], *, join: bool, key: str) -> list[str]:

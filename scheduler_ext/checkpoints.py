@@ -70,6 +70,10 @@ class CheckpointStore(Protocol):
         """
         ...
 
+    def note(self, reason: str) -> None:
+        """Write into the task's history why something was not saved."""
+        ...
+
 
 def digest(content: bytes) -> str:
     """The checksum of a checkpoint: SHA-256 in hexadecimal."""

@@ -65,6 +65,14 @@ class SchedulerConf:
     """A delayable task becomes urgent this long before its latest start."""
     cancel_grace_s: float = 2.0
     """Time between asking a running task to end and killing it."""
+    yield_grace_s: float = 10.0
+    """Time a task with checkpoints has to save and yield when it is asked to; then it is ended."""
+    yield_after_s: float = 5.0
+    """A task with checkpoints that has run this long makes room for shorter work that waits, under any order."""
+    checkpoint_every_s: float = 2.0
+    """How often a script's ``CHECKPOINT_DIR`` is looked at; what has changed is stored."""
+    drain_grace_s: float = 20.0
+    """Time what runs on a worker that is stopped has to end; what has no checkpoints is ended then, and runs again."""
     impossible_after_s: float = 60.0
     """A task that no registered node could ever run is given up after this."""
     retry_base_s: float = 2.0

@@ -9,9 +9,10 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from scheduler_ext.aid import TaskAid
+from scheduler_ext.checkpoints import Checkpoint, CheckpointStore, Format, Saved, TaskYielded
 from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.effects import Effect, perform
 from scheduler_ext.ports import Started
@@ -123,9 +124,71 @@ class TaskContext:
         key = f"subtasks:{self.task.task_id}:{next(self._calls)}:{digest}"
         return self.store.aid(self.task).submit(items, join=join, key=key)
 
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """What the task saves to go on from: see :mod:`scheduler_ext.checkpoints`."""
+        return Checkpoint(lambda: _Noticing(self.store.aid(self.task).checkpoints, self.task.task_id))
+
+    def should_yield(self) -> bool:
+        """True once the task was asked to make room: save, and call :meth:`yield_now`.
+
+        One that does not within the grace (setting ``yield_grace_s``) is ended; what it has saved counts.
+        """
+        return _pausing.asked == (self.task.task_id, self.task.fence)
+
+    def yield_now(self) -> NoReturn:
+        """Stop here and go on later from the last checkpoint; spends no attempt. Save first.
+
+        It raises ``TaskYielded``: clean up and let it pass. The task must declare checkpoints.
+        """
+        raise TaskYielded
+
     def secret(self, name: str) -> str:
         """A secret of the tenant this task belongs to; ``NotFound`` when it has none of that name."""
         return self.store.aid(self.task).secret(name)
+
+
+@dataclass(slots=True)
+class _Pausing:
+    """Of this process: a task that declares checkpoints runs alone in its main thread."""
+
+    asked: tuple[str, int] | None = None
+    """The claim that was asked to yield."""
+    resumed: str = ""
+    """The task that went on from a checkpoint: its run time tells nothing of the whole."""
+
+
+_pausing = _Pausing()
+
+
+@dataclass(frozen=True, slots=True)
+class _Noticing:
+    """A checkpoint store that notices that its task goes on from a checkpoint."""
+
+    store: CheckpointStore
+    task_id: str
+
+    def load(self) -> Saved | None:
+        saved = self.store.load()
+        if saved is not None:
+            _pausing.resumed = self.task_id
+        return saved
+
+    def save(self, kind: Format, content: bytes) -> int:
+        return self.store.save(kind, content)
+
+    def note(self, reason: str) -> None:
+        self.store.note(reason)
+
+
+def ask_to_yield(task_id: str, fence: int) -> None:
+    """The agent wants this claim to make room (the worker's side)."""
+    _pausing.asked = (task_id, fence)
+
+
+def was_resumed(task_id: str) -> bool:
+    """Whether the task went on from a checkpoint (the worker's side)."""
+    return _pausing.resumed == task_id
 
 
 _current: ContextVar[TaskContext | None] = ContextVar("slackwater_task", default=None)

@@ -56,6 +56,11 @@ class ScriptWork:
     """The tenant's secrets, by name."""
     network: bool = False
     """May reach the network."""
+    checkpoints: bool = False
+    """It saves checkpoints, and yields when it is asked to."""
+    max_checkpoint_bytes: int = 0
+    used_ms: int = 0
+    """Run time of its turns before this one; counts against its cap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,18 @@ class NodeSpec:
     slots: Mapping[WorkKind, int]
     labels: tuple[str, ...]
     sandbox: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a node is to know of a task that runs on it."""
+
+    task_id: str
+    fence: int
+    outcome: Outcome | None
+    """What it is asked for: to end as cancelled, to yield, to make room. ``None``: nothing."""
+    used_ms: int
+    """Run time of its turns before this one; counts against its cap."""
 
 
 class RoundStore(Protocol):
@@ -213,12 +230,12 @@ class NodeStore(Protocol):
         """Renew the node's lease; its state, or ``None`` when it was declared lost meanwhile."""
         ...
 
-    def cancelled(self, node_id: int) -> list[tuple[str, int]]:
-        """Tasks running on the node that were asked to end: (task id, fence)."""
+    def asked(self, node_id: int) -> list[Asked]:
+        """What is asked of tasks that run on the node, and which of them were paused before."""
         ...
 
     def set_draining(self, node_id: int) -> None:
-        """Give the node no more work."""
+        """Give the node no more work, and ask what runs there with checkpoints to yield."""
         ...
 
     def leave(self, node_id: int) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 from apps.resources.faults import FAULTS
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.states import Outcome
 from scheduler_ext.handlers import Export
-from scheduler_ext.ports import NodeSpec
+from scheduler_ext.ports import Asked, NodeSpec
 
 BOOT_S = 60.0
 """A node that registers gets no work until its agent is there; it has this long to come."""
@@ -40,9 +41,18 @@ UPDATE resources_node SET heartbeat_at = clock_timestamp(), stats = %s::jsonb,
     lease_expires_at = clock_timestamp() + %s * interval '1 second'
 WHERE id = %s AND state IN ('active', 'draining') RETURNING state
 """
-CANCELLED = """
-SELECT task_id::text, fence FROM tasks_livetask
-WHERE node_id = %s AND state = 5 AND cancel_requested
+ASKED = """
+SELECT l.task_id::text, l.fence, CASE WHEN l.cancel_requested THEN 5 WHEN r.asked_fence = l.fence THEN r.asked END,
+    CASE WHEN r.declared AND r.attempt = l.attempts THEN r.used_ms ELSE 0 END
+FROM tasks_livetask l LEFT JOIN tasks_resumable r ON r.task_id = l.task_id
+WHERE l.node_id = %s AND l.state = 5 AND (l.cancel_requested OR r.task_id IS NOT NULL)
+"""
+DRAIN = "UPDATE resources_node SET state = 'draining' WHERE id = %s AND state = 'active'"
+ASK_TO_YIELD = """
+UPDATE tasks_resumable r SET asked = 9, asked_fence = l.fence, asked_at = clock_timestamp()
+FROM tasks_livetask l
+WHERE l.node_id = %s AND l.state = 5 AND r.task_id = l.task_id AND r.declared
+    AND r.asked_fence IS DISTINCT FROM l.fence
 """
 
 
@@ -88,15 +98,15 @@ class PgNodeStore:
         ).fetchone()
         return row[0] if row else None
 
-    def cancelled(self, node_id: int) -> list[tuple[str, int]]:
-        """Tasks running on the node that were asked to end: (task id, fence)."""
-        return list(self.db.conn.execute(CANCELLED, (node_id,)).fetchall())
+    def asked(self, node_id: int) -> list[Asked]:
+        """What is asked of tasks that run on the node, and which of them were paused before."""
+        rows = self.db.conn.execute(ASKED, (node_id,)).fetchall()
+        return [Asked(row[0], row[1], Outcome(row[2]) if row[2] else None, row[3]) for row in rows]
 
     def set_draining(self, node_id: int) -> None:
-        """Give the node no more work."""
-        self.db.conn.execute(
-            "UPDATE resources_node SET state = 'draining' WHERE id = %s AND state = 'active'", (node_id,)
-        )
+        """Give the node no more work, and ask what runs there with checkpoints to yield."""
+        self.db.conn.execute(DRAIN, (node_id,))
+        self.db.conn.execute(ASK_TO_YIELD, (node_id,))
 
     def leave(self, node_id: int) -> None:
         """The node has ended cleanly."""

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+
+import redis
+from django.conf import settings
+from django.db import transaction
+
 from apps.resources.models import Handler, Node
 from scheduler_ext.core.errors import Conflict
+from scheduler_ext.keys import Keys
+
+log = logging.getLogger(__name__)
 
 
 def drain_node(node: Node) -> None:
-    """Give a node nothing new; what it runs is finished. ``Conflict`` when it is not active."""
+    """Give a node nothing new: what has not begun goes back within a second, what saves checkpoints yields, the rest
+    is finished. ``Conflict`` when it is not active."""
     _change(node, Node.State.ACTIVE, Node.State.DRAINING)
 
 
@@ -21,6 +31,19 @@ def _change(node: Node, before: Node.State, after: Node.State) -> None:
         now = Node.objects.values_list("state", flat=True).get(pk=node.pk)
         raise Conflict(f"node {node} is {now}, not {before.value}", field="state")
     node.state = after
+    transaction.on_commit(lambda: _tell(node.pk))
+
+
+def _tell(node_id: int) -> None:
+    """Tell the node at once; without Redis it finds out when it renews its lease."""
+    keys = Keys(settings.SLACKWATER.get("key_prefix", "sw"))
+    try:
+        with redis.Redis.from_url(
+            settings.REDIS_URL, socket_timeout=1.0, socket_connect_timeout=0.5
+        ) as client:
+            client.publish(keys.control(node_id), "state")
+    except redis.RedisError as error:
+        log.debug("node %s not told: %s", node_id, error)
 
 
 def set_handler_paused(handler: Handler, *, paused: bool) -> bool:

@@ -116,6 +116,7 @@ class _Admission:
         self.tenant = tenant
         self.limits = limits
         self.scripts = scripts
+        self._resumable = lookups.resumable_handlers()
         self._known: dict[tuple[Any, ...], tuple[lookups.TierInfo, int, int | None, int, int]] = {}
 
     def accept(
@@ -137,6 +138,7 @@ class _Admission:
         return Accepted(
             id=task_id, spec=spec, tier=tier, line_id=line_id, handler_id=handler_id, tolerance_ms=tolerance_ms,
             cap_ms=cap_ms, pending=pending, has_children=has_children,
+            checkpoints=spec.checkpoints or spec.handler in self._resumable,
         )  # fmt: skip
 
     def _look_up(self, spec: TaskSpec, path: str) -> tuple[lookups.TierInfo, int, int | None, int, int]:

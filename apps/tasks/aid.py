@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db import connection
 
+from apps.tasks.checkpoints import PgCheckpoints
 from apps.tasks.connection import Database
 from apps.tasks.once import PgEffects
 from scheduler_ext.effects import EffectStore
@@ -25,6 +26,11 @@ class PgTaskAid:
     def effects(self) -> EffectStore:
         """Keys of effects that happen once."""
         return PgEffects(self.task, _claims())
+
+    @property
+    def checkpoints(self) -> PgCheckpoints:
+        """What the task saved to go on from."""
+        return PgCheckpoints(self.task, _claims())
 
     def submit(self, items: Sequence[Mapping[str, Any]], *, join: bool, key: str) -> list[str]:
         """Store tasks of the same tenant, in the task's workflow where it has one; returns their ids."""

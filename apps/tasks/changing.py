@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from apps.tasks import admission, hints, lookups, storing, transitions
+from apps.tasks import admission, checkpoints, hints, lookups, storing, transitions
 from apps.tasks.models import Dependency, LiveTask, MutexScope, OnLate, Task
 from apps.tasks.specs import EDITABLE, TaskSpec, dump_payload, parse_fields
 from apps.tasks.storing import LIVE_COLUMNS, Accepted
@@ -190,6 +190,7 @@ def retry(tenant_id: int, task_id: UUID, *, actor: str = "", reason: str = "run 
         live["has_children"] = cur.fetchone()[0]
         storing.insert(cur, "tasks_livetask", LIVE_COLUMNS, [tuple(live[name] for name in LIVE_COLUMNS)])
         cur.execute("DELETE FROM tasks_deadletter WHERE task_id = %s", (task_id,))
+        checkpoints.run_again(cur, [task_id], anew=[] if before is TaskState.FAILED else [task_id])
         storing.write_event(
             cur,
             tenant_id,

@@ -10,7 +10,7 @@ from uuid import UUID
 from apps.tasks.models import Attempt, LiveTask, Task, TaskEvent
 from apps.tasks.reading import word
 from scheduler_ext.core.errors import NotFound
-from scheduler_ext.core.states import FINAL, Outcome, TaskState
+from scheduler_ext.core.states import FINAL, PAUSED, Outcome, TaskState
 
 
 def _entry(
@@ -77,6 +77,8 @@ def _state_after(
         again = event["from_state"] is not None and TaskState(event["from_state"]) in FINAL
         if again and event["at"] >= row["finished_at"] and before_next:
             return TaskState(event["from_state"])
+    if row["outcome"] in PAUSED:
+        return TaskState.READY
     return TaskState.SUCCEEDED if row["outcome"] == Outcome.SUCCEEDED else TaskState.SCHEDULED
 
 

@@ -53,11 +53,13 @@ class _Cache:
         self.tiers: dict[int, tuple[float, dict[str, TierInfo]]] = {}
         self.clock: tuple[float, float] = (float("-inf"), 0.0)
         self.late: tuple[float, frozenset[int]] = (float("-inf"), frozenset())
+        self.resumable: tuple[float, frozenset[str]] = (float("-inf"), frozenset())
 
 
 _cache = _Cache()
 forget = _cache.forget
 LISTENERS_TTL_S = 2.0
+RESUMABLE_TTL_S = 5.0
 LATE_LISTENERS = "SELECT tenant_id FROM tasks_listener WHERE events & 128 <> 0"
 
 
@@ -73,6 +75,16 @@ def _late_listeners() -> frozenset[int]:
             cur.execute(LATE_LISTENERS)
             found = frozenset(row[0] for row in cur.fetchall())
         _cache.late = (time.monotonic(), found)
+    return found
+
+
+def resumable_handlers() -> frozenset[str]:
+    """Names of the handlers that declare checkpoints."""
+    read_at, found = _cache.resumable
+    if time.monotonic() - read_at > RESUMABLE_TTL_S:
+        found = frozenset(Handler.objects.filter(checkpoints=True).values_list("name", flat=True))
+        found |= {name for name, export in handlers.exported().items() if export.checkpoints}
+        _cache.resumable = (time.monotonic(), found)
     return found
 
 
@@ -110,10 +122,11 @@ def read_tiers(tenant_ids: Iterable[int]) -> None:
     for t in Tier.objects.filter(Q(tenant__isnull=True) | Q(tenant__in=stale, retired_at=None)):
         place = shared if t.tenant_id is None else own[t.tenant_id]
         place[t.slug] = TierInfo(t.pk, t.slug, t.default_cap_s * 1000, t.tenant_id is None, t.vector)
+
+
 def forget_tiers(tenant_id: int) -> None:
     """Look up a tenant's tiers anew: one may just have been made."""
     _cache.tiers.pop(tenant_id, None)
-
 
     for tenant, its_own in own.items():
         _cache.tiers[tenant] = (now, {**shared, **its_own})

@@ -61,6 +61,8 @@ WHERE p.retention_days > 0 ORDER BY t.id
 PAST = (
     "DELETE FROM tasks_attempt WHERE task_id = ANY(%s)",
     "DELETE FROM tasks_attemptlog WHERE task_id = ANY(%s)",
+    "DELETE FROM tasks_checkpoint WHERE task_id = ANY(%s)",
+    "DELETE FROM tasks_resumable WHERE task_id = ANY(%s)",
     "DELETE FROM tasks_taskevent WHERE task_id = ANY(%s)",
     "DELETE FROM tasks_deadletter WHERE task_id = ANY(%s)",
     "DELETE FROM tasks_dependency WHERE child_id = ANY(%s)",

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from apps.tasks import admission, hints, lookups, refusals, storing
+from apps.tasks import admission, checkpoints, hints, lookups, refusals, storing
 from apps.tasks.changing import cancel, edit, retry
 from apps.tasks.models import IdempotencyKey, Script
 from apps.tasks.specs import FIELDS, TaskSpec, body_hash, parse_task
@@ -186,6 +186,10 @@ def _stored(tenant: Tenant, specs: Sequence[TaskSpec], *, actor: str | Sequence[
 
 def write_alone(tenant: Tenant, task: storing.Accepted, at: datetime, actor: str) -> None:
     """Write and count one task that depends on nothing: one statement, a transaction by itself."""
+    if task.checkpoints:
+        with transaction.atomic(), connection.cursor() as cur:
+            write_tasks(cur, tenant, [task], [], None, at, actor)
+        return
     conf = lookups.scheduler_conf()
     policy = order_policy(conf.order_policy)
     storing.insert_alone(
@@ -212,6 +216,7 @@ def write_tasks(cur: Any, tenant: Tenant, tasks: Sequence[storing.Accepted], edg
         [storing.live_row(tenant.pk, t, at, at, policy, conf.promote_lead_s) for t in tasks],
     )  # fmt: skip
     storing.write_aside(cur, tasks)
+    checkpoints.declare(cur, tenant.pk, [(t.id, 0) for t in tasks if t.checkpoints])
     rows = [(parent, child, int(EdgeOutcome.PENDING)) for parent, child in edges]
     storing.insert(cur, "tasks_dependency", EDGE_COLUMNS, rows)
     urgent = sum(1 for t in tasks if t.spec.category is Category.URGENT)

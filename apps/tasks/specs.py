@@ -52,6 +52,8 @@ class TaskSpec:
     rate_key: str = ""
     tags: tuple[str, ...] = ()
     idempotency_key: str = ""
+    checkpoints: bool = False
+    """It saves checkpoints, and yields when it is asked to; so do all tasks of a handler that declares them."""
     payload: tuple[str, str] = ("[]", "{}")
     """``args`` and ``kwargs`` as JSON: measured against the plan, and stored."""
 
@@ -106,6 +108,12 @@ def _integer(low: int, high: int) -> Callable[[Any, str], int]:
         return value
 
     return check
+
+
+def _flag(value: Any, path: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidInput(f"must be true or false, not {_kind(value)}", field=path)
+    return value
 
 
 def _milliseconds(*, positive: bool) -> Callable[[Any, str], int]:
@@ -222,6 +230,7 @@ FIELDS: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
     "rate_key": ("rate_key", _text(150)),
     "tags": ("tags", _strings(32, 63)),
     "idempotency_key": ("idempotency_key", _text(200)),
+    "checkpoints": ("checkpoints", _flag),
 }
 NULLABLE = {"delay_tolerance", "execution_cap", "start_at", "retry"}
 EDITABLE = frozenset(FIELDS) - {
@@ -231,6 +240,7 @@ EDITABLE = frozenset(FIELDS) - {
     "depends_on",
     "condition",
     "idempotency_key",
+    "checkpoints",
 }
 
 

@@ -57,6 +57,8 @@ class Accepted:
     cap_ms: int
     pending: int = 0
     has_children: bool = False
+    checkpoints: bool = False
+    """It, or its handler, declares checkpoints: it never shares a batch."""
 
 
 def rank_of(policy: OrderPolicy, task: Accepted, arrived: datetime) -> tuple[int, int]:
@@ -134,7 +136,7 @@ def live_row(tenant_id: int, task: Accepted, at: datetime, arrived: datetime, po
     kind = Task.Kind.HANDLER if spec.handler else Task.Kind.SCRIPT
     return (
         task.id, tenant_id, task.line_id, int(when.state), group, rank, kind, task.handler_id, spec.priority, 0,
-        0, spec.total_attempts, task.pending, int(spec.condition), task.has_children, False, 0, False,
+        0, spec.total_attempts, task.pending, int(spec.condition), task.has_children, task.checkpoints, 0, False,
         scoped_mutex(tenant_id, spec.excluded_by), spec.mutex_limit, task.tolerance_ms,
         lookups.on_late_mark(tenant_id, int(spec.on_late)), when.not_before, when.latest_start, when.promote_at, 1000,
         spec.rate_key or None,

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
-from apps.tasks import queries, rate_queries
+from apps.tasks import pause_queries, queries, rate_queries
 from apps.tasks.models.outbox import Event
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.retry import RetryPolicy
-from scheduler_ext.core.states import Outcome, RunCondition, TaskState, condition_holds, edge_outcome
+from scheduler_ext.core.states import PAUSED, Outcome, RunCondition, TaskState, condition_holds, edge_outcome
 from scheduler_ext.core.types import MILLI, Decision
 from scheduler_ext.ports import Change, Finished, Started
 
@@ -146,6 +147,9 @@ def record(cur: Cursor, conf: SchedulerConf, node_id: int, ended: Sequence[Finis
     Returns (task id, state, has children, mutex key, tenant id, workflow id) of those accepted; a late or repeated
     one is not among them.
     """
+    paused: list[tuple[Any, ...]] = []
+    if any(f.outcome in PAUSED for f in ended):
+        paused, ended = _pause(cur, node_id, ended)
     final = [(f, _FINAL[f.outcome]) for f in ended if f.outcome in _FINAL]
     failed = [f for f in ended if f.outcome not in _FINAL]
     again: list[tuple[Finished, float]] = []
@@ -159,7 +163,39 @@ def record(cur: Cursor, conf: SchedulerConf, node_id: int, ended: Sequence[Finis
             {"node": node_id, "delays": [d for _, d in again], **_columns([f for f, _ in again])},
         ).fetchall()
         rows += [(task_id, state, False, *rest) for task_id, state, *rest in back]
-    return rows
+    return rows + paused
+
+
+def _pause(
+    cur: Cursor, node_id: int, ended: Sequence[Finished]
+) -> tuple[list[tuple[Any, ...]], list[Finished]]:
+    """Make paused tasks ready again, their attempts unspent; returns their rows, and what is left to be recorded.
+
+    One that was cancelled meanwhile is cancelled. One that may run only once, and was ended without a checkpoint to
+    go on from, has failed.
+    """
+    left = [f for f in ended if f.outcome not in PAUSED]
+    asked = {f.task_id: f for f in ended if f.outcome in PAUSED}
+    params = {"ids": list(asked), "fences": [f.fence for f in asked.values()], "node": node_id}
+    back: list[Finished] = []
+    for task_id, attempts, cancelled, declared in cur.execute(pause_queries.LOCK_PAUSED, params).fetchall():
+        finished = asked[task_id]
+        if cancelled:
+            left.append(replace(finished, outcome=Outcome.CANCELLED))
+        elif not declared and finished.outcome is Outcome.YIELDED:
+            left.append(
+                replace(finished, outcome=Outcome.FAILED, error="it yielded, but declares no checkpoints")
+            )
+        elif attempts == 1 and not declared and finished.outcome is Outcome.PREEMPTED:
+            error = f"{finished.error or 'it was ended'}; it may run only once"
+            left.append(replace(finished, outcome=Outcome.WORKER_LOST, error=error))
+        else:
+            back.append(finished)
+    if not back:
+        return [], left
+    params = {"node": node_id, "fences": [f.fence for f in back], **_columns(back)}
+    rows = cur.execute(pause_queries.PAUSE, params).fetchall()
+    return [(task_id, int(TaskState.READY), False, *rest) for task_id, *rest in rows], left
 
 
 def _split_failed(cur: Cursor, conf: SchedulerConf, node_id: int, failed: Sequence[Finished], rng: random.Random,

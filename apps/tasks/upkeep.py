@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from apps.tasks import queries, transitions
+from apps.tasks.checkpoints import forget_ended
 from apps.tasks.connection import Database
 from apps.tasks.models import TELL_LATE
 from apps.tasks.parking import ParkingUpkeep
@@ -50,6 +51,7 @@ class LedgerUpkeep:
             Job(name="unreleased dependants", every_s=2.0, run=self.release),
             Job(name="parked mutex keys", every_s=2.0, run=self.unpark),
             Job(name="old idempotency keys", every_s=60.0, run=self.forget_keys),
+            Job(name="checkpoints of ended tasks", every_s=60.0, run=lambda: forget_ended(self.db, BATCH)),
             Job(name="retention", every_s=60.0, run=Pruner(self.db).prune),
         ]
 

@@ -31,9 +31,12 @@ MEMORY = 200
 """The mean run time forgets: older samples together weigh no more than this many."""
 SCRIPT = """
 SELECT s.content, n.script_root, n.trusted, r.cpu_milli, r.memory_mb, r.disk_mb, r.iops, r.bandwidth_kbps, r.ports,
-       n.id, EXISTS (SELECT 1 FROM tasks_secret x WHERE x.tenant_id = n.id), p.script_network
+       n.id, EXISTS (SELECT 1 FROM tasks_secret x WHERE x.tenant_id = n.id), p.script_network,
+       coalesce(c.declared, false), p.max_checkpoint_bytes,
+       CASE WHEN c.declared AND c.attempt = l.attempts THEN c.used_ms ELSE 0 END
 FROM tasks_task t JOIN tenants_tenant n ON n.id = t.tenant_id JOIN tenants_plan p ON p.id = n.plan_id
 JOIN resources_tier r ON r.id = t.tier_id
+LEFT JOIN tasks_resumable c ON c.task_id = t.id LEFT JOIN tasks_livetask l ON l.task_id = t.id
 LEFT JOIN tasks_script s ON s.tenant_id = t.tenant_id AND s.sha256 = t.script_sha256 WHERE t.id = %s
 """
 SECRETS = "SELECT name, sealed FROM tasks_secret WHERE tenant_id = %s"
@@ -140,6 +143,7 @@ class PgWorkStore:
         return ScriptWork(
             content=content, folder=row[1], trusted=row[2], vector=tuple(row[3:9]),
             secrets=self._secrets(row[9]) if row[10] else {}, network=row[11],
+            checkpoints=row[12], max_checkpoint_bytes=row[13], used_ms=row[14],
         )  # fmt: skip
 
     def _secrets(self, tenant_id: int) -> dict[str, str]:

@@ -64,6 +64,19 @@ if settings.DEMO_HANDLERS:
             raise RuntimeError(message)
         return attempt
 
+    @handler(name="demo.count", idempotent=True, checkpoints=True)
+    def count(to: int, each_s: float = 0.05) -> dict[str, int]:
+        """Count, ``each_s`` seconds a step, saving each step; returns where its last turn began and how far it came."""
+        task = current()
+        began = at = int(task.checkpoint.load() or 0)
+        while at < to:
+            time.sleep(each_s)
+            at += 1
+            task.checkpoint.save(at)
+            if task.should_yield() and at < to:
+                task.yield_now()
+        return {"from": began, "to": at}
+
     @handler(name="demo.gather", idempotent=True)
     def gather() -> dict[str, Any]:
         """Return the results of the tasks it depends on, by name."""

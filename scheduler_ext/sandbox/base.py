@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -44,6 +44,20 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Saves:
+    """Of a script that saves checkpoints: where it goes on, and what becomes of what it saves."""
+
+    keep: Callable[[bytes], Awaitable[None]]
+    """Told each time the published files of ``CHECKPOINT_DIR`` have changed."""
+    refuse: Callable[[str], Awaitable[None]]
+    """Told why they were not taken, once for each reason."""
+    content: bytes | None = None
+    """What it finds in ``CHECKPOINT_DIR``: what was kept last."""
+    every_s: float = 2.0
+    most_bytes: int = 16_777_216
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
     """A script to run, with its whole environment and its inputs."""
 
@@ -52,6 +66,8 @@ class Order:
     env: Mapping[str, str]
     """Beside it the sandbox sets HOME, TMPDIR, SLACKWATER_INPUTS and SLACKWATER_RESULT."""
     limits: Limits
+    saves: Saves | None = None
+    """Set for a script that saves checkpoints: then it finds CHECKPOINT_DIR in its environment too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scheduler_ext.sandbox import bubblewrap, groups, places, seccomp, spare, tree
+from scheduler_ext.sandbox import bubblewrap, groups, places, saved, seccomp, spare, tree
 from scheduler_ext.sandbox.allowance import rlimits, take_uid
 from scheduler_ext.sandbox.base import Level, Limits
 from scheduler_ext.sandbox.landlock import _libc
+from scheduler_ext.sandbox.saver import Saver
 
 WATCH_S = 0.025
 WATCH_SLOWLY_S = 0.1
@@ -58,6 +59,7 @@ class Run:
     seen_cpu_s: float = 0.0
     peak_mb: int = 0
     exceeded: str = ""
+    saver: Saver | None = None
 
 
 class Keeper:
@@ -129,6 +131,9 @@ class Keeper:
         try:
             if message["do"] == "run":
                 self._start(message, fds)
+            elif message["do"] == "kept":
+                if self.run is not None and self.run.saver is not None:
+                    self.run.saver.told = False
             elif self.run is not None and message["do"] == "stop":
                 self._stop(self.run)
             elif self.run is not None:
@@ -157,20 +162,28 @@ class Keeper:
         self.waiting = pid, ours
 
     def _start(self, message: dict[str, Any], fds: list[int]) -> None:
-        script, inputs, out, err = fds
+        out, err, script, inputs, *before = fds
         limits = Limits(**message["limits"])
         small = places.disk_bytes(limits) <= limits.tmpfs_mb * MIB
         place: places.Place = self.memory if self.memory is not None and small else self.folder
         place.make(limits, self.uid, _content(script), _content(inputs))
         try:
+            saver = None
+            if before:
+                saver = Saver(place.path, self.uid, **message["saves"])
+                saver.restore(_content(before[0]))
             in_memory = places.disk_bytes(limits) // MIB if place is self.memory else 0
             self.groups.limit(limits, limits.memory_mb + in_memory)
             self.groups.begin()
             assert self.waiting is not None
             pid, channel = self.waiting
             self.waiting = None
-            self.run = Run(limits, place, pid)
-            spare.send(channel, self._described(limits, place.path, message["env"]), [out, err])
+            self.run = Run(limits, place, pid, saver=saver)
+            env = dict(message["env"])
+            if saver is not None:
+                seen = bubblewrap.WORK if self.level is Level.BUBBLEWRAP else place.path
+                env["CHECKPOINT_DIR"] = f"{seen}/{saved.FOLDER}"
+            spare.send(channel, self._described(limits, place.path, env), [out, err])
             channel.close()
         except BaseException:
             place.clear()
@@ -212,6 +225,8 @@ class Keeper:
         run.exceeded = run.exceeded or self.groups.exceeded() or ("disk" if run.place.full() else "")
         if run.exceeded:
             self._kill()
+        elif run.saver is not None:
+            run.saver.look(self.control)
 
     def _stop(self, run: Run) -> None:
         """Ask the script to end."""
@@ -263,6 +278,8 @@ class Keeper:
         run.cpu_s += self._end_all()
         if run.code != 0 and not run.exceeded:
             run.exceeded = self.groups.exceeded() or ("disk" if run.place.full() else "")
+        if run.saver is not None:
+            run.saver.look(self.control, last=True)
         result, fault = places.read_result(run.place.path, run.limits.result_bytes)
         self._tell(run, result, fault)
         self._clear()

@@ -16,7 +16,7 @@ from typing import Any
 
 import scheduler_ext
 from scheduler_ext.sandbox import spare
-from scheduler_ext.sandbox.base import Ended, Level, Order, SlotError
+from scheduler_ext.sandbox.base import Ended, Level, Order, Saves, SlotError
 from scheduler_ext.sandbox.keeper import Plan
 
 READY_S = 10.0
@@ -69,21 +69,35 @@ class Slot:
     async def run(self, order: Order, out: int, err: int) -> Ended:
         """Run a script with its output going to the two descriptors; returns when nothing of it is left."""
         await self.start()
+        saves = order.saves
+        message = {"do": "run", "limits": asdict(order.limits), "env": dict(order.env)}
+        if saves is not None:
+            message["saves"] = {"every_s": saves.every_s, "most_bytes": saves.most_bytes}
         with contextlib.ExitStack() as held:
             files = [_memory_file(content) for content in (order.script, order.inputs)]
+            if saves is not None:
+                files.append(_memory_file(saves.content or b""))
             for handle in files:
                 held.callback(os.close, handle)
-            self._tell(
-                {"do": "run", "limits": asdict(order.limits), "env": dict(order.env)}, [*files, out, err]
-            )
-        answer, fds = await self._receive()
-        result = None
-        if fds:
-            with os.fdopen(fds[0], "rb") as file:
-                result = os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
+            self._tell(message, [out, err, *files])
+        while True:
+            answer, content = _with_content(*await self._receive())
+            if saves is None or not await self._keep(saves, answer, content):
+                break
         if "error" in answer:
             raise SlotError(str(answer["error"]))
-        return Ended(result=result, **answer)
+        return Ended(result=content, **answer)
+
+    async def _keep(self, saves: Saves, answer: dict[str, Any], content: bytes | None) -> bool:
+        """Keep what the script saved; False when the answer tells of its end instead."""
+        if "saved" in answer:
+            await saves.keep(content or b"")
+        elif "unsaved" in answer:
+            await saves.refuse(str(answer["unsaved"]))
+        else:
+            return False
+        self._tell_if_there({"do": "kept"})
+        return True
 
     def stop(self) -> None:
         """Ask the script to end."""
@@ -137,6 +151,14 @@ class Slot:
             return {"error": f"the sandbox ended unexpectedly: {error}"}, []
         finally:
             loop.remove_reader(handle)
+
+
+def _with_content(answer: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], bytes | None]:
+    """An answer with what lies in the file that came with it."""
+    if not fds:
+        return answer, None
+    with os.fdopen(fds[0], "rb") as file:
+        return answer, os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
 
 
 def _memory_file(content: bytes) -> int:

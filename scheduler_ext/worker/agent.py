@@ -32,8 +32,10 @@ from scheduler_ext.core.types import WorkKind
 from scheduler_ext.ports import Changes, Finished, NodeStore, WorkStore
 from scheduler_ext.queue_manager import QueueManager
 from scheduler_ext.sandbox.base import Sandbox
+from scheduler_ext.worker.draining import Draining
 from scheduler_ext.worker.events import TaskEvents
 from scheduler_ext.worker.journal import Journal
+from scheduler_ext.worker.saving import Saving
 from scheduler_ext.worker.scripts import ScriptRun
 from scheduler_ext.worker.watch import Watch
 
@@ -73,8 +75,13 @@ class Agent:
         self.scripts: dict[tuple[str, int], ScriptRun] = {}
         self.script_tasks: set[asyncio.Task[None]] = set()
         self.ledger = ThreadPoolExecutor(1, thread_name_prefix="ledger")
+        self.saving = Saving(conf, work)
         self.stopping = asyncio.Event()
         self.code = 0
+        self.draining = Draining(conf, node_id, work, nodes, self.queues, self.watch, self.scripts, self._ledger,
+                                 self._publish)  # fmt: skip
+        self._drain: asyncio.Task[None] | None = None
+        self._state_changed = asyncio.Event()
         self._unknown: set[tuple[str, int]] = set()
         self._wake = asyncio.Event()
 
@@ -96,7 +103,7 @@ class Agent:
             )
         ]
         try:
-            stop = asyncio.create_task(self.stopping.wait())
+            stop = asyncio.create_task(self._stop())
             done, _ = await asyncio.wait([stop, *jobs], return_when=asyncio.FIRST_COMPLETED)
             for job in done - {stop}:
                 if job.exception() is not None:
@@ -107,6 +114,14 @@ class Agent:
                 job.cancel()
             await self._end()
         return self.code
+
+    async def _stop(self) -> None:
+        """Once told to, drain for good; the lease is renewed meanwhile."""
+        await self.stopping.wait()
+        self.journal.draining = True
+        await self.draining.begin()
+        await self._follow()
+        await self.draining.finish()
 
     async def _ledger(self, function: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a ledger call on the ledger's thread, again and again while the database is away."""
@@ -152,9 +167,24 @@ class Agent:
                 return
             # Counted from before the statement: the row cannot end sooner than this.
             self.journal.lease_deadline = asked + self.conf.node_lease_s
-            if state == "draining":
-                self.journal.draining = True
-            await asyncio.sleep(self.conf.node_renew_s)
+            await self._drain_or_resume(drain=state == "draining")
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._state_changed.wait(), self.conf.node_renew_s)
+            self._state_changed.clear()
+
+    async def _drain_or_resume(self, *, drain: bool) -> None:
+        """Follow what an administrator says of the node; the ledger may take its time, the lease does not wait."""
+        if drain == self.journal.draining or self.stopping.is_set():
+            return
+        self.journal.draining = drain
+        if drain:
+            self._drain = asyncio.create_task(self._begin_drain())
+        else:
+            self._wake.set()
+
+    async def _begin_drain(self) -> None:
+        await self.draining.begin()
+        await self._follow()
 
     async def _beat(self) -> None:
         """Tell the children that their agent lives, however long the ledger takes to answer."""
@@ -166,7 +196,9 @@ class Agent:
         """Look what the ledger wants of this node. Apart from the lease: a ledger thread held up must not cost it."""
         while True:
             self.journal.listened_to = await self._ledger(self.work.listened)
-            await self._cancel()
+            await self._follow()
+            if self.journal.draining:
+                await self.draining.give_back()
             await asyncio.sleep(self.conf.node_renew_s)
 
     def _stats(self) -> dict[str, Any]:
@@ -176,11 +208,13 @@ class Agent:
             "load1": round(os.getloadavg()[0], 2), "memory_used_mb": (memory.total - memory.available) >> 20,
         }  # fmt: skip
 
-    async def _cancel(self) -> None:
-        wanted = await self._ledger(self.nodes.cancelled, self.node_id)
-        self.watch.cancelled = {(task_id, fence) for task_id, fence in wanted}
-        for key in self.watch.cancelled & set(self.scripts):
-            self.scripts[key].stop(Outcome.CANCELLED)
+    async def _follow(self) -> None:
+        """Tell those that run here what is asked of them: to end, to yield, to make room."""
+        asked = await self._ledger(self.nodes.asked, self.node_id)
+        self.watch.used_ms = {(one.task_id, one.fence): one.used_ms for one in asked}
+        self.watch.asked = {(one.task_id, one.fence): one.outcome for one in asked if one.outcome is not None}
+        for key in set(self.watch.asked) & set(self.scripts):
+            self.scripts[key].stop(self.watch.asked[key])
 
     # -- children -----------------------------------------------------------------------------------------------------
     async def _look(self) -> None:
@@ -237,7 +271,8 @@ class Agent:
                 self._publish([(started.task_id, running, started.tenant_id, started.workflow_id)])
             details = await self._ledger(self.work.script, started.task_id)
             upstream = await self._ledger(self.work.upstream, started.task_id)
-            run = ScriptRun(self.conf, started, details, self.sandbox, self.root, upstream)
+            saves = await self.saving.of(started, details) if details.checkpoints else None
+            run = ScriptRun(self.conf, started, details, self.sandbox, self.root, upstream, saves)
             self.scripts[started.task_id, started.fence] = run
             job = asyncio.create_task(self._run_script(run))
             self.script_tasks.add(job)
@@ -280,7 +315,9 @@ class Agent:
                         if message is None:
                             continue
                         if message["data"] == b"cancel":
-                            await self._cancel()
+                            await self._follow()
+                        elif message["data"] == b"state":
+                            self._state_changed.set()
                         else:
                             self._wake.set()
             except (redis.RedisError, OSError) as error:
@@ -304,23 +341,19 @@ class Agent:
 
     # -- the end ------------------------------------------------------------------------------------------------------
     async def _end(self) -> None:
-        """Hand back what has not begun, let the children end, settle what they left, and leave the registry."""
+        """Settle what the children left, and leave the registry; without a master, or a lease, they are ended first."""
         self.journal.draining = True
         with contextlib.suppress(*self.work.faults, redis.RedisError, asyncio.TimeoutError):
             await asyncio.wait_for(self._settle(), timeout=20.0)
         await asyncio.to_thread(shutil.rmtree, self.root, ignore_errors=True)
         self.ledger.shutdown(wait=False, cancel_futures=True)
+        self.saving.close()
 
     async def _settle(self) -> None:
         if self.code != LOST_NODE:
-            await self._ledger(self.nodes.set_draining, self.node_id)
-            queued = await asyncio.to_thread(self.queues.clear, self.node_id)
-            if queued:
-                self._publish(await self._ledger(
-                    self.work.hand_back, self.node_id, queued, running=False, reason="handed back: its node drains"
-                ))  # fmt: skip
+            await self.draining.begin()
         for run in self.scripts.values():
-            run.stop(Outcome.HANDED_BACK)
+            run.stop(Outcome.PREEMPTED)
         if self.script_tasks:
             await asyncio.wait(self.script_tasks, timeout=self.conf.cancel_grace_s + 2)
         if (

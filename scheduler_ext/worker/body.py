@@ -14,6 +14,7 @@ from celery.exceptions import Ignore, Reject, Retry
 from kombu.utils.json import dumps as kombu_dumps
 
 from scheduler_ext import context, handlers, inputs
+from scheduler_ext.checkpoints import TaskYielded
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.ports import Finished, Started
 
@@ -66,6 +67,7 @@ class End:
 
 
 SUCCESS = End(Outcome.SUCCEEDED)
+YIELDED = End(Outcome.YIELDED)
 
 
 def printable(text: str) -> str:
@@ -143,6 +145,8 @@ class Bodies:
             return self._call(started, store)
         except context.TaskInterrupted:
             return self.interrupted()
+        except TaskYielded:
+            return YIELDED
         except BaseException as error:  # noqa: BLE001 - a handler's SystemExit must not end the child
             return self.interrupted() if self.interrupt.asked() else failure(error)
 
@@ -199,6 +203,8 @@ class Bodies:
         outcome = self.interrupt.outcome or Outcome.CANCELLED
         if outcome is Outcome.CAP_EXCEEDED:
             return End(outcome, error="its execution cap was reached")
+        if outcome is Outcome.PREEMPTED:
+            return End(outcome, error="ended to make room: it runs again")
         return End(outcome, error="cancelled while it ran")
 
 

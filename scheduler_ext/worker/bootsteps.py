@@ -34,7 +34,8 @@ AGENT_CHECK_S = 0.5
 TOKEN_CHECK_S = 1.0
 AHEAD = 2
 """Tokens for each child: one that lends it, one that waits in the worker, so that no time passes between slices."""
-AGENT_END_S = 25.0
+AGENT_END_S = 10.0
+"""Beyond the time to drain, and to end what has not: to settle the accounts."""
 
 
 class NodeStep(bootsteps.StartStopStep):
@@ -125,10 +126,12 @@ class NodeStep(bootsteps.StartStopStep):
         if self.agent is None:
             return
         self.agent.send_signal(signal.SIGTERM)
+        conf = self.engine.conf
+        longest = conf.drain_grace_s + conf.cancel_grace_s + AGENT_END_S
         try:
-            self.agent.wait(AGENT_END_S)
+            self.agent.wait(longest)
         except subprocess.TimeoutExpired:
-            log.error("the agent did not end in %s s", AGENT_END_S)  # noqa: TRY400 - its trace tells nothing
+            log.error("the agent did not end in %s s", longest)  # noqa: TRY400 - its trace tells nothing
             self.agent.kill()
             self.agent.wait()
         forget_queue(worker.app, token_queue(self.journal.node_id))

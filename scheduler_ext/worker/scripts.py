@@ -15,7 +15,7 @@ from typing import Any
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.ports import Finished, ScriptWork, Started
-from scheduler_ext.sandbox.base import Ended, Limits, Order, Refused, Runner, Sandbox, SlotError
+from scheduler_ext.sandbox.base import Ended, Limits, Order, Refused, Runner, Sandbox, Saves, SlotError
 
 CHUNK = 65_536
 CAP_GRACE_S = 0.5
@@ -24,6 +24,8 @@ SECRET = "SLACKWATER_SECRET_"
 SHORTEST_SECRET = 4
 MARK = "SLACKWATER_RUN"
 """Environment variable by which the processes of one run are known."""
+PAUSE_CODE = os.EX_TEMPFAIL
+"""Exit code (75) of a script with checkpoints that has saved and is to go on later."""
 
 
 @dataclass(slots=True)
@@ -61,6 +63,8 @@ class ScriptRun:
     root: Path
     """Folder under which the slots have theirs."""
     upstream: dict[str, Any]
+    saves: Saves | None = None
+    """Set where it declares checkpoints."""
     runner: Runner | None = None
     asked: Outcome | None = None
     stdout: Output = field(init=False)
@@ -97,16 +101,20 @@ class ScriptRun:
         return self._finished(began, ended)
 
     def stop(self, outcome: Outcome) -> None:
-        """Ask the script to end, then kill its whole tree: on cancel, at its cap, or when the node drains."""
-        if self.asked is None:
+        """Ask the script to end, then kill its whole tree: on cancel, at its cap, or to make room.
+
+        To yield it has longer; a cancellation meanwhile still counts.
+        """
+        if self.asked is None or (self.asked is Outcome.YIELDED and outcome is Outcome.CANCELLED):
             self.asked = outcome
             self._changed.set()
 
     async def _execute(self, runner: Runner, content: bytes) -> Ended:
         inputs = {"args": self.task.args, "kwargs": self.task.kwargs, "upstream": self.upstream}
         order = Order(
-            script=content, inputs=json.dumps(inputs).encode(), env=self._environment(), limits=self._limits()
-        )
+            script=content, inputs=json.dumps(inputs).encode(), env=self._environment(), limits=self._limits(),
+            saves=self.saves,
+        )  # fmt: skip
         async with self._reading(self.stdout) as out, self._reading(self.stderr) as err:
             running = asyncio.ensure_future(runner.run(order, out, err))
             watch = asyncio.ensure_future(self._watch(runner))
@@ -171,20 +179,33 @@ class ScriptRun:
     async def _watch(self, runner: Runner) -> None:
         """Enforce the cap, and kill what does not end when asked."""
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), self.task.cap_ms / 1000)
+            await asyncio.wait_for(self._changed.wait(), (self.task.cap_ms - self.work.used_ms) / 1000)
         self.stop(Outcome.CAP_EXCEEDED)
         if self.asked is not Outcome.RESOURCE_EXCEEDED:
             runner.stop()
-            short = self.asked is Outcome.CAP_EXCEEDED
-            await asyncio.sleep(min(self.conf.cancel_grace_s, CAP_GRACE_S if short else 60.0))
+            if self.asked is Outcome.YIELDED:
+                await asyncio.sleep(self.conf.yield_grace_s)
+            else:
+                short = self.asked is Outcome.CAP_EXCEEDED
+                await asyncio.sleep(min(self.conf.cancel_grace_s, CAP_GRACE_S if short else 60.0))
         while True:
             runner.kill()
             await asyncio.sleep(0.2)
 
     def _finished(self, began: float, ended: Ended) -> Finished:
         code = ended.code
-        if self.asked is not None:
+        # Told to yield it may have come to its end all the same; and of itself it may ask to go on later.
+        at_end = self.asked is Outcome.YIELDED and code == 0
+        if (
+            self.saves is not None
+            and not at_end
+            and (self.asked is Outcome.YIELDED or (self.asked is None and code == PAUSE_CODE))
+        ):
+            killed = "it did not yield in time: it goes on from its last checkpoint"
+            return self._end(began, Outcome.YIELDED, error=killed if code == -9 else None, code=code)
+        if self.asked is not None and not at_end:
             words = {
+                Outcome.PREEMPTED: "ended to make room: it runs again",
                 Outcome.CAP_EXCEEDED: "its execution cap was reached",
                 Outcome.CANCELLED: "cancelled while it ran",
                 Outcome.RESOURCE_EXCEEDED: f"output: it wrote more than {self.conf.script_output_bytes} bytes",

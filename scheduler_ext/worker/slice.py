@@ -15,7 +15,7 @@ from typing import Any
 import redis
 from celery import Celery
 
-from scheduler_ext import feed, handlers
+from scheduler_ext import context, feed, handlers
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.context import TaskInterrupted
 from scheduler_ext.core.states import Outcome, TaskState
@@ -80,6 +80,10 @@ class Child:
         """The agent asks the running task to end; late requests, for a task that has ended, are ignored."""
         wanted = self.slot.wanted_interrupt()
         if wanted is not None and self._running is not None and wanted[0] == self._running:
+            if wanted[1] == Outcome.YIELDED:
+                entry = self.slot.entry(wanted[0])
+                context.ask_to_yield(entry.task_id, entry.fence)
+                return
             self.bodies.interrupt.outcome = Outcome(wanted[1])
             raise TaskInterrupted
 
@@ -197,7 +201,10 @@ class Child:
                 slot.end(index, over, b"")
             else:
                 ended.append(finished)
-            self._sample(task, over - began)
+            if end.outcome is not Outcome.YIELDED and (
+                len(started) > 1 or not context.was_resumed(task.task_id)
+            ):
+                self._sample(task, over - began)
             if self.journal.listened:
                 heard.append((task, finished))
         return ended

@@ -32,6 +32,8 @@ BESIDE_GRACE_S = 1.0
 WORDS = {
     Outcome.CAP_EXCEEDED: "its execution cap was reached",
     Outcome.CANCELLED: "cancelled while it ran",
+    Outcome.YIELDED: "it did not yield in time: it goes on from its last checkpoint",
+    Outcome.PREEMPTED: "ended to make room: it runs again",
 }
 
 
@@ -53,8 +55,12 @@ class Watch:
     journal: Journal
     store: WorkStore
     publish: Callable[[Changes], None]
-    cancelled: set[tuple[str, int]] = field(default_factory=set)
-    """Tasks (id, fence) that were asked to end."""
+    asked: dict[tuple[str, int], Outcome] = field(default_factory=dict)
+    """Tasks (id, fence) that were asked to end or to yield, and as what."""
+    used_ms: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Of those that were paused before: run time that counts against their cap."""
+    ending: bool = False
+    """All that runs is to make room: the node's time to drain is over."""
     _sentences: dict[int, _Sentence] = field(default_factory=dict)
     _relieved: dict[int, int] = field(default_factory=dict)
     _verdicts: dict[int, tuple[int, Outcome, str]] = field(default_factory=dict)
@@ -93,21 +99,31 @@ class Watch:
     def _end_in_time(self, slot: Slot, entry: Entry) -> None:
         index, batch = slot.current, slot.batch
         sentence = self._sentences.get(slot.index)
-        if sentence is not None and (sentence.batch, sentence.index) == (batch, index):
-            if time.monotonic() >= sentence.kill_at:
-                self._kill(slot, sentence)
+        if sentence is not None and (sentence.batch, sentence.index) != (batch, index):
+            sentence = None
+        if sentence is not None and time.monotonic() >= sentence.kill_at:
+            self._kill(slot, sentence)
             return
-        if entry.cap_ms and time.time() - entry.began >= entry.cap_ms / 1000:
+        if sentence is not None and sentence.outcome is not Outcome.YIELDED:
+            return
+        key = (entry.task_id, entry.fence)
+        outcome, used_ms = self.asked.get(key), self.used_ms.get(key, 0)
+        if self.ending and outcome is not Outcome.CANCELLED:
+            outcome = Outcome.PREEMPTED
+        if entry.cap_ms and time.time() - entry.began >= (entry.cap_ms - used_ms) / 1000:
             self._interrupt(slot, batch, index, Outcome.CAP_EXCEEDED, CAP_GRACE_S)
-        elif (entry.task_id, entry.fence) in self.cancelled:
-            self._interrupt(slot, batch, index, Outcome.CANCELLED, self.conf.cancel_grace_s)
+        elif outcome is Outcome.YIELDED and sentence is None:
+            self._interrupt(slot, batch, index, outcome, self.conf.yield_grace_s)
+        elif outcome is not None and outcome is not Outcome.YIELDED:
+            self._interrupt(slot, batch, index, outcome, self.conf.cancel_grace_s)
 
     def _interrupt(self, slot: Slot, batch: int, index: int, outcome: Outcome, grace_s: float) -> None:
         with _stopped(slot.pid) as stopped:
             if not stopped or slot.current != index or slot.batch != batch:
                 return
             slot.ask_interrupt(index, int(outcome))
-            kill_children(slot.pid)
+            if outcome is not Outcome.YIELDED:  # what saves may need its helpers
+                kill_children(slot.pid)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(slot.pid, INTERRUPT_SIGNAL)
         self._sentences[slot.index] = _Sentence(batch, index, outcome, time.monotonic() + grace_s)
@@ -123,6 +139,18 @@ class Watch:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
+    def end_all(self) -> None:
+        """Kill every child that still runs something: what it runs goes back, and spends no attempt."""
+        for index in range(self.journal.slots):
+            slot = self.journal.slot(index)
+            if slot.pid and (slot.is_open or self.journal.table(index).entries()):
+                self._verdicts[index] = self._verdicts[index & ~1] = (
+                    slot.pid, Outcome.PREEMPTED, WORDS[Outcome.PREEMPTED],
+                )  # fmt: skip
+                kill_children(slot.pid)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(slot.pid, signal.SIGKILL)
+
     # -- tasks beside one another --------------------------------------------------------------------------------------
     def _look_beside(self, slot: Slot) -> None:
         """Pass cancellations on; a task that does not end when its child cancels it takes the child with it."""
@@ -131,7 +159,7 @@ class Watch:
             if entry.state != BEGUN:
                 continue
             key = (entry.task_id, entry.fence)
-            if key in self.cancelled and not table.cancelled(place):
+            if self.asked.get(key) is Outcome.CANCELLED and not table.cancelled(place):
                 table.cancel(place)
                 self._asked[key] = now
             over_cap = now - entry.began - entry.cap_ms / 1000 > BESIDE_GRACE_S

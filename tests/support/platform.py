@@ -44,6 +44,12 @@ class Platform:
         furnish()
         self.tenant: Tenant = create_tenant("acme", "Acme", trusted=True)
 
+    def set(self, **conf: Any) -> None:
+        """Change settings of what is started from now on."""
+        self.env["SLACKWATER_SCHEDULER"] = json.dumps(
+            {**json.loads(self.env["SLACKWATER_SCHEDULER"]), **conf}
+        )
+
     def start(self, name: str, command: list[str], **env: str) -> ManagedProcess:
         """Start a process of the platform."""
         process = ManagedProcess(command, env={**self.env, **env}, name=name)

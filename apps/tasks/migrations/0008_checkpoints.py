@@ -41,6 +41,7 @@ class Migration(migrations.Migration):
                 ('declared', models.BooleanField(default=True, help_text='It saves checkpoints, and yields when it is asked to.')),
                 ('level', models.IntegerField(db_default=0, default=0, help_text='Time slices used up: its cycle of round robin, its level of feedback.')),
                 ('used_ms', models.BigIntegerField(db_default=0, default=0, help_text='Run time of the turns before this one; counts against its cap.')),
+                ('attempt', models.PositiveSmallIntegerField(db_default=0, default=0, help_text='Attempts spent when ``used_ms`` was counted; with the next it starts anew.')),
                 ('asked', models.PositiveSmallIntegerField(choices=[(1, 'succeeded'), (2, 'failed'), (3, 'retry'), (4, 'cap exceeded'), (5, 'cancelled'), (6, 'worker lost'), (7, 'resource exceeded'), (8, 'handed back'), (9, 'yielded'), (10, 'preempted')], help_text='What the claim ``asked_fence`` was asked for.', null=True)),
                 ('asked_fence', models.IntegerField(null=True)),
                 ('asked_at', models.DateTimeField(null=True)),
@@ -70,7 +71,6 @@ class Migration(migrations.Migration):
             ],
             options={
                 'base_manager_name': '_plain',
-                'indexes': [models.Index(fields=['tenant'], name='checkpoint_tenant')],
                 'constraints': [models.CheckConstraint(condition=models.Q(('number__gte', 1)), name='checkpoint_number')],
             },
             managers=[

@@ -36,6 +36,11 @@ class Resumable(models.Model):
     used_ms = models.BigIntegerField(
         default=0, db_default=0, help_text="Run time of the turns before this one; counts against its cap."
     )
+    attempt = models.PositiveSmallIntegerField(
+        default=0,
+        db_default=0,
+        help_text="Attempts spent when ``used_ms`` was counted; with the next it starts anew.",
+    )
     asked = models.PositiveSmallIntegerField(
         choices=choices(Outcome), null=True, help_text="What the claim ``asked_fence`` was asked for."
     )
@@ -73,7 +78,6 @@ class Checkpoint(models.Model):
 
     class Meta:
         base_manager_name = "_plain"
-        indexes = [models.Index(fields=["tenant"], name="checkpoint_tenant")]
         constraints = [models.CheckConstraint(condition=Q(number__gte=1), name="checkpoint_number")]
 
     def __str__(self) -> str:

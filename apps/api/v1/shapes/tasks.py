@@ -71,6 +71,10 @@ class TaskIn(TaskChange):
         CONDITIONS, required=False, help_text="What must have become of the tasks it needs."
     )
     idempotency_key = s.CharField(max_length=200, required=False, allow_blank=True)
+    checkpoints = s.BooleanField(
+        required=False,
+        help_text="It saves checkpoints, and yields when it is asked to; see the page on checkpoints.",
+    )
 
 
 class WorkflowIn(s.Serializer[Any]):
