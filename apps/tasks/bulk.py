@@ -15,13 +15,15 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.models import Q, QuerySet
 
-from apps.tasks import lookups, rerunning, transitions
+from apps.tasks import rerunning
 from apps.tasks.changing import accepted_again, after_cancel, cancel_some, spec_of
 from apps.tasks.models import Task
+from apps.tasks.settling import settle, undisturbed
 from apps.tasks.storing import Accepted
 from apps.tenants.models import Tenant
 from scheduler_ext.core.errors import InvalidInput, NotGranted
 from scheduler_ext.core.states import TaskState
+from scheduler_ext.ports import Changes
 
 AT_ONCE = 1_000
 """Tasks of one call where it names no limit."""
@@ -32,10 +34,6 @@ REASON_CANCEL = "cancelled on request, with others"
 REASON_RETRY = "run again on request, with others"
 MAY_RUN_AGAIN = (TaskState.FAILED, TaskState.CANCELLED, TaskState.EXPIRED)
 
-LOCK = """
-SELECT id, state, release_pending FROM tasks_task
-WHERE id = ANY(%s) AND state = ANY(%s) ORDER BY id FOR UPDATE
-"""
 PENDING = """
 SELECT child_id, count(*)::int FROM tasks_dependency WHERE child_id = ANY(%s) AND outcome = 0 GROUP BY child_id
 """
@@ -114,37 +112,34 @@ def retry_matching(
     more = matched > len(ids) or least
     if dry_run:
         return Done(matched=matched, matched_is_minimum=least, dry_run=True, more=more, ids=ids)
-    with transaction.atomic(), connection.cursor() as cur:
-        done, skipped = _run_again(cur, tenant, ids, actor)
+    done, skipped = undisturbed(partial(_run_again, tenant, ids, actor))
     # What was skipped is matched the next time too: only what is beyond it is more to do.
     return Done(
         matched=matched, matched_is_minimum=least, dry_run=False, more=more and bool(done), ids=done, skipped=skipped
     )  # fmt: skip
 
 
-def _run_again(
-    cur: Any, tenant: Tenant, ids: Sequence[UUID], actor: str
-) -> tuple[list[UUID], list[dict[str, Any]]]:
-    cur.execute(LOCK, (list(ids), [int(state) for state in MAY_RUN_AGAIN]))
-    rows = cur.fetchall()
-    before = {task_id: TaskState(state) for task_id, state, _ in rows}
-    # Dependants are told first: then the edges are true, and none hears of an end that is taken back.
-    ended = [(str(task_id), TaskState(state)) for task_id, state, pending in rows if pending]
-    if ended:
-        transitions.release(cur, lookups.scheduler_conf(), ended)
-    cur.execute(PENDING, (list(before),))
-    pending = dict(cur.fetchall())
-    accepted, skipped = _admit(tenant, list(before), pending)
-    if not accepted:
-        return [], skipped
-    again = [task.pk for task, _ in accepted]
-    cur.execute(PARENTS, (again,))
-    parents = {row[0] for row in cur.fetchall()}
-    live = rerunning.revive(cur, tenant, accepted, before, parents, actor, REASON_RETRY)
-    changes = [
-        (str(task.pk), row["state"], tenant.pk, str(task.workflow_id) if task.workflow_id else None)
-        for (task, _), row in zip(accepted, live, strict=True)
-    ]
+def _run_again(tenant: Tenant, ids: Sequence[UUID], actor: str) -> tuple[list[UUID], list[dict[str, Any]]]:
+    changes: Changes = []
+    with connection.cursor() as cur:
+        states = settle(cur, ids, changes)
+        before = {
+            task_id: state
+            for task_id in ids
+            if (state := states.get(task_id)) is not None and state in MAY_RUN_AGAIN
+        }
+        cur.execute(PENDING, (list(before),))
+        pending = dict(cur.fetchall())
+        accepted, skipped = _admit(tenant, list(before), pending)
+        again = [task.pk for task, _ in accepted]
+        if accepted:
+            cur.execute(PARENTS, (again,))
+            parents = {row[0] for row in cur.fetchall()}
+            live = rerunning.revive(cur, tenant, accepted, before, parents, actor, REASON_RETRY)
+            changes += [
+                (str(task.pk), row["state"], tenant.pk, str(task.workflow_id) if task.workflow_id else None)
+                for (task, _), row in zip(accepted, live, strict=True)
+            ]
     transaction.on_commit(partial(after_cancel, tenant.cell, changes, set()))
     return again, skipped
 

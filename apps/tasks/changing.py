@@ -12,6 +12,7 @@ from django.db import connection, transaction
 
 from apps.tasks import admission, checkpoints, hints, lookups, storing, transitions
 from apps.tasks.models import Dependency, LiveTask, MutexScope, OnLate, Task
+from apps.tasks.settling import settle, undisturbed
 from apps.tasks.specs import EDITABLE, TaskSpec, dump_payload, parse_fields
 from apps.tasks.storing import LIVE_COLUMNS, Accepted
 from scheduler_ext.core import admission as checks
@@ -165,10 +166,15 @@ def retry(tenant_id: int, task_id: UUID, *, actor: str = "", reason: str = "run 
         raise Conflict(
             f"only a failed, cancelled or expired task can run again; it is {_state_now(task_id).name.lower()}"
         )
-    conf, at = lookups.scheduler_conf(), lookups.now()
-    with transaction.atomic(), connection.cursor() as cur:
-        before = TaskState(task.state)
-        cur.execute(REVIVE, (task_id, task.state))
+    undisturbed(partial(_run_again, task, TaskState(task.state), actor, reason))
+
+
+def _run_again(task: Task, before: TaskState, actor: str, reason: str) -> None:
+    conf, at, tenant_id, task_id = lookups.scheduler_conf(), lookups.now(), task.tenant_id, task.pk
+    changes: Changes = []
+    with connection.cursor() as cur:
+        settle(cur, [task_id], changes)
+        cur.execute(REVIVE, (task_id, before))
         row = cur.fetchone()
         if row is None:
             raise Conflict("its state has just changed")
@@ -203,13 +209,9 @@ def retry(tenant_id: int, task_id: UUID, *, actor: str = "", reason: str = "run 
         )
         urgent = int(task.category == Category.URGENT)
         storing.count_in(cur, task.tenant, task.tenant.plan, n=1, urgent=urgent, charged=1)
-        transaction.on_commit(partial(_after_retry, task, int(live["state"])))
-
-
-def _after_retry(task: Task, state: int) -> None:
-    workflow = str(task.workflow_id) if task.workflow_id else None
-    hints.tell_changes([(str(task.pk), state, task.tenant_id, workflow)])
-    hints.wake_dispatcher(task.tenant.cell)
+        workflow = str(task.workflow_id) if task.workflow_id else None
+        changes.append((str(task_id), int(live["state"]), tenant_id, workflow))
+        transaction.on_commit(partial(after_cancel, task.tenant.cell, changes, set()))
 
 
 def accepted_again(task: Task, spec: TaskSpec, *, pending: int) -> Accepted:

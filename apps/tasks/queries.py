@@ -334,10 +334,17 @@ ORDER BY i.since LIMIT %s
 """
 
 # -- dependants -------------------------------------------------------------------------------------------------------
-# Flips the edges and lowers each child by the edges flipped for it; the children are locked in order of their ids.
+# Who clears a parent's mark flips its edges, and lowers each child by the edges flipped for it. A parent that runs
+# again meanwhile has no mark, or has ended otherwise: nobody hears of an end that was taken back. Parents are locked in
+# order of their ids, then the children.
 RELEASE = """
-WITH e AS (
-    UPDATE tasks_dependency d SET outcome = u.outcome FROM unnest(%s::uuid[], %s::int[]) AS u(id, outcome)
+WITH u AS (
+    SELECT t.id, u.outcome FROM unnest(%s::uuid[], %s::int[], %s::int[]) AS u(id, state, outcome)
+    JOIN tasks_task t ON t.id = u.id WHERE t.state = u.state AND t.release_pending
+    ORDER BY t.id FOR NO KEY UPDATE OF t),
+told AS (UPDATE tasks_task t SET release_pending = false FROM u WHERE t.id = u.id),
+e AS (
+    UPDATE tasks_dependency d SET outcome = u.outcome FROM u
     WHERE d.parent_id = u.id AND d.outcome = 0 RETURNING d.child_id),
 n AS (SELECT child_id, count(*)::int AS c FROM e GROUP BY child_id),
 locked AS (SELECT l.task_id FROM tasks_livetask l JOIN n ON n.child_id = l.task_id ORDER BY l.task_id FOR UPDATE OF l)
@@ -361,7 +368,6 @@ WITH r AS (
 INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
 SELECT task_id, tenant_id, 1, state, fence, 'release', 'what it needed has come' FROM r
 """
-RELEASED = "UPDATE tasks_task SET release_pending = false WHERE id = ANY(%s::uuid[]) AND release_pending"
 UNRELEASED = "SELECT id::text, state FROM tasks_task WHERE release_pending ORDER BY id LIMIT %s"
 
 # -- ends without a run -----------------------------------------------------------------------------------------------

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from apps.tasks import checkpoints, lookups, storing, transitions
+from apps.tasks import checkpoints, lookups, storing
 from apps.tasks.changing import accepted_again, spec_of
 from apps.tasks.models import Task
+from apps.tasks.settling import settle
 from apps.tasks.storing import LIVE_COLUMNS, Accepted
 from apps.tenants.models import Tenant
 from scheduler_ext.core.errors import Conflict, NotFound
@@ -21,15 +22,7 @@ from scheduler_ext.core.states import Category, EdgeOutcome, RunCondition, TaskS
 from scheduler_ext.policies.registry import order_policy
 from scheduler_ext.ports import Changes
 
-# While these rows are locked none of the tasks can finish: a finish writes them.
-LOCK = """
-SELECT id FROM tasks_task WHERE id IN (
-    SELECT id FROM tasks_task WHERE workflow_id = %(id)s
-    UNION SELECT d.parent_id FROM tasks_dependency d JOIN tasks_task c ON c.id = d.child_id
-    WHERE c.workflow_id = %(id)s)
-ORDER BY id FOR UPDATE
-"""
-UNRELEASED = "SELECT id::text, state FROM tasks_task WHERE id = ANY(%s) AND release_pending"
+WHOLE = "SELECT id FROM tasks_task WHERE workflow_id = %s"
 MEMBERS = """
 SELECT t.id::text, coalesce(l.state, t.state), t.condition FROM tasks_task t
 LEFT JOIN tasks_livetask l ON l.task_id = t.id WHERE t.workflow_id = %s ORDER BY t.id
@@ -67,9 +60,14 @@ class _Graph:
     children: dict[str, list[str]]
 
 
-def rerun(cur: Any, tenant: Tenant, workflow_id: UUID, task_id: UUID | None, actor: str) -> Changes:
-    """Make a part of a workflow run again; returns the changes. The caller holds the workflow's row."""
-    _settle(cur, workflow_id)
+def rerun(cur: Any, tenant: Tenant, workflow_id: UUID, task_id: UUID | None, actor: str,
+          ended: Changes) -> Changes:  # fmt: skip
+    """Make a part of a workflow run again; returns the changes. The caller holds the workflow's row.
+
+    What had to end first, because what it needed did not come, is added to ``ended``.
+    """
+    cur.execute(WHOLE, (workflow_id,))
+    settle(cur, [row[0] for row in cur.fetchall()], ended)
     found = _read(cur, workflow_id)
     if task_id is None:
         chosen = _failed(found)
@@ -80,15 +78,6 @@ def rerun(cur: Any, tenant: Tenant, workflow_id: UUID, task_id: UUID | None, act
     if not chosen:
         raise Conflict("no task of the workflow failed, expired or was cancelled and could run now")
     return _reset(cur, tenant, workflow_id, found, chosen, actor, reason)
-
-
-def _settle(cur: Any, workflow_id: UUID) -> None:
-    """Let no task of the workflow finish meanwhile, and tell dependants of what has: then its edges are true."""
-    cur.execute(LOCK, {"id": workflow_id})
-    cur.execute(UNRELEASED, ([row[0] for row in cur.fetchall()],))
-    ended = [(task_id, TaskState(state)) for task_id, state in cur.fetchall()]
-    if ended:
-        transitions.release(cur, lookups.scheduler_conf(), ended)
 
 
 def _read(cur: Any, workflow_id: UUID) -> _Graph:

@@ -345,14 +345,16 @@ def release(cur: Cursor, conf: SchedulerConf, ended: Sequence[tuple[str, TaskSta
             ended_too: list[Change] | None = None) -> int:  # fmt: skip
     """Tell dependants that these tasks are final: make them ready, or end them where their condition fails.
 
-    Idempotent: an edge is flipped once. Goes on down the graph for what it ends. Returns how many became ready;
-    what it ended is added to ``ended_too``.
+    Idempotent: an edge is flipped once, and not for a task that runs again. Goes on down the graph for what it ends.
+    Returns how many became ready; what it ended is added to ``ended_too``.
     """
     readied = 0
     wave = list(ended)
     while wave:
         ids = [task_id for task_id, _ in wave]
-        rows = cur.execute(queries.RELEASE, (ids, [int(edge_outcome(state)) for _, state in wave])).fetchall()
+        states = [int(state) for _, state in wave]
+        outcomes = [int(edge_outcome(state)) for _, state in wave]
+        rows = cur.execute(queries.RELEASE, (ids, states, outcomes)).fetchall()
         free = {task_id: RunCondition(condition) for task_id, pending, condition in rows if pending == 0}
         doomed: list[str] = []
         if free:
@@ -366,7 +368,6 @@ def release(cur: Cursor, conf: SchedulerConf, ended: Sequence[tuple[str, TaskSta
                 readied += int(
                     cur.execute(queries.UNBLOCK, {"ids": sorted(good), "lead_ms": lead_ms}).rowcount
                 )
-        cur.execute(queries.RELEASED, (ids,))
         gone = end_if_waiting(
             cur, doomed, TaskState.CANCELLED, reason="what it needed did not come", actor="release",
             states=(TaskState.BLOCKED,),

@@ -22,6 +22,7 @@ from apps.tasks.services import (
     one_key,
     write_tasks,
 )
+from apps.tasks.settling import undisturbed
 from apps.tasks.specs import TaskSpec, body_hash, parse_task
 from apps.tasks.storing import EDGE_COLUMNS, Accepted
 from apps.tenants.models import Tenant
@@ -29,7 +30,7 @@ from scheduler_ext.core import admission as checks
 from scheduler_ext.core.errors import DuplicateName, NotFound
 from scheduler_ext.core.states import EdgeOutcome
 from scheduler_ext.effects import AttemptReplaced
-from scheduler_ext.ports import Started
+from scheduler_ext.ports import Changes, Started
 
 CANCEL_AT_ONCE = 2_000
 LOCK = "SELECT task_count, edge_count FROM tasks_workflow WHERE id = %s AND tenant_id = %s FOR UPDATE"
@@ -211,8 +212,13 @@ def rerun(tenant: Tenant, workflow_id: UUID, *, task_id: UUID | None = None, act
     From the failed: every failed, expired or cancelled task whose turn can come again. They count against the
     tenant's limits like new ones. ``Conflict`` when nothing is to be run again, or a task concerned has not ended.
     """
-    with transaction.atomic(), connection.cursor() as cur:
+    return undisturbed(partial(_rerun, tenant, workflow_id, task_id, actor))
+
+
+def _rerun(tenant: Tenant, workflow_id: UUID, task_id: UUID | None, actor: str) -> list[UUID]:
+    ended: Changes = []
+    with connection.cursor() as cur:
         _lock(cur, tenant, workflow_id)
-        changes = rerunning.rerun(cur, tenant, workflow_id, task_id, actor)
-        transaction.on_commit(partial(after_cancel, tenant.cell, changes, set()))
+        changes = rerunning.rerun(cur, tenant, workflow_id, task_id, actor, ended)
+        transaction.on_commit(partial(after_cancel, tenant.cell, ended + changes, set()))
     return [UUID(change[0]) for change in changes]

@@ -1,0 +1,122 @@
+"""Running again what has ended, while others end or are told of an end: nobody waits for ever or is ended wrongly."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import connection, transaction
+
+from apps.tasks import bulk, graph, transitions, workflows
+from apps.tasks.models import LiveTask, Task
+from apps.tasks.services import cancel, retry, submit_workflow
+from apps.tenants.models import Tenant
+from apps.tenants.scoping import tenant_scope
+from apps.tenants.services import create_tenant
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.states import Outcome, TaskState
+from tests.support.api import HANDLER, forget_lookups, furnish
+from tests.support.hand_worker import HandWorker, raw_cursor
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+WAITING_FOR_A_LOCK = (
+    "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+)
+
+
+@pytest.fixture
+def acme() -> Tenant:
+    """A tenant."""
+    forget_lookups()
+    graph.kept.forget()
+    furnish()
+    return create_tenant("acme", "Acme")
+
+
+def pair(tenant: Tenant) -> tuple[UUID, UUID, UUID]:
+    """A workflow of a task and one that needs it: its id and theirs."""
+    first = {"name": "first", "handler": HANDLER, "total_attempts": 1}
+    second = {"name": "second", "handler": HANDLER, "depends_on": ["first"]}
+    found = submit_workflow(tenant, {"name": "w", "tasks": [first, second]})
+    assert found.workflow_id is not None
+    return found.workflow_id, *found.task_ids
+
+
+def end_untold(worker: HandWorker, task_id: UUID, outcome: Outcome) -> None:
+    """The worker is held up between its finish and the telling of dependants."""
+    started = worker.start(task_id)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transitions, "release", lambda *_: 0)
+        worker.end(started, outcome)
+    assert Task._plain.get(pk=task_id).release_pending
+
+
+def state(task_id: UUID) -> TaskState:
+    live = LiveTask._plain.filter(pk=task_id).first()
+    return TaskState(live.state if live else Task._plain.get(pk=task_id).state)
+
+
+def test_dependants_are_told_before_what_they_needed_runs_again(acme: Tenant) -> None:
+    worker = HandWorker()
+    _, first, second = pair(acme)
+    end_untold(worker, first, Outcome.FAILED)
+    retry(acme.pk, first)
+    assert (state(first), state(second)) == (TaskState.READY, TaskState.CANCELLED)
+
+
+def test_an_end_that_was_taken_back_is_told_to_nobody(acme: Tenant) -> None:
+    worker = HandWorker()
+    workflow_id, first, second = pair(acme)
+    end_untold(worker, first, Outcome.FAILED)
+    assert set(workflows.rerun(acme, workflow_id)) == {first, second}
+    with raw_cursor() as cur:  # the worker wakes up and tells what it had recorded
+        transitions.release(cur, SchedulerConf(), [(str(first), TaskState.FAILED)])
+    assert state(second) is TaskState.BLOCKED
+    worker.run(first)
+    worker.run(second)
+    assert state(second) is TaskState.SUCCEEDED
+
+
+def one(tenant: Tenant, task_id: UUID) -> None:
+    retry(tenant.pk, task_id)
+
+
+def many(tenant: Tenant, task_id: UUID) -> None:
+    with tenant_scope(tenant.pk):
+        assert bulk.retry_matching(tenant, Task.objects.filter(pk=task_id)).ids == [task_id]
+
+
+@pytest.mark.parametrize("run_again", [one, many])
+def test_what_runs_again_misses_no_telling(acme: Tenant, run_again: Any) -> None:
+    worker = HandWorker()
+    _, first, second = pair(acme)
+    cancel(acme.pk, second)
+    end_untold(worker, first, Outcome.SUCCEEDED)
+
+    def tell() -> None:
+        try:
+            with transaction.atomic(), raw_cursor() as cur:
+                transitions.release(cur, SchedulerConf(), [(str(first), TaskState.SUCCEEDED)])
+        finally:
+            connection.close()
+
+    telling = threading.Thread(target=tell)
+    with transaction.atomic(), connection.cursor() as cur:
+        run_again(acme, second)
+        telling.start()
+
+        def waits() -> bool:
+            cur.execute("SELECT pg_stat_clear_snapshot()")
+            cur.execute(WAITING_FOR_A_LOCK)
+            return bool(cur.fetchone()[0]) or not telling.is_alive()
+
+        wait_until(waits, message="the telling waits, or is over")
+        waited = telling.is_alive()
+    telling.join(20)
+    assert state(second) is TaskState.READY
+    assert waited, "an end was told while what needs it was made to run again"
+    worker.run(second)
