@@ -84,10 +84,11 @@ class Dispatcher:
         won = self.store.claim(self.epoch, plan.decisions)
         self.queues.publish(won)
         self._set_aside(snapshot, plan)
+        wider = self.store.look(decided=len(plan.decisions), more=plan.more)
         self.last = RoundResult(
             nominated=len(plan.decisions) + len(plan.left), decided=len(plan.decisions), claimed=len(won), woken=woken,
             promoted=promoted, returned=returned, left=plan.left, utilization_permille=plan.utilization_permille,
-            seconds=time.monotonic() - began,
+            again=wider or len(won) >= self.conf.round_limit, seconds=time.monotonic() - began,
         )  # fmt: skip
         return self.last
 
@@ -171,7 +172,7 @@ def run(dispatcher: Dispatcher, hints: HintListener, stopping: Callable[[], bool
             standby = False
             result = dispatcher.run_round()
             failures = 0
-            if result.claimed >= dispatcher.conf.round_limit:
+            if result.again:
                 continue
             if result.claimed:
                 time.sleep(min(REST_MS / 1000, result.seconds))

@@ -133,6 +133,10 @@ class RoundStore(Protocol):
         """The frozen view of this moment, with a bounded number of nominated tasks."""
         ...
 
+    def look(self, *, decided: int, more: bool) -> bool:
+        """Nominate more or fewer tasks next time, by what came of the last snapshot; True when it will be more."""
+        ...
+
     def claim(self, epoch: int, decisions: Sequence[Decision]) -> list[Decision]:
         """Commit claims by compare-and-set under the leader's epoch; returns those that were won."""
         ...

@@ -98,7 +98,14 @@ class _Round:
                 self._reasons[task.task_id] = reason
                 chooser.reject(line, task, reason)
         full = not ledger.has_room(wanted)
-        return Plan(decisions=tuple(decisions), left=self._left(full=full), utilization_permille=before)
+        left = self._left(full=full)
+        more = not full and (not left or self._refused_alone())
+        return Plan(decisions=tuple(decisions), left=left, utilization_permille=before, more=more)
+
+    def _refused_alone(self) -> bool:
+        """Whether a task was refused for what it is, so that one behind it may still start."""
+        common = LINE_REASONS | TENANT_REASONS | CATEGORY_REASONS | {Reason.NO_SLOT}
+        return any(reason not in common for reason in self._reasons.values())
 
     def _start(self, line: LineView, task: TaskView, milli: int) -> Reason | None:
         """Place the task and note the claim, or say why no node takes it."""

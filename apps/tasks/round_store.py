@@ -33,6 +33,8 @@ REFRESH_S = 1.0
 """Plans, lines, handlers and learnt run times are read anew this often: a change takes effect with the next round."""
 LEARNT_FROM = 5
 """Samples from which a run time counts as learnt."""
+FEW = 64
+"""Tasks a round looks at, at least, beside the heads of each line; more while they all find room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ class Reference:
     tenants: dict[int, tuple[bool, int, int, int, int]] = field(default_factory=dict)
     handlers: dict[int, tuple[str, WorkKind, bool]] = field(default_factory=dict)
     run_times: dict[tuple[int, str], int] = field(default_factory=dict)
+    common_times: dict[str, int] = field(default_factory=dict)
+    """What a handler takes for all tenants together: stands in where a tenant's own is not learnt yet."""
 
 
 @dataclass(slots=True)
@@ -76,13 +80,15 @@ class PgRoundStore:
         """``holder`` names this dispatcher in the leader row and in every claim."""
         self.conf = conf
         self.holder = holder
-        self.db = database or Database(f"slackwater dispatcher {holder}")
+        self.db = database or Database(f"slackwater dispatcher {holder}", hot=True)
         self.reference = Reference()
         self.rates = RateBook()
         self.hopeless = Hopeless(conf)
         self._last: Snapshot | None = None
         self._looked = float("-inf")
         self._lines_before = 1
+        self._want = FEW
+        self._cut = False
 
     # -- leadership ---------------------------------------------------------------------------------------------------
     def lead(self, holder: str) -> Lead:
@@ -183,7 +189,7 @@ class PgRoundStore:
                 for row in lines.fetchall()
             }
             ref.tenants = {row[0]: row[1:] for row in tenants.fetchall()}
-            ref.run_times = {(tenant, key): max(1, int(mean)) for tenant, key, mean in times.fetchall()}
+            ref.run_times, ref.common_times = _learnt(times.fetchall())
             ref.handlers = {row[0]: (row[1], WorkKind(row[2]), row[3]) for row in handlers.fetchall()}
             self.rates.learn(limits.fetchall())
         ref.read_at = time.monotonic()
@@ -223,8 +229,9 @@ class PgRoundStore:
 
     def _nominate(self, room: int) -> tuple[LineView, ...]:
         conf = self.conf
-        # A little more than an even split of the room; where a line has less, the next round fills what is left.
-        part = room // self._lines_before + room // 16 + conf.heads_per_line
+        # A little more than an even split; where a line has less, the next round fills what is left.
+        wanted = min(room, self._want)
+        part = wanted // self._lines_before + wanted // 16 + conf.heads_per_line
         heads = max(conf.heads_per_line, min(part, conf.nominate_limit // self._lines_before))
         rows = self.db.conn.execute(queries.NOMINATE, (heads,)).fetchall()
         by_line: dict[int, list[Any]] = {}
@@ -235,6 +242,7 @@ class PgRoundStore:
         ):
             self._refresh(force=True)
         self._lines_before = max(1, len(by_line))
+        self._cut = any(len(found) == heads for found in by_line.values())
         return tuple(
             self._line_view(line_id, info, found)
             for line_id, found in by_line.items()
@@ -242,7 +250,8 @@ class PgRoundStore:
         )
 
     def _line_view(self, line_id: int, info: LineInfo, rows: Sequence[Any]) -> LineView:
-        run_times, handlers, tenant = self.reference.run_times, self.reference.handlers, info.tenant_id
+        reference, tenant = self.reference, info.tenant_id
+        run_times, common, handlers = reference.run_times, reference.common_times, reference.handlers
         by_arrival = self.conf.order_policy == "fifo"  # then the rank is the time of submission
         heads = []
         for (
@@ -266,7 +275,7 @@ class PgRoundStore:
                 name, kind, paused = handlers[handler_id]
                 if paused:
                     continue
-                expected = run_times.get((tenant, name))
+                expected = run_times.get((tenant, name)) or common.get(name)
                 if alone and kind in PER_CHILD:
                     kind = WorkKind.PROCESS  # alone: in a child's main thread, beside nobody
             heads.append(
@@ -282,6 +291,14 @@ class PgRoundStore:
             line_id=line_id, tenant_id=tenant, category=info.category, tier_id=info.tier_id, vector=info.vector,
             heads=tuple(heads), paused=info.paused,
         )  # fmt: skip
+
+    def look(self, *, decided: int, more: bool) -> bool:
+        """Nominate more or fewer tasks next time: what is looked at in vain is most of what a round costs."""
+        if not more:
+            self._want = max(FEW, 2 * decided)
+            return False
+        before, self._want = self._want, min(4 * self._want, self.conf.nominate_limit)
+        return self._cut and (decided > 0 or self._want > before)
 
     # -- claims -------------------------------------------------------------------------------------------------------
     def claim(self, epoch: int, decisions: Sequence[Decision]) -> list[Decision]:
@@ -321,6 +338,17 @@ class PgRoundStore:
     def return_queued(self) -> int:
         """Make everything queued ready again (Redis was emptied)."""
         return transitions.return_queued(self.db.conn, self.conf.cell, expired_only=False)
+
+
+def _learnt(rows: Sequence[tuple[int, str, float, int]]) -> tuple[dict[tuple[int, str], int], dict[str, int]]:
+    """Mean run times in microseconds by tenant and handler, and by handler, weighted by samples."""
+    own: dict[tuple[int, str], int] = {}
+    sums: dict[str, tuple[float, int]] = {}
+    for tenant, key, mean, samples in rows:
+        own[tenant, key] = max(1, int(mean))
+        total, count = sums.get(key, (0.0, 0))
+        sums[key] = (total + mean * samples, count + samples)
+    return own, {key: max(1, int(total / count)) for key, (total, count) in sums.items()}
 
 
 def submitted_s(task_id: str) -> float:

@@ -64,7 +64,7 @@ class PgWorkStore:
         """``name`` is shown in ``pg_stat_activity``; ``told()`` is False while surely no tenant listens."""
         self._told = told
         self.conf = conf
-        self.db = database or Database(f"slackwater {name}")
+        self.db = database or Database(f"slackwater {name}", hot=True)
         self._rng = random.Random()
 
     def start(self, node_id: int, claims: Sequence[tuple[str, int]]) -> list[Started]:

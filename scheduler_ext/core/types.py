@@ -219,6 +219,8 @@ class Plan:
     left: Mapping[str, Reason]
     """Nominated tasks that stay, each with its reason, by task id."""
     utilization_permille: int
+    more: bool = False
+    """Room is left, and tasks further down the lines might fill it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,4 +236,6 @@ class RoundResult:
     """Queued claims taken back because Redis had been emptied."""
     left: Mapping[str, Reason] = field(default_factory=dict)
     utilization_permille: int = 0
+    again: bool = False
+    """More may start at once: the next round looks further down the lines."""
     seconds: float = 0.0

@@ -8,10 +8,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection
+from django.db import connection, connections
 
 from apps.resources.models import Handler
 from apps.tasks import queries
+from apps.tasks.connection import HOT_PLANS, Database
 from apps.tenants.models import Plan
 from scheduler_ext.core.states import TaskState
 from slackwater.benchmark import filling
@@ -208,6 +209,38 @@ def test_prepared_for_any_parameters(ledger: Ledger, analyzed: bool) -> None:
     for name, (query, _, allowed) in hot_queries(ledger).items():
         found = scans(ledger.generic(query))
         assert found <= allowed, f"{name} scans {sorted(found - allowed)}"
+
+
+def test_a_hot_connection_keeps_a_plan_made_while_nothing_was_there(ledger: Ledger) -> None:
+    """It prepares its statements when the platform starts, and runs them with whatever comes afterwards."""
+    with connection.cursor() as cur:
+        cur.execute("SHOW server_version_num")
+        if int(cur.fetchone()[0]) < 160_000:
+            pytest.skip("PostgreSQL explains generic plans from 16 on")
+        for setting in HOT_PLANS.removeprefix("-c ").split(" -c "):
+            cur.execute(f"SET LOCAL {setting}")
+    ledger.analyze()
+    for name, (query, _, allowed) in hot_queries(ledger).items():
+        found = scans(ledger.generic(query))
+        assert found <= allowed, f"{name} scans {sorted(found - allowed)}"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("pooled", [False, True], ids=["direct", "pooled"])
+def test_only_a_direct_hot_connection_prepares(pooled: bool) -> None:
+    settings = connections["default"].settings_dict
+    before = settings.get("DISABLE_SERVER_SIDE_CURSORS")
+    settings["DISABLE_SERVER_SIDE_CURSORS"] = pooled
+    database = Database("test hot", hot=True)
+    try:
+        for _ in range(5):
+            database.conn.execute("SELECT count(*) FROM tasks_leader WHERE cell = %s", ("default",))
+        prepared = database.conn.execute("SELECT count(*) FROM pg_prepared_statements").fetchone()
+        mode = database.conn.execute("SHOW plan_cache_mode").fetchone()
+    finally:
+        settings["DISABLE_SERVER_SIDE_CURSORS"] = before
+        database.close()
+    assert (prepared, mode) == (((0,), ("auto",)) if pooled else ((1,), ("force_generic_plan",)))
 
 
 def test_nominating_reads_as_much_of_a_long_line_as_of_a_short_one(ledger: Ledger) -> None:

@@ -1,0 +1,109 @@
+"""How far a round looks down the lines: as far as there is room and use, no further."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from django.db import connection
+
+from apps.resources.models import Handler
+from apps.tasks.round_store import FEW, PgRoundStore
+from apps.tasks.services import submit_many
+from apps.tenants.models import Tenant
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.types import RoundResult
+from scheduler_ext.dispatcher import Dispatcher
+from scheduler_ext.queue_manager import QueueManager
+from slackwater.wiring import engine
+from tests.support.api import client_of, forget_lookups, furnish
+from tests.support.hand_worker import HOLDER, HandWorker
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ELSEWHERE = "demo.elsewhere"
+LEARNT = """
+INSERT INTO tasks_runtime (tenant_id, key, samples, mean_us, updated_at) VALUES (%s, 'demo.echo', 50, %s, now())
+"""
+
+
+class Cell:
+    """A dispatcher by hand, over one node with four process slots."""
+
+    def __init__(self) -> None:
+        furnish()
+        Handler.objects.create(name=ELSEWHERE)
+        forget_lookups()
+        self.tenant = client_of("nomination").tenant
+        self.node = HandWorker().node
+        self.store = PgRoundStore(SchedulerConf(key_prefix=f"nomination-{uuid.uuid4().hex}"), HOLDER)
+        self.dispatcher = Dispatcher(
+            self.store, QueueManager(engine().redis_client(), self.store.conf), self.store.conf, HOLDER
+        )
+        assert self.dispatcher.keep_lead()
+
+    def submit(self, count: int, handler: str = "demo.echo", tenant: Tenant | None = None) -> None:
+        submit_many(tenant or self.tenant, [{"handler": handler}] * count)
+
+    def learn(self, micros: float, tenant: Tenant | None = None) -> None:
+        with connection.cursor() as cur:
+            cur.execute(LEARNT, ((tenant or self.tenant).pk, micros))
+        self.store.reference.read_at = float("-inf")
+
+    def rounds(self) -> list[RoundResult]:
+        """Rounds as long as one follows another at once."""
+        found = [self.dispatcher.run_round()]
+        while found[-1].again:
+            found.append(self.dispatcher.run_round())
+        return found
+
+
+@pytest.fixture
+def cell() -> Iterator[Cell]:
+    made = Cell()
+    yield made
+    made.store.db.close()
+
+
+def test_where_few_find_room_few_are_looked_at(cell: Cell) -> None:
+    cell.submit(1_000)  # nothing is learnt: each wants a slot of its own
+    first = cell.rounds()[-1]
+    assert (first.claimed, first.again) == (4, False)
+    assert first.nominated <= 2 * FEW
+
+
+def test_where_all_find_room_the_next_rounds_look_further_at_once(cell: Cell) -> None:
+    cell.submit(1_000)
+    cell.learn(5)
+    found = cell.rounds()
+    assert sum(result.claimed for result in found) == 1_000
+    assert found[0].nominated <= 2 * FEW < found[-2].nominated
+    assert len(found) <= 5
+
+
+def test_what_cannot_start_at_the_front_does_not_hide_what_can(cell: Cell) -> None:
+    """More tasks than a first look takes want a handler that no node has; one behind them can run."""
+    cell.submit(3 * FEW, ELSEWHERE)
+    cell.submit(1)
+    cell.node.handlers = [h for h in cell.node.handlers if h != _handler(ELSEWHERE)]
+    cell.node.save()
+    assert sum(result.claimed for result in cell.rounds()) == 1
+
+
+def test_a_run_time_learnt_with_one_tenant_serves_the_next(cell: Cell) -> None:
+    cell.learn(5)
+    other = client_of("another").tenant
+    cell.submit(50, tenant=other)
+    assert sum(result.claimed for result in cell.rounds()) == 50
+
+
+def test_a_tenants_own_run_time_goes_first(cell: Cell) -> None:
+    other = client_of("another").tenant
+    cell.learn(5)
+    cell.learn(60_000_000, other)
+    cell.submit(50, tenant=other)
+    assert sum(result.claimed for result in cell.rounds()) == 4, "its tasks are long: one a slot"
+
+
+def _handler(name: str) -> int:
+    return int(Handler.objects.get(name=name).pk)
