@@ -122,14 +122,13 @@ def read_tiers(tenant_ids: Iterable[int]) -> None:
     for t in Tier.objects.filter(Q(tenant__isnull=True) | Q(tenant__in=stale, retired_at=None)):
         place = shared if t.tenant_id is None else own[t.tenant_id]
         place[t.slug] = TierInfo(t.pk, t.slug, t.default_cap_s * 1000, t.tenant_id is None, t.vector)
+    for tenant, its_own in own.items():
+        _cache.tiers[tenant] = (now, {**shared, **its_own})
 
 
 def forget_tiers(tenant_id: int) -> None:
     """Look up a tenant's tiers anew: one may just have been made."""
     _cache.tiers.pop(tenant_id, None)
-
-    for tenant, its_own in own.items():
-        _cache.tiers[tenant] = (now, {**shared, **its_own})
 
 
 def line_id(tenant_id: int, category: int, tier_id: int) -> int:
