@@ -20,6 +20,7 @@ class Subscription(models.Model):
 
         WEBHOOK = "webhook"
         EMAIL = "email"
+        TASK = "task", "the task's own address"
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     tenant = models.ForeignKey("tenants.Tenant", on_delete=models.CASCADE, related_name="subscriptions")
@@ -51,7 +52,7 @@ class Subscription(models.Model):
         ordering = ["-id"]
         constraints = [
             models.CheckConstraint(
-                condition=Q(channel="email", url="") | (Q(channel="webhook") & ~Q(url="")),
+                condition=Q(channel__in=["email", "task"], url="") | (Q(channel="webhook") & ~Q(url="")),
                 name="subscription_has_its_address",
             )
         ]
@@ -79,6 +80,9 @@ class Delivery(models.Model):
     )
     event = models.CharField(max_length=32)
     task_id = models.UUIDField(null=True)
+    url = models.CharField(
+        max_length=2_000, blank=True, default="", db_default="", help_text="The task's own address."
+    )
     payload = models.TextField(help_text="JSON, as it is sent.")
     state = models.CharField(max_length=9, choices=State.choices, default=State.PENDING)
     attempts = models.PositiveSmallIntegerField(default=0)

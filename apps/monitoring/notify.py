@@ -27,8 +27,9 @@ WHERE tenant_id = ANY(%s) AND enabled
 """
 TASKS = """
 SELECT t.id::text, t.name, t.handler, t.script_sha256, t.script_path, t.workflow_id::text, t.category, t.tags,
-       t.submitted_at, t.total_attempts, l.latest_start
-FROM tasks_task t LEFT JOIN tasks_livetask l ON l.task_id = t.id WHERE t.id = ANY(%s::uuid[])
+       t.submitted_at, t.total_attempts, l.latest_start, coalesce(w.url, '')
+FROM tasks_task t LEFT JOIN tasks_livetask l ON l.task_id = t.id LEFT JOIN tasks_taskwebhook w ON w.task_id = t.id
+WHERE t.id = ANY(%s::uuid[])
 """
 # How long the tenant's work ahead takes on the cell's slots: its unfinished tasks by what a task of it takes.
 AHEAD = """
@@ -42,12 +43,13 @@ WHERE c.tenant_id = ANY(%s)
 """
 # E-mail is collected by the minute, so that a thousand failures are one message.
 DELIVER = """
-INSERT INTO monitoring_delivery (id, tenant_id, subscription_id, event, task_id, payload, state, attempts, tries_left,
-    next_attempt_at, log)
-SELECT id, tenant, subscription, event, task, payload, 'pending', 0, %(tries)s, CASE WHEN mail
+INSERT INTO monitoring_delivery (id, tenant_id, subscription_id, event, task_id, url, payload, state, attempts,
+    tries_left, next_attempt_at, log)
+SELECT id, tenant, subscription, event, task, url, payload, 'pending', 0, %(tries)s, CASE WHEN mail
     THEN date_trunc('minute', clock_timestamp()) + interval '1 minute' ELSE clock_timestamp() END, '[]'
 FROM unnest(%(ids)s::uuid[], %(tenants)s::bigint[], %(subscriptions)s::uuid[], %(events)s::text[], %(tasks)s::uuid[],
-    %(payloads)s::text[], %(mails)s::bool[]) AS u(id, tenant, subscription, event, task, payload, mail)
+    %(urls)s::text[], %(payloads)s::text[], %(mails)s::bool[])
+    AS u(id, tenant, subscription, event, task, url, payload, mail)
 """
 SOONEST_S: Final = 10.0
 LATEST_S: Final = 86_400.0
@@ -88,6 +90,7 @@ class Asked:
         """Whether it asked for this event of this task."""
         return (
             event in self.events
+            and (self.channel != Subscription.Channel.TASK or bool(task["webhook"]))
             and (not self.tags or bool(set(self.tags) & set(task["tags"])))
             and (not self.handlers or is_granted(tuple(self.handlers), task["handler"]))
         )
@@ -107,19 +110,19 @@ def spread(conn: Any, most: int) -> int:
     late = [row.tenant_id for row in rows if row.events & TRY_AGAIN]
     again = {t: _moment(s, now) for t, s, now in conn.execute(AHEAD, (late,)).fetchall()} if late else {}
     made = [
-        (asking, name, row.task_id, _payload(name, row, tasks[row.task_id], again.get(row.tenant_id)))
+        (asking, name, row.task_id, task["webhook"], _payload(name, row, task, again.get(row.tenant_id)))
         for row in rows
-        if row.task_id in tasks
+        if (task := tasks.get(row.task_id)) is not None
         for event in Event(row.events)
         for asking in asked.get(row.tenant_id, ())
-        if asking.wants(name := NAMES[event], tasks[row.task_id])
+        if asking.wants(name := NAMES[event], task)
     ]
     if made:
         _deliver(conn, made)
     return len(rows)
 
 
-def _deliver(conn: Any, made: Sequence[tuple[Asked, str, str, dict[str, Any]]]) -> None:
+def _deliver(conn: Any, made: Sequence[tuple[Asked, str, str, str, dict[str, Any]]]) -> None:
     conn.execute(
         DELIVER,
         {
@@ -128,7 +131,10 @@ def _deliver(conn: Any, made: Sequence[tuple[Asked, str, str, dict[str, Any]]]) 
             "tenants": [asked.tenant_id for asked, *_ in made],
             "subscriptions": [asked.id for asked, *_ in made],
             "events": [event for _, event, *_ in made],
-            "tasks": [task_id for _, _, task_id, _ in made],
+            "tasks": [task_id for _, _, task_id, *_ in made],
+            "urls": [
+                url if asked.channel == Subscription.Channel.TASK else "" for asked, _, _, url, _ in made
+            ],
             "payloads": [json.dumps(payload, separators=(",", ":")) for *_, payload in made],
             "mails": [asked.channel == Subscription.Channel.EMAIL for asked, *_ in made],
         },
@@ -147,6 +153,7 @@ def _task(row: Sequence[Any]) -> dict[str, Any]:
         "submitted_at": row[8].isoformat(),
         "total_attempts": row[9],
         "latest_start": row[10].isoformat() if row[10] else None,
+        "webhook": row[11],
     }
 
 
@@ -158,7 +165,7 @@ def _payload(name: str, row: Happened, task: Mapping[str, Any], again: datetime 
     """What is sent: the event, when it happened, and the task as it was then."""
     state = TaskState(row.state)
     data = {
-        **task,
+        **{field: value for field, value in task.items() if field != "webhook"},
         "state": state.name.lower(),
         "status": client_status(state).label,
         "attempt": row.attempt,

@@ -22,9 +22,10 @@ from psycopg.types.json import Jsonb
 
 from apps.monitoring import subscriptions
 from apps.monitoring.email_digest import send_digest
-from apps.monitoring.subscriptions import open_secret, private_allowed
-from apps.monitoring.webhooks import parse_url, signature
+from apps.monitoring.subscriptions import open_secret
+from apps.monitoring.webhooks import signature
 from apps.monitoring.webhooks_http import NotSent, post
+from apps.tasks.addresses import parse_url, private_allowed
 from apps.tasks.connection import Database
 from scheduler_ext.core.errors import SlackwaterError
 
@@ -52,7 +53,7 @@ CLAIM = """
 WITH due AS (
     SELECT d.id, s.id AS subscription FROM (
         SELECT id FROM monitoring_subscription
-        WHERE enabled AND channel = %(channel)s AND NOT id = ANY(%(busy)s::uuid[]) ORDER BY random()) s
+        WHERE enabled AND channel = ANY(%(channels)s) AND NOT id = ANY(%(busy)s::uuid[]) ORDER BY random()) s
     CROSS JOIN LATERAL (
         SELECT x.id FROM monitoring_delivery x
         WHERE x.subscription_id = s.id AND x.state = 'pending' AND x.next_attempt_at <= statement_timestamp()
@@ -61,8 +62,9 @@ WITH due AS (
 UPDATE monitoring_delivery d SET attempts = d.attempts + 1, tries_left = greatest(0, d.tries_left - 1),
     next_attempt_at = clock_timestamp() + %(lease)s * interval '1 second'
 FROM due JOIN monitoring_subscription s ON s.id = due.subscription WHERE d.id = due.id
-RETURNING d.id::text, d.attempts, d.tries_left, d.payload, s.id::text, s.tenant_id, s.url, s.sealed,
-    CASE WHEN s.before_until > clock_timestamp() THEN s.sealed_before ELSE ''::bytea END
+RETURNING d.id::text, d.attempts, d.tries_left, d.payload, s.id::text, s.tenant_id,
+    coalesce(nullif(d.url, ''), s.url), s.sealed,
+    CASE WHEN s.before_until > clock_timestamp() THEN s.sealed_before ELSE ''::bytea END, s.channel
 """
 # Compared by the number of attempts: one whose lease ran out was sent by another meanwhile, and does not record.
 RECORD = """
@@ -85,7 +87,7 @@ WHERE s.id = r.subscription_id AND (r.good AND s.failing_since IS NOT NULL OR NO
 """
 LONG_FAILING = """
 SELECT id::text FROM monitoring_subscription
-WHERE enabled AND failing_since < clock_timestamp() - %s * interval '1 second'
+WHERE enabled AND channel <> 'task' AND failing_since < clock_timestamp() - %s * interval '1 second'
 """
 
 
@@ -102,6 +104,7 @@ class Claimed:
     url: str
     sealed: bytes
     sealed_before: bytes
+    channel: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +126,8 @@ class Attempted:
     def wait_s(self, rng: random.Random) -> float | None:
         """Seconds to the next attempt; ``None`` when there is none."""
         if self.is_good or not self.claimed.tries_left:
+            return None
+        if self.status == GONE and self.claimed.channel == "task":
             return None
         done = subscriptions.TRIES - self.claimed.tries_left
         wait = BACK_OFF_S[min(max(done, 1), len(BACK_OFF_S)) - 1]
@@ -167,9 +172,11 @@ def _headers(claimed: Claimed, timestamp: int, body: bytes) -> dict[str, str]:
     }
 
 
-def claim(conn: Any, channel: str, *, each: int, most: int, busy: Sequence[str] = ()) -> list[Claimed]:
+def claim(
+    conn: Any, channels: Sequence[str], *, each: int, most: int, busy: Sequence[str] = ()
+) -> list[Claimed]:
     """Take deliveries that are due, at most ``each`` of one subscription; they are this process's for a minute."""
-    params = {"channel": channel, "busy": list(busy), "each": each, "most": most, "lease": LEASE_S}
+    params = {"channels": list(channels), "busy": list(busy), "each": each, "most": most, "lease": LEASE_S}
     return [Claimed(*row) for row in conn.execute(CLAIM, params).fetchall()]
 
 
@@ -228,7 +235,7 @@ class Sender:
         database = Database("slackwater mail")
         try:
             by_subscription: dict[str, list[Claimed]] = {}
-            for one in claim(database.conn, "email", each=MAIL_EVENTS, most=MAIL_EVENTS):
+            for one in claim(database.conn, ["email"], each=MAIL_EVENTS, most=MAIL_EVENTS):
                 by_subscription.setdefault(one.subscription_id, []).append(one)
             for claimed in by_subscription.values():
                 done = _mailed(claimed, database)
@@ -245,7 +252,8 @@ class Sender:
         if open_now >= AT_ONCE:
             return []
         busy = [name for name, count in self._open.items() if count >= AT_ONCE_TO_ONE]
-        claimed = claim(conn, "webhook", each=AT_ONCE_TO_ONE, most=AT_ONCE - open_now, busy=busy)
+        channels = ["webhook", "task"]
+        claimed = claim(conn, channels, each=AT_ONCE_TO_ONE, most=AT_ONCE - open_now, busy=busy)
         self._open.update(one.subscription_id for one in claimed)
         return claimed
 
@@ -262,7 +270,8 @@ class Sender:
                 log.warning("deliveries are not recorded yet: %s", str(error).strip().splitlines()[:1])
                 await asyncio.sleep(1.0)
         for one in done:
-            if one.status == GONE:
+            # A task's own address that is gone says nothing of the others'.
+            if one.status == GONE and one.claimed.channel != "task":
                 await asyncio.to_thread(
                     _disable, one.claimed.subscription_id, "its receiver answered 410: gone"
                 )

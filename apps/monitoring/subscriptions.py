@@ -9,14 +9,14 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
 from apps.monitoring.models import Delivery, Subscription
-from apps.monitoring.webhooks import make_secret, parse_url
+from apps.monitoring.webhooks import make_secret
 from apps.tasks import lookups
+from apps.tasks.addresses import parse_url, private_allowed
 from apps.tasks.models import Event, Listener, new_id
 from apps.tasks.secrets import open_sealed, seal
 from apps.tasks.specs import clean_text
@@ -31,6 +31,10 @@ MOST: Final = 50
 MOST_FILTERS: Final = 20
 TRIES: Final = 11
 """Attempts at a delivery: the last comes some 28 hours after the first."""
+NO_ADDRESS: Final = {
+    Subscription.Channel.EMAIL: "has no meaning for e-mail: it goes to the tenant's owners",
+    Subscription.Channel.TASK: "has no meaning here: each task names its own",
+}
 OLD_SECRET_FOR: Final = timedelta(hours=24)
 """A secret that was rotated signs beside the new one for this long."""
 
@@ -41,11 +45,6 @@ class Made:
 
     subscription: Subscription
     secret: str
-
-
-def private_allowed() -> bool:
-    """Whether webhooks may be sent into private networks."""
-    return bool(settings.SLACKWATER_NOTIFY["WEBHOOK_PRIVATE"])
 
 
 # -- fields -----------------------------------------------------------------------------------------------------------
@@ -138,12 +137,12 @@ def create(tenant: Tenant, data: Any, *, actor: str = "") -> Made:
     channel = values.setdefault("channel", Subscription.Channel.WEBHOOK.value)
     if channel == Subscription.Channel.WEBHOOK and not values.get("url"):
         raise InvalidInput("says where to send: give an address", field="url")
-    if channel == Subscription.Channel.EMAIL and "url" in values:
-        raise InvalidInput("has no meaning for e-mail: it goes to the tenant's owners", field="url")
+    if channel != Subscription.Channel.WEBHOOK and "url" in values:
+        raise InvalidInput(NO_ADDRESS[channel], field="url")
     if "events" not in values:
         raise InvalidInput("must be an array with at least one event", field="events")
     made = Subscription(id=new_id(), tenant=tenant, created_by=actor[:120], **values)
-    secret = make_secret() if channel == Subscription.Channel.WEBHOOK else ""
+    secret = make_secret() if channel != Subscription.Channel.EMAIL else ""
     if secret:
         made.sealed = _seal(made, secret)
     with transaction.atomic():
@@ -162,8 +161,8 @@ def change(tenant_id: int, subscription_id: UUID, data: Any) -> Subscription:
     with transaction.atomic():
         _lock(tenant_id)
         found = get(tenant_id, subscription_id)
-        if "url" in values and found.channel == Subscription.Channel.EMAIL:
-            raise InvalidInput("has no meaning for e-mail: it goes to the tenant's owners", field="url")
+        if "url" in values and found.channel != Subscription.Channel.WEBHOOK:
+            raise InvalidInput(NO_ADDRESS[found.channel], field="url")
         if values.get("enabled"):
             values |= {"disabled_reason": "", "failing_since": None}
         for name, value in values.items():
@@ -187,7 +186,7 @@ def rotate(tenant_id: int, subscription_id: UUID) -> Made:
     with transaction.atomic():
         _lock(tenant_id)
         found = get(tenant_id, subscription_id)
-        if found.channel != Subscription.Channel.WEBHOOK:
+        if found.channel == Subscription.Channel.EMAIL:
             raise Conflict("e-mail has no secret")
         secret = make_secret()
         found.sealed_before, found.before_until = found.sealed, timezone.now() + OLD_SECRET_FOR
@@ -213,13 +212,15 @@ def _lock(tenant_id: int) -> None:
 
 def _tell_statements(tenant_id: int) -> None:
     """Bring the listener row up to date, by which the statements that change states know whom to tell of what."""
-    asked = _rows(tenant_id).filter(enabled=True).values_list("events", flat=True)
+    asked = list(_rows(tenant_id).filter(enabled=True).values_list("channel", "events"))
     mask = Event(0)
-    for names in asked:
+    for _, names in asked:
         for name in names:
             mask |= EVENTS[name]
     if mask:
-        Listener.objects.update_or_create(tenant_id=tenant_id, defaults={"events": int(mask)})
+        told = any(channel == Subscription.Channel.TASK for channel, _ in asked)
+        values = {"events": int(mask), "tells_tasks": told}
+        Listener.objects.update_or_create(tenant_id=tenant_id, defaults=values)
     else:
         Listener.objects.filter(tenant_id=tenant_id).delete()
     transaction.on_commit(lookups.forget_listeners)
@@ -242,6 +243,8 @@ def ping(tenant_id: int, subscription_id: UUID) -> Delivery:
     found = get(tenant_id, subscription_id)
     if not found.enabled:
         raise Conflict("it is disabled; enable it first")
+    if found.channel == Subscription.Channel.TASK:
+        raise Conflict("it has no address of its own: each task names one")
     payload = {
         "type": PING,
         "timestamp": timezone.now().isoformat(),

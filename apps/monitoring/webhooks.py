@@ -1,4 +1,4 @@
-"""What a webhook is made of: its address, checked against requests forged from inside, and its signature.
+"""What a webhook is made of: its secret and its signature. Its address: ``apps/tasks/addresses.py``.
 
 Signed as Standard Webhooks says (https://www.standardwebhooks.com): ``webhook-id``, ``webhook-timestamp`` and
 ``webhook-signature`` (``v1,`` and the base64 of an HMAC-SHA256 over ``id.timestamp.body``).
@@ -9,98 +9,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import ipaddress
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
-from urllib.parse import urlsplit
-
-from scheduler_ext.core.errors import InvalidInput
+from typing import Final
 
 SECRET_BYTES: Final = 32
 MARK: Final = "whsec_"
-LONGEST_URL: Final = 2_000
-PORTS: Final = {"http": 80, "https": 443}
-# Addresses that carry another one inside; is_global says nothing about the one within.
-NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """An address to send to."""
-
-    secure: bool
-    host: str
-    """As it is looked up and certified: lower case, international names in their ASCII form."""
-    port: int
-    path: str
-    """With its query."""
-
-    @property
-    def authority(self) -> str:
-        """As the ``Host`` header has it."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == PORTS["https" if self.secure else "http"] else f"{host}:{self.port}"
-
-
-def parse_url(text: Any, *, private: bool, field: str = "url") -> Target:
-    """A client's address; ``InvalidInput`` for one that is none, or plainly leads inside.
-
-    ``private``: whether addresses of private networks are allowed.
-    """
-
-    def refuse(why: str) -> InvalidInput:
-        return InvalidInput(why, field=field)
-
-    if not isinstance(text, str) or not text or len(text) > LONGEST_URL:
-        raise refuse(f"must be an address of at most {LONGEST_URL} characters")
-    if not text.isascii() or not text.isprintable() or " " in text:
-        raise refuse("must be ASCII without spaces; write other characters percent-encoded, or as xn--")
-    try:
-        parts = urlsplit(text)
-        port = parts.port
-    except ValueError:
-        raise refuse("is not an address") from None
-    if parts.scheme not in PORTS or not parts.hostname:
-        raise refuse("must begin with https:// (or http://) and name a host")
-    if parts.username is not None or parts.password is not None or parts.fragment:
-        raise refuse("must not have a user, a password or a fragment")
-    if port == 0:
-        raise refuse("has no such port")
-    target = Target(
-        secure=parts.scheme == "https", host=parts.hostname.rstrip("."), port=port or PORTS[parts.scheme],
-        path=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
-    )  # fmt: skip
-    if not private and (
-        target.host == "localhost" or target.host.endswith(".localhost") or _is_inside(target.host)
-    ):
-        raise refuse("leads to a private network, where nothing is sent")
-    return target
-
-
-def _is_inside(host: str) -> bool:
-    """Whether a host is written as an address that is not public; a name is looked up only when it is sent to."""
-    try:
-        return not is_public(host)
-    except ValueError:
-        # What inet_aton would take for an address (127.1, 0x7f000001, 2130706433) is no name of a public host.
-        last = host.rpartition(".")[2]
-        return last.isdigit() or last.startswith("0x")
-
-
-def is_public(address: str) -> bool:
-    """Whether an IP address is one of the public Internet; ``ValueError`` when it is none."""
-    ip = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(ip, ipaddress.IPv6Address):
-        inner: list[Any] = [ip.ipv4_mapped, ip.sixtofour, *(ip.teredo or ())]
-        if ip in NAT64:
-            inner.append(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF))
-        if any(one is not None and not is_public(str(one)) for one in inner):
-            return False
-        if ip.ipv4_mapped is not None or ip in NAT64:
-            return True
-    return ip.is_global and not ip.is_multicast
 
 
 def make_secret() -> str:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from apps.monitoring.webhooks import Target, is_public
+from apps.tasks.addresses import Target, is_public
 
 ANSWER_BYTES = 32_768
 """Of the answer's head; a longer one is an error. Its body is not read."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from apps.tasks import lookups, storing
+from apps.tasks import addresses, lookups, storing
 from apps.tasks.models import Script
 from apps.tasks.specs import TaskSpec, join
 from apps.tasks.storing import Accepted
@@ -53,6 +53,7 @@ def admit(tenant: Tenant, specs: Sequence[TaskSpec], *, where: str = "", workflo
     paths = [f"{where}[{n}]" if where else "" for n in range(len(specs))]
     inside, outside = _split_dependencies(specs, paths)
     dag = _graph(specs, inside, paths, limits, workflow=workflow)
+    addresses.check_tasks(tenant.pk, specs, paths)
     ids = storing.fresh_ids(len(specs))
     has_children = {parent for parents in dag.parents for parent in parents}
     known_scripts = _known_scripts(tenant, specs)
@@ -157,11 +158,11 @@ def resolve_tier(tenant: Tenant, limits: PlanLimits, slug: str, field: str) -> l
     known = lookups.tiers(tenant.pk)
     tier = known.get(slug)
     if tier is None:
-        raise InvalidInput(f"there is no tier {slug!r}; known are {', '.join(sorted(known))}", field=field)
-    if tier is None:
         lookups.forget_tiers(tenant.pk)
         known = lookups.tiers(tenant.pk)
         tier = known.get(slug)
+    if tier is None:
+        raise InvalidInput(f"there is no tier {slug!r}; known are {', '.join(sorted(known))}", field=field)
     if tier.shared:
         admission.check_tier(limits, slug, field=field)
     return tier

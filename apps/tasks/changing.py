@@ -109,13 +109,6 @@ def cancel(
     return TaskState.CANCELLED if str(task_id) in ended else TaskState.RUNNING
 
 
-def after_cancel(cell: str, changes: Changes, nodes: set[int]) -> None:
-    hints.tell_changes(changes)
-    for node_id in nodes:
-        hints.tell_node(node_id)
-    hints.wake_dispatcher(cell)
-
-
 def cancel_some(cur: Any, ids: list[str], actor: str, reason: str) -> tuple[Changes, list[tuple[UUID, int]]]:
     """End those of the tasks that wait and ask the running ones to end.
 
@@ -133,6 +126,13 @@ def cancel_some(cur: Any, ids: list[str], actor: str, reason: str) -> tuple[Chan
     transitions.release(cur, lookups.scheduler_conf(), ended, changes)
     transitions.unpark(cur, [row[2] for row in gone if row[2]])
     return changes, [(row[0], row[3]) for row in asked]
+
+
+def after_cancel(cell: str, changes: Changes, nodes: set[int]) -> None:
+    hints.tell_changes(changes)
+    for node_id in nodes:
+        hints.tell_node(node_id)
+    hints.wake_dispatcher(cell)
 
 
 def _state_now(task_id: UUID) -> TaskState:

@@ -111,6 +111,7 @@ def _detail(row: dict[str, Any]) -> dict[str, Any]:
         "condition": word(RunCondition(row["condition"])),
         "mutex_key": row["mutex_key"],
         "mutex_limit": row["mutex_limit"],
+        "webhook": row["webhook"],
         "submitted_by": row["submitted_by"],
         "node": row["node"],
         "result": row["result"],
@@ -127,6 +128,7 @@ SELECT t.id, t.name, t.workflow_id, t.kind, t.handler, t.script_sha256, t.script
        l.cancel_requested AS live__cancel_requested, l.progress AS live__progress, l.pending AS live__pending,
        t.args, t.kwargs, t.delay_tolerance_ms, t.on_late, t.cap_ms, t.total_attempts, t.retry, t.mutex_key,
        t.mutex_limit, t.condition, t.submitted_by, t.result, t.error, n.name AS node,
+       coalesce((SELECT w.url FROM tasks_taskwebhook w WHERE w.task_id = t.id), '') AS webhook,
        ARRAY(SELECT d.parent_id FROM tasks_dependency d WHERE d.child_id = t.id ORDER BY d.parent_id) AS parents
 FROM tasks_task t
 JOIN resources_tier r ON r.id = t.tier_id

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from apps.tasks import admission, checkpoints, hints, lookups, refusals, storing
+from apps.tasks import addresses, admission, checkpoints, hints, lookups, refusals, storing
 from apps.tasks.changing import cancel, edit, retry
 from apps.tasks.models import IdempotencyKey, Script
 from apps.tasks.specs import FIELDS, TaskSpec, body_hash, parse_task
@@ -216,6 +216,7 @@ def write_tasks(cur: Any, tenant: Tenant, tasks: Sequence[storing.Accepted], edg
         [storing.live_row(tenant.pk, t, at, at, policy, conf.promote_lead_s) for t in tasks],
     )  # fmt: skip
     storing.write_aside(cur, tasks)
+    addresses.write(cur, tenant.pk, tasks)
     checkpoints.declare(cur, tenant.pk, [(t.id, 0) for t in tasks if t.checkpoints])
     rows = [(parent, child, int(EdgeOutcome.PENDING)) for parent, child in edges]
     storing.insert(cur, "tasks_dependency", EDGE_COLUMNS, rows)

@@ -54,13 +54,15 @@ class TaskSpec:
     idempotency_key: str = ""
     checkpoints: bool = False
     """It saves checkpoints, and yields when it is asked to; so do all tasks of a handler that declares them."""
+    webhook: str = ""
+    """Where its own events go."""
     payload: tuple[str, str] = ("[]", "{}")
     """``args`` and ``kwargs`` as JSON: measured against the plan, and stored."""
 
     @property
     def aside(self) -> bool:
         """Whether it has what few tasks have, which is written by a statement of its own."""
-        return bool(self.rate_key) or self.mutex_scope is not MutexScope.BOTH
+        return bool(self.rate_key or self.webhook) or self.mutex_scope is not MutexScope.BOTH
 
     @property
     def excluded_by(self) -> str:
@@ -231,6 +233,7 @@ FIELDS: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
     "tags": ("tags", _strings(32, 63)),
     "idempotency_key": ("idempotency_key", _text(200)),
     "checkpoints": ("checkpoints", _flag),
+    "webhook": ("webhook", _text(2_000)),
 }
 NULLABLE = {"delay_tolerance", "execution_cap", "start_at", "retry"}
 EDITABLE = frozenset(FIELDS) - {
@@ -241,6 +244,7 @@ EDITABLE = frozenset(FIELDS) - {
     "condition",
     "idempotency_key",
     "checkpoints",
+    "webhook",
 }
 
 

@@ -28,15 +28,16 @@ from apps.api.v1.shapes import notify as shapes
 from apps.monitoring import notify, subscriptions
 from apps.monitoring.models import Delivery, Subscription
 from apps.monitoring.notify_sending import BACK_OFF_S, Attempted, Claimed, Sender, record
-from apps.monitoring.webhooks import is_public, parse_url, signature
+from apps.monitoring.webhooks import signature
 from apps.monitoring.webhooks_http import NotSent, post
+from apps.tasks.addresses import is_public, parse_url
 from apps.tasks.connection import connect
 from apps.tasks.models import Event, Listener, LiveTask, Outbox
 from apps.tasks.upkeep import LedgerUpkeep
 from apps.tenants.models import Membership
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import Outcome
-from tests.support.api import ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 from tests.support.hand_worker import HandWorker
 from tests.support.receiver import Received, receiving
 from tests.support.waiting import wait_until
@@ -254,7 +255,9 @@ def test_it_is_given_up_after_a_day_and_more() -> None:
     rng = random.Random(1)
     waits: list[float] = []
     for left in range(subscriptions.TRIES - 1, -1, -1):
-        claimed = Claimed("d", subscriptions.TRIES - left, left, "{}", "s", 1, "http://x", b"", b"")
+        claimed = Claimed(
+            "d", subscriptions.TRIES - left, left, "{}", "s", 1, "http://x", b"", b"", "webhook"
+        )
         wait = Attempted(claimed=claimed, at=0, took_s=0, status=500).wait_s(rng)
         if wait is None:
             break
@@ -295,7 +298,9 @@ def test_two_senders_send_each_once_and_a_dead_ones_claims_pass_on(acme: ApiClie
             wait_until(lambda: len(receiver.got) == 21)
             wait_until(lambda: told(acme, made["id"])[-1]["state"] == "delivered")
         newest = Delivery._plain.latest("id")
-        late = Claimed(str(newest.pk), 1, 5, "{}", made["id"], acme.tenant.pk, receiver.url, b"", b"")
+        late = Claimed(
+            str(newest.pk), 1, 5, "{}", made["id"], acme.tenant.pk, receiver.url, b"", b"", "webhook"
+        )
         with connect() as conn:
             record(conn, [Attempted(claimed=late, at=0, took_s=0, error="late")], random.Random(1))
         newest.refresh_from_db()
@@ -423,6 +428,53 @@ def test_the_signature_is_that_of_the_specification() -> None:
         ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body
     )
     assert made == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+# -- a task's own address ---------------------------------------------------------------------------------------------
+def test_a_task_has_its_own_events_sent_where_it_says(acme: ApiClient) -> None:
+    with receiving() as receiver:
+        unsigned = acme.post("/tasks", {"handler": HANDLER, "webhook": receiver.url})
+        assert (unsigned.status, unsigned.body["field"]) == (422, "webhook")
+        made = acme.post("/webhooks", {"channel": "task", "events": ["task.succeeded", "task.cancelled"]})
+        assert made.status == 201, made.body
+        forget_lookups()
+        own, other = acme.task(webhook=receiver.url), acme.task()
+        assert acme.get(f"/tasks/{own}").body["webhook"] == receiver.url
+        worker = HandWorker()
+        for task_id in (own, other):
+            worker.run(UUID(task_id))
+        spread()
+        with sending():
+            wait_until(lambda: receiver.events() == ["task.succeeded"])
+        assert verify(receiver.got[0], made.body["secret"])
+        assert receiver.got[0].json["data"]["task_id"] == own
+        assert "webhook" not in receiver.got[0].json["data"]
+        assert [row["task_id"] for row in told(acme, made.body["id"])] == [own]
+
+
+def test_one_tasks_address_that_is_gone_says_nothing_of_the_others(acme: ApiClient) -> None:
+    with receiving() as gone, receiving() as receiver:
+        gone.answer = lambda _: (410, {})
+        made = acme.post("/webhooks", {"channel": "task", "events": ["task.cancelled"]}).body
+        forget_lookups()
+        for url in (gone.url, receiver.url):
+            acme.post(f"/tasks/{acme.task(webhook=url)}/cancel")
+        spread()
+        with sending():
+            wait_until(
+                lambda: sorted(row["state"] for row in told(acme, made["id"])) == ["delivered", "failed"]
+            )
+        assert acme.get(f"/webhooks/{made['id']}").body["enabled"]
+        assert (len(gone.got), len(receiver.got)) == (1, 1)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1/x", "ftp://example.org", "x", "https://u:p@example.org"])
+def test_a_tasks_address_is_checked_like_any(acme: ApiClient, settings: Any, url: str) -> None:
+    settings.SLACKWATER_NOTIFY = {**settings.SLACKWATER_NOTIFY, "WEBHOOK_PRIVATE": False}
+    acme.post("/webhooks", {"channel": "task", "events": ["task.failed"]})
+    body = {"tasks": [{"name": "a", "handler": HANDLER}, {"name": "b", "handler": HANDLER, "webhook": url}]}
+    answer = acme.post("/workflows", body)
+    assert (answer.status, answer.body["field"]) == (422, "tasks[1].webhook")
 
 
 # -- e-mail -----------------------------------------------------------------------------------------------------------

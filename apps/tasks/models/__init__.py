@@ -8,7 +8,7 @@ row itself, and every writer of these tables is in ``queries.py`` (see ``docs/ad
 from apps.tasks.models.aside import Effect, Pause, Secret
 from apps.tasks.models.base import LIVE_STATES, TELL_LATE, MutexScope, OnLate, new_id
 from apps.tasks.models.checkpoints import Checkpoint, Resumable
-from apps.tasks.models.outbox import Event, Listener, Outbox
+from apps.tasks.models.outbox import Event, Listener, Outbox, TaskWebhook
 from apps.tasks.models.past import Attempt, AttemptLog, DeadLetter, Dependency, TaskEvent
 from apps.tasks.models.policies import PolicyChoice, RankSweep, ShadowUse
 from apps.tasks.models.rates import Impossible, RateLimit, RateStart
@@ -46,6 +46,7 @@ __all__ = [
     "ShadowUse",
     "Task",
     "TaskEvent",
+    "TaskWebhook",
     "Workflow",
     "new_id",
 ]

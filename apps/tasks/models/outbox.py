@@ -36,9 +36,33 @@ class Listener(models.Model):
         "tenants.Tenant", on_delete=models.CASCADE, primary_key=True, related_name="+", db_constraint=False
     )
     events = models.PositiveIntegerField(help_text="What its subscriptions ask for, together.")
+    tells_tasks = models.BooleanField(
+        default=False, db_default=False, help_text="Its tasks may name an address of their own."
+    )
 
     def __str__(self) -> str:
         return f"{self.tenant_id}: {self.events}"
+
+
+class TaskWebhook(models.Model):
+    """Where a task's own events go, besides who is subscribed. Few tasks have one, so it stands beside the table."""
+
+    task = models.OneToOneField(
+        Task, on_delete=models.CASCADE, primary_key=True, related_name="+", db_constraint=False
+    )
+    tenant = models.ForeignKey(
+        "tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
+    )
+    url = models.CharField(max_length=2_000)
+
+    objects = TenantManager()
+    _plain = models.Manager()
+
+    class Meta:
+        base_manager_name = "_plain"
+
+    def __str__(self) -> str:
+        return self.url
 
 
 class Outbox(models.Model):

@@ -8,7 +8,7 @@ from drf_spectacular.utils import extend_schema_field, inline_serializer
 from rest_framework import serializers as s
 
 from apps.schedules.models import Schedule, ScheduleFire
-from apps.tasks.models import OnLate
+from apps.tasks.models import MutexScope, OnLate
 from apps.tasks.specs import MAX_SECONDS
 from scheduler_ext.core.states import Category, ClientStatus, Outcome, RunCondition, TaskState
 
@@ -28,6 +28,7 @@ STATUSES = [status.label for status in ClientStatus]
 OUTCOMES = words(Outcome)
 NODE_STATES = ["active", "draining"]
 KINDS = ["handler", "script"]
+MUTEX_SCOPES = words(MutexScope)
 KINDS_OF_SCHEDULE: list[str] = Schedule.Kind.values
 FIRE_OUTCOMES: list[str] = ScheduleFire.Outcome.values
 

@@ -36,7 +36,7 @@ class WebhookIn(WebhookChange):
     channel = s.ChoiceField(
         CHANNELS,
         required=False,
-        help_text="email: to the owners of your tenant, the events of a minute in one.",
+        help_text="email: to the owners of your tenant, a minute's events in one; task: where each task says.",
     )
     events = s.ListField(child=s.ChoiceField(EVENT_NAMES), min_length=1)
 

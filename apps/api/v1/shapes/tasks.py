@@ -11,6 +11,7 @@ from apps.api.v1.shapes.common import (
     CATEGORIES,
     CONDITIONS,
     KINDS,
+    MUTEX_SCOPES,
     ON_LATE,
     OUTCOMES,
     STATES,
@@ -55,6 +56,13 @@ class TaskChange(s.Serializer[Any]):
         max_length=150, required=False, allow_blank=True, help_text="Tasks sharing it exclude one another."
     )
     mutex_limit = s.IntegerField(min_value=1, max_value=10_000, required=False)
+    mutex_scope = s.ChoiceField(MUTEX_SCOPES, required=False, help_text="Which work its mutex key excludes.")
+    rate_key = s.CharField(
+        max_length=150,
+        required=False,
+        allow_blank=True,
+        help_text="Its starts count against this key's rate.",
+    )
     tags = s.ListField(child=s.CharField(max_length=63), max_length=32, required=False)
 
 
@@ -71,6 +79,9 @@ class TaskIn(TaskChange):
         CONDITIONS, required=False, help_text="What must have become of the tasks it needs."
     )
     idempotency_key = s.CharField(max_length=200, required=False, allow_blank=True)
+    webhook = s.CharField(
+        max_length=2_000, required=False, allow_blank=True, help_text="Where this task's own events are sent."
+    )
     checkpoints = s.BooleanField(
         required=False,
         help_text="It saves checkpoints, and yields when it is asked to; see the page on checkpoints.",
@@ -150,6 +161,7 @@ class TaskDetail(TaskSummary):
     condition = s.ChoiceField(CONDITIONS)
     mutex_key = s.CharField(allow_blank=True)
     mutex_limit = s.IntegerField()
+    webhook = s.CharField(allow_blank=True)
     submitted_by = s.CharField(allow_blank=True)
     node = s.CharField(allow_null=True)
     result = Anything()
