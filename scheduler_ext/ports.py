@@ -165,9 +165,11 @@ class WorkStore(Protocol):
     faults: tuple[type[Exception], ...]
     """What its methods raise while the ledger is away."""
 
-    def start(self, node_id: int, claims: Sequence[tuple[str, int]]) -> list[Started]:
-        """Begin claims (task id, fence) still held by this node; what was cancelled or claimed anew falls
-        out."""
+    def start(self, node_id: int, claims: Sequence[tuple[str, int]], *, again: bool = False) -> list[Started]:
+        """Begin claims (task id, fence) still held by this node; what was cancelled or claimed anew falls out.
+
+        ``again``: a call for the same claims had no answer; what it had started is returned too.
+        """
         ...
 
     def record(self, node_id: int, finished: Sequence[Finished]) -> Changes:

@@ -127,6 +127,16 @@ told AS (
     SELECT s.tenant_id, s.task_id, 1, 5, s.fence, s.attempts + 1, ''
     FROM s JOIN tasks_listener w ON w.tenant_id = s.tenant_id WHERE w.events & 1 <> 0)"""
 )
+# What a start without an answer had started: nobody else has the claims, and none has begun.
+STARTED = """
+SELECT l.task_id::text, l.fence, l.tenant_id, t.handler, t.script_sha256, t.script_path, t.args, t.kwargs, t.cap_ms,
+       l.attempts + 1, t.name, t.workflow_id::text
+FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS u(id, fence)
+JOIN tasks_livetask l ON l.task_id = u.id JOIN tasks_task t ON t.id = l.task_id
+WHERE l.fence = u.fence AND l.state + 0 = 5 AND l.node_id = %(node)s
+    AND EXISTS (SELECT 1 FROM resources_node WHERE id = %(node)s AND state IN ('active', 'draining')
+                AND lease_expires_at > clock_timestamp())
+"""
 LISTENED = "SELECT EXISTS (SELECT 1 FROM tasks_listener)"
 
 # Deletes the live row, writes the final state and the attempt, and lowers the tenant's counters: one statement for a

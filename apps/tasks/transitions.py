@@ -51,18 +51,23 @@ def claim_if_ready(cur: Cursor, conf: SchedulerConf, epoch: int, holder: str, de
 
 
 def start_if_queued(
-    cur: Cursor, node_id: int, claims: Sequence[Claim], *, told: bool = True
+    cur: Cursor, node_id: int, claims: Sequence[Claim], *, told: bool = True, again: bool = False
 ) -> list[Started]:
-    """Begin claims still held by this node, in the order given. ``told``: whether any tenant listens."""
-    rows = cur.execute(
-        queries.START_TOLD if told else queries.START,
-        {
-            "ids": array(c[0] for c in claims),
-            "fences": array(c[1] for c in claims),
-            "node": node_id,
-            "batch": len(claims),
-        },
-    ).fetchall()
+    """Begin claims still held by this node, in the order given. ``told``: whether any tenant listens.
+
+    ``again``: the answer to a call for the same claims was lost, so those it had started are returned too. Whoever
+    still was in the midst of that call holds its rows: they are waited for.
+    """
+    params = {
+        "ids": array(c[0] for c in claims),
+        "fences": array(c[1] for c in claims),
+        "node": node_id,
+        "batch": len(claims),
+    }
+    rows = cur.execute(queries.START_TOLD if told else queries.START, params).fetchall()
+    if again:
+        new = {row[0] for row in rows}
+        rows += [row for row in cur.execute(queries.STARTED, params).fetchall() if row[0] not in new]
     if len(rows) > 1:
         place = {claim[0]: n for n, claim in enumerate(claims)}
         rows.sort(key=lambda row: place[row[0]])

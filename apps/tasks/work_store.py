@@ -67,12 +67,13 @@ class PgWorkStore:
         self.db = database or Database(f"slackwater {name}", hot=True)
         self._rng = random.Random()
 
-    def start(self, node_id: int, claims: Sequence[tuple[str, int]]) -> list[Started]:
+    def start(self, node_id: int, claims: Sequence[tuple[str, int]], *, again: bool = False) -> list[Started]:
         """Begin claims still held by this node; what was cancelled or claimed anew falls out.
 
-        Not repeated after a broken connection: what may have been started then is handed back or expires.
+        Not repeated here after a broken connection. ``again``: a call for the same claims had no answer, so what it may
+        have started is begun now.
         """
-        return transitions.start_if_queued(self.db.conn, node_id, claims, told=self._told())
+        return transitions.start_if_queued(self.db.conn, node_id, claims, told=self._told(), again=again)
 
     def record(self, node_id: int, finished: Sequence[Finished]) -> Changes:
         """Record ended attempts by fence; then tell dependants and let parked tasks go on.

@@ -37,6 +37,7 @@ from scheduler_ext.worker.events import TaskEvents
 from scheduler_ext.worker.journal import Journal
 from scheduler_ext.worker.saving import Saving
 from scheduler_ext.worker.scripts import ScriptRun
+from scheduler_ext.worker.starting import Starting
 from scheduler_ext.worker.watch import Watch
 
 log = logging.getLogger(__name__)
@@ -265,7 +266,7 @@ class Agent:
             return False
         if not claims:
             return False
-        for started in await self._ledger(self.work.start, self.node_id, claims):
+        for started in await self._ledger(Starting(self.work, self.node_id, claims)):
             if self.journal.watched:
                 running = int(TaskState.RUNNING)
                 self._publish([(started.task_id, running, started.tenant_id, started.workflow_id)])

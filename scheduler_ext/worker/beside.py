@@ -31,6 +31,7 @@ from scheduler_ext.queue_manager import QueueManager, decode
 from scheduler_ext.worker.body import Bodies, End
 from scheduler_ext.worker.events import TaskEvents
 from scheduler_ext.worker.journal import Journal, Table
+from scheduler_ext.worker.starting import Starting
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +146,7 @@ class Beside:
 
     async def _begin(self, node_id: int, kind: WorkKind, claims: Sequence[tuple[str, int]]) -> None:
         places = {task_id: self.table.note(task_id, fence) for task_id, fence in claims}
-        started = await self._in_ledger(self.store.start, node_id, claims)
+        started = await self._in_ledger(Starting(self.store, node_id, claims))
         for task in started:
             place = places.pop(task.task_id)
             entry = _Running(task, kind, place, time.monotonic() + task.cap_ms / 1000)

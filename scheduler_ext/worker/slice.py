@@ -27,6 +27,7 @@ from scheduler_ext.worker.body import Bodies
 from scheduler_ext.worker.events import TaskEvents
 from scheduler_ext.worker.journal import Journal
 from scheduler_ext.worker.recorder import Batch, Recorder, record
+from scheduler_ext.worker.starting import Starting
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +151,7 @@ class Child:
         self.slot = slot = self.recorder.slot()
         slot.open(claims)
         try:
-            started = self.store.start(node_id, claims)
+            started = self._start(node_id, claims)
         except BaseException:
             self.recorder.give_back(slot)  # what may have been started is found by the agent and handed back
             raise
@@ -176,6 +177,20 @@ class Child:
         if time.monotonic() - self._learnt > LEARN_EVERY_S:
             self._learn()
         return len(started)
+
+    def _start(self, node_id: int, claims: Sequence[tuple[str, int]]) -> list[Started]:
+        """Start what was taken from the queues; on a new connection when one breaks, as long as the claims last."""
+        starting = Starting(self.store, node_id, claims)
+        ends, pause = time.monotonic() + self.conf.claim_ttl_s, 0.05
+        while True:
+            try:
+                return starting()
+            except self.store.faults as error:
+                if time.monotonic() > ends or self.journal.node_id != node_id:
+                    raise
+                log.warning("starting %s tasks failed, trying again: %s", len(claims), error)
+                time.sleep(pause)
+                pause = min(1.0, pause * 2)
 
     def _run(self, started: Sequence[Started], heard: list[tuple[Started, Finished]]) -> list[Finished]:
         ended: list[Finished] = []

@@ -75,6 +75,23 @@ def test_a_worker_outlives_a_broker_without_memory(platform: Platform, own_redis
     assert worker.is_running()
 
 
+def test_a_child_whose_session_breaks_keeps_the_work_it_took(platform: Platform) -> None:
+    platform.set(claim_ttl_s=60.0)
+    platform.up()
+    for task_id in [platform.submit("demo.sleep", 0.5) for _ in range(4)]:
+        platform.wait(task_id)
+    with connect() as other:
+        ended = other.execute(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND application_name LIKE 'slackwater child%'"
+        ).fetchone()
+    assert ended is not None
+    assert ended[0] >= 2
+    for task_id in [platform.submit("demo.sleep", 0.2) for _ in range(8)]:
+        assert platform.wait(task_id, timeout=15).state == TaskState.SUCCEEDED
+        assert [a.number for a in platform.attempts(task_id)] == [1]
+
+
 def test_a_record_that_waits_for_a_lock_costs_the_node_nothing(platform: Platform) -> None:
     worker = platform.up()
     victim = platform.submit("demo.sleep", 30, total_attempts=2)

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import select
+import socket
+import threading
+from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
+from django.db import connection
 
 from apps.resources.faults import FAULTS
 from apps.resources.registry import PgNodeStore
 from apps.tasks.connection import Database
+from apps.tasks.models import LiveTask
+from apps.tasks.services import submit
 from apps.tasks.work_store import PgWorkStore
+from apps.tenants.services import create_tenant
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.states import TaskState
+from scheduler_ext.worker.starting import Starting
+from tests.support.api import HANDLER, forget_lookups, furnish
+from tests.support.hand_worker import HandWorker
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -67,3 +81,75 @@ def test_repeatable_work_is_repeated_after_its_session_was_ended() -> None:
     finally:
         database.close()
         other.close()
+
+
+class Link:
+    """A connection of its own to the database, by way of this process, which loses one answer when told to."""
+
+    def __init__(self) -> None:
+        self.lose = ""
+        """What becomes of the next thing asked: ``question``: it never arrives; ``answer``: it is done, unheard."""
+        info = connection.cursor().connection.info
+        self._server = socket.socket(socket.AF_UNIX if info.host.startswith("/") else socket.AF_INET)
+        unix = f"{info.host}/.s.PGSQL.{info.port}"
+        self._server.connect(unix if info.host.startswith("/") else (info.host, info.port))
+        listener = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._serve, args=(listener,), daemon=True)
+        self._thread.start()
+        self.opened = psycopg.connect(
+            host="127.0.0.1", port=listener.getsockname()[1], user=info.user, password=info.password,
+            dbname=info.dbname, autocommit=True, sslmode="disable", gssencmode="disable",
+        )  # fmt: skip
+
+    def _serve(self, listener: socket.socket) -> None:
+        with listener, self._server, listener.accept()[0] as client:
+            ends = {client: self._server, self._server: client}
+            while True:
+                for source in select.select(list(ends), [], [])[0]:
+                    data = source.recv(65_536)
+                    lost = "question" if source is client else "answer"
+                    if not data or self.lose == lost:
+                        return
+                    ends[source].sendall(data)
+
+    def close(self) -> None:
+        """Close both sides."""
+        self.opened.close()
+        self._thread.join(10)
+
+
+@pytest.fixture
+def link() -> Iterator[Link]:
+    """One link."""
+    made = Link()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("lost", ["question", "answer"])
+def test_a_start_without_an_answer_is_taken_over_and_begins_once(link: Link, lost: str) -> None:
+    forget_lookups()
+    furnish()
+    worker, tenant = HandWorker(), create_tenant("acme", "Acme")
+    ids = [str(submit(tenant, {"handler": HANDLER}).task_ids[0]) for _ in range(3)]
+    claims = worker.claim(*map(UUID, ids))
+    database = Database("breaking")
+    database._conn = link.opened
+    store = PgWorkStore(SchedulerConf(), "breaking", database)
+    starting = Starting(store, worker.node.pk, claims)
+    link.lose = lost
+    with pytest.raises(store.faults):
+        starting()
+    try:
+        expected = TaskState.RUNNING if lost == "answer" else TaskState.QUEUED
+        wait_until(
+            lambda: {row.state for row in LiveTask._plain.all()} == {expected}, message="it was lost so"
+        )
+        started = starting()
+        assert [(s.task_id, s.fence) for s in started] == list(claims)
+        assert {(row.state, row.attempts) for row in LiveTask._plain.all()} == {(TaskState.RUNNING, 0)}
+        assert starting() == started, "it may be lost again"
+        worker.end(started)
+        assert starting() == [], "what has ended is not begun"
+    finally:
+        store.close()

@@ -43,7 +43,8 @@ def pair(tenant: Tenant) -> tuple[UUID, UUID, UUID]:
     second = {"name": "second", "handler": HANDLER, "depends_on": ["first"]}
     found = submit_workflow(tenant, {"name": "w", "tasks": [first, second]})
     assert found.workflow_id is not None
-    return found.workflow_id, *found.task_ids
+    first_id, second_id = found.task_ids
+    return found.workflow_id, first_id, second_id
 
 
 def end_untold(worker: HandWorker, task_id: UUID, outcome: Outcome) -> None:
@@ -57,7 +58,7 @@ def end_untold(worker: HandWorker, task_id: UUID, outcome: Outcome) -> None:
 
 def state(task_id: UUID) -> TaskState:
     live = LiveTask._plain.filter(pk=task_id).first()
-    return TaskState(live.state if live else Task._plain.get(pk=task_id).state)
+    return TaskState((live or Task._plain.get(pk=task_id)).state or 0)
 
 
 def test_dependants_are_told_before_what_they_needed_runs_again(acme: Tenant) -> None:

@@ -54,8 +54,8 @@ class HandWorker:
             values = {"cell": cell, "holder": HOLDER, "lease": 3_600.0, "node_lease": 10.0}
             self.epoch = int(cur.execute(queries.LEAD, values).fetchone()[0])
 
-    def start(self, *task_ids: UUID) -> list[Started]:
-        """Claim ready tasks and begin them."""
+    def claim(self, *task_ids: UUID) -> list[tuple[str, int]]:
+        """Claim ready tasks; returns them with their fences, in the order given."""
         # Unscoped: a node works for all tenants.
         rows = LiveTask.objects.unscoped().filter(pk__in=task_ids)
         decisions = [
@@ -63,15 +63,19 @@ class HandWorker:
                 task_id=str(row.pk), line_id=row.line_id, node_id=self.node.pk, kind=WorkKind.PROCESS,
                 queue=QueueName.DELAYABLE, fence=row.fence, expected_us=0, exclusive=True,
             )
-            for row in rows
+            for row in sorted(rows, key=lambda row: task_ids.index(row.pk))
         ]  # fmt: skip
         with raw_cursor() as cur:
             claim = transitions.claim_if_ready
             won = claim(cur, self.conf, self.epoch, HOLDER, decisions, [1_000] * len(decisions))
             assert len(won) == len(task_ids), f"only {won} of {task_ids} could be claimed"
-            return transitions.start_if_queued(
-                cur, self.node.pk, [(d.task_id, d.fence + 1) for d in decisions]
-            )
+        return [(d.task_id, d.fence + 1) for d in decisions]
+
+    def start(self, *task_ids: UUID) -> list[Started]:
+        """Claim ready tasks and begin them."""
+        claims = self.claim(*task_ids)
+        with raw_cursor() as cur:
+            return transitions.start_if_queued(cur, self.node.pk, claims)
 
     def end(
         self,
