@@ -15,7 +15,6 @@ import redis
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.types import Plan, Reason, RoundResult, Snapshot
 from scheduler_ext.policies.base import SharePolicy
-from scheduler_ext.policies.registry import share_policy
 from scheduler_ext.ports import RoundStore
 from scheduler_ext.prioritizer import prioritize
 from scheduler_ext.queue_manager import QueueManager
@@ -41,13 +40,19 @@ class Dispatcher:
     """Decides for one cell while it leads; otherwise stands by."""
 
     def __init__(self, store: RoundStore, queues: QueueManager, conf: SchedulerConf, holder: str,
-                 share: SharePolicy | None = None) -> None:  # fmt: skip
-        """``holder`` names this process uniquely in the leader row."""
+                 share: SharePolicy | None = None, *,
+                 watch: Callable[[Snapshot, Plan], None] | None = None) -> None:  # fmt: skip
+        """``holder`` names this process uniquely in the leader row.
+
+        ``share`` holds instead of the one the store says is chosen; ``watch`` is shown each round after its claims.
+        """
         self.store = store
         self.queues = queues
         self.conf = conf
         self.holder = holder
-        self.share = share or share_policy(conf.share_policy)
+        self.share = share
+        self.watch = watch
+        self._wants_ends = False
         self.epoch = 0
         self.leads = False
         self._renewed = float("-inf")
@@ -79,12 +84,15 @@ class Dispatcher:
             self._woken = began
             woken = self.store.wake(BATCH)
             promoted = self.store.promote(BATCH)
-        snapshot = self.store.snapshot()
-        plan = prioritize(snapshot, self.conf, self.share)
+        snapshot = self.store.snapshot(ends=self._wants_ends)
+        plan = prioritize(snapshot, self.conf, self.share or self.store.share())
+        self._wants_ends = plan.wants_ends
         won = self.store.claim(self.epoch, plan.decisions)
         self.queues.publish(won)
         self._set_aside(snapshot, plan)
         wider = self.store.look(decided=len(plan.decisions), more=plan.more)
+        if self.watch is not None:
+            self.watch(snapshot, plan)
         self.last = RoundResult(
             nominated=len(plan.decisions) + len(plan.left), decided=len(plan.decisions), claimed=len(won), woken=woken,
             promoted=promoted, returned=returned, left=plan.left, utilization_permille=plan.utilization_permille,

@@ -7,6 +7,7 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
     MILLI,
+    WHOLE_MILLI,
     Ceilings,
     LineView,
     Reason,
@@ -128,7 +129,7 @@ class Gate:
             return Reason.PAUSED
         if use.flight_left is not None and use.flight_left <= 0:
             return Reason.TENANT_IN_FLIGHT
-        if use.milli_left is not None and use.milli_left < (milli or MILLI):
+        if use.milli_left is not None and use.milli_left < (milli or WHOLE_MILLI[task.kind]):
             return Reason.HARD_SHARE
         if line.category is not Category.URGENT:
             ceiling = self._ceilings[line.category]
@@ -155,7 +156,7 @@ class Gate:
         node = self._place_short(shape, task, milli) if milli else self._place_exclusive(shape, task)
         if node is None:
             return Reason.RESERVED if ledger.kept else Reason.NO_SLOT
-        self.count(line, task, milli or MILLI)
+        self.count(line, task, milli or WHOLE_MILLI[task.kind])
         return node
 
     def count(self, line: LineView, task: TaskView, milli: int) -> None:

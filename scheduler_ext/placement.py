@@ -41,6 +41,7 @@ class Ledger:
         "nodes",
         "slots_milli",
         "used_milli",
+        "wants_ends",
     )
 
     def __init__(self, views: Sequence[NodeView], *, short: bool = True) -> None:
@@ -61,6 +62,8 @@ class Ledger:
         self._sought = 0
         self.kept = False
         """Whether the last search passed over a node whose room is kept for another task."""
+        self.wants_ends = False
+        """Whether a task has waited long enough for its room to be kept, so that the ends of what runs matter."""
         self.slots_milli = 0
         self.used_milli = 0
         for node in self.nodes:
@@ -196,6 +199,7 @@ class Ledger:
         if chosen is None:
             return
         node, reservation = chosen
+        self.wants_ends = self.wants_ends or (waited_s >= patience_s and reservation.at != now)
         patience_s = patience_s * 10 if reservation.at is None else patience_s
         if reservation.at == now or waited_s >= patience_s:
             node.reserved = reservation

@@ -10,6 +10,7 @@ from scheduler_ext.aid import TaskAid
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.types import Decision, Reason, Snapshot, WorkKind
 from scheduler_ext.handlers import Export
+from scheduler_ext.policies.base import SharePolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +130,15 @@ class RoundStore(Protocol):
         """Move delayable tasks near their latest start to their tenant's urgent line; returns how many."""
         ...
 
-    def snapshot(self) -> Snapshot:
-        """The frozen view of this moment, with a bounded number of nominated tasks."""
+    def snapshot(self, *, ends: bool = False) -> Snapshot:
+        """The frozen view of this moment, with a bounded number of nominated tasks.
+
+        ``ends``: with the moments at which what runs is expected to end, which only keeping room needs.
+        """
+        ...
+
+    def share(self) -> SharePolicy:
+        """The share policy that is chosen for the cell now."""
         ...
 
     def look(self, *, decided: int, more: bool) -> bool:

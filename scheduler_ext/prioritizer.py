@@ -10,7 +10,7 @@ from typing import Final
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
-    MILLI,
+    WHOLE_MILLI,
     Decision,
     LineView,
     Plan,
@@ -91,16 +91,21 @@ class _Round:
             if reason is not None:
                 self._stop(line, reason)
             else:
-                reason = chooser.refusal(line, task, milli or MILLI) or self._start(line, task, milli)
+                reason = chooser.refusal(line, task, milli or WHOLE_MILLI[task.kind]) or self._start(
+                    line, task, milli
+                )
             if reason is None:
-                chooser.accept(line, task, milli or MILLI)
+                chooser.accept(line, task, milli or WHOLE_MILLI[task.kind])
             else:
                 self._reasons[task.task_id] = reason
                 chooser.reject(line, task, reason)
         full = not ledger.has_room(wanted)
         left = self._left(full=full)
         more = not full and (not left or self._refused_alone())
-        return Plan(decisions=tuple(decisions), left=left, utilization_permille=before, more=more)
+        return Plan(
+            decisions=tuple(decisions), left=left, utilization_permille=before, more=more,
+            wants_ends=ledger.wants_ends,
+        )  # fmt: skip
 
     def _refused_alone(self) -> bool:
         """Whether a task was refused for what it is, so that one behind it may still start."""

@@ -9,31 +9,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import cache
 from hashlib import sha256
-from typing import Any, TypeVar
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import InvalidInput
-from scheduler_ext.core.states import Category
-from scheduler_ext.core.types import (
-    LineView,
-    NodeView,
-    Plan,
-    PoolView,
-    RunEnd,
-    Snapshot,
-    TaskView,
-    TenantView,
-    WorkKind,
-)
+from scheduler_ext.core.types import Plan, Snapshot
 from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.policies.registry import share_policy
 from scheduler_ext.prioritizer import prioritize
 
-FORMAT = 1
-
-T = TypeVar("T")
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +49,14 @@ class Record:
 
 def digest(snapshot: Snapshot) -> str:
     """SHA-256 of a snapshot in canonical form: equal for equal snapshots, on any machine."""
-    return sha256(_canonical(_snapshot_document(snapshot))).hexdigest()
+    return sha256(_canonical(_plain(snapshot))).hexdigest()
 
 
 def decisions_of(plan: Plan) -> bytes:
     """What a plan decided, with the reasons of what it left, in canonical JSON."""
     return _canonical(
         {
-            "decisions": [asdict(decision) for decision in plan.decisions],
+            "decisions": [_plain(decision) for decision in plan.decisions],
             "left": {task_id: reason.value for task_id, reason in plan.left.items()},
             "utilization_permille": plan.utilization_permille,
         }
@@ -84,7 +73,7 @@ def record(
         "policy": policy,
         "parameters": dict(parameters),
         "conf": asdict(conf),
-        "snapshot": _snapshot_document(snapshot),
+        "snapshot": _plain(snapshot),
         "plan": json.loads(decisions_of(plan)),
     }
     return _canonical(document) + b"\n"
@@ -96,7 +85,7 @@ def load(line: bytes) -> Record:
         document = json.loads(line)
         if document["format"] != FORMAT:
             raise InvalidInput(f"is {document['format']}; this version reads {FORMAT}", field="format")
-        snapshot = _snapshot_of(document["snapshot"])
+        snapshot = _value(Snapshot, document["snapshot"])
         found = Record(
             snapshot=snapshot,
             conf=SchedulerConf.from_mapping(document["conf"]),
@@ -137,65 +126,43 @@ def _canonical(document: Any) -> bytes:
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _snapshot_document(snapshot: Snapshot) -> dict[str, Any]:
-    return {
-        "now": snapshot.now,
-        "cell": snapshot.cell,
-        "nodes": [_node_document(node) for node in snapshot.nodes],
-        "tenants": [asdict(snapshot.tenants[number]) for number in sorted(snapshot.tenants)],
-        "lines": [asdict(line) for line in snapshot.lines],
-        "mutex_held": dict(snapshot.mutex_held),
-        "pools": {path: asdict(pool) for path, pool in snapshot.pools.items()},
-        "offpeak_open": snapshot.offpeak_open,
-    }
+def _plain(value: Any) -> Any:
+    """A frozen value as JSON has it, whatever fields it has: nothing that deciding sees is left out."""
+    if isinstance(value, (str, int, float)) or value is None:
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(each) for each in value]
+    if isinstance(value, frozenset):
+        return sorted(_plain(each) for each in value)
+    return {name: _plain(getattr(value, name)) for name in _names(type(value))}  # type: ignore[arg-type]  # a class is hashable
 
 
-def _node_document(node: NodeView) -> dict[str, Any]:
-    document = {spec.name: getattr(node, spec.name) for spec in fields(node)}
-    document["handlers"] = sorted(node.handlers)
-    document["labels"] = sorted(node.labels)
-    document["slots"] = dict(node.slots)
-    document["exclusive_count"] = dict(node.exclusive_count)
-    document["ends"] = [asdict(end) for end in node.ends]
-    return document
+@cache
+def _names(cls: Any) -> tuple[str, ...]:
+    return tuple(spec.name for spec in fields(cls))
 
 
-def _snapshot_of(document: Mapping[str, Any]) -> Snapshot:
-    tenants = [_build(TenantView, each, "used") for each in document["tenants"]]
-    return Snapshot(
-        now=document["now"],
-        cell=document["cell"],
-        nodes=tuple(_node_of(each) for each in document["nodes"]),
-        tenants={tenant.tenant_id: tenant for tenant in tenants},
-        lines=tuple(_line_of(each) for each in document["lines"]),
-        mutex_held=document["mutex_held"],
-        pools={path: _build(PoolView, each, "used") for path, each in document["pools"].items()},
-        offpeak_open=document["offpeak_open"],
-    )
+@cache
+def _hints(cls: Any) -> dict[str, Any]:
+    return get_type_hints(cls)
 
 
-def _node_of(document: Mapping[str, Any]) -> NodeView:
-    values = dict(document)
-    for name in ("slots", "exclusive_count"):
-        values[name] = {WorkKind(kind): count for kind, count in values[name].items()}
-    values["handlers"] = frozenset(values["handlers"])
-    values["labels"] = frozenset(values["labels"])
-    values["ends"] = tuple(
-        RunEnd(at=end["at"], kind=WorkKind(end["kind"]), vector=tuple(end["vector"]))
-        for end in values["ends"]
-    )
-    return _build(NodeView, values, "capacity", "exclusive_used", "batch_peak")
-
-
-def _line_of(document: Mapping[str, Any]) -> LineView:
-    values = dict(document)
-    values["category"] = Category(values["category"])
-    values["heads"] = tuple(
-        _build(TaskView, {**head, "kind": WorkKind(head["kind"])}, "rank") for head in values["heads"]
-    )
-    return _build(LineView, values, "vector")
-
-
-def _build(cls: type[T], values: Mapping[str, Any], *tuples: str) -> T:
-    """An instance from plain values; the named fields are tuples, which JSON has as lists."""
-    return cls(**{name: tuple(value) if name in tuples else value for name, value in values.items()})
+def _value(hint: Any, value: Any) -> Any:
+    """A plain value as what its type says."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return None if value is None else _value(next(each for each in inner if each is not NoneType), value)
+    if origin is tuple:
+        kinds = [inner[0]] * len(value) if inner[1:] == (...,) else inner
+        return tuple(_value(kind, each) for kind, each in zip(kinds, value, strict=True))
+    if origin is frozenset:
+        return frozenset(_value(inner[0], each) for each in value)
+    if origin is Mapping:
+        return {_value(inner[0], key): _value(inner[1], each) for key, each in value.items()}
+    if is_dataclass(hint):
+        build: Any = hint
+        return build(**{name: _value(_hints(build)[name], each) for name, each in value.items()})
+    # Numbers stay as they were written: a whole one in the place of a float has another digest.
+    return value if hint is float else hint(value)

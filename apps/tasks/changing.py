@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from apps.tasks import admission, checkpoints, hints, lookups, storing, transitions
+from apps.tasks import admission, checkpoints, choices, hints, lookups, storing, transitions
 from apps.tasks.models import Dependency, LiveTask, MutexScope, OnLate, Task
 from apps.tasks.settling import settle, undisturbed
 from apps.tasks.specs import EDITABLE, TaskSpec, dump_payload, parse_fields
@@ -18,7 +18,6 @@ from apps.tasks.storing import LIVE_COLUMNS, Accepted
 from scheduler_ext.core import admission as checks
 from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound
 from scheduler_ext.core.states import Category, RunCondition, TaskState
-from scheduler_ext.policies.registry import order_policy
 from scheduler_ext.ports import Changes
 
 
@@ -182,7 +181,7 @@ def _run_again(task: Task, before: TaskState, actor: str, reason: str) -> None:
         pending = cur.fetchone()[0]
         accepted = accepted_again(task, replace(spec_of(task), start_at=None), pending=pending)
         live = dict(zip(LIVE_COLUMNS, storing.live_row(
-            tenant_id, accepted, at, task.submitted_at, order_policy(conf.order_policy), conf.promote_lead_s,
+            tenant_id, accepted, at, task.submitted_at, choices.current(conf, task.tenant.cell), conf.promote_lead_s,
         ), strict=True))  # fmt: skip
         cur.execute(LAST_FENCE, {"id": task_id})
         live |= {
@@ -277,7 +276,7 @@ def _write_edit(
     checks.check_payload(limits, sum(len(text.encode()) for text in new.payload), field="args")
     accepted = accepted_again(task, new, pending=live.pending)
     row = dict(zip(LIVE_COLUMNS, storing.live_row(
-        task.tenant_id, accepted, task.submitted_at, task.submitted_at, order_policy(conf.order_policy),
+        task.tenant_id, accepted, task.submitted_at, task.submitted_at, choices.current(conf, task.tenant.cell),
         conf.promote_lead_s,
     ), strict=True))  # fmt: skip
     if new.start_at is not None and new.start_at <= lookups.now() and row["state"] == TaskState.SCHEDULED:

@@ -77,7 +77,7 @@ WHERE a.line_id IS NOT NULL
 """
 LINES = """
 SELECT n.id, n.tenant_id, n.category, n.tier_id, n.paused, t.cell,
-       r.cpu_milli, r.memory_mb, r.disk_mb, r.iops, r.bandwidth_kbps, r.ports
+       r.cpu_milli, r.memory_mb, r.disk_mb, r.iops, r.bandwidth_kbps, r.ports, coalesce(n.pool_id, t.pool_id)
 FROM tasks_line n JOIN tenants_tenant t ON t.id = n.tenant_id JOIN resources_tier r ON r.id = n.tier_id
 """
 TENANTS = """

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from apps.tasks import checkpoints, lookups, storing
+from apps.tasks import checkpoints, choices, lookups, storing
 from apps.tasks.changing import accepted_again, spec_of
 from apps.tasks.models import Task
 from apps.tasks.settling import settle
@@ -19,7 +19,6 @@ from apps.tasks.storing import LIVE_COLUMNS, Accepted
 from apps.tenants.models import Tenant
 from scheduler_ext.core.errors import Conflict, NotFound
 from scheduler_ext.core.states import Category, EdgeOutcome, RunCondition, TaskState, condition_holds
-from scheduler_ext.policies.registry import order_policy
 from scheduler_ext.ports import Changes
 
 WHOLE = "SELECT id FROM tasks_task WHERE workflow_id = %s"
@@ -180,10 +179,10 @@ def revive(cur: Any, tenant: Tenant, accepted: Sequence[tuple[Task, Accepted]], 
     cur.execute(LAST_FENCES, {"ids": ids})
     fences = dict(cur.fetchall())
     conf, at = lookups.scheduler_conf(), lookups.now()
-    policy = order_policy(conf.order_policy)
+    chosen = choices.current(conf, tenant.cell)
     rows = []
     for task, again in accepted:
-        values = storing.live_row(tenant.pk, again, at, task.submitted_at, policy, conf.promote_lead_s)
+        values = storing.live_row(tenant.pk, again, at, task.submitted_at, chosen, conf.promote_lead_s)
         row = dict(zip(LIVE_COLUMNS, values, strict=True))
         row |= {
             "fence": fences.get(task.pk, 0), "attempts": used[task.pk],

@@ -7,26 +7,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from apps.tasks import queries, rate_queries, transitions
+from apps.tasks import choices, queries, rate_queries, transitions
+from apps.tasks import ends as running_ends
+from apps.tasks.choices import Chosen
 from apps.tasks.connection import Database
 from apps.tasks.parking import Hopeless
 from apps.tasks.rates import RateBook
 from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.core.resources import add, part, peak, zero
+from scheduler_ext.core.resources import add, part, peak, total, zero
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
     MILLI,
     PER_CHILD,
+    WHOLE_MILLI,
     Decision,
     LineView,
     NodeView,
+    PoolView,
     Reason,
+    RunEnd,
     Snapshot,
     TaskView,
     TenantView,
     Vector,
     WorkKind,
 )
+from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.ports import Lead
 
 REFRESH_S = 1.0
@@ -47,6 +53,7 @@ class LineInfo:
     paused: bool
     cell: str
     vector: Vector
+    pool_id: int | None = None
 
 
 @dataclass(slots=True)
@@ -60,6 +67,7 @@ class Reference:
     run_times: dict[tuple[int, str], int] = field(default_factory=dict)
     common_times: dict[str, int] = field(default_factory=dict)
     """What a handler takes for all tenants together: stands in where a tenant's own is not learnt yet."""
+    chosen: Chosen | None = None
 
 
 @dataclass(slots=True)
@@ -137,8 +145,21 @@ class PgRoundStore:
         return int(row[0])
 
     # -- the snapshot -------------------------------------------------------------------------------------------------
-    def snapshot(self) -> Snapshot:
-        """The frozen view of this moment; tasks are seldom nominated while no node has a free slot."""
+    def chosen(self) -> Chosen:
+        """The policies that hold now."""
+        self._refresh()
+        assert self.reference.chosen is not None
+        return self.reference.chosen
+
+    def share(self) -> SharePolicy:
+        """The share policy that holds now."""
+        return self.chosen().share.policy
+
+    def snapshot(self, *, ends: bool = False) -> Snapshot:
+        """The frozen view of this moment; tasks are seldom nominated while no node has a free slot.
+
+        ``ends``: with the moments at which what runs is expected to end.
+        """
         conn = self.db.conn
         self._refresh()
         with conn.pipeline():
@@ -150,18 +171,24 @@ class PgRoundStore:
                 flight_cur.fetchall(),
                 dict(mutex_cur.fetchall()),
             )
-        flights, tenants = self._in_flight(flight_rows)
-        nodes = tuple(_node_view(row, flights.get(row[0]) or _Flight()) for row in node_rows)
+        flights, tenants, pools = self._in_flight(flight_rows)
+        now = time.time()
+        over = self._ends(now) if ends else {}
+        nodes = tuple(
+            _node_view(row, flights.get(row[0]) or _Flight(), over.get(row[0], ())) for row in node_rows
+        )
         room = sum(_room(node, self.conf) for node in nodes)
         rates = self.rates.count(conn)
         if rates and room:
             self.rates.unpark(conn)
         lines = self._nominate(room) if self._looks(room) else ()
+        if ends:
+            lines = running_ends.with_caps(conn, lines)
         if rates:
             lines = self.rates.mark(conn, lines)
         self._last = Snapshot(
-            now=time.time(), cell=self.conf.cell, nodes=nodes, tenants=tenants, lines=lines, mutex_held=held,
-            rates_left=rates,
+            now=now, cell=self.conf.cell, nodes=nodes, tenants=tenants, lines=lines, mutex_held=held,
+            rates_left=rates, pools=pools,
         )  # fmt: skip
         return self._last
 
@@ -185,21 +212,41 @@ class PgRoundStore:
             handlers = conn.execute(queries.HANDLERS)
             limits = conn.execute(rate_queries.LIMITS)
             ref.lines = {
-                row[0]: LineInfo(row[1], Category(row[2]), row[3], row[4], row[5], tuple(row[6:12]))
+                row[0]: LineInfo(row[1], Category(row[2]), row[3], row[4], row[5], tuple(row[6:12]), row[12])
                 for row in lines.fetchall()
             }
             ref.tenants = {row[0]: row[1:] for row in tenants.fetchall()}
             ref.run_times, ref.common_times = _learnt(times.fetchall())
             ref.handlers = {row[0]: (row[1], WorkKind(row[2]), row[3]) for row in handlers.fetchall()}
             self.rates.learn(limits.fetchall())
+        ref.chosen = choices.read(
+            lambda sql, params: conn.execute(sql, params).fetchall(), self.conf, self.conf.cell
+        )
         ref.read_at = time.monotonic()
 
-    def _in_flight(self, rows: Sequence[Any]) -> tuple[dict[int, _Flight], dict[int, TenantView]]:
-        """What is in flight, by node and by tenant, from the rows themselves: no second account can drift."""
+    def _pool(self, info: LineInfo) -> str:
+        chosen = self.reference.chosen
+        return chosen.pools.get(info.pool_id, "") if chosen is not None and info.pool_id is not None else ""
+
+    def _ends(self, now: float) -> dict[int, tuple[RunEnd, ...]]:
+        ref = self.reference
+
+        def kind_of(kind: int, handler_id: int | None, by_itself: bool) -> tuple[WorkKind, str]:
+            known = ref.handlers.get(handler_id) if handler_id is not None else None
+            return self._kind(kind, handler_id, by_itself=by_itself), known[0] if known else ""
+
+        vectors = {line_id: info.vector for line_id, info in ref.lines.items()}
+        return running_ends.running(self.db.conn, now, vectors, kind_of, ref.run_times)
+
+    def _in_flight(
+        self, rows: Sequence[Any]
+    ) -> tuple[dict[int, _Flight], dict[int, TenantView], dict[str, PoolView]]:
+        """What is in flight, by node, tenant and pool, from the rows themselves: no second account can drift."""
         if any(row[1] not in self.reference.lines for row in rows):
             self._refresh(force=True)
         flights: dict[int, _Flight] = {}
         used: dict[int, tuple[Vector, int, int]] = {}
+        pooled: dict[str, dict[int, tuple[int, Vector]]] = {}
         for node_id, line_id, kind, handler_id, by_itself, exclusive, count, milli in rows:
             info = self.reference.lines[line_id]
             flight = flights.setdefault(node_id, _Flight())
@@ -207,17 +254,22 @@ class PgRoundStore:
                 work = self._kind(kind, handler_id, by_itself=by_itself)
                 one = part(info.vector, PER_CHILD[work]) if work in PER_CHILD else info.vector
                 vector = tuple(v * count for v in one)
+                held = count * WHOLE_MILLI[work]
                 flight.exclusive_used = add(flight.exclusive_used, vector)
                 flight.exclusive_count[work] = flight.exclusive_count.get(work, 0) + count
             else:
-                vector = info.vector
+                vector, held = info.vector, milli
                 flight.batch_peak = peak(flight.batch_peak, info.vector)
                 flight.batch_milli += milli
                 flight.batch_count += count
             so_far, tasks, slots = used.get(info.tenant_id, (zero(), 0, 0))
-            used[info.tenant_id] = (add(so_far, vector), tasks + count, slots + milli)
+            used[info.tenant_id] = (add(so_far, vector), tasks + count, slots + held)
+            if info.pool_id is not None and (pool := self._pool(info)):
+                members = pooled.setdefault(pool, {})
+                slots, so_far = members.get(info.tenant_id, (0, zero()))
+                members[info.tenant_id] = (slots + held, add(so_far, vector))
         tenants = {tid: _tenant_view(tid, row, used.get(tid)) for tid, row in self.reference.tenants.items()}
-        return flights, tenants
+        return flights, tenants, {path: _pool_view(members) for path, members in pooled.items()}
 
     def _kind(self, kind: int, handler_id: int | None, *, by_itself: bool) -> WorkKind:
         if kind == 2 or handler_id is None:
@@ -250,9 +302,11 @@ class PgRoundStore:
         )
 
     def _line_view(self, line_id: int, info: LineInfo, rows: Sequence[Any]) -> LineView:
-        reference, tenant = self.reference, info.tenant_id
+        reference, tenant, chosen = self.reference, info.tenant_id, self.reference.chosen
         run_times, common, handlers = reference.run_times, reference.common_times, reference.handlers
-        by_arrival = self.conf.order_policy == "fifo"  # then the rank is the time of submission
+        assert chosen is not None
+        # By arrival the rank is the time of submission.
+        by_arrival = not chosen.sweeping and chosen.order_of(tenant, line_id).name == "fifo"
         heads = []
         for (
             task_id,
@@ -289,7 +343,7 @@ class PgRoundStore:
             )  # fmt: skip
         return LineView(
             line_id=line_id, tenant_id=tenant, category=info.category, tier_id=info.tier_id, vector=info.vector,
-            heads=tuple(heads), paused=info.paused,
+            heads=tuple(heads), paused=info.paused, pool=self._pool(info),
         )  # fmt: skip
 
     def look(self, *, decided: int, more: bool) -> bool:
@@ -371,13 +425,22 @@ def _tenant_view(tenant_id: int, row: tuple[Any, ...], used: tuple[Vector, int, 
     )  # fmt: skip
 
 
-def _node_view(row: tuple[Any, ...], flight: _Flight) -> NodeView:
+def _pool_view(members: dict[int, tuple[int, Vector]]) -> PoolView:
+    return PoolView(
+        used=total(vector for _, vector in members.values()),
+        used_slots_milli=sum(milli for milli, _ in members.values()),
+        tenants=members,
+    )
+
+
+def _node_view(row: tuple[Any, ...], flight: _Flight, ends: tuple[RunEnd, ...] = ()) -> NodeView:
     node_id, name, capacity, slots, handlers, labels = row
     return NodeView(
         node_id=node_id, name=name, capacity=tuple(capacity),
         slots={WorkKind(kind): count for kind, count in slots.items()}, handlers=frozenset(handlers),
         labels=frozenset(labels), exclusive_used=flight.exclusive_used, batch_peak=flight.batch_peak,
         exclusive_count=flight.exclusive_count, batch_milli=flight.batch_milli, batch_count=flight.batch_count,
+        ends=ends,
     )  # fmt: skip
 
 

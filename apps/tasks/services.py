@@ -15,7 +15,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from apps.tasks import addresses, admission, checkpoints, hints, lookups, refusals, storing
+from apps.tasks import addresses, admission, checkpoints, choices, hints, lookups, refusals, storing
 from apps.tasks.changing import cancel, edit, retry
 from apps.tasks.models import IdempotencyKey, Script
 from apps.tasks.specs import FIELDS, TaskSpec, body_hash, parse_task
@@ -36,7 +36,6 @@ from scheduler_ext.core.states import (
     condition_holds,
     edge_outcome,
 )
-from scheduler_ext.policies.registry import order_policy
 
 MAX_SCRIPT_BYTES = 1_048_576
 
@@ -191,11 +190,11 @@ def write_alone(tenant: Tenant, task: storing.Accepted, at: datetime, actor: str
             write_tasks(cur, tenant, [task], [], None, at, actor)
         return
     conf = lookups.scheduler_conf()
-    policy = order_policy(conf.order_policy)
+    chosen = choices.current(conf, tenant.cell)
     storing.insert_alone(
         tenant,
         storing.task_row(tenant.pk, None, task, at, actor),
-        storing.live_row(tenant.pk, task, at, at, policy, conf.promote_lead_s),
+        storing.live_row(tenant.pk, task, at, at, chosen, conf.promote_lead_s),
         urgent=int(task.spec.category is Category.URGENT),
     )
     transaction.on_commit(partial(hints.wake_dispatcher, tenant.cell))
@@ -205,7 +204,7 @@ def write_tasks(cur: Any, tenant: Tenant, tasks: Sequence[storing.Accepted], edg
                 workflow_id: UUID | None, at: datetime, actor: str | Sequence[str]) -> None:  # fmt: skip
     """Write accepted tasks and the edges between them, and count them: the last part of a submission."""
     conf = lookups.scheduler_conf()
-    policy = order_policy(conf.order_policy)
+    chosen = choices.current(conf, tenant.cell)
     actors = [actor] * len(tasks) if isinstance(actor, str) else actor
     storing.insert(
         cur, "tasks_task", TASK_COLUMNS,
@@ -213,7 +212,7 @@ def write_tasks(cur: Any, tenant: Tenant, tasks: Sequence[storing.Accepted], edg
     )  # fmt: skip
     storing.insert(
         cur, "tasks_livetask", LIVE_COLUMNS,
-        [storing.live_row(tenant.pk, t, at, at, policy, conf.promote_lead_s) for t in tasks],
+        [storing.live_row(tenant.pk, t, at, at, chosen, conf.promote_lead_s) for t in tasks],
     )  # fmt: skip
     storing.write_aside(cur, tasks)
     addresses.write(cur, tenant.pk, tasks)

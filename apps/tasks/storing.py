@@ -16,13 +16,14 @@ from django.db import connection
 from psycopg.types.json import Jsonb
 
 from apps.tasks import lookups
+from apps.tasks.choices import Chosen
 from apps.tasks.lookups import TierInfo
 from apps.tasks.models import Task, new_id
 from apps.tasks.specs import TaskSpec
 from apps.tenants.models import Plan, Tenant
 from scheduler_ext.core.errors import LimitExceeded, QuotaExceeded, TooLarge
 from scheduler_ext.core.states import Category, TaskState
-from scheduler_ext.policies.base import OrderPolicy, RankInput
+from scheduler_ext.policies.base import RankInput
 
 COPY_FROM = 8
 """From this many rows on, COPY is cheaper than INSERT."""
@@ -61,14 +62,14 @@ class Accepted:
     """It, or its handler, declares checkpoints: it never shares a batch."""
 
 
-def rank_of(policy: OrderPolicy, task: Accepted, arrived: datetime) -> tuple[int, int]:
+def rank_of(tenant_id: int, task: Accepted, arrived: datetime, chosen: Chosen) -> tuple[int, int]:
     """The place of a task in its line."""
     start = task.spec.start_at or arrived
-    return policy.rank(
+    return chosen.order_of(tenant_id, task.line_id).rank(
         RankInput(
             arrived_us=_us(arrived),
             latest_start_us=_us(max(start, arrived)) + task.tolerance_ms * 1000,
-            expected_us=None,
+            expected_us=chosen.run_times.get((tenant_id, task.spec.handler)) if chosen.run_times else None,
             cap_us=task.cap_ms * 1000,
             priority=task.spec.priority,
         )
@@ -127,12 +128,12 @@ def timing(task: Accepted, at: datetime, lead_s: float) -> Timing:
     )
 
 
-def live_row(tenant_id: int, task: Accepted, at: datetime, arrived: datetime, policy: OrderPolicy, lead_s: float,
+def live_row(tenant_id: int, task: Accepted, at: datetime, arrived: datetime, chosen: Chosen, lead_s: float,
              ) -> tuple[Any, ...]:  # fmt: skip
     """The narrow row, in the order of :data:`LIVE_COLUMNS`."""
     spec = task.spec
     when = timing(task, at, lead_s)
-    group, rank = rank_of(policy, task, arrived)
+    group, rank = rank_of(tenant_id, task, arrived, chosen)
     kind = Task.Kind.HANDLER if spec.handler else Task.Kind.SCRIPT
     return (
         task.id, tenant_id, task.line_id, int(when.state), group, rank, kind, task.handler_id, spec.priority, 0,

@@ -34,6 +34,11 @@ PER_CHILD = {WorkKind.COROUTINE: 128, WorkKind.THREAD: 8}
 each takes its part of the vector."""
 
 
+WHOLE_MILLI = {kind: -(-MILLI // PER_CHILD.get(kind, 1)) for kind in WorkKind}
+"""Thousandths of a slot that a task of a kind takes which shares it with no batch: those that run many to a child take
+their part of one."""
+
+
 class QueueName(StrEnum):
     """The three Redis queues of a node, served in this order."""
 
@@ -131,6 +136,8 @@ class PoolView:
     used_slots_milli: int = 0
     past_use: float = 0.0
     """Decayed dominant resource-seconds of the past."""
+    tenants: Mapping[int, tuple[int, Vector]] = field(default_factory=dict)
+    """Of this what each tenant holds: thousandths of slots, and resources."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +228,8 @@ class Plan:
     utilization_permille: int
     more: bool = False
     """Room is left, and tasks further down the lines might fill it."""
+    wants_ends: bool = False
+    """A task has waited long enough for a node to be kept for it: the next round needs to know when what runs ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,7 +63,10 @@ class Account:
     """One tenant, pool or queue in all its categories: what it holds, and what it may."""
 
     __slots__ = (
+        "counts",
         "floor",
+        "kept",
+        "kept_below",
         "key",
         "limit",
         "measure",
@@ -93,6 +96,11 @@ class Account:
         """Guaranteed share: below it, it is served before those that have theirs."""
         self.limit: int | None = None
         """Hard maximum of its share."""
+        self.kept = 0
+        """How much of its guaranteed share stays free for it though it is idle."""
+        self.counts = False
+        self.kept_below = 0
+        """What all below it still keep free in that way."""
         self.version = 0
         self.place: Any = LAST
         """Of an account with others below it: the place of the first task that waited there when the round began."""
@@ -100,11 +108,16 @@ class Account:
         """Its place among its siblings, smaller first; written by the tree after each change."""
 
     def charge(self, milli: int, vector: Vector) -> None:
-        """Add what a task takes (negative when it gives it back) here and above; the top keeps no account."""
+        """Add what a task takes (negative when it gives it back) here and above.
+
+        The top keeps an account only where something below it keeps a share though it is idle.
+        """
         account = self
         while account.parent is not None:
             account.hold(milli, vector)
             account = account.parent
+        if account.counts:
+            account.hold(milli, vector)
 
     def hold(self, milli: int, vector: Vector) -> None:
         """Add what a task takes to this account alone."""
@@ -114,17 +127,41 @@ class Account:
             for dimension, need in enumerate(vector):
                 if need:
                     held[dimension] += need
+        before = self.share
         self.share = self.measure.share(self.milli, self.vector)
         self.version += 1
+        if self.kept and self.parent is not None:
+            self.parent.kept_below += self._keeps(self.share) - self._keeps(before)
+
+    def keep(self, kept: int) -> None:
+        """Keep so much of the guaranteed share free of others though it is idle."""
+        self.kept = kept
+        if self.parent is not None:
+            self.parent.counts = True
+            self.parent.kept_below += self._keeps(self.share)
+
+    def _keeps(self, share: int) -> int:
+        """What is kept free for it while it holds ``share``."""
+        return self.kept - share if share < self.kept else 0
 
     def allows(self, milli: int, vector: Vector) -> bool:
-        """Whether a task would keep it, and all above, within their maximum."""
+        """Whether a task would keep it, and all above, within their maximum and out of what others keep."""
         account: Account | None = self
+        used_up = 0
         while account is not None:
-            limit = account.limit
-            if limit is not None:
-                then = [held + need for held, need in zip(account.vector, vector, strict=True)]
-                if account.measure.share(account.milli + milli, then) > limit:
+            limit, kept = account.limit, account.kept_below - used_up
+            if kept and limit is None:
+                limit = account.measure.whole
+            used_up = 0
+            if limit is not None or account.kept:
+                then = account._share_with(milli, vector)
+                if limit is not None and then + kept > limit:
                     return False
+                used_up = account._keeps(account.share) - account._keeps(then)
             account = account.parent
         return True
+
+    def _share_with(self, milli: int, vector: Vector) -> int:
+        """Its share if it held so much more."""
+        then = [held + need for held, need in zip(self.vector, vector, strict=True)]
+        return self.measure.share(self.milli + milli, then)

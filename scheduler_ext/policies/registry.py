@@ -13,10 +13,12 @@ from scheduler_ext.policies.order.feedback import Feedback
 from scheduler_ext.policies.order.fifo import Fifo
 from scheduler_ext.policies.order.round_robin import RoundRobin
 from scheduler_ext.policies.order.shortest_first import ShortestFirst
+from scheduler_ext.policies.share import capacity, dominant_resource, fair
 from scheduler_ext.policies.share.capacity import CapacityShare
 from scheduler_ext.policies.share.dominant_resource import DominantResourceShare
 from scheduler_ext.policies.share.equal import EqualShare
 from scheduler_ext.policies.share.fair import FairShare
+from scheduler_ext.policies.share.nested import NestedShare
 
 ORDER_POLICIES: Final[dict[str, type[Any]]] = {
     "fifo": Fifo,
@@ -30,7 +32,14 @@ SHARE_POLICIES: Final[dict[str, type[Any]]] = {
     "capacity": CapacityShare,
     "fair": FairShare,
     "dominant_resource": DominantResourceShare,
+    "nested": NestedShare,
 }
+POOL_SETTINGS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "capacity": ("queues", capacity.SETTINGS),
+    "fair": ("pools", fair.SETTINGS),
+    "dominant_resource": ("pools", dominant_resource.SETTINGS),
+}
+"""The parameter by which a share policy is told its pools, and what it has a use for of each."""
 
 
 def order_policy(name: str, parameters: Mapping[str, Any] | None = None) -> OrderPolicy:
@@ -43,6 +52,34 @@ def share_policy(name: str, parameters: Mapping[str, Any] | None = None) -> Shar
     """The share policy ``name``; ``ConfigurationError`` for an unknown name or a wrong parameter."""
     policy: SharePolicy = _build("share", SHARE_POLICIES, name, parameters or {})
     return policy
+
+
+def with_pools(
+    name: str,
+    parameters: Mapping[str, Any],
+    pools: Mapping[str, Mapping[str, Any]],
+    inside: Mapping[str, tuple[str, Mapping[str, Any]]] | None = None,
+) -> tuple[str, dict[str, Any]]:
+    """A share policy's name and parameters with the pools set apart from it; what its parameters say goes before.
+
+    ``inside`` are pools in which another policy holds: then it is the nested one.
+    """
+    if inside:
+        levels = {"": (name, parameters), **inside}
+        told = {path: dict(zip(("policy", "parameters"), _own_pools(*each, pools), strict=True))
+                for path, each in levels.items()}  # fmt: skip
+        return "nested", {"levels": told}
+    return _own_pools(name, parameters, pools)
+
+
+def _own_pools(
+    name: str, parameters: Mapping[str, Any], pools: Mapping[str, Mapping[str, Any]]
+) -> tuple[str, dict[str, Any]]:
+    if name not in POOL_SETTINGS or not pools:
+        return name, dict(parameters)
+    parameter, known = POOL_SETTINGS[name]
+    own = {path: {key: value for key, value in each.items() if key in known} for path, each in pools.items()}
+    return name, {**parameters, parameter: {**own, **parameters.get(parameter, {})}}
 
 
 def parameters_of(policy: type[Any]) -> dict[str, str]:

@@ -8,13 +8,24 @@ offers tasks as they arrive and gives back what ended; a round of the dispatcher
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from heapq import heapify
 from math import lcm
 from typing import Any, Protocol
 
-from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TaskView, TenantView, Vector
+from scheduler_ext.core.resources import add, filled, part, subtract, zero
+from scheduler_ext.core.types import (
+    MILLI,
+    PER_CHILD,
+    LineView,
+    Reason,
+    Snapshot,
+    TaskView,
+    TenantView,
+    Vector,
+    WorkKind,
+)
 from scheduler_ext.policies.accounts import Account, Measure
 from scheduler_ext.policies.base import CATEGORY_REASONS, LINE_REASONS, TENANT_REASONS
 from scheduler_ext.policies.branches import Branch, Clock, Line, Place, place_of
@@ -30,6 +41,8 @@ class Terms:
     floor: int = 0
     """Guaranteed share, in the measure's parts."""
     limit: int | None = None
+    kept: int = 0
+    """How much of the floor stays free for it though it is idle."""
 
 
 class Rules(Protocol):
@@ -56,6 +69,10 @@ class Rules(Protocol):
 
     def key(self, account: Account) -> Any:
         """Place among siblings, smaller first; keys of one level must compare with each other."""
+        ...
+
+    def kept(self) -> Iterable[Path]:
+        """Accounts that keep part of their guaranteed share though it is idle."""
         ...
 
     def owned(self, line: LineView) -> bool:
@@ -99,9 +116,8 @@ class TreeChooser:
 
     def accept(self, line: LineView, task: TaskView, milli: int = MILLI) -> None:
         """The task just picked was placed; it takes ``milli`` thousandths of a slot."""
-        del task
         state = self._lines[line.line_id]
-        self._charge(state.leaf.account, milli, line.vector)
+        self._charge(state.leaf.account, milli, _taken(line, task))
         state.advance()
 
     def reject(self, line: LineView, task: TaskView, reason: Reason) -> None:
@@ -119,8 +135,7 @@ class TreeChooser:
 
     def refusal(self, line: LineView, task: TaskView, milli: int) -> Reason | None:
         """``HARD_SHARE`` when the task would take its account, or one above, beyond its maximum."""
-        del task
-        if self._lines[line.line_id].leaf.account.allows(milli, line.vector):
+        if self._lines[line.line_id].leaf.account.allows(milli, _taken(line, task)):
             return None
         return Reason.HARD_SHARE
 
@@ -160,10 +175,13 @@ class TreeChooser:
 
     def _open_accounts(self, snapshot: Snapshot) -> None:
         """Open an account for each path and count what is in flight on it."""
+        for path in self._rules.kept():
+            self._account(path, None)
         for name, pool in sorted(snapshot.pools.items()):
             account = self._account(tuple(name.split("/")), None)
             account.charge(pool.used_slots_milli, pool.used)
             self._remember(account, pool.past_use)
+        apart = _in_pools(snapshot)
         counted: set[tuple[Path, int]] = set()
         for line in snapshot.lines:
             path = self._paths[line.line_id]
@@ -175,11 +193,24 @@ class TreeChooser:
             if not tenant.used_slots_milli and not tenant.used:
                 pass
             elif line.pool not in snapshot.pools:
-                account.charge(tenant.used_slots_milli, tenant.used)
+                milli, vector = apart.get(line.tenant_id, (0, zero()))
+                used = subtract(filled(tenant.used), vector)
+                account.charge(tenant.used_slots_milli - milli, used)
             elif self._rules.owned(line):
-                account.hold(tenant.used_slots_milli, tenant.used)
+                held = snapshot.pools[line.pool].tenants.get(line.tenant_id)
+                account.hold(*(held or (tenant.used_slots_milli, tenant.used)))
             self._remember(account, tenant.past_use)
+        if self._top.counts:
+            self._count_others(snapshot, apart)
         self._weigh()
+
+    def _count_others(self, snapshot: Snapshot, apart: dict[int, tuple[int, Vector]]) -> None:
+        """What tenants hold of whom nothing waits counts on top alone."""
+        waiting = {line.tenant_id for line in snapshot.lines}
+        for tenant_id, tenant in snapshot.tenants.items():
+            if tenant_id not in waiting and tenant.used_slots_milli:
+                milli, vector = apart.get(tenant_id, (0, zero()))
+                self._top.hold(tenant.used_slots_milli - milli, subtract(filled(tenant.used), vector))
 
     def _remember(self, account: Account, past_use: float) -> None:
         if self._rules.memory_s and past_use:
@@ -193,6 +224,8 @@ class TreeChooser:
         account = self._accounts[path] = Account(path[-1], above, self._measure)
         terms = self._rules.terms(path, tenant, above, self._measure)
         account.weight, account.floor, account.limit = terms.weight, terms.floor, terms.limit
+        if terms.kept:
+            account.keep(terms.kept)
         return account
 
     def _weigh(self) -> None:
@@ -253,6 +286,26 @@ class TreeChooser:
         while each is not None and each.parent is not None:
             each.key = rules.key(each)
             each = each.parent
+
+
+def _taken(line: LineView, task: TaskView) -> Vector:
+    """What a task takes: those that run many to a child take their part of the vector."""
+    kind = task.kind
+    return (
+        line.vector
+        if kind is WorkKind.PROCESS or kind not in PER_CHILD
+        else part(line.vector, PER_CHILD[kind])
+    )
+
+
+def _in_pools(snapshot: Snapshot) -> dict[int, tuple[int, Vector]]:
+    """What each tenant holds in pools: the rest is its own account's."""
+    held: dict[int, tuple[int, Vector]] = {}
+    for pool in snapshot.pools.values():
+        for tenant_id, (milli, vector) in pool.tenants.items():
+            so_far, used = held.get(tenant_id, (0, zero()))
+            held[tenant_id] = (so_far + milli, add(used, filled(vector)))
+    return held
 
 
 def by_weight(account: Account) -> int:

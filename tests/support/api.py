@@ -11,7 +11,7 @@ from django.test import Client
 
 from apps.api.auth import remembered
 from apps.resources.models import Handler, Tier
-from apps.tasks import lookups, refusals
+from apps.tasks import choices, lookups, refusals
 from apps.tenants.models import ApiKey, Tenant
 from apps.tenants.services import create_api_key, create_tenant
 
@@ -23,6 +23,7 @@ TIERS = {"basic": (250, 256), "regular": (500, 1024), "premium": (1000, 4096)}
 def forget_lookups() -> None:
     """Forget what this process remembers between requests: the test before may have rolled it back."""
     lookups.forget()
+    choices.forget()
     refusals.forget()
     remembered.forget()
 

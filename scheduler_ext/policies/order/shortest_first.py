@@ -7,6 +7,7 @@ it waits for a bounded amount of later work and nothing starves.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.policies.base import RankInput
@@ -17,6 +18,8 @@ from scheduler_ext.policies.order.places import by_priority, number
 class ShortestFirst:
     """Smallest expected run time first among tasks that arrive close together."""
 
+    by_run_time: ClassVar[bool] = True
+    """It goes by learnt run times, so they are looked up for it."""
     name: str = "shortest_first"
     weight: int = 20
     """How many times its expected run time a task may be passed by later ones."""

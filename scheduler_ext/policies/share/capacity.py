@@ -16,7 +16,7 @@ from scheduler_ext.policies.accounts import FINE, Account, Measure
 from scheduler_ext.policies.share.terms import Pools, check_memory, pool_path, pool_terms, tenant_terms
 from scheduler_ext.policies.tree import Path, Terms, TreeChooser
 
-SETTINGS = ("weight", "guaranteed", "maximum")
+SETTINGS = ("weight", "guaranteed", "maximum", "lends")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,8 @@ class CapacityShare:
 
     name: str = "capacity"
     queues: Mapping[str, Any] = field(default_factory=dict)
-    """``{"org/team": {"guaranteed": 25, "maximum": 50}}``, in per cent of the queue above."""
+    """``{"org/team": {"guaranteed": 25, "maximum": 50, "lends": 100}}``, in per cent of the queue above (``lends``: of
+    its own idle guarantee)."""
     memory_s: int = 0
     """Past use counts as held for this long; 0: only what is in flight counts."""
     _pools: Pools = field(default_factory=Pools, init=False, repr=False, compare=False)
@@ -51,6 +52,10 @@ class CapacityShare:
     def path(self, line: LineView) -> Path:
         """The line's queue."""
         return pool_path(line)
+
+    def kept(self) -> list[Path]:
+        """Those that do not lend all they are guaranteed."""
+        return self._pools.kept()
 
     def owned(self, line: LineView) -> bool:
         """A line outside the configured queues is its tenant's own."""

@@ -49,6 +49,10 @@ class DominantResourceShare:
         path = pool_path(line)
         return (*path, f"tenant {line.tenant_id}") if line.pool else path
 
+    def kept(self) -> list[Path]:
+        """Those that do not lend all they are guaranteed."""
+        return self._pools.kept()
+
     def owned(self, line: LineView) -> bool:
         """The last account is always the tenant's own."""
         del line

@@ -40,6 +40,10 @@ class EqualShare:
         """Each tenant stands beside the others."""
         return (f"tenant {line.tenant_id}",)
 
+    def kept(self) -> list[Path]:
+        """None: there are no pools."""
+        return []
+
     def owned(self, line: LineView) -> bool:
         """Every account is a tenant's own."""
         del line

@@ -18,7 +18,7 @@ from scheduler_ext.policies.accounts import FINE, Account, Measure
 from scheduler_ext.policies.share.terms import Pools, check_memory, pool_path, pool_terms, tenant_terms
 from scheduler_ext.policies.tree import Path, Terms, TreeChooser, by_weight
 
-SETTINGS = ("weight", "guaranteed", "maximum", "inside")
+SETTINGS = ("weight", "guaranteed", "maximum", "lends", "inside")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +72,10 @@ class FairShare:
         """The line's pool, and in a fair pool its tenant."""
         path = pool_path(line)
         return path if self.owned(line) is False or not line.pool else (*path, f"tenant {line.tenant_id}")
+
+    def kept(self) -> list[Path]:
+        """Those that do not lend all they are guaranteed."""
+        return self._pools.kept()
 
     def owned(self, line: LineView) -> bool:
         """Whether the last account is the tenant's own: always, but in a pool that is FIFO inside."""

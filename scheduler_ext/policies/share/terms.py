@@ -24,6 +24,8 @@ class Pool:
     """Per cent of what the pool above is guaranteed (of the cell, at the top)."""
     maximum: float = 100.0
     """Per cent of what the pool above may have at most."""
+    lends: float = 100.0
+    """Per cent of its idle guarantee that others may use; the rest stays free for it."""
     inside: str = "fair"
     """``fair``: equal turns by weight between the tenants in it; ``fifo``: by rank."""
 
@@ -31,6 +33,11 @@ class Pool:
     def guaranteed_parts(self) -> int:
         """The guaranteed share in millionths."""
         return round(self.guaranteed * WHOLE / 100)
+
+    @property
+    def kept_parts(self) -> int:
+        """How much of the guarantee is never lent, in millionths."""
+        return WHOLE - round(self.lends * WHOLE / 100)
 
     @property
     def maximum_parts(self) -> int:
@@ -47,6 +54,10 @@ class Pools:
     def get(self, path: Path) -> Pool | None:
         """The pool at ``path``, if configured."""
         return self.by_path.get(path)
+
+    def kept(self) -> list[Path]:
+        """Paths of the pools that keep part of their guarantee though it is idle."""
+        return [path for path, pool in self.by_path.items() if pool.guaranteed and pool.lends < 100]
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], known: tuple[str, ...], *, name: str) -> Pools:
@@ -89,6 +100,8 @@ def _parse_pool(settings: Any, known: tuple[str, ...], where: str) -> Pool:
         raise ConfigurationError("must be at least 1", field=f"{where}.weight")
     if not 0 <= pool.guaranteed <= pool.maximum <= 100:
         raise ConfigurationError("must be 0 <= guaranteed <= maximum <= 100", field=where)
+    if not 0 <= pool.lends <= 100:
+        raise ConfigurationError("must be from 0 to 100", field=f"{where}.lends")
     if pool.inside not in ("fair", "fifo"):
         raise ConfigurationError("must be fair or fifo", field=f"{where}.inside")
     return pool
@@ -111,9 +124,11 @@ def tenant_terms(tenant: TenantView | None, measure: Measure) -> Terms:
 def pool_terms(pool: Pool, floor_above: int, limit_above: int) -> Terms:
     """Terms of a pool, absolute, from those of the pool above."""
     limit = limit_above * pool.maximum_parts // WHOLE
+    floor = floor_above * pool.guaranteed_parts // WHOLE
     return Terms(
         weight=pool.weight,
-        floor=floor_above * pool.guaranteed_parts // WHOLE,
+        floor=floor,
+        kept=floor * pool.kept_parts // WHOLE,
         limit=limit if pool.maximum_parts < WHOLE else None,
     )
 
