@@ -35,6 +35,11 @@ COUNT = """
 SELECT limit_id, count(*)::int, extract(epoch FROM min(at) - clock_timestamp())::float8
 FROM tasks_ratestart GROUP BY limit_id
 """
+PEEK = """
+SELECT r.limit_id, count(*)::int, extract(epoch FROM min(r.at) - clock_timestamp())::float8
+FROM tasks_ratestart r JOIN tasks_ratelimit m ON m.id = r.limit_id
+WHERE r.at IS NULL OR r.at > clock_timestamp() - m.per_s * interval '1 second' GROUP BY r.limit_id
+"""
 KEYS_OF = "SELECT task_id::text, rate_key FROM tasks_livetask WHERE task_id = ANY(%s::uuid[]) AND rate_key IS NOT NULL"
 LOCK = "SELECT id, starts FROM tasks_ratelimit WHERE id = ANY(%s::bigint[]) ORDER BY id FOR UPDATE"
 COUNT_OF = (

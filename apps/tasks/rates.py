@@ -88,6 +88,11 @@ class RateBook:
                 self.due_s = wait if self.due_s is None else min(self.due_s, wait)
         return self.left
 
+    def peek(self, conn: Any) -> dict[int, int]:
+        """How many starts each limit allows now, as far as it is written; changes nothing."""
+        used = {row[0]: row[1] for row in conn.execute(rate_queries.PEEK).fetchall()} if self.limits else {}
+        return {i: max(0, limit.starts - used.get(i, 0)) for i, limit in self.limits.items()}
+
     def unpark(self, conn: Any) -> None:
         """Let parked tasks go on, as many as could start beyond those that are ready already."""
         free = {i: min(n, UNPARK_MOST) - self._ready.get(i, 0) for i, n in self.left.items()}

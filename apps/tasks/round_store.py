@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -191,6 +192,33 @@ class PgRoundStore:
             rates_left=rates, pools=pools,
         )  # fmt: skip
         return self._last
+
+    def view(self, heads: int, *, ready: Sequence[Any] = ()) -> Snapshot:
+        """This moment with ``heads`` tasks of each line, changing nothing; for explaining, not for deciding.
+
+        ``ready``: rows as ``NOMINATE`` gives them that stand at the head of their line as well.
+        """
+        conn = self.db.conn
+        self._refresh()
+        flights, tenants = self._in_flight(conn.execute(queries.IN_FLIGHT).fetchall())
+        rows = conn.execute(queries.NODES, (self.conf.cell,)).fetchall()
+        nodes = tuple(_node_view(_read(row), flights.get(row[0]) or _Flight()) for row in rows)
+        by_line: dict[int, list[Any]] = {}
+        found_rows = conn.execute(queries.NOMINATE, (heads,)).fetchall()
+        among = {row[0] for row in found_rows}
+        for row in [*found_rows, *(row for row in ready if row[0] not in among)]:
+            by_line.setdefault(row[1], []).append(row)
+        lines = tuple(
+            self._line_view(line_id, info, found)
+            for line_id, found in by_line.items()
+            if (info := self.reference.lines[line_id]).cell == self.conf.cell
+        )
+        rates = self.rates.peek(conn)
+        return Snapshot(
+            now=time.time(), cell=self.conf.cell, nodes=nodes, tenants=tenants, rates_left=rates,
+            mutex_held=dict(conn.execute(queries.MUTEX_HELD).fetchall()),
+            lines=self.rates.mark(conn, lines) if rates else lines,
+        )  # fmt: skip
 
     def _looks(self, room: int) -> bool:
         """Whether to nominate: while there is room, and else now and then, for what no node could ever run."""
@@ -403,6 +431,11 @@ def _learnt(rows: Sequence[tuple[int, str, float, int]]) -> tuple[dict[tuple[int
         total, count = sums.get(key, (0.0, 0))
         sums[key] = (total + mean * samples, count + samples)
     return own, {key: max(1, int(total / count)) for key, (total, count) in sums.items()}
+
+
+def _read(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row of ``NODES`` whose JSON came as text, as it does over Django's own connection."""
+    return tuple(json.loads(v) if isinstance(v, str) and n == 3 else v for n, v in enumerate(row))
 
 
 def submitted_s(task_id: str) -> float:

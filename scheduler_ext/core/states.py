@@ -13,8 +13,8 @@ class TaskState(IntEnum):
     """Where a task stands. The number is what the database stores."""
 
     BLOCKED = 1
-    """Needs other tasks, or is parked: on a mutex key that is taken, on an execution rate that is used up, or because no
-    registered node can run it."""
+    """Needs other tasks, or is parked: its mutex key is taken, its execution rate is used up, or no registered node can
+    run it."""
     SCHEDULED = 2
     """Starts later: at a given time, or after a retry's back-off."""
     READY = 3

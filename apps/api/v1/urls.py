@@ -6,6 +6,7 @@ from django.urls import path, re_path
 
 from apps.api.v1.views import (
     bulk,
+    explain,
     graphs,
     keys,
     organization,
@@ -25,6 +26,7 @@ urlpatterns = [
     path("tasks/retry", bulk.RetryTasks.as_view(), name="tasks-retry"),
     path("tasks/<uuid:task_id>", tasks.OneTask.as_view(), name="task"),
     path("tasks/<uuid:task_id>/history", tasks.TaskHistory.as_view(), name="task-history"),
+    path("tasks/<uuid:task_id>/explain", explain.ExplainTask.as_view(), name="task-explain"),
     path("tasks/<uuid:task_id>/attempts", tasks.TaskAttempts.as_view(), name="task-attempts"),
     path("tasks/<uuid:task_id>/logs", tasks.TaskLogs.as_view(), name="task-logs"),
     path("tasks/<uuid:task_id>/cancel", tasks.CancelTask.as_view(), name="task-cancel"),

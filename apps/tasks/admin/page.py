@@ -11,6 +11,7 @@ from django.urls import reverse
 from apps.adminkit import badge, clock, json_block, seconds
 from apps.tasks import reading
 from apps.tasks.admin import graphs
+from apps.tasks.explaining import explain
 from apps.tasks.history import history
 from apps.tasks.models import DeadLetter, LiveTask, Task
 from apps.tenants.scoping import tenant_scope
@@ -46,6 +47,7 @@ def context_of(task: Task) -> dict[str, Any]:
             "attributes": _attributes(task, detail),
             "live": live,
             "dead": dead,
+            "why": explain(task.pk) if state in EDITABLE_STATES else None,
             "history": [_entry(entry) for entry in history(task.pk)],
             "attempts": [_attempt(row) for row in reading.attempts(task.pk)],
             "logs": [_log(log) for log in reading.logs(task.pk)],
