@@ -451,6 +451,12 @@ UPDATE resources_node n SET state = 'lost' WHERE n.id IN (
     FOR UPDATE OF x SKIP LOCKED)
 RETURNING n.id
 """
+# Beyond the time after which the broker hands a killed worker's unread tokens back to its queue.
+GONE_LATELY = """
+SELECT id FROM resources_node WHERE cell = %s AND state IN ('lost', 'left')
+    AND lease_expires_at BETWEEN clock_timestamp() - interval '3 hours' AND clock_timestamp()
+ORDER BY lease_expires_at DESC LIMIT %s
+"""
 HELD_BY_GONE = """
 SELECT l.task_id::text, l.fence, l.state, l.batch, l.total_attempts, extract(epoch FROM l.started_at)::float8, l.node_id
 FROM tasks_livetask l JOIN resources_node n ON n.id = l.node_id

@@ -103,6 +103,12 @@ class LedgerUpkeep:
             )
         self.publish(changes)
 
+    def gone_lately(self) -> list[int]:
+        """The cell's nodes that were lost or left within the last hours."""
+        return [
+            row[0] for row in self.db.conn.execute(queries.GONE_LATELY, (self.conf.cell, BATCH)).fetchall()
+        ]
+
     def expire_claims(self) -> int:
         """Take back claims that were not started in time: a crash between commit and publish heals here."""
         count = transitions.return_queued(self.db.conn, self.conf.cell, expired_only=True)

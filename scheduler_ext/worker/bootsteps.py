@@ -23,6 +23,7 @@ from celery.worker import state
 from scheduler_ext import handlers
 from scheduler_ext.core.types import PER_CHILD, WorkKind
 from scheduler_ext.keys import SLICE_TASK, token_queue
+from scheduler_ext.leftovers import forget_token_queues
 from scheduler_ext.ports import NodeSpec
 from scheduler_ext.worker import runtime
 from scheduler_ext.worker.agent import LOST_NODE
@@ -134,7 +135,7 @@ class NodeStep(bootsteps.StartStopStep):
             log.error("the agent did not end in %s s", longest)  # noqa: TRY400 - its trace tells nothing
             self.agent.kill()
             self.agent.wait()
-        forget_queue(worker.app, token_queue(self.journal.node_id))
+        forget_token_queues(worker.app, [self.journal.node_id])
 
     def close(self, parent: Any) -> None:
         """The same: a worker that closes drains."""
@@ -187,14 +188,3 @@ def listen(consumer: Any, node_id: int) -> None:
     """Consume a node's token queue."""
     name = token_queue(node_id)
     consumer.add_task_queue(name, routing_key=name)
-
-
-def forget_queue(app: Any, name: str) -> None:
-    """Delete a node's token queue with all that kombu keeps of it in Redis."""
-    try:
-        with app.connection_for_write() as connection:
-            channel = connection.default_channel
-            channel.queue_delete(name)
-            channel.client.delete(f"_kombu.binding.{name}", f"_kombu.binding_permanent.{name}")
-    except connection.connection_errors as error:
-        log.debug("the token queue was not deleted: %s", error)

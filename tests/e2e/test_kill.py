@@ -81,8 +81,9 @@ def test_a_child_killed_in_the_middle_of_a_batch_leaves_an_exact_account(platfor
     assert lost.count() <= killed, "a killed child costs at most the one task that ran"
 
 
-def test_a_worker_that_vanishes_loses_nothing(platform: Platform) -> None:
+def test_a_worker_that_vanishes_loses_nothing(platform: Platform, redis_client: redis.Redis) -> None:
     first = platform.up()
+    assert redis_client.keys("*slackwater.node.*")
     task_id = platform.submit("demo.sleep", 2, total_attempts=2)
     waiting = [platform.submit("demo.sleep", 0.05) for _ in range(5)]
     platform.wait(task_id, TaskState.RUNNING)
@@ -94,7 +95,12 @@ def test_a_worker_that_vanishes_loses_nothing(platform: Platform) -> None:
     assert platform.attempts(task_id)[0].node_id != platform.attempts(task_id)[1].node_id
     for other in waiting:
         assert platform.wait(other).state == TaskState.SUCCEEDED
-    assert Node.objects.get(name="w1@test").state == Node.State.LOST
+    lost = Node.objects.get(name="w1@test")
+    assert lost.state == Node.State.LOST
+    own = (f"*slackwater.node.{lost.pk}", f"*:claims:{lost.pk}:*")
+    wait_until(
+        lambda: not any(redis_client.keys(name) for name in own), timeout=45, message="its queues are gone"
+    )
 
 
 def test_a_worker_told_to_stop_finishes_or_hands_back(platform: Platform) -> None:

@@ -13,9 +13,12 @@ from apps.monitoring.notify_upkeep import NotifyUpkeep
 from apps.resources.faults import FAULTS
 from apps.tasks import hints
 from apps.tasks.upkeep import LedgerUpkeep
+from scheduler_ext.leftovers import forget_claims, forget_token_queues
 from scheduler_ext.ports import Changes
-from scheduler_ext.upkeep import Upkeep
+from scheduler_ext.upkeep import Job, Upkeep
 from slackwater.wiring import engine
+
+LEFTOVERS_EVERY_S = 20.0
 
 
 class Command(BaseCommand):
@@ -38,7 +41,8 @@ class Command(BaseCommand):
             hints.tell_changes(changes)
             hints.wake_dispatcher(conf.cell)
 
-        jobs = [*LedgerUpkeep(conf, publish).jobs(), *NotifyUpkeep().jobs()]
+        ledger = LedgerUpkeep(conf, publish)
+        jobs = [*ledger.jobs(), *NotifyUpkeep().jobs(), _leftovers(ledger)]
         upkeep = Upkeep(jobs, FAULTS)
         sender = Sender()
         sender.start()
@@ -46,3 +50,15 @@ class Command(BaseCommand):
             upkeep.run_due()
             stopping.wait(upkeep.pause_s())
         sender.stop()
+
+
+def _leftovers(ledger: LedgerUpkeep) -> Job:
+    """The queues of nodes that are gone. Every time anew: a worker that wakes up late fills them once more."""
+    made = engine()
+    queues = made.queues()
+
+    def forget() -> int:
+        gone = ledger.gone_lately()
+        return forget_token_queues(made.app, gone) + forget_claims(queues, gone)
+
+    return Job(name="queues of gone nodes", every_s=LEFTOVERS_EVERY_S, run=forget)
