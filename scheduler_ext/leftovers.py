@@ -27,7 +27,7 @@ def forget_token_queues(app: Celery, node_ids: Sequence[int]) -> int:
     connection: Any = app.connection_for_write()
     try:
         with connection:
-            # kombu by itself would wait for a broker that is away, for ever
+            # kombu by itself would try again for some seconds, and upkeep has more to do.
             connection.ensure_connection(max_retries=1)
             channel = connection.default_channel
             keys: list[str] = []
