@@ -104,14 +104,18 @@ def _check(data: Any) -> None:
                 stack += [(entry, f"{path}[{n}]", depth + 1) for n, entry in enumerate(value)]
                 continue
             for name, entry in value.items():
-                _check_text(name, path)
-                stack.append((entry, f"{path}.{name}" if path else name, depth + 1))
+                inner = f"{path}.{name}" if path else name
+                # A name that cannot be stored cannot be answered either: it is told by its escapes.
+                _check_text(
+                    name, inner.replace("\x00", "\\x00").encode("ascii", "backslashreplace").decode()[:200]
+                )
+                stack.append((entry, inner, depth + 1))
 
 
 def _check_text(text: str, path: str) -> None:
     if "\x00" in text:
-        raise InvalidInput("must not contain the NUL character", field=path or None)
+        raise InvalidInput("must not contain the NUL character", field=path[:200] or None)
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidInput("is not valid Unicode", field=path or None) from None
+        raise InvalidInput("is not valid Unicode", field=path[:200] or None) from None

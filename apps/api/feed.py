@@ -83,12 +83,16 @@ class Feed:
         """Whether changes are heard now."""
         return self._heard.is_set()
 
-    async def join(self, listener: Listener) -> None:
-        """Listen from now on; returns when changes are heard, or cannot be had now."""
+    def listen(self, listener: Listener) -> None:
+        """Listen from soon on: when :attr:`is_heard` says so."""
         self._listeners.add(listener)
         self._idle_since = None
         if self._job is None or self._job.done():
             self._job = asyncio.create_task(self._follow())
+
+    async def join(self, listener: Listener) -> None:
+        """Listen from now on; returns when changes are heard, or cannot be had now."""
+        self.listen(listener)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._heard.wait(), CONNECT_S)
 

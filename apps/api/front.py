@@ -28,6 +28,7 @@ from django.middleware.security import SecurityMiddleware
 from django.urls import set_script_prefix
 
 from apps.api.feed import Feed
+from apps.api.statuses import Statuses
 from apps.api.streams import Streams
 from apps.api.v1.waits import Wait, asked_wait, may_read
 from apps.api.waiting import Waiters
@@ -132,6 +133,7 @@ class ApiFront:
         self.handler = ApiHandler()
         self._waiters: dict[asyncio.AbstractEventLoop, Waiters] = {}
         self._feeds: dict[asyncio.AbstractEventLoop, Feed] = {}
+        self._statuses: dict[asyncio.AbstractEventLoop, Statuses] = {}
         self._streams: dict[asyncio.AbstractEventLoop, Streams] = {}
 
     @property
@@ -151,6 +153,15 @@ class ApiFront:
             self._waiters = {known: w for known, w in self._waiters.items() if not known.is_closed()}
             self._waiters[loop] = Waiters(self.workshop.run, self.feed)
         return self._waiters[loop]
+
+    @property
+    def statuses(self) -> Statuses:
+        """What the running loop's process remembers of tasks that are polled."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._statuses:
+            self._statuses = {known: s for known, s in self._statuses.items() if not known.is_closed()}
+            self._statuses[loop] = Statuses(self.feed)
+        return self._statuses[loop]
 
     @property
     def streams(self) -> Streams:
@@ -180,7 +191,10 @@ class ApiFront:
             if scope["path"].endswith("/events") and scope["method"] == "GET":
                 await self._stream(scope, receive, send, body)
                 return
+            if scope["path"].endswith("/status"):
+                self.statuses.follow()
             held = await self._hold(scope, receive)
+            scope["slackwater.statuses"] = self.statuses
             response = await self.workshop.run(_answer, self.handler, scope, body, held)
         except Disconnected:
             return

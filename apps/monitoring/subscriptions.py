@@ -31,7 +31,7 @@ MOST: Final = 50
 MOST_FILTERS: Final = 20
 TRIES: Final = 11
 """Attempts at a delivery: the last comes some 28 hours after the first."""
-NO_ADDRESS: Final = {
+NO_ADDRESS: Final[dict[str, str]] = {
     Subscription.Channel.EMAIL: "has no meaning for e-mail: it goes to the tenant's owners",
     Subscription.Channel.TASK: "has no meaning here: each task names its own",
 }

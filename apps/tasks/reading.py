@@ -156,6 +156,29 @@ def task(task_id: UUID) -> dict[str, Any]:
     return _detail(row)
 
 
+STATUS = """
+SELECT t.id, coalesce(l.state, t.state), coalesce(l.cancel_requested, false), t.finished_at
+FROM tasks_task t LEFT JOIN tasks_livetask l ON l.task_id = t.id WHERE t.id = %s AND t.tenant_id = %s
+"""
+
+
+def status(task_id: UUID) -> dict[str, Any]:
+    """Where one task stands, and no more; ``NotFound`` when the tenant in context has no such task."""
+    with connection.cursor() as cursor:
+        cursor.execute(STATUS, [task_id, current_tenant_id()])
+        row = cursor.fetchone()
+    if row is None:
+        raise NotFound(f"There is no task {task_id}.")
+    state = TaskState(row[1])
+    return {
+        "id": row[0],
+        "status": client_status(state).label,
+        "state": word(state),
+        "cancel_requested": row[2],
+        "finished_at": row[3],
+    }
+
+
 def require_task(task_id: UUID) -> None:
     """``NotFound`` when the tenant in context has no such task."""
     if not Task.objects.filter(pk=task_id).exists():

@@ -25,6 +25,7 @@ urlpatterns = [
     path("tasks/cancel", bulk.CancelTasks.as_view(), name="tasks-cancel"),
     path("tasks/retry", bulk.RetryTasks.as_view(), name="tasks-retry"),
     path("tasks/<uuid:task_id>", tasks.OneTask.as_view(), name="task"),
+    path("tasks/<uuid:task_id>/status", tasks.TaskStatus.as_view(), name="task-status"),
     path("tasks/<uuid:task_id>/history", tasks.TaskHistory.as_view(), name="task-history"),
     path("tasks/<uuid:task_id>/explain", explain.ExplainTask.as_view(), name="task-explain"),
     path("tasks/<uuid:task_id>/attempts", tasks.TaskAttempts.as_view(), name="task-attempts"),

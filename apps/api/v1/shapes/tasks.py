@@ -118,6 +118,16 @@ class WorkflowSubmitted(s.Serializer[Any]):
     created = s.BooleanField()
 
 
+class TaskStatusOut(s.Serializer[Any]):
+    """Where a task stands."""
+
+    id = s.UUIDField()
+    status = s.ChoiceField(STATUSES)
+    state = s.ChoiceField(STATES)
+    cancel_requested = s.BooleanField()
+    finished_at = s.DateTimeField(allow_null=True)
+
+
 class TaskSummary(s.Serializer[Any]):
     """A task as lists show it."""
 

@@ -23,6 +23,7 @@ from apps.api.schema import (
     request_example,
 )
 from apps.api.sorting import BY_AGE, Column, Sorting, moment, whole
+from apps.api.statuses import Statuses
 from apps.api.v1 import serializers as shapes
 from apps.api.v1.filters import TASK_FILTERS, filtered_tasks
 from apps.api.v1.waits import read_seconds
@@ -184,6 +185,28 @@ def _hold_here(task_id: UUID, seconds: float) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until and not reading.finished_ids([task_id]):
         time.sleep(LOOK_AGAIN_S)
+
+
+class TaskStatus(ApiView):
+    """``/api/v1/tasks/{id}/status``"""
+
+    scopes = {"GET": READ}
+
+    @describe(
+        "get_task_status",
+        summary="Poll where a task stands",
+        tag="tasks",
+        scope=READ,
+        answers={200: shapes.TaskStatusOut},
+        problems=(404,),
+        parameters=[ID],
+    )
+    def get(self, request: Request, task_id: UUID) -> Response:
+        """State and status alone: answered from memory, which the feed of changes keeps true."""
+        statuses: Statuses | None = getattr(request._request, "scope", {}).get("slackwater.statuses")
+        if statuses is None:
+            return Response(reading.status(task_id))
+        return Response(statuses.get(self.principal.tenant.pk, task_id, lambda: reading.status(task_id)))
 
 
 class TaskHistory(ApiView):
