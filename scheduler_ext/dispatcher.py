@@ -18,6 +18,7 @@ from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.ports import RoundStore
 from scheduler_ext.prioritizer import prioritize
 from scheduler_ext.queue_manager import QueueManager
+from scheduler_ext.turn_taking import TurnTaking
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,8 @@ class Dispatcher:
         self._wants_ends = False
         self.epoch = 0
         self.leads = False
+        self.turns: TurnTaking | None = None
+        """Set where running tasks are to make room for what waits."""
         self._renewed = float("-inf")
         self._woken = float("-inf")
         self.last = RoundResult()
@@ -85,11 +88,15 @@ class Dispatcher:
             woken = self.store.wake(BATCH)
             promoted = self.store.promote(BATCH)
         snapshot = self.store.snapshot(ends=self._wants_ends)
+        if self.turns is not None:
+            snapshot = self.turns.hold(snapshot)
         plan = prioritize(snapshot, self.conf, self.share or self.store.share())
         self._wants_ends = plan.wants_ends
         won = self.store.claim(self.epoch, plan.decisions)
         self.queues.publish(won)
         self._set_aside(snapshot, plan)
+        if self.turns is not None:
+            self.turns.look(snapshot, plan, self.epoch)
         wider = self.store.look(decided=len(plan.decisions), more=plan.more)
         if self.watch is not None:
             self.watch(snapshot, plan)
@@ -116,9 +123,10 @@ class Dispatcher:
     def pause_s(self) -> float:
         """How long to wait for a hint before the next round: until something is due, at most the round's interval."""
         due = self.store.next_due_s() if not self.last.claimed else None
-        if due is None:
-            return self.conf.round_interval_s
-        return min(self.conf.round_interval_s, max(0.001, due))
+        longest = self.conf.round_interval_s
+        if self.turns is not None:
+            longest = min(longest, self.turns.pause_s())
+        return longest if due is None else min(longest, max(0.001, due))
 
 
 class HintListener:

@@ -54,12 +54,14 @@ class _Cache:
         self.clock: tuple[float, float] = (float("-inf"), 0.0)
         self.late: tuple[float, frozenset[int]] = (float("-inf"), frozenset())
         self.resumable: tuple[float, frozenset[str]] = (float("-inf"), frozenset())
+        self.serving: tuple[float, dict[int, int]] = (float("-inf"), {})
 
 
 _cache = _Cache()
 forget = _cache.forget
 LISTENERS_TTL_S = 2.0
 RESUMABLE_TTL_S = 5.0
+SERVING_TTL_S = 1.0
 LATE_LISTENERS = "SELECT tenant_id FROM tasks_listener WHERE events & 128 <> 0"
 
 
@@ -86,6 +88,17 @@ def resumable_handlers() -> frozenset[str]:
         found |= {name for name, export in handlers.exported().items() if export.checkpoints}
         _cache.resumable = (time.monotonic(), found)
     return found
+
+
+def serving(line_id: int) -> int:
+    """The cycle a line serves under round robin, a second old at the most: who joins an earlier one is served first."""
+    read_at, found = _cache.serving
+    if time.monotonic() - read_at > SERVING_TTL_S:
+        with connection.cursor() as cur:
+            cur.execute("SELECT id, serving FROM tasks_line WHERE serving > 0")
+            found = dict(cur.fetchall())
+        _cache.serving = (time.monotonic(), found)
+    return found.get(line_id, 0)
 
 
 def forget_listeners() -> None:

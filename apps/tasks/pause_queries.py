@@ -62,7 +62,8 @@ TURNS = """
 SELECT l.task_id::text, l.fence, l.line_id, l.node_id, l.rank_group, l.rank, l.handler_id,
     l.alone OR l.total_attempts = 1, l.priority, l.mutex_key, l.mutex_limit, extract(epoch FROM l.latest_start)::float8,
     extract(epoch FROM clock_timestamp() - l.started_at)::float8, coalesce(r.declared, false), coalesce(r.level, 0),
-    r.asked_fence = l.fence, coalesce(h.idempotent, false), extract(epoch FROM t.submitted_at)::float8, t.cap_ms
+    r.asked_fence = l.fence, coalesce(h.idempotent, false), extract(epoch FROM t.submitted_at)::float8, t.cap_ms,
+    l.kind
 FROM tasks_livetask l JOIN tasks_task t ON t.id = l.task_id
 LEFT JOIN tasks_resumable r ON r.task_id = l.task_id LEFT JOIN resources_handler h ON h.id = l.handler_id
 WHERE l.state = 5 AND l.slot_milli >= 1000

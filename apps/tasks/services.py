@@ -216,7 +216,10 @@ def write_tasks(cur: Any, tenant: Tenant, tasks: Sequence[storing.Accepted], edg
     )  # fmt: skip
     storing.write_aside(cur, tasks)
     addresses.write(cur, tenant.pk, tasks)
-    checkpoints.declare(cur, tenant.pk, [(t.id, 0) for t in tasks if t.checkpoints])
+    resumable = [t for t in tasks if t.checkpoints]
+    checkpoints.declare(
+        cur, tenant.pk, [(t.id, storing.first_level(tenant.pk, t.line_id, chosen)) for t in resumable]
+    )
     rows = [(parent, child, int(EdgeOutcome.PENDING)) for parent, child in edges]
     storing.insert(cur, "tasks_dependency", EDGE_COLUMNS, rows)
     urgent = sum(1 for t in tasks if t.spec.category is Category.URGENT)

@@ -72,8 +72,15 @@ def rank_of(tenant_id: int, task: Accepted, arrived: datetime, chosen: Chosen) -
             expected_us=chosen.run_times.get((tenant_id, task.spec.handler)) if chosen.run_times else None,
             cap_us=task.cap_ms * 1000,
             priority=task.spec.priority,
+            level=first_level(tenant_id, task.line_id, chosen),
         )
     )
+
+
+def first_level(tenant_id: int, line_id: int, chosen: Chosen) -> int:
+    """The level a newcomer to a line begins at, where its order shares time."""
+    order: Any = chosen.order_of(tenant_id, line_id)
+    return order.first_level(lookups.serving(line_id)) if hasattr(order, "first_level") else 0
 
 
 def _us(moment: datetime) -> int:

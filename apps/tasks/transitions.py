@@ -17,6 +17,7 @@ from scheduler_ext.core.retry import RetryPolicy
 from scheduler_ext.core.states import PAUSED, Outcome, RunCondition, TaskState, condition_holds, edge_outcome
 from scheduler_ext.core.types import MILLI, Decision
 from scheduler_ext.ports import Change, Finished, Started
+from scheduler_ext.turns import Ask
 
 
 class Cursor(Protocol):
@@ -224,6 +225,22 @@ def _split_failed(cur: Cursor, conf: SchedulerConf, node_id: int, failed: Sequen
         else:
             again.append((finished, retry_policy(conf, own).delay(attempts + 1, rng)))
     return final, again
+
+
+def ask_if_running(
+    cur: Cursor, conf: SchedulerConf, epoch: int, holder: str, asks: Sequence[Ask]
+) -> set[str]:
+    """Note what is asked of running tasks under the leader's epoch, and their next places; returns those that run."""
+    rows = cur.execute(
+        pause_queries.ASK,
+        {
+            "cell": conf.cell, "epoch": epoch, "holder": holder,
+            "ids": [ask.task_id for ask in asks], "fences": [ask.fence for ask in asks],
+            "outcomes": [int(ask.outcome) for ask in asks], "levels": [ask.level for ask in asks],
+            "groups": [ask.rank[0] for ask in asks], "ranks": [ask.rank[1] for ask in asks],
+        },
+    ).fetchall()  # fmt: skip
+    return {row[0] for row in rows}
 
 
 def retry_policy(conf: SchedulerConf, own: dict[str, Any] | None) -> RetryPolicy:

@@ -19,8 +19,10 @@ from django.apps import apps
 from django.conf import settings
 
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.sandbox.base import Sandbox
 from scheduler_ext.sandbox.pool import SlotPool
+from scheduler_ext.turn_taking import TurnTaking
 
 IOPS = 10_000
 BANDWIDTH_KBPS = 1_000_000
@@ -62,6 +64,12 @@ class Engine:
         from apps.tasks.round_store import PgRoundStore
 
         return PgRoundStore(self.conf, holder)
+
+    def turns(self, rounds: Any, share: Callable[[], SharePolicy]) -> TurnTaking:
+        """Which running tasks make room for what waits, for the dispatcher that has ``rounds``."""
+        from apps.tasks.turn_store import PgTurnStore
+
+        return TurnTaking(PgTurnStore(rounds), self.queues(), self.conf, share)
 
     def queues(self) -> Any:
         """The nodes' queues."""

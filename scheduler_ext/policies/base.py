@@ -77,6 +77,10 @@ class SlicingPolicy(OrderPolicy, Protocol):
         """The level of a task that has used up its slice."""
         ...
 
+    def level_of(self, rank: tuple[int, int]) -> int:
+        """The level a newcomer looks at, of a task at this place: what its line serves when it starts."""
+        ...
+
     def first_level(self, serving: int) -> int:
         """The level of a task that arrives while its line serves level ``serving``."""
         ...

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from scheduler_ext.core.types import MILLI, WorkKind
+from scheduler_ext.core.types import WorkKind
 from scheduler_ext.node_account import Node
 from scheduler_ext.policies.accounts import Account
 from scheduler_ext.policies.running_tree import RunningTree
-from scheduler_ext.policies.share.fair import Running, victims
+from scheduler_ext.policies.share.fair import Running, spared, victims
 from scheduler_ext.simulation.model import Job
 
 MICRO: Final = 1_000_000
@@ -61,13 +61,6 @@ class Preemptor:
 
     def _view(self, job: Job, node: Node, starving: Account, began_us: dict[int, int]) -> Running:
         assert job.line is not None
-        spared = True
-        each: Account | None = self._chooser.account_of(job.line)
-        while each is not None and each.parent is not None:
-            without = [held - need for held, need in zip(each.vector, job.vector, strict=True)]
-            if each is starving or each.measure.share(each.milli - MILLI, without) < each.floor:
-                spared = False
-            each = each.parent
         return Running(
             task_id=str(job.index),
             node_id=node.node_id,
@@ -75,5 +68,5 @@ class Preemptor:
             priority=job.priority,
             started_at=began_us[job.index] / MICRO,
             idempotent=job.idempotent,
-            above_share=spared,
+            above_share=spared(self._chooser.account_of(job.line), starving, job.vector),
         )

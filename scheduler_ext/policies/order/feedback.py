@@ -52,6 +52,11 @@ class Feedback:
         """One level down."""
         return level + 1
 
+    def level_of(self, rank: tuple[int, int]) -> int:
+        """Newcomers start on top, whatever is served."""
+        del rank
+        return 0
+
     def first_level(self, serving: int) -> int:
         """A newcomer starts on top."""
         del serving

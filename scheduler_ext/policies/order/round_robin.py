@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.policies.base import RankInput
-from scheduler_ext.policies.order.places import by_priority_then_level, number
+from scheduler_ext.policies.order.places import LEVELS, by_priority_then_level, number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +35,10 @@ class RoundRobin:
     def next_level(self, level: int) -> int:
         """The next cycle."""
         return level + 1
+
+    def level_of(self, rank: tuple[int, int]) -> int:
+        """The cycle a place belongs to."""
+        return rank[0] % LEVELS
 
     def first_level(self, serving: int) -> int:
         """A newcomer joins the cycle being served."""

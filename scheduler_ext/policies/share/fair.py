@@ -13,7 +13,7 @@ from typing import Any
 
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.resources import add, fits
-from scheduler_ext.core.types import LineView, Snapshot, TenantView, Vector
+from scheduler_ext.core.types import MILLI, LineView, Snapshot, TenantView, Vector
 from scheduler_ext.policies.accounts import FINE, Account, Measure
 from scheduler_ext.policies.share.terms import Pools, check_memory, pool_path, pool_terms, tenant_terms
 from scheduler_ext.policies.tree import Path, Terms, TreeChooser, by_weight
@@ -98,6 +98,17 @@ class FairShare:
         if account.share < account.floor:
             return (0, account.share * FINE // account.floor)
         return (1, by_weight(account))
+
+
+def spared(account: Account, starving: Account, vector: Vector) -> bool:
+    """Whether a task of ``account`` may be ended for ``starving``: its pools would still have their minimum."""
+    each: Account | None = account
+    while each is not None and each.parent is not None:
+        without = [held - need for held, need in zip(each.vector, vector, strict=True)]
+        if each is starving or each.measure.share(each.milli - MILLI, without) < each.floor:
+            return False
+        each = each.parent
+    return True
 
 
 def victims(need: Vector, free: Vector, running: Iterable[Running], *, slots: int = 1) -> list[str]:

@@ -31,4 +31,7 @@ class Command(BaseCommand):
         hints = HintListener(made.redis_url, queues.keys.hints(made.conf.cell))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, stop)
-        run(Dispatcher(made.round_store(holder), queues, made.conf, holder), hints, lambda: stopping, FAULTS)
+        rounds = made.round_store(holder)
+        dispatcher = Dispatcher(rounds, queues, made.conf, holder)
+        dispatcher.turns = made.turns(rounds, lambda: dispatcher.share or rounds.share())
+        run(dispatcher, hints, lambda: stopping, FAULTS)
