@@ -42,6 +42,10 @@ class ContextStore(Protocol):
         """Store a task's progress (JSON)."""
         ...
 
+    def mutex_fence(self, task_id: str, fence: int) -> int | None:
+        """The number of the task's hold on its mutex key."""
+        ...
+
     def aid(self, task: Started) -> TaskAid:
         """What the task may ask for beyond its own row."""
         ...
@@ -75,6 +79,15 @@ class TaskContext:
     def fence(self) -> int:
         """Number of the claim. A receiver that remembers the highest one it has seen can refuse a late sender."""
         return self.task.fence
+
+    @property
+    def mutex_fence(self) -> int | None:
+        """Number of its hold on its mutex key; ``None`` without one, or when the claim is lost. Asks the ledger.
+
+        It rises with every grant of the key, whichever task gets it: what the key guards can remember the highest one
+        it has seen, and refuse a holder that was replaced.
+        """
+        return self.store.mutex_fence(self.task.task_id, self.task.fence)
 
     def upstream(self) -> dict[str, Any]:
         """The results of the tasks it depends on, by name (by id for those without one)."""

@@ -14,6 +14,7 @@ import redis
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.types import Plan, Reason, RoundResult, Snapshot
+from scheduler_ext.mutex import LockMirror
 from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.ports import RoundStore
 from scheduler_ext.prioritizer import prioritize
@@ -54,6 +55,7 @@ class Dispatcher:
         self.share = share
         self.watch = watch
         self._wants_ends = False
+        self.locks = LockMirror(queues.client, queues.keys, conf.node_lease_s)
         self.epoch = 0
         self.leads = False
         self.turns: TurnTaking | None = None
@@ -93,6 +95,7 @@ class Dispatcher:
         plan = prioritize(snapshot, self.conf, self.share or self.store.share())
         self._wants_ends = plan.wants_ends
         won = self.store.claim(self.epoch, plan.decisions)
+        self.locks.follow(self.store.locks, new=plan.excludes)
         self.queues.publish(won)
         self._set_aside(snapshot, plan)
         if self.turns is not None:

@@ -48,9 +48,9 @@ class Keys:
         """Cached refusal of a tenant's submissions, with the time it ends."""
         return f"{{{self.prefix}}}:refused:{tenant_id}"
 
-    def mutex(self, scoped_key: str) -> str:
-        """Lock of a mutex key."""
-        return f"{{{self.prefix}}}:mutex:{scoped_key}"
+    def mutex(self, scoped_key: str, holder: str = "") -> str:
+        """Lock of a mutex key; one for each ``holder`` where several may hold it."""
+        return f"{{{self.prefix}}}:mutex:{scoped_key}" + (f"#{holder}" if holder else "")
 
 
 def token_queue(node_id: int) -> str:

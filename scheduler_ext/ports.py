@@ -22,6 +22,18 @@ class Lead:
 
 
 @dataclass(frozen=True, slots=True)
+class Lock:
+    """A hold on a mutex key."""
+
+    key: str
+    limit: int
+    """How many may hold it at once."""
+    task_id: str
+    fence: int
+    """Rises with every grant."""
+
+
+@dataclass(frozen=True, slots=True)
 class Started:
     """A task a worker has been allowed to begin, with all it needs to run."""
 
@@ -62,6 +74,8 @@ class ScriptWork:
     max_checkpoint_bytes: int = 0
     used_ms: int = 0
     """Run time of its turns before this one; counts against its cap."""
+    mutex_fence: int | None = None
+    """Number of its hold on its mutex key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +167,10 @@ class RoundStore(Protocol):
         """Take tasks out of the ready lines until their mutex key is free, or their rate allows them."""
         ...
 
+    def locks(self) -> list[Lock]:
+        """Who holds which mutex key now."""
+        ...
+
     def return_queued(self) -> int:
         """Make everything queued ready again (Redis was emptied); returns how many."""
         ...
@@ -203,6 +221,10 @@ class WorkStore(Protocol):
 
     def upstream(self, task_id: str) -> dict[str, Any]:
         """The results of a task's parents by name (by id for those without one)."""
+        ...
+
+    def mutex_fence(self, task_id: str, fence: int) -> int | None:
+        """The number of a running task's hold on its mutex key."""
         ...
 
     def progress(self, task_id: str, fence: int, value: str) -> None:

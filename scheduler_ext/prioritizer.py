@@ -104,7 +104,7 @@ class _Round:
         more = not full and (not left or self._refused_alone())
         return Plan(
             decisions=tuple(decisions), left=left, utilization_permille=before, more=more,
-            wants_ends=ledger.wants_ends,
+            wants_ends=ledger.wants_ends, excludes=gate.held != self._snapshot.mutex_held,
         )  # fmt: skip
 
     def _refused_alone(self) -> bool:

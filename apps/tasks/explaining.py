@@ -19,7 +19,6 @@ from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import Category, TaskState, is_final
 from scheduler_ext.core.types import LineView, Reason, TaskView
 from scheduler_ext.gate import Gate, ceilings
-from scheduler_ext.policies.registry import share_policy
 from scheduler_ext.prioritizer import prioritize
 
 SHOWN = 20
@@ -310,7 +309,7 @@ class _Why:
             )
 
     def _reason(self) -> Reason | None:
-        plan = prioritize(self.snapshot, self.conf, share_policy(self.conf.share_policy))
+        plan = prioritize(self.snapshot, self.conf, self.store.share())
         return plan.left.get(self.id)
 
     # -- and when -------------------------------------------------------------------------------------------------

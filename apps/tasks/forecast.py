@@ -10,7 +10,8 @@ from apps.tasks.round_store import PgRoundStore
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import NodeView, Snapshot, TenantView, WorkKind
-from scheduler_ext.policies.registry import order_policy, share_policy
+from scheduler_ext.policies.base import OrderPolicy
+from scheduler_ext.policies.registry import order_policy
 from scheduler_ext.simulation.engine import Engine
 from scheduler_ext.simulation.model import Cell, Job, Trace
 
@@ -144,19 +145,22 @@ def _run(conf: SchedulerConf, store: PgRoundStore, snapshot: Snapshot, tasks: li
     tenants = {i: _unused(view) for i, view in snapshot.tenants.items()}
     cell = Present(live=snapshot.nodes)
     engine = Engine(
-        Trace(name="now", jobs=jobs), cell, order=order_policy("fifo" if _slices(conf) else conf.order_policy),
-        share=share_policy(conf.share_policy), conf=conf, tenants=tenants,
+        Trace(name="now", jobs=jobs), cell, order=_order(store, tasks[places[task_id]]), share=store.share(),
+        conf=conf, tenants=tenants,
     )  # fmt: skip
     started = engine.run(time.perf_counter).started_us[places[task_id]]
     return None if started < 0 else max(0.0, started / 1e6)
 
 
-def _slices(conf: SchedulerConf) -> bool:
-    return hasattr(order_policy(conf.order_policy), "quantum_us")
+def _order(store: PgRoundStore, task: _Waiting) -> OrderPolicy:
+    """The order of the task's line; first come, first served in the place of time slices, whose turns nobody knows."""
+    order = store.chosen().order_of(task.tenant_id, task.line_id)
+    return order_policy("fifo") if hasattr(order, "quantum_us") else order
 
 
 def _job(store: PgRoundStore, task: _Waiting, index: int, places: dict[str, int], case: int) -> Job:
     info = store.reference.lines[task.line_id]
+    pool = store.chosen().pools.get(info.pool_id, "") if info.pool_id is not None else ""
     reference = store.reference
     learnt = reference.run_times.get((task.tenant_id, task.handler)) or reference.common_times.get(
         task.handler
@@ -169,7 +173,7 @@ def _job(store: PgRoundStore, task: _Waiting, index: int, places: dict[str, int]
         index, 0 if running else SOON_US + int(task.arrives_s * 1e6), max(1, int(run_s * 1e6)),
         tenant=task.tenant_id, vector=info.vector, priority=task.priority,
         category=Category.URGENT if running else info.category, expected_us=max(1, int(run_s * 1e6)),
-        mutex_key=task.mutex_key,
+        mutex_key=task.mutex_key, pool=pool,
         parents=[places[p] for p in task.parents if p in places], name=task.task_id,
     )  # fmt: skip
 

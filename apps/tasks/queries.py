@@ -103,7 +103,8 @@ c AS (
     WHERE l.state + 0 = 3 AND l.fence = u.fence AND EXISTS (SELECT 1 FROM lead)
     FOR UPDATE OF l SKIP LOCKED)
 UPDATE tasks_livetask l SET state = 4, fence = l.fence + 1, node_id = c.node, slot_milli = c.milli, batch = 0,
-    queued_at = clock_timestamp(), claim_expires_at = clock_timestamp() + %(ttl)s * interval '1 second'
+    queued_at = clock_timestamp(), claim_expires_at = clock_timestamp() + %(ttl)s * interval '1 second',
+    mutex_fence = CASE WHEN l.mutex_key IS NOT NULL THEN nextval('tasks_mutex_fence') END
 FROM c WHERE l.task_id = c.task_id RETURNING l.task_id::text
 """
 _START = """
@@ -285,6 +286,10 @@ r AS (
     RETURNING l.task_id, l.tenant_id, l.fence)
 INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
 SELECT task_id, tenant_id, 1, 3, fence, 'dispatcher', 'its mutex key is free' FROM r
+"""
+MUTEX_HOLDERS = """
+SELECT mutex_key, mutex_limit, task_id::text, mutex_fence FROM tasks_livetask
+WHERE mutex_key IS NOT NULL AND state IN (4, 5) AND mutex_fence IS NOT NULL
 """
 KEYS_OF = """
 SELECT DISTINCT mutex_key FROM tasks_livetask WHERE task_id = ANY(%s::uuid[]) AND mutex_key IS NOT NULL

@@ -13,7 +13,7 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import Q, QuerySet
 
-from apps.tasks.models import Attempt, AttemptLog, OnLate, Task, Workflow
+from apps.tasks.models import Attempt, AttemptLog, MutexScope, OnLate, Task, Workflow
 from apps.tenants.scoping import current_tenant_id
 from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import FINAL, Category, Outcome, RunCondition, TaskState, client_status
@@ -111,6 +111,8 @@ def _detail(row: dict[str, Any]) -> dict[str, Any]:
         "condition": word(RunCondition(row["condition"])),
         "mutex_key": row["mutex_key"],
         "mutex_limit": row["mutex_limit"],
+        "mutex_scope": word(MutexScope(row["mutex_scope"])),
+        "rate_key": row["rate_key"],
         "webhook": row["webhook"],
         "submitted_by": row["submitted_by"],
         "node": row["node"],
@@ -127,7 +129,7 @@ SELECT t.id, t.name, t.workflow_id, t.kind, t.handler, t.script_sha256, t.script
        l.latest_start AS live__latest_start, l.not_before AS live__not_before,
        l.cancel_requested AS live__cancel_requested, l.progress AS live__progress, l.pending AS live__pending,
        t.args, t.kwargs, t.delay_tolerance_ms, t.on_late, t.cap_ms, t.total_attempts, t.retry, t.mutex_key,
-       t.mutex_limit, t.condition, t.submitted_by, t.result, t.error, n.name AS node,
+       t.mutex_limit, t.mutex_scope, t.rate_key, t.condition, t.submitted_by, t.result, t.error, n.name AS node,
        coalesce((SELECT w.url FROM tasks_taskwebhook w WHERE w.task_id = t.id), '') AS webhook,
        ARRAY(SELECT d.parent_id FROM tasks_dependency d WHERE d.child_id = t.id ORDER BY d.parent_id) AS parents
 FROM tasks_task t

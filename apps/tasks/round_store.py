@@ -34,7 +34,7 @@ from scheduler_ext.core.types import (
     WorkKind,
 )
 from scheduler_ext.policies.base import SharePolicy
-from scheduler_ext.ports import Lead
+from scheduler_ext.ports import Lead, Lock
 
 REFRESH_S = 1.0
 """Plans, lines, handlers and learnt run times are read anew this often: a change takes effect with the next round."""
@@ -200,7 +200,7 @@ class PgRoundStore:
         """
         conn = self.db.conn
         self._refresh()
-        flights, tenants = self._in_flight(conn.execute(queries.IN_FLIGHT).fetchall())
+        flights, tenants, pools = self._in_flight(conn.execute(queries.IN_FLIGHT).fetchall())
         rows = conn.execute(queries.NODES, (self.conf.cell,)).fetchall()
         nodes = tuple(_node_view(_read(row), flights.get(row[0]) or _Flight()) for row in rows)
         by_line: dict[int, list[Any]] = {}
@@ -216,7 +216,7 @@ class PgRoundStore:
         rates = self.rates.peek(conn)
         return Snapshot(
             now=time.time(), cell=self.conf.cell, nodes=nodes, tenants=tenants, rates_left=rates,
-            mutex_held=dict(conn.execute(queries.MUTEX_HELD).fetchall()),
+            pools=pools, mutex_held=dict(conn.execute(queries.MUTEX_HELD).fetchall()),
             lines=self.rates.mark(conn, lines) if rates else lines,
         )  # fmt: skip
 
@@ -447,6 +447,10 @@ class PgRoundStore:
                 keys = self.db.conn.execute(queries.KEYS_OF, (list(task_ids),)).fetchall()
                 transitions.unpark(self.db.conn, [row[0] for row in keys])
         return parked
+
+    def locks(self) -> list[Lock]:
+        """Who holds which mutex key now."""
+        return [Lock(*row) for row in self.db.conn.execute(queries.MUTEX_HOLDERS).fetchall()]
 
     def return_queued(self) -> int:
         """Make everything queued ready again (Redis was emptied)."""

@@ -33,7 +33,7 @@ SCRIPT = """
 SELECT s.content, n.script_root, n.trusted, r.cpu_milli, r.memory_mb, r.disk_mb, r.iops, r.bandwidth_kbps, r.ports,
        n.id, EXISTS (SELECT 1 FROM tasks_secret x WHERE x.tenant_id = n.id), p.script_network,
        coalesce(c.declared, false), p.max_checkpoint_bytes,
-       CASE WHEN c.declared AND c.attempt = l.attempts THEN c.used_ms ELSE 0 END
+       CASE WHEN c.declared AND c.attempt = l.attempts THEN c.used_ms ELSE 0 END, l.mutex_fence
 FROM tasks_task t JOIN tenants_tenant n ON n.id = t.tenant_id JOIN tenants_plan p ON p.id = n.plan_id
 JOIN resources_tier r ON r.id = t.tier_id
 LEFT JOIN tasks_resumable c ON c.task_id = t.id LEFT JOIN tasks_livetask l ON l.task_id = t.id
@@ -49,6 +49,7 @@ LOG = """
 INSERT INTO tasks_attemptlog (task_id, tenant_id, fence, stream, text, truncated)
 SELECT t.id, t.tenant_id, %s, %s, %s, %s FROM tasks_task t WHERE t.id = %s ON CONFLICT DO NOTHING
 """
+MUTEX_FENCE = "SELECT mutex_fence FROM tasks_livetask WHERE task_id = %s AND fence = %s"
 PROGRESS = """
 UPDATE tasks_livetask SET progress = %s::jsonb WHERE task_id = %s AND fence = %s AND state + 0 = 5
 """
@@ -144,7 +145,7 @@ class PgWorkStore:
         return ScriptWork(
             content=content, folder=row[1], trusted=row[2], vector=tuple(row[3:9]),
             secrets=self._secrets(row[9]) if row[10] else {}, network=row[11],
-            checkpoints=row[12], max_checkpoint_bytes=row[13], used_ms=row[14],
+            checkpoints=row[12], max_checkpoint_bytes=row[13], used_ms=row[14], mutex_fence=row[15],
         )  # fmt: skip
 
     def _secrets(self, tenant_id: int) -> dict[str, str]:
@@ -165,6 +166,11 @@ class PgWorkStore:
     def progress(self, task_id: str, fence: int, value: str) -> None:
         """Store what a running task says of its progress (JSON)."""
         self.db.conn.execute(PROGRESS, (value, task_id, fence))
+
+    def mutex_fence(self, task_id: str, fence: int) -> int | None:
+        """The number of a running task's hold on its mutex key; ``None`` without a key, or when its claim is lost."""
+        row = self.db.conn.execute(MUTEX_FENCE, (task_id, fence)).fetchone()
+        return row[0] if row else None
 
     def aid(self, task: Started) -> TaskAid:
         """What a running task may ask for beyond its own row."""

@@ -228,6 +228,8 @@ class Plan:
     utilization_permille: int
     more: bool = False
     """Room is left, and tasks further down the lines might fill it."""
+    excludes: bool = False
+    """A task that holds a mutex key is among those decided."""
     wants_ends: bool = False
     """A task has waited long enough for a node to be kept for it: the next round needs to know when what runs ends."""
 

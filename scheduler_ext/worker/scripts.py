@@ -20,6 +20,7 @@ from scheduler_ext.sandbox.base import Ended, Limits, Order, Refused, Runner, Sa
 CHUNK = 65_536
 CAP_GRACE_S = 0.5
 """A script at its cap is asked to end this long before it is killed."""
+MUTEX_FENCE = "SLACKWATER_MUTEX_FENCE"
 SECRET = "SLACKWATER_SECRET_"
 SHORTEST_SECRET = 4
 MARK = "SLACKWATER_RUN"
@@ -149,6 +150,7 @@ class ScriptRun:
             "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "USER": "task", "LOGNAME": "task",
             "SLACKWATER_TASK_ID": self.task.task_id, "SLACKWATER_ATTEMPT": str(self.task.attempt),
             "SLACKWATER_FENCE": str(self.task.fence), MARK: f"{self.task.task_id}:{self.task.fence}",
+            **({MUTEX_FENCE: str(self.work.mutex_fence)} if self.work.mutex_fence is not None else {}),
             **{f"{SECRET}{name}": value for name, value in self.work.secrets.items()},
         }  # fmt: skip
 

@@ -19,12 +19,13 @@ from apps.tasks.explaining import KINDS, explain
 from apps.tasks.models import LiveTask, RateLimit
 from apps.tasks.round_store import PgRoundStore
 from apps.tasks.services import edit, submit, submit_workflow
-from apps.tasks.transitions import unpark
+from apps.tasks.transitions import start_if_queued, unpark
 from apps.tenants.models import Tenant
 from apps.tenants.scoping import tenant_scope
 from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.dispatcher import Dispatcher
+from scheduler_ext.ports import Started
 from scheduler_ext.queue_manager import QueueManager
 from tests.support.api import HANDLER, client_of, forget_lookups, furnish
 from tests.support.hand_worker import HOLDER, HandWorker, raw_cursor
@@ -67,6 +68,12 @@ class Cell:
         self.dispatcher._woken = float("-inf")
         assert self.dispatcher.keep_lead()
         self.dispatcher.run_round()
+
+    def started(self, task_id: UUID) -> list[Started]:
+        """Begin a task that a round has claimed."""
+        row = LiveTask.objects.unscoped().get(pk=task_id)  # the test is no tenant
+        with raw_cursor() as cur:
+            return start_if_queued(cur, self.worker.node.pk, [(str(task_id), row.fence)])
 
     def claimed(self, task_id: UUID) -> bool:
         """Whether the task is claimed after a round."""

@@ -80,6 +80,7 @@ class TaskForm(forms.Form):
     priority = _whole(initial=0, help_text="0 to 1000, larger first within its line.")
     mutex_key = _text(help_text="Tasks that share a key run one at a time.")
     mutex_limit = _whole(initial=1, help_text="… or this many at a time.")
+    rate_key = _text(help_text="Tasks that share it share an execution rate.")
     tags = _text(help_text="Separated by commas.")
     start_at = forms.SplitDateTimeField(
         required=False, widget=UnfoldAdminSplitDateTimeWidget(), help_text="UTC."
@@ -147,6 +148,7 @@ _EMPTY: dict[str, Any] = {
     "name": "",
     "mutex_key": "",
     "mutex_limit": 1,
+    "rate_key": "",
     "tags": [],
     "priority": 0,
     "args": [],
@@ -159,7 +161,10 @@ ADD_FIELDSETS: Any = (
         "Where and when",
         {"fields": (("tier", "category"), ("start_at", "priority"), ("delay_tolerance", "on_late"))},
     ),
-    ("Running", {"fields": (("execution_cap", "total_attempts"), "retry", ("mutex_key", "mutex_limit"))}),
+    (
+        "Running",
+        {"fields": (("execution_cap", "total_attempts"), "retry", ("mutex_key", "mutex_limit", "rate_key"))},
+    ),
     ("Needs", {"fields": (("depends_on", "condition"), ("tags", "idempotency_key"))}),
 )
 EDIT_FIELDSETS: Any = (
@@ -170,7 +175,14 @@ EDIT_FIELDSETS: Any = (
     ),
     (
         "Running",
-        {"fields": (("execution_cap", "total_attempts"), "retry", ("mutex_key", "mutex_limit"), "tags")},
+        {
+            "fields": (
+                ("execution_cap", "total_attempts"),
+                "retry",
+                ("mutex_key", "mutex_limit", "rate_key"),
+                "tags",
+            )
+        },
     ),
 )
 

@@ -106,6 +106,7 @@ def _attributes(task: Task, detail: dict[str, Any]) -> list[tuple[str, Any]]:
         ("Attempts", f"{detail['attempts']} of {detail['total_attempts']}"),
         ("Own back-off", detail["retry"]),
         ("Mutual exclusion", exclusive),
+        ("Rate key", detail["rate_key"]),
         ("Condition", detail["condition"].replace("_", " ") if detail["depends_on"] else ""),
         ("Tags", ", ".join(detail["tags"])),
         ("Start at", detail["start_at"]),

@@ -62,6 +62,8 @@ CLIENTS = {
 SCRIPTS = {
     "SLACKWATER_TASK_ID": "Id of the task.",
     "SLACKWATER_ATTEMPT": "1 for the first run.",
+    "SLACKWATER_MUTEX_FENCE": "Number of its hold on its mutex key, where it has one; it rises with every "
+    "grant of the key, whichever task gets it.",
     "SLACKWATER_FENCE": "Number of the claim; it only rises. A receiver that remembers the highest "
     "can refuse a late sender.",
     "SLACKWATER_INPUTS": 'File with the inputs: `{"args": […], "kwargs": {…}, "upstream": {name: result}}`.',

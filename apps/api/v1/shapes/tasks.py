@@ -171,6 +171,8 @@ class TaskDetail(TaskSummary):
     condition = s.ChoiceField(CONDITIONS)
     mutex_key = s.CharField(allow_blank=True)
     mutex_limit = s.IntegerField()
+    mutex_scope = s.ChoiceField(MUTEX_SCOPES)
+    rate_key = s.CharField(allow_blank=True)
     webhook = s.CharField(allow_blank=True)
     submitted_by = s.CharField(allow_blank=True)
     node = s.CharField(allow_null=True)
