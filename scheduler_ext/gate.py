@@ -50,8 +50,12 @@ class Costs:
             return 0
         if task.rates:
             return 0  # its start is to be known exactly, and not to wait for others of a batch
-        milli = max(self._least, -(-MILLI * expected // self._lookahead_us))
+        milli = self.share(expected)
         return milli if milli < MILLI else 0
+
+    def share(self, expected_us: int) -> int:
+        """Thousandths of a slot that so short a task takes while it is in flight."""
+        return max(self._least, -(-MILLI * expected_us // self._lookahead_us))
 
 
 class Use:

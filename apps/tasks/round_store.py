@@ -33,6 +33,7 @@ from scheduler_ext.core.types import (
     Vector,
     WorkKind,
 )
+from scheduler_ext.gate import Costs
 from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.ports import Lead, Lock
 
@@ -428,7 +429,8 @@ class PgRoundStore:
         return [d for d in decisions if d.task_id in won]
 
     def _claim(self, epoch: int, decisions: Sequence[Decision]) -> set[str]:
-        millis = [MILLI if d.exclusive else slot_milli(self.conf, d.expected_us) for d in decisions]
+        share = Costs(self.conf).share
+        millis = [MILLI if d.exclusive else share(d.expected_us) for d in decisions]
         return transitions.claim_if_ready(self.db.conn, self.conf, epoch, self.holder, decisions, millis)
 
     def park(self, task_ids: Sequence[str], reason: Reason = Reason.MUTEX) -> int:
@@ -476,12 +478,6 @@ def _read(row: tuple[Any, ...]) -> tuple[Any, ...]:
 def submitted_s(task_id: str) -> float:
     """When a task was submitted, in Unix seconds: its id (UUIDv7) begins with that time in milliseconds."""
     return int(task_id[:8] + task_id[9:13], 16) / 1000
-
-
-def slot_milli(conf: SchedulerConf, expected_us: int) -> int:
-    """Thousandths of a slot that a short task takes while it is in flight."""
-    least = -(-MILLI // conf.max_ahead)
-    return max(1, least, -(-MILLI * expected_us // (conf.lookahead_ms * 1000)))
 
 
 def _tenant_view(tenant_id: int, row: tuple[Any, ...], used: tuple[Vector, int, int] | None) -> TenantView:

@@ -78,19 +78,10 @@ class Injector:
                 process.resume()
 
 
-def _kill(role: str) -> Callable[[Injector], str]:
+def _told(role: str, number: signal.Signals) -> Callable[[Injector], str]:
     def act(injector: Injector) -> str:
         member = injector.member(role)
-        _send(member, signal.SIGKILL)
-        return member.name
-
-    return act
-
-
-def _restart(role: str) -> Callable[[Injector], str]:
-    def act(injector: Injector) -> str:
-        member = injector.member(role)
-        _send(member, signal.SIGTERM)
+        _send(member, number)
         return member.name
 
     return act
@@ -160,24 +151,22 @@ def _client(injector: Injector) -> redis.Redis:
     return redis.Redis.from_url(injector.cluster.redis.url, socket_timeout=5.0)
 
 
-def _redis_restart(injector: Injector) -> str:
-    injector.cluster.redis.stop()
-    injector.cluster.redis.start()
-    return "redis"
+def _down(name: str, *, sent: signal.Signals | None = None, away_s: float = 0.0) -> Callable[[Injector], str]:
+    """A server that stops, in order or by a signal, and is there again, at once or after a while."""
 
+    def act(injector: Injector) -> str:
+        cluster = injector.cluster
+        server = cluster.redis if name == "redis" else cluster.postgres
+        if sent is not None and (pid := server.process.pid):
+            os.kill(pid, sent)
+            with contextlib.suppress(psutil.Error):
+                psutil.Process(pid).wait(20)
+        server.stop()
+        time.sleep(away_s)
+        server.start()
+        return name
 
-def _redis_kill(injector: Injector) -> str:
-    _kill_server(injector.cluster.redis.process.pid, signal.SIGKILL)
-    injector.cluster.redis.stop()
-    injector.cluster.redis.start()
-    return "redis"
-
-
-def _redis_away(injector: Injector) -> str:
-    injector.cluster.redis.stop()
-    time.sleep(AWAY_S)
-    injector.cluster.redis.start()
-    return "redis"
+    return act
 
 
 def _redis_flush(injector: Injector) -> str:
@@ -194,33 +183,6 @@ def _redis_full(injector: Injector) -> str:
     return "redis"
 
 
-def _kill_server(pid: int | None, number: signal.Signals) -> None:
-    if pid:
-        os.kill(pid, number)
-        with contextlib.suppress(psutil.Error):
-            psutil.Process(pid).wait(20)
-
-
-def _postgres_fast(injector: Injector) -> str:
-    injector.cluster.postgres.stop()
-    injector.cluster.postgres.start()
-    return "postgresql"
-
-
-def _postgres_immediate(injector: Injector) -> str:
-    _kill_server(injector.cluster.postgres.process.pid, signal.SIGQUIT)
-    injector.cluster.postgres.stop()
-    injector.cluster.postgres.start()
-    return "postgresql"
-
-
-def _postgres_away(injector: Injector) -> str:
-    injector.cluster.postgres.stop()
-    time.sleep(AWAY_S)
-    injector.cluster.postgres.start()
-    return "postgresql"
-
-
 Action = tuple[Callable[[Injector], str], bool]
 """What is done, and whether the mending is counted from its end: true of servers, which are not ours to mend."""
 FAULTS: dict[str, Action] = {
@@ -228,28 +190,28 @@ FAULTS: dict[str, Action] = {
     "child stopped": (_hold_child, True),
     "agent killed": (_kill_agent, False),
     "agent stopped": (_hold_agent, False),
-    "worker killed": (_kill("worker"), False),
+    "worker killed": (_told("worker", signal.SIGKILL), False),
     "worker stopped": (_hold("worker"), False),
-    "worker drained": (_restart("worker"), False),
+    "worker drained": (_told("worker", signal.SIGTERM), False),
     "node vanished": (_vanish, False),
-    "dispatcher killed": (_kill("dispatcher"), False),
+    "dispatcher killed": (_told("dispatcher", signal.SIGKILL), False),
     "dispatcher stopped": (_hold("dispatcher"), False),
-    "dispatcher restarted": (_restart("dispatcher"), False),
-    "upkeep killed": (_kill("upkeep"), False),
+    "dispatcher restarted": (_told("dispatcher", signal.SIGTERM), False),
+    "upkeep killed": (_told("upkeep", signal.SIGKILL), False),
     "upkeep stopped": (_hold("upkeep"), False),
-    "beat killed": (_kill("beat"), False),
+    "beat killed": (_told("beat", signal.SIGKILL), False),
     "beat stopped": (_hold("beat"), False),
-    "submitter killed": (_kill("submitter"), False),
+    "submitter killed": (_told("submitter", signal.SIGKILL), False),
     "submitter stopped": (_hold("submitter"), False),
-    "submitter restarted": (_restart("submitter"), False),
-    "Redis restarted": (_redis_restart, True),
-    "Redis killed": (_redis_kill, True),
-    "Redis away": (_redis_away, True),
+    "submitter restarted": (_told("submitter", signal.SIGTERM), False),
+    "Redis restarted": (_down("redis"), True),
+    "Redis killed": (_down("redis", sent=signal.SIGKILL), True),
+    "Redis away": (_down("redis", away_s=AWAY_S), True),
     "Redis emptied": (_redis_flush, True),
     "Redis full": (_redis_full, True),
-    "PostgreSQL restarted (fast)": (_postgres_fast, True),
-    "PostgreSQL restarted (immediate)": (_postgres_immediate, True),
-    "PostgreSQL away": (_postgres_away, True),
+    "PostgreSQL restarted (fast)": (_down("postgresql"), True),
+    "PostgreSQL restarted (immediate)": (_down("postgresql", sent=signal.SIGQUIT), True),
+    "PostgreSQL away": (_down("postgresql", away_s=AWAY_S), True),
 }
 
 
