@@ -206,6 +206,9 @@ class PgRoundStore:
         nodes = tuple(_node_view(_read(row), flights.get(row[0]) or _Flight()) for row in rows)
         by_line: dict[int, list[Any]] = {}
         found_rows = conn.execute(queries.NOMINATE, (heads,)).fetchall()
+        ref = self.reference
+        if any(r[1] not in ref.lines or (r[6] and r[6] not in ref.handlers) for r in found_rows):
+            self._refresh(force=True)
         among = {row[0] for row in found_rows}
         for row in [*found_rows, *(row for row in ready if row[0] not in among)]:
             by_line.setdefault(row[1], []).append(row)
@@ -307,37 +310,6 @@ class PgRoundStore:
         work = known[1] if known else WorkKind.PROCESS
         # Alone: in a child's main thread, beside nobody.
         return WorkKind.PROCESS if by_itself and work in PER_CHILD else work
-
-    def heads(self, per_line: int) -> tuple[LineView, ...]:
-        """The heads of every line of the cell, as :meth:`snapshot` has them; whether there is room or not."""
-        rows = self.db.conn.execute(queries.NOMINATE, (per_line,)).fetchall()
-        by_line: dict[int, list[Any]] = {}
-        for row in rows:
-            by_line.setdefault(row[1], []).append(row)
-        known = {line_id: self.reference.lines.get(line_id) for line_id in by_line}
-        return tuple(
-            self._line_view(line_id, info, [row for row in by_line[line_id] if self._knows(row[6])])
-            for line_id, info in known.items()
-            if info is not None and info.cell == self.conf.cell
-        )
-
-    def _knows(self, handler_id: int | None) -> bool:
-        return handler_id is None or handler_id in self.reference.handlers
-
-    def line(self, line_id: int) -> LineView | None:
-        """A line of the cell without its tasks; ``None`` while it is not known yet."""
-        info = self.reference.lines.get(line_id)
-        return (
-            self._line_view(line_id, info, ()) if info is not None and info.cell == self.conf.cell else None
-        )
-
-    def kind_of(
-        self, tenant_id: int, kind: int, handler_id: int | None, *, by_itself: bool
-    ) -> tuple[WorkKind, int | None]:
-        """The slot a task holds, and its expected run time, where that is learnt."""
-        known = self.reference.handlers.get(handler_id) if handler_id is not None else None
-        expected = self.reference.run_times.get((tenant_id, known[0])) if known else None
-        return self._kind(kind, handler_id, by_itself=by_itself), expected
 
     def _nominate(self, room: int) -> tuple[LineView, ...]:
         conf = self.conf

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from apps.tasks import pause_queries, transitions
+from apps.tasks.models import Task
 from apps.tasks.round_store import PgRoundStore
-from scheduler_ext.core.types import LineView, TaskView
+from scheduler_ext.core.types import PER_CHILD, LineView, TaskView, WorkKind
 from scheduler_ext.policies.base import OrderPolicy, RankInput
 from scheduler_ext.turns import Ask, Turn
 
@@ -32,10 +33,10 @@ class PgTurnStore:
     def _turn(self, row: Sequence[Any]) -> Turn | None:
         (task_id, fence, line_id, node_id, group, rank, handler_id, by_itself, priority, mutex, limit, latest, ran_s,
          declared, level, asked, idempotent, submitted, cap_ms, kind_number) = row  # fmt: skip
-        line = self.rounds.line(line_id)
+        line = self._line(line_id)
         if line is None:
             return None
-        kind, expected_us = self.rounds.kind_of(line.tenant_id, kind_number, handler_id, by_itself=by_itself)
+        kind, expected_us = self._kind(line.tenant_id, kind_number, handler_id, by_itself=by_itself)
         task = TaskView(
             task_id=task_id, line_id=line_id, fence=fence, rank=(group, rank), kind=kind, handler_id=handler_id,
             priority=priority, submitted_at=submitted, latest_start=latest, expected_us=expected_us,
@@ -50,9 +51,32 @@ class PgTurnStore:
             idempotent=idempotent, level=level, ranked=ranked, asked=bool(asked),
         )  # fmt: skip
 
+    def _line(self, line_id: int) -> LineView | None:
+        """A line of the cell without its tasks; ``None`` while it is not known yet."""
+        info = self.rounds.reference.lines.get(line_id)
+        if info is None or info.cell != self.rounds.conf.cell:
+            return None
+        return LineView(
+            line_id=line_id, tenant_id=info.tenant_id, category=info.category, tier_id=info.tier_id,
+            vector=info.vector, heads=(), paused=info.paused,
+            pool=self.rounds.chosen().pools.get(info.pool_id, "") if info.pool_id is not None else "",
+        )  # fmt: skip
+
+    def _kind(
+        self, tenant_id: int, kind: int, handler_id: int | None, *, by_itself: bool
+    ) -> tuple[WorkKind, int | None]:
+        """The slot a task holds, and its expected run time, where that is learnt."""
+        if kind == Task.Kind.SCRIPT or handler_id is None:
+            return WorkKind.SCRIPT, None
+        known = self.rounds.reference.handlers.get(handler_id)
+        if known is None:
+            return WorkKind.PROCESS, None
+        work = WorkKind.PROCESS if by_itself and known[1] in PER_CHILD else known[1]
+        return work, self.rounds.reference.run_times.get((tenant_id, known[0]))
+
     def waiting(self) -> tuple[LineView, ...]:
         """The heads of all lines, whether there is room for them or not."""
-        return self.rounds.heads(self.rounds.conf.heads_per_line)
+        return self.rounds.view(self.rounds.conf.heads_per_line).lines
 
     def ask(self, epoch: int, asks: Sequence[Ask]) -> set[str]:
         """Note what is asked of running tasks, under the leader's epoch; returns those that still run."""
