@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from scheduler_ext import windows
 from scheduler_ext.core.errors import ConfigurationError
 
 _WORDS = {
@@ -30,6 +31,11 @@ class SchedulerConf:
     """Utilization, in thousandths, from which it is peak: off-peak work waits."""
     delayable_permille: int = 950
     """Ceiling of delayable and periodic work."""
+    ceiling_windows: str = ""
+    """Windows by time of day in which other ceilings hold, like ``mon-fri 22:00-06:00 Europe/Berlin offpeak=1000``;
+    several are separated by ``;``. Without a category off-peak work has no ceiling in it."""
+    resource_ratio_permille: int = 1250
+    """Slots wanted for each slot of demand, in thousandths: the target of alerts and worker counts."""
     round_interval_s: float = 1.0
     """A round runs at least this often."""
     round_limit: int = 1024
@@ -119,6 +125,7 @@ class SchedulerConf:
             if getattr(self, name) <= 0:
                 raise ConfigurationError("must be greater than 0", field=name)
         self._check_words()
+        windows.parse(self.ceiling_windows)
         if self.node_renew_s * 2 > self.node_lease_s:
             raise ConfigurationError("must be at most half of node_lease_s", field="node_renew_s")
         if self.leader_renew_s * 2 > self.leader_lease_s:

@@ -3,6 +3,8 @@ node."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
@@ -18,13 +20,15 @@ from scheduler_ext.core.types import (
 )
 from scheduler_ext.node_account import Node, Shape
 from scheduler_ext.placement import Ledger
+from scheduler_ext.windows import open_ceilings
 
 
-def ceilings(conf: SchedulerConf) -> Ceilings:
-    """The utilization below which each category may start work."""
-    return Ceilings(
+def ceilings(conf: SchedulerConf, now: float) -> Ceilings:
+    """The utilization below which each category may start work at a moment."""
+    usual = Ceilings(
         delayable=conf.delayable_permille, periodic=conf.delayable_permille, offpeak=conf.peak_permille
     )
+    return replace(usual, **open_ceilings(conf.ceiling_windows, now)) if conf.ceiling_windows else usual
 
 
 def expected_end(task: TaskView, now: float) -> float | None:
@@ -106,7 +110,7 @@ class Gate:
         self._drained_in = 2 * conf.lookahead_ms / 1000
         self._tenants = snapshot.tenants
         self._uses: dict[int, Use] = {}
-        limits = ceilings(conf)
+        limits = ceilings(conf, snapshot.now)
         self._ceilings = {
             Category.URGENT: limits.urgent,
             Category.DELAYABLE: limits.delayable,

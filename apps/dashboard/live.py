@@ -11,6 +11,7 @@ from typing import Any
 from django.db import connection
 
 from apps.dashboard.throughput import INTERVAL_S, Throughput
+from apps.tasks.demand import demands
 from apps.tasks.reading import word
 from scheduler_ext.core.states import FINAL, Category, TaskState
 
@@ -137,6 +138,10 @@ def _read(throughput: Throughput) -> dict[str, Any]:
             "leaders": [_leader(row) for row in cur.execute(LEADERS).fetchall()],
             "tenants": [_tenant(row) for row in cur.execute(TENANTS, [TENANTS_SHOWN]).fetchall()],
             "throughput": {"interval_s": INTERVAL_S, "series": series},
+            "demand": [
+                {"cell": d.cell, "slots": d.slots, "demand": d.demand, "wanted": d.wanted, "ratio": d.ratio}
+                for d in demands()
+            ],
             "start_delay": _percentiles(delay),
             "run_time": _percentiles(run),
         }

@@ -17,6 +17,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from apps.tasks.demand import demands
 from apps.tasks.overview import RESOURCES
 from scheduler_ext.core.states import Category, TaskState
 
@@ -80,6 +81,7 @@ class Ledger(Collector):
         """The metrics."""
         yield from self._tasks()
         yield from self._nodes()
+        yield from self._demand()
         yield from self._leaders()
 
     def _tasks(self) -> Iterable[Metric]:
@@ -127,6 +129,22 @@ class Ledger(Collector):
                 for row in _rows(CAPACITY)
                 for resource, amount in zip(RESOURCES, row[1:], strict=True)
             ],
+        )
+
+    def _demand(self) -> Iterable[Metric]:
+        found = demands()
+        yield _gauge("slots", "Slots of the active nodes.", ["cell"], [([d.cell], d.slots) for d in found])
+        yield _gauge(
+            "demand_slots",
+            "Slots that the work in flight and the ready work would take at once.",
+            ["cell"],
+            [([d.cell], d.demand) for d in found],
+        )
+        yield _gauge(
+            "wanted_slots",
+            "Slots the demand asks for at the target ratio of resources to demand.",
+            ["cell"],
+            [([d.cell], d.wanted) for d in found],
         )
 
     def _leaders(self) -> Iterable[Metric]:

@@ -220,7 +220,7 @@ class _Why:
             return
         reason = gate.refusal(line, task, gate.milli(task))
         if reason is Reason.PEAK:
-            ceiling = getattr(ceilings(self.conf), line.category.name.lower())
+            ceiling = getattr(ceilings(self.conf, self.snapshot.now), line.category.name.lower())
             now = gate.ledger.utilization_permille()
             yield _blocker(
                 "peak", f"It is peak: {now / 10:g} % of the cell is in use, {word(line.category)} work starts below "

@@ -57,12 +57,15 @@
     const waiting = (states.blocked || 0) + (states.scheduled || 0) + (states.ready || 0);
     const link = (state) => `${root.dataset.tasks}?state=${state}`;
     const delay = now.start_delay;
+    const sum = (name) => now.demand.reduce((all, cell) => all + cell[name], 0);
+    const slots = (number) => whole.format(Math.ceil(number));
     fill(
       "sw-tiles",
       tile("Waiting", about + whole.format(waiting), `${whole.format(now.states.tenants)} tenants with work`, link("live")),
       tile("Queued", whole.format(states.queued || 0), "claimed for a node", link("queued")),
       tile("Running", whole.format(states.running || 0), `on ${nodes} active node${nodes === 1 ? "" : "s"}`, link("running")),
       tile("Dead letters", bounded(now.dead_letters), "attempts used up", root.dataset.dead),
+      tile("Demand", slots(sum("demand")), `of ${slots(sum("slots"))} slots; ${slots(sum("wanted"))} wanted`),
       tile("Start delay", delay ? seconds(delay.p50) : "–", delay ? `p95 ${seconds(delay.p95)}, first attempts` : "no attempt yet"),
       tile("Run time", now.run_time ? seconds(now.run_time.p50) : "–", now.run_time ? `p95 ${seconds(now.run_time.p95)}` : "no attempt yet"),
     );
