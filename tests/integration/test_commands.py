@@ -248,6 +248,13 @@ def test_nodes_are_listed() -> None:
     assert "n1" in shown
     assert "1.5" in shown
     assert run_json("nodes")[0]["in_flight"] == 0
+    assert run_json("nodes", "drain", "n1")["state"] == "draining"
+    assert "given work again" in run("nodes", "resume", str(Node.objects.get().pk))
+    assert Node.objects.get().state == Node.State.ACTIVE
+    with pytest.raises(CommandError, match="is active, not draining"):
+        run("nodes", "resume", "n1")
+    with pytest.raises(CommandError, match="no node 'n2'"):
+        run("nodes", "drain", "n2")
 
 
 def test_a_tenant_and_a_key_are_created() -> None:

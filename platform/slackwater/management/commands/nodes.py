@@ -1,4 +1,4 @@
-"""List the nodes."""
+"""List the nodes, drain one, give it work again."""
 
 from __future__ import annotations
 
@@ -6,23 +6,46 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from apps.resources import services
+from apps.resources.models import Node
 from apps.tasks import overview
+from scheduler_ext.core.errors import InvalidInput, NotFound
 from slackwater.management.console import PlatformCommand
+
+DOING = {"drain": services.drain_node, "resume": services.activate_node}
+SAID = {
+    "drain": "drains: what has not begun goes back, what saves checkpoints yields, the rest is finished",
+    "resume": "is given work again",
+}
 
 
 class Command(PlatformCommand):
-    """``manage.py nodes``"""
+    """``manage.py nodes [drain|resume NODE]``"""
 
-    help = "List the nodes of all cells with their capacity and what is in flight on each."
+    help = (
+        "List the nodes of all cells with their capacity and what is in flight on each. "
+        "drain NODE: give it nothing new, hand back what has not begun, let what has checkpoints go on elsewhere. "
+        "resume NODE: give it work again."
+    )
     for_tenant = False
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Which nodes."""
+        """What to do, and which nodes."""
         super().add_arguments(parser)
+        parser.add_argument("action", nargs="?", choices=["list", *DOING], default="list")
+        parser.add_argument("node", nargs="?", help="name or id, for drain and resume")
         parser.add_argument("--all", action="store_true", help="also those that left or were lost")
 
     def run(self, options: dict[str, Any]) -> None:
-        """List them."""
+        """List them, or do what was asked to one."""
+        if options["action"] in DOING:
+            node = _find(options["node"])
+            DOING[options["action"]](node)
+            if self.as_json:
+                self.show({"id": node.pk, "name": node.name, "state": node.state})
+            else:
+                self.stdout.write(f"{node} {SAID[options['action']]}")
+            return
         rows = overview.all_nodes(gone=options["all"])
         if self.as_json:
             self.show(rows)
@@ -35,3 +58,19 @@ class Command(PlatformCommand):
               r["in_flight"], r["heartbeat_at"]) for r in rows],
             empty="No node is registered; start a worker.",
         )  # fmt: skip
+
+
+def _find(given: str | None) -> Node:
+    """The node of that id, or the one incarnation of that name that is there."""
+    if not given:
+        raise InvalidInput("say which: its name or its id", field="node")
+    there = Node.objects.filter(state__in=[Node.State.ACTIVE, Node.State.DRAINING])
+    found = list(there.filter(pk=int(given)) if given.isdigit() else there.filter(name=given))
+    if not found:
+        raise NotFound(f"there is no node {given!r} at work", field="node")
+    if len(found) > 1:
+        raise InvalidInput(
+            f"{len(found)} cells have a node of that name: give its id, one of {', '.join(str(n.pk) for n in found)}",
+            field="node",
+        )
+    return found[0]
