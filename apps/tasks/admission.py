@@ -9,7 +9,7 @@ from uuid import UUID
 
 from apps.tasks import addresses, lookups, storing
 from apps.tasks.models import Script
-from apps.tasks.specs import TaskSpec, join
+from apps.tasks.specs import Payload, TaskSpec, join
 from apps.tasks.storing import Accepted
 from apps.tenants.models import Plan, Tenant
 from scheduler_ext.core import admission
@@ -36,6 +36,12 @@ def plan_limits(plan: Plan) -> PlanLimits:
     )
 
 
+Found = tuple[lookups.TierInfo, int, int | None, int, int]
+"""What admission looks up: tier, line, handler, delay tolerance and cap in milliseconds."""
+UTF8_MOST = 4
+"""The most bytes a character takes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """Tasks handed in together, checked."""
@@ -47,8 +53,12 @@ class Batch:
     """Parents that exist already: (parent, index of the child, field path)."""
 
 
-def admit(tenant: Tenant, specs: Sequence[TaskSpec], *, where: str = "", workflow: bool = False) -> Batch:
-    """Check specs against the tenant's plan and one another; the first fault is raised with its field."""
+def admit(tenant: Tenant, specs: Sequence[TaskSpec], *, payloads: Sequence[Payload] | None = None, where: str = "",
+          workflow: bool = False) -> Batch:  # fmt: skip
+    """Check specs against the tenant's plan and one another; the first fault is raised with its field.
+
+    ``payloads``: the tasks' arguments, where their specs are shared and have none.
+    """
     limits = plan_limits(tenant.plan)
     paths = [f"{where}[{n}]" if where else "" for n in range(len(specs))]
     inside, outside = _split_dependencies(specs, paths)
@@ -58,9 +68,10 @@ def admit(tenant: Tenant, specs: Sequence[TaskSpec], *, where: str = "", workflo
     has_children = {parent for parents in dag.parents for parent in parents}
     known_scripts = _known_scripts(tenant, specs)
     check = _Admission(tenant, limits, known_scripts)
+    own = [spec.payload for spec in specs] if payloads is None else payloads
     tasks = [
-        check.accept(spec, path, ids[n], pending=len(dag.parents[n]), has_children=n in has_children)
-        for n, (spec, path) in enumerate(zip(specs, paths, strict=True))
+        check.accept(spec, payload, path, ids[n], pending=len(dag.parents[n]), has_children=n in has_children)
+        for n, (spec, payload, path) in enumerate(zip(specs, own, paths, strict=True))
     ]
     edges = [(ids[parent], ids[n]) for n in range(len(specs)) for parent in dag.parents[n]]
     return Batch(tasks=tasks, edges=edges, outside=outside)
@@ -118,31 +129,37 @@ class _Admission:
         self.limits = limits
         self.scripts = scripts
         self._resumable = lookups.resumable_handlers()
-        self._known: dict[tuple[Any, ...], tuple[lookups.TierInfo, int, int | None, int, int]] = {}
+        self._known: dict[tuple[Any, ...], Found] = {}
+        self._last: tuple[TaskSpec | None, Any] = (None, None)
 
-    def accept(
-        self, spec: TaskSpec, path: str, task_id: UUID, *, pending: int, has_children: bool
-    ) -> Accepted:
+    def accept(self, spec: TaskSpec, payload: Payload, path: str, task_id: UUID, *, pending: int, has_children: bool,
+               ) -> Accepted:  # fmt: skip
         """One task; raises what is wrong with it, naming the field."""
+        if spec is not self._last[0]:
+            self._last = (spec, self._find(spec, path))
+        tier, line_id, handler_id, tolerance_ms, cap_ms = self._last[1]
+        args, kwargs = payload
+        most = self.limits.max_payload_bytes
+        if most is not None and (len(args) + len(kwargs)) * UTF8_MOST > most:
+            size = len(args.encode()) + len(kwargs.encode())
+            admission.check_payload(self.limits, size, field=join(path, "args"))
+        return Accepted(
+            id=task_id, spec=spec, payload=payload, tier=tier,
+            line_id=line_id, handler_id=handler_id, tolerance_ms=tolerance_ms,
+            cap_ms=cap_ms, pending=pending, has_children=has_children,
+            checkpoints=spec.checkpoints or spec.handler in self._resumable,
+        )  # fmt: skip
+
+    def _find(self, spec: TaskSpec, path: str) -> Found:
         key = (
             spec.tier, spec.cap_ms, spec.category, spec.handler, spec.script, spec.script_path, spec.delay_tolerance_ms,
         )  # fmt: skip
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._look_up(spec, path)
-        tier, line_id, handler_id, tolerance_ms, cap_ms = known
-        admission.check_payload(
-            self.limits,
-            len(spec.payload[0].encode()) + len(spec.payload[1].encode()),
-            field=join(path, "args"),
-        )
-        return Accepted(
-            id=task_id, spec=spec, tier=tier, line_id=line_id, handler_id=handler_id, tolerance_ms=tolerance_ms,
-            cap_ms=cap_ms, pending=pending, has_children=has_children,
-            checkpoints=spec.checkpoints or spec.handler in self._resumable,
-        )  # fmt: skip
+        return known
 
-    def _look_up(self, spec: TaskSpec, path: str) -> tuple[lookups.TierInfo, int, int | None, int, int]:
+    def _look_up(self, spec: TaskSpec, path: str) -> Found:
         tenant = self.tenant
         tier = resolve_tier(tenant, self.limits, spec.tier, join(path, "tier"))
         longest = tenant.plan.max_cap_s * 1000

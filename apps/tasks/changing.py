@@ -219,6 +219,7 @@ def accepted_again(task: Task, spec: TaskSpec, *, pending: int) -> Accepted:
     return Accepted(
         id=task.pk,
         spec=spec,
+        payload=spec.payload,
         tier=tier,
         line_id=lookups.line_id(task.tenant_id, int(spec.category), tier.id),
         handler_id=lookups.handler_id(spec.handler) if spec.handler else None,

@@ -18,8 +18,8 @@ from django.db import connection, transaction
 from apps.tasks import addresses, admission, checkpoints, choices, hints, lookups, refusals, storing
 from apps.tasks.changing import cancel, edit, retry
 from apps.tasks.models import IdempotencyKey, Script
-from apps.tasks.specs import FIELDS, TaskSpec, body_hash, parse_task
-from apps.tasks.storing import EDGE_COLUMNS, LIVE_COLUMNS, TASK_COLUMNS
+from apps.tasks.specs import FIELDS, Payload, TaskSpec, body_hash, parse_task, parse_tasks
+from apps.tasks.storing import EDGE_COLUMNS
 from apps.tenants.models import Tenant
 from scheduler_ext.core.errors import (
     IdempotencyMismatch,
@@ -85,10 +85,10 @@ def submit_many(tenant: Tenant, items: Sequence[Mapping[str, Any]], *, actor: st
     check_list(items, "tasks")
     if not idempotency_key:
         refusals.check(tenant, len(items))
-    specs = [parse_task(item, f"tasks[{n}]") for n, item in enumerate(items)]
+    specs, payloads = parse_tasks(items, "tasks")
     no_inner_keys(specs)
     key = one_key(idempotency_key, "")
-    return _store(tenant, specs, actor=actor, key=key, body=items, where="tasks")
+    return _store(tenant, specs, payloads=payloads, actor=actor, key=key, body=items, where="tasks")
 
 
 def submit_workflow(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "",
@@ -104,10 +104,19 @@ def submit_workflow(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "",
     check_list(items, "tasks")
     if not idempotency_key and not header["idempotency_key"]:
         refusals.check(tenant, len(items or ()))
-    specs = [parse_task(item, f"tasks[{n}]") for n, item in enumerate(items or ())]
+    specs, payloads = parse_tasks(items or (), "tasks")
     no_inner_keys(specs)
     key = one_key(idempotency_key, header["idempotency_key"])
-    return _store(tenant, specs, actor=actor, key=key, body=data, where="tasks", workflow=header["name"])
+    return _store(
+        tenant,
+        specs,
+        payloads=payloads,
+        actor=actor,
+        key=key,
+        body=data,
+        where="tasks",
+        workflow=header["name"],
+    )
 
 
 def parse_header(data: Mapping[str, Any]) -> dict[str, str]:
@@ -146,8 +155,9 @@ def _store(tenant: Tenant, specs: Sequence[TaskSpec], **how: Any) -> Submission:
 
 
 def _stored(tenant: Tenant, specs: Sequence[TaskSpec], *, actor: str | Sequence[str], key: str | None, body: Any,
-            where: str = "", workflow: str | None = None) -> Submission:  # fmt: skip
-    batch = admission.admit(tenant, specs, where=where, workflow=workflow is not None)
+            payloads: Sequence[Payload] | None = None, where: str = "", workflow: str | None = None,
+            ) -> Submission:  # fmt: skip
+    batch = admission.admit(tenant, specs, payloads=payloads, where=where, workflow=workflow is not None)
     at = lookups.now()
     workflow_id = storing.fresh_ids(1)[0] if workflow is not None else None
     if (
@@ -206,14 +216,7 @@ def write_tasks(cur: Any, tenant: Tenant, tasks: Sequence[storing.Accepted], edg
     conf = lookups.scheduler_conf()
     chosen = choices.current(conf, tenant.cell)
     actors = [actor] * len(tasks) if isinstance(actor, str) else actor
-    storing.insert(
-        cur, "tasks_task", TASK_COLUMNS,
-        [storing.task_row(tenant.pk, workflow_id, t, at, by) for t, by in zip(tasks, actors, strict=True)],
-    )  # fmt: skip
-    storing.insert(
-        cur, "tasks_livetask", LIVE_COLUMNS,
-        [storing.live_row(tenant.pk, t, at, at, chosen, conf.promote_lead_s) for t in tasks],
-    )  # fmt: skip
+    storing.insert_tasks(cur, tenant.pk, workflow_id, tasks, at, actors, chosen, conf.promote_lead_s)
     storing.write_aside(cur, tasks)
     addresses.write(cur, tenant.pk, tasks)
     resumable = [t for t in tasks if t.checkpoints]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -330,6 +330,61 @@ def parse_task(data: Any, where: str = "") -> TaskSpec:
     if inputs.MARK in payload[0] or inputs.MARK in payload[1]:
         _check_references(values, where)
     return TaskSpec(**values, payload=payload)
+
+
+Payload = tuple[str, str]
+"""A task's ``args`` and ``kwargs`` as JSON."""
+NO_PAYLOAD: Payload = ("[]", "{}")
+ARGUMENTS = frozenset(("args", "kwargs"))
+SHAPES = 1000
+"""Different tasks of one call that are remembered."""
+
+
+def parse_tasks(items: Sequence[Any], where: str) -> tuple[list[TaskSpec], list[Payload]]:
+    """Tasks handed in together, as :func:`parse_task` reads each; their payloads stand apart.
+
+    What many of them have in common is checked once: they share one :class:`TaskSpec`, which has no arguments.
+    """
+    known: dict[tuple[Any, ...], TaskSpec] = {}
+    specs: list[TaskSpec] = []
+    payloads: list[Payload] = []
+    for n, item in enumerate(items):
+        path = f"{where}[{n}]"
+        spec = _known_shape(item, path, known)
+        payload = _own_payload(item, path) if spec is not None else None
+        if spec is None or payload is None:
+            spec = parse_task(item, path)
+            payload = spec.payload
+        specs.append(spec)
+        payloads.append(payload)
+    return specs, payloads
+
+
+def _known_shape(item: Any, path: str, known: dict[tuple[Any, ...], TaskSpec]) -> TaskSpec | None:
+    """The specification of a task without its arguments; None for one that is not like others."""
+    if item.__class__ is not dict or "name" in item or "depends_on" in item:
+        return None
+    # With their types: True, 1 and 1.0 are equal, and not all of them are allowed everywhere.
+    shape = tuple((k, v.__class__, v) for k, v in item.items() if k not in ARGUMENTS)
+    try:
+        spec = known.get(shape)
+    except TypeError:  # an array or an object among the values
+        return None
+    if spec is None:
+        spec = parse_task({key: value for key, _, value in shape}, path)
+        if len(known) < SHAPES:
+            known[shape] = spec
+    return spec
+
+
+def _own_payload(item: dict[str, Any], path: str) -> Payload | None:
+    """A task's arguments; None where they refer to other tasks."""
+    args, kwargs = item.get("args"), item.get("kwargs")
+    if args is None and kwargs is None and "args" not in item and "kwargs" not in item:
+        return NO_PAYLOAD
+    values = {key: FIELDS[key][1](item[key], join(path, key)) for key in ("args", "kwargs") if key in item}
+    payload = dump_payload(values.get("args", []), values.get("kwargs", {}), path)
+    return None if inputs.MARK in payload[0] or inputs.MARK in payload[1] else payload
 
 
 def _check_references(values: dict[str, Any], where: str) -> None:

@@ -5,21 +5,21 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 from uuid import UUID
 
 import psycopg
 from django.db import connection
 from psycopg.types.json import Jsonb
 
-from apps.tasks import lookups
+from apps.tasks import copying, lookups
 from apps.tasks.choices import Chosen
 from apps.tasks.lookups import TierInfo
 from apps.tasks.models import Task, new_id
-from apps.tasks.specs import TaskSpec
+from apps.tasks.specs import Payload, TaskSpec
 from apps.tenants.models import Plan, Tenant
 from scheduler_ext.core.errors import LimitExceeded, QuotaExceeded, TooLarge
 from scheduler_ext.core.states import Category, TaskState
@@ -45,12 +45,16 @@ LIVE_COLUMNS = (
 EDGE_COLUMNS = ("parent_id", "child_id", "outcome")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Accepted:
-    """A task that passed admission, with everything its rows need."""
+    """A task that passed admission, with everything its rows need.
+
+    Never changed; but a frozen one would take three times as long to make, and bulk submissions make many.
+    """
 
     id: UUID
     spec: TaskSpec
+    payload: Payload
     tier: TierInfo
     line_id: int
     handler_id: int | None
@@ -95,8 +99,8 @@ def task_row(
     kind = Task.Kind.HANDLER if spec.handler else Task.Kind.SCRIPT
     return (
         task.id, tenant_id, workflow_id, spec.name, kind, spec.handler, spec.script, spec.script_path,
-        spec.payload[0],
-        spec.payload[1],
+        task.payload[0],
+        task.payload[1],
         int(spec.category), task.tier.id, spec.priority, task.tolerance_ms, int(spec.on_late), task.cap_ms,
         spec.total_attempts, json.dumps(spec.retry) if spec.retry is not None else None, spec.mutex_key,
         spec.mutex_limit, int(spec.condition), list(spec.tags), at, actor[:120], spec.start_at, 0, "", "", False,
@@ -160,15 +164,52 @@ def insert(cur: Any, table: str, columns: Sequence[str], rows: Sequence[tuple[An
     """Write rows: a few by INSERT, many by COPY."""
     names = ", ".join(columns)
     if len(rows) >= COPY_FROM:
-        with cur.copy(f"COPY {table} ({names}) FROM STDIN") as copy:
-            for row in rows:
-                copy.write_row(row)
+        copy_lines(cur, table, columns, map(copying.line, rows))
     elif rows:
         one = f"({', '.join(['%s'] * len(columns))})"
         cur.execute(
             f"INSERT INTO {table} ({names}) VALUES {', '.join([one] * len(rows))}",  # noqa: S608 - names of ours
             [value for row in rows for value in row],
         )
+
+
+def insert_tasks(cur: Any, tenant_id: int, workflow_id: UUID | None, tasks: Sequence[Accepted], at: datetime,
+                 actors: Sequence[str], chosen: Chosen, lead_s: float) -> None:  # fmt: skip
+    """Write the wide and the narrow rows of tasks submitted at ``at``; ``actors``: who submitted each."""
+
+    def wide(item: tuple[Accepted, str]) -> tuple[Any, ...]:
+        return task_row(tenant_id, workflow_id, item[0], at, item[1])
+
+    def narrow(task: Accepted) -> tuple[Any, ...]:
+        return live_row(tenant_id, task, at, at, chosen, lead_s)
+
+    items = list(zip(tasks, actors, strict=True))
+    if len(tasks) < COPY_FROM:
+        insert(cur, "tasks_task", TASK_COLUMNS, [wide(item) for item in items])
+        insert(cur, "tasks_livetask", LIVE_COLUMNS, [narrow(task) for task in tasks])
+        return
+    # One specification means one tier, line, handler and cap: what is left of a row is the same.
+    lines = copying.alike(items, lambda item: (id(item[0].spec), item[1]), wide, _WIDE_VARIES)
+    copy_lines(cur, "tasks_task", TASK_COLUMNS, lines)
+    lines = copying.alike(tasks, lambda t: (id(t.spec), t.pending, t.has_children), narrow, _NARROW_VARIES)
+    copy_lines(cur, "tasks_livetask", LIVE_COLUMNS, lines)
+
+
+_WIDE_VARIES: Final[Sequence[tuple[int, Callable[[tuple[Accepted, str]], str]]]] = (
+    (TASK_COLUMNS.index("id"), lambda item: str(item[0].id)),
+    (TASK_COLUMNS.index("args"), lambda item: copying.json_text(item[0].payload[0])),
+    (TASK_COLUMNS.index("kwargs"), lambda item: copying.json_text(item[0].payload[1])),
+)
+_NARROW_VARIES: Final[Sequence[tuple[int, Callable[[Accepted], str]]]] = (
+    (LIVE_COLUMNS.index("task_id"), lambda task: str(task.id)),
+)
+
+
+def copy_lines(cur: Any, table: str, columns: Sequence[str], lines: Iterable[str]) -> None:
+    """Write lines of COPY's text format."""
+    data = "".join(lines)  # before COPY begins: making them may ask the database something
+    with cur.copy(f"COPY {table} ({', '.join(columns)}) FROM STDIN") as copy:
+        copy.write(data)
 
 
 ASIDE = """

@@ -1,0 +1,110 @@
+"""Tasks handed in together are read as each would be alone, and COPY stores what INSERT would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apps.tasks import copying
+from apps.tasks.specs import parse_task, parse_tasks
+from scheduler_ext.core.errors import InvalidInput
+
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(-1, 3), st.just(1.0), st.text(max_size=3), st.just("demo.echo"),
+    st.just("urgent"), st.lists(st.text(max_size=2), max_size=2),
+    st.dictionaries(st.text(max_size=2), st.none(), max_size=1),
+)  # fmt: skip
+KEYS = st.sampled_from([
+    "handler", "script", "args", "kwargs", "priority", "category", "tags", "name", "depends_on", "total_attempts",
+    "checkpoints", "retry", "mutex_key", "nonsense",
+])  # fmt: skip
+VALID = st.fixed_dictionaries(
+    {"handler": st.sampled_from(["demo.echo", "demo.add"])},
+    optional={
+        "args": st.lists(st.one_of(st.integers(), st.text(max_size=4), st.none()), max_size=3),
+        "kwargs": st.dictionaries(st.text(max_size=3), st.floats(allow_nan=True), max_size=2),
+        "priority": st.sampled_from([0, 1, True, 1.0, 7]),
+        "tags": st.lists(st.sampled_from(["a", "b"]), max_size=2),
+        "mutex_key": st.sampled_from(["", "k"]),
+    },
+)
+ITEMS = st.lists(st.one_of(VALID, st.dictionaries(KEYS, VALUES, max_size=4), VALUES), min_size=1, max_size=6)
+
+
+def one_by_one(items: Sequence[Any]) -> Any:
+    return [parse_task(item, f"tasks[{n}]") for n, item in enumerate(items)]
+
+
+def outcome(read: Callable[[Sequence[Any]], Any], items: Sequence[Any]) -> Any:
+    """What reading gives, or the task that is at fault: of several faults in one task either may be told first."""
+    try:
+        return read(items)
+    except InvalidInput as error:
+        return str(error.field).split(".")[0]
+
+
+@given(items=ITEMS)
+@settings(max_examples=600)
+def test_together_as_one_by_one(items: list[Any]) -> None:
+    expected = outcome(one_by_one, items)
+    if not isinstance(expected, list):
+        assert outcome(lambda given: parse_tasks(given, "tasks"), items) == expected
+        return
+    specs, payloads = parse_tasks(items, "tasks")
+    assert payloads == [spec.payload for spec in expected]
+    for spec, alone in zip(specs, expected, strict=True):
+        for name in set(alone.__dataclass_fields__) - {"args", "kwargs", "payload"}:
+            value, wanted = getattr(spec, name), getattr(alone, name)
+            assert (value, value.__class__) == (wanted, wanted.__class__), name
+
+
+def test_alike_tasks_share_their_specification() -> None:
+    specs, payloads = parse_tasks([{"handler": "demo.echo", "args": [n]} for n in range(3)], "tasks")
+    assert specs[0] is specs[1] is specs[2]
+    assert payloads == [("[0]", "{}"), ("[1]", "{}"), ("[2]", "{}")]
+
+
+STORABLE = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=12)
+MOMENTS = st.integers(0, 2**33 * 1_000_000).map(
+    lambda us: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
+)
+ROW = st.tuples(
+    st.none() | STORABLE | st.sampled_from(["\\N", "\\.", "\\", "a\tb\nc\rd"]),
+    st.none() | st.integers(-(2**31), 2**31 - 1),
+    st.booleans(), MOMENTS, st.lists(STORABLE | st.sampled_from(['"', "\\", "NULL", "{,}"]), max_size=3),
+)  # fmt: skip
+
+
+@pytest.mark.django_db
+@given(rows=st.lists(ROW, min_size=1, max_size=4))
+@settings(max_examples=150)
+def test_copy_reads_what_was_written(rows: list[tuple[Any, ...]]) -> None:
+    with connection.cursor() as cur:
+        cur.execute("CREATE TEMP TABLE copied (n serial, a text, b int, c boolean, d timestamptz, e text[])")
+        try:
+            with cur.copy("COPY copied (a, b, c, d, e) FROM STDIN") as copy:
+                copy.write("".join(map(copying.line, rows)))
+            cur.execute("SELECT a, b, c, d, e FROM copied ORDER BY n")
+            assert cur.fetchall() == rows
+        finally:
+            cur.execute("DROP TABLE copied")
+
+
+def test_lines_of_one_kind_differ_only_where_they_may() -> None:
+    made: list[int] = []
+
+    def row(item: tuple[str, int]) -> tuple[Any, ...]:
+        made.append(item[1])
+        return (item[1], item[0], "x", item[1], None)
+
+    items = [("a", 1), ("a", 2), ("b", 3), ("a", 4)]
+    vary = [(0, lambda item: str(item[1])), (3, lambda item: str(item[1]))]
+    lines = list(copying.alike(items, lambda item: item[0], row, vary))
+    assert lines == [copying.line(row(item)) for item in items]
+    assert made[:2] == [1, 3], "a row is built once for each kind"
