@@ -105,6 +105,7 @@ def test_a_record_that_waits_for_a_lock_costs_the_node_nothing(platform: Platfor
         assert platform.wait(other).state == TaskState.SUCCEEDED
     assert [a.outcome for a in platform.attempts(other)] == [Outcome.SUCCEEDED]
     assert not Node.objects.filter(state=Node.State.LOST).exists(), "its lease was renewed all the time"
+    wait_until(lambda: len(platform.attempts(victim)) == 1, message="the lost attempt is recorded")
     platform.wait(victim, TaskState.RUNNING)
     assert [a.outcome for a in platform.attempts(victim)] == [Outcome.WORKER_LOST]
     assert worker.is_running()
