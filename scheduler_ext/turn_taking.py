@@ -48,6 +48,10 @@ class TurnStore(Protocol):
         """The order that holds in a line."""
         ...
 
+    def slicing(self) -> bool:
+        """Whether time is shared in any line."""
+        ...
+
     def serve(self, line_id: int, level: int) -> None:
         """Note the level a line serves now, which newcomers look at."""
         ...
@@ -118,7 +122,7 @@ class TurnTaking:
             return []
         self._next = now + LOOK_EVERY_S
         self._wants = float("inf")
-        if not plan.decisions and not any(node.exclusive_count.keys() & KINDS for node in snapshot.nodes):
+        if not any(node.exclusive_count.keys() & KINDS for node in snapshot.nodes):
             return []
         share: Any = self.share()
         starvation_s = getattr(share, "starvation_s", None)
@@ -174,7 +178,7 @@ class TurnTaking:
 
     def _serve(self, snapshot: Snapshot, plan: Plan) -> None:
         """Under round robin: note the cycle each line has come to."""
-        if not plan.decisions:
+        if not plan.decisions or not self.store.slicing():
             return
         started = {decision.task_id for decision in plan.decisions}
         for line in snapshot.lines:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from apps.tasks import pause_queries, transitions
+from apps.tasks.choices import Chosen
 from apps.tasks.models import Task
 from apps.tasks.round_store import PgRoundStore
 from scheduler_ext.core.types import PER_CHILD, LineView, TaskView, WorkKind
@@ -23,6 +24,8 @@ class PgTurnStore:
     def __init__(self, rounds: PgRoundStore) -> None:
         """``rounds`` is the same dispatcher's."""
         self.rounds = rounds
+        self._chosen: Chosen | None = None
+        self._slicing = False
 
     def turns(self, *, idempotent: bool) -> list[Turn]:
         """What runs in slots of its own with checkpoints, or (if asked for) is idempotent."""
@@ -86,6 +89,14 @@ class PgTurnStore:
     def order_of(self, line: LineView) -> OrderPolicy:
         """The order that holds in a line."""
         return self.rounds.chosen().order_of(line.tenant_id, line.line_id)
+
+    def slicing(self) -> bool:
+        """Whether time is shared in any line."""
+        chosen = self.rounds.chosen()
+        if chosen is not self._chosen:
+            orders = (chosen.order, *chosen.by_tenant.values(), *chosen.by_line.values())
+            self._chosen, self._slicing = chosen, any(hasattr(order, "level_of") for order in orders)
+        return self._slicing
 
     def serve(self, line_id: int, level: int) -> None:
         """Note the level a line serves now, which newcomers look at."""

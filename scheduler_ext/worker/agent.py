@@ -103,10 +103,10 @@ class Agent:
                 self._reconcile(),
             )
         ]
+        jobs.append(asyncio.create_task(self._stop()))
         try:
-            stop = asyncio.create_task(self._stop())
-            done, _ = await asyncio.wait([stop, *jobs], return_when=asyncio.FIRST_COMPLETED)
-            for job in done - {stop}:
+            done, _ = await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
+            for job in done:
                 if job.exception() is not None:
                     log.error("the agent stops: %s", job.exception(), exc_info=job.exception())
                     self.code = self.code or 1

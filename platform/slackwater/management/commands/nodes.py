@@ -32,7 +32,8 @@ class Command(PlatformCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """What to do, and which nodes."""
         super().add_arguments(parser)
-        parser.add_argument("action", nargs="?", choices=["list", *DOING], default="list")
+        parser.add_argument("action", nargs="?", choices=["list", *DOING], default="list",
+                            help="list them (what is done without it), or drain or resume one")  # fmt: skip
         parser.add_argument("node", nargs="?", help="name or id, for drain and resume")
         parser.add_argument("--all", action="store_true", help="also those that left or were lost")
 
