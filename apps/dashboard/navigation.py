@@ -34,6 +34,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("Tiers", "layers", "resources.tier"),
             ("Handlers", "function", "resources.handler"),
             ("Lines", "stacks", "tasks.line"),
+            ("Rate limits", "timer", "tasks.ratelimit"),
             ("Leaders", "flag", "tasks.leader"),
         ),
     ),

@@ -20,7 +20,7 @@ from apps.api.v1.views.platform import Nowhere
 from apps.monitoring.models import Delivery, Subscription, Usage
 from apps.resources.models import Tier
 from apps.schedules.models import Schedule
-from apps.tasks.models import DeadLetter, LiveTask, Task
+from apps.tasks.models import DeadLetter, LiveTask, RateLimit, Task
 from apps.tenants.models import ApiKey, Membership, Team
 from apps.tenants.services import create_api_key, revoke_api_key
 from scheduler_ext.core.states import TaskState
@@ -28,7 +28,7 @@ from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, fur
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.django_db
-NUMBERS = ("member_id", "key_id")
+NUMBERS = {"member_id", "key_id", "rate_id"}
 """Ids that are small numbers, which may stand in any text: looked for as ids alone."""
 METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
 
@@ -98,6 +98,7 @@ class Objects:
     member_id: str
     key_id: str
     tier_name: str
+    rate_id: str
 
     @property
     def names(self) -> dict[str, str]:
@@ -129,7 +130,8 @@ def own_something(client: ApiClient) -> Objects:
     ]
     key = client.post("/keys", {"name": "secret", "member": member}).body["id"]
     client.post("/tiers", {"name": "their-tier", "cpu_milli": 1, "memory_mb": 1})
-    ids = (hook, sent, "their-team", str(member), str(key), "their-tier")
+    rate = client.post("/rates", {"key": "secret", "starts": 1, "per_seconds": 1}).body["id"]
+    ids = (hook, sent, "their-team", str(member), str(key), "their-tier", str(rate))
     return Objects(task_id, workflow, sha256, made.body["id"], "theirs_alone", *ids)
 
 
@@ -150,6 +152,7 @@ LISTS: dict[str, Callable[[Objects], str]] = {
     "teams": lambda _: "/teams",
     "members": lambda theirs: f"/members?team={theirs.team_slug}",
     "keys": lambda theirs: f"/keys?member={theirs.member_id}",
+    "rates": lambda _: "/rates",
     "nodes": lambda _: "/nodes",
     "queues": lambda _: "/queues",
     "limits": lambda _: "/limits",
@@ -164,6 +167,7 @@ BODIES: dict[str, list[Callable[[Objects], Any]]] = {
     ],
     "secrets": [],  # names nothing that exists
     "tiers": [],  # names nothing that exists
+    "rates": [],  # names nothing that exists
     "organization": [],  # one's own alone
     "teams": [],  # names nothing that exists
     "members": [lambda theirs: {"username": "x", "team": theirs.team_slug}],
@@ -273,6 +277,7 @@ def fingerprint() -> list[Any]:
         *Team.objects.values_list("pk", "name"),
         *Membership.objects.values_list("pk", "role", "team"),
         *ApiKey.objects.values_list("pk", "revoked_at", "scopes"),
+        *RateLimit.objects.values_list("pk", "starts"),
         *Tier.objects.values_list("pk", "memory_mb", "retired_at"),
     ]
 
@@ -286,7 +291,7 @@ NEEDS = {"POST tasks": "submit", "POST tasks/cancel": "cancel", "POST tasks/<uui
 def test_each_method_needs_its_scope(name: str, route: str, view: Any, parameters: set[str]) -> None:
     acme = client_of("acme")
     values = {"task_id": str(uuid.uuid4()), "workflow_id": str(uuid.uuid4()), "sha256": "0" * 64}
-    values |= {"member_id": "1", "key_id": "1"}
+    values |= {"member_id": "1", "key_id": "1", "rate_id": "1"}
     values |= {parameter: str(uuid.uuid4()) for parameter in parameters - set(values)}
     for method in (method for method in METHODS if hasattr(view, method.lower())):
         needed = view.scopes[method]  # an endpoint that forgets a method's scope fails here

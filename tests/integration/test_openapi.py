@@ -191,6 +191,7 @@ def test_answers_have_the_shapes_described(acme: ApiClient) -> None:
     acme.task()
     workflow_id = acme.post("/workflows", {"tasks": [{"name": "a", "handler": HANDLER}]}).body["id"]
     acme.post("/secrets", {"name": "s", "value": "v"})
+    acme.post("/rates", {"key": "bank", "starts": 60, "per_seconds": 60})
     sha256 = acme.post("/scripts", {"name": "s", "content": "#"}).body["sha256"]
     schedule = {"name": "s", "kind": "interval", "rule": {"every_s": 60}, "task": {"handler": HANDLER}}
     schedule_id = acme.post("/schedules", schedule).body["id"]

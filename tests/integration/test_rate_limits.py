@@ -1,0 +1,104 @@
+"""Execution rates over REST: a tenant's own beside the operators'; they are exact where rounds are killed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import redis
+from django.db import connection
+
+from apps.resources.models import Handler
+from apps.tasks.models import LiveTask, RateLimit, RateStart
+from scheduler_ext.core.states import Outcome, TaskState
+from tests.integration.test_explain import Cell
+from tests.support.api import HANDLER, client_of, forget_lookups, furnish
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_a_tenant_sets_its_own_and_sees_those_that_apply() -> None:
+    forget_lookups()
+    furnish()
+    acme, other = client_of("acme"), client_of("other")
+    made = acme.post("/rates", {"key": "bank", "starts": 60, "per_seconds": 60})
+    assert made.status == 201, made.body
+    assert made.headers["Location"] == f"/api/v1/rates/{made.body['id']}"
+    shared = RateLimit.objects.create(handler=Handler.objects.get(name=HANDLER), starts=5, per_s=1)
+    theirs = RateLimit.objects.create(tenant=acme.tenant, starts=5, per_s=1)
+    assert [(r["of"], r["own"], r["shared"]) for r in acme.get("/rates").body["items"]] == [
+        ("key", True, False), ("handler", False, True), ("tenant", False, False)
+    ]  # fmt: skip
+    assert [r["id"] for r in other.get("/rates").body["items"]] == [shared.pk]
+    for limit in (shared.pk, theirs.pk):
+        assert acme.call("DELETE", f"/rates/{limit}").status == 404
+    assert other.call("DELETE", f"/rates/{made.body['id']}").status == 404
+    assert acme.post("/rates", {"key": "bank", "starts": 6, "per_seconds": 60}).status == 409
+    assert acme.call("DELETE", f"/rates/{made.body['id']}").status == 204
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [({"starts": 0}, "starts"), ({"starts": True}, "starts"), ({"per_seconds": 1.5}, "per_seconds"),
+     ({"per_seconds": 10**9}, "per_seconds"), ({"key": 7}, "key"), ({"key": "a", "handler": HANDLER}, "key"),
+     ({"handler": "no.such"}, "handler"), ({"tenant": 1}, "tenant"), ({"key": "a\x00"}, "key")],
+)  # fmt: skip
+def test_what_is_wrong_is_named(change: dict[str, Any], field: str) -> None:
+    forget_lookups()
+    furnish()
+    answer = client_of("acme").post("/rates", {"starts": 1, "per_seconds": 1, **change})
+    assert (answer.status, answer.body["field"]) == (422, field)
+
+
+@pytest.fixture
+def cell(redis_client: redis.Redis) -> Any:
+    made = Cell(redis_client)
+    try:
+        yield made
+    finally:
+        made.store.db.close()
+
+
+def queued(cell: Cell) -> int:
+    cell.round()
+    return LiveTask.objects.unscoped().filter(state=TaskState.QUEUED).count()  # the test is no tenant
+
+
+def test_a_claim_that_did_not_begin_gives_its_place_back(cell: Cell) -> None:
+    RateLimit.objects.create(tenant=cell.tenant, key="bank", starts=1, per_s=3600)
+    first, second = [cell.submit(rate_key="bank") for _ in range(2)]
+    assert cell.claimed(first)
+    assert not cell.claimed(second)
+    cell.store.return_queued()
+    assert queued(cell) == 1
+    started = cell.started(first)
+    assert queued(cell) == 0
+    assert RateStart.objects.count() == 1
+    # It has begun: its attempt counts for an hour, whatever becomes of it.
+    cell.worker.end(started, Outcome.FAILED, error="boom")
+    assert queued(cell) == 0
+    assert RateStart.objects.get().at is not None
+    with connection.cursor() as cur:
+        cur.execute("UPDATE tasks_ratestart SET at = at - interval '3601 s'")
+        cur.execute("UPDATE tasks_livetask SET not_before = now() WHERE state = 2")
+    assert queued(cell) == 1
+
+
+def test_work_without_limits_writes_nothing(cell: Cell) -> None:
+    RateLimit.objects.create(tenant=client_of("other").tenant, starts=1, per_s=1)
+    assert cell.claimed(cell.submit())
+    assert not RateStart.objects.exists()
+
+
+def test_a_deleted_limit_holds_nobody(cell: Cell) -> None:
+    from apps.tasks.parking import ParkingUpkeep
+    from apps.tasks.work_store import PgWorkStore
+
+    limit = RateLimit.objects.create(tenant=cell.tenant, key="bank", starts=1, per_s=3600)
+    tasks = [cell.submit(rate_key="bank") for _ in range(3)]
+    assert queued(cell) == 1
+    assert LiveTask.objects.unscoped().filter(parked=limit.pk).count() == 2  # the test is no tenant
+    limit.delete()
+    work = PgWorkStore(cell.worker.conf, "test", cell.store.db)
+    assert ParkingUpkeep(cell.worker.conf, cell.store.db, work, lambda changes: None).unpark_limited() == 2
+    assert queued(cell) == len(tasks)
