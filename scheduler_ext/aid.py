@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from scheduler_ext.artifacts import ArtifactStore
 from scheduler_ext.checkpoints import CheckpointStore
 from scheduler_ext.effects import EffectStore
 
@@ -15,6 +16,11 @@ class TaskAid(Protocol):
     @property
     def effects(self) -> EffectStore:
         """Keys of effects that happen once."""
+        ...
+
+    @property
+    def artifacts(self) -> ArtifactStore:
+        """Files the task leaves behind."""
         ...
 
     @property

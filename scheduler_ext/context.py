@@ -12,6 +12,7 @@ from itertools import count
 from typing import Any, NoReturn, Protocol
 
 from scheduler_ext.aid import TaskAid
+from scheduler_ext.artifacts import PLAIN, File
 from scheduler_ext.checkpoints import Checkpoint, CheckpointStore, Format, Saved, TaskYielded
 from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.effects import Effect, perform
@@ -136,6 +137,16 @@ class TaskContext:
             object.__setattr__(self, "_calls", count())
         key = f"subtasks:{self.task.task_id}:{next(self._calls)}:{digest}"
         return self.store.aid(self.task).submit(items, join=join, key=key)
+
+    def save_artifact(self, name: str, content: bytes | str, content_type: str = "") -> None:
+        """Leave a named file behind, which clients list and download; the same name again replaces it.
+
+        ``name`` is a relative path; text is stored as UTF-8. ``InvalidInput`` for a name that leads out,
+        ``ArtifactsTooLarge`` beyond the plan, ``AttemptReplaced`` when this attempt has lost its task.
+        """
+        data = content.encode() if isinstance(content, str) else bytes(content)
+        kind = content_type or ("text/plain" if isinstance(content, str) else PLAIN)
+        self.store.aid(self.task).artifacts.save([File(name=name, content=data, content_type=kind)])
 
     @property
     def checkpoint(self) -> Checkpoint:

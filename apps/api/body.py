@@ -104,7 +104,7 @@ def _check(data: Any) -> None:
                 stack += [(entry, f"{path}[{n}]", depth + 1) for n, entry in enumerate(value)]
                 continue
             for name, entry in value.items():
-                inner = f"{path}.{name}" if path else name
+                inner = f"{path}.{name}" if path else name or '""'
                 # A name that cannot be stored cannot be answered either: it is told by its escapes.
                 _check_text(
                     name, inner.replace("\x00", "\\x00").encode("ascii", "backslashreplace").decode()[:200]

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db import connection
 
+from apps.tasks.artifacts import PgArtifacts
 from apps.tasks.checkpoints import PgCheckpoints
 from apps.tasks.connection import Database
 from apps.tasks.once import PgEffects
@@ -26,6 +27,11 @@ class PgTaskAid:
     def effects(self) -> EffectStore:
         """Keys of effects that happen once."""
         return PgEffects(self.task, _claims())
+
+    @property
+    def artifacts(self) -> PgArtifacts:
+        """Files the task leaves behind."""
+        return PgArtifacts(self.task, _claims())
 
     @property
     def checkpoints(self) -> PgCheckpoints:

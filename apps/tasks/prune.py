@@ -61,6 +61,7 @@ WHERE p.retention_days > 0 ORDER BY t.id
 PAST = (
     "DELETE FROM tasks_attempt WHERE task_id = ANY(%s)",
     "DELETE FROM tasks_attemptlog WHERE task_id = ANY(%s)",
+    "DELETE FROM tasks_artifact WHERE task_id = ANY(%s)",
     "DELETE FROM tasks_checkpoint WHERE task_id = ANY(%s)",
     "DELETE FROM tasks_resumable WHERE task_id = ANY(%s)",
     "DELETE FROM tasks_taskwebhook WHERE task_id = ANY(%s)",

@@ -98,7 +98,7 @@ def submit_workflow(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "",
         raise InvalidInput("must be an object")
     unknown = set(data) - {"name", "tasks", "idempotency_key"}
     if unknown:
-        raise InvalidInput("there is no such field", field=str(min(map(str, unknown)))[:60])
+        raise InvalidInput("there is no such field", field=str(min(map(str, unknown)))[:60] or '""')
     header = parse_header(data)
     items = data.get("tasks")
     check_list(items, "tasks")

@@ -256,7 +256,7 @@ def parse_fields(data: Any, where: str = "") -> dict[str, Any]:
     for key, value in data.items():
         if key not in FIELDS:
             shown = str(key)[:60].encode("ascii", "backslashreplace").decode()
-            raise InvalidInput("there is no such field", field=join(where, shown))
+            raise InvalidInput("there is no such field", field=join(where, shown or '""'))
         name, check = FIELDS[key]
         values[name] = None if value is None and key in NULLABLE else check(value, join(where, key))
     return values

@@ -51,7 +51,7 @@ class PlanAdmin(ServiceAdmin):
                     "handlers",
                     ("scripts", "script_network", "max_cap_s", "max_checkpoint_bytes"),
                     "delay_tolerance_s",
-                    ("max_own_tiers", "largest_tier"),
+                    ("max_own_tiers", "largest_tier", "max_artifact_bytes"),
                 )
             },
         ),

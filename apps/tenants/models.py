@@ -60,6 +60,9 @@ class Plan(models.Model):
     tiers = ArrayField(
         models.CharField(max_length=63), default=all_tiers, help_text="Names of tiers allowed."
     )
+    max_artifact_bytes = models.PositiveIntegerField(
+        "artifacts (bytes)", default=16_777_216, db_default=16_777_216, help_text="Of one task, together."
+    )
     max_own_tiers = models.PositiveIntegerField(
         "own tiers", default=10, help_text="How many tiers of its own a client may have."
     )
@@ -328,7 +331,7 @@ def plan_numbers(plan: Plan) -> dict[str, Any]:
     """The numbers of a plan by name, as the API's ``limits`` shows them."""
     names = (
         "tasks_per_hour burst max_waiting max_in_flight tiers max_cap_s max_payload_bytes max_dag_tasks max_dag_edges "
-        "max_dag_depth max_own_tiers largest_tier max_urgent_permille weight guaranteed_permille maximum_permille "
-        "handlers scripts delay_tolerance_s"
+        "max_dag_depth max_artifact_bytes max_own_tiers largest_tier max_urgent_permille weight guaranteed_permille "
+        "maximum_permille handlers scripts delay_tolerance_s"
     )
     return {name: getattr(plan, name) for name in names.split()}

@@ -38,6 +38,8 @@ class Limits:
     files: int = 20_000
     """Files and folders in the work folder."""
     result_bytes: int = 262_144
+    artifact_bytes: int = 16_777_216
+    """Of what it leaves in its folder of artifacts, together."""
     tmpfs_mb: int = 256
     """Work folders up to this size lie in memory, larger ones on disk."""
     network: bool = False
@@ -64,7 +66,7 @@ class Order:
     script: bytes
     inputs: bytes
     env: Mapping[str, str]
-    """Beside it the sandbox sets HOME, TMPDIR, SLACKWATER_INPUTS and SLACKWATER_RESULT."""
+    """Beside it the sandbox sets HOME, TMPDIR, SLACKWATER_INPUTS, SLACKWATER_RESULT and SLACKWATER_ARTIFACTS."""
     limits: Limits
     saves: Saves | None = None
     """Set for a script that saves checkpoints: then it finds CHECKPOINT_DIR in its environment too."""
@@ -80,6 +82,8 @@ class Ended:
     """What it used more of than it may: memory, disk, processes. Empty: nothing."""
     result: bytes | None = None
     """What it left in its result file."""
+    artifacts: bytes | None = None
+    """What it left in its folder of artifacts, packed; ``None`` where it is empty."""
     fault: str = ""
     """Why the result file, or the run, cannot be used."""
     cpu_ms: int = 0

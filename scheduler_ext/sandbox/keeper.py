@@ -194,7 +194,7 @@ class Keeper:
         seen = bubblewrap.WORK if boxed else work
         env = {
             **given, "HOME": seen, "TMPDIR": seen, "SLACKWATER_INPUTS": f"{seen}/inputs.json",
-            "SLACKWATER_RESULT": f"{seen}/{places.RESULT}",
+            "SLACKWATER_RESULT": f"{seen}/{places.RESULT}", "SLACKWATER_ARTIFACTS": f"{seen}/{places.ARTIFACTS}",
         }  # fmt: skip
         argv = [f"{work}/script"]
         if boxed:
@@ -280,8 +280,11 @@ class Keeper:
             run.exceeded = self.groups.exceeded() or ("disk" if run.place.full() else "")
         if run.saver is not None:
             run.saver.look(self.control, last=True)
+        artifacts, unkept = places.read_artifacts(run.place.path, self.uid, run.limits.artifact_bytes)
         result, fault = places.read_result(run.place.path, run.limits.result_bytes)
-        self._tell(run, result, fault)
+        if artifacts is not None:
+            self._hand_over({"artifacts": True}, artifacts)
+        self._tell(run, result, fault or unkept)
         self._clear()
 
     def _tell(self, run: Run, result: bytes | None, fault: str) -> None:
@@ -294,10 +297,16 @@ class Keeper:
         }  # fmt: skip
         if result is None:
             spare.tell(self.control, message)
-            return
-        handle = os.memfd_create("result")
+        else:
+            self._hand_over(message, result)
+
+    def _hand_over(self, message: dict[str, Any], content: bytes) -> None:
+        """Tell with a file."""
+        handle = os.memfd_create("handed")
         try:
-            os.write(handle, result)
+            view = memoryview(content)
+            while view:
+                view = view[os.write(handle, view) :]
             spare.tell(self.control, message, [handle])
         finally:
             os.close(handle)

@@ -10,12 +10,14 @@ import subprocess
 from pathlib import Path
 from typing import Final, Protocol
 
+from scheduler_ext.sandbox import saved
 from scheduler_ext.sandbox.base import Limits
 
 MIB: Final = 1024 * 1024
 FLOOR_MB: Final = 16
 """Every script has at least this much room, also where its tier has no disk."""
 RESULT: Final = "result.json"
+ARTIFACTS: Final = "artifacts"
 _MS_NOSUID: Final = 2
 _MS_NODEV: Final = 4
 _MS_REC: Final = 16384
@@ -58,8 +60,10 @@ def fill(path: str, uid: int | None, script: bytes, inputs: bytes) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             os.fchmod(file.fileno(), mode)
+    Path(path, ARTIFACTS).mkdir(mode=0o700)
     if uid is not None:
         os.chown(path, uid, uid)
+        os.chown(f"{path}/{ARTIFACTS}", uid, uid)
 
 
 def read_result(path: str, most: int) -> tuple[bytes | None, str]:
@@ -77,6 +81,18 @@ def read_result(path: str, most: int) -> tuple[bytes | None, str]:
         if status.st_size > most:
             return None, f"its result has {status.st_size} bytes, at most {most} are kept"
         return file.read(most), ""
+
+
+def read_artifacts(path: str, uid: int | None, most: int) -> tuple[bytes | None, str]:
+    """What lies in the folder of artifacts, packed, and why it cannot be taken. Nothing runs there any more."""
+    folder = f"{path}/{ARTIFACTS}"
+    try:
+        seen = saved.look(folder, uid)
+        return (saved.pack(folder, seen, uid, most), "") if seen else (None, "")
+    except saved.TooMuch as error:
+        return None, f"its artifacts are not kept: {error}"
+    except (saved.Moving, OSError, ValueError):
+        return None, "its artifacts cannot be read"
 
 
 class MemoryPlace:
@@ -138,7 +154,7 @@ class FolderPlace:
     def make(self, limits: Limits, uid: int | None, script: bytes, inputs: bytes) -> None:
         """Make the folder."""
         self._bytes = disk_bytes(limits) + len(script) + len(inputs)
-        self._files = limits.files + 2
+        self._files = limits.files + 3  # its own: the script, its inputs, the folder of artifacts
         self.clear()
         Path(self.path).mkdir(mode=0o700)
         fill(self.path, uid, script, inputs)

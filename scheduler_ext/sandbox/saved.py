@@ -123,6 +123,16 @@ def _read(root: int, each: Seen) -> bytes:
     return content
 
 
+def files_of(content: bytes) -> list[tuple[str, bytes]]:
+    """The paths and contents of what :func:`pack` took."""
+    at = content.index(b"\n") + 1
+    found = []
+    for path, size, _ in json.loads(content[:at]):
+        found.append((str(path), content[at : at + size]))
+        at += size
+    return found
+
+
 def unpack(folder: str, content: bytes, uid: int | None) -> None:
     """Make ``folder`` with what :func:`pack` took; ``ValueError`` when it is no such thing. Nothing runs there yet."""
     Path(folder).mkdir(mode=0o700)

@@ -80,13 +80,17 @@ class Slot:
             for handle in files:
                 held.callback(os.close, handle)
             self._tell(message, [out, err, *files])
+        artifacts = None
         while True:
             answer, content = _with_content(*await self._receive())
+            if "artifacts" in answer:
+                artifacts = content
+                continue
             if saves is None or not await self._keep(saves, answer, content):
                 break
         if "error" in answer:
             raise SlotError(str(answer["error"]))
-        return Ended(result=content, **answer)
+        return Ended(result=content, artifacts=artifacts, **answer)
 
     async def _keep(self, saves: Saves, answer: dict[str, Any], content: bytes | None) -> bool:
         """Keep what the script saved; False when the answer tells of its end instead."""

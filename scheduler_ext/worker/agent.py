@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +287,11 @@ class Agent:
 
     async def _run_script(self, run: ScriptRun) -> None:
         finished = await run.run()
+        if run.artifacts is not None:
+            unkept = await self.saving.artifacts(run.task, run.artifacts)
+            # Who counts on a file must not be told that all went well without it.
+            if unkept and finished.outcome is Outcome.SUCCEEDED:
+                finished = replace(finished, outcome=Outcome.FAILED, result=None, error=unkept)
         streams = {"stdout": run.stdout.text(), "stderr": run.stderr.text()}
         await self._ledger(self.work.log, run.task.task_id, run.task.fence, streams)
         await self._record([finished])

@@ -8,11 +8,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from scheduler_ext.artifacts import File
 from scheduler_ext.checkpoints import CheckpointStore, CheckpointTooLarge, Format
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.effects import AttemptReplaced
 from scheduler_ext.ports import ScriptWork, Started, WorkStore
 from scheduler_ext.sandbox.base import Saves
+from scheduler_ext.sandbox.saved import files_of
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +52,15 @@ class Saving:
             keep=keep, refuse=refuse, content=saved.content if saved is not None else None,
             every_s=self.conf.checkpoint_every_s, most_bytes=work.max_checkpoint_bytes,
         )  # fmt: skip
+
+    async def artifacts(self, task: Started, packed: bytes) -> str:
+        """Keep what a script left in its folder of artifacts; why it is not kept, or nothing."""
+        files = [File(name=name, content=content) for name, content in files_of(packed)]
+        try:
+            await self._do(lambda: self.work.aid(task).artifacts.save(files))
+        except (InvalidInput, AttemptReplaced) as error:
+            return f"its artifacts are not kept: {error}"
+        return ""
 
     def _store(self, task: Started) -> CheckpointStore:
         return self.work.aid(task).checkpoints

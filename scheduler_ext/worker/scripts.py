@@ -74,6 +74,8 @@ class ScriptRun:
     """Bytes of output, kept or not."""
     peak_mb: int = 0
     cpu_ms: int = 0
+    artifacts: bytes | None = None
+    """What it left in its folder of artifacts, packed."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -98,7 +100,7 @@ class ScriptRun:
             return self._end(began, Outcome.FAILED, error=str(error))
         except OSError as error:
             return self._end(began, Outcome.FAILED, error=f"the script could not be started: {error}")
-        self.cpu_ms, self.peak_mb = ended.cpu_ms, ended.peak_mb
+        self.cpu_ms, self.peak_mb, self.artifacts = ended.cpu_ms, ended.peak_mb, ended.artifacts
         return self._finished(began, ended)
 
     def stop(self, outcome: Outcome) -> None:

@@ -25,6 +25,10 @@ def test_run_contained_and_are_told_what_they_exceeded(platform: Platform) -> No
         platform.tenant, "looks.sh", b'cat /etc/shadow 2>/dev/null; id -u >"$SLACKWATER_RESULT"\n'
     )
     hungry = store_script(platform.tenant, "hungry.py", HUNGRY)
+    leaves = store_script(platform.tenant, "leaves.sh", b'printf hi >"$SLACKWATER_ARTIFACTS/out.txt"\n')
+    left = platform.wait(platform.submit(script=leaves.sha256))
+    (artifact,) = left.artifacts(manager="_plain").all()
+    assert (left.state, artifact.name, bytes(artifact.content)) == (TaskState.SUCCEEDED, "out.txt", b"hi")
     seen = platform.wait(platform.submit(script=looks.sha256))
     assert (seen.state, [log.text for log in seen.logs(manager="_plain").all()]) == (TaskState.SUCCEEDED, [])
     assert seen.result != 0

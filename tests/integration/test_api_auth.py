@@ -20,7 +20,7 @@ from apps.api.v1.views.platform import Nowhere
 from apps.monitoring.models import Delivery, Subscription, Usage
 from apps.resources.models import Tier
 from apps.schedules.models import Schedule
-from apps.tasks.models import DeadLetter, LiveTask, RateLimit, Task
+from apps.tasks.models import Artifact, DeadLetter, LiveTask, RateLimit, Task
 from apps.tenants.models import ApiKey, Membership, Team
 from apps.tenants.services import create_api_key, revoke_api_key
 from scheduler_ext.core.states import TaskState
@@ -98,6 +98,7 @@ class Objects:
     member_id: str
     key_id: str
     tier_name: str
+    artifact_name: str
     rate_id: str
 
     @property
@@ -131,7 +132,10 @@ def own_something(client: ApiClient) -> Objects:
     key = client.post("/keys", {"name": "secret", "member": member}).body["id"]
     client.post("/tiers", {"name": "their-tier", "cpu_milli": 1, "memory_mb": 1})
     rate = client.post("/rates", {"key": "secret", "starts": 1, "per_seconds": 1}).body["id"]
-    ids = (hook, sent, "their-team", str(member), str(key), "their-tier", str(rate))
+    Artifact._plain.create(
+        task_id=task_id, tenant=client.tenant, name="secret/file", size=1, sha256="", content=b"x", fence=1
+    )
+    ids = (hook, sent, "their-team", str(member), str(key), "their-tier", "secret/file", str(rate))
     return Objects(task_id, workflow, sha256, made.body["id"], "theirs_alone", *ids)
 
 
@@ -224,7 +228,7 @@ def endpoints() -> Iterator[tuple[str, str, type, set[str]]]:
 def path_of(route: str, parameters: set[str], values: dict[str, str]) -> str:
     """The path of a route with these values in it."""
     for name in parameters:
-        for kind in ("uuid", "str", "int"):
+        for kind in ("uuid", "str", "int", "path"):
             route = route.replace(f"<{kind}:{name}>", values[name])
     return "/" + (f"scripts/{values['sha256']}" if "sha256" in parameters else route)
 

@@ -24,6 +24,7 @@ from scheduler_ext.sandbox import seccomp
 from scheduler_ext.sandbox.base import Found, Level, Refused
 from scheduler_ext.sandbox.detect import choose
 from scheduler_ext.sandbox.pool import SlotPool
+from scheduler_ext.sandbox.saved import files_of
 from scheduler_ext.worker.scripts import ScriptRun
 
 CONF = SchedulerConf(script_processes=64, script_output_bytes=4 << 20, cancel_grace_s=0.5)
@@ -90,7 +91,7 @@ def test_a_slot_is_clean_for_the_next_script(bench: Bench) -> None:
     bench.run('mkdir -p "$HOME/a"; echo secret >"$HOME/a/left"; echo 1 >"$SLACKWATER_RESULT"')
     finished, output = bench.run('find "$HOME" -mindepth 1 | sort')
     assert finished.result is None
-    assert [Path(line).name for line in output.split()] == ["inputs.json", "script"]
+    assert [Path(line).name for line in output.split()] == ["artifacts", "inputs.json", "script"]
 
 
 def test_use_is_measured(bench: Bench) -> None:
@@ -283,3 +284,25 @@ def test_the_filter_knows_both_machines_and_no_other() -> None:
     assert len(seccomp.program(network=True, strict=True, counted=False)) > len(intel)
     with pytest.raises(LookupError, match="riscv64"):
         seccomp.program(network=False, strict=False, machine="riscv64")
+
+
+def test_what_lies_in_its_folder_of_artifacts_comes_out_and_nothing_from_elsewhere(bench: Bench) -> None:
+    run = bench.prepare(
+        'cd "$SLACKWATER_ARTIFACTS"; mkdir deep; printf one >first.txt; printf two >deep/second.bin; '
+        'printf no >.hidden; ln -s /etc/passwd link; ln -s /etc folder; printf else >"$HOME/elsewhere"'
+    )
+    finished = asyncio.run(run.run())
+    assert finished.outcome is Outcome.SUCCEEDED, finished
+    assert run.artifacts is not None
+    assert sorted(files_of(run.artifacts)) == [("deep/second.bin", b"two"), ("first.txt", b"one")]
+    empty = bench.prepare("true")
+    asyncio.run(empty.run())
+    assert empty.artifacts is None
+
+
+def test_more_artifacts_than_may_be_are_said_to_be_too_many(bench: Bench) -> None:
+    run = bench.prepare('head -c 20000000 /dev/zero >"$SLACKWATER_ARTIFACTS/large"')
+    finished = asyncio.run(run.run())
+    assert finished.outcome is Outcome.FAILED
+    assert finished.error == "its artifacts are not kept: it has 20000000 bytes, the plan allows 16777216"
+    assert run.artifacts is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import path, re_path
 
 from apps.api.v1.views import (
+    artifacts,
     bulk,
     explain,
     graphs,
@@ -30,6 +31,12 @@ urlpatterns = [
     path("tasks/<uuid:task_id>/history", tasks.TaskHistory.as_view(), name="task-history"),
     path("tasks/<uuid:task_id>/explain", explain.ExplainTask.as_view(), name="task-explain"),
     path("tasks/<uuid:task_id>/attempts", tasks.TaskAttempts.as_view(), name="task-attempts"),
+    path("tasks/<uuid:task_id>/artifacts", artifacts.TaskArtifacts.as_view(), name="task-artifacts"),
+    path(
+        "tasks/<uuid:task_id>/artifacts/<path:artifact_name>",
+        artifacts.OneArtifact.as_view(),
+        name="task-artifact",
+    ),
     path("tasks/<uuid:task_id>/logs", tasks.TaskLogs.as_view(), name="task-logs"),
     path("tasks/<uuid:task_id>/cancel", tasks.CancelTask.as_view(), name="task-cancel"),
     path("tasks/<uuid:task_id>/retry", tasks.RetryTask.as_view(), name="task-retry"),

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
+from uuid import UUID
 
 from django.contrib import admin
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.urls import path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
+from django.utils.http import content_disposition_header
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdownFilter
 
@@ -23,7 +28,7 @@ from apps.adminkit import (
     tell_each,
 )
 from apps.tasks.lines import set_line_paused
-from apps.tasks.models import Leader, Line, Script
+from apps.tasks.models import Artifact, Leader, Line, Script
 from apps.tasks.reading import word
 from scheduler_ext.core.errors import Conflict
 from scheduler_ext.core.states import Category
@@ -113,6 +118,48 @@ class ScriptAdmin(ReadOnlyMixin, BigTableAdmin):
         """As text, cut where it is long."""
         text = bytes(obj.content)[:TEXT_SHOWN].decode("utf-8", "replace")
         return format_html('<pre class="sw-pre">{}</pre>', text)
+
+
+@admin.register(Artifact)
+class ArtifactAdmin(ReadOnlyMixin, BigTableAdmin):
+    """Files that tasks left behind; downloaded, never shown as pages."""
+
+    list_display = ("name", "tenant", "task_id", "size", "content_type", "saved_at")
+    list_filter = (("tenant", AutocompleteSelectFilter),)
+    search_fields = ("=task__id",)
+    fields = ("name", "tenant", "task_id", "size", "content_type", "sha256", "fence", "saved_at", "file")
+    readonly_fields = ("task_id", "file")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Artifact]:
+        """All tenants' artifacts, without content: the admin is the operators' view of the whole platform."""
+        return Artifact.objects.unscoped().select_related("tenant").defer("content").order_by("-pk")
+
+    def get_urls(self) -> list[Any]:
+        """The download beside the pages."""
+        view = self.admin_site.admin_view(self.download)
+        return [
+            path("<uuid:artifact_id>/download/", view, name="tasks_artifact_download"),
+            *super().get_urls(),
+        ]
+
+    def download(self, request: HttpRequest, artifact_id: UUID) -> HttpResponse:
+        """The bytes, to be saved."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        found = get_object_or_404(
+            Artifact.objects.unscoped(), pk=artifact_id
+        )  # the operators' view, as above
+        name = content_disposition_header(as_attachment=True, filename=found.name.rpartition("/")[2])
+        response = HttpResponse(bytes(found.content), content_type="application/octet-stream")
+        response["Content-Disposition"] = name or "attachment"
+        return response
+
+    @admin.display(description="file")
+    def file(self, obj: Artifact) -> SafeString:
+        """Where it is downloaded."""
+        return format_html(
+            '<a href="{}">Download</a>', reverse("admin:tasks_artifact_download", args=[obj.pk])
+        )
 
 
 @admin.register(Leader)

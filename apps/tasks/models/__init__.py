@@ -5,6 +5,7 @@ with the finish. Foreign keys between the hot tables carry no database constrain
 row itself, and every writer of these tables is in ``queries.py`` (see ``docs/adr/0003-ledger-layout.md``).
 """
 
+from apps.tasks.models.artifacts import Artifact
 from apps.tasks.models.aside import Effect, Pause, Secret
 from apps.tasks.models.base import LIVE_STATES, TELL_LATE, MutexScope, OnLate, new_id
 from apps.tasks.models.checkpoints import Checkpoint, Resumable
@@ -18,6 +19,7 @@ from apps.tasks.models.task import LiveTask, Task
 __all__ = [
     "LIVE_STATES",
     "TELL_LATE",
+    "Artifact",
     "Attempt",
     "AttemptLog",
     "Checkpoint",

@@ -68,6 +68,7 @@ SCRIPTS = {
     "can refuse a late sender.",
     "SLACKWATER_INPUTS": 'File with the inputs: `{"args": […], "kwargs": {…}, "upstream": {name: result}}`.',
     "SLACKWATER_SECRET_": "Followed by the name of a secret of the tenant: its value. Logs show `***` in its place.",
+    "SLACKWATER_ARTIFACTS": "Folder for files to leave behind, which clients download; not those with a dot first.",
     "SLACKWATER_RESULT": "File to write the result to, as JSON; none means no result.",
 }
 INTERNAL = {

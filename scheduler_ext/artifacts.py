@@ -1,0 +1,62 @@
+"""Artifacts: named files that a task leaves behind. Their names are paths that stay inside: no way leads out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from scheduler_ext.core.errors import InvalidInput
+
+LONGEST_NAME: Final = 200
+MOST: Final = 200
+"""Artifacts of one task."""
+PLAIN: Final = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """An artifact to save."""
+
+    name: str
+    content: bytes
+    content_type: str = PLAIN
+
+
+class ArtifactsTooLarge(InvalidInput):
+    """The task's artifacts are larger than its tenant's plan allows."""
+
+    code = "too_large"
+
+
+class ArtifactStore(Protocol):
+    """Where the artifacts of one attempt go."""
+
+    def save(self, files: Sequence[File]) -> None:
+        """Keep them, all or none, each in place of the one of its name.
+
+        ``ArtifactsTooLarge`` beyond the plan, ``AttemptReplaced`` when this attempt has lost its task.
+        """
+        ...
+
+
+def check_name(name: str) -> str:
+    """``name``, if it is a path inside: no ``..``, no empty part, nothing unprintable; else ``InvalidInput``."""
+    parts = name.split("/")
+    if not name or len(name) > LONGEST_NAME or any(part in ("", ".", "..") for part in parts):
+        raise InvalidInput(
+            f"must be a relative path of at most {LONGEST_NAME} characters without . or ..", field="name"
+        )
+    if not name.isprintable() or "\\" in name:
+        raise InvalidInput("must be printable, without backslashes", field="name")
+    return name
+
+
+def check_type(content_type: str) -> str:
+    """``content_type``, if it is one that can stand in a header; else ``InvalidInput``."""
+    kind, slash, rest = content_type.partition("/")
+    if not (kind and slash and rest) or len(content_type) > 100:
+        raise InvalidInput("must look like text/plain", field="content_type")
+    if not content_type.isascii() or not content_type.isprintable():
+        raise InvalidInput("must be printable ASCII", field="content_type")
+    return content_type
