@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from apps.tasks import addresses, lookups, storing
+from apps.tasks import addresses, lookups, prospects, storing
 from apps.tasks.models import Script
 from apps.tasks.specs import Payload, TaskSpec, join
 from apps.tasks.storing import Accepted
@@ -166,8 +166,13 @@ class _Admission:
         cap_ms = spec.cap_ms if spec.cap_ms is not None else min(tier.default_cap_ms, longest)
         admission.check_cap(self.limits, cap_ms, field=join(path, "execution_cap"))
         handler_id = _runnable(tenant, self.limits, spec, path, self.scripts)
+        tolerance_ms = default_tolerance(tenant.plan, spec)
+        if tenant.plan.refuse_impossible:
+            prospects.check_fits(tenant, spec, tier.vector, handler_id, path)
+        if tenant.plan.refuse_late:
+            prospects.check_wait(tenant, spec, tolerance_ms, path)
         line_id = lookups.line_id(tenant.pk, int(spec.category), tier.id)
-        return tier, line_id, handler_id, default_tolerance(tenant.plan, spec), cap_ms
+        return tier, line_id, handler_id, tolerance_ms, cap_ms
 
 
 def resolve_tier(tenant: Tenant, limits: PlanLimits, slug: str, field: str) -> lookups.TierInfo:

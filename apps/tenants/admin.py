@@ -41,7 +41,16 @@ class PlanAdmin(ServiceAdmin):
     readonly_fields = ("created_at",)
     fieldsets = (
         (None, {"fields": ("slug", "name", "created_at")}),
-        ("Admission", {"fields": (("tasks_per_hour", "burst"), ("max_waiting", "max_urgent_permille"))}),
+        (
+            "Admission",
+            {
+                "fields": (
+                    ("tasks_per_hour", "burst"),
+                    ("max_waiting", "max_urgent_permille"),
+                    ("refuse_impossible", "refuse_late"),
+                )
+            },
+        ),
         ("Share", {"fields": (("weight", "max_in_flight"), ("guaranteed_permille", "maximum_permille"))}),
         (
             "Work",

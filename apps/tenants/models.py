@@ -93,6 +93,18 @@ class Plan(models.Model):
         help_text="Patterns of handler names granted: mail.*",
     )
     scripts = models.BooleanField(default=True, help_text="May run scripts.")
+    refuse_impossible = models.BooleanField(
+        "refuse what no node can run",
+        default=False,
+        db_default=False,
+        help_text="At once, when it is handed in; otherwise it waits for a node and is given up after a while.",
+    )
+    refuse_late = models.BooleanField(
+        "refuse what would start late",
+        default=False,
+        db_default=False,
+        help_text="When the tenant's own work ahead takes longer than the start may be delayed.",
+    )
     script_network = models.BooleanField(
         "network for scripts",
         default=False,
