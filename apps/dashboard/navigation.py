@@ -35,6 +35,8 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("Handlers", "function", "resources.handler"),
             ("Lines", "stacks", "tasks.line"),
             ("Rate limits", "timer", "tasks.ratelimit"),
+            ("Pools", "pool", "tenants.pool"),
+            ("Policies", "tune", "tasks.policychoice"),
             ("Leaders", "flag", "tasks.leader"),
         ),
     ),

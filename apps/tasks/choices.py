@@ -6,6 +6,7 @@ of the configuration. Reading costs two small statements every :data:`TTL_S` in 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import time
@@ -68,6 +69,15 @@ class Chosen:
     by_line: Mapping[int, OrderPolicy] = field(default_factory=dict)
     run_times: Mapping[tuple[int, str], int] = field(default_factory=dict)
     """Learnt, in microseconds by (tenant, handler); read only where an order goes by them."""
+
+    def fingerprint(self) -> str:
+        """The same for the same orders."""
+        orders = [
+            repr(self.order),
+            sorted((tenant, repr(order)) for tenant, order in self.by_tenant.items()),
+            sorted((line, repr(order)) for line, order in self.by_line.items()),
+        ]
+        return hashlib.sha256(json.dumps(orders).encode()).hexdigest()
 
     def order_of(self, tenant_id: int, line_id: int) -> OrderPolicy:
         """The order of a line."""

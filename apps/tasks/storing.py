@@ -71,8 +71,8 @@ def rank_of(tenant_id: int, task: Accepted, arrived: datetime, chosen: Chosen) -
     start = task.spec.start_at or arrived
     return chosen.order_of(tenant_id, task.line_id).rank(
         RankInput(
-            arrived_us=_us(arrived),
-            latest_start_us=_us(max(start, arrived)) + task.tolerance_ms * 1000,
+            arrived_us=microseconds(arrived),
+            latest_start_us=microseconds(max(start, arrived)) + task.tolerance_ms * 1000,
             expected_us=chosen.run_times.get((tenant_id, task.spec.handler)) if chosen.run_times else None,
             cap_us=task.cap_ms * 1000,
             priority=task.spec.priority,
@@ -87,7 +87,8 @@ def first_level(tenant_id: int, line_id: int, chosen: Chosen) -> int:
     return order.first_level(lookups.serving(line_id)) if hasattr(order, "first_level") else 0
 
 
-def _us(moment: datetime) -> int:
+def microseconds(moment: datetime) -> int:
+    """Since the Unix epoch."""
     return math.floor(moment.timestamp() * 1_000_000)
 
 

@@ -13,6 +13,7 @@ from apps.tasks.models import TELL_LATE
 from apps.tasks.parking import ParkingUpkeep
 from apps.tasks.pauses import PauseUpkeep
 from apps.tasks.prune import Pruner
+from apps.tasks.reranking import Reranker
 from apps.tasks.work_store import PgWorkStore
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome, TaskState
@@ -46,6 +47,7 @@ class LedgerUpkeep:
             Job(name="expired claims", every_s=1.0, run=self.expire_claims),
             # Before the late tasks: a pause that began a moment ago must be known by then.
             *PauseUpkeep(self.conf, self.db).jobs(),
+            *Reranker(self.conf, self.db).jobs(),
             *ParkingUpkeep(self.conf, self.db, self.work, self.publish).jobs(),
             Job(name="late tasks", every_s=1.0, run=self.expire_late),
             Job(name="unreleased dependants", every_s=2.0, run=self.release),

@@ -19,6 +19,7 @@ from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 from apps.adminkit import Button, ButtonsMixin, ServiceAdmin, ago, badge, tell_each
 from apps.tenants import services
 from apps.tenants.models import ApiKey, Membership, Plan, Team, Tenant
+from apps.tenants.pool_admin import PoolAdmin  # noqa: F401 - registers itself
 from scheduler_ext.core.errors import Conflict
 
 
@@ -102,7 +103,7 @@ class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
 
     class Meta:
         model = Tenant
-        fields = ("slug", "name", "plan", "cell", "trusted", "script_root", "paused")
+        fields = ("slug", "name", "plan", "cell", "pool", "trusted", "script_root", "paused")
 
 
 @admin.register(Tenant)

@@ -2,6 +2,7 @@
 
 from apps.tasks.admin.lists import AttemptAdmin, DeadLetterAdmin, TaskEventAdmin
 from apps.tasks.admin.others import LeaderAdmin, LineAdmin, ScriptAdmin
+from apps.tasks.admin.policies import PolicyChoiceAdmin, RankSweepAdmin
 from apps.tasks.admin.rates import RateLimitAdmin
 from apps.tasks.admin.task import TaskAdmin
 from apps.tasks.admin.workflow import WorkflowAdmin
@@ -11,6 +12,8 @@ __all__ = [
     "DeadLetterAdmin",
     "LeaderAdmin",
     "LineAdmin",
+    "PolicyChoiceAdmin",
+    "RankSweepAdmin",
     "RateLimitAdmin",
     "ScriptAdmin",
     "TaskAdmin",

@@ -64,6 +64,9 @@ class RankSweep(models.Model):
     """Ranks of a cell that upkeep brings to the order chosen now: the policy epoch, and how far it has come."""
 
     cell = models.CharField(max_length=63, primary_key=True)
+    fingerprint = models.CharField(
+        max_length=64, default="", help_text="Of the orders in force: when they change, an epoch begins."
+    )
     epoch = models.BigIntegerField(default=0, help_text="Rises with every change of an order.")
     cursor = models.UUIDField(null=True, help_text="The last task looked at.")
     passes = models.PositiveSmallIntegerField(

@@ -1,0 +1,152 @@
+"""Which policies hold, and choosing others while the platform runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandParser
+
+from apps.tasks import choosing
+from apps.tasks.models import Line, PolicyChoice, RankSweep
+from apps.tenants.models import Pool
+from scheduler_ext.core.errors import InvalidInput, NotFound
+from scheduler_ext.core.states import Category
+from scheduler_ext.policies.registry import ORDER_POLICIES, SHARE_POLICIES, parameters_of
+from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, parse_json
+from slackwater.wiring import engine
+
+ACTIONS = ("list", "show", "set", "unset")
+
+
+class Command(PlatformCommand):
+    """``manage.py policies list|show|set|unset``."""
+
+    for_tenant = False
+    help = "List the policies there are, show which hold, and choose others while the platform runs."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the options."""
+        super().add_arguments(parser)
+        parser.add_argument("action", choices=ACTIONS)
+        parser.add_argument("kind", nargs="?", choices=choosing.KINDS, help="what is chosen (set, unset)")
+        parser.add_argument("policy", nargs="?", help="its name (set)")
+        parser.add_argument(
+            "parameters", nargs="*", metavar="NAME=VALUE", help="its parameters, as JSON (set)"
+        )
+        parser.add_argument("--cell", default=settings.CELL, help="the cell (default: the configured one)")
+        parser.add_argument("--pool", metavar="PATH", help="for a pool: org/team")
+        parser.add_argument("--tenant", metavar="SLUG", help="for a tenant's lines (orders only)")
+        parser.add_argument(
+            "--line", metavar="CATEGORY/TIER", help="with --tenant: for this line of it (orders only)"
+        )
+
+    def run(self, options: dict[str, Any]) -> None:
+        """Do what the action says."""
+        {"list": self._list, "show": self._show, "set": self._set, "unset": self._unset}[options["action"]](
+            options
+        )
+
+    def _list(self, options: dict[str, Any]) -> None:
+        del options
+        rows = [
+            {"kind": kind, "policy": name, "parameters": parameters_of(policy)}
+            for kind, known in (("order", ORDER_POLICIES), ("share", SHARE_POLICIES))
+            for name, policy in known.items()
+        ]
+        if self.as_json:
+            self.show(rows)
+            return
+        shown = [(row["kind"], row["policy"], ", ".join(row["parameters"])) for row in rows]
+        self.show_table("Policies", ("kind", "policy", "parameters"), shown, empty="there are none")
+
+    def _show(self, options: dict[str, Any]) -> None:
+        conf, cell = engine().conf, options["cell"]
+        chosen = PolicyChoice.objects.filter(cell=cell).select_related(
+            "pool", "tenant", "line__tenant", "line__tier"
+        )
+        sweep = RankSweep.objects.filter(cell=cell).first()
+        rows = [
+            {"kind": one.kind, "for": _subject(one), "policy": one.policy, "parameters": one.parameters,
+             "since": one.chosen_at, "by": one.chosen_by}
+            for one in chosen
+        ]  # fmt: skip
+        known = {row["kind"] for row in rows if row["for"] == f"cell {cell}"}
+        rows += [
+            {"kind": kind, "for": f"cell {cell}", "policy": policy, "parameters": {}, "since": None,
+             "by": "configuration"}
+            for kind, policy in (("order", conf.order_policy), ("share", conf.share_policy)) if kind not in known
+        ]  # fmt: skip
+        ranks = {"epoch": sweep.epoch if sweep else 0, "passes_left": sweep.passes if sweep else 0}
+        if self.as_json:
+            self.show({"cell": cell, "policies": rows, "ranks": ranks})
+            return
+        columns = ("kind", "for", "policy", "parameters", "since", "by")
+        shown = [[row[name] for name in columns] for row in rows]
+        self.show_table(f"Policies of cell {cell}", columns, shown, empty="")
+        if ranks["passes_left"]:
+            self.console.print(f"ranks: epoch {ranks['epoch']} is being brought in by upkeep")
+
+    def _set(self, options: dict[str, Any]) -> None:
+        if not options["kind"] or not options["policy"]:
+            raise InvalidInput("say what to set: policies set order|share|shadow POLICY [NAME=VALUE …]")
+        parameters = {}
+        for text in options["parameters"]:
+            name, _, value = text.partition("=")
+            parameters[name] = parse_json(value, name)
+        choice = choosing.choose(
+            options["kind"],
+            options["policy"],
+            parameters,
+            cell=options["cell"],
+            subject=self._target(options), actor=ACTOR,
+        )  # fmt: skip
+        self._tell(f"{choice}", options)
+
+    def _unset(self, options: dict[str, Any]) -> None:
+        if not options["kind"]:
+            raise InvalidInput("say what to unset: policies unset order|share|shadow")
+        choosing.unchoose(options["kind"], cell=options["cell"], subject=self._target(options))
+        self._tell(f"{options['kind']}: what is chosen further up holds", options)
+
+    def _tell(self, said: str, options: dict[str, Any]) -> None:
+        if self.as_json:
+            self._show(options)
+        else:
+            self.console.print(f"{said}; it holds from the next round on")
+
+    def _target(self, options: dict[str, Any]) -> choosing.Subject:
+        """What the choice is for."""
+        if options["line"] and not options["tenant"]:
+            raise InvalidInput("say whose line it is", field="--tenant")
+        if options["pool"] and options["tenant"]:
+            raise InvalidInput("either a pool or a tenant", field="--pool")
+        if options["pool"]:
+            return _pool(options["cell"], options["pool"])
+        if not options["tenant"]:
+            return None
+        tenant = find_tenant(options["tenant"])
+        if not options["line"]:
+            return tenant
+        category, _, tier = options["line"].partition("/")
+        words = {each.name.lower(): each for each in Category}
+        lines = Line.objects.unscoped().filter(tenant=tenant, tier__slug=tier)  # the tenant is named
+        line: Line | None = lines.filter(category=words[category]).first() if category in words else None
+        if line is None:
+            raise NotFound(f"{tenant.slug} has no line {options['line']}", field="--line")
+        return line
+
+
+def _subject(choice: PolicyChoice) -> str:
+    if choice.pool:
+        return f"pool {choice.pool}"
+    if choice.tenant:
+        return f"tenant {choice.tenant}"
+    return f"line {choice.line}" if choice.line else f"cell {choice.cell}"
+
+
+def _pool(cell: str, path: str) -> Pool:
+    found = {pool.path: pool for pool in Pool.objects.filter(cell=cell)}.get(path)
+    if found is None:
+        raise NotFound(f"there is no pool {path!r} in cell {cell}", field="--pool")
+    return found
