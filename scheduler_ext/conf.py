@@ -67,6 +67,12 @@ class SchedulerConf:
     reserve_after_s: float = 5.0
     """A task that finds no room for this long gets a node kept free for it (ten times this where nobody knows when
     that node's tasks end)."""
+    record_folder: str = ""
+    """Rounds are recorded in files of this folder, each with its snapshot, digest and decisions; empty: nowhere."""
+    record_mb: int = 256
+    """The most that recorded rounds take, in MiB; the oldest go first."""
+    record_s: float = 86_400.0
+    """Recorded rounds older than this go."""
     promote_lead_s: float = 1.0
     """A delayable task becomes urgent this long before its latest start."""
     cancel_grace_s: float = 2.0

@@ -71,6 +71,12 @@ class Engine:
 
         return TurnTaking(PgTurnStore(rounds), self.queues(), self.conf, share)
 
+    def watcher(self, rounds: Any) -> Any:
+        """What is shown each round: the recorder and the shadow."""
+        from apps.tasks.watching import RoundWatcher
+
+        return RoundWatcher(self.conf, rounds)
+
     def queues(self) -> Any:
         """The nodes' queues."""
         from scheduler_ext.queue_manager import QueueManager

@@ -14,7 +14,7 @@ QUOTA_UNITS: Final = 20
 QUOTA_BOUND_S: Final = 66.0
 """Work of one line (1,320 unit-seconds) over its quota: no schedule without lending between cohorts is
 shorter."""
-_CLASSES: Final = (
+CLASSES: Final = (
     # tasks, units, run seconds, priority, seconds between arrivals
     (350, 1, 0.2, 50, 0.1),
     (100, 5, 0.5, 100, 0.5),
@@ -41,7 +41,7 @@ def quota() -> tuple[Trace, Cell, dict[str, Any]]:
                     "run_s": {"distribution": "constant", "value": run},
                     "vector": {"cpu_milli": units * 1000},
                 }
-                for count, units, run, priority, every in _CLASSES
+                for count, units, run, priority, every in CLASSES
             )
     trace, _ = generate({"tenants": tenants}, name="quota")
     units = QUOTA_COHORTS * QUOTA_LINES * QUOTA_UNITS

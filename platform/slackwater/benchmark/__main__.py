@@ -19,9 +19,10 @@ def run(what: str, arguments: list[str]) -> None:
 
         main(Slackwater(Config.from_json(arguments[0])))
     else:
+        from slackwater.benchmark.live import LIVE
         from slackwater.benchmark.micro import MICROS
 
-        MICROS[arguments[0]](**json.loads(arguments[1]))
+        {**MICROS, **LIVE}[arguments[0]](**json.loads(arguments[1]))
 
 
 run(sys.argv[1], sys.argv[2:])

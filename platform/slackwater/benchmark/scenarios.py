@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from slackwater.embedded import ServerError
 from slackwater.processes.launch import tied
 
 Tell = Callable[[str, int, int], None]
+OPEN = {"peak_permille": 1000, "delayable_permille": 1000}
+"""All of the cell may be used by any category."""
 QUIET = {"leader_lease_s": 86_400.0, "node_lease_s": 86_400.0, "claim_ttl_s": 86_400.0}
 """No lease of a measurement by hand runs out while tables are filled."""
 
@@ -29,11 +31,13 @@ class Scenario:
     """Defaults: small, so that a run takes seconds."""
     columns: Mapping[str, str]
     """Fields of its lines that a page shows, with their heads."""
+    scheduler: Mapping[str, Any] = field(default_factory=lambda: QUIET)
+    """The engine's settings while it runs."""
 
     def run(self, place: Place, parameters: Mapping[str, Any], tell: Tell) -> Iterator[dict[str, Any]]:
         """Run it; yields its lines. ServerError when it fails."""
         command = [sys.executable, "-m", "slackwater.benchmark", "micro", self.name, json.dumps(parameters)]
-        env = {**place.environment(), "SLACKWATER_SCHEDULER": json.dumps(QUIET)}
+        env = {**place.environment(), "SLACKWATER_SCHEDULER": json.dumps(self.scheduler)}
         log_path = Path(place.folder.parent) / f"{self.name}.log"
         with log_path.open("wb") as log:
             process = subprocess.Popen(tied(command), env=env, stdout=subprocess.PIPE, stderr=log, text=True)
@@ -93,6 +97,35 @@ SCENARIOS: Mapping[str, Scenario] = {
                 "step": "step", "batch": "tasks at once", "us": "µs a task", "python_us": "Python CPU",
                 "postgres_us": "PostgreSQL CPU", "redis_us": "Redis CPU",
             },
+        ),
+        Scenario(
+            name="quota",
+            title="Cohorts of lines with quotas that lend: 15,000 tasks, no schedule is shorter than 66 s",
+            parameters={"permille": 1000, "nodes": 1, "children": 5, "live": 1},
+            columns={
+                "how": "", "tasks": "tasks", "makespan_s": "makespan s", "quota_use": "quota in use",
+                "wait_small_s": "mean wait small s", "wait_medium_s": "medium s", "wait_large_s": "large s",
+            },
+            scheduler=OPEN,
+        ),
+        Scenario(
+            name="fairness",
+            title="Two tenants of equal weight, one hands in fifty times as much",
+            parameters={"seconds": 60, "slots": 20, "task_ms": 500, "children": 2},
+            columns={
+                "served_loud_s": "served loud s", "served_quiet_s": "served quiet s", "apart_percent": "apart %",
+                "quiet_alone_ms": "quiet alone ms", "quiet_beside_ms": "beside loud ms", "p95_ratio": "p95 ratio",
+            },
+            scheduler=OPEN,
+        ),
+        Scenario(
+            name="urgent",
+            title="Start of urgent work, idle and at ten times more than can run",
+            parameters={
+                "seconds": 30, "slots": 8, "task_ms": 100, "children": 2, "overload": 10, "urgent_per_s": 10,
+            },
+            columns={"idle_ms": "idle ms", "overload_ms": "overload ms", "bound_ms": "bound p99 ms"},
+            scheduler={},
         ),
     )
 }  # fmt: skip

@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import CommandParser
 
 from apps.tasks import choosing
-from apps.tasks.models import Line, PolicyChoice, RankSweep
+from apps.tasks.models import Line, PolicyChoice, RankSweep, ShadowUse
 from apps.tenants.models import Pool
+from scheduler_ext import replay
 from scheduler_ext.core.errors import InvalidInput, NotFound
 from scheduler_ext.core.states import Category
 from scheduler_ext.policies.registry import ORDER_POLICIES, SHARE_POLICIES, parameters_of
 from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, parse_json
 from slackwater.wiring import engine
 
-ACTIONS = ("list", "show", "set", "unset")
+ACTIONS = ("list", "show", "set", "unset", "replay", "compare")
 
 
 class Command(PlatformCommand):
-    """``manage.py policies list|show|set|unset``."""
+    """``manage.py policies list|show|set|unset|replay|compare``."""
 
     for_tenant = False
-    help = "List the policies there are, show which hold, and choose others while the platform runs."
+    help = (
+        "List the policies there are, show which hold, choose others while the platform runs, decide recorded rounds "
+        "again, and tell who would have waited less under another."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
         super().add_arguments(parser)
         parser.add_argument("action", choices=ACTIONS)
-        parser.add_argument("kind", nargs="?", choices=choosing.KINDS, help="what is chosen (set, unset)")
+        parser.add_argument(
+            "kind", nargs="?", help="order, share or shadow (set, unset); a file of rounds (replay)"
+        )
         parser.add_argument("policy", nargs="?", help="its name (set)")
         parser.add_argument(
             "parameters", nargs="*", metavar="NAME=VALUE", help="its parameters, as JSON (set)"
@@ -43,9 +50,7 @@ class Command(PlatformCommand):
 
     def run(self, options: dict[str, Any]) -> None:
         """Do what the action says."""
-        {"list": self._list, "show": self._show, "set": self._set, "unset": self._unset}[options["action"]](
-            options
-        )
+        getattr(self, f"_{options['action']}")(options)
 
     def _list(self, options: dict[str, Any]) -> None:
         del options
@@ -109,6 +114,46 @@ class Command(PlatformCommand):
         choosing.unchoose(options["kind"], cell=options["cell"], subject=self._target(options))
         self._tell(f"{options['kind']}: what is chosen further up holds", options)
 
+    def _replay(self, options: dict[str, Any]) -> None:
+        """Decide recorded rounds again; exit code 1 when one comes out otherwise."""
+        if not options["kind"]:
+            raise InvalidInput("say which file of recorded rounds")
+        rounds, wrong = 0, []
+        try:
+            with Path(options["kind"]).open("rb") as file:
+                for line in file:
+                    recorded = replay.load(line)
+                    rounds += 1
+                    if replay.replay(recorded) != recorded.decisions:
+                        wrong.append({"line": rounds, "digest": replay.digest(recorded.snapshot)})
+        except OSError as error:
+            raise InvalidInput(f"{options['kind']}: {error.strerror}") from error
+        if self.as_json:
+            self.show({"rounds": rounds, "same": rounds - len(wrong), "different": wrong})
+        else:
+            self.console.print(
+                f"{rounds} rounds decided again, {rounds - len(wrong)} of them the same byte for byte"
+            )
+            self.show_table(
+                "Different", ("line", "snapshot"), [tuple(one.values()) for one in wrong], empty=""
+            )
+        if wrong:
+            raise SystemExit(1)
+
+    def _compare(self, options: dict[str, Any]) -> None:
+        """What the shadow has counted in the cell."""
+        rows = [
+            _compared(one) for one in ShadowUse.objects.filter(cell=options["cell"]).select_related("tenant")
+        ]
+        rows.sort(key=lambda row: row["mean_change_s"])
+        if self.as_json:
+            self.show(rows)
+            return
+        columns = ("tenant", "first", "second", "started", "mean_wait_s", "mean_change_s", "sooner", "later")
+        empty = "no shadow has decided yet; choose one with: manage.py policies set shadow POLICY"
+        self.show_table("Waits, and how they would change under the second policy", columns,
+                        [[row[name] for name in columns] for row in rows], empty=empty)  # fmt: skip
+
     def _tell(self, said: str, options: dict[str, Any]) -> None:
         if self.as_json:
             self._show(options)
@@ -135,6 +180,16 @@ class Command(PlatformCommand):
         if line is None:
             raise NotFound(f"{tenant.slug} has no line {options['line']}", field="--line")
         return line
+
+
+def _compared(use: ShadowUse) -> dict[str, Any]:
+    started = max(1, use.started)
+    return {
+        "tenant": use.tenant.slug, "first": use.first, "second": use.second, "started": use.started,
+        "mean_wait_s": round(use.waited_s / started, 3),
+        "mean_change_s": round((use.later_s - use.sooner_s) / started, 3),
+        "sooner": use.sooner, "later": use.later, "since": use.since,
+    }  # fmt: skip
 
 
 def _subject(choice: PolicyChoice) -> str:

@@ -32,6 +32,6 @@ class Command(BaseCommand):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, stop)
         rounds = made.round_store(holder)
-        dispatcher = Dispatcher(rounds, queues, made.conf, holder)
+        dispatcher = Dispatcher(rounds, queues, made.conf, holder, watch=made.watcher(rounds))
         dispatcher.turns = made.turns(rounds, lambda: dispatcher.share or rounds.share())
         run(dispatcher, hints, lambda: stopping, FAULTS)

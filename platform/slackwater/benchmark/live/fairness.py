@@ -1,0 +1,64 @@
+"""Two tenants of equal weight, one of which hands in fifty times as much."""
+
+from __future__ import annotations
+
+from apps.tenants.models import Tenant
+from slackwater.benchmark import ground
+from slackwater.benchmark.live.cell import Item, LiveCell
+from slackwater.benchmark.measure import percentiles
+from slackwater.benchmark.peer import report
+
+RATIO = 50
+TICK_S = 0.1
+SPARE = 1.2
+"""Saturated, the quiet tenant hands in this many times its share; its lone waits are measured at a fifth of it."""
+
+
+def run(seconds: int, slots: int, task_ms: int, children: int) -> None:
+    """``slots`` tasks of ``task_ms`` run at once; each of the three parts takes ``seconds``."""
+    share_per_s = slots / (task_ms / 1000) / 2
+    fast, slow = share_per_s * SPARE, share_per_s / 5
+    loud_n, quiet_n = int(fast * RATIO * seconds), int(fast * seconds)
+    cell = LiveCell(units=slots, nodes=1, children=children, most_tasks=2 * loud_n + 4 * quiet_n + 1000)
+    tier = cell.tier(1)
+    loud, quiet = ground.tenants(2)
+
+    def work(tenant: Tenant, per_s: float) -> list[Item]:
+        fields = {"tier": tier, "delay_tolerance": 3600}
+        return [Item(n / per_s, tenant, fields, task_ms / 1000) for n in range(int(per_s * seconds))]
+
+    with cell.running():
+        cell.warm_up(loud, tier)
+        alone = cell.play(
+            work(quiet, slow), tick_s=TICK_S / 4, until_s=seconds + 20, phase="the quiet one alone"
+        )
+        alone_waits = percentiles([cell.wait_s(n) for n in alone])
+        both = cell.play(
+            [*work(loud, fast * RATIO), *work(quiet, fast)],
+            tick_s=TICK_S,
+            until_s=seconds,
+            phase="both saturated",
+        )
+        served = _served(cell, both, seconds)
+        with_loud = cell.play(
+            work(quiet, slow), tick_s=TICK_S / 4, until_s=seconds + 20, phase="quiet beside loud"
+        )
+        beside_waits = percentiles([cell.wait_s(n) for n in with_loud if cell.channel.begun(n)])
+    apart = abs(served[loud.pk] - served[quiet.pk]) / max(served[loud.pk] + served[quiet.pk], 1e-9) * 2
+    report(
+        "RESULT", seconds=seconds, slots=slots, task_ms=task_ms, ratio=RATIO,
+        served_loud_s=round(served[loud.pk], 1), served_quiet_s=round(served[quiet.pk], 1),
+        apart_percent=round(apart * 100, 2), quiet_alone_ms=alone_waits, quiet_beside_ms=beside_waits,
+        p95_ratio=round(beside_waits["p95"] / alone_waits["p95"], 2),
+    )  # fmt: skip
+
+
+def _served(cell: LiveCell, numbers: range, seconds: int) -> dict[int, float]:
+    """Slot-seconds by tenant from the beginning to the end of the part."""
+    end = cell.began + seconds
+    served: dict[int, float] = {}
+    for n in numbers:
+        begun, ended = cell.channel.begun(n), cell.channel.ended(n) or end
+        tenant = cell.items[n].tenant.pk
+        served[tenant] = served.get(tenant, 0.0) + (max(0.0, min(ended, end) - begun) if begun else 0.0)
+    return served

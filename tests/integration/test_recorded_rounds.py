@@ -1,0 +1,111 @@
+"""Live rounds recorded and decided again, and a second policy in their shadow."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from django.core.management import call_command
+
+from apps.tasks import choosing
+from apps.tasks.services import submit_many
+from apps.tasks.watching import Recorder, RoundWatcher
+from apps.tenants.models import Pool, Tenant
+from apps.tenants.services import create_tenant
+from scheduler_ext.conf import SchedulerConf
+from tests.support.api import forget_lookups, furnish
+from tests.support.rounds import Rounds
+
+
+@pytest.fixture
+def rounds(transactional_db: None, redis_client: redis.Redis, tmp_path: Path) -> Iterator[Rounds]:
+    """A cell of four slots whose rounds are recorded."""
+    forget_lookups()
+    furnish()
+    made = Rounds(slots=4, record_folder=str(tmp_path / "rounds"))
+    made.dispatcher.watch = RoundWatcher(made.conf, made.store)
+    yield made
+    made.close()
+
+
+def hand_in(tenant: Tenant, count: int, **fields: Any) -> None:
+    submit_many(tenant, [{"handler": "demo.echo", **fields} for _ in range(count)])
+
+
+def policies(*args: str) -> Any:
+    out = io.StringIO()
+    call_command("policies", *args, "--json", stdout=out)
+    return json.loads(out.getvalue())
+
+
+@pytest.mark.parametrize("share", ["equal", "capacity", "fair", "dominant_resource"])
+def test_recorded_live_rounds_decide_the_same_byte_for_byte(
+    rounds: Rounds, tmp_path: Path, share: str
+) -> None:
+    a, b, c = (create_tenant(name, name) for name in "abc")
+    a.pool = Pool.objects.create(slug="org", guaranteed=60, weight=3)
+    a.save()
+    choosing.choose("share", share)
+    for tenant, category in ((a, "delayable"), (b, "urgent"), (c, "offpeak")):
+        hand_in(tenant, 6, category=category, priority=3)
+        hand_in(tenant, 3, category=category, mutex_key="k")
+    for _ in range(8):
+        rounds.round()
+        rounds.end(rounds.running[:2])
+    (file,) = (tmp_path / "rounds").iterdir()
+    found = policies("replay", str(file))
+    assert found["rounds"] >= 8
+    assert found["same"] == found["rounds"]
+    lines = file.read_bytes().splitlines(keepends=True)
+    changed = json.loads(lines[0])
+    changed["plan"]["decisions"] = changed["plan"]["decisions"][1:]
+    file.write_bytes(json.dumps(changed).encode() + b"\n" + lines[1])
+    with pytest.raises(SystemExit):
+        policies("replay", str(file))
+
+
+def test_records_keep_within_their_bound(tmp_path: Path) -> None:
+    recorder = Recorder(SchedulerConf(record_folder=str(tmp_path), record_mb=1))
+    for _ in range(400):
+        recorder.write(b"x" * 9_999 + b"\n")
+    sizes = [path.stat().st_size for path in tmp_path.iterdir()]
+    assert 600_000 < sum(sizes) <= 1 << 20
+    old = Recorder(replace(SchedulerConf(record_folder=str(tmp_path)), record_s=0.0))
+    old.write(b"new\n")
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"new\n"]
+
+
+def test_a_folder_that_cannot_be_written_stops_no_round(rounds: Rounds) -> None:
+    rounds.dispatcher.watch = RoundWatcher(replace(rounds.conf, record_folder="/proc/nowhere"), rounds.store)
+    hand_in(create_tenant("a", "A"), 1)
+    assert rounds.round().claimed == 1
+
+
+def test_a_shadow_tells_who_would_have_waited_less(rounds: Rounds) -> None:
+    """Equal turns hold; a queue with four fifths of the cell would serve its tenant sooner."""
+    big, small = create_tenant("big", "Big"), create_tenant("small", "Small")
+    for tenant, part in ((big, 75), (small, 25)):
+        tenant.pool = Pool.objects.create(slug=f"pool-{tenant.slug}", guaranteed=part)
+        tenant.save()
+    choosing.choose("shadow", "capacity")
+    hand_in(big, 12)
+    hand_in(small, 12)
+    for _ in range(10):
+        rounds.round()
+        rounds.end(rounds.running)
+    watcher = rounds.dispatcher.watch
+    assert isinstance(watcher, RoundWatcher)
+    watcher._flush(rounds.store.db)
+    rows = {row["tenant"]: row for row in policies("compare")}
+    assert [row["tenant"] for row in policies("compare")] == ["big", "small"]
+    assert (rows["big"]["first"], rows["big"]["second"]) == ("equal", "capacity")
+    assert rows["big"]["started"] == rows["small"]["started"] == 12
+    assert rows["big"]["sooner"] > 0
+    assert rows["big"]["mean_change_s"] < 0 < rows["small"]["mean_change_s"]
+    assert rows["big"]["sooner"] == rows["small"]["later"]
