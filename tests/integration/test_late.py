@@ -9,7 +9,7 @@ import redis
 from django.db import connection
 
 from apps.resources.models import Handler, Tier
-from apps.tasks.models import LiveTask, Task, TaskEvent
+from apps.tasks.models import Event, Listener, LiveTask, Outbox, Task, TaskEvent
 from apps.tasks.upkeep import LedgerUpkeep
 from scheduler_ext.core.states import TaskState
 from tests.integration.test_explain import Cell
@@ -91,3 +91,16 @@ def test_a_latest_start_that_passes_is_run_first_or_given_up_as_asked(cell: Cell
     cell.worker.end(started[:1])
     assert cell.claimed(first)
     assert LiveTask.objects.unscoped().get(pk=before).state == TaskState.READY  # the test is no tenant
+
+
+def test_what_no_node_can_run_is_told_at_once_and_once(cell: Cell) -> None:
+    Listener.objects.create(tenant=cell.tenant, events=int(Event.IMPOSSIBLE | Event.FAILED))
+    Tier.objects.create(slug="huge", tenant=cell.tenant, cpu_milli=10**9, memory_mb=1)
+    task = cell.submit(tier="huge")
+    for _ in range(3):
+        assert not cell.claimed(task)
+    told = Outbox.objects.unscoped().get(task_id=task)  # the test is no tenant
+    assert (told.events, told.state) == (Event.IMPOSSIBLE, TaskState.BLOCKED)
+    assert told.reason == "its tier is larger than every registered node"
+    # Work that could wait behind it in the same line is not held up.
+    assert cell.claimed(cell.submit())
