@@ -33,9 +33,13 @@ class Lock:
     """Rises with every grant."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Started:
-    """A task a worker has been allowed to begin, with all it needs to run."""
+    """A task a worker has been allowed to begin, with all it needs to run.
+
+    Like :class:`Finished` never changed, but not frozen: one of each is made for every task, and a frozen one takes
+    three times as long.
+    """
 
     task_id: str
     fence: int
@@ -78,7 +82,7 @@ class ScriptWork:
     """Number of its hold on its mutex key."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Finished:
     """How one started attempt ended, as its runner saw it. Times are seconds since the Unix epoch."""
 

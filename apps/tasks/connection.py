@@ -5,11 +5,13 @@ Celery closes Django's connection around each of its tasks, and the hot path wan
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import psycopg
 from django.db import connections
+from psycopg.types.json import set_json_loads
 
 from apps.resources.faults import BROKEN
 
@@ -40,7 +42,19 @@ def connect(
         params["options"] = f"{params.get('options', '')} {HOT_PLANS}".strip()
     conn = psycopg.connect(**params, autocommit=True)
     conn.prepare_threshold = PREPARE_AFTER if prepares else None
+    if hot:
+        set_json_loads(_loads, conn)
     return conn
+
+
+def _loads(text: str | bytes) -> Any:
+    """JSON; the arguments of most tasks are none at all, and to say so takes a tenth of parsing it."""
+    if len(text) == 2:
+        if text in (b"[]", "[]"):
+            return []
+        if text in (b"{}", "{}"):
+            return {}
+    return json.loads(text)
 
 
 class Database:

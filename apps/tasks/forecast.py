@@ -112,7 +112,9 @@ def forecast(conf: SchedulerConf, store: PgRoundStore, snapshot: Snapshot, task_
     )
 
 
-def _collect(store: PgRoundStore, snapshot: Snapshot, task_id: str, mutex_key: str | None) -> dict[str, _Waiting]:
+def _collect(
+    store: PgRoundStore, snapshot: Snapshot, task_id: str, mutex_key: str | None
+) -> dict[str, _Waiting]:
     conn, names = store.db.conn, store.reference.handlers
     tasks: dict[str, _Waiting] = {}
     for row in conn.execute(RUNNING, (MOST_JOBS,)).fetchall():

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from celery import Celery
+from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
 from kombu.utils.json import dumps as kombu_dumps
 
@@ -133,16 +134,22 @@ class Bodies:
         self.app = app
         self.most = max_result_bytes
         self.interrupt = Interrupt()
+        self._tasks: dict[str, Any] = {}
+        self._requests: dict[str, Context] = {}
 
     def _find(self, started: Started) -> Any:
-        export = handlers.find(started.handler)
-        return None if export is None else self.app.tasks[export.task]
+        task = self._tasks.get(started.handler)
+        if task is None:
+            export = handlers.find(started.handler)
+            if export is not None:
+                task = self._tasks[started.handler] = self.app.tasks[export.task]
+        return task
 
     def run(self, started: Started, store: context.ContextStore) -> End:
         """Run one handler in the main thread to its end; nothing passes through."""
         self.interrupt.outcome = None
         try:
-            return self._call(started, store)
+            return self._run(started, store)
         except context.TaskInterrupted:
             return self.interrupted()
         except TaskYielded:
@@ -177,26 +184,48 @@ class Bodies:
         except BaseException as error:  # noqa: BLE001 - a handler's SystemExit must not end the loop
             return failure(error)
 
+    def _run(self, started: Started, store: context.ContextStore) -> End:
+        """In the main thread a task's request is put on its stack once, and filled anew for each run.
+
+        To make, push and pop one takes as long as all the rest of a short run.
+        """
+        task = self._find(started)
+        if task is None:
+            return missing(started)
+        if started.args or started.kwargs:
+            started = inputs.filled(started, store.upstream)
+        request = self._requests.get(started.handler)
+        if request is None:
+            request = self._requests[started.handler] = Context()
+            task.request_stack.push(request)
+        request.__dict__ = _request(started)
+        context.enter(context.TaskContext(started, store))
+        try:
+            return self._value(task, started)
+        finally:
+            request.__dict__ = {}
+            context.enter(None)
+
     def _call(self, started: Started, store: context.ContextStore) -> End:
+        """The same in any thread: request stacks belong to threads, and these come and go."""
         task = self._find(started)
         if task is None:
             return missing(started)
         if started.args or started.kwargs:
             started = inputs.filled(started, store.upstream)
         context.enter(context.TaskContext(started, store))
-        task.push_request(
-            id=started.task_id, args=started.args, kwargs=started.kwargs, retries=started.attempt - 1,
-            called_directly=False, is_eager=False, delivery_info={}, hostname="", root_id=started.task_id,
-            headers=NO_HEADERS,
-        )  # fmt: skip
+        task.push_request(**_request(started))
         try:
-            value = task.run(*started.args, **started.kwargs)
-            if asyncio.iscoroutine(value):  # an async handler that must run alone
-                value = asyncio.run(value)
-            return dump_result(value, self.most)
+            return self._value(task, started)
         finally:
             task.pop_request()
             context.enter(None)
+
+    def _value(self, task: Any, started: Started) -> End:
+        value = task.run(*started.args, **started.kwargs)
+        if asyncio.iscoroutine(value):  # an async handler that must run alone
+            value = asyncio.run(value)
+        return SUCCESS if value is None else dump_result(value, self.most)
 
     def interrupted(self) -> End:
         """How a task ends that was interrupted."""
@@ -206,6 +235,15 @@ class Bodies:
         if outcome is Outcome.PREEMPTED:
             return End(outcome, error="ended to make room: it runs again")
         return End(outcome, error="cancelled while it ran")
+
+
+def _request(started: Started) -> dict[str, Any]:
+    """What ``self.request`` tells a handler, by the names of :class:`celery.app.task.Context`."""
+    return {
+        "id": started.task_id, "args": started.args, "kwargs": started.kwargs, "retries": started.attempt - 1,
+        "called_directly": False, "is_eager": False, "delivery_info": {}, "hostname": "", "root_id": started.task_id,
+        "headers": NO_HEADERS,
+    }  # fmt: skip
 
 
 def missing(started: Started) -> End:

@@ -319,7 +319,7 @@ class Slot:
         """Note a batch before it is started in the ledger: nothing can be started and not be noted."""
         pack, memory, at = _ENTRY.pack_into, self._memory, self._entries
         for task_id, fence in claims:
-            pack(memory, at, uuid.UUID(task_id).bytes, fence, 0, 0.0, 0.0, WAITING, 0, 0, 0)
+            pack(memory, at, bytes.fromhex(task_id.replace("-", "")), fence, 0, 0.0, 0.0, WAITING, 0, 0, 0)
             at += ENTRY_BYTES
         self._blob = 0
         self._set(_COUNT, len(claims))
