@@ -90,6 +90,15 @@ SCENARIOS: Mapping[str, Scenario] = {
             },
         ),
         Scenario(
+            name="schedules",
+            title="Schedules due at one moment, among many that are live and edited meanwhile",
+            parameters={"live": 100_000, "due": 1_000, "tenants": [10, 500]},
+            columns={
+                "live": "live", "due": "due at once", "tenants": "tenants", "p50_ms": "late p50 ms",
+                "p99_ms": "late p99 ms", "max_ms": "late max ms", "edits": "edits", "edit_p99_ms": "edit p99 ms",
+            },
+        ),
+        Scenario(
             name="steps",
             title="The way of one no-op task, step by step, in microseconds a task",
             parameters={"tasks": 4000, "round": 1024, "batch": 128},

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 
-from slackwater.benchmark.micro import batches, dag, rounds, steps
+from slackwater.benchmark.micro import batches, dag, rounds, schedules, steps
 
 MICROS: dict[str, Callable[..., None]] = {
     "rounds": rounds.run,
     "batches": batches.run,
     "dag": dag.run,
     "steps": steps.run,
+    "schedules": schedules.run,
 }
