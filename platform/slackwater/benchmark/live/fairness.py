@@ -33,17 +33,14 @@ def run(seconds: int, slots: int, task_ms: int, children: int) -> None:
             work(quiet, slow), tick_s=TICK_S / 4, until_s=seconds + 20, phase="the quiet one alone"
         )
         alone_waits = percentiles([cell.wait_s(n) for n in alone])
-        both = cell.play(
-            [*work(loud, fast * RATIO), *work(quiet, fast)],
-            tick_s=TICK_S,
-            until_s=seconds,
-            phase="both saturated",
-        )
-        served = _served(cell, both, seconds)
-        with_loud = cell.play(
-            work(quiet, slow), tick_s=TICK_S / 4, until_s=seconds + 20, phase="quiet beside loud"
-        )
-        beside_waits = percentiles([cell.wait_s(n) for n in with_loud if cell.channel.begun(n)])
+        # Before the quiet one has a backlog of its own, behind which its later tasks would wait.
+        mixed = [*work(loud, fast * RATIO), *work(quiet, slow)]
+        beside = cell.play(mixed, tick_s=TICK_S / 4, until_s=seconds, phase="beside")
+        mine = [n for n in beside if cell.items[n].tenant.pk == quiet.pk]
+        beside_waits = percentiles([cell.wait_s(n) for n in mine if cell.channel.begun(n)])
+        mixed = [*work(loud, fast * RATIO), *work(quiet, fast)]
+        cell.play(mixed, tick_s=TICK_S, until_s=seconds, phase="both saturated")
+        served = _served(cell, seconds)
     apart = abs(served[loud.pk] - served[quiet.pk]) / max(served[loud.pk] + served[quiet.pk], 1e-9) * 2
     report(
         "RESULT", seconds=seconds, slots=slots, task_ms=task_ms, ratio=RATIO,
@@ -53,12 +50,12 @@ def run(seconds: int, slots: int, task_ms: int, children: int) -> None:
     )  # fmt: skip
 
 
-def _served(cell: LiveCell, numbers: range, seconds: int) -> dict[int, float]:
-    """Slot-seconds by tenant from the beginning to the end of the part."""
-    end = cell.began + seconds
+def _served(cell: LiveCell, seconds: int) -> dict[int, float]:
+    """Slot-seconds by tenant from the beginning to the end of the last part, whenever the tasks were handed in."""
+    since, end = cell.began, cell.began + seconds
     served: dict[int, float] = {}
-    for n in numbers:
+    for n, item in enumerate(cell.items):
         begun, ended = cell.channel.begun(n), cell.channel.ended(n) or end
-        tenant = cell.items[n].tenant.pk
-        served[tenant] = served.get(tenant, 0.0) + (max(0.0, min(ended, end) - begun) if begun else 0.0)
+        held = max(0.0, min(ended, end) - max(begun, since)) if begun else 0.0
+        served[item.tenant.pk] = served.get(item.tenant.pk, 0.0) + held
     return served
