@@ -11,6 +11,7 @@ from typing import Any
 from django.db import connection
 
 from apps.dashboard.throughput import INTERVAL_S, Throughput
+from apps.monitoring.alerts.conf import RULES
 from apps.tasks.demand import demands
 from apps.tasks.reading import word
 from scheduler_ext.core.states import FINAL, Category, TaskState
@@ -82,6 +83,11 @@ FROM tenants_tenantcounter c JOIN tenants_tenant t ON t.id = c.tenant_id JOIN te
 WHERE c.unfinished > 0 ORDER BY c.unfinished DESC, t.slug LIMIT %s
 """
 DEAD = "SELECT count(*) FROM (SELECT 1 FROM tasks_deadletter LIMIT %s) few"
+ALERTS = """
+SELECT id, rule, cell, subject, detail, acknowledged_by, extract(epoch FROM raised_at)::float8
+FROM monitoring_alert WHERE cleared_at IS NULL AND raised_at IS NOT NULL ORDER BY acknowledged_at NULLS FIRST, id
+LIMIT 50
+"""
 # A retried task's delay holds its back-off, so only first attempts tell how quickly work starts. A node's clock may
 # be behind the database's: below 0 is 0.
 DELAYS = """
@@ -137,6 +143,7 @@ def _read(throughput: Throughput) -> dict[str, Any]:
             "nodes": [_node(row) for row in cur.execute(NODES).fetchall()],
             "leaders": [_leader(row) for row in cur.execute(LEADERS).fetchall()],
             "tenants": [_tenant(row) for row in cur.execute(TENANTS, [TENANTS_SHOWN]).fetchall()],
+            "alerts": [_alert(row) for row in cur.execute(ALERTS).fetchall()],
             "throughput": {"interval_s": INTERVAL_S, "series": series},
             "demand": [
                 {"cell": d.cell, "slots": d.slots, "demand": d.demand, "wanted": d.wanted, "ratio": d.ratio}
@@ -231,6 +238,11 @@ def _node(row: tuple[Any, ...]) -> dict[str, Any]:
 
 def _leader(row: tuple[Any, ...]) -> dict[str, Any]:
     return dict(zip(("cell", "holder", "epoch", "leads", "renewed_s_ago"), row, strict=True))
+
+
+def _alert(row: tuple[Any, ...]) -> dict[str, Any]:
+    names = ("id", "rule", "cell", "subject", "detail", "acknowledged_by", "raised_at")
+    return {**dict(zip(names, row, strict=True)), "says": RULES[row[1]].says if row[1] in RULES else ""}
 
 
 def _tenant(row: tuple[Any, ...]) -> dict[str, Any]:

@@ -22,7 +22,10 @@ from apps.adminkit import (
     tell_each,
 )
 from apps.adminkit.display import json_block
-from apps.monitoring import subscriptions
+from apps.monitoring import (
+    alert_admin,  # noqa: F401 - importing it registers its page
+    subscriptions,
+)
 from apps.monitoring.models import Delivery, Subscription
 
 KINDS = {"pending": "waiting", "delivered": "succeeded", "failed": "failed"}

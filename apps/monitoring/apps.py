@@ -1,5 +1,7 @@
 """App configuration."""
 
+from importlib import import_module
+
 from django.apps import AppConfig
 
 
@@ -9,3 +11,7 @@ class MonitoringConfig(AppConfig):
     name = "apps.monitoring"
     label = "monitoring"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Register the system checks."""
+        import_module("apps.monitoring.checks")

@@ -52,6 +52,11 @@ LEADERS = """
 SELECT cell, (expires_at > clock_timestamp())::int, epoch, extract(epoch FROM clock_timestamp() - renewed_at)::float8
 FROM tasks_leader
 """
+# 1 where somebody looks after it.
+ALERTS = """
+SELECT rule, cell, (acknowledged_at IS NOT NULL)::int, count(*) FROM monitoring_alert
+WHERE cleared_at IS NULL AND raised_at IS NOT NULL GROUP BY 1, 2, 3
+"""
 
 
 def _rows(query: str) -> list[tuple[Any, ...]]:
@@ -83,6 +88,12 @@ class Ledger(Collector):
         yield from self._nodes()
         yield from self._demand()
         yield from self._leaders()
+        yield _gauge(
+            "alerts_open",
+            "Alerts that are raised and not cleared.",
+            ["rule", "cell", "acknowledged"],
+            [([rule, cell, str(taken)], count) for rule, cell, taken, count in _rows(ALERTS)],
+        )
 
     def _tasks(self) -> Iterable[Metric]:
         unfinished = float(_rows(UNFINISHED)[0][0])

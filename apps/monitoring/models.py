@@ -1,4 +1,4 @@
-"""Who is told of what, what was sent to whom, and what tenants have used."""
+"""Who is told of what, what was sent to whom, what tenants have used, and what is wrong with the platform."""
 
 from __future__ import annotations
 
@@ -145,3 +145,65 @@ class UsageMark(models.Model):
 
     def __str__(self) -> str:
         return str(self.done)
+
+
+class Pulse(models.Model):
+    """When a process of some kind was last at work in a cell."""
+
+    pk = models.CompositePrimaryKey("kind", "cell")
+    kind = models.CharField(max_length=16)
+    cell = models.CharField(max_length=63)
+    beat_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.cell}"
+
+
+class Alert(models.Model):
+    """Something that is wrong with the platform itself. Not raised yet: it may pass before anybody need know."""
+
+    rule = models.CharField(max_length=32)
+    cell = models.CharField(max_length=63, blank=True)
+    subject = models.CharField(max_length=200, blank=True, help_text="The node, the category, the part.")
+    detail = models.CharField(max_length=300, blank=True)
+    since = models.DateTimeField(help_text="It has been wrong without a break since then.")
+    last_seen_at = models.DateTimeField(help_text="It was wrong when it was looked at then.")
+    raised_at = models.DateTimeField(null=True)
+    quiet_since = models.DateTimeField(null=True, help_text="It has not been wrong since then.")
+    cleared_at = models.DateTimeField(null=True)
+    acknowledged_at = models.DateTimeField(null=True)
+    acknowledged_by = models.CharField(max_length=120, blank=True)
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["rule", "cell", "subject"], condition=Q(cleared_at=None), name="alert_open_once"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return " ".join(
+            part for part in (self.rule, self.subject, f"in {self.cell}" if self.cell else "") if part
+        )
+
+
+class AlertNotice(models.Model):
+    """One change of an alert on its way to the administrators."""
+
+    alert = models.ForeignKey(Alert, on_delete=models.CASCADE, related_name="notices")
+    event = models.CharField(max_length=8, choices=[("raised", "raised"), ("cleared", "cleared")])
+    channel = models.CharField(max_length=8, choices=[("email", "e-mail"), ("webhook", "webhook")])
+    tries = models.PositiveSmallIntegerField(default=0)
+    due_at = models.DateTimeField()
+    done_at = models.DateTimeField(null=True)
+    error = models.CharField(max_length=300, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["alert", "event", "channel"], name="alert_told_once"),
+        ]
+        indexes = [models.Index(fields=["channel", "due_at"], name="notice_due", condition=Q(done_at=None))]
+
+    def __str__(self) -> str:
+        return f"{self.event}: {self.alert_id} by {self.channel}"

@@ -1,8 +1,11 @@
-"""The upkeep jobs of notifications and usage; sending itself has a thread of its own."""
+"""The upkeep jobs of notifications, usage and alerts; sending itself has a thread of its own."""
 
 from __future__ import annotations
 
+from django.conf import settings
+
 from apps.monitoring import notify, usage
+from apps.monitoring.alerts.watching import PULSE
 from apps.monitoring.notify_sending import disable_long_failing
 from apps.tasks.connection import Database
 from scheduler_ext.upkeep import Job
@@ -11,6 +14,15 @@ SPREAD = 500
 PRUNE = 2_000
 KEPT_DAYS = 30
 """The log of deliveries goes back this far."""
+PULSE_S = 2.0
+ALERTS_KEPT_DAYS = 90
+OLD_ALERTS = """
+DELETE FROM monitoring_alert WHERE cleared_at < clock_timestamp() - %s * interval '1 day'
+"""
+OLD_NOTICES = """
+DELETE FROM monitoring_alertnotice n USING monitoring_alert a
+WHERE a.id = n.alert_id AND a.cleared_at < clock_timestamp() - %s * interval '1 day'
+"""
 OLD_DELIVERIES = """
 DELETE FROM monitoring_delivery WHERE id IN (
     SELECT id FROM monitoring_delivery ORDER BY id LIMIT %s)
@@ -31,6 +43,8 @@ class NotifyUpkeep:
             Job(name="usage", every_s=5.0, run=self.add_up),
             Job(name="receivers that fail for days", every_s=60.0, run=self.disable),
             Job(name="old deliveries", every_s=60.0, run=self.prune),
+            Job(name="sign of life", every_s=PULSE_S, run=self.pulse),
+            Job(name="old alerts", every_s=60.0, run=self.forget_alerts),
         ]
 
     def spread(self) -> int:
@@ -53,6 +67,18 @@ class NotifyUpkeep:
     def prune(self) -> int:
         """Forget old deliveries, the oldest first."""
         return int(self.db.conn.execute(OLD_DELIVERIES, (PRUNE, KEPT_DAYS)).rowcount)
+
+    def pulse(self) -> int:
+        """Note that upkeep goes through its jobs; who watches misses it otherwise."""
+        self.db.conn.execute(PULSE, {"kind": "upkeep", "cell": settings.CELL})
+        return 0
+
+    def forget_alerts(self) -> int:
+        """Forget alerts that were over long ago."""
+        conn = self.db.conn
+        with conn.transaction():
+            conn.execute(OLD_NOTICES, (ALERTS_KEPT_DAYS,))
+            return int(conn.execute(OLD_ALERTS, (ALERTS_KEPT_DAYS,)).rowcount)
 
     def close(self) -> None:
         """Close the connection."""

@@ -40,6 +40,11 @@ READ = {
     "SLACKWATER_SCRIPT_SLOTS": "Scripts a worker runs at once; 0: as many as it has pool processes.",
     "SLACKWATER_API_THREADS": "Threads of one API process, each with a database connection of its own.",
     "SLACKWATER_API_MAX_BODY_BYTES": "The largest request body the API reads.",
+    "SLACKWATER_ALERTS": "Changes to the rules of alerts, as a JSON object: see [alerts.md](../alerts.md).",
+    "SLACKWATER_ALERTS_EVERY_S": "How often it is looked whether something is wrong, in seconds.",
+    "SLACKWATER_ALERT_EMAILS": "Who gets alerts by e-mail, comma-separated. Not set: superusers with an address.",
+    "SLACKWATER_ALERT_WEBHOOK": "Address that alerts are posted to; private networks are allowed here.",
+    "SLACKWATER_ALERT_WEBHOOK_SECRET": "Secret (`whsec_…`) that signs them, as webhooks of tenants are signed.",
     "SLACKWATER_METRICS_TOKEN": "When set, `/metrics` answers only to who sends it as a bearer token.",
     "SLACKWATER_WEBHOOK_PRIVATE": "Say true to let webhooks be sent into private networks (loopback and link-local "
     "addresses too). Then every tenant can reach what the upkeep process can.",

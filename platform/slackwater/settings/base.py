@@ -152,7 +152,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = {
     "interval_step": 0.2,
     "interval_max": 0.2,
 }
-CELERY_BEAT_SCHEDULER = "apps.schedules.beat:ClaimingScheduler"
+CELERY_BEAT_SCHEDULER = "slackwater.beat:WatchingScheduler"
 DJANGO_CELERY_BEAT_TZ_AWARE = True
 
 # -- the scheduler: overrides of SchedulerConf's defaults, as JSON -------------------------------------------
@@ -221,6 +221,15 @@ SLACKWATER_NOTIFY: dict[str, Any] = {
     # Webhooks into private networks are refused unless this says otherwise.
     "WEBHOOK_PRIVATE": env.bool("SLACKWATER_WEBHOOK_PRIVATE", default=False),
     "EMAIL_FROM": env.str("SLACKWATER_EMAIL_FROM", default="slackwater@localhost"),
+}
+# -- alerts to the administrators ----------------------------------------------------------------------------
+SLACKWATER_ALERTS: dict[str, Any] = {
+    # Changes to the rules, as JSON: {"dispatcher": {"after_s": 5}}.
+    "RULES": env.json("SLACKWATER_ALERTS", default={}),
+    "EVERY_S": env.float("SLACKWATER_ALERTS_EVERY_S", default=5.0),
+    "EMAILS": env.list("SLACKWATER_ALERT_EMAILS", default=[]),
+    "WEBHOOK": env.str("SLACKWATER_ALERT_WEBHOOK", default=""),
+    "WEBHOOK_SECRET": env.str("SLACKWATER_ALERT_WEBHOOK_SECRET", default=""),
 }
 # smtp://user:password@host:587 (smtp+tls://, smtp+ssl://); by default messages are only written to the log.
 _mail: dict[str, Any] = env.email_url("SLACKWATER_EMAIL_URL", default="consolemail://")

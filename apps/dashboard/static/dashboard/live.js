@@ -137,6 +137,18 @@
     ]);
     fill("sw-leaders", table(["Cell", "State", "Leader", "Epoch#", "Renewed#"], leaders, "No dispatcher has led yet: nothing is started."));
   }
+  function alerts(now) {
+    byId("sw-alerts-card").hidden = !now.alerts.length;
+    const rows = now.alerts.map((alert) => [
+      el("a", { href: `${root.dataset.alerts}${alert.id}/change/` }, alert.says || alert.rule),
+      alert.cell,
+      alert.subject,
+      alert.detail,
+      `${seconds(now.now - alert.raised_at)} ago`,
+      alert.acknowledged_by ? badge(alert.acknowledged_by, "scheduled") : badge("nobody looks after it", "failed"),
+    ]);
+    fill("sw-alerts", table(["What is wrong", "Cell", "Where", "", "Raised#", "Acknowledged"], rows, ""));
+  }
   function stale(text) {
     const note = byId("sw-stale");
     note.hidden = !text;
@@ -150,7 +162,7 @@
     }
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     const now = await answer.json();
-    tiles(now); throughput(now); states(now); nodes(now); lists(now);
+    alerts(now); tiles(now); throughput(now); states(now); nodes(now); lists(now);
     root.dataset.at = now.now;
     lastGood = Date.now();
     stale("");

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+from apps.monitoring.alerts.watcher import Watcher
 from apps.monitoring.notify_sending import Sender
 from apps.monitoring.notify_upkeep import NotifyUpkeep
 from apps.resources.faults import FAULTS
@@ -44,12 +45,14 @@ class Command(BaseCommand):
         ledger = LedgerUpkeep(conf, publish)
         jobs = [*ledger.jobs(), *NotifyUpkeep().jobs(), _leftovers(ledger)]
         upkeep = Upkeep(jobs, FAULTS)
-        sender = Sender()
+        sender, watcher = Sender(), Watcher()
         sender.start()
+        watcher.start()
         while not stopping.is_set():
             upkeep.run_due()
             stopping.wait(upkeep.pause_s())
         sender.stop()
+        watcher.stop()
 
 
 def _leftovers(ledger: LedgerUpkeep) -> Job:

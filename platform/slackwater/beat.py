@@ -1,0 +1,42 @@
+"""Beat as the platform runs it: it fires schedules, says that it is alive, and watches beside upkeep for alerts."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+from apps.monitoring.alerts.watcher import Watcher
+from apps.monitoring.alerts.watching import pulse
+from apps.schedules.beat import ClaimingScheduler
+
+PULSE_S: Final = 2.0
+
+
+class WatchingScheduler(ClaimingScheduler):
+    """The scheduler class named in ``CELERY_BEAT_SCHEDULER``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._next_pulse = 0.0
+        self._watcher: Watcher | None = None
+        super().__init__(*args, **kwargs)
+
+    def tick(self, *args: Any, **kwargs: Any) -> float:
+        """Do all that is due; returns the seconds to sleep."""
+        if self._watcher is None:
+            self._watcher = Watcher()
+            self._watcher.start()
+        delay = super().tick(*args, **kwargs)
+        if time.monotonic() >= self._next_pulse:
+            self._next_pulse = time.monotonic() + PULSE_S
+            self._guarded(self._pulse, 0.0)
+        return delay
+
+    def _pulse(self) -> float:
+        pulse("beat")
+        return 0.0
+
+    def close(self) -> None:
+        """End, and stop watching."""
+        if self._watcher is not None:
+            self._watcher.stop()
+        super().close()
