@@ -91,7 +91,7 @@ def test_a_cursor_not_of_ours_is_refused(cursor: str) -> None:
 @pytest.mark.parametrize(
     ("body", "path"),
     [
-        (b'{"a": [{"b": "\\u0000"}]}', "a[0].b"), (b'["x", "\\ud800"]', "[1]"), (b'{"a": {"\\u0000": 1}}', "a"),
+        (b'{"a": [{"b": "\\u0000"}]}', "a[0].b"), (b'["x", "\\ud800"]', "[1]"), (b'{"a": {"\\u0000": 1}}', "a.\\x00"),
     ],
 )  # fmt: skip
 def test_text_that_cannot_be_stored_is_named_by_its_path(body: bytes, path: str) -> None:

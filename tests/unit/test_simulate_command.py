@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
+from scheduler_ext.policies.registry import ORDER_POLICIES, SHARE_POLICIES
+
 WORK = """
 cell: {nodes: 1, slots: 2}
 tenants:
@@ -38,10 +40,11 @@ def test_all_policies_side_by_side_with_pictures(work: str, tmp_path: Path) -> N
     numbers, pictures = tmp_path / "numbers.json", tmp_path / "pictures"
     told = simulate(work, "--policy", "all", "--json", str(numbers), "--pictures", str(pictures))
     labels = [each["label"] for each in json.loads(numbers.read_text())]
-    assert len(labels) == 8
+    runs = len(ORDER_POLICIES) + len(SHARE_POLICIES) - 1
+    assert len(set(labels)) == len(labels) == runs
     assert all(label in told for label in labels)
     assert {"fifo/equal", "round_robin/equal", "fifo/dominant_resource"} <= set(labels)
-    assert len(list(pictures.glob("*.png"))) == len(list(pictures.glob("*.svg"))) == 8 * 3 + 1
+    assert len(list(pictures.glob("*.png"))) == len(list(pictures.glob("*.svg"))) == runs * 3 + 1
 
 
 def test_json_alone_and_the_same_seed(work: str) -> None:
