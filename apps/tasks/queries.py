@@ -147,7 +147,7 @@ WITH u AS ({attempts}),
 gone AS (
     DELETE FROM tasks_livetask l USING u
     WHERE l.task_id = u.id AND l.fence = u.fence AND l.state + 0 = 5 AND l.node_id = %(node)s
-    RETURNING l.task_id, l.attempts, l.has_children, l.queued_at, l.mutex_key, u.*),
+    RETURNING l.task_id, l.tenant_id, l.attempts, l.has_children, l.queued_at, l.mutex_key, u.*),
 done AS (
     UPDATE tasks_task t SET state = g.final, finished_at = to_timestamp(g.finished), attempts_used = g.attempts + 1,
         result = g.result::jsonb, error = g.error, reason = g.reason, release_pending = g.has_children
@@ -156,9 +156,9 @@ done AS (
 att AS (
     INSERT INTO tasks_attempt (task_id, tenant_id, number, fence, node_id, worker, queued_at, started_at, finished_at,
         outcome, error, exit_code, cpu_ms, peak_memory_mb)
-    SELECT g.task_id, d.tenant_id, g.attempts + 1, g.fence, %(node)s, g.worker, g.queued_at, to_timestamp(g.started),
+    SELECT g.task_id, g.tenant_id, g.attempts + 1, g.fence, %(node)s, g.worker, g.queued_at, to_timestamp(g.started),
         to_timestamp(g.finished), g.outcome, g.error, g.exit_code, g.cpu, g.memory
-    FROM gone g JOIN done d ON d.id = g.task_id),
+    FROM gone g),
 {told}{dead}
 n AS (SELECT tenant_id, count(*) AS c, count(*) FILTER (WHERE category = 1) AS urgent FROM done GROUP BY tenant_id),
 locked AS (
@@ -175,7 +175,7 @@ told AS (
     INSERT INTO tasks_outbox (tenant_id, task_id, events, state, outcome, fence, attempt, at, reason)
     SELECT w.tenant_id, g.task_id, w.events & ({events}), g.final, g.outcome, g.fence, g.attempts + 1,
         to_timestamp(g.finished), g.reason
-    FROM tasks_listener w JOIN done d ON d.tenant_id = w.tenant_id JOIN gone g ON g.task_id = d.id
+    FROM gone g JOIN tasks_listener w ON w.tenant_id = g.tenant_id
     WHERE w.events & ({events}) <> 0),"""
 # The numbers are those of ``models.Event``; a failed task is a dead letter.
 _AT_THE_END = """CASE g.final WHEN 6 THEN 2 WHEN 7 THEN 516 WHEN 8 THEN 1024 ELSE 256 END
@@ -190,9 +190,9 @@ FINISH = _FINISH.format(
     dead="""
 dead AS (
     INSERT INTO tasks_deadletter (task_id, tenant_id, outcome, reason, retries, next_retry_at)
-    SELECT g.task_id, d.tenant_id, g.outcome, left(g.reason, 300), 0,
+    SELECT g.task_id, g.tenant_id, g.outcome, left(g.reason, 300), 0,
         CASE WHEN p.dead_letter_retries > 0 THEN clock_timestamp() + p.dead_letter_after_s * interval '1 second' END
-    FROM gone g JOIN done d ON d.id = g.task_id JOIN tenants_tenant n ON n.id = d.tenant_id
+    FROM gone g JOIN tenants_tenant n ON n.id = g.tenant_id
     JOIN tenants_plan p ON p.id = n.plan_id WHERE g.final = 7 ON CONFLICT (task_id) DO NOTHING),""",
 )
 # The same for a batch of handlers that all succeeded, without what is the same for each.
@@ -402,7 +402,7 @@ done AS (
 told AS (
     INSERT INTO tasks_outbox (tenant_id, task_id, events, state, fence, attempt, reason)
     SELECT w.tenant_id, g.task_id, w.events & %(events)s, %(final)s, g.fence, g.attempts, left(%(reason)s, 300)
-    FROM tasks_listener w JOIN done d ON d.tenant_id = w.tenant_id JOIN gone g ON g.task_id = d.id
+    FROM gone g JOIN tasks_listener w ON w.tenant_id = g.tenant_id
     WHERE w.events & %(events)s <> 0),
 ev AS (
     INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
