@@ -394,11 +394,12 @@ locked AS (
     WHERE l.state + 0 = ANY(%(states)s::int[]) ORDER BY l.task_id FOR UPDATE OF l),
 gone AS (
     DELETE FROM tasks_livetask l USING locked WHERE l.task_id = locked.task_id
-    RETURNING l.task_id, l.attempts, l.fence, l.has_children, l.mutex_key, locked.was),
+    RETURNING l.task_id, l.tenant_id, l.attempts, l.fence, l.has_children, l.mutex_key, locked.was),
 done AS (
     UPDATE tasks_task t SET state = %(final)s, finished_at = clock_timestamp(), attempts_used = g.attempts,
         reason = left(%(reason)s, 200), release_pending = g.has_children
-    FROM gone g WHERE t.id = g.task_id RETURNING t.id, t.tenant_id, t.category, t.workflow_id),
+    FROM gone g WHERE t.id = g.task_id
+    RETURNING t.id, t.tenant_id, t.category, t.workflow_id, g.has_children, g.mutex_key),
 told AS (
     INSERT INTO tasks_outbox (tenant_id, task_id, events, state, fence, attempt, reason)
     SELECT w.tenant_id, g.task_id, w.events & %(events)s, %(final)s, g.fence, g.attempts, left(%(reason)s, 300)
@@ -406,11 +407,10 @@ told AS (
     WHERE w.events & %(events)s <> 0),
 ev AS (
     INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
-    SELECT g.task_id, d.tenant_id, g.was, %(final)s, g.fence, %(actor)s, left(%(reason)s, 300)
-    FROM gone g JOIN done d ON d.id = g.task_id),
+    SELECT g.task_id, g.tenant_id, g.was, %(final)s, g.fence, %(actor)s, left(%(reason)s, 300) FROM gone g),
 dead AS (
     INSERT INTO tasks_deadletter (task_id, tenant_id, outcome, reason, retries)
-    SELECT g.task_id, d.tenant_id, NULL, left(%(reason)s, 300), 0 FROM gone g JOIN done d ON d.id = g.task_id
+    SELECT g.task_id, g.tenant_id, NULL, left(%(reason)s, 300), 0 FROM gone g
     WHERE %(final)s = 7 ON CONFLICT (task_id) DO NOTHING),
 n AS (SELECT tenant_id, count(*) AS c, count(*) FILTER (WHERE category = 1) AS urgent FROM done GROUP BY tenant_id),
 counters AS (
@@ -420,8 +420,7 @@ counted AS (
     UPDATE tenants_tenantcounter c
     SET unfinished = c.unfinished - n.c, urgent_unfinished = c.urgent_unfinished - n.urgent
     FROM n JOIN counters USING (tenant_id) WHERE c.tenant_id = n.tenant_id)
-SELECT g.task_id::text, g.has_children, g.mutex_key, d.tenant_id, d.workflow_id::text
-FROM gone g JOIN done d ON d.id = g.task_id
+SELECT id::text, has_children, mutex_key, tenant_id, workflow_id::text FROM done
 """
 # Those whose client gives up then (2), and those whose client is only told so (3).
 # While a tenant, line or handler is paused no time passes for its tasks.
