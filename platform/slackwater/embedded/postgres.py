@@ -75,6 +75,9 @@ class EmbeddedPostgres:
         self.run_dir = run_dir
         self.durable = durable
         self.database = database
+        self.address = (
+            ""  # one to listen on beside the socket; its clients' networks must be directly connected
+        )
         self.process = ServerProcess(
             "PostgreSQL",
             log=log or data_dir.with_suffix(".log"),
@@ -87,6 +90,11 @@ class EmbeddedPostgres:
         """The libpq URL of the database."""
         return self._url(self.database)
 
+    def url_at(self, address: str) -> str:
+        """The libpq URL over TCP at an address it listens on."""
+        password = quote(self._password_file.read_text().strip())
+        return f"postgresql://{USER}:{password}@{address}:{PORT}/{quote(self.database)}"
+
     def start(self) -> None:
         """Make the cluster if there is none, start it, and make the database.
 
@@ -98,6 +106,8 @@ class EmbeddedPostgres:
         if not self.data_dir.exists():
             self._make_cluster()
         self._check_version()
+        if self.address:
+            self._admit_neighbours()
         self.spawn()
         self.wait_ready()
         self._make_database()
@@ -109,6 +119,7 @@ class EmbeddedPostgres:
     def spawn(self) -> None:
         """Start the program on its existing cluster; also how a supervisor brings a crashed one back."""
         settings = SETTINGS | ({} if self.durable else VOLATILE_SETTINGS)
+        settings["listen_addresses"] = self.address
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         place = ["-D", str(self.data_dir), "-k", str(self.run_dir), "-p", str(PORT)]
         self.process.start([str(programs() / "postgres"), *place, *options])
@@ -172,6 +183,13 @@ class EmbeddedPostgres:
         if made.returncode != 0:
             raise ServerError(_explain_initdb(made.stderr + made.stdout, draft, run_as))
         draft.rename(self.data_dir)
+
+    def _admit_neighbours(self) -> None:
+        rules = self.data_dir / "pg_hba.conf"
+        line = "host all all samenet scram-sha-256\n"
+        if line not in rules.read_text():
+            with rules.open("a") as file:
+                file.write(line)
 
     def _check_version(self) -> None:
         try:

@@ -47,6 +47,7 @@ class EmbeddedRedis:
         self.run_dir = run_dir
         self.durable = durable
         self.port = 0
+        self.address = ""  # one to listen on beside the loopback's
         self.process = ServerProcess(
             "Redis",
             log=log or data_dir.with_suffix(".log"),
@@ -57,7 +58,11 @@ class EmbeddedRedis:
     @property
     def url(self) -> str:
         """The URL over TCP, which every client understands."""
-        return f"redis://:{self._password}@127.0.0.1:{self.port}/0"
+        return self.url_at("127.0.0.1")
+
+    def url_at(self, address: str) -> str:
+        """The URL over TCP at one of its addresses."""
+        return f"redis://:{self._password}@{address}:{self.port}/0"
 
     @property
     def socket(self) -> Path:
@@ -132,7 +137,7 @@ class EmbeddedRedis:
     def _configuration(self) -> str:
         # In a file, not on the command line, which every user of the machine can read.
         settings = {
-            "bind": "127.0.0.1",
+            "bind": f"127.0.0.1 {self.address}".strip(),
             "port": str(self.port),
             "unixsocket": f'"{self.socket}"',
             "unixsocketperm": "700",

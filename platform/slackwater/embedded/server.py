@@ -33,6 +33,7 @@ class ServerProcess:
         self.record = record
         self.stop_signal = stop_signal
         self.patience = 20.0  # seconds for one left by a supervisor that was killed to end
+        self.env: dict[str, str] = {}  # beyond what every server gets
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -53,7 +54,7 @@ class ServerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "TZ": "UTC"},
+                env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "TZ": "UTC"} | self.env,
                 cwd="/",
                 start_new_session=True,
             )

@@ -22,6 +22,8 @@ from slackwater.embedded import EmbeddedPostgres, EmbeddedRedis, socket_folder
 from slackwater.embedded.folders import free_port
 from slackwater.processes.launch import tied
 from slackwater.settings.environment import ROOT
+from slackwater.torture.clocks import Clocks
+from slackwater.torture.links import SERVERS, Links
 
 LOOK_S = 0.1
 BACK_OFF_S = 0.5
@@ -40,6 +42,10 @@ class Member:
     name: str
     command: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
+    prefix: tuple[str, ...] = ()
+    """What its command runs under: the network it lives in."""
+    link: int = 0
+    """Number of its link; 0: none."""
     group: bool = False
     """Its children hold what its successor needs (a port), so they end with it."""
     process: subprocess.Popen[bytes] | None = None
@@ -87,13 +93,22 @@ def _parent(process: psutil.Process) -> int:
 class Cluster:
     """Servers and members; a context manager that ends them all."""
 
-    def __init__(self, folder: Path, *, nodes: int, concurrency: int, conf: Mapping[str, float]) -> None:
-        """``folder`` takes all data and logs; ``conf`` overrides the scheduler's settings."""
+    def __init__(
+        self, folder: Path, *, nodes: int, concurrency: int, conf: Mapping[str, float],
+        links: bool = False, clocks: bool = False,
+    ) -> None:  # fmt: skip
+        """``folder`` takes all data and logs; ``conf`` overrides the scheduler's settings.
+
+        ``links``: each worker is a host of its own; the thread must have left the machine's network. ``clocks``: each
+        process has a wall clock that can be set.
+        """
         self.folder = folder
         run = socket_folder(folder)
         self.postgres = EmbeddedPostgres(folder / "postgres", run)
         self.redis = EmbeddedRedis(folder / "redis", run)
         self.conf = {**FAST, **conf}
+        self.links = Links() if links else None
+        self.clocks = Clocks(folder) if clocks else None
         self.ports = [free_port() for _ in range(2)]
         self.members: list[Member] = []
         self.crashes: Counter[str] = Counter()
@@ -117,8 +132,7 @@ class Cluster:
         self.close()
 
     def _start(self) -> None:
-        self.postgres.start()
-        self.redis.start()
+        self._start_servers()
         self.env = {
             **os.environ,
             "SLACKWATER_DATABASE_URL": self.postgres.url, "SLACKWATER_REDIS_URL": self.redis.url,
@@ -127,10 +141,32 @@ class Cluster:
             "DJANGO_SETTINGS_MODULE": "slackwater.settings.embedded", "PYTHONPATH": f"{ROOT}:{ROOT / 'platform'}",
         }  # fmt: skip
         self.manage("create_demo", "--migrate")
-        self.members = [*_members(self.ports, *self._layout)]
+        self.members = self._make_members()
         for member in self.members:
+            if self.links and member.role == "worker":
+                self._give_link(member, self.links)
             self.launch(member)
         self._keeper.start()
+
+    def _make_members(self) -> list[Member]:
+        return _members(self.ports, *self._layout)
+
+    def _start_servers(self) -> None:
+        if self.links:
+            self.redis.address = self.postgres.address = SERVERS
+        if self.clocks:
+            self.redis.process.env |= self.clocks.env("redis")
+            self.postgres.process.env |= self.clocks.env("postgresql")
+        self.postgres.start()
+        self.redis.start()
+
+    def _give_link(self, member: Member, links: Links) -> None:
+        member.link = int(member.name.rpartition("-")[2])
+        member.prefix = tuple(links.join(member.link))
+        member.env = {
+            **member.env, "SLACKWATER_DATABASE_URL": self.postgres.url_at(SERVERS),
+            "SLACKWATER_REDIS_URL": self.redis.url_at(SERVERS),
+        }  # fmt: skip
 
     def manage(self, *arguments: str) -> str:
         """Run a management command to its end; ``RuntimeError`` with its output when it fails."""
@@ -153,12 +189,33 @@ class Cluster:
     def launch(self, member: Member) -> None:
         """Start a member's process."""
         member.log = self.folder / f"{member.name}.log"
+        clock = self.clocks.env(member.name) if self.clocks else {}
+        command = [*member.prefix, *member.command]
         with member.log.open("ab") as log:
             member.process = subprocess.Popen(
-                tied(member.command, death_signal=signal.SIGKILL), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env={**self.env, **member.env}, cwd=ROOT, start_new_session=True,
+                tied(command, death_signal=signal.SIGKILL), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env={**self.env, **member.env, **clock}, cwd=ROOT, start_new_session=True,
             )  # fmt: skip
         member.ended_at, member.expected = 0.0, False
+
+    def add_worker(self) -> Member:
+        """Start one more worker."""
+        nodes = 1 + sum(1 for member in self.members if member.role == "worker")
+        member = [one for one in _members(self.ports, nodes, self._layout[1]) if one.role == "worker"][-1]
+        with self._lock:
+            if self.links:
+                self._give_link(member, self.links)
+            self.launch(member)
+            self.members.append(member)
+        return member
+
+    def dismiss(self, member: Member) -> None:
+        """Tell a member to end, and start no other for it."""
+        with self._lock:
+            self.members.remove(member)
+        os.kill(member.pid, signal.SIGTERM)
+        if member.process is not None:
+            member.process.wait()
 
     def of(self, role: str) -> list[Member]:
         """The living members of a role."""
@@ -194,6 +251,8 @@ class Cluster:
             for member in self.members:
                 if member.process is not None:
                     member.process.wait()
+        if self.links:
+            self.links.close()
         self.redis.stop()
         self.postgres.stop()
 

@@ -7,18 +7,21 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import psutil
 import redis
 
 from slackwater.torture.cluster import Cluster, Member
+from slackwater.torture.links import LinkError, Links
 
 AWAY_S = 5.0
 """How long a server is away: longer than a lease of the run."""
 FULL_S = 3.0
 BEYOND_LEASE_S = 1.5
+STEP_S = 3600.0
+"""How far a clock steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,12 @@ class Injector:
         if not found:
             raise NoVictim(role)
         return self.rng.choice(found)
+
+    def linked(self) -> tuple[Member, Links]:
+        """A worker behind a link, and the links."""
+        if self.cluster.links is None:
+            raise NoVictim("links")
+        return self.member("worker"), self.cluster.links
 
     def one_of(self, processes: Sequence[psutil.Process]) -> psutil.Process:
         """One of several processes."""
@@ -183,6 +192,47 @@ def _redis_full(injector: Injector) -> str:
     return "redis"
 
 
+# -- links and clocks -------------------------------------------------------------------------------------------------
+def _cut(*, towards: bool, back: bool) -> Callable[[Injector], str]:
+    def act(injector: Injector) -> str:
+        member, links = injector.linked()
+        links.cut(member.link, towards=towards, back=back)
+        time.sleep(injector.stop_s())
+        links.heal(member.link)
+        return f"the link of {member.name}"
+
+    return act
+
+
+def _slow(injector: Injector) -> str:
+    member, links = injector.linked()
+    try:
+        links.slow(member.link)
+        time.sleep(injector.stop_s())
+    except LinkError as error:
+        raise NoVictim(str(error)) from error
+    finally:
+        links.heal(member.link)
+    return f"the link of {member.name}"
+
+
+def _clock(role: str) -> Callable[[Injector], str]:
+    """A wall clock that jumps, and after a while jumps back."""
+
+    def act(injector: Injector) -> str:
+        clocks = injector.cluster.clocks
+        if clocks is None:
+            raise NoVictim("clocks")
+        name = role if role in ("redis", "postgresql") else injector.member(role).name
+        step_s = injector.rng.choice((-STEP_S, STEP_S))
+        clocks.set(name, step_s)
+        time.sleep(injector.stop_s())
+        clocks.set(name, 0.0)
+        return f"the clock of {name} ({step_s:+g} s)"
+
+    return act
+
+
 Action = tuple[Callable[[Injector], str], bool]
 """What is done, and whether the mending is counted from its end: true of servers, which are not ours to mend."""
 FAULTS: dict[str, Action] = {
@@ -212,14 +262,22 @@ FAULTS: dict[str, Action] = {
     "PostgreSQL restarted (fast)": (_down("postgresql"), True),
     "PostgreSQL restarted (immediate)": (_down("postgresql", sent=signal.SIGQUIT), True),
     "PostgreSQL away": (_down("postgresql", away_s=AWAY_S), True),
-}
+    **{f"link {way}": (act, False) for way, act in (
+        ("cut", _cut(towards=True, back=True)), ("deaf", _cut(towards=False, back=True)),
+        ("dumb", _cut(towards=True, back=False)))},
+    "link slow": (_slow, True),
+    **{f"clock of {who} steps": (_clock(role), True) for who, role in (
+        ("a worker", "worker"), ("a dispatcher", "dispatcher"), ("a submitter", "submitter"), ("Redis", "redis"))},
+}  # fmt: skip
+LINKS = tuple(kind for kind in FAULTS if kind.startswith("link "))
+CLOCKS = tuple(kind for kind in FAULTS if kind.startswith("clock "))
 
 
-def plan(count: int, rng: random.Random) -> list[str]:
-    """``count`` kinds in random order, each as often as any other."""
+def plan(count: int, rng: random.Random, without: Collection[str] = ()) -> list[str]:
+    """``count`` kinds in random order, each as often as any other; ``without`` those that cannot be had."""
     kinds: list[str] = []
     while len(kinds) < count:
-        batch = list(FAULTS)
+        batch = [kind for kind in FAULTS if kind not in without]
         rng.shuffle(batch)
         kinds += batch
     return kinds[:count]

@@ -158,7 +158,10 @@ class Torture:
     # -- faults -------------------------------------------------------------------------------------------------------
     def _faults(self) -> list[Recovery]:
         recoveries = []
-        kinds = faults.plan(self.options.faults, self.rng)
+        without = (() if self.cluster.links else faults.LINKS) + (
+            () if self.cluster.clocks else faults.CLOCKS
+        )
+        kinds = faults.plan(self.options.faults, self.rng, without)
         if self.options.only:
             kinds = [self.options.only[n % len(self.options.only)] for n in range(self.options.faults)]
         began = time.monotonic()

@@ -6,10 +6,30 @@ import json
 import tempfile
 import time
 from argparse import ArgumentParser
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError
+
+if TYPE_CHECKING:
+    from slackwater.torture.run import Options
+
+
+def _parts(say: Callable[[str], None], *, links: bool) -> dict[str, bool]:
+    """Which of links and clocks a run has; says why not. From here on this thread may be in a network of its own."""
+    from slackwater.torture import clocks
+    from slackwater.torture.links import leave_network, obstacle
+
+    why = obstacle() if links else "they were not wanted"
+    if why:
+        say(f"without links between hosts: {why}")
+    else:
+        leave_network()
+    if clocks.compiler() is None:
+        say("without clocks that step: there is no C compiler")
+    return {"links": not why, "clocks": clocks.compiler() is not None}
 
 
 class Command(BaseCommand):
@@ -31,6 +51,14 @@ class Command(BaseCommand):
         parser.add_argument("--nodes", type=int, default=2, help="workers (default 2)")
         parser.add_argument("--concurrency", type=int, default=2, help="processes of each worker (default 2)")
         parser.add_argument("--only", action="append", metavar="FAULT", help="only this kind; repeatable")
+        parser.add_argument(
+            "--celery", action="store_true", help="the comparison: Celery with its defaults on Redis instead"
+        )
+        parser.add_argument(
+            "--on-this-network",
+            action="store_true",
+            help="no links between namespaces, even where root could make them",
+        )
         parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
         parser.add_argument(
             "--keep", type=Path, metavar="FOLDER", help="keep all data and logs in this folder"
@@ -38,9 +66,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run, report; the exit code is 1 when anything is at fault."""
-        from slackwater.torture import faults, report
-        from slackwater.torture.cluster import Cluster
-        from slackwater.torture.run import Options, Torture
+        from slackwater.torture import faults
+        from slackwater.torture.run import Options
 
         unknown = set(options["only"] or ()) - set(faults.FAULTS)
         if unknown:
@@ -64,12 +91,48 @@ class Command(BaseCommand):
             folder.mkdir(parents=True, exist_ok=True)
             if any(folder.iterdir()):
                 raise CommandError(f"--keep: {folder} is not empty")
-            with Cluster(
-                folder, nodes=asked.nodes, concurrency=asked.concurrency, conf=asked.conf
-            ) as cluster:
-                result = Torture(cluster, folder, asked, say).run()
+            parts = _parts(say, links=not options["on_this_network"])
+            if options["celery"]:
+                self._compare(folder, asked, parts, say, as_json=options["json"])
+            else:
+                self._torture(folder, asked, parts, say, as_json=options["json"])
+
+    def _compare(
+        self,
+        folder: Path,
+        asked: Options,
+        parts: dict[str, bool],
+        say: Callable[[str], None],
+        *,
+        as_json: bool,
+    ) -> None:
+        from slackwater.torture import comparison
+
+        cluster = comparison.PlainCluster(
+            folder, nodes=asked.nodes, concurrency=asked.concurrency, conf=asked.conf, **parts
+        )
+        with cluster:
+            row = comparison.Comparison(cluster, folder, asked, say).run()
+        self.stdout.write(json.dumps(asdict(row), indent=2) if as_json else comparison.table(row))
+
+    def _torture(
+        self,
+        folder: Path,
+        asked: Options,
+        parts: dict[str, bool],
+        say: Callable[[str], None],
+        *,
+        as_json: bool,
+    ) -> None:
+        from slackwater.torture import report
+        from slackwater.torture.cluster import Cluster
+        from slackwater.torture.run import Torture
+
+        cluster = Cluster(folder, nodes=asked.nodes, concurrency=asked.concurrency, conf=asked.conf, **parts)
+        with cluster:
+            result = Torture(cluster, folder, asked, say).run()
         found = report.as_json(result)
-        self.stdout.write(json.dumps(found, indent=2) if options["json"] else report.table(result))
+        self.stdout.write(json.dumps(found, indent=2) if as_json else report.table(result))
         if not result.passed():
             details = json.dumps({name: found[name] for name in ("ids", "stuck", "refused")}, indent=1)
             raise CommandError(f"the run is not clean: {details}")
