@@ -1,0 +1,148 @@
+"""What stands in docker/ agrees with the code: parts, settings, metrics."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from celery.bin.celery import celery as celery_command
+from django.core.management import get_commands
+from prometheus_client import generate_latest
+
+from slackwater.reference import environment
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCKER = ROOT / "docker"
+COMPOSE: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+OURS = {name: service for name, service in SERVICES.items() if "build" in service}
+ENTRYPOINT = (DOCKER / "entrypoint").read_text()
+OF_THE_FOREIGN_IMAGES = {
+    "POSTGRES_USER",
+    "POSTGRES_DB",
+    "POSTGRES_PASSWORD",
+    "PGDATA",
+    "REDISCLI_AUTH",
+    "SITE",
+}
+
+
+def parts() -> set[str]:
+    return set(re.findall(r"^    (\w+)\)", ENTRYPOINT, re.MULTILINE))
+
+
+def test_it_is_no_package() -> None:
+    assert not list(DOCKER.rglob("__init__.py"))
+
+
+def test_the_design_is_all_there() -> None:
+    names = [re.sub(r"-\d$", "", name) for name in SERVICES]
+    for name, least in (("submitter", 2), ("dispatcher", 2), ("beat", 2), ("upkeep", 2)):
+        assert names.count(name) >= least
+    assert {"postgres", "redis", "proxy", "migrate", "flower", "prometheus", "grafana"} <= set(names)
+    assert len([name for name in names if name.startswith("worker-")]) >= 2, "workers by tier"
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_service_runs_a_part_the_entrypoint_knows(name: str) -> None:
+    assert OURS[name]["command"][0] in parts()
+    check = OURS[name].get("healthcheck")
+    if check:
+        part = check["test"][-1]
+        assert part == OURS[name]["command"][0]
+        assert re.search(rf"^    {part}\)", (DOCKER / "healthy").read_text(), re.MULTILINE)
+
+
+def test_every_part_is_a_command_that_exists() -> None:
+    commands = re.findall(r"manage\.py ([a-z_]+)", ENTRYPOINT)
+    assert {"migrate", "run_dispatcher", "run_upkeep"} <= set(commands)
+    assert set(commands) <= set(get_commands())
+    for name in re.findall(r"-A slackwater (\w+)", ENTRYPOINT):
+        assert name in celery_command.commands
+
+
+def test_every_variable_is_documented() -> None:
+    known = set(environment.READ)
+    for name, service in SERVICES.items():
+        for variable in service.get("environment", {}):
+            foreign = variable in OF_THE_FOREIGN_IMAGES or variable.startswith("GF_")
+            assert foreign or variable in known, f"{name}: {variable}"
+
+
+def test_every_secret_is_asked_for_and_stands_in_the_example() -> None:
+    text = (DOCKER / "compose.yaml").read_text()
+    asked = set(re.findall(r"\$\{(\w+):\?", text))
+    example = dict(
+        line.split("=", 1)
+        for line in (DOCKER / ".env.example").read_text().splitlines()
+        if "=" in line[:30] and line[0] != "#"
+    )
+    assert asked
+    assert asked <= set(example)
+    assert not any(example[name] for name in asked), "an example is no secret"
+
+
+@pytest.mark.django_db
+def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
+    from apps.monitoring.collector import registry
+
+    there = set(re.findall(r"^# HELP (\w+)", generate_latest(registry).decode(), re.MULTILINE))
+    board = json.loads((DOCKER / "grafana" / "dashboards" / "slackwater.json").read_text())
+    asked = set()
+    for panel in board["panels"]:
+        assert panel["datasource"]["uid"] == _datasource()["uid"]
+        for target in panel["targets"]:
+            asked |= set(re.findall(r"slackwater_\w+", target["expr"].replace('job="slackwater"', "")))
+    assert asked
+    assert asked <= there
+
+
+def _datasource() -> dict[str, Any]:
+    found = yaml.safe_load((DOCKER / "grafana/provisioning/datasources/prometheus.yaml").read_text())
+    source: dict[str, Any] = found["datasources"][0]
+    return source
+
+
+def test_proxy_and_prometheus_know_every_submitter() -> None:
+    submitters = [f"{name}:8000" for name in SERVICES if name.startswith("submitter")]
+    proxy = (DOCKER / "Caddyfile").read_text()
+    scraped = yaml.safe_load((DOCKER / "prometheus.yaml").read_text())["scrape_configs"][0]
+    assert scraped["static_configs"][0]["targets"] == submitters
+    assert all(submitter in proxy for submitter in submitters)
+    hosts = SERVICES["submitter-1"]["environment"]["SLACKWATER_ALLOWED_HOSTS"]
+    assert all(submitter.removesuffix(":8000") in hosts for submitter in submitters), "or Django refuses them"
+
+
+def test_files_that_are_mounted_or_copied_exist() -> None:
+    for service in SERVICES.values():
+        for volume in service.get("volumes", ()):
+            source = volume.split(":")[0]
+            if source.startswith("."):
+                assert (DOCKER / source).exists(), source
+            else:
+                assert source in COMPOSE["volumes"]
+    for line in re.findall(r"^COPY (?!--)(.+)$", (DOCKER / "Dockerfile").read_text(), re.MULTILINE):
+        assert all((ROOT / source).exists() for source in line.split()[:-1]), line
+
+
+def test_no_service_of_ours_is_privileged() -> None:
+    assert "USER 10001" in (DOCKER / "Dockerfile").read_text()
+    for name, service in OURS.items():
+        assert not service.get("privileged"), name
+        assert service["cap_drop"] == ["ALL"], name
+        assert not any("docker.sock" in volume for volume in service.get("volumes", ())), name
+
+
+@pytest.mark.parametrize("name", ["entrypoint", "healthy"])
+def test_scripts_are_shell_and_refuse_what_they_do_not_know(name: str) -> None:
+    script = DOCKER / name
+    assert script.stat().st_mode & stat.S_IXUSR
+    done = subprocess.run(["sh", str(script), "nonsense"], capture_output=True, text=True, check=False)
+    assert done.returncode == 64
+    assert "nonsense" in done.stderr
