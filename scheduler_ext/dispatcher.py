@@ -12,6 +12,7 @@ from typing import Any
 
 import redis
 
+from scheduler_ext import redis_client
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.types import Plan, Reason, RoundResult, Snapshot
 from scheduler_ext.mutex import LockMirror
@@ -146,7 +147,7 @@ class HintListener:
         """Wait for a hint for at most ``timeout`` seconds; True when one came. All that lie there count as one."""
         try:
             if self._pubsub is None:
-                self._client = redis.Redis.from_url(self.url, socket_timeout=5.0, socket_connect_timeout=0.5)
+                self._client = redis_client.connect(self.url, socket_timeout=5.0, socket_connect_timeout=0.5)
                 self._pubsub = self._client.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]  # no types
                 self._pubsub.subscribe(self.channel)
             deadline = time.monotonic() + timeout

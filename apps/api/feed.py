@@ -15,7 +15,7 @@ import redis.asyncio
 from django.conf import settings
 
 from apps.tasks.hints import keys
-from scheduler_ext import feed
+from scheduler_ext import feed, redis_client
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ class Feed:
 
     async def _read(self) -> None:
         name = keys().changes()
-        async with redis.asyncio.Redis.from_url(
+        async with redis_client.connect_async(
             settings.REDIS_URL, socket_connect_timeout=CONNECT_S
         ) as client:
             await self._begin(client, name)

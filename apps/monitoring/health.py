@@ -11,6 +11,8 @@ from django.db import Error, connection
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 
+from scheduler_ext import redis_client
+
 REDIS_TIMEOUT_S = 0.5
 LEADERS = "SELECT cell, expires_at > clock_timestamp() FROM tasks_leader ORDER BY cell"
 
@@ -50,7 +52,7 @@ def _database() -> tuple[dict[str, Any], dict[str, bool]]:
 def _redis() -> dict[str, Any]:
     began = time.monotonic()
     try:
-        with redis.Redis.from_url(
+        with redis_client.connect(
             settings.REDIS_URL, socket_timeout=REDIS_TIMEOUT_S, socket_connect_timeout=REDIS_TIMEOUT_S
         ) as client:
             client.ping()

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.db import transaction
 
 from apps.resources.models import Handler, Node
+from scheduler_ext import redis_client
 from scheduler_ext.core.errors import Conflict
 from scheduler_ext.keys import Keys
 
@@ -38,7 +39,7 @@ def _tell(node_id: int) -> None:
     """Tell the node at once; without Redis it finds out when it renews its lease."""
     keys = Keys(settings.SLACKWATER.get("key_prefix", "sw"))
     try:
-        with redis.Redis.from_url(
+        with redis_client.connect(
             settings.REDIS_URL, socket_timeout=1.0, socket_connect_timeout=0.5
         ) as client:
             client.publish(keys.control(node_id), "state")

@@ -9,7 +9,7 @@ from functools import cache
 import redis
 from django.conf import settings
 
-from scheduler_ext import feed
+from scheduler_ext import feed, redis_client
 from scheduler_ext.keys import Keys
 from scheduler_ext.ports import Change
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 @cache
 def _client(url: str) -> redis.Redis:
-    return redis.Redis.from_url(url, socket_timeout=1.0, socket_connect_timeout=0.5)
+    return redis_client.connect(url, socket_timeout=1.0, socket_connect_timeout=0.5)
 
 
 def _publish(channel: str, message: str) -> None:

@@ -18,6 +18,7 @@ from django.db import connection
 
 from apps.tasks.hints import keys
 from apps.tenants.models import Plan, Tenant
+from scheduler_ext import redis_client
 from scheduler_ext.core.errors import LimitExceeded
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class _Remembered:
             return None
         url = settings.REDIS_URL
         if url not in self._clients:
-            self._clients[url] = redis.Redis.from_url(
+            self._clients[url] = redis_client.connect(
                 url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S
             )
         return self._clients[url]

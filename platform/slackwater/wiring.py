@@ -18,6 +18,7 @@ from celery import Celery
 from django.apps import apps
 from django.conf import settings
 
+from scheduler_ext import redis_client
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.sandbox.base import Sandbox
@@ -85,7 +86,7 @@ class Engine:
 
     def redis_client(self) -> redis.Redis:
         """A Redis client for short commands."""
-        return redis.Redis.from_url(self.redis_url, socket_timeout=5.0, socket_connect_timeout=1.0)
+        return redis_client.connect(self.redis_url, socket_timeout=5.0, socket_connect_timeout=1.0)
 
     def sandbox(self) -> Sandbox:
         """The strongest sandbox level this machine offers, found out by trying on the first call."""

@@ -26,7 +26,7 @@ import psutil
 import redis
 import redis.asyncio
 
-from scheduler_ext import feed
+from scheduler_ext import feed, redis_client
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.core.types import WorkKind
@@ -71,7 +71,7 @@ class Agent:
         self.script_slots = script_slots
         self.master_pid = master_pid
         self.root = Path(tempfile.mkdtemp(prefix=f"slackwater-{node_id}-"))
-        self.client = redis.Redis.from_url(redis_url, socket_timeout=5.0, socket_connect_timeout=1.0)
+        self.client = redis_client.connect(redis_url, socket_timeout=5.0, socket_connect_timeout=1.0)
         self.queues = QueueManager(self.client, conf)
         self.watch = Watch(conf, journal, work, self._publish)
         self.scripts: dict[tuple[str, int], ScriptRun] = {}
@@ -311,7 +311,7 @@ class Agent:
     async def _listen(self) -> None:
         """Hear of cancellations, and of scripts that were queued; all is found without it, only later."""
         while True:
-            client = redis.asyncio.Redis.from_url(self.redis_url, socket_connect_timeout=1.0)
+            client = redis_client.connect_async(self.redis_url, socket_connect_timeout=1.0)
             try:
                 async with client.pubsub(ignore_subscribe_messages=True) as channel:
                     await channel.subscribe(self.queues.keys.control(self.node_id))

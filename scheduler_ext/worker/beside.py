@@ -22,6 +22,7 @@ from typing import Any
 import redis
 import redis.asyncio
 
+from scheduler_ext import redis_client
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.context import TaskInterrupted
 from scheduler_ext.core.states import Outcome
@@ -120,7 +121,7 @@ class Beside:
         return min(PER_CHILD[kind] - used, len(self.table.free))
 
     async def _take_loop(self, kind: WorkKind) -> None:
-        client = redis.asyncio.Redis.from_url(self.redis_url, socket_connect_timeout=2.0)
+        client = redis_client.connect_async(self.redis_url, socket_connect_timeout=2.0)
         names: list[Any] = []
         node_id = -1
         while True:

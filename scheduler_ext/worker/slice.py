@@ -15,7 +15,7 @@ from typing import Any
 import redis
 from celery import Celery
 
-from scheduler_ext import context, feed, handlers
+from scheduler_ext import context, feed, handlers, redis_client
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.context import TaskInterrupted
 from scheduler_ext.core.states import Outcome, TaskState
@@ -50,7 +50,7 @@ class Child:
         self.journal = journal
         self.slots = [journal.slot(2 * index), journal.slot(2 * index + 1)]
         self.slot = self.slots[0]
-        self.client = redis.Redis.from_url(redis_url, socket_timeout=10.0, socket_connect_timeout=2.0)
+        self.client = redis_client.connect(redis_url, socket_timeout=10.0, socket_connect_timeout=2.0)
         self.queues = QueueManager(self.client, conf)
         self.bodies = Bodies(app, conf.max_result_bytes)
         self.recorder = Recorder(

@@ -49,6 +49,7 @@ def _scene(folder: Path) -> None:
         assert cluster.links is not None
         ledger = Ledger(cluster.postgres.url)
         closing.callback(ledger.close)
+        ledger.prepare()
         client = Client(cluster.ports, cluster.key())
         wait_until(lambda: ledger.exported("torture.%") > 0, timeout=60)
         task_ids = [_submit(client, folder, seconds) for seconds in (SHORT_S, LONG_S)]

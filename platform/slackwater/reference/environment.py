@@ -23,7 +23,9 @@ READ = {
     "Not set: the embedded server of `make up`.",
     "SLACKWATER_DATABASE_PGBOUNCER": "Say true where PgBouncer in transaction mode stands between.",
     "SLACKWATER_DATABASE_POOL": "Database connections kept in a pool; 0: one for each thread. The API keeps 16.",
-    "SLACKWATER_REDIS_URL": "Redis or Valkey (`redis://`, `rediss://`, `unix://`). Not set: the embedded server.",
+    "SLACKWATER_REDIS_URL": "Redis or Valkey (`redis://`, `rediss://`, `unix://`, or "
+    "`sentinel://:password@host:port,host:port/0?master=name` for a group with Sentinel). "
+    "Not set: the embedded server.",
     "SLACKWATER_SECRET_KEY": "Django's secret key. `make up` makes one and keeps it in `var/`; production must set it.",
     "SLACKWATER_SECRETS_KEYS": "Keys that seal tenants' secrets, comma-separated: the first seals, all open. To change "
     "it, put the new one in front and run `manage.py reseal_secrets`. Not set: derived from `SLACKWATER_SECRET_KEY`.",

@@ -13,6 +13,7 @@ from slackwater.settings.environment import (
     celery_broker_url,
     database_from_url,
     env,
+    redis_group,
 )
 
 # -- where this platform is ----------------------------------------------------------------------------------
@@ -152,6 +153,8 @@ CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = {
     "interval_step": 0.2,
     "interval_max": 0.2,
 }
+if _group := redis_group(REDIS_URL):
+    CELERY_BROKER_TRANSPORT_OPTIONS |= _group.broker_options()
 CELERY_BEAT_SCHEDULER = "slackwater.beat:WatchingScheduler"
 DJANGO_CELERY_BEAT_TZ_AWARE = True
 

@@ -8,6 +8,8 @@ from django.core.exceptions import ImproperlyConfigured
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
+from scheduler_ext import redis_client
+
 ROOT = Path(__file__).resolve().parents[3]
 
 NOT_RUNNING = "the platform is not running here; start it with `make up`, or set SLACKWATER_DATABASE_URL"
@@ -73,11 +75,22 @@ def absent_database() -> dict[str, Any]:
     return {"ENGINE": "slackwater.absent", "NAME": "slackwater", "CONN_HEALTH_CHECKS": False}
 
 
+def redis_group(redis_url: str) -> redis_client.Group | None:
+    """The group with sentinels a URL names, if it does; raises ImproperlyConfigured when it names it wrongly."""
+    try:
+        return redis_client.group(redis_url)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"SLACKWATER_REDIS_URL: {error}") from error
+
+
 def celery_broker_url(redis_url: str) -> str:
     """Give the same Redis in kombu's spelling, which differs for unix sockets.
 
     `unix://:secret@/run/redis.sock?db=1` becomes `redis+socket://:secret@/run/redis.sock?virtual_host=1`.
+    A group with sentinels becomes the list of them; the rest is for the transport's options.
     """
+    if found := redis_group(redis_url):
+        return found.broker_url()
     if not redis_url.startswith("unix://"):
         return redis_url
     return redis_url.replace("unix://", "redis+socket://", 1).replace("db=", "virtual_host=")

@@ -24,7 +24,7 @@ from apps.api.schema import describe, path_id
 from apps.api.streams import RETRY, Opening, changes_for, event, gap
 from apps.tasks import history, reading
 from apps.tasks.hints import keys
-from scheduler_ext import feed
+from scheduler_ext import feed, redis_client
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import FINAL
 
@@ -50,7 +50,7 @@ class StreamResponse(HttpResponse):
 
 
 def _client() -> redis.Redis:
-    return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=1.0, socket_connect_timeout=0.5)
+    return redis_client.connect(settings.REDIS_URL, socket_timeout=1.0, socket_connect_timeout=0.5)
 
 
 def _last_heard(request: Request) -> tuple[Place, int] | None:

@@ -1,0 +1,114 @@
+"""Redis clients by URL: one server, or a group that Sentinel watches over.
+
+``redis://``, ``rediss://`` and ``unix://`` are those of redis-py. A group is named by its sentinels, which are asked
+for the master whenever a connection is opened::
+
+    sentinel://:PASSWORD@HOST:PORT,HOST:PORT,HOST:PORT/DATABASE?master=NAME&sentinel_password=PASSWORD
+
+``PASSWORD`` (with a user before the colon where there is one) is that of the servers, percent-encoded; ``master`` is
+``mymaster`` when not given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+import redis
+import redis.asyncio
+import redis.asyncio.sentinel
+import redis.sentinel
+
+SCHEME = "sentinel://"
+PORT = 26379
+MASTER = "mymaster"
+ASK_S = 1.0
+"""Seconds a sentinel has to answer before the next is asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A group of servers with sentinels."""
+
+    sentinels: tuple[tuple[str, int], ...]
+    master: str = MASTER
+    username: str | None = None
+    password: str | None = None
+    database: int = 0
+    sentinel_password: str | None = None
+
+    @property
+    def asking(self) -> dict[str, Any]:
+        """How the sentinels are asked."""
+        found: dict[str, Any] = {"socket_timeout": ASK_S, "socket_connect_timeout": ASK_S}
+        return found | ({"password": self.sentinel_password} if self.sentinel_password else {})
+
+    @property
+    def servers(self) -> dict[str, Any]:
+        """How the servers are asked."""
+        return {"username": self.username, "password": self.password, "db": self.database}
+
+    def broker_url(self) -> str:
+        """The same group in kombu's spelling."""
+        user = quote(self.username or "", safe="")
+        secret = f"{user}:{quote(self.password, safe='')}@" if self.password else ""
+        return ";".join(f"{SCHEME}{secret}{_host(h)}:{p}/{self.database}" for h, p in self.sentinels)
+
+    def broker_options(self) -> dict[str, Any]:
+        """What kombu's transport wants to be told beside it."""
+        return {"master_name": self.master, "sentinel_kwargs": self.asking}
+
+
+def group(url: str) -> Group | None:
+    """The group a URL names; ``None`` when it names one server. ``ValueError`` says what is wrong with it."""
+    if not url.startswith(SCHEME):
+        return None
+    parts = urlsplit(url)
+    secret, _, hosts = parts.netloc.rpartition("@")
+    user, _, password = secret.partition(":")
+    options = dict(parse_qsl(parts.query))
+    if unknown := set(options) - {"master", "sentinel_password"}:
+        raise ValueError(f"{SCHEME} knows no {min(unknown)!r}, only master and sentinel_password")
+    sentinels = tuple(_address(text) for text in hosts.split(",") if text)
+    if not sentinels:
+        raise ValueError(f"{SCHEME} names no sentinel: {SCHEME}HOST:PORT,HOST:PORT/0?master=NAME")
+    database = parts.path.strip("/") or "0"
+    if not database.isdigit():
+        raise ValueError(f"{SCHEME} wants a number for the database, not {database!r}")
+    return Group(
+        sentinels=sentinels, master=options.get("master", MASTER), username=unquote(user) or None,
+        password=unquote(password) or None, database=int(database),
+        sentinel_password=options.get("sentinel_password"),
+    )  # fmt: skip
+
+
+def _address(text: str) -> tuple[str, int]:
+    parts = urlsplit(f"//{text}")
+    if not parts.hostname:
+        raise ValueError(f"{SCHEME} has a sentinel without a host: {text!r}")
+    return parts.hostname, parts.port or PORT
+
+
+def _host(name: str) -> str:
+    return f"[{name}]" if ":" in name else name
+
+
+def connect(url: str, **options: Any) -> redis.Redis:
+    """A client of the server, or of the group's present master; opens no connection yet."""
+    found = group(url)
+    if found is None:
+        return redis.Redis.from_url(url, **options)
+    sentinel: Any = redis.sentinel.Sentinel(found.sentinels, sentinel_kwargs=found.asking)  # type: ignore[no-untyped-call]  # no types
+    made: redis.Redis = sentinel.master_for(found.master, **found.servers, **options)
+    return made
+
+
+def connect_async(url: str, **options: Any) -> redis.asyncio.Redis:
+    """The same for coroutines."""
+    found = group(url)
+    if found is None:
+        return redis.asyncio.Redis.from_url(url, **options)
+    sentinel: Any = redis.asyncio.sentinel.Sentinel(found.sentinels, sentinel_kwargs=found.asking)  # type: ignore[no-untyped-call]  # no types
+    made: redis.asyncio.Redis = sentinel.master_for(found.master, **found.servers, **options)
+    return made
