@@ -131,9 +131,7 @@ class Feed:
 
     async def _read(self) -> None:
         name = keys().changes()
-        async with redis_client.connect_async(
-            settings.REDIS_URL, socket_connect_timeout=CONNECT_S
-        ) as client:
+        async with redis_client.connect_async(settings.REDIS_URL, socket_connect_timeout=CONNECT_S) as client:
             await self._begin(client, name)
             self._heard.set()
             while not self._is_idle():

@@ -59,7 +59,7 @@ class SentinelGroup:
     def master(self) -> int:
         """Port of the master, as the first sentinel sees it."""
         with redis.Redis(port=next(iter(self.sentinels))) as client:
-            return int(client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME)[1])  # type: ignore[no-untyped-call]  # no types
+            return int(client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME)[1])
 
     def kill_master(self) -> int:
         """Kill -9 the present master; its port."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
@@ -57,3 +59,11 @@ def test_one_server_is_no_group(url: str) -> None:
 def test_a_wrong_url_is_refused_with_what_is_wrong(url: str, said: str) -> None:
     with pytest.raises(ImproperlyConfigured, match=said):
         redis_group(url)
+
+
+def test_nobody_makes_a_client_past_it() -> None:
+    root = Path(__file__).resolve().parents[2]
+    files = [path for folder in ("apps", "scheduler_ext") for path in (root / folder).rglob("*.py")]
+    files.append(root / "platform" / "slackwater" / "wiring.py")
+    found = [path.name for path in files if "Redis.from_url(" in path.read_text()]
+    assert found == ["redis_client.py"], "a group with sentinels would not be understood there"

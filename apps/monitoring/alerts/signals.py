@@ -14,6 +14,7 @@ from django.db import connection
 from apps.monitoring.alerts.conf import Rule
 from apps.tasks.demand import demands
 from apps.tasks.reading import word
+from scheduler_ext import redis_client
 from scheduler_ext.core.states import Category
 
 RECENT: Final = 20_000
@@ -158,7 +159,7 @@ def _queue(rule: Rule, now: datetime) -> Iterator[Signal]:
     for cell, count in _rows(STUCK, rule, now):
         yield Signal(rule="queue", cell=cell, subject="claims", detail=f"{count} claims are not taken back")
     try:
-        with redis.Redis.from_url(
+        with redis_client.connect(
             settings.REDIS_URL, socket_timeout=REDIS_TIMEOUT_S, socket_connect_timeout=REDIS_TIMEOUT_S
         ) as client:
             client.ping()
