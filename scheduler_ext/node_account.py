@@ -25,6 +25,7 @@ class Node:
         "batch_peak",
         "batch_place",
         "capacity",
+        "children",
         "counts",
         "ends",
         "exclusive_used",
@@ -46,6 +47,9 @@ class Node:
         self.handlers = view.handlers
         self.slots = {kind: count for kind, count in view.slots.items() if count > 0}
         self.counts = {kind: view.exclusive_count.get(kind, 0) for kind in self.slots}
+        self.children = 0
+        """Process slots not held by exclusive tasks: as many batches can run at once."""
+        self.count_children()
         self.exclusive_used = filled(view.exclusive_used)
         self.batch_peak = filled(view.batch_peak)
         self.batch_milli = view.batch_milli
@@ -68,13 +72,13 @@ class Node:
         """Work ``held`` and ``free`` out again."""
         held = self.exclusive_used
         if self.batch_count:
-            held = add(held, scale(self.batch_peak, min(self.children(), self.batch_count)))
+            held = add(held, scale(self.batch_peak, min(self.children, self.batch_count)))
         self.held = held
         self.free = subtract(self.capacity, held)
 
-    def children(self) -> int:
-        """Process slots not held by exclusive tasks: as many batches can run at once."""
-        return max(0, self.slots.get(WorkKind.PROCESS, 0) - self.counts.get(WorkKind.PROCESS, 0))
+    def count_children(self) -> None:
+        """Work ``children`` out again."""
+        self.children = max(0, self.slots.get(WorkKind.PROCESS, 0) - self.counts.get(WorkKind.PROCESS, 0))
 
     def room(self, kind: WorkKind) -> int:
         """Slots of ``kind`` an exclusive task could take; short tasks already claimed keep theirs."""
@@ -85,16 +89,16 @@ class Node:
         """Whether the vector fits beside what is in flight (a slot is known to be free)."""
         if not self.batch_count:
             return fits(vector, self.free)
-        children = self.children() - (1 if kind is WorkKind.PROCESS else 0)
+        children = self.children - (1 if kind is WorkKind.PROCESS else 0)
         held = add(self.exclusive_used, scale(self.batch_peak, min(children, self.batch_count)))
         return fits(add(held, vector), self.capacity)
 
     def takes_short(self, milli: int, vector: Vector) -> bool:
         """Whether one more short task finds thousandths of a slot and room for its vector."""
-        children = self.children()
+        children = self.children
         if self.batch_milli + milli > children * MILLI:
             return False
-        if self.batch_count >= children and fits(vector, self.batch_peak):
+        if self.batch_count >= children and (vector == self.batch_peak or fits(vector, self.batch_peak)):
             return True
         largest = peak(self.batch_peak, vector)
         held = add(self.exclusive_used, scale(largest, min(children, self.batch_count + 1)))

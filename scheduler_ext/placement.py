@@ -233,6 +233,8 @@ class Ledger:
         """One exclusive task of this shape more, or less."""
         kind, vector = shape.kind, shape.vector
         node.counts[kind] += sign
+        if kind is WorkKind.PROCESS:
+            node.count_children()
         if kind is WorkKind.PROCESS or kind is WorkKind.SCRIPT:
             self.used_milli += sign * MILLI
         node.exclusive_used = (
@@ -253,7 +255,7 @@ class Ledger:
         slots_before = -(-node.batch_milli // MILLI)
         node.batch_milli += milli
         node.batch_count += 1
-        known = node.batch_count > node.children() and fits(shape.vector, node.batch_peak)
+        known = node.batch_count > node.children and fits(shape.vector, node.batch_peak)
         if not known:
             node.batch_peak = peak(node.batch_peak, shape.vector)
             self._changed(node)
@@ -321,7 +323,7 @@ class Ledger:
             self._place_batch(node)
 
     def _batch_key(self, node: Node) -> BatchPlace | None:
-        room = node.children() * MILLI
+        room = node.children * MILLI
         if node.batch_milli >= room:
             return None
         return (node.batch_milli * _FILL_STEPS // room, node.size, node.index)

@@ -77,7 +77,7 @@ def allows_short(node: Node, milli: int, vector: Vector, ends_at: float | None) 
     kept = node.reserved
     if kept is None or (ends_at is not None and kept.at is not None and ends_at <= kept.at):
         return True
-    children = node.children() - (1 if kept.kind is WorkKind.PROCESS else 0)
+    children = node.children - (1 if kept.kind is WorkKind.PROCESS else 0)
     if node.batch_milli + milli > children * MILLI:
         return False
     largest = peak(node.batch_peak, vector)

@@ -61,20 +61,28 @@ def admit(tenant: Tenant, specs: Sequence[TaskSpec], *, payloads: Sequence[Paylo
     """
     limits = plan_limits(tenant.plan)
     paths = [f"{where}[{n}]" if where else "" for n in range(len(specs))]
-    inside, outside = _split_dependencies(specs, paths)
-    dag = _graph(specs, inside, paths, limits, workflow=workflow)
+    parents, outside = _parents(specs, paths, limits, workflow=workflow)
     addresses.check_tasks(tenant.pk, specs, paths)
     ids = storing.fresh_ids(len(specs))
-    has_children = {parent for parents in dag.parents for parent in parents}
+    has_children = {parent for needs in parents for parent in needs}
     known_scripts = _known_scripts(tenant, specs)
     check = _Admission(tenant, limits, known_scripts)
     own = [spec.payload for spec in specs] if payloads is None else payloads
     tasks = [
-        check.accept(spec, payload, path, ids[n], pending=len(dag.parents[n]), has_children=n in has_children)
+        check.accept(spec, payload, path, ids[n], pending=len(parents[n]), has_children=n in has_children)
         for n, (spec, payload, path) in enumerate(zip(specs, own, paths, strict=True))
     ]
-    edges = [(ids[parent], ids[n]) for n in range(len(specs)) for parent in dag.parents[n]]
+    edges = [(ids[parent], ids[n]) for n, needs in enumerate(parents) for parent in needs]
     return Batch(tasks=tasks, edges=edges, outside=outside)
+
+
+def _parents(specs: Sequence[TaskSpec], paths: Sequence[str], limits: PlanLimits, *, workflow: bool,
+             ) -> tuple[Sequence[Sequence[int]], list[tuple[UUID, int, str]]]:  # fmt: skip
+    """Of each task the places of those in the batch that it needs; and the needs that exist already."""
+    if not workflow and not any(spec.depends_on for spec in specs):
+        return [()] * len(specs), []
+    inside, outside = _split_dependencies(specs, paths)
+    return _graph(specs, inside, paths, limits, workflow=workflow).parents, outside
 
 
 def _split_dependencies(specs: Sequence[TaskSpec], paths: Sequence[str],
