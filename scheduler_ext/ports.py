@@ -101,6 +101,7 @@ class Finished:
     cpu_ms: int | None = None
     peak_memory_mb: int | None = None
     worker: str = ""
+    peak_disk_mb: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

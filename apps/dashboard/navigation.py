@@ -72,6 +72,8 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
         items = [_item(*entry) for entry in entries if entry[2] in registered and _may_see(request, entry[2])]
         if title == "Records" and request.user.has_perm("tasks.view_runtime"):
             items.append({"title": "Run times", "icon": "speed", "link": reverse("admin:sw_run_times")})
+        if title == "Records" and request.user.has_perm("monitoring.view_sizing"):
+            items.append({"title": "Smaller tiers", "icon": "compress", "link": reverse("admin:sw_sizes")})
         if items:
             groups.append({"title": title, "items": items, "collapsible": title in ("celery-beat", "People")})
     live = {"title": "Live", "icon": "monitoring", "link": reverse("admin:index")}

@@ -12,11 +12,14 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
 from apps.dashboard import live
+from apps.monitoring import sizing
 from apps.tasks.admin.page import state_of, watch_mark
 from apps.tasks.models import RunTime, Task
 
 RUN_TIMES_SHOWN = 500
 RUN_TIMES_PERMISSION = "tasks.view_runtime"
+SIZES_PERMISSION = "monitoring.view_sizing"
+SIZES_LOOKED_AT = 1_000
 LIVE_PERMISSION = "tasks.view_task"
 
 
@@ -68,10 +71,20 @@ def run_times(request: HttpRequest) -> HttpResponse:
     return TemplateResponse(request, "dashboard/run_times.html", context)
 
 
+def sizes(request: HttpRequest) -> HttpResponse:
+    """What would run in a smaller tier, by tenant and handler or script, the most run first."""
+    if not request.user.has_perm(SIZES_PERMISSION):
+        raise PermissionDenied
+    rows = sizing.all_hints(SIZES_LOOKED_AT)
+    context = {**admin.site.each_context(request), "title": "Smaller tiers", "rows": rows}
+    return TemplateResponse(request, "dashboard/sizes.html", context)
+
+
 def extra_urls() -> list[URLPattern]:
     """Addresses beside the admin's own, behind the same login."""
     return [
         path("live.json", admin.site.admin_view(live_numbers), name="sw_live"),
         path("live/tasks/<uuid:task_id>.json", admin.site.admin_view(task_mark), name="sw_task"),
         path("run-times/", admin.site.admin_view(run_times), name="sw_run_times"),
+        path("sizes/", admin.site.admin_view(sizes), name="sw_sizes"),
     ]

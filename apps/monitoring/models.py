@@ -134,6 +134,37 @@ class Usage(models.Model):
         return f"{self.tenant_id} {self.day}: {self.attempts}"
 
 
+class Sizing(models.Model):
+    """What the last runs of a handler or script of a tenant used in a tier, newest first; added by upkeep."""
+
+    pk = models.CompositePrimaryKey("tenant", "kind", "name", "tier")
+    tenant = models.ForeignKey("tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_index=False)
+    kind = models.CharField(max_length=11, choices=[(k, k) for k in ("handler", "script", "script_path")])
+    name = models.CharField(max_length=500, help_text="The handler, the script's SHA-256, or its path.")
+    tier = models.ForeignKey(
+        "resources.Tier", on_delete=models.CASCADE, related_name="+", db_index=False, db_constraint=False
+    )
+    runs = models.BigIntegerField(default=0, help_text="All that were measured.")
+    exceeded = models.BigIntegerField(
+        default=0, help_text="Of those, ended because they used more than the tier."
+    )
+    cpu_milli = ArrayField(models.IntegerField(), help_text="CPU of each run, on the average.")
+    memory_mb = ArrayField(
+        models.IntegerField(null=True), help_text="Peak of each run, where it is measured."
+    )
+    disk_mb = ArrayField(models.IntegerField(null=True), help_text="Peak of each run, where it is measured.")
+    updated_at = models.DateTimeField(db_default=Now())
+
+    objects = TenantManager()
+    _plain = models.Manager()
+
+    class Meta:
+        base_manager_name = "_plain"
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.name}"
+
+
 class UsageMark(models.Model):
     """How far attempts have been added up: one row. See ``usage.py`` for why it has two places."""
 

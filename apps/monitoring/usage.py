@@ -46,6 +46,25 @@ ON CONFLICT (tenant_id, day, tier, category) DO UPDATE SET attempts = u.attempts
     succeeded = u.succeeded + excluded.succeeded, run_ms = u.run_ms + excluded.run_ms,
     cpu_ms = u.cpu_ms + excluded.cpu_ms, price_micros = u.price_micros + excluded.price_micros
 """
+# What was measured, for hints of smaller tiers: see ``sizing.py``. A plain success of a handler is not measured.
+MEASURE = """
+INSERT INTO monitoring_sizing AS s (tenant_id, kind, name, tier_id, runs, exceeded, cpu_milli, memory_mb, disk_mb)
+SELECT a.tenant_id, CASE WHEN t.handler <> '' THEN 'handler' WHEN t.script_path <> '' THEN 'script_path'
+        ELSE 'script' END AS kind, coalesce(nullif(t.handler, ''), nullif(t.script_path, ''), t.script_sha256) AS name,
+    t.tier_id, count(*), count(*) FILTER (WHERE a.outcome = 7),
+    (array_agg(least(1000000, a.cpu_ms * 1000::float8
+        / greatest(1, extract(epoch FROM a.finished_at - a.started_at) * 1000))::int ORDER BY a.id DESC))[1:%(kept)s],
+    (array_agg(a.peak_memory_mb ORDER BY a.id DESC))[1:%(kept)s],
+    (array_agg(a.peak_disk_mb ORDER BY a.id DESC))[1:%(kept)s]
+FROM tasks_attempt a JOIN tasks_task t ON t.id = a.task_id
+WHERE a.id > %(after)s AND a.id <= %(to)s AND a.cpu_ms IS NOT NULL AND a.outcome IN (1, 2, 4, 7)
+GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
+ON CONFLICT (tenant_id, kind, name, tier_id) DO UPDATE SET runs = s.runs + excluded.runs,
+    exceeded = s.exceeded + excluded.exceeded, cpu_milli = (excluded.cpu_milli || s.cpu_milli)[1:%(kept)s],
+    memory_mb = (excluded.memory_mb || s.memory_mb)[1:%(kept)s],
+    disk_mb = (excluded.disk_mb || s.disk_mb)[1:%(kept)s], updated_at = clock_timestamp()
+"""
+KEPT_RUNS: Final = 200
 # Asked first, in a statement of its own: whoever has one of these numbers is then among the transactions noted.
 LAST = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM tasks_attempt_id_seq"
 NOTE = """
@@ -65,6 +84,7 @@ def add_up(conn: Any) -> int:
         return 0
     if seen > done:
         conn.execute(ADD_UP, {"after": done, "to": seen})
+        conn.execute(MEASURE, {"after": done, "to": seen, "kept": KEPT_RUNS})
     last = conn.execute(LAST).fetchone()[0]
     conn.execute(NOTE, {"done": seen, "seen": min(seen + RANGE, max(seen, last))})
     return int(seen - done)

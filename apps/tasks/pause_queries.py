@@ -18,8 +18,8 @@ PAUSE = """
 WITH u AS (
     SELECT * FROM unnest(%(ids)s::uuid[], %(fences)s::int[], %(outcomes)s::int[], %(started)s::float8[],
         %(finished)s::float8[], %(errors)s::text[], %(exits)s::int[], %(workers)s::text[], %(cpus)s::int[],
-        %(memories)s::int[])
-    AS u(id, fence, outcome, started, finished, error, exit_code, worker, cpu, memory)),
+        %(memories)s::int[], %(disks)s::int[])
+    AS u(id, fence, outcome, started, finished, error, exit_code, worker, cpu, memory, disk)),
 back AS (
     UPDATE tasks_livetask l SET state = 3, node_id = NULL, claim_expires_at = NULL, started_at = NULL, batch = 0,
         on_late = 1, promote_at = NULL
@@ -32,9 +32,9 @@ turn AS (
     FROM back b WHERE r.task_id = b.task_id AND r.declared),
 att AS (
     INSERT INTO tasks_attempt (task_id, tenant_id, number, fence, node_id, worker, queued_at, started_at, finished_at,
-        outcome, error, exit_code, cpu_ms, peak_memory_mb)
+        outcome, error, exit_code, cpu_ms, peak_memory_mb, peak_disk_mb)
     SELECT task_id, tenant_id, attempts + 1, fence, %(node)s, worker, queued_at, to_timestamp(started),
-        to_timestamp(finished), outcome, error, exit_code, cpu, memory FROM back)
+        to_timestamp(finished), outcome, error, exit_code, cpu, memory, disk FROM back)
 SELECT b.task_id::text, b.mutex_key, b.tenant_id, t.workflow_id::text FROM back b JOIN tasks_task t ON t.id = b.task_id
 """
 

@@ -155,9 +155,9 @@ done AS (
     RETURNING t.id, t.tenant_id, t.category, t.workflow_id, g.final, g.has_children, g.mutex_key),
 att AS (
     INSERT INTO tasks_attempt (task_id, tenant_id, number, fence, node_id, worker, queued_at, started_at, finished_at,
-        outcome, error, exit_code, cpu_ms, peak_memory_mb)
+        outcome, error, exit_code, cpu_ms, peak_memory_mb, peak_disk_mb)
     SELECT g.task_id, g.tenant_id, g.attempts + 1, g.fence, %(node)s, g.worker, g.queued_at, to_timestamp(g.started),
-        to_timestamp(g.finished), g.outcome, g.error, g.exit_code, g.cpu, g.memory
+        to_timestamp(g.finished), g.outcome, g.error, g.exit_code, g.cpu, g.memory, g.disk
     FROM gone g),
 {told}{dead}
 n AS (SELECT tenant_id, count(*) AS c, count(*) FILTER (WHERE category = 1) AS urgent FROM done GROUP BY tenant_id),
@@ -185,8 +185,8 @@ FINISH = _FINISH.format(
     attempts="""
     SELECT * FROM unnest(%(ids)s::uuid[], %(fences)s::int[], %(states)s::int[], %(outcomes)s::int[],
         %(started)s::float8[], %(finished)s::float8[], %(results)s::text[], %(errors)s::text[], %(reasons)s::text[],
-        %(exits)s::int[], %(workers)s::text[], %(cpus)s::int[], %(memories)s::int[])
-    AS u(id, fence, final, outcome, started, finished, result, error, reason, exit_code, worker, cpu, memory)""",
+        %(exits)s::int[], %(workers)s::text[], %(cpus)s::int[], %(memories)s::int[], %(disks)s::int[])
+    AS u(id, fence, final, outcome, started, finished, result, error, reason, exit_code, worker, cpu, memory, disk)""",
     dead="""
 dead AS (
     INSERT INTO tasks_deadletter (task_id, tenant_id, outcome, reason, retries, next_retry_at)
@@ -198,7 +198,8 @@ dead AS (
 # The same for a batch of handlers that all succeeded, without what is the same for each.
 _PLAIN = """
     SELECT id, fence, 6 AS final, 1 AS outcome, started, finished, result, '' AS error, '' AS reason,
-        NULL::int AS exit_code, %(worker)s::text AS worker, NULL::int AS cpu, NULL::int AS memory
+        NULL::int AS exit_code, %(worker)s::text AS worker, NULL::int AS cpu, NULL::int AS memory,
+        NULL::int AS disk
     FROM unnest(%(ids)s::uuid[], %(fences)s::int[], %(started)s::float8[], %(finished)s::float8[], %(results)s::text[])
     AS u(id, fence, started, finished, result)"""
 SUCCEED = _FINISH.format(attempts=_PLAIN, told="", dead="")
@@ -213,8 +214,8 @@ RETRY = """
 WITH u AS (
     SELECT * FROM unnest(%(ids)s::uuid[], %(delays)s::float8[], %(outcomes)s::int[], %(started)s::float8[],
         %(finished)s::float8[], %(errors)s::text[], %(exits)s::int[], %(workers)s::text[], %(cpus)s::int[],
-        %(memories)s::int[])
-    AS u(id, delay, outcome, started, finished, error, exit_code, worker, cpu, memory)),
+        %(memories)s::int[], %(disks)s::int[])
+    AS u(id, delay, outcome, started, finished, error, exit_code, worker, cpu, memory, disk)),
 back AS (
     UPDATE tasks_livetask l SET state = CASE WHEN u.delay > 0 THEN 2 ELSE 3 END, attempts = l.attempts + 1,
         not_before = CASE WHEN u.delay > 0 THEN clock_timestamp() + u.delay * interval '1 second' END,
@@ -223,9 +224,9 @@ back AS (
     RETURNING l.task_id, l.tenant_id, l.attempts, l.fence, l.queued_at, l.state, l.mutex_key, l.not_before, u.*),
 att AS (
     INSERT INTO tasks_attempt (task_id, tenant_id, number, fence, node_id, worker, queued_at, started_at, finished_at,
-        outcome, error, exit_code, cpu_ms, peak_memory_mb)
+        outcome, error, exit_code, cpu_ms, peak_memory_mb, peak_disk_mb)
     SELECT task_id, tenant_id, attempts, fence, %(node)s, worker, queued_at, to_timestamp(started),
-        to_timestamp(finished), outcome, error, exit_code, cpu, memory FROM back),
+        to_timestamp(finished), outcome, error, exit_code, cpu, memory, disk FROM back),
 told AS (
     INSERT INTO tasks_outbox (tenant_id, task_id, events, state, outcome, fence, attempt, at, retry_at, reason)
     SELECT w.tenant_id, b.task_id, w.events & b.told, b.state, b.outcome, b.fence, b.attempts, to_timestamp(b.finished),

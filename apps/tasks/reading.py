@@ -233,6 +233,7 @@ def attempts(task_id: UUID) -> list[dict[str, Any]]:
                 "cpu_ms",
             ],
             "peak_memory_mb",
+            "peak_disk_mb",
         )
     )
     return [
@@ -250,6 +251,7 @@ def attempts(task_id: UUID) -> list[dict[str, Any]]:
             "exit_code": row["exit_code"],
             "cpu_ms": row["cpu_ms"],
             "peak_memory_mb": row["peak_memory_mb"],
+            "peak_disk_mb": row["peak_disk_mb"],
         }
         for row in rows
     ]

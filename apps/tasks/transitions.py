@@ -134,6 +134,7 @@ def _columns(ended: Sequence[Finished]) -> dict[str, list[Any]]:
         "workers": [f.worker for f in ended],
         "cpus": [f.cpu_ms for f in ended],
         "memories": [f.peak_memory_mb for f in ended],
+        "disks": [f.peak_disk_mb for f in ended],
     }
 
 

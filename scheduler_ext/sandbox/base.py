@@ -88,6 +88,8 @@ class Ended:
     """Why the result file, or the run, cannot be used."""
     cpu_ms: int = 0
     peak_mb: int = 0
+    disk_mb: int = 0
+    """The most its work folder held when it was looked at, in MiB, rounded up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

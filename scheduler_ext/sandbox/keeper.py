@@ -276,8 +276,9 @@ class Keeper:
 
     def _end(self, run: Run) -> None:
         run.cpu_s += self._end_all()
+        full = run.place.full()  # measured once more in any case: a short script ends between two looks
         if run.code != 0 and not run.exceeded:
-            run.exceeded = self.groups.exceeded() or ("disk" if run.place.full() else "")
+            run.exceeded = self.groups.exceeded() or ("disk" if full else "")
         if run.saver is not None:
             run.saver.look(self.control, last=True)
         artifacts, unkept = places.read_artifacts(run.place.path, self.uid, run.limits.artifact_bytes)
@@ -293,6 +294,7 @@ class Keeper:
             code = 128 - code  # bubblewrap reports the signal that ended the script as a shell does
         message = {
             "code": code, "exceeded": run.exceeded, "fault": fault, "peak_mb": run.peak_mb,
+            "disk_mb": -(-run.place.used_bytes // MIB),
             "cpu_ms": round(1000 * (self.groups.cpu_s() or max(run.cpu_s, run.seen_cpu_s))),
         }  # fmt: skip
         if result is None:

@@ -32,6 +32,8 @@ class Place(Protocol):
     """Where one script at a time works."""
 
     path: str
+    used_bytes: int
+    """The most it held of this script whenever it was looked at."""
 
     def make(self, limits: Limits, uid: int | None, script: bytes, inputs: bytes) -> None:
         """Make it anew with the script and its inputs in it, owned by ``uid``."""
@@ -103,7 +105,7 @@ class MemoryPlace:
         self.path = f"{root}/work"  # empty but in this process's own view
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._mounted = False
-        self._limit = 0
+        self._limit = self.used_bytes = 0
         user, group = os.getuid(), os.getgid()
         self._check(self._libc.unshare(_NEWNS | (_NEWUSER if user else 0)), "no mount namespace")
         if user:
@@ -122,7 +124,7 @@ class MemoryPlace:
 
     def make(self, limits: Limits, uid: int | None, script: bytes, inputs: bytes) -> None:
         """Mount it; a MiB beyond the limit shows that the limit was passed."""
-        self._limit = disk_bytes(limits) + len(script) + len(inputs) + 16_384
+        self._limit, self.used_bytes = disk_bytes(limits) + len(script) + len(inputs) + 16_384, 0
         options = f"size={self._limit + MIB},nr_inodes={limits.files + 8},mode=0700"
         flags = _MS_NOSUID | _MS_NODEV
         self._check(
@@ -135,6 +137,7 @@ class MemoryPlace:
         """True when bytes or files have run out."""
         status = os.statvfs(self.path)
         used = (status.f_blocks - status.f_bfree) * status.f_frsize
+        self.used_bytes = max(self.used_bytes, used)
         return used > self._limit or status.f_ffree == 0
 
     def clear(self) -> None:
@@ -149,11 +152,11 @@ class FolderPlace:
 
     def __init__(self, root: str) -> None:
         self.path = f"{root}/folder"
-        self._bytes = self._files = 0
+        self._bytes = self._files = self.used_bytes = 0
 
     def make(self, limits: Limits, uid: int | None, script: bytes, inputs: bytes) -> None:
         """Make the folder."""
-        self._bytes = disk_bytes(limits) + len(script) + len(inputs)
+        self._bytes, self.used_bytes = disk_bytes(limits) + len(script) + len(inputs), 0
         self._files = limits.files + 3  # its own: the script, its inputs, the folder of artifacts
         self.clear()
         Path(self.path).mkdir(mode=0o700)
@@ -170,6 +173,7 @@ class FolderPlace:
                         status = entry.stat(follow_symlinks=False)
                         used += min(status.st_blocks * _BLOCK, 1 << 50)
                         files += 1
+                        self.used_bytes = max(self.used_bytes, used)
                         if used > self._bytes or files > self._files:
                             return True
                         if stat.S_ISDIR(status.st_mode):

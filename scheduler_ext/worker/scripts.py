@@ -73,6 +73,7 @@ class ScriptRun:
     written: int = 0
     """Bytes of output, kept or not."""
     peak_mb: int = 0
+    disk_mb: int | None = None
     cpu_ms: int = 0
     artifacts: bytes | None = None
     """What it left in its folder of artifacts, packed."""
@@ -101,6 +102,7 @@ class ScriptRun:
         except OSError as error:
             return self._end(began, Outcome.FAILED, error=f"the script could not be started: {error}")
         self.cpu_ms, self.peak_mb, self.artifacts = ended.cpu_ms, ended.peak_mb, ended.artifacts
+        self.disk_mb = ended.disk_mb
         return self._finished(began, ended)
 
     def stop(self, outcome: Outcome) -> None:
@@ -241,7 +243,7 @@ class ScriptRun:
              code: int | None = None) -> Finished:  # fmt: skip
         return Finished(
             self.task.task_id, self.task.fence, outcome, began, time.time(), result, error, code, None,
-            self.cpu_ms, self.peak_mb, "script",
+            self.cpu_ms, self.peak_mb, "script", self.disk_mb,
         )  # fmt: skip
 
 

@@ -41,3 +41,4 @@ def test_run_contained_and_are_told_what_they_exceeded(platform: Platform) -> No
     assert attempt.peak_memory_mb >= 100
     assert attempt.cpu_ms is not None
     assert attempt.cpu_ms > 0
+    assert attempt.peak_disk_mb is not None

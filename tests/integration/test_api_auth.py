@@ -17,7 +17,7 @@ from django.utils import timezone
 from apps.api.auth import REMEMBER_S
 from apps.api.v1.urls import urlpatterns
 from apps.api.v1.views.platform import Nowhere
-from apps.monitoring.models import Delivery, Subscription, Usage
+from apps.monitoring.models import Delivery, Sizing, Subscription, Usage
 from apps.resources.models import Tier
 from apps.schedules.models import Schedule
 from apps.tasks.models import Artifact, DeadLetter, LiveTask, RateLimit, Task
@@ -125,6 +125,10 @@ def own_something(client: ApiClient) -> Objects:
     Usage._plain.create(
         tenant=client.tenant, day=timezone.now().date(), tier="secret", category=1, attempts=1
     )
+    Sizing._plain.create(
+        tenant=client.tenant, kind="handler", name="secret", tier=Tier.objects.get(slug="premium"), runs=20,
+        cpu_milli=[1] * 20, memory_mb=[1] * 20, disk_mb=[0] * 20,
+    )  # fmt: skip
     client.post("/teams", {"slug": "their-team", "name": "secret"})
     member = client.post("/members", {"username": "secret-ann", "role": "owner", "team": "their-team"}).body[
         "id"
@@ -150,6 +154,7 @@ LISTS: dict[str, Callable[[Objects], str]] = {
     "schedules": lambda _: "/schedules",
     "webhooks": lambda _: "/webhooks",
     "usage": lambda _: "/usage",
+    "usage-hints": lambda _: "/usage/hints",
     "events": lambda _: "/events?last_event_id=1-1",
     "tiers": lambda _: "/tiers",
     "organization": lambda _: "/organization",

@@ -21,8 +21,8 @@ from apps.api.reference import document
 from apps.api.v1 import serializers as shapes
 from apps.api.v1.urls import urlpatterns
 from apps.api.v1.views.platform import Nowhere
-from apps.monitoring.models import Usage
-from apps.resources.models import Handler, Node
+from apps.monitoring.models import Sizing, Usage
+from apps.resources.models import Handler, Node, Tier
 from apps.schedules.fields import FIELDS as SCHEDULE_FIELDS
 from apps.tasks.models import Artifact, Attempt, AttemptLog, DeadLetter, LiveTask, Task
 from apps.tasks.specs import EDITABLE, FIELDS
@@ -173,6 +173,7 @@ def ended(acme: ApiClient) -> str:
             exit_code=1,
             cpu_ms=3,
             peak_memory_mb=4,
+            peak_disk_mb=5,
         )
     Artifact._plain.create(
         task_id=task_id, tenant=acme.tenant, name="a/b.txt", size=1, sha256="0" * 64, content=b"x", fence=1
@@ -206,6 +207,10 @@ def test_answers_have_the_shapes_described(acme: ApiClient) -> None:
     conforms(hook, "POST", "/api/v1/webhooks")
     conforms(acme.post(f"/webhooks/{hook.body['id']}/ping"), "POST", "/api/v1/webhooks/{webhook_id}/ping")
     Usage._plain.create(tenant=acme.tenant, day=timezone.now().date(), tier="basic", category=1, attempts=1)
+    Sizing._plain.create(
+        tenant=acme.tenant, kind="handler", name=HANDLER, tier=Tier.objects.get(slug="premium"), runs=20,
+        cpu_milli=[1] * 20, memory_mb=[1] * 20, disk_mb=[0] * 20,
+    )  # fmt: skip
     values = {"task_id": task_id, "workflow_id": workflow_id, "sha256": sha256, "schedule_id": schedule_id}
     values["webhook_id"] = hook.body["id"]
     values["artifact_name"] = "a/b.txt"

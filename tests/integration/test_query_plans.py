@@ -125,6 +125,7 @@ def hot_queries(ledger: Ledger) -> dict[str, tuple[str, Any, Scans]]:
         "node": node, "ids": ids, "fences": fences, "started": times, "finished": times, "worker": "w",
         "results": ["null"] * BATCH, "states": [6] * BATCH, "outcomes": ones, "errors": [""] * BATCH,
         "reasons": [""] * BATCH, "exits": [0] * BATCH, "workers": ["w"] * BATCH, "cpus": ones, "memories": ones,
+        "disks": ones,
     }  # fmt: skip
     start = {"ids": ids, "fences": fences, "node": node, "batch": BATCH}
     ready = {("tasks_livetask", "live_ready")}

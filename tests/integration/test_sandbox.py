@@ -161,11 +161,19 @@ def test_a_large_disk_is_a_folder_with_the_same_end(bench: Bench) -> None:
         'head -c 1000000 /dev/zero >x; echo 1 >"$SLACKWATER_RESULT"; stat -c %s x', vector=vector
     )
     assert (fine.outcome, fine.result, output) == (Outcome.SUCCEEDED, "1", "1000000\n")
+    assert fine.peak_disk_mb == 1
     script = "#!/usr/bin/python3\nfor i in range(3): open(str(i), 'wb').write(bytes(150 << 20))\n"
     script += "import time; time.sleep(5)\n"
     over, _ = bench.run(script, vector=(1_000, 512, 300, 0, 0, 0))
     assert over.outcome is Outcome.RESOURCE_EXCEEDED
     assert (over.error or "").startswith("disk: it wrote more than its tier's 300 MiB")
+
+
+def test_what_a_script_wrote_is_measured(bench: Bench) -> None:
+    fine, _ = bench.run("head -c 5000000 /dev/zero >x", vector=(1_000, 128, 20, 0, 0, 0))
+    assert (fine.outcome, fine.peak_disk_mb) == (Outcome.SUCCEEDED, 5)
+    nothing, _ = bench.run("true", vector=(1_000, 128, 20, 0, 0, 0))
+    assert nothing.peak_disk_mb in (0, 1)
 
 
 def test_the_network_is_there_when_it_is_granted(bench: Bench) -> None:

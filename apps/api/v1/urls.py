@@ -78,6 +78,7 @@ urlpatterns = [
     path("workflows/<uuid:workflow_id>/events", streams.WorkflowEvents.as_view(), name="workflow-events"),
     path("events", streams.TenantEvents.as_view(), name="events"),
     path("usage", usage.Usage.as_view(), name="usage"),
+    path("usage/hints", usage.UsageHints.as_view(), name="usage-hints"),
     path("organization", organization.Organization.as_view(), name="organization"),
     path("teams", organization.Teams.as_view(), name="teams"),
     path("teams/<str:team_slug>", organization.OneTeam.as_view(), name="team"),

@@ -40,6 +40,7 @@ class Attempt(models.Model):
     exit_code = models.IntegerField(null=True)
     cpu_ms = models.IntegerField(null=True)
     peak_memory_mb = models.IntegerField(null=True)
+    peak_disk_mb = models.IntegerField(null=True)
 
     objects = TenantManager()
     _plain = models.Manager()

@@ -115,3 +115,26 @@ class UsageOut(s.Serializer[Any]):
     until = s.DateField()
     total = UsageSum()
     items = UsageRow(many=True)
+
+
+class UsedPart(s.Serializer[Any]):
+    """What 95 of 100 runs stayed within; null where it is not measured."""
+
+    cpu_milli = s.IntegerField(help_text="CPU on the average of a run, in thousandths.")
+    memory_mb = s.IntegerField(allow_null=True)
+    disk_mb = s.IntegerField(allow_null=True)
+
+
+class UsageHint(s.Serializer[Any]):
+    """A smaller tier that would have held what was used."""
+
+    kind = s.ChoiceField(["handler", "script", "script_path"])
+    name = s.CharField(help_text="The handler, the script's SHA-256, or its path.")
+    tier = s.CharField(help_text="The tier that was asked for.")
+    suggested_tier = s.CharField(
+        help_text="The smallest tier you may name that would have held 95 of 100 runs."
+    )
+    runs = s.IntegerField(help_text="The last runs that were looked at.")
+    runs_over = s.IntegerField(help_text="Of these, how many used more than the suggested tier has.")
+    p95 = UsedPart()
+    updated_at = s.DateTimeField()

@@ -212,6 +212,7 @@ class AttemptOut(s.Serializer[Any]):
     exit_code = s.IntegerField(allow_null=True)
     cpu_ms = s.IntegerField(allow_null=True)
     peak_memory_mb = s.IntegerField(allow_null=True)
+    peak_disk_mb = s.IntegerField(allow_null=True, help_text="The most its work folder held, in MiB.")
 
 
 class LogOut(s.Serializer[Any]):

@@ -11,8 +11,9 @@ from rest_framework.response import Response
 
 from apps.api.base import READ, ApiView
 from apps.api.schema import describe
+from apps.api.v1.serializers import listing
 from apps.api.v1.shapes import notify as shapes
-from apps.monitoring import usage
+from apps.monitoring import sizing, usage
 from scheduler_ext.core.errors import InvalidInput
 
 
@@ -41,6 +42,23 @@ class Usage(ApiView):
         last = _day(query.get("until"), "until") or today
         first = _day(query.get("since"), "since") or min(last, today).replace(day=1)
         return Response(usage.read(self.principal.tenant.pk, first, last))
+
+
+class UsageHints(ApiView):
+    """``/api/v1/usage/hints``"""
+
+    scopes = {"GET": READ}
+
+    @describe(
+        "list_usage_hints",
+        summary="List what would run in a smaller tier, by what its last runs used",
+        tag="platform",
+        scope=READ,
+        answers={200: listing(shapes.UsageHint, paged=False)},
+    )
+    def get(self, request: Request) -> Response:
+        """One row for each handler or script and tier, measured in its last 20 to 200 runs."""
+        return Response({"items": sizing.hints(self.principal.tenant)})
 
 
 def _day(text: str | None, field: str) -> date | None:
