@@ -101,7 +101,9 @@ def _is_smaller(tier: Tier, than: Tier) -> bool:
 
 
 def _holds(tier: Tier, asked: Tier, used: dict[str, int | None]) -> bool:
-    return all(_room(tier, name) >= (_room(asked, name) if most is None else most) for name, most in used.items())
+    return all(
+        _room(tier, name) >= (_room(asked, name) if most is None else most) for name, most in used.items()
+    )
 
 
 def _room(tier: Tier, name: str) -> int:
