@@ -15,7 +15,7 @@ from django.db import InterfaceError, OperationalError, connection, transaction
 
 from apps.schedules.models import Schedule, ScheduleFire
 from apps.schedules.planning import Due
-from apps.tasks import lookups
+from apps.tasks import lookups, together
 from apps.tasks import services as tasks
 from apps.tasks.models import LiveTask
 from apps.tenants.models import Tenant
@@ -91,16 +91,70 @@ def submit_all(firings: Sequence[Firing]) -> None:
     tenants = Tenant.objects.select_related("plan").in_bulk({f.schedule.tenant_id for f in ordered})
     open_tasks = find_open_tasks({f.schedule.pk for f in ordered if f.schedule.overlap != Overlap.ALLOW})
     lookups.read_tiers(tenants)
-    for tenant_id, group in groupby(ordered, key=lambda firing: firing.schedule.tenant_id):
-        # One schedule's firings can depend on one another, so they go in waves: the first of each, the second of each.
-        left = _without_superseded(list(group))
-        while left:
-            wave, left = _next_wave(left)
-            ready = [f for f in wave if _settle_overlap(f, open_tasks[f.schedule.pk])]
-            _submit(tenants[tenant_id], ready)
-            for firing in ready:
-                if firing.task_id is not None:
-                    open_tasks[firing.schedule.pk].append(str(firing.task_id))
+    groups = [
+        (tenants[tenant_id], _without_superseded(list(group)))
+        for tenant_id, group in groupby(ordered, key=lambda firing: firing.schedule.tenant_id)
+    ]
+    # Neighbours that need nothing special go together; the order of the tenants stays as it is.
+    for plain, run in groupby(groups, key=lambda group: _is_plain(group[1], open_tasks)):
+        some = list(run)
+        for tenant, left in _submit_together(some) if plain and len(some) > 1 else some:
+            _submit_waves(tenant, left, open_tasks)
+
+
+Group = tuple[Tenant, list[Firing]]
+"""A tenant's firings."""
+
+
+def _is_plain(firings: Sequence[Firing], open_tasks: Mapping[UUID, list[str]]) -> bool:
+    """Whether no firing has to do with another task of its schedule."""
+    apart = [firing.schedule.pk for firing in firings if firing.schedule.overlap != Overlap.ALLOW]
+    return len(set(apart)) == len(apart) and not any(open_tasks.get(schedule) for schedule in apart)
+
+
+def _submit_together(groups: Sequence[Group]) -> list[Group]:
+    """Submit the firings of many tenants at once; returns those of the tenants that have to go by themselves."""
+    try:
+        with transaction.atomic():
+            wishes = [
+                together.Wish(
+                    tenant=tenant,
+                    items=[_item(firing) for firing in firings],
+                    actors=[actor_of(firing.schedule) for firing in firings],
+                )
+                for tenant, firings in groups
+            ]
+            answers = together.submit(wishes)
+    except (OperationalError, InterfaceError):
+        raise  # the database is at fault, not a firing: the batch is tried again
+    except Exception:
+        # Whatever a template brings about is found where it goes by itself.
+        log.info("the firings of %s tenants go one tenant at a time", len(groups), exc_info=True)
+        return list(groups)
+    left: list[Group] = []
+    for group, ids in zip(groups, answers, strict=True):
+        if ids is None:
+            left.append(group)
+        else:
+            _submitted(group[1], ids)
+    return left
+
+
+def _submitted(firings: Sequence[Firing], ids: Sequence[UUID]) -> None:
+    for firing, task_id in zip(firings, ids, strict=True):
+        firing.outcome, firing.task_id = Outcome.SUBMITTED, task_id
+
+
+def _submit_waves(tenant: Tenant, firings: list[Firing], open_tasks: defaultdict[UUID, list[str]]) -> None:
+    """One schedule's firings can depend on one another: the first of each goes first, then the second of each."""
+    left = firings
+    while left:
+        wave, left = _next_wave(left)
+        ready = [f for f in wave if _settle_overlap(f, open_tasks[f.schedule.pk])]
+        _submit(tenant, ready)
+        for firing in ready:
+            if firing.task_id is not None:
+                open_tasks[firing.schedule.pk].append(str(firing.task_id))
 
 
 def _without_superseded(firings: Sequence[Firing]) -> list[Firing]:
@@ -200,8 +254,7 @@ def _submit(tenant: Tenant, firings: Sequence[Firing]) -> None:
             log.exception("schedule %s of tenant %s cannot be submitted", firings[0].schedule.name, tenant)
         firings[0].fail(error)
     else:
-        for firing, task_id in zip(firings, ids, strict=True):
-            firing.outcome, firing.task_id = Outcome.SUBMITTED, task_id
+        _submitted(firings, ids)
 
 
 def _call(tenant: Tenant, firings: Sequence[Firing]) -> list[UUID]:

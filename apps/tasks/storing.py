@@ -285,7 +285,7 @@ ALONE = _alone()
 
 def insert_alone(tenant: Tenant, task: tuple[Any, ...], live: tuple[Any, ...], *, urgent: int) -> None:
     """Write and count one task that depends on nothing, in one statement; raises as :func:`count_in` does."""
-    params = _count_params(tenant, tenant.plan, n=1, urgent=urgent, charged=1)
+    params = count_params(tenant, tenant.plan, n=1, urgent=urgent, charged=1)
     connection.ensure_connection()
     # Numbered parameters, bound by the server and prepared once a connection: to rewrite or to plan this statement
     # anew would cost more than to run it.
@@ -305,13 +305,14 @@ def count_in(cur: Any, tenant: Tenant, plan: Plan, *, n: int, urgent: int, charg
     Raises :class:`LimitExceeded` (the rate, with the seconds to wait), :class:`QuotaExceeded` or
     :class:`TooLarge` (more at once than the plan's burst); the caller's transaction is rolled back with it.
     """
-    params = _count_params(tenant, plan, n=n, urgent=urgent, charged=charged)
+    params = count_params(tenant, plan, n=n, urgent=urgent, charged=charged)
     cur.execute(COUNT, params)
     if cur.rowcount != 1:
         _refuse(cur, tenant, params)
 
 
-def _count_params(tenant: Tenant, plan: Plan, *, n: int, urgent: int, charged: int) -> dict[str, Any]:
+def count_params(tenant: Tenant, plan: Plan, *, n: int, urgent: int, charged: int) -> dict[str, Any]:
+    """The parameters of :data:`COUNT`; :class:`TooLarge` for more at once than the plan's burst."""
     step = 3600.0 / plan.tasks_per_hour if plan.tasks_per_hour else math.inf
     if charged > plan.burst or math.isinf(step):
         allowed = plan.burst if plan.tasks_per_hour else 0

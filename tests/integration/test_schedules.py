@@ -360,6 +360,45 @@ def test_a_tenant_at_its_limit_fails_alone(acme: Tenant) -> None:
     assert all("3 tasks waiting" in error for error in errors)
 
 
+@pytest.mark.django_db(transaction=True)
+def test_many_tenants_due_at_once_are_submitted_together(django_assert_max_num_queries: Any) -> None:
+    """Also those whose limit, template or overlap needs them to go by themselves: it costs the others nothing."""
+    forget_lookups()
+    furnish()
+    many = [create_tenant(f"t{n}", f"T {n}") for n in range(40)]
+    small = Plan.objects.create(slug="small", name="S", max_waiting=3)
+    poor, broken, careful = many[7], many[20], many[33]
+    Tenant.objects.filter(pk=poor.pk).update(plan=small)
+    for tenant in many:
+        due(tenant, "first")
+    assert fire_due() == Counts(schedules=40, submitted=40)
+    made = [due(tenant, f"s{n}") for tenant in many for n in range(3)]
+    bad = due(broken, "bad", task={"handler": HANDLER, "tier": "premium"})
+    Tenant.objects.filter(pk=broken.pk).update(
+        plan=Plan.objects.create(slug="plain", name="P", tiers=["basic"])
+    )
+    queued = due(careful, "queued", overlap="queue_one")
+    with django_assert_max_num_queries(140):
+        assert fire_due() == Counts(schedules=122, submitted=120, failed=2)
+    tasks_by_tenant = {tenant.pk: Task._plain.filter(tenant=tenant).count() for tenant in many}
+    assert tasks_by_tenant == {tenant.pk: 4 for tenant in many} | {poor.pk: 3, careful.pk: 5}
+    counters = dict(TenantCounter.objects.values_list("tenant_id", "unfinished"))
+    assert counters == tasks_by_tenant
+    assert LiveTask._plain.count() == sum(tasks_by_tenant.values())
+    failed = dict(FIRES.filter(outcome="failed").values_list("tenant_id", "error"))
+    assert set(failed) == {poor.pk, broken.pk}
+    assert "3 tasks waiting" in failed[poor.pk]
+    assert failed[broken.pk].startswith("tier: ")
+    assert outcomes(bad) == ["failed"]
+    for schedule in made:
+        for task_id in tasks_of(schedule):
+            task = Task._plain.get(pk=task_id)
+            assert (task.tenant_id, task.submitted_by) == (schedule.tenant_id, f"schedule:{schedule.name}")
+    fire_again(queued)
+    assert len(tasks_of(queued)) == 2
+    assert state_of(tasks_of(queued)[1]) == "BLOCKED", "it waits for the one before"
+
+
 def test_a_rule_that_is_none_any_more_is_stopped(acme: Tenant) -> None:
     broken, fine = due(acme, "broken"), due(acme, "fine")
     Schedule._plain.filter(pk=broken.pk).update(time_zone="UTC", rule={"every_s": "often"})
