@@ -36,6 +36,8 @@ class SchedulerConf:
     several are separated by ``;``. Without a category off-peak work has no ceiling in it."""
     resource_ratio_permille: int = 1250
     """Slots wanted for each slot of demand, in thousandths: the target of alerts and worker counts."""
+    scale_within_s: float = 60.0
+    """Time within which waiting work is to begin: what the number of wanted workers is worked out from."""
     round_interval_s: float = 1.0
     """A round runs at least this often."""
     round_limit: int = 1024
@@ -125,6 +127,7 @@ class SchedulerConf:
             "heads_per_line",
             "batch_max",
             "slice_s",
+            "scale_within_s",
             "round_interval_s",
             "lookahead_ms",
         ):

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from apps.tasks.demand import demands
 from apps.tasks.overview import RESOURCES
+from apps.tasks.wanted import by_cell, by_tier, wanted
 from scheduler_ext.core.states import Category, TaskState
 
 DEAD_MOST = 100_000
@@ -87,6 +88,7 @@ class Ledger(Collector):
         yield from self._tasks()
         yield from self._nodes()
         yield from self._demand()
+        yield from self._wanted()
         yield from self._leaders()
         yield _gauge(
             "alerts_open",
@@ -156,6 +158,21 @@ class Ledger(Collector):
             "Slots the demand asks for at the target ratio of resources to demand.",
             ["cell"],
             [([d.cell], d.wanted) for d in found],
+        )
+
+    def _wanted(self) -> Iterable[Metric]:
+        found = wanted()
+        yield _gauge(
+            "wanted_workers",
+            "Workers that the work of a tier asks for, where they run nothing else; tenants' own tiers are one.",
+            ["cell", "tier"],
+            [([cell, tier], count) for (cell, tier), count in by_tier(found).items()],
+        )
+        yield _gauge(
+            "cell_wanted_workers",
+            "Workers that all work of a cell asks for.",
+            ["cell"],
+            [([cell], count) for cell, count in by_cell(found).items()],
         )
 
     def _leaders(self) -> Iterable[Metric]:

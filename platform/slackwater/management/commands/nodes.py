@@ -9,6 +9,7 @@ from django.core.management.base import CommandParser
 from apps.resources import services
 from apps.resources.models import Node
 from apps.tasks import overview
+from apps.tasks.wanted import by_cell, wanted
 from scheduler_ext.core.errors import InvalidInput, NotFound
 from slackwater.management.console import PlatformCommand
 
@@ -20,12 +21,12 @@ SAID = {
 
 
 class Command(PlatformCommand):
-    """``manage.py nodes [drain|resume NODE]``"""
+    """``manage.py nodes [drain|resume NODE | --wanted]``"""
 
     help = (
         "List the nodes of all cells with their capacity and what is in flight on each. "
         "drain NODE: give it nothing new, hand back what has not begun, let what has checkpoints go on elsewhere. "
-        "resume NODE: give it work again."
+        "resume NODE: give it work again. --wanted: how many workers the waiting work asks for, down to none."
     )
     for_tenant = False
 
@@ -35,6 +36,9 @@ class Command(PlatformCommand):
         parser.add_argument("action", nargs="?", choices=["list", *DOING], default="list",
                             help="list them (what is done without it), or drain or resume one")  # fmt: skip
         parser.add_argument("node", nargs="?", help="name or id, for drain and resume")
+        parser.add_argument(
+            "--wanted", action="store_true", help="instead, how many workers the work asks for"
+        )
         parser.add_argument("--all", action="store_true", help="also those that left or were lost")
 
     def run(self, options: dict[str, Any]) -> None:
@@ -46,6 +50,9 @@ class Command(PlatformCommand):
                 self.show({"id": node.pk, "name": node.name, "state": node.state})
             else:
                 self.stdout.write(f"{node} {SAID[options['action']]}")
+            return
+        if options["wanted"]:
+            self._wanted()
             return
         rows = overview.all_nodes(gone=options["all"])
         if self.as_json:
@@ -59,6 +66,35 @@ class Command(PlatformCommand):
               r["in_flight"], r["heartbeat_at"]) for r in rows],
             empty="No node is registered; start a worker.",
         )  # fmt: skip
+
+    def _wanted(self) -> None:
+        found = wanted()
+        cells = by_cell(found)
+        rows = [
+            (
+                one.cell,
+                one.tier,
+                one.ready,
+                one.in_flight_slots,
+                one.waiting_slots,
+                one.per_worker,
+                one.workers,
+            )
+            for one in found
+        ]
+        names = ("cell", "tier", "ready", "in_flight_slots", "waiting_slots", "per_worker", "workers")
+        if self.as_json:
+            self.show(
+                {
+                    "cells": [{"cell": cell, "workers": count} for cell, count in cells.items()],
+                    "tiers": [dict(zip(names, row, strict=True)) for row in rows],
+                }
+            )
+            return
+        self.show_table(
+            "Wanted workers, by tier", [name.replace("_", " ") for name in names], rows, empty="No cell."
+        )
+        self.show_table("In all", ["cell", "workers"], list(cells.items()), empty="No cell.")
 
 
 def _find(given: str | None) -> Node:
