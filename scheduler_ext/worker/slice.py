@@ -5,6 +5,7 @@ Each batch is noted in the journal, started in one statement, run, and recorded 
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -125,6 +126,7 @@ class Child:
             slot.settle()
             slot.pid = os.getpid()
         self._claimed_slot = True
+        gc.freeze()  # what is loaded stays: no search for garbage need pass through it, nor copy its pages
         self.recorder.start()
         if self.beside is not None:
             self.beside.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from typing import Any
 
@@ -34,4 +35,5 @@ class Command(BaseCommand):
         rounds = made.round_store(holder)
         dispatcher = Dispatcher(rounds, queues, made.conf, holder, watch=made.watcher(rounds))
         dispatcher.turns = made.turns(rounds, lambda: dispatcher.share or rounds.share())
+        gc.freeze()  # what is there now stays: looking through it for garbage would take a tenth of each round
         run(dispatcher, hints, lambda: stopping, FAULTS)
