@@ -48,6 +48,10 @@ class Keys:
         """Cached refusal of a tenant's submissions, with the time it ends."""
         return f"{{{self.prefix}}}:refused:{tenant_id}"
 
+    def graph(self, workflow_id: str) -> str:
+        """Packed graph of a large workflow."""
+        return f"{{{self.prefix}}}:graph:{workflow_id}"
+
     def mutex(self, scoped_key: str, holder: str = "") -> str:
         """Lock of a mutex key; one for each ``holder`` where several may hold it."""
         return f"{{{self.prefix}}}:mutex:{scoped_key}" + (f"#{holder}" if holder else "")

@@ -1,24 +1,25 @@
 """The graph around a task: ancestors, descendants, topological order, critical path; fast on 100,000 edges.
 
-A workflow's edges are read once and kept, packed, in this process, until its counts say that it has grown. Tasks whose
-edges reach beyond one workflow are answered by a recursive query instead.
+A workflow's edges are read once and kept, packed, in this process and for the others in Redis, until its counts say
+that it has grown. Tasks whose edges reach beyond one workflow are answered by a recursive query instead.
 """
 
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 from uuid import UUID
 
 from django.db import connection
 
+from apps.tasks import graph_shelf
+from apps.tasks.connection import Database
+from apps.tasks.graph_shape import Shape
 from apps.tenants.scoping import current_tenant_id
 from scheduler_ext.core.errors import NotFound, TooLarge
+from scheduler_ext.upkeep import Job
 
 KEPT = 2_000_000
 """Tasks and edges of all graphs this process keeps."""
@@ -27,6 +28,16 @@ FRESH_S = 600.0
 MOST_EDGES = 200_000
 """The most edges the recursive query goes along."""
 
+LARGE = 10_000
+"""Edges from which a graph is left in Redis too: a smaller one is read and packed soon enough."""
+RECENT_S = 600.0
+"""How long after a large workflow was handed in upkeep sees to it."""
+
+# Ids tell the time of submission, so the recent ones stand at the end of the primary key.
+LARGE_ONES = """
+SELECT id, task_count, edge_count FROM tasks_workflow
+WHERE id >= %s AND edge_count >= %s AND NOT detail ? 'open' ORDER BY id LIMIT 100
+"""
 WHICH = """
 SELECT t.workflow_id, w.task_count, w.edge_count, w.detail ? 'open'
 FROM tasks_task t LEFT JOIN tasks_workflow w ON w.id = t.workflow_id WHERE t.id = %s AND t.tenant_id = %s
@@ -52,125 +63,6 @@ down AS (SELECT parent_id, child_id FROM tasks_dependency WHERE parent_id = %(id
          UNION SELECT d.parent_id, d.child_id FROM tasks_dependency d JOIN down ON d.parent_id = down.child_id)
 SELECT parent_id::text, child_id::text FROM (TABLE up UNION TABLE down) e LIMIT %(most)s
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """The heaviest way through a task."""
-
-    nodes: list[int]
-    weight: float
-
-
-@dataclass(slots=True)
-class Shape:
-    """A graph, packed: tasks are numbers in the order of their ids."""
-
-    ids: list[str]
-    weights: list[float]
-    """Expected run time of each in seconds; the mean of the known where it is not known, 1 where none is."""
-    learnt: bool
-    parents: list[int]
-    parents_at: list[int]
-    """The parents of task ``i`` are ``parents[parents_at[i]:parents_at[i + 1]]``."""
-    children: list[int]
-    children_at: list[int]
-    order: list[int] = field(default_factory=list)
-    depths: list[int] = field(default_factory=list)
-    above: list[float] = field(default_factory=list)
-    """Weight of the heaviest way that ends with a task."""
-    below: list[float] = field(default_factory=list)
-    """Weight of the heaviest way that begins with it."""
-
-    @classmethod
-    def build(cls, ids: list[str], micros: Sequence[int], parent: Any, child: Any) -> Shape:
-        """From ids in order, learnt run times in microseconds (0: unknown), and the two ends of every edge."""
-        import numpy as np
-
-        def packed(of: Any, others: Any) -> tuple[list[int], list[int]]:
-            at = np.zeros(len(ids) + 1, dtype=np.int64)
-            np.cumsum(np.bincount(of, minlength=len(ids)), out=at[1:])
-            return others[np.argsort(of, kind="stable")].tolist(), at.tolist()
-
-        known = [value for value in micros if value]
-        usual = sum(known) / len(known) if known else 1e6
-        weights = [(value or usual) / 1e6 for value in micros]
-        shape = cls(ids, weights, bool(known), *packed(child, parent), *packed(parent, child))
-        shape._arrange()
-        return shape
-
-    def _arrange(self) -> None:
-        """Topological order (Kahn's), depths, and the heaviest ways to and from every task."""
-        n = len(self.ids)
-        parents, parents_at, children, at, weights = (
-            self.parents, self.parents_at, self.children, self.children_at, self.weights,
-        )  # fmt: skip
-        missing = [parents_at[i + 1] - parents_at[i] for i in range(n)]
-        order = [i for i in range(n) if not missing[i]]
-        above, depths, below = list(weights), [1] * n, list(weights)
-        for i in order:  # grows as it is gone through
-            weight, depth = above[i], depths[i] + 1
-            for child in children[at[i] : at[i + 1]]:
-                reached = weight + weights[child]
-                above[child] = max(above[child], reached)
-                depths[child] = max(depths[child], depth)
-                missing[child] -= 1
-                if not missing[child]:
-                    order.append(child)
-        for i in reversed(order):
-            weight = below[i]
-            for parent in parents[parents_at[i] : parents_at[i + 1]]:
-                reached = weight + weights[parent]
-                below[parent] = max(below[parent], reached)
-        self.order, self.depths, self.above, self.below = order, depths, above, below
-
-    @property
-    def size(self) -> int:
-        """Tasks and edges."""
-        return len(self.ids) + len(self.parents)
-
-    @property
-    def depth(self) -> int:
-        """Tasks on the longest way through the graph."""
-        return max(self.depths, default=0)
-
-    def place(self, task_id: UUID) -> int:
-        """The number of a task."""
-        text = str(task_id)
-        found = bisect_left(self.ids, text)
-        if found == len(self.ids) or self.ids[found] != text:
-            raise NotFound(f"There is no task {task_id}.")
-        return found
-
-    def reach(self, start: int, *, down: bool) -> list[str]:
-        """Ids of all before (or after, ``down``) a task, in topological order."""
-        targets, at = (self.children, self.children_at) if down else (self.parents, self.parents_at)
-        seen = bytearray(len(self.ids))
-        stack = [start]
-        while stack:
-            i = stack.pop()
-            for j in targets[at[i] : at[i + 1]]:
-                if not seen[j]:
-                    seen[j] = 1
-                    stack.append(j)
-        ids = self.ids
-        return [ids[i] for i in self.order if seen[i]]
-
-    def way(self, start: int) -> Way:
-        """The heaviest way through a task, by expected run time: nothing on it can wait without delaying the end."""
-        nodes = [start]
-        while self.parents_at[nodes[-1]] < self.parents_at[nodes[-1] + 1]:
-            i = nodes[-1]
-            nodes.append(
-                max(self.parents[self.parents_at[i] : self.parents_at[i + 1]], key=self.above.__getitem__)
-            )
-        nodes.reverse()
-        while self.children_at[nodes[-1]] < self.children_at[nodes[-1] + 1]:
-            i = nodes[-1]
-            nodes.append(
-                max(self.children[self.children_at[i] : self.children_at[i + 1]], key=self.below.__getitem__)
-            )
-        return Way(nodes, self.above[start] + self.below[start] - self.weights[start])
 
 
 class _Kept:
@@ -207,18 +99,57 @@ class _Kept:
 kept = _Kept()
 
 
-def of_workflow(workflow_id: UUID) -> Shape:
+def of_workflow(workflow_id: UUID, cur: Any) -> Shape:
     """The whole graph of a workflow, read now. Edges that leave it are left out."""
-
-    with connection.cursor() as cur:
-        cur.execute(NODES.format(which="t.workflow_id = %s"), [workflow_id])
-        texts, times = cur.fetchone()
-        ids = texts.split(",") if texts else []
-        cur.execute(EDGES, [workflow_id])
-        packed = cur.fetchone()[0]
+    cur.execute(NODES.format(which="t.workflow_id = %s"), [workflow_id])
+    texts, times = cur.fetchone()
+    ids = texts.split(",") if texts else []
+    cur.execute(EDGES, [workflow_id])
+    packed = cur.fetchone()[0]
     ends = _numbers(ids, bytes(packed or b""))
     micros = [int(value) for value in times.split(",")] if times else []
     return Shape.build(ids, micros, ends[:, 0], ends[:, 1])
+
+
+def _elsewhere(workflow_id: UUID, counts: tuple[int, int]) -> Shape:
+    """What another process has left in Redis, else as it is read now, and left there where it is large."""
+    shape = graph_shelf.get(workflow_id, counts) if counts[1] >= LARGE else None
+    if shape is None:
+        with connection.cursor() as cur:
+            shape = of_workflow(workflow_id, cur)
+        if counts[1] >= LARGE:
+            graph_shelf.put(workflow_id, counts, shape)
+    return shape
+
+
+class GraphUpkeep:
+    """Packs large graphs soon after they are handed in, so that the first question about one finds it packed."""
+
+    def __init__(self, db: Database) -> None:
+        """``db`` is upkeep's connection."""
+        self.db = db
+        self._done: dict[UUID, tuple[int, int]] = {}
+
+    def jobs(self) -> list[Job]:
+        """The job with its interval."""
+        return [Job(name="large graphs packed", every_s=1.0, run=self.pack)]
+
+    def pack(self) -> int:
+        """Pack one of the large workflows of the last minutes that is not, or has grown; returns how many."""
+        first = UUID(int=int((time.time() - RECENT_S) * 1000) << 80)
+        found = {
+            row[0]: (row[1], row[2]) for row in self.db.conn.execute(LARGE_ONES, (first, LARGE)).fetchall()
+        }
+        self._done = {workflow: counts for workflow, counts in self._done.items() if workflow in found}
+        for workflow_id, counts in found.items():
+            if self._done.get(workflow_id) == counts:
+                continue
+            self._done[workflow_id] = counts
+            if not graph_shelf.has(workflow_id, counts):
+                with self.db.conn.cursor() as cur:
+                    graph_shelf.put(workflow_id, counts, of_workflow(workflow_id, cur))
+                return 1
+        return 0
 
 
 def _numbers(ids: list[str], packed: bytes) -> Any:
@@ -268,7 +199,7 @@ def graph(task_id: UUID) -> dict[str, Any]:
     if workflow_id is not None and not is_open:
         shape = kept.get(workflow_id, (tasks, edges))
         if shape is None:
-            shape = of_workflow(workflow_id)
+            shape = _elsewhere(workflow_id, (tasks, edges))
             kept.put(workflow_id, (tasks, edges), shape)
     return _describe(shape or _around(task_id), task_id, workflow_id)
 

@@ -21,6 +21,11 @@ def _client(url: str) -> redis.Redis:
     return redis_client.connect(url, socket_timeout=1.0, socket_connect_timeout=0.5)
 
 
+def client() -> redis.Redis:
+    """This process's client for what may vanish."""
+    return _client(settings.REDIS_URL)
+
+
 def _publish(channel: str, message: str) -> None:
     try:
         _client(settings.REDIS_URL).publish(channel, message)

@@ -9,6 +9,7 @@ from typing import Any
 from apps.tasks import queries, transitions
 from apps.tasks.checkpoints import forget_ended
 from apps.tasks.connection import Database
+from apps.tasks.graph import GraphUpkeep
 from apps.tasks.models import TELL_LATE
 from apps.tasks.parking import ParkingUpkeep
 from apps.tasks.pauses import PauseUpkeep
@@ -49,6 +50,7 @@ class LedgerUpkeep:
             *PauseUpkeep(self.conf, self.db).jobs(),
             *Reranker(self.conf, self.db).jobs(),
             *ParkingUpkeep(self.conf, self.db, self.work, self.publish).jobs(),
+            *GraphUpkeep(self.db).jobs(),
             Job(name="late tasks", every_s=1.0, run=self.expire_late),
             Job(name="unreleased dependants", every_s=2.0, run=self.release),
             Job(name="parked mutex keys", every_s=2.0, run=self.unpark),

@@ -117,7 +117,10 @@ def _check_size(tenant: Tenant, place: _Place, tasks: int, edges: int) -> None:
     limits = admission.plan_limits(tenant.plan)
     total = place.tasks + tasks
     # No graph is deeper than it has tasks: only one that could be too deep is measured.
-    depth = graph.of_workflow(place.workflow_id).depth if total > (limits.max_dag_depth or total) else 0
+    depth = 0
+    if total > (limits.max_dag_depth or total):
+        with connection.cursor() as cur:
+            depth = graph.of_workflow(place.workflow_id, cur).depth
     checks.check_dag(limits, tasks=total, edges=place.edges + edges, depth=depth)
 
 
