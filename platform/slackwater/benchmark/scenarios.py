@@ -120,7 +120,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario(
             name="fairness",
             title="Two tenants of equal weight, one hands in fifty times as much",
-            parameters={"seconds": 60, "slots": 20, "task_ms": 500, "children": 2},
+            parameters={"seconds": 60, "slots": 20, "task_ms": 200, "children": 2},
             columns={
                 "served_loud_s": "served loud s", "served_quiet_s": "served quiet s", "apart_percent": "apart %",
                 "quiet_alone_ms": "quiet alone ms", "quiet_beside_ms": "beside loud ms", "p95_ratio": "p95 ratio",

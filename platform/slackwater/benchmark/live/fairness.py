@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from apps.tenants.models import Tenant
 from slackwater.benchmark import ground
 from slackwater.benchmark.live.cell import Item, LiveCell
@@ -15,7 +17,7 @@ SPARE = 1.2
 
 
 def run(seconds: int, slots: int, task_ms: int, children: int) -> None:
-    """``slots`` tasks of ``task_ms`` run at once; each of the three parts takes ``seconds``."""
+    """``slots`` tasks of ``task_ms`` on average run at once; each of the three parts takes ``seconds``."""
     share_per_s = slots / (task_ms / 1000) / 2
     fast, slow = share_per_s * SPARE, share_per_s / 5
     loud_n, quiet_n = int(fast * RATIO * seconds), int(fast * seconds)
@@ -23,9 +25,15 @@ def run(seconds: int, slots: int, task_ms: int, children: int) -> None:
     tier = cell.tier(1)
     loud, quiet = ground.tenants(2)
 
+    rng = random.Random(1)
+
     def work(tenant: Tenant, per_s: float) -> list[Item]:
         fields = {"tier": tier, "delay_tolerance": 3600}
-        return [Item(n / per_s, tenant, fields, task_ms / 1000) for n in range(int(per_s * seconds))]
+        # Of different lengths: tasks that all took the same would end in step, and leave nobody a slot in between.
+        return [
+            Item(n / per_s, tenant, fields, task_ms / 1000 * rng.uniform(0.5, 1.5))
+            for n in range(int(per_s * seconds))
+        ]
 
     with cell.running():
         cell.warm_up(loud, tier)
