@@ -99,6 +99,16 @@ SCENARIOS: Mapping[str, Scenario] = {
             },
         ),
         Scenario(
+            name="limiter",
+            title="A rate limit under more clients at once than it has room for, over several submitters",
+            parameters={"clients": 200, "processes": 4, "limit": 100, "each": 5, "seconds": 10},
+            columns={
+                "clients": "clients", "processes": "submitters", "limit": "limit", "accepted": "accepted",
+                "refused": "refused", "exact": "exact", "rush_ms": "refused at once ms",
+                "refusal_ms": "refused later ms",
+            },
+        ),
+        Scenario(
             name="steps",
             title="The way of one no-op task, step by step, in microseconds a task",
             parameters={"tasks": 4000, "round": 1024, "batch": 128},

@@ -1,0 +1,166 @@
+"""A plan's rate limit under many clients at once: how many are accepted, and how soon the others are refused."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from django.conf import settings
+
+from apps.tasks.models import Task
+from apps.tenants.models import Plan, TenantCounter
+from apps.tenants.services import create_api_key
+from slackwater.benchmark import ground
+from slackwater.benchmark.measure import percentiles
+from slackwater.benchmark.micro.cell import HANDLER, Cell
+from slackwater.benchmark.micro.rounds import tell
+from slackwater.benchmark.peer import report
+from slackwater.embedded.folders import free_port
+from slackwater.processes.launch import tied
+from slackwater.supervision.components import Layout, components
+
+START_S = 60.0
+PER_HOUR = 1
+"""So slow that nothing is given back while it is measured."""
+PATH = "/api/v1/tasks"
+
+
+@dataclass(slots=True)
+class Answers:
+    """What the clients were told."""
+
+    accepted: list[float] = field(default_factory=list)
+    """Seconds each took."""
+    refused: list[float] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+    def add(self, status: int, seconds: float, headers: http.client.HTTPMessage, body: bytes) -> None:
+        """Note one answer; a refusal without Retry-After is a fault."""
+        if status == 201:
+            self.accepted.append(seconds)
+        elif status == 429 and headers.get("Retry-After"):
+            self.refused.append(seconds)
+        else:
+            self.faults.append(f"{status} {body[:200].decode(errors='replace')}")
+
+
+@contextlib.contextmanager
+def submitters(count: int) -> Iterator[list[int]]:
+    """That many API servers as `make up` runs them, each a process of its own; their ports."""
+    running: list[subprocess.Popen[bytes]] = []
+    ports = []
+    try:
+        for _ in range(count):
+            port = free_port()
+            layout = Layout(host="127.0.0.1", port=port, flower_port=0, workers=0, concurrency=1)
+            api = next(
+                c for c in components(layout, manage_py=str(settings.ROOT / "manage.py")) if c.name == "api"
+            )
+            running.append(
+                subprocess.Popen(tied(api.command), env={**os.environ, **api.env}, stdout=subprocess.DEVNULL)
+            )
+            ports.append(port)
+        for process, port in zip(running, ports, strict=True):
+            _wait_listening(process, port)
+        yield ports
+    finally:
+        for process in running:
+            process.terminate()
+        for process in running:
+            process.wait(60)
+
+
+def _wait_listening(process: subprocess.Popen[bytes], port: int) -> None:
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            _open(port).close()
+            return
+        except OSError:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError("a submitter did not start") from None
+            time.sleep(0.05)
+
+
+def _open(port: int) -> http.client.HTTPConnection:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("GET", "/healthz")
+    connection.getresponse().read()
+    return connection
+
+
+class Crowd:
+    """Clients, each with a connection of its own, kept open."""
+
+    def __init__(self, ports: list[int], clients: int, key: str) -> None:
+        self.connections = [_open(ports[n % len(ports)]) for n in range(clients)]
+        self.headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+
+    def ask(self, each: int, over_s: float) -> Answers:
+        """Every client submits ``each`` tasks, evenly over ``over_s`` seconds, or all at once for 0."""
+        answers, barrier = Answers(), threading.Barrier(len(self.connections))
+
+        def client(place: int) -> None:
+            try:
+                barrier.wait(START_S)
+                began = time.monotonic()
+                for turn in range(each):
+                    # Each at its own moment of the turn, so that they do not come as one wave.
+                    at = began + over_s * (turn + place / len(self.connections)) / each
+                    time.sleep(max(0.0, at - time.monotonic()))
+                    self._submit(place, answers)
+            except (OSError, http.client.HTTPException, threading.BrokenBarrierError) as error:
+                answers.faults.append(f"{type(error).__name__}: {error}")
+
+        threads = [threading.Thread(target=client, args=(n,)) for n in range(len(self.connections))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return answers
+
+    def _submit(self, place: int, answers: Answers) -> None:
+        connection = self.connections[place]
+        began = time.perf_counter()
+        connection.request("POST", PATH, json.dumps({"handler": HANDLER}), self.headers)
+        response = connection.getresponse()
+        body = response.read()
+        answers.add(response.status, time.perf_counter() - began, response.headers, body)
+
+    def close(self) -> None:
+        """Close the connections."""
+        for connection in self.connections:
+            connection.close()
+
+
+def run(clients: int, processes: int, limit: int, each: int, seconds: int) -> None:
+    """All clients at once, then each ``each`` times more over ``seconds``, when only refusals are left to give."""
+    Cell(slots=1)
+    tenant = ground.tenants(1)[0]
+    Plan.objects.filter(pk=tenant.plan_id).update(tasks_per_hour=PER_HOUR, burst=limit)
+    key = create_api_key(tenant, "bench", ("submit",))[1]
+    tell("starting", 0, processes)
+    with submitters(processes) as ports:
+        crowd = Crowd(ports, clients, key)
+        tell("submitting at once", 0, clients)
+        rush = crowd.ask(1, 0.0)
+        tell("submitting on", 0, clients * each)
+        after = crowd.ask(each, float(seconds))
+        crowd.close()
+    if faults := rush.faults + after.faults:
+        raise RuntimeError(f"{len(faults)} answers were neither 201 nor 429 with Retry-After: {faults[0]}")
+    accepted = len(rush.accepted) + len(after.accepted)
+    stored = Task._plain.filter(tenant=tenant).count()
+    counted = TenantCounter.objects.get(tenant=tenant).unfinished
+    report(
+        "RESULT", clients=clients, processes=processes, limit=limit, accepted=accepted, stored=stored,
+        refused=len(rush.refused) + len(after.refused), exact=accepted == stored == counted == min(limit, clients),
+        rush_ms=percentiles(rush.refused) if rush.refused else None, refusal_ms=percentiles(after.refused),
+    )  # fmt: skip
