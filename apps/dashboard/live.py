@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ from django.db import connection
 
 from apps.dashboard.throughput import INTERVAL_S, Throughput
 from apps.monitoring.alerts.conf import RULES
+from apps.resources.components import MISSED_S
 from apps.tasks.demand import demands
 from apps.tasks.reading import word
 from scheduler_ext.core.states import FINAL, Category, TaskState
@@ -76,6 +78,13 @@ WHERE n.state IN ('active', 'draining') ORDER BY n.cell, n.name LIMIT 200
 LEADERS = """
 SELECT cell, holder, epoch, expires_at > clock_timestamp(), extract(epoch FROM clock_timestamp() - renewed_at)::float8
 FROM tasks_leader ORDER BY cell
+"""
+# Those that left, or have been silent for long, are for the list of components to tell.
+COMPONENTS = """
+SELECT kind, cell, hostname, pid, extract(epoch FROM clock_timestamp() - beat_at)::float8,
+       extract(epoch FROM clock_timestamp() - started_at)::float8
+FROM resources_component WHERE left_at IS NULL AND beat_at > clock_timestamp() - interval '10 minutes'
+ORDER BY kind, cell, id LIMIT 200
 """
 TENANTS = """
 SELECT t.slug, c.unfinished, c.urgent_unfinished, t.paused, p.weight
@@ -142,6 +151,7 @@ def _read(throughput: Throughput) -> dict[str, Any]:
             "lines": _lines(cur, now),
             "nodes": [_node(row) for row in cur.execute(NODES).fetchall()],
             "leaders": [_leader(row) for row in cur.execute(LEADERS).fetchall()],
+            "components": [_component(row) for row in cur.execute(COMPONENTS).fetchall()],
             "tenants": [_tenant(row) for row in cur.execute(TENANTS, [TENANTS_SHOWN]).fetchall()],
             "alerts": [_alert(row) for row in cur.execute(ALERTS).fetchall()],
             "throughput": {"interval_s": INTERVAL_S, "series": series},
@@ -167,6 +177,14 @@ class _Answering:
 
 def _bounded(count: int, most: int) -> dict[str, Any]:
     return {"count": min(count, most), "more": count > most}
+
+
+def _component(row: Sequence[Any]) -> dict[str, Any]:
+    kind, cell, hostname, pid, silent_s, up_s = row
+    return {
+        "kind": kind, "cell": cell, "where": f"{hostname}:{pid}", "alive": silent_s <= MISSED_S,
+        "silent_s": max(0.0, silent_s), "up_s": max(0.0, up_s),
+    }  # fmt: skip
 
 
 def _percentiles(pair: list[float] | None) -> dict[str, float] | None:

@@ -38,6 +38,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("Pools", "pool", "tenants.pool"),
             ("Policies", "tune", "tasks.policychoice"),
             ("Leaders", "flag", "tasks.leader"),
+            ("Components", "lan", "resources.component"),
             ("Alerts", "notifications", "monitoring.alert"),
         ),
     ),

@@ -14,7 +14,8 @@ from unfold.contrib.filters.admin import AutocompleteSelectFilter
 
 from apps.adminkit import Button, ButtonsMixin, ReadOnlyMixin, ServiceAdmin, ago, badge, json_block, tell_each
 from apps.resources import services
-from apps.resources.models import Handler, Node, Tier
+from apps.resources.components import MISSED_S
+from apps.resources.models import Component, Handler, Node, Tier
 from scheduler_ext.core.errors import Conflict
 
 DIMENSIONS = (
@@ -224,3 +225,25 @@ class NodeAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
     def activate(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
         """Activate the selected nodes."""
         tell_each(request, queryset, lambda node: self.activate_one(request, node), "activated")
+
+
+@admin.register(Component)
+class ComponentAdmin(ReadOnlyMixin, ServiceAdmin):
+    """The platform's own processes: submitters, dispatchers, upkeeps, beats."""
+
+    list_display = ("kind", "cell", "hostname", "pid", "state", "heard", "started_at")
+    list_filter = ("kind", "cell")
+    search_fields = ("hostname",)
+
+    @admin.display(description="state")
+    def state(self, obj: Component) -> SafeString:
+        """Whether it is there, as far as it has told."""
+        if obj.left_at is not None:
+            return badge("left", "cancelled")
+        silent = (timezone.now() - obj.beat_at).total_seconds() > MISSED_S
+        return badge("silent", "failed") if silent else badge("alive", "succeeded")
+
+    @admin.display(description="last heard")
+    def heard(self, obj: Component) -> SafeString | str:
+        """How long ago."""
+        return ago(obj.beat_at)

@@ -117,3 +117,30 @@ class Node(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.pk})"
+
+
+class Component(models.Model):
+    """A process of the platform itself, as it has told of itself last; nodes have a list of their own."""
+
+    class Kind(models.TextChoices):
+        """What it does."""
+
+        SUBMITTER = "submitter"
+        DISPATCHER = "dispatcher"
+        UPKEEP = "upkeep"
+        BEAT = "beat"
+
+    id = models.AutoField(primary_key=True)
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    cell = models.CharField(max_length=63)
+    hostname = models.CharField(max_length=200)
+    pid = models.IntegerField("process")
+    started_at = models.DateTimeField()
+    beat_at = models.DateTimeField("last heard")
+    left_at = models.DateTimeField("left", null=True, help_text="It said that it ends.")
+
+    class Meta:
+        ordering = ["kind", "cell", "-id"]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.hostname}:{self.pid}"

@@ -15,6 +15,7 @@ import psycopg
 from django.db import connection
 from psycopg.types.json import Jsonb
 
+from apps.resources import components
 from apps.tasks import copying, lookups
 from apps.tasks.choices import Chosen
 from apps.tasks.lookups import TierInfo
@@ -34,7 +35,7 @@ TASK_COLUMNS = (
     "id", "tenant_id", "workflow_id", "name", "kind", "handler", "script_sha256", "script_path", "args", "kwargs",
     "category", "tier_id", "priority", "delay_tolerance_ms", "on_late", "cap_ms", "total_attempts", "retry",
     "mutex_key", "mutex_limit", "condition", "tags", "submitted_at", "submitted_by", "start_at", "attempts_used",
-    "error", "reason", "release_pending",
+    "error", "reason", "release_pending", "admitted_by",
 )  # fmt: skip
 LIVE_COLUMNS = (
     "task_id", "tenant_id", "line_id", "state", "rank_group", "rank", "kind", "handler_id", "priority", "fence",
@@ -105,6 +106,7 @@ def task_row(
         int(spec.category), task.tier.id, spec.priority, task.tolerance_ms, int(spec.on_late), task.cap_ms,
         spec.total_attempts, json.dumps(spec.retry) if spec.retry is not None else None, spec.mutex_key,
         spec.mutex_limit, int(spec.condition), list(spec.tags), at, actor[:120], spec.start_at, 0, "", "", False,
+        components.own.id,
     )  # fmt: skip
 
 
@@ -254,7 +256,7 @@ FROM tenants_tenantcounter WHERE tenant_id = %s
 _TASK_TYPES = (
     "uuid", "bigint", "uuid", "text", "int", "text", "text", "text", "jsonb", "jsonb", "int", "bigint", "int",
     "bigint", "int", "bigint", "int", "jsonb", "text", "int", "int", "text[]", "timestamptz", "text",
-    "timestamptz", "int", "text", "text", "boolean",
+    "timestamptz", "int", "text", "text", "boolean", "int",
 )  # fmt: skip
 _LIVE_TYPES = (
     "uuid", "bigint", "bigint", "int", "int", "bigint", "int", "bigint", "int", "int", "int", "int", "int",

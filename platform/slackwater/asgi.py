@@ -1,5 +1,6 @@
 """The ASGI application: the API, the admin and the health pages, for granian or uvicorn."""
 
+import atexit
 import os
 
 from django.core.asgi import get_asgi_application
@@ -14,5 +15,7 @@ os.environ.setdefault("SLACKWATER_DATABASE_POOL", "16")
 site = get_asgi_application()
 
 from apps.api.front import ApiFront  # noqa: E402  (its views need Django, which the line above sets up)
+from slackwater.wiring import heartbeat  # noqa: E402  (the same)
 
 application = ApiFront(site)
+atexit.register(heartbeat("submitter").stop)

@@ -7,7 +7,9 @@ from typing import Any, Final
 
 from apps.monitoring.alerts.watcher import Watcher
 from apps.monitoring.alerts.watching import pulse
+from apps.resources.components import Heartbeat
 from apps.schedules.beat import ClaimingScheduler
+from slackwater.wiring import heartbeat
 
 PULSE_S: Final = 2.0
 
@@ -18,6 +20,7 @@ class WatchingScheduler(ClaimingScheduler):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._next_pulse = 0.0
         self._watcher: Watcher | None = None
+        self._heartbeat: Heartbeat | None = None
         super().__init__(*args, **kwargs)
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
@@ -25,6 +28,7 @@ class WatchingScheduler(ClaimingScheduler):
         if self._watcher is None:
             self._watcher = Watcher()
             self._watcher.start()
+            self._heartbeat = heartbeat("beat")
         delay = super().tick(*args, **kwargs)
         if time.monotonic() >= self._next_pulse:
             self._next_pulse = time.monotonic() + PULSE_S
@@ -39,4 +43,6 @@ class WatchingScheduler(ClaimingScheduler):
         """End, and stop watching."""
         if self._watcher is not None:
             self._watcher.stop()
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
         super().close()

@@ -9,7 +9,7 @@ import tempfile
 import uuid
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import django
 import psutil
@@ -24,6 +24,9 @@ from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.sandbox.base import Sandbox
 from scheduler_ext.sandbox.pool import SlotPool
 from scheduler_ext.turn_taking import TurnTaking
+
+if TYPE_CHECKING:
+    from apps.resources.components import Heartbeat
 
 IOPS = 10_000
 BANDWIDTH_KBPS = 1_000_000
@@ -122,6 +125,14 @@ def engine() -> Engine:
     if not apps.ready:
         django.setup()
     return Engine()
+
+
+def heartbeat(kind: str) -> Heartbeat:
+    """Tell from now on that this process is there, as a component of that kind."""
+    from apps.resources.components import Heartbeat
+
+    made = engine()
+    return Heartbeat(kind, made.conf.cell, made._database(f"slackwater {kind} heartbeat")).start()
 
 
 def holder_name() -> str:

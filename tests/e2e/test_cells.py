@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from apps.resources.models import Node
+from apps.resources.models import Component, Node
 from apps.tasks.models import Leader
 from apps.tenants.services import create_tenant
 from scheduler_ext.core.states import TaskState
@@ -32,6 +32,12 @@ def test_each_cell_does_its_own_work_and_nothing_else(platform: Platform) -> Non
     leaders = dict(Leader.objects.values_list("cell", "holder"))
     assert set(leaders) == {"default", "east"}
     assert len(set(leaders.values())) == 2
+
+    there = {("dispatcher", "default"), ("dispatcher", "east"), ("upkeep", "default"), ("upkeep", "east")}
+    wait_until(
+        lambda: there <= set(Component.objects.values_list("kind", "cell")),
+        message="each tells that it is there",
+    )
 
     tasks: dict[str, list[UUID]] = {"default": [], "east": []}
     for n in range(10):

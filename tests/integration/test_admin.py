@@ -86,7 +86,7 @@ class TestPages:
         assert set(codes.values()) == {200, 403}
         assert refused == {
             "workflow", "deadletter", "attempt", "taskevent", "line", "leader", "script", "node", "handler",
-            "schedulefire", "subscription", "delivery", "artifact", "ranksweep", "alert",
+            "schedulefire", "subscription", "delivery", "artifact", "ranksweep", "alert", "component",
         }  # fmt: skip
 
     def test_an_unknown_task_is_not_found(self, page: Client) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from django.urls import reverse
 
 from apps.adminkit import badge, clock, json_block, seconds
+from apps.resources.models import Component
 from apps.tasks import reading
 from apps.tasks.admin import graphs
 from apps.tasks.explaining import explain
@@ -114,6 +115,7 @@ def _attributes(task: Task, detail: dict[str, Any]) -> list[tuple[str, Any]]:
         ("Latest start", detail["latest_start"]),
         ("Submitted", detail["submitted_at"]),
         ("Submitted by", detail["submitted_by"]),
+        ("Admitted by", Component.objects.filter(pk=task.admitted_by).first() if task.admitted_by else None),
         ("Started", detail["started_at"]),
         ("Finished", detail["finished_at"]),
         ("Node", detail["node"]),

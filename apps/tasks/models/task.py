@@ -72,6 +72,11 @@ class Task(models.Model):
     submitted_by = models.CharField(
         max_length=120, blank=True, help_text="Key, user, schedule or code that submitted it."
     )
+    admitted_by = models.IntegerField(
+        null=True,
+        blank=True,
+        help_text="The component that admitted it. No reference: components are forgotten.",
+    )
     start_at = models.DateTimeField(null=True, blank=True)
     # From here on: written when the task becomes final, and emptied when it runs again.
     state = models.PositiveSmallIntegerField(

@@ -137,6 +137,12 @@
     ]);
     fill("sw-leaders", table(["Cell", "State", "Leader", "Epoch#", "Renewed#"], leaders, "No dispatcher has led yet: nothing is started."));
   }
+  function components(now) {
+    const rows = now.components.map((one) => [
+      one.kind, one.cell, one.where, one.alive ? badge("alive", "succeeded") : badge("silent", "failed"), seconds(one.up_s), `${seconds(one.silent_s)} ago`,
+    ]);
+    fill("sw-components", table(["Component", "Cell", "Process", "State", "Up#", "Heard#"], rows, "No component has told of itself."));
+  }
   function alerts(now) {
     byId("sw-alerts-card").hidden = !now.alerts.length;
     const rows = now.alerts.map((alert) => [
@@ -162,7 +168,7 @@
     }
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     const now = await answer.json();
-    alerts(now); tiles(now); throughput(now); states(now); nodes(now); lists(now);
+    alerts(now); tiles(now); throughput(now); states(now); nodes(now); lists(now); components(now);
     root.dataset.at = now.now;
     lastGood = Date.now();
     stale("");

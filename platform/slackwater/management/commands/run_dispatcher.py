@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand
 
 from apps.resources.faults import FAULTS
 from scheduler_ext.dispatcher import Dispatcher, HintListener, run
-from slackwater.wiring import engine, holder_name
+from slackwater.wiring import engine, heartbeat, holder_name
 
 
 class Command(BaseCommand):
@@ -35,5 +35,7 @@ class Command(BaseCommand):
         rounds = made.round_store(holder)
         dispatcher = Dispatcher(rounds, queues, made.conf, holder, watch=made.watcher(rounds))
         dispatcher.turns = made.turns(rounds, lambda: dispatcher.share or rounds.share())
+        beating = heartbeat("dispatcher")
         gc.freeze()  # what is there now stays: looking through it for garbage would take a tenth of each round
         run(dispatcher, hints, lambda: stopping, FAULTS)
+        beating.stop()

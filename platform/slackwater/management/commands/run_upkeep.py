@@ -17,7 +17,7 @@ from apps.tasks.upkeep import LedgerUpkeep
 from scheduler_ext.leftovers import forget_claims, forget_token_queues
 from scheduler_ext.ports import Changes
 from scheduler_ext.upkeep import Job, Upkeep
-from slackwater.wiring import engine
+from slackwater.wiring import engine, heartbeat
 
 LEFTOVERS_EVERY_S = 20.0
 
@@ -48,11 +48,13 @@ class Command(BaseCommand):
         sender, watcher = Sender(), Watcher()
         sender.start()
         watcher.start()
+        beating = heartbeat("upkeep")
         while not stopping.is_set():
             upkeep.run_due()
             stopping.wait(upkeep.pause_s())
         sender.stop()
         watcher.stop()
+        beating.stop()
 
 
 def _leftovers(ledger: LedgerUpkeep) -> Job:
