@@ -7,7 +7,7 @@ BENCH_ARGS ?= --peers all --runs 3 --workload noop:20000 --workload sleep10ms:10
 	--page docs/benchmarks.md
 .DEFAULT_GOAL := help
 
-.PHONY: help env env-dev env-browser up test test-slow test-external test-browser lint format types bench docs
+.PHONY: help env env-dev env-browser up test test-slow test-external test-browser lint format types audit bench docs
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ format: env-dev ## let ruff format and mend what it can
 
 types: env-dev ## mypy, strict
 	@$(PYTHON) -m mypy
+
+audit: env-dev ## ask the public advisory database about every installed package, where it can be reached
+	@sh bin/audit
 
 bench: env-dev ## compare with Celery and its peers, write docs/benchmarks.md
 	@$(PYTHON) manage.py bench $(BENCH_ARGS)

@@ -27,6 +27,7 @@ from django.http.response import HttpResponseBase
 from django.middleware.security import SecurityMiddleware
 from django.urls import set_script_prefix
 
+from apps.api import csp
 from apps.api.feed import Feed
 from apps.api.statuses import Statuses
 from apps.api.streams import Streams
@@ -304,8 +305,11 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
+_POLICY = (csp.HEADER.lower().encode(), csp.NOTHING.encode())
+
+
 def _headers(response: HttpResponseBase) -> list[tuple[bytes, bytes]]:
-    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.items()]
+    return [_POLICY, *((name.encode("latin-1"), value.encode("latin-1")) for name, value in response.items())]
 
 
 async def _send(response: HttpResponseBase, send: Send) -> None:

@@ -15,7 +15,7 @@ from drf_spectacular.renderers import (
     OpenApiYamlRenderer,
     OpenApiYamlRenderer2,
 )
-from drf_spectacular.views import SpectacularSwaggerView
+from drf_spectacular.views import SpectacularSwaggerSplitView
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -43,7 +43,7 @@ class OpenApi(APIView):
         return Response(document(), headers={"Cache-Control": "max-age=300"})
 
 
-class Page(SpectacularSwaggerView):
+class Page(SpectacularSwaggerSplitView):
     """``/api/docs/``: try each endpoint with your key. Its scripts come from this server."""
 
     authentication_classes = []

@@ -59,7 +59,15 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("Intervals", "timer", "django_celery_beat.intervalschedule"),
         ),
     ),
-    ("People", (("Users", "person", "auth.user"), ("Groups", "group", "auth.group"))),
+    (
+        "People",
+        (
+            ("Users", "person", "auth.user"),
+            ("Groups", "group", "auth.group"),
+            ("Logins", "login", "monitoring.login"),
+            ("Changes", "manage_history", "admin.logentry"),
+        ),
+    ),
 )
 
 

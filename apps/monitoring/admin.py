@@ -24,6 +24,7 @@ from apps.adminkit import (
 from apps.adminkit.display import json_block
 from apps.monitoring import (
     alert_admin,  # noqa: F401 - importing it registers its page
+    audit_admin,  # noqa: F401 - the same
     subscriptions,
 )
 from apps.monitoring.models import Delivery, Subscription

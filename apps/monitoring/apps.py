@@ -13,5 +13,6 @@ class MonitoringConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Register the system checks."""
+        """Register the system checks, and who notes logins."""
         import_module("apps.monitoring.checks")
+        import_module("apps.monitoring.logins")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
-from django.db.models.functions import Now
+from django.db.models.functions import Now, Upper
 
 from apps.tasks.models import new_id
 from apps.tenants.scoping import TenantManager
@@ -238,3 +238,30 @@ class AlertNotice(models.Model):
 
     def __str__(self) -> str:
         return f"{self.event}: {self.alert_id} by {self.channel}"
+
+
+class Login(models.Model):
+    """A try to log in to the admin, and what became of it."""
+
+    class Outcome(models.TextChoices):
+        """How it ended."""
+
+        SUCCEEDED = "succeeded"
+        FAILED = "failed", "failed: wrong name or password, or not allowed in"
+        REFUSED = "refused", "refused: too many failures before"
+        LEFT = "left", "logged out"
+
+    at = models.DateTimeField(db_default=Now())
+    username = models.CharField(max_length=150)
+    address = models.CharField(max_length=64, blank=True)
+    outcome = models.CharField(max_length=9, choices=Outcome.choices)
+
+    class Meta:
+        ordering = ["-id"]
+        indexes = [
+            models.Index(fields=["address", "at"], name="login_address"),
+            models.Index(Upper("username"), "at", name="login_name"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.username} {self.outcome}"

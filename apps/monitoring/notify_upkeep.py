@@ -16,6 +16,11 @@ KEPT_DAYS = 30
 """The log of deliveries goes back this far."""
 PULSE_S = 2.0
 ALERTS_KEPT_DAYS = 90
+LOGINS_KEPT_DAYS = 365
+OLD_LOGINS = """
+DELETE FROM monitoring_login WHERE id IN (
+    SELECT id FROM monitoring_login WHERE at < clock_timestamp() - %s * interval '1 day' ORDER BY id LIMIT %s)
+"""
 OLD_ALERTS = """
 DELETE FROM monitoring_alert WHERE cleared_at < clock_timestamp() - %s * interval '1 day'
 """
@@ -45,6 +50,7 @@ class NotifyUpkeep:
             Job(name="old deliveries", every_s=60.0, run=self.prune),
             Job(name="sign of life", every_s=PULSE_S, run=self.pulse),
             Job(name="old alerts", every_s=60.0, run=self.forget_alerts),
+            Job(name="old logins", every_s=60.0, run=self.forget_logins),
         ]
 
     def spread(self) -> int:
@@ -79,6 +85,10 @@ class NotifyUpkeep:
         with conn.transaction():
             conn.execute(OLD_NOTICES, (ALERTS_KEPT_DAYS,))
             return int(conn.execute(OLD_ALERTS, (ALERTS_KEPT_DAYS,)).rowcount)
+
+    def forget_logins(self) -> int:
+        """Forget who logged in long ago."""
+        return int(self.db.conn.execute(OLD_LOGINS, (LOGINS_KEPT_DAYS, PRUNE)).rowcount)
 
     def close(self) -> None:
         """Close the connection."""

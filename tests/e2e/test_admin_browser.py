@@ -47,7 +47,12 @@ class Watched:
         self.troubles: list[str] = []
         page.on("pageerror", lambda error: self.troubles.append(f"script: {error}"))
         page.on("request", self._note)
+        page.on("console", self._heard)
         page.on("response", self._answered)
+
+    def _heard(self, message: Any) -> None:
+        if "Content Security Policy" in message.text or "Content-Security-Policy" in message.text:
+            self.troubles.append(message.text)
 
     def _answered(self, answer: Any) -> None:
         if answer.status >= 400:
@@ -174,3 +179,30 @@ def test_pages_hold_together_in_the_dark_and_on_a_phone(browser: Watched, tenant
         wider = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         assert wider <= 0, f"{name} is {wider} px too wide for a phone"
     assert browser.troubles == []
+
+
+def test_the_reference_page_and_every_kind_of_page_live_with_their_policies(
+    browser: Watched, tenant: Tenant
+) -> None:
+    task_id = submit(tenant, name="x")
+    for name, args in (
+        ("index", ()), ("tasks_task_changelist", ()), ("tasks_task_change", (task_id,)), ("tasks_task_add", ()),
+        ("monitoring_alert_changelist", ()), ("auth_user_changelist", ()), ("schedules_schedule_add", ()),
+        ("sw_sizes", ()), ("sw_run_times", ()), ("password_change", ()),
+    ):  # fmt: skip
+        browser.go(name, *args)
+        browser.page.wait_for_load_state("networkidle" if name != "index" else "load")
+        # Alpine works: it has taken its marks off the page.
+        assert browser.page.evaluate("typeof window.Alpine") == "object", name
+    browser.page.goto(browser.base + "/api/docs/")
+    browser.page.wait_for_selector(".opblock-tag")
+    assert browser.troubles == []
+    # What a page may not do, it cannot: a script that somebody got into it does not run.
+    browser.go("index")
+    browser.page.evaluate("""() => {
+        const script = document.createElement("script");
+        script.textContent = "window.broken = true";
+        document.body.append(script);
+    }""")
+    assert browser.page.evaluate("window.broken === undefined")
+    assert len(browser.troubles) == 1

@@ -47,6 +47,8 @@ READ = {
     "SLACKWATER_ALERT_EMAILS": "Who gets alerts by e-mail, comma-separated. Not set: superusers with an address.",
     "SLACKWATER_ALERT_WEBHOOK": "Address that alerts are posted to; private networks are allowed here.",
     "SLACKWATER_ALERT_WEBHOOK_SECRET": "Secret (`whsec_…`) that signs them, as webhooks of tenants are signed.",
+    "SLACKWATER_TRUSTED_PROXIES": "How many proxies of yours stand in front and add to `X-Forwarded-For`: the "
+    "limit to failed logins goes by the address before them. 0: by the peer's.",
     "SLACKWATER_METRICS_TOKEN": "When set, `/metrics` answers only to who sends it as a bearer token.",
     "SLACKWATER_WEBHOOK_PRIVATE": "Say true to let webhooks be sent into private networks (loopback and link-local "
     "addresses too). Then every tenant can reach what the upkeep process can.",

@@ -60,6 +60,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "apps.api.csp.ContentSecurityPolicy",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -245,6 +246,10 @@ EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = (
 EMAIL_USE_TLS, EMAIL_USE_SSL = _mail.get("EMAIL_USE_TLS", False), _mail.get("EMAIL_USE_SSL", False)
 EMAIL_FILE_PATH = _mail.get("EMAIL_FILE_PATH") or None
 EMAIL_TIMEOUT = 15
+
+# -- logins: how many proxies stand in front, each of which adds to X-Forwarded-For ----------------------------
+TRUSTED_PROXIES = env.int("SLACKWATER_TRUSTED_PROXIES", default=0)
+AUTHENTICATION_BACKENDS = ["apps.monitoring.logins.LimitedBackend"]
 
 # -- admin ---------------------------------------------------------------------------------------------------
 LOGIN_URL = "admin:login"
