@@ -23,7 +23,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from apps.monitoring import usage
-from apps.monitoring.models import Usage
+from apps.monitoring.models import Usage, UsageMark
 from apps.resources.models import Tier
 from apps.tasks import refusals, services
 from apps.tasks.connection import connect
@@ -273,10 +273,14 @@ def add_up() -> int:
 
 
 def settle() -> None:
-    """Until nothing more is to be added up."""
-    quiet = 0
-    while quiet < 3:
-        quiet = 0 if add_up() else quiet + 1
+    """Until all attempts are in: they wait for every transaction before them, also of others on the same server."""
+    newest = Attempt._plain.order_by("-pk").values_list("pk", flat=True).first() or 0
+
+    def all_in() -> bool:
+        add_up()
+        return newest == 0 or UsageMark.objects.filter(done__gte=newest).exists()
+
+    wait_until(all_in, message="all attempts are added up")
 
 
 def test_attempts_are_added_up_by_day_tier_and_category_and_priced() -> None:
