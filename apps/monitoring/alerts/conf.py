@@ -32,7 +32,7 @@ RULES: Final[Mapping[str, Rule]] = {
         means="seconds back in which no task ended on it, while none is in flight there",
     ),
     "node_failed": Rule(
-        says="a node was lost and has not come back", threshold=86_400.0, after_s=0.0,
+        says="a node was lost and has not come back", threshold=86_400.0, after_s=15.0,
         means="seconds after its last heartbeat for which it is missed; then it is taken for gone for good",
     ),
     "capacity_low": Rule(
@@ -49,11 +49,11 @@ RULES: Final[Mapping[str, Rule]] = {
         means="seconds after the leader's lease ran out",
     ),
     "beat": Rule(
-        says="no beat is at work: schedules do not fire", threshold=10.0, after_s=5.0,
+        says="no beat is at work: schedules do not fire", threshold=10.0, after_s=15.0,
         means="seconds since a beat last ticked",
     ),
     "upkeep": Rule(
-        says="no upkeep is at work: what crashes leave behind is not mended", threshold=10.0, after_s=5.0,
+        says="no upkeep is at work: what crashes leave behind is not mended", threshold=10.0, after_s=15.0,
         means="seconds since an upkeep last went through its jobs",
     ),
     "queue": Rule(
