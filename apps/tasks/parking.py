@@ -1,12 +1,12 @@
-"""What waits beside its line: tasks whose rate is used up, and tasks that no node can run."""
+"""What waits beside its line: tasks whose rate is used up, whose handler is paused, and that no node can run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
-from apps.tasks import queries, rate_queries, transitions
+from apps.tasks import pause_queries, queries, rate_queries, transitions
 from apps.tasks.connection import Database
 from apps.tasks.work_store import PgWorkStore
 from scheduler_ext.conf import SchedulerConf
@@ -17,6 +17,8 @@ from scheduler_ext.ports import Changes
 from scheduler_ext.upkeep import Job
 
 BATCH = 1000
+RESUMED_BATCHES = 10
+RESUMED = "its handler was resumed"
 GONE_LEASES = 3
 """A node that left or was lost less than this many leases ago still counts: it may just be starting anew."""
 
@@ -25,6 +27,33 @@ SELECT id, name, capacity, slots, handlers, labels FROM resources_node
 WHERE cell = %s AND NOT (state = 'active' AND lease_expires_at > clock_timestamp())
     AND heartbeat_at > clock_timestamp() - %s * interval '1 second'
 """
+
+PASSES = 5
+MOST_HEADS = 4096
+"""Tasks of a line that are looked at in one pass."""
+
+
+def nominate(conn: Any, heads: int, paused: Collection[int]) -> list[Any]:
+    """The first ``heads`` tasks of each line; those of ``paused`` handlers are parked, so that they hide none.
+
+    A line that has very many of them is cleared over several rounds.
+    """
+    rows: list[Any] = conn.execute(queries.NOMINATE, (heads,)).fetchall()
+    wide, found = heads, rows
+    for _ in range(PASSES if paused else 0):
+        hidden = {row[0]: -1 - row[6] for row in found if row[6] in paused}
+        if not hidden:
+            break
+        transitions.park_for(conn, hidden, actor="dispatcher", reason="parked: its handler is paused")
+        wide = min(4 * wide, MOST_HEADS)
+        found = conn.execute(queries.NOMINATE, (wide,)).fetchall()
+    return rows if found is rows else conn.execute(queries.NOMINATE, (heads,)).fetchall()
+
+
+def resume(conn: Any) -> int:
+    """Let the first of those go on whose handler has just been resumed; the rest is upkeep's."""
+    rows = conn.execute(pause_queries.RESUMED, {"most": BATCH}).fetchall()
+    return transitions.unpark_these(conn, [row[0] for row in rows], actor="dispatcher", reason=RESUMED)
 
 
 class Hopeless:
@@ -73,6 +102,7 @@ class ParkingUpkeep:
         """All jobs with their intervals."""
         return [
             Job(name="parked for a rate", every_s=1.0, run=self.unpark_limited),
+            Job(name="handlers resumed", every_s=1.0, run=self.unpark_resumed),
             Job(name="now possible", every_s=1.0, run=self.unpark_possible),
             Job(name="impossible", every_s=1.0, run=self.give_up),
         ]
@@ -81,6 +111,16 @@ class ParkingUpkeep:
         """Let go on whose rate limit was deleted, and who is near the latest start: it waits as an urgent task."""
         rows = self.db.conn.execute(rate_queries.STALE_PARKED, (BATCH,)).fetchall()
         return self._go_on(rows, "its execution rate no longer holds it, or its latest start is near")
+
+    def unpark_resumed(self) -> int:
+        """Let go on whose handler is paused no more."""
+        count = 0
+        for _ in range(RESUMED_BATCHES):
+            rows = self.db.conn.execute(pause_queries.RESUMED, {"most": BATCH}).fetchall()
+            count += self._go_on(rows, RESUMED)
+            if len(rows) < BATCH:
+                break
+        return count
 
     def unpark_possible(self) -> int:
         """Let go on what a node can run now."""

@@ -124,3 +124,13 @@ DELETE FROM tasks_checkpoint c WHERE (c.task_id, c.number) IN (
         AND NOT EXISTS (SELECT 1 FROM tasks_deadletter d WHERE d.task_id = x.task_id)
     LIMIT %s)
 """
+
+# -- tasks of paused handlers -----------------------------------------------------------------------------------------
+# They wait beside their line, ``parked`` being -1 less the handler's id: each handler's are one piece of the index.
+RESUMED = """
+SELECT w.task_id::text FROM resources_handler h CROSS JOIN LATERAL (
+    SELECT l.task_id FROM tasks_livetask l
+    WHERE l.state = 1 AND l.parked = (-1 - h.id)::int AND l.parked IS NOT NULL AND l.pending = 0
+    ORDER BY l.line_id, l.rank_group, l.rank, l.task_id LIMIT %(most)s) w
+WHERE NOT h.paused LIMIT %(most)s
+"""

@@ -12,7 +12,7 @@ from apps.tasks import choices, queries, rate_queries, transitions
 from apps.tasks import ends as running_ends
 from apps.tasks.choices import Chosen
 from apps.tasks.connection import Database
-from apps.tasks.parking import Hopeless
+from apps.tasks.parking import Hopeless, nominate, resume
 from apps.tasks.rates import RateBook
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.resources import add, part, peak, total, zero
@@ -65,6 +65,8 @@ class Reference:
     read_at: float = float("-inf")
     lines: dict[int, LineInfo] = field(default_factory=dict)
     tenants: dict[int, tuple[bool, int, int, int, int]] = field(default_factory=dict)
+    paused: frozenset[int] = frozenset()
+    """Handlers that are."""
     handlers: dict[int, tuple[str, WorkKind, bool]] = field(default_factory=dict)
     run_times: dict[tuple[int, str], int] = field(default_factory=dict)
     common_times: dict[str, int] = field(default_factory=dict)
@@ -250,11 +252,14 @@ class PgRoundStore:
             ref.tenants = {row[0]: row[1:] for row in tenants.fetchall()}
             ref.run_times, ref.common_times = _learnt(times.fetchall())
             ref.handlers = {row[0]: (row[1], WorkKind(row[2]), row[3]) for row in handlers.fetchall()}
+            paused = frozenset(id_ for id_, known in ref.handlers.items() if known[2])
             self.rates.learn(limits.fetchall())
         ref.chosen = choices.read(
             lambda sql, params: conn.execute(sql, params).fetchall(), self.conf, self.conf.cell
         )
-        ref.read_at = time.monotonic()
+        if ref.paused - paused:
+            resume(conn)
+        ref.paused, ref.read_at = paused, time.monotonic()
 
     def _pool(self, info: LineInfo) -> str:
         chosen = self.reference.chosen
@@ -317,7 +322,7 @@ class PgRoundStore:
         wanted = min(room, self._want)
         part = wanted // self._lines_before + wanted // 16 + conf.heads_per_line
         heads = max(conf.heads_per_line, min(part, conf.nominate_limit // self._lines_before))
-        rows = self.db.conn.execute(queries.NOMINATE, (heads,)).fetchall()
+        rows = nominate(self.db.conn, heads, self.reference.paused)
         by_line: dict[int, list[Any]] = {}
         for row in rows:
             by_line.setdefault(row[1], []).append(row)

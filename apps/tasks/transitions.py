@@ -317,7 +317,7 @@ def unpark(cur: Cursor, keys: Sequence[str]) -> int:
 
 
 def park_for(cur: Cursor, whys: Mapping[str, int], *, actor: str, reason: str) -> int:
-    """Park ready tasks, each for a rate limit (its id) or because no node can run it (-1)."""
+    """Park ready tasks, each for a rate limit (its id) or its paused handler (-1 less its id)."""
     if not whys:
         return 0
     params = {"ids": list(whys), "whys": list(whys.values()), "actor": actor, "reason": reason}
@@ -339,7 +339,7 @@ def unpark_limited(cur: Cursor, counts: Mapping[int, int]) -> int:
 
 
 def unpark_these(cur: Cursor, ids: Sequence[str], *, actor: str, reason: str) -> int:
-    """Let tasks go on that were parked for a rate, or because no node could run them."""
+    """Let tasks go on that were parked for a rate, a paused handler, or because no node could run them."""
     if not ids:
         return 0
     return int(

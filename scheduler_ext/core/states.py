@@ -13,8 +13,8 @@ class TaskState(IntEnum):
     """Where a task stands. The number is what the database stores."""
 
     BLOCKED = 1
-    """Needs other tasks, or is parked: its mutex key is taken, its execution rate is used up, or no registered node can
-    run it."""
+    """Needs other tasks, or is parked: its mutex key is taken, its execution rate is used up, its handler is paused, or
+    no registered node can run it."""
     SCHEDULED = 2
     """Starts later: at a given time, or after a retry's back-off."""
     READY = 3
@@ -51,7 +51,7 @@ TRANSITIONS: Final[dict[tuple[TaskState | None, TaskState], str]] = {
     (
         _S.READY,
         _S.BLOCKED,
-    ): "parked: its mutex key is taken, its execution rate is used up, or no node can run it",
+    ): "parked: its mutex key is taken, its rate used up, its handler paused, or no node can run it",
     (_S.READY, _S.SCHEDULED): "start time edited",
     (_S.READY, _S.QUEUED): "claimed for a node by the dispatcher",
     (_S.READY, _S.FAILED): "no registered node can ever run it",

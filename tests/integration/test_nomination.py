@@ -9,10 +9,14 @@ import pytest
 from django.db import connection
 
 from apps.resources.models import Handler
+from apps.resources.services import set_handler_paused
+from apps.tasks.models import LiveTask
 from apps.tasks.round_store import FEW, PgRoundStore
 from apps.tasks.services import submit_many
+from apps.tasks.upkeep import LedgerUpkeep
 from apps.tenants.models import Tenant
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.states import TaskState
 from scheduler_ext.core.types import RoundResult
 from scheduler_ext.dispatcher import Dispatcher
 from scheduler_ext.queue_manager import QueueManager
@@ -88,6 +92,34 @@ def test_what_cannot_start_at_the_front_does_not_hide_what_can(cell: Cell) -> No
     cell.node.handlers = [h for h in cell.node.handlers if h != _handler(ELSEWHERE)]
     cell.node.save()
     assert sum(result.claimed for result in cell.rounds()) == 1
+
+
+def test_tasks_of_a_paused_handler_do_not_hide_those_behind(cell: Cell) -> None:
+    """They wait beside their line, and go on in their old order when the handler is resumed."""
+    cell.submit(3 * FEW, ELSEWHERE)
+    cell.submit(2)
+    cell.node.handlers = [*cell.node.handlers, _handler(ELSEWHERE)]
+    cell.node.save()
+    pause(cell, paused=True)
+    assert sum(result.claimed for result in cell.rounds()) == 2
+    behind = LiveTask._plain.filter(handler_id=_handler(ELSEWHERE))
+    assert set(behind.values_list("state", flat=True)) == {TaskState.BLOCKED}
+    upkeep = LedgerUpkeep(cell.store.conf, lambda changes: None)
+    resume = {job.name: job for job in upkeep.jobs()}["handlers resumed"]
+    assert resume.run() == 0, "it is paused still"
+    pause(cell, paused=False)
+    assert resume.run() == 3 * FEW
+    upkeep.db.close()
+    assert sum(result.claimed for result in cell.rounds()) == 2, "of the four slots two are taken"
+    first = list(behind.order_by("rank_group", "rank", "task_id").values_list("state", flat=True))
+    assert first == [TaskState.QUEUED] * 2 + [TaskState.READY] * (3 * FEW - 2)
+    assert not behind.filter(parked__isnull=False).exists()
+
+
+def pause(cell: Cell, *, paused: bool) -> None:
+    """Pause or resume the handler that is elsewhere; the dispatcher knows at once."""
+    set_handler_paused(Handler.objects.get(name=ELSEWHERE), paused=paused)
+    cell.store.reference.read_at = float("-inf")
 
 
 def test_a_run_time_learnt_with_one_tenant_serves_the_next(cell: Cell) -> None:
