@@ -3,6 +3,9 @@
 ``state + 0 = …`` keeps the planner on the primary key: with the bare column it could prove the predicate of a partial
 index, believe from stale statistics that it holds one row, and scan it for every update. ``line_id + 0`` likewise:
 joined by the bare column, every ready task of each line might be read to find the few that are near their latest start.
+``= ANY(ARRAY[…])`` between a list and a table: only the table's key can serve it. With a bare ``=`` the planner, who
+believes a table to be empty because it was when it was looked at, walks through all of it for each batch. A task's
+tenant stands beside its id, for the key and the index by tenant both find it then.
 What is due is asked for with ``statement_timestamp()``: the clock's time may change while a statement runs, so an index
 cannot be searched by it, and every waiting row would be read.
 States: 1 BLOCKED, 2 SCHEDULED, 3 READY, 4 QUEUED, 5 RUNNING, 6 SUCCEEDED, 7 FAILED, 8 CANCELLED, 9 EXPIRED.
@@ -29,7 +32,7 @@ WAKE = """
 WITH due AS (
     SELECT task_id FROM tasks_livetask WHERE state = 2 AND not_before <= statement_timestamp()
     ORDER BY not_before LIMIT %s FOR UPDATE SKIP LOCKED)
-UPDATE tasks_livetask l SET state = 3, not_before = NULL FROM due WHERE l.task_id = due.task_id
+UPDATE tasks_livetask l SET state = 3, not_before = NULL FROM due WHERE l.task_id = ANY(ARRAY[due.task_id])
 """
 NEXT_DUE = """
 SELECT extract(epoch FROM not_before - clock_timestamp())::float8 FROM tasks_livetask
@@ -42,7 +45,7 @@ ORDER BY l.promote_at LIMIT %s FOR UPDATE OF l SKIP LOCKED
 """
 PROMOTE = """
 UPDATE tasks_livetask l SET line_id = u.line, promote_at = NULL
-FROM unnest(%s::uuid[], %s::int[]) AS u(id, line) WHERE l.task_id = u.id AND l.state + 0 = 3
+FROM unnest(%s::uuid[], %s::int[]) AS u(id, line) WHERE l.task_id = ANY(ARRAY[u.id]) AND l.state + 0 = 3
 """
 
 # -- the snapshot -----------------------------------------------------------------------------------------------------
@@ -99,25 +102,26 @@ WITH lead AS (
 c AS (
     SELECT l.task_id, u.node, u.milli
     FROM unnest(%(ids)s::uuid[], %(fences)s::int[], %(nodes)s::int[], %(millis)s::int[]) AS u(id, fence, node, milli)
-    JOIN tasks_livetask l ON l.task_id = u.id
+    JOIN tasks_livetask l ON l.task_id = ANY(ARRAY[u.id])
     WHERE l.state + 0 = 3 AND l.fence = u.fence AND EXISTS (SELECT 1 FROM lead)
     FOR UPDATE OF l SKIP LOCKED)
 UPDATE tasks_livetask l SET state = 4, fence = l.fence + 1, node_id = c.node, slot_milli = c.milli, batch = 0,
     queued_at = clock_timestamp(), claim_expires_at = clock_timestamp() + %(ttl)s * interval '1 second',
     mutex_fence = CASE WHEN l.mutex_key IS NOT NULL THEN nextval('tasks_mutex_fence') END
-FROM c WHERE l.task_id = c.task_id RETURNING l.task_id::text
+FROM c WHERE l.task_id = ANY(ARRAY[c.task_id]) RETURNING l.task_id::text
 """
 _START = """
 WITH s AS (
     UPDATE tasks_livetask l SET state = 5, started_at = clock_timestamp(), batch = %(batch)s
     FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS u(id, fence)
-    WHERE l.task_id = u.id AND l.fence = u.fence AND l.state + 0 = 4 AND l.node_id = %(node)s AND NOT l.cancel_requested
+    WHERE l.task_id = ANY(ARRAY[u.id]) AND l.fence = u.fence AND l.state + 0 = 4 AND l.node_id = %(node)s
+        AND NOT l.cancel_requested
         AND EXISTS (SELECT 1 FROM resources_node WHERE id = %(node)s AND state IN ('active', 'draining')
                     AND lease_expires_at > clock_timestamp())
     RETURNING l.task_id, l.tenant_id, l.fence, l.attempts){told}
 SELECT s.task_id::text, s.fence, s.tenant_id, t.handler, t.script_sha256, t.script_path, t.args, t.kwargs, t.cap_ms,
        s.attempts + 1, t.name, t.workflow_id::text
-FROM s JOIN tasks_task t ON t.id = s.task_id
+FROM s JOIN tasks_task t ON t.id = ANY(ARRAY[s.task_id]) AND t.tenant_id = ANY(ARRAY[s.tenant_id])
 """
 # Each of the two busiest statements is there twice: where nobody in the platform listens, nothing is told.
 START = _START.format(told="")
@@ -133,7 +137,8 @@ STARTED = """
 SELECT l.task_id::text, l.fence, l.tenant_id, t.handler, t.script_sha256, t.script_path, t.args, t.kwargs, t.cap_ms,
        l.attempts + 1, t.name, t.workflow_id::text
 FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS u(id, fence)
-JOIN tasks_livetask l ON l.task_id = u.id JOIN tasks_task t ON t.id = l.task_id
+JOIN tasks_livetask l ON l.task_id = ANY(ARRAY[u.id])
+JOIN tasks_task t ON t.id = ANY(ARRAY[l.task_id]) AND t.tenant_id = ANY(ARRAY[l.tenant_id])
 WHERE l.fence = u.fence AND l.state + 0 = 5 AND l.node_id = %(node)s
     AND EXISTS (SELECT 1 FROM resources_node WHERE id = %(node)s AND state IN ('active', 'draining')
                 AND lease_expires_at > clock_timestamp())
@@ -146,12 +151,12 @@ _FINISH = """
 WITH u AS ({attempts}),
 gone AS (
     DELETE FROM tasks_livetask l USING u
-    WHERE l.task_id = u.id AND l.fence = u.fence AND l.state + 0 = 5 AND l.node_id = %(node)s
+    WHERE l.task_id = ANY(ARRAY[u.id]) AND l.fence = u.fence AND l.state + 0 = 5 AND l.node_id = %(node)s
     RETURNING l.task_id, l.tenant_id, l.attempts, l.has_children, l.queued_at, l.mutex_key, u.*),
 done AS (
     UPDATE tasks_task t SET state = g.final, finished_at = to_timestamp(g.finished), attempts_used = g.attempts + 1,
         result = g.result::jsonb, error = g.error, reason = g.reason, release_pending = g.has_children
-    FROM gone g WHERE t.id = g.task_id
+    FROM gone g WHERE t.id = ANY(ARRAY[g.task_id]) AND t.tenant_id = ANY(ARRAY[g.tenant_id])
     RETURNING t.id, t.tenant_id, t.category, t.workflow_id, g.final, g.has_children, g.mutex_key),
 att AS (
     INSERT INTO tasks_attempt (task_id, tenant_id, number, fence, node_id, worker, queued_at, started_at, finished_at,
@@ -207,8 +212,9 @@ SUCCEED_TOLD = _FINISH.format(attempts=_PLAIN, told=_TOLD.format(events="2"), de
 LOCK_RUNNING = """
 SELECT l.task_id::text, l.fence, l.attempts, l.total_attempts, l.cancel_requested, l.batch, t.retry
 FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS u(id, fence)
-JOIN tasks_livetask l ON l.task_id = u.id AND l.fence = u.fence JOIN tasks_task t ON t.id = l.task_id
-WHERE l.state + 0 = 5 AND l.node_id = %(node)s ORDER BY l.task_id FOR UPDATE OF l
+JOIN tasks_livetask l ON l.task_id = ANY(ARRAY[u.id]) AND l.fence = u.fence
+JOIN tasks_task t ON t.id = ANY(ARRAY[l.task_id]) AND t.tenant_id = ANY(ARRAY[l.tenant_id])
+WHERE l.state + 0 = 5 AND l.node_id = %(node)s ORDER BY u.id FOR UPDATE OF l
 """
 RETRY = """
 WITH u AS (
@@ -220,7 +226,7 @@ back AS (
     UPDATE tasks_livetask l SET state = CASE WHEN u.delay > 0 THEN 2 ELSE 3 END, attempts = l.attempts + 1,
         not_before = CASE WHEN u.delay > 0 THEN clock_timestamp() + u.delay * interval '1 second' END,
         node_id = NULL, last_node = %(node)s, claim_expires_at = NULL, started_at = NULL, batch = 0, progress = NULL
-    FROM u WHERE l.task_id = u.id AND l.state + 0 = 5
+    FROM u WHERE l.task_id = ANY(ARRAY[u.id]) AND l.state + 0 = 5
     RETURNING l.task_id, l.tenant_id, l.attempts, l.fence, l.queued_at, l.state, l.mutex_key, l.not_before, u.*),
 att AS (
     INSERT INTO tasks_attempt (task_id, tenant_id, number, fence, node_id, worker, queued_at, started_at, finished_at,
@@ -235,7 +241,7 @@ told AS (
         SELECT *, 8 | CASE outcome WHEN 4 THEN 16 WHEN 7 THEN 32 ELSE 0 END AS told FROM back) b USING (tenant_id)
     WHERE w.events & b.told <> 0)
 SELECT b.task_id::text, b.state, b.mutex_key, b.tenant_id, t.workflow_id::text
-FROM back b JOIN tasks_task t ON t.id = b.task_id
+FROM back b JOIN tasks_task t ON t.id = ANY(ARRAY[b.task_id]) AND t.tenant_id = ANY(ARRAY[b.tenant_id])
 """
 # Back to READY without spending an attempt; the event says why. alone: a suspect runs by itself next time.
 HAND_BACK = """
@@ -243,19 +249,21 @@ WITH back AS (
     UPDATE tasks_livetask l SET state = 3, node_id = NULL, claim_expires_at = NULL, started_at = NULL, batch = 0,
         alone = l.alone OR %(alone)s
     FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS u(id, fence)
-    WHERE l.task_id = u.id AND l.fence = u.fence AND l.state + 0 = ANY(%(states)s::int[]) AND l.node_id = %(node)s
+    WHERE l.task_id = ANY(ARRAY[u.id]) AND l.fence = u.fence AND l.state + 0 = ANY(%(states)s::int[])
+        AND l.node_id = %(node)s
     RETURNING l.task_id, l.tenant_id, l.fence, l.mutex_key),
 e AS (
     INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
     SELECT task_id, tenant_id, %(from_state)s, 3, fence, %(actor)s, %(reason)s FROM back)
-SELECT b.task_id::text, b.mutex_key, b.tenant_id, t.workflow_id::text FROM back b JOIN tasks_task t ON t.id = b.task_id
+SELECT b.task_id::text, b.mutex_key, b.tenant_id, t.workflow_id::text
+FROM back b JOIN tasks_task t ON t.id = ANY(ARRAY[b.task_id]) AND t.tenant_id = ANY(ARRAY[b.tenant_id])
 """
 RETURN_QUEUED = """
 WITH back AS (
     UPDATE tasks_livetask l SET state = 3, node_id = NULL, claim_expires_at = NULL
     FROM (SELECT q.task_id FROM tasks_livetask q JOIN tenants_tenant t ON t.id = q.tenant_id
           WHERE q.state = 4 AND t.cell = %(cell)s AND {which} FOR UPDATE OF q SKIP LOCKED) x
-    WHERE l.task_id = x.task_id RETURNING l.task_id, l.tenant_id, l.fence)
+    WHERE l.task_id = ANY(ARRAY[x.task_id]) RETURNING l.task_id, l.tenant_id, l.fence)
 INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
 SELECT task_id, tenant_id, 4, 3, fence, 'dispatcher', %(reason)s FROM back
 """
@@ -266,7 +274,7 @@ RETURN_EXPIRED = RETURN_QUEUED.format(which="q.claim_expires_at < clock_timestam
 PARK = """
 WITH p AS (
     UPDATE tasks_livetask l SET state = 1 FROM unnest(%s::uuid[]) AS u(id)
-    WHERE l.task_id = u.id AND l.state + 0 = 3 RETURNING l.task_id, l.tenant_id, l.fence)
+    WHERE l.task_id = ANY(ARRAY[u.id]) AND l.state + 0 = 3 RETURNING l.task_id, l.tenant_id, l.fence)
 INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
 SELECT task_id, tenant_id, 3, 1, fence, 'dispatcher', 'parked: its mutex key is taken' FROM p
 """
@@ -280,10 +288,11 @@ free AS (
         FROM tasks_livetask l WHERE l.mutex_key = k.key AND l.state = 1 AND l.pending = 0 AND l.parked IS NULL) w
     WHERE w.place <= w.mutex_limit - coalesce(held.n, 0)),
 locked AS (
-    SELECT l.task_id FROM tasks_livetask l JOIN free USING (task_id) ORDER BY l.task_id FOR UPDATE OF l SKIP LOCKED),
+    SELECT l.task_id FROM free JOIN tasks_livetask l ON l.task_id = ANY(ARRAY[free.task_id])
+    ORDER BY free.task_id FOR UPDATE OF l SKIP LOCKED),
 r AS (
     UPDATE tasks_livetask l SET state = 3 FROM locked
-    WHERE l.task_id = locked.task_id AND l.state + 0 = 1 AND l.pending = 0 AND l.parked IS NULL
+    WHERE l.task_id = ANY(ARRAY[locked.task_id]) AND l.state + 0 = 1 AND l.pending = 0 AND l.parked IS NULL
     RETURNING l.task_id, l.tenant_id, l.fence)
 INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
 SELECT task_id, tenant_id, 1, 3, fence, 'dispatcher', 'its mutex key is free' FROM r
@@ -304,7 +313,7 @@ WHERE l.mutex_key IS NOT NULL AND l.state = 1 AND l.pending = 0 AND l.parked IS 
 PARK_IMPOSSIBLE = """
 WITH p AS (
     UPDATE tasks_livetask l SET state = 1, parked = -1 FROM unnest(%(ids)s::uuid[]) AS u(id)
-    WHERE l.task_id = u.id AND l.state + 0 = 3 RETURNING l.task_id, l.tenant_id, l.fence, l.attempts),
+    WHERE l.task_id = ANY(ARRAY[u.id]) AND l.state + 0 = 3 RETURNING l.task_id, l.tenant_id, l.fence, l.attempts),
 noted AS (
     INSERT INTO tasks_impossible (task_id, tenant_id, reason) SELECT task_id, tenant_id, %(reason)s FROM p
     ON CONFLICT (task_id) DO NOTHING RETURNING task_id),
@@ -357,15 +366,16 @@ RELEASE = """
 WITH u AS (
     SELECT t.id, u.outcome FROM unnest(%s::uuid[], %s::int[], %s::int[]) AS u(id, state, outcome)
     JOIN tasks_task t ON t.id = u.id WHERE t.state = u.state AND t.release_pending
-    ORDER BY t.id FOR NO KEY UPDATE OF t),
+    ORDER BY u.id FOR NO KEY UPDATE OF t),
 told AS (UPDATE tasks_task t SET release_pending = false FROM u WHERE t.id = u.id),
 e AS (
     UPDATE tasks_dependency d SET outcome = u.outcome FROM u
-    WHERE d.parent_id = u.id AND d.outcome = 0 RETURNING d.child_id),
+    WHERE d.parent_id = ANY(ARRAY[u.id]) AND d.outcome = 0 RETURNING d.child_id),
 n AS (SELECT child_id, count(*)::int AS c FROM e GROUP BY child_id),
-locked AS (SELECT l.task_id FROM tasks_livetask l JOIN n ON n.child_id = l.task_id ORDER BY l.task_id FOR UPDATE OF l)
-UPDATE tasks_livetask l SET pending = l.pending - n.c FROM n, locked
-WHERE l.task_id = n.child_id AND locked.task_id = l.task_id
+locked AS (
+    SELECT l.task_id, n.c FROM n JOIN tasks_livetask l ON l.task_id = ANY(ARRAY[n.child_id])
+    ORDER BY n.child_id FOR UPDATE OF l)
+UPDATE tasks_livetask l SET pending = l.pending - k.c FROM locked k WHERE l.task_id = ANY(ARRAY[k.task_id])
 RETURNING l.task_id::text, l.pending, l.condition
 """
 EDGE_COUNTS = """
@@ -379,7 +389,7 @@ WITH r AS (
         latest_start = greatest(clock_timestamp(), l.not_before) + l.tolerance_ms * interval '1 millisecond',
         promote_at = CASE WHEN l.promote_at IS NOT NULL THEN greatest(clock_timestamp(), l.not_before)
             + (l.tolerance_ms - least(l.tolerance_ms, %(lead_ms)s)) * interval '1 millisecond' END
-    FROM unnest(%(ids)s::uuid[]) AS u(id) WHERE l.task_id = u.id AND l.state + 0 = 1 AND l.pending = 0
+    FROM unnest(%(ids)s::uuid[]) AS u(id) WHERE l.task_id = ANY(ARRAY[u.id]) AND l.state + 0 = 1 AND l.pending = 0
     RETURNING l.task_id, l.tenant_id, l.state, l.fence)
 INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
 SELECT task_id, tenant_id, 1, state, fence, 'release', 'what it needed has come' FROM r
@@ -399,7 +409,7 @@ gone AS (
 done AS (
     UPDATE tasks_task t SET state = %(final)s, finished_at = clock_timestamp(), attempts_used = g.attempts,
         reason = left(%(reason)s, 200), release_pending = g.has_children
-    FROM gone g WHERE t.id = g.task_id
+    FROM gone g WHERE t.id = ANY(ARRAY[g.task_id]) AND t.tenant_id = ANY(ARRAY[g.tenant_id])
     RETURNING t.id, t.tenant_id, t.category, t.workflow_id, g.has_children, g.mutex_key),
 told AS (
     INSERT INTO tasks_outbox (tenant_id, task_id, events, state, fence, attempt, reason)
