@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from apps.tasks.demand import demands
 from apps.tasks.overview import RESOURCES
+from apps.tasks.queries import ACTIVE_LINES
 from apps.tasks.wanted import by_cell, by_tier, wanted
 from scheduler_ext.core.states import Category, TaskState
 
@@ -30,19 +31,13 @@ SELECT n.category, l.state, count(*) FROM tasks_livetask l JOIN tasks_line n ON 
 WHERE l.state IN (4, 5) GROUP BY 1, 2
 """
 # The active lines by a loose scan of the ready index; of each, only the head.
-READY = """
-WITH RECURSIVE active AS (
-    (SELECT line_id FROM tasks_livetask WHERE state = 3 ORDER BY line_id LIMIT 1)
-    UNION ALL
-    SELECT (SELECT l.line_id FROM tasks_livetask l WHERE l.state = 3 AND l.line_id > a.line_id
-            ORDER BY l.line_id LIMIT 1)
-    FROM active a WHERE a.line_id IS NOT NULL)
+READY = f"""{ACTIVE_LINES}
 SELECT n.category, count(*)::int, extract(epoch FROM clock_timestamp() - min(h.latest_start))::float8
 FROM active a JOIN tasks_line n ON n.id = a.line_id CROSS JOIN LATERAL (
     SELECT l.latest_start FROM tasks_livetask l WHERE l.state = 3 AND l.line_id = a.line_id
     ORDER BY l.rank_group, l.rank, l.task_id LIMIT 1) h
 GROUP BY 1
-"""
+"""  # noqa: S608 - statements of ours
 DEAD = f"SELECT count(*) FROM (SELECT 1 FROM tasks_deadletter LIMIT {DEAD_MOST}) x"  # noqa: S608 (a number of our own)
 NODES = "SELECT cell, state, count(*) FROM resources_node WHERE state IN ('active', 'draining') GROUP BY 1, 2"
 CAPACITY = """

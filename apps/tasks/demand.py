@@ -8,6 +8,7 @@ from typing import Any
 from django.db import connection
 
 from apps.tasks.lookups import scheduler_conf
+from apps.tasks.queries import ACTIVE_LINES
 
 COUNT_MOST = 10_000
 """Ready tasks counted of each line."""
@@ -21,13 +22,7 @@ SELECT t.cell, sum(l.slot_milli)::bigint FROM tasks_livetask l JOIN tenants_tena
 WHERE l.state IN (4, 5) GROUP BY 1
 """
 # A task known to be short asks for the part of a slot that a claim of it takes; any other for a whole one.
-READY = """
-WITH RECURSIVE active AS (
-    (SELECT line_id FROM tasks_livetask WHERE state = 3 ORDER BY line_id LIMIT 1)
-    UNION ALL
-    SELECT (SELECT l.line_id FROM tasks_livetask l WHERE l.state = 3 AND l.line_id > a.line_id
-            ORDER BY l.line_id LIMIT 1)
-    FROM active a WHERE a.line_id IS NOT NULL)
+READY = f"""{ACTIVE_LINES}
 SELECT t.cell, sum(w.count * CASE WHEN r.mean_us <= %(short_us)s
     THEN greatest(%(least)s, 1000 * r.mean_us / %(lookahead_us)s) ELSE 1000 END)::bigint
 FROM active a JOIN tasks_line n ON n.id = a.line_id JOIN tenants_tenant t ON t.id = n.tenant_id
@@ -38,7 +33,7 @@ CROSS JOIN LATERAL (
 LEFT JOIN resources_handler h ON h.id = w.handler_id
 LEFT JOIN tasks_runtime r ON r.tenant_id = n.tenant_id AND r.key = h.name AND r.samples >= 5
 GROUP BY 1
-"""
+"""  # noqa: S608 - statements of ours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

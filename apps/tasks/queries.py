@@ -63,13 +63,14 @@ SELECT mutex_key, count(*)::int FROM tasks_livetask
 WHERE mutex_key IS NOT NULL AND state IN (4, 5) GROUP BY mutex_key
 """
 # The active lines by a loose scan of the ready index: one descent a line, whatever the backlog.
-NOMINATE = """
+ACTIVE_LINES = """
 WITH RECURSIVE active AS (
     (SELECT line_id FROM tasks_livetask WHERE state = 3 ORDER BY line_id LIMIT 1)
     UNION ALL
     SELECT (SELECT l.line_id FROM tasks_livetask l WHERE l.state = 3 AND l.line_id > a.line_id
             ORDER BY l.line_id LIMIT 1)
-    FROM active a WHERE a.line_id IS NOT NULL)
+    FROM active a WHERE a.line_id IS NOT NULL)"""
+NOMINATE = f"""{ACTIVE_LINES}
 SELECT h.* FROM active a CROSS JOIN LATERAL (
     SELECT l.task_id::text, l.line_id, l.fence, l.rank_group, l.rank, l.kind, l.handler_id, l.priority,
            l.alone OR l.total_attempts = 1, l.mutex_key, l.mutex_limit, l.last_node,
@@ -77,7 +78,7 @@ SELECT h.* FROM active a CROSS JOIN LATERAL (
     FROM tasks_livetask l WHERE l.state = 3 AND l.line_id = a.line_id
     ORDER BY l.rank_group, l.rank, l.task_id LIMIT %s) h
 WHERE a.line_id IS NOT NULL
-"""
+"""  # noqa: S608 - statements of ours
 LINES = """
 SELECT n.id, n.tenant_id, n.category, n.tier_id, n.paused, t.cell,
        r.cpu_milli, r.memory_mb, r.disk_mb, r.iops, r.bandwidth_kbps, r.ports, coalesce(n.pool_id, t.pool_id)

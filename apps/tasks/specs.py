@@ -379,10 +379,9 @@ def _known_shape(item: Any, path: str, known: dict[tuple[Any, ...], TaskSpec]) -
 
 def _own_payload(item: dict[str, Any], path: str) -> Payload | None:
     """A task's arguments; None where they refer to other tasks."""
-    args, kwargs = item.get("args"), item.get("kwargs")
-    if args is None and kwargs is None and "args" not in item and "kwargs" not in item:
-        return NO_PAYLOAD
     values = {key: FIELDS[key][1](item[key], join(path, key)) for key in ("args", "kwargs") if key in item}
+    if not values:
+        return NO_PAYLOAD
     payload = dump_payload(values.get("args", []), values.get("kwargs", {}), path)
     return None if inputs.MARK in payload[0] or inputs.MARK in payload[1] else payload
 

@@ -13,6 +13,7 @@ from django.db import connection
 from apps.resources.models import Tier
 from apps.tasks.demand import COUNT_MOST
 from apps.tasks.lookups import scheduler_conf
+from apps.tasks.queries import ACTIVE_LINES
 
 CELLS = """
 SELECT cell FROM tenants_tenant UNION
@@ -24,13 +25,7 @@ JOIN tasks_line n ON n.id = l.line_id JOIN tenants_tenant t ON t.id = l.tenant_i
 WHERE l.state IN (4, 5) GROUP BY 1, 2
 """
 # The active lines by a loose scan of the ready index, each up to a number. What is paused needs no worker.
-READY = """
-WITH RECURSIVE active AS (
-    (SELECT line_id FROM tasks_livetask WHERE state = 3 ORDER BY line_id LIMIT 1)
-    UNION ALL
-    SELECT (SELECT l.line_id FROM tasks_livetask l WHERE l.state = 3 AND l.line_id > a.line_id
-            ORDER BY l.line_id LIMIT 1)
-    FROM active a WHERE a.line_id IS NOT NULL)
+READY = f"""{ACTIVE_LINES}
 SELECT t.cell, n.tier_id, w.count, r.mean_us
 FROM active a JOIN tasks_line n ON n.id = a.line_id JOIN tenants_tenant t ON t.id = n.tenant_id
 CROSS JOIN LATERAL (
@@ -40,7 +35,7 @@ CROSS JOIN LATERAL (
 LEFT JOIN resources_handler h ON h.id = w.handler_id
 LEFT JOIN tasks_runtime r ON r.tenant_id = n.tenant_id AND r.key = h.name AND r.samples >= 5
 WHERE NOT (t.paused OR n.paused OR coalesce(h.paused, false))
-"""
+"""  # noqa: S608 - statements of ours
 # A cell that is scaled to zero has no node: the last one that was there tells what a worker offers.
 TYPICAL = """
 SELECT DISTINCT ON (cell) cell, capacity,

@@ -13,6 +13,7 @@ from django.db import connection
 
 from apps.monitoring.alerts.conf import Rule
 from apps.tasks.demand import demands
+from apps.tasks.queries import ACTIVE_LINES
 from apps.tasks.reading import word
 from scheduler_ext import redis_client
 from scheduler_ext.core.states import Category
@@ -62,20 +63,14 @@ STUCK = """
 SELECT t.cell, count(*)::int FROM tasks_livetask l JOIN tenants_tenant t ON t.id = l.tenant_id
 WHERE l.state = 4 AND l.claim_expires_at < %(now)s - %(for)s * interval '1 second' GROUP BY 1
 """
-LATE = """
-WITH RECURSIVE active AS (
-    (SELECT line_id FROM tasks_livetask WHERE state = 3 ORDER BY line_id LIMIT 1)
-    UNION ALL
-    SELECT (SELECT l.line_id FROM tasks_livetask l WHERE l.state = 3 AND l.line_id > a.line_id
-            ORDER BY l.line_id LIMIT 1)
-    FROM active a WHERE a.line_id IS NOT NULL)
+LATE = f"""{ACTIVE_LINES}
 SELECT t.cell, n.category, extract(epoch FROM %(now)s - min(h.latest_start))::float8
 FROM active a JOIN tasks_line n ON n.id = a.line_id JOIN tenants_tenant t ON t.id = n.tenant_id
 CROSS JOIN LATERAL (
     SELECT l.latest_start FROM tasks_livetask l WHERE l.state = 3 AND l.line_id = a.line_id
     ORDER BY l.rank_group, l.rank, l.task_id LIMIT 1) h
 WHERE NOT (n.paused OR t.paused) AND h.latest_start < %(now)s - %(for)s * interval '1 second' GROUP BY 1, 2
-"""
+"""  # noqa: S608 - statements of ours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
