@@ -35,3 +35,7 @@ class TaskAid(Protocol):
     def secret(self, name: str) -> str:
         """A secret of the task's tenant."""
         ...
+
+    def trace(self) -> dict[str, str]:
+        """W3C headers of the trace the task belongs to; none without one."""
+        ...

@@ -171,6 +171,14 @@ class TaskContext:
         """A secret of the tenant this task belongs to; ``NotFound`` when it has none of that name."""
         return self.store.aid(self.task).secret(name)
 
+    def trace(self) -> dict[str, str]:
+        """W3C headers (``traceparent``, ``tracestate``) of the trace the task belongs to; none without one.
+
+        Spans begun under them are children of this attempt's; a request that carries them goes on with the trace.
+        Asks the ledger.
+        """
+        return self.store.aid(self.task).trace()
+
 
 @dataclass(slots=True)
 class _Pausing:

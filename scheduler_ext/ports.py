@@ -80,6 +80,8 @@ class ScriptWork:
     """Run time of its turns before this one; counts against its cap."""
     mutex_fence: int | None = None
     """Number of its hold on its mutex key."""
+    trace: Mapping[str, str] = field(default_factory=dict)
+    """W3C headers of the trace it belongs to."""
 
 
 @dataclass(slots=True)

@@ -25,6 +25,15 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     OpenApiParameter.HEADER,
     description="A repeat with the same key and body returns the first answer; with another body it is a 409.",
 )
+TRACE_CONTEXT = [
+    OpenApiParameter(
+        "traceparent",
+        str,
+        OpenApiParameter.HEADER,
+        description="W3C trace context: where the platform has a collector, the spans of the tasks join this trace.",
+    ),
+    OpenApiParameter("tracestate", str, OpenApiParameter.HEADER, description="Goes with traceparent."),
+]
 PAGING = [
     OpenApiParameter("cursor", str, description="Where the page begins: next_cursor of the page before."),
     OpenApiParameter(

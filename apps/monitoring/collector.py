@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.crypto import constant_time_compare
 from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from apps.tasks.demand import demands
@@ -47,6 +47,10 @@ SELECT n.cell, sum(n.capacity[1]), sum(n.capacity[2]), sum(n.capacity[3]), sum(n
 LEADERS = """
 SELECT cell, (expires_at > clock_timestamp())::int, epoch, extract(epoch FROM clock_timestamp() - renewed_at)::float8
 FROM tasks_leader
+"""
+TRACES = """
+SELECT sent, refused, dropped, backlog, coalesce(extract(epoch FROM clock_timestamp() - failing_since)::float8, 0)
+FROM monitoring_tracesending
 """
 # 1 where somebody looks after it.
 ALERTS = """
@@ -85,6 +89,7 @@ class Ledger(Collector):
         yield from self._demand()
         yield from self._wanted()
         yield from self._leaders()
+        yield from self._traces()
         yield _gauge(
             "alerts_open",
             "Alerts that are raised and not cleared.",
@@ -190,6 +195,25 @@ class Ledger(Collector):
             ["cell"],
             [([c], age) for c, _, _, age in leaders],
         )
+
+    def _traces(self) -> Iterable[Metric]:
+        """Nothing, until traces are sent."""
+        for sent, refused, dropped, backlog, failing in _rows(TRACES):
+            ended = CounterMetricFamily(
+                "slackwater_traced_tasks",
+                "Ended tasks of traces: sent to the collector, not taken by it, or given up beyond the backlog.",
+                labels=["outcome"],
+            )
+            for outcome, number in (("sent", sent), ("refused", refused), ("dropped", dropped)):
+                ended.add_metric([outcome], float(number))
+            yield ended
+            yield _gauge("trace_backlog", "Ended tasks whose spans are to be sent.", [], [([], backlog)])
+            yield _gauge(
+                "trace_failing_seconds",
+                "How long the collector has not taken what was sent; 0 while it does.",
+                [],
+                [([], failing)],
+            )
 
 
 registry = CollectorRegistry()

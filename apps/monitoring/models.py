@@ -240,6 +240,27 @@ class AlertNotice(models.Model):
         return f"{self.event}: {self.alert_id} by {self.channel}"
 
 
+class TraceSending(models.Model):
+    """How the spans of traced tasks get to the collector: one row, for who looks from outside."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1)
+    sent = models.BigIntegerField(default=0, db_default=0, help_text="Tasks whose spans were sent.")
+    refused = models.BigIntegerField(default=0, db_default=0, help_text="Tasks the collector did not take.")
+    dropped = models.BigIntegerField(default=0, db_default=0, help_text="Tasks given up beyond the backlog.")
+    backlog = models.IntegerField(
+        default=0, db_default=0, help_text="Ended tasks not sent yet, when last looked."
+    )
+    failing_since = models.DateTimeField(null=True)
+    error = models.CharField(max_length=300, blank=True, default="", db_default="")
+
+    class Meta:
+        verbose_name_plural = "trace sending"
+        constraints = [models.CheckConstraint(condition=Q(id=1), name="trace_sending_once")]
+
+    def __str__(self) -> str:
+        return f"{self.sent} sent, {self.backlog} waiting"
+
+
 class Login(models.Model):
     """A try to log in to the admin, and what became of it."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db import connection
 
+from apps.tasks import traces
 from apps.tasks.artifacts import PgArtifacts
 from apps.tasks.checkpoints import PgCheckpoints
 from apps.tasks.connection import Database
@@ -52,6 +53,13 @@ class PgTaskAid:
 
         _fresh()
         return reveal(self.task.tenant_id, name)
+
+    def trace(self) -> dict[str, str]:
+        """W3C headers of the trace the task belongs to; none without one."""
+        if not traces.is_on():
+            return {}
+        row = _claims().conn.execute(traces.HEADERS, (self.task.task_id,)).fetchone()
+        return traces.headers(self.task.task_id, self.task.fence, row)
 
 
 class _Own(threading.local):

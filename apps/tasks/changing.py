@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from apps.tasks import admission, checkpoints, choices, hints, lookups, storing, transitions
+from apps.tasks import admission, checkpoints, choices, hints, lookups, storing, traces, transitions
 from apps.tasks.models import Dependency, LiveTask, MutexScope, OnLate, Task
 from apps.tasks.settling import settle, undisturbed
 from apps.tasks.specs import EDITABLE, TaskSpec, dump_payload, parse_fields
@@ -196,6 +196,7 @@ def _run_again(task: Task, before: TaskState, actor: str, reason: str) -> None:
         storing.insert(cur, "tasks_livetask", LIVE_COLUMNS, [tuple(live[name] for name in LIVE_COLUMNS)])
         cur.execute("DELETE FROM tasks_deadletter WHERE task_id = %s", (task_id,))
         checkpoints.run_again(cur, [task_id], anew=[] if before is TaskState.FAILED else [task_id])
+        traces.run_again(cur, [task_id])
         storing.write_event(
             cur,
             tenant_id,

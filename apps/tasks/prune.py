@@ -65,6 +65,7 @@ PAST = (
     "DELETE FROM tasks_checkpoint WHERE task_id = ANY(%s)",
     "DELETE FROM tasks_resumable WHERE task_id = ANY(%s)",
     "DELETE FROM tasks_taskwebhook WHERE task_id = ANY(%s)",
+    "DELETE FROM tasks_tasktrace WHERE task_id = ANY(%s)",
     "DELETE FROM tasks_taskevent WHERE task_id = ANY(%s)",
     "DELETE FROM tasks_deadletter WHERE task_id = ANY(%s)",
     "DELETE FROM tasks_dependency WHERE child_id = ANY(%s)",

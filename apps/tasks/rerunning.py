@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from apps.tasks import checkpoints, choices, lookups, storing
+from apps.tasks import checkpoints, choices, lookups, storing, traces
 from apps.tasks.changing import accepted_again, spec_of
 from apps.tasks.models import Task
 from apps.tasks.settling import settle
@@ -191,6 +191,7 @@ def revive(cur: Any, tenant: Tenant, accepted: Sequence[tuple[Task, Accepted]], 
         rows.append(row)
     storing.insert(cur, "tasks_livetask", LIVE_COLUMNS, [tuple(row[n] for n in LIVE_COLUMNS) for row in rows])
     checkpoints.run_again(cur, ids, anew=[task for task in ids if before[task] is not TaskState.FAILED])
+    traces.run_again(cur, ids)
     events = [
         (
             row["task_id"],

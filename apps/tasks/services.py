@@ -15,11 +15,12 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from apps.tasks import addresses, admission, checkpoints, choices, hints, lookups, refusals, storing
+from apps.tasks import addresses, admission, checkpoints, choices, hints, lookups, refusals, storing, traces
 from apps.tasks.changing import cancel, edit, retry
 from apps.tasks.models import IdempotencyKey, Script
 from apps.tasks.specs import FIELDS, Payload, TaskSpec, body_hash, parse_task, parse_tasks
 from apps.tasks.storing import EDGE_COLUMNS
+from apps.tasks.traces import TraceContext
 from apps.tenants.models import Tenant
 from scheduler_ext.core.errors import (
     IdempotencyMismatch,
@@ -61,11 +62,11 @@ class Submission:
     """False when its idempotency key returned the first answer."""
 
 
-def submit(
-    tenant: Tenant, data: Mapping[str, Any], *, actor: str = "", idempotency_key: str | None = None
-) -> Submission:
+def submit(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "", idempotency_key: str | None = None,
+           trace: TraceContext | None = None) -> Submission:  # fmt: skip
     """Submit one task; ``data`` has the fields of :data:`apps.tasks.specs.FIELDS`.
 
+    ``trace``: whose trace it belongs to; without one, that of OpenTelemetry's current span, if there is any.
     Raises the errors of ``scheduler_ext.core.errors``; nothing is stored then. Inside a transaction of the caller's
     own, the task runs only if that commits.
     """
@@ -73,14 +74,14 @@ def submit(
         refusals.check(tenant, 1)
     spec = parse_task(data)
     key = one_key(idempotency_key, spec.idempotency_key)
-    return _store(tenant, [spec], actor=actor, key=key, body=data)
+    return _store(tenant, [spec], actor=actor, key=key, body=data, trace=trace)
 
 
 def submit_many(tenant: Tenant, items: Sequence[Mapping[str, Any]], *, actor: str | Sequence[str] = "",
-                idempotency_key: str | None = None) -> Submission:  # fmt: skip
+                idempotency_key: str | None = None, trace: TraceContext | None = None) -> Submission:  # fmt: skip
     """Submit several tasks, all or none; they may depend on one another by name.
 
-    ``actor``: one for all, or each its own.
+    ``actor``: one for all, or each its own. ``trace``: as :func:`submit` takes it.
     """
     check_list(items, "tasks")
     if not idempotency_key:
@@ -88,11 +89,14 @@ def submit_many(tenant: Tenant, items: Sequence[Mapping[str, Any]], *, actor: st
     specs, payloads = parse_tasks(items, "tasks")
     no_inner_keys(specs)
     key = one_key(idempotency_key, "")
-    return _store(tenant, specs, payloads=payloads, actor=actor, key=key, body=items, where="tasks")
+    return _store(
+        tenant, specs, payloads=payloads, actor=actor, key=key, body=items, where="tasks", trace=trace
+    )
 
 
 def submit_workflow(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "",
-                    idempotency_key: str | None = None) -> Submission:  # fmt: skip
+                    idempotency_key: str | None = None, trace: TraceContext | None = None,
+                    ) -> Submission:  # fmt: skip
     """Submit a graph of named tasks as one workflow: ``{"name": …, "tasks": [{"name": …, "depends_on": […]}, …]}``."""
     if not isinstance(data, Mapping):
         raise InvalidInput("must be an object")
@@ -116,6 +120,7 @@ def submit_workflow(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "",
         body=data,
         where="tasks",
         workflow=header["name"],
+        trace=trace,
     )
 
 
@@ -156,9 +161,10 @@ def _store(tenant: Tenant, specs: Sequence[TaskSpec], **how: Any) -> Submission:
 
 def _stored(tenant: Tenant, specs: Sequence[TaskSpec], *, actor: str | Sequence[str], key: str | None, body: Any,
             payloads: Sequence[Payload] | None = None, where: str = "", workflow: str | None = None,
-            ) -> Submission:  # fmt: skip
+            trace: TraceContext | None = None) -> Submission:  # fmt: skip
     batch = admission.admit(tenant, specs, payloads=payloads, where=where, workflow=workflow is not None)
     at = lookups.now()
+    trace = trace or traces.current()
     workflow_id = storing.fresh_ids(1)[0] if workflow is not None else None
     if (
         len(batch.tasks) == 1
@@ -166,6 +172,7 @@ def _stored(tenant: Tenant, specs: Sequence[TaskSpec], *, actor: str | Sequence[
         and workflow_id is None
         and not batch.outside
         and not specs[0].aside
+        and not traces.wanted(batch.tasks, trace)
     ):
         write_alone(tenant, batch.tasks[0], at, actor if isinstance(actor, str) else actor[0])
         return Submission(task_ids=[batch.tasks[0].id])
@@ -189,7 +196,7 @@ def _stored(tenant: Tenant, specs: Sequence[TaskSpec], *, actor: str | Sequence[
                     '{"open": true}' if batch.outside else "{}",
                 ),
             )
-        write_tasks(cur, tenant, tasks, batch.edges, workflow_id, at, actor)
+        write_tasks(cur, tenant, tasks, batch.edges, workflow_id, at, actor, trace)
     return Submission(task_ids=[t.id for t in tasks], workflow_id=workflow_id)
 
 
@@ -211,7 +218,8 @@ def write_alone(tenant: Tenant, task: storing.Accepted, at: datetime, actor: str
 
 
 def write_tasks(cur: Any, tenant: Tenant, tasks: Sequence[storing.Accepted], edges: Sequence[tuple[UUID, UUID]],
-                workflow_id: UUID | None, at: datetime, actor: str | Sequence[str]) -> None:  # fmt: skip
+                workflow_id: UUID | None, at: datetime, actor: str | Sequence[str],
+                trace: TraceContext | None = None) -> None:  # fmt: skip
     """Write accepted tasks and the edges between them, and count them: the last part of a submission."""
     conf = lookups.scheduler_conf()
     chosen = choices.current(conf, tenant.cell)
@@ -219,6 +227,7 @@ def write_tasks(cur: Any, tenant: Tenant, tasks: Sequence[storing.Accepted], edg
     storing.insert_tasks(cur, tenant.pk, workflow_id, tasks, at, actors, chosen, conf.promote_lead_s)
     storing.write_aside(cur, tasks)
     addresses.write(cur, tenant.pk, tasks)
+    traces.write(cur, tenant.pk, tasks, trace, workflow_id)
     resumable = [t for t in tasks if t.checkpoints]
     checkpoints.declare(
         cur, tenant.pk, [(t.id, storing.first_level(tenant.pk, t.line_id, chosen)) for t in resumable]

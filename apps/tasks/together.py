@@ -15,7 +15,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from apps.tasks import admission, choices, hints, lookups, refusals, storing
+from apps.tasks import admission, choices, hints, lookups, refusals, storing, traces
 from apps.tasks.specs import parse_tasks
 from apps.tenants.models import Tenant
 from scheduler_ext.core.errors import SlackwaterError
@@ -117,3 +117,5 @@ def _write(cur: Any, stored: Sequence[_Admitted]) -> None:
             narrow.append(storing.live_row(tenant.pk, task, at, at, chosen, conf.promote_lead_s))
     storing.insert(cur, "tasks_task", storing.TASK_COLUMNS, wide)
     storing.insert(cur, "tasks_livetask", storing.LIVE_COLUMNS, narrow)
+    for found in stored:
+        traces.write(cur, found.wish.tenant.pk, found.tasks, None, None)

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 
 from apps.resources.faults import FAULTS
-from apps.tasks import queries, transitions
+from apps.tasks import queries, traces, transitions
 from apps.tasks.aid import PgTaskAid
 from apps.tasks.connection import Database
 from scheduler_ext.aid import TaskAid
@@ -39,6 +39,10 @@ JOIN resources_tier r ON r.id = t.tier_id
 LEFT JOIN tasks_resumable c ON c.task_id = t.id LEFT JOIN tasks_livetask l ON l.task_id = t.id
 LEFT JOIN tasks_script s ON s.tenant_id = t.tenant_id AND s.sha256 = t.script_sha256 WHERE t.id = %s
 """
+# Where no collector is configured, nobody looks for traces.
+SCRIPT_TRACED = SCRIPT.replace(
+    "l.mutex_fence", "l.mutex_fence, l.fence, x.trace_id, x.sampled, x.tracestate"
+).replace("LEFT JOIN tasks_script", "LEFT JOIN tasks_tasktrace x ON x.task_id = t.id LEFT JOIN tasks_script")
 SECRETS = "SELECT name, sealed FROM tasks_secret WHERE tenant_id = %s"
 UPSTREAM = """
 SELECT coalesce(nullif(p.name, ''), p.id::text), p.result
@@ -138,7 +142,8 @@ class PgWorkStore:
 
     def script(self, task_id: str) -> ScriptWork:
         """What is needed to run a started script."""
-        row = self.db.conn.execute(SCRIPT, (task_id,)).fetchone()
+        traced = traces.is_on()
+        row = self.db.conn.execute(SCRIPT_TRACED if traced else SCRIPT, (task_id,)).fetchone()
         if row is None:
             raise LookupError(f"there is no task {task_id}")
         content = bytes(row[0]) if row[0] is not None else None
@@ -146,6 +151,7 @@ class PgWorkStore:
             content=content, folder=row[1], trusted=row[2], vector=tuple(row[3:9]),
             secrets=self._secrets(row[9]) if row[10] else {}, network=row[11],
             checkpoints=row[12], max_checkpoint_bytes=row[13], used_ms=row[14], mutex_fence=row[15],
+            trace=traces.headers(task_id, row[16] or 0, row[17:20]) if traced else {},
         )  # fmt: skip
 
     def _secrets(self, tenant_id: int) -> dict[str, str]:

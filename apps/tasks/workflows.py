@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from apps.tasks import admission, graph, lookups, rerunning, storing
+from apps.tasks import admission, graph, lookups, rerunning, storing, traces
 from apps.tasks.changing import after_cancel, cancel_some
 from apps.tasks.services import (
     Submission,
@@ -25,6 +25,7 @@ from apps.tasks.services import (
 from apps.tasks.settling import undisturbed
 from apps.tasks.specs import TaskSpec, body_hash, parse_task
 from apps.tasks.storing import EDGE_COLUMNS, Accepted
+from apps.tasks.traces import TraceContext
 from apps.tenants.models import Tenant
 from scheduler_ext.core import admission as checks
 from scheduler_ext.core.errors import DuplicateName, NotFound
@@ -50,7 +51,7 @@ class _Place:
 
 
 def add_tasks(tenant: Tenant, workflow_id: UUID, items: Sequence[Mapping[str, Any]], *, actor: str = "",
-              idempotency_key: str | None = None) -> Submission:  # fmt: skip
+              idempotency_key: str | None = None, trace: TraceContext | None = None) -> Submission:  # fmt: skip
     """Add tasks to a workflow, all or none, whether it runs or has ended.
 
     They may depend, by name or id, on tasks of the workflow and on one another; nothing that is there changes, so no
@@ -62,7 +63,8 @@ def add_tasks(tenant: Tenant, workflow_id: UUID, items: Sequence[Mapping[str, An
     key = one_key(idempotency_key, "")
     with transaction.atomic(), connection.cursor() as cur:
         place = _lock(cur, tenant, workflow_id)
-        return _add(cur, tenant, place, specs, items, actor=actor, key=key)
+        trace = trace or traces.current()
+        return _add(cur, tenant, place, specs, items, actor=actor, key=key, trace=trace)
 
 
 def _lock(cur: Any, tenant: Tenant, workflow_id: UUID) -> _Place:
@@ -74,7 +76,8 @@ def _lock(cur: Any, tenant: Tenant, workflow_id: UUID) -> _Place:
 
 
 def _add(cur: Any, tenant: Tenant, place: _Place | None, specs: Sequence[TaskSpec], body: Any, *, actor: str,
-         key: str | None, before: Sequence[UUID] = ()) -> Submission:  # fmt: skip
+         key: str | None, before: Sequence[UUID] = (), trace: TraceContext | None = None,
+         ) -> Submission:  # fmt: skip
     """Store tasks in a workflow, or in none; ``before``: blocked tasks that shall wait for all of them."""
     workflow_id = place.workflow_id if place else None
     # Asked first: what a repeat names is there already, and would be refused as a duplicate.
@@ -89,7 +92,7 @@ def _add(cur: Any, tenant: Tenant, place: _Place | None, specs: Sequence[TaskSpe
     tasks = link_outside(cur, tenant, batch, workflow_id)
     if before:
         tasks = [replace(task, has_children=True) for task in tasks]
-    write_tasks(cur, tenant, tasks, batch.edges, workflow_id, lookups.now(), actor)
+    write_tasks(cur, tenant, tasks, batch.edges, workflow_id, lookups.now(), actor, trace)
     joined = _join(cur, tasks, before) if before else 0
     if place is not None:
         edges = len(batch.edges) + len({(parent, n) for parent, n, _ in batch.outside}) + joined
@@ -162,7 +165,8 @@ def add_subtasks(
             cur.execute(FOLLOWERS, (task.task_id,))
             before = [row[0] for row in cur.fetchall()]
         actor = f"task:{task.task_id}"
-        found = _add(cur, tenant, place, specs, list(items), actor=actor, key=key, before=before)
+        trace = traces.current() or traces.of_running(cur, task.task_id, task.fence)
+        found = _add(cur, tenant, place, specs, list(items), actor=actor, key=key, before=before, trace=trace)
     return found.task_ids
 
 

@@ -156,6 +156,8 @@ class ScriptRun:
             "SLACKWATER_FENCE": str(self.task.fence), MARK: f"{self.task.task_id}:{self.task.fence}",
             **({MUTEX_FENCE: str(self.work.mutex_fence)} if self.work.mutex_fence is not None else {}),
             **{f"{SECRET}{name}": value for name, value in self.work.secrets.items()},
+            # By the names that OpenTelemetry's convention gives the headers in an environment.
+            **{name.upper(): value for name, value in self.work.trace.items()},
         }  # fmt: skip
 
     @contextlib.asynccontextmanager

@@ -15,6 +15,7 @@ from apps.tasks.models.policies import PolicyChoice, RankSweep, ShadowUse
 from apps.tasks.models.rates import Impossible, RateLimit, RateStart
 from apps.tasks.models.shelves import IdempotencyKey, Leader, Line, RunTime, Script, Workflow
 from apps.tasks.models.task import LiveTask, Task
+from apps.tasks.models.traces import TaskTrace
 
 __all__ = [
     "LIVE_STATES",
@@ -48,6 +49,7 @@ __all__ = [
     "ShadowUse",
     "Task",
     "TaskEvent",
+    "TaskTrace",
     "TaskWebhook",
     "Workflow",
     "new_id",

@@ -52,6 +52,9 @@ READ = {
     "SLACKWATER_METRICS_TOKEN": "When set, `/metrics` answers only to who sends it as a bearer token.",
     "SLACKWATER_WEBHOOK_PRIVATE": "Say true to let webhooks be sent into private networks (loopback and link-local "
     "addresses too). Then every tenant can reach what the upkeep process can.",
+    "SLACKWATER_TRACE_RATIO": "Of the tasks that come without a trace, the part that begins one: 0 to 1.",
+    "SLACKWATER_TRACE_BACKLOG": "Ended tasks whose spans are kept while the collector is away; beyond, the oldest are "
+    "given up.",
     "SLACKWATER_EMAIL_URL": "Where notifications by e-mail are handed in: `smtp+tls://user:password@host:587`. "
     "By default they are only written to the log.",
     "SLACKWATER_EMAIL_FROM": "Sender of that e-mail.",
@@ -61,6 +64,17 @@ READ = {
     "SLACKWATER_HSTS_SECONDS": "Production: how long browsers must insist on HTTPS.",
     "SLACKWATER_STATIC_ROOT": "Production: where the admin's static files were collected. Default: `staticfiles/`.",
 }
+STANDARD = {
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "Where a collector takes OTLP over HTTP (`http://collector:4318`). Set, traces are "
+    "kept with their tasks and their spans are sent; not set, nothing is.",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "The same for traces alone, with its path (`http://collector:4318/v1/traces`).",
+    "OTEL_EXPORTER_OTLP_HEADERS": "Sent with the spans, for example a key; likewise `…_TIMEOUT`, `…_COMPRESSION`, "
+    "`…_CERTIFICATE`, `…_CLIENT_CERTIFICATE` and `…_CLIENT_KEY`.",
+    "OTEL_SERVICE_NAME": "What the spans are from: `slackwater` where it is not set. "
+    "`OTEL_RESOURCE_ATTRIBUTES` adds more.",
+    "OTEL_TRACES_EXPORTER": "`none` switches it off; so does `OTEL_SDK_DISABLED=true`.",
+}
+"""OpenTelemetry's own variables, by its specification."""
 STARTING = {
     "SLACKWATER_PYTHON": "The Python `make` builds `.venv/` with; the first of 3.11 or newer it finds when not set.",
 }
@@ -79,6 +93,10 @@ SCRIPTS = {
     "SLACKWATER_SECRET_": "Followed by the name of a secret of the tenant: its value. Logs show `***` in its place.",
     "SLACKWATER_ARTIFACTS": "Folder for files to leave behind, which clients download; not those with a dot first.",
     "SLACKWATER_RESULT": "File to write the result to, as JSON; none means no result.",
+}
+SCRIPTS_STANDARD = {
+    "TRACEPARENT": "The trace its task belongs to, where it belongs to one (and `TRACESTATE`): spans begun under it "
+    "are children of this attempt's.",
 }
 INTERNAL = {
     "SLACKWATER_SUPERVISOR": "Marks the processes of one `make up`, so that none is left behind.",
@@ -102,12 +120,15 @@ def render() -> str:
         "`slackwater.settings.production` or `slackwater.settings.test`.",
         "## Read by every process",
         table(("variable", "default", "what it does"), settings),
+        "## OpenTelemetry's own variables",
+        "To be set for every process of the platform: see [traces](../how-to/traces.md).",
+        _pairs(STANDARD),
         "## Read by `make`",
         _pairs(STARTING),
         "## Written for clients",
         _pairs(CLIENTS),
         "## What a script finds in its environment",
-        _pairs(SCRIPTS),
+        _pairs(SCRIPTS | SCRIPTS_STANDARD),
         "## Set by the platform for itself",
         "Leave these alone.",
         _pairs(INTERNAL),

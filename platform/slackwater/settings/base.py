@@ -14,6 +14,7 @@ from slackwater.settings.environment import (
     database_from_url,
     env,
     redis_group,
+    tracing,
 )
 
 # -- where this platform is ----------------------------------------------------------------------------------
@@ -246,6 +247,9 @@ EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = (
 EMAIL_USE_TLS, EMAIL_USE_SSL = _mail.get("EMAIL_USE_TLS", False), _mail.get("EMAIL_USE_SSL", False)
 EMAIL_FILE_PATH = _mail.get("EMAIL_FILE_PATH") or None
 EMAIL_TIMEOUT = 15
+
+# -- traces: where OpenTelemetry's own variables name a collector, those of clients are kept and completed -----
+TRACES: dict[str, Any] = tracing()
 
 # -- logins: how many proxies stand in front, each of which adds to X-Forwarded-For ----------------------------
 TRUSTED_PROXIES = env.int("SLACKWATER_TRUSTED_PROXIES", default=0)

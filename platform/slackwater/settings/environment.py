@@ -94,3 +94,35 @@ def celery_broker_url(redis_url: str) -> str:
     if not redis_url.startswith("unix://"):
         return redis_url
     return redis_url.replace("unix://", "redis+socket://", 1).replace("db=", "virtual_host=")
+
+
+def tracing() -> dict[str, Any]:
+    """Where spans are posted to (empty: nowhere), and how many; raises ImproperlyConfigured for what cannot be."""
+    ratio = env.float("SLACKWATER_TRACE_RATIO", default=0.0)
+    if not 0 <= ratio <= 1:
+        raise ImproperlyConfigured("SLACKWATER_TRACE_RATIO must be from 0 to 1")
+    backlog = env.int("SLACKWATER_TRACE_BACKLOG", default=100_000)
+    if backlog < 0:
+        raise ImproperlyConfigured("SLACKWATER_TRACE_BACKLOG must not be negative")
+    return {"ENDPOINT": _collector(), "RATIO": ratio, "BACKLOG": backlog}
+
+
+def _collector() -> str:
+    """The address by OpenTelemetry's own variables."""
+    if (
+        env.bool("OTEL_SDK_DISABLED", default=False)
+        or env.str("OTEL_TRACES_EXPORTER", default="otlp") == "none"
+    ):
+        return ""
+    for name, path in (
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", ""),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "/v1/traces"),
+    ):
+        url: str = env.str(name, default="")
+        if url and not url.startswith(("http://", "https://")):
+            raise ImproperlyConfigured(
+                f"{name} must begin with http:// or https://: spans go by OTLP over HTTP"
+            )
+        if url:
+            return url.rstrip("/") + path if path else url
+    return ""

@@ -11,12 +11,20 @@ from rest_framework.response import Response
 
 from apps.api.base import CANCEL, MANAGE, READ, SUBMIT, ApiView, created
 from apps.api.body import read_json, read_object
-from apps.api.schema import EXAMPLE_ID, IDEMPOTENCY_KEY, answer_example, describe, path_id, request_example
+from apps.api.schema import (
+    EXAMPLE_ID,
+    IDEMPOTENCY_KEY,
+    TRACE_CONTEXT,
+    answer_example,
+    describe,
+    path_id,
+    request_example,
+)
 from apps.api.v1.shapes import graphs as shapes
 from apps.api.v1.shapes.common import listing
 from apps.api.v1.shapes.tasks import WorkflowSubmitted
 from apps.api.v1.views.tasks import idempotency_key
-from apps.tasks import graph, secrets, workflows
+from apps.tasks import graph, secrets, traces, workflows
 from scheduler_ext.core.errors import InvalidInput
 
 GROWTH = {"tasks": [{"name": "extra", "handler": "demo.echo"}]}
@@ -54,7 +62,7 @@ class WorkflowTasks(ApiView):
         body=shapes.WorkflowGrowth,
         answers={201: WorkflowSubmitted, 200: WorkflowSubmitted},
         problems=(404, 409, 429),
-        parameters=[path_id("workflow_id", "workflow"), IDEMPOTENCY_KEY],
+        parameters=[path_id("workflow_id", "workflow"), IDEMPOTENCY_KEY, *TRACE_CONTEXT],
         examples=[
             request_example("one more", GROWTH),
             answer_example("stored", {"id": EXAMPLE_ID, "task_ids": [EXAMPLE_ID], "created": True}, 201),
@@ -70,7 +78,7 @@ class WorkflowTasks(ApiView):
                 raise InvalidInput("there is no such field", field=name[:60])
         found = workflows.add_tasks(
             principal.tenant, workflow_id, data.get("tasks", ()), actor=principal.actor,
-            idempotency_key=idempotency_key(request),
+            idempotency_key=idempotency_key(request), trace=traces.of_request(request.META),
         )  # fmt: skip
         body = {"id": workflow_id, "task_ids": found.task_ids, "created": found.created}
         return created(body, f"/api/v1/workflows/{workflow_id}", new=found.created)

@@ -17,6 +17,7 @@ from apps.api.schema import (
     EXAMPLE_ID,
     IDEMPOTENCY_KEY,
     PAGING,
+    TRACE_CONTEXT,
     answer_example,
     describe,
     path_id,
@@ -27,7 +28,7 @@ from apps.api.statuses import Statuses
 from apps.api.v1 import serializers as shapes
 from apps.api.v1.filters import TASK_FILTERS, filtered_tasks
 from apps.api.v1.waits import read_seconds
-from apps.tasks import history, reading, services
+from apps.tasks import history, reading, services, traces
 from apps.tasks.models import LiveTask
 from scheduler_ext.core.errors import InvalidInput
 
@@ -94,7 +95,7 @@ class Tasks(ApiView):
         body=TASK_OR_TASKS,
         answers={201: shapes.Submitted, 200: shapes.Submitted},
         problems=(409, 429),
-        parameters=[IDEMPOTENCY_KEY],
+        parameters=[IDEMPOTENCY_KEY, *TRACE_CONTEXT],
         examples=[
             *SUBMIT_EXAMPLES,
             answer_example("stored", {"id": EXAMPLE_ID, "ids": [EXAMPLE_ID], "created": True}, 201),
@@ -104,12 +105,15 @@ class Tasks(ApiView):
         """Store what was handed in; 200 with the first ids when the idempotency key was used before."""
         data = read_json(request._request)
         principal, key = self.principal, idempotency_key(request)
+        trace = traces.of_request(request.META)
         if isinstance(data, list):
-            many = services.submit_many(principal.tenant, data, actor=principal.actor, idempotency_key=key)
+            many = services.submit_many(
+                principal.tenant, data, actor=principal.actor, idempotency_key=key, trace=trace
+            )
             return created({"ids": many.task_ids, "created": many.created}, "/api/v1/tasks", new=many.created)
         if not isinstance(data, dict):
             raise InvalidInput("The body must be an object, or an array of objects.")
-        one = services.submit(principal.tenant, data, actor=principal.actor, idempotency_key=key)
+        one = services.submit(principal.tenant, data, actor=principal.actor, idempotency_key=key, trace=trace)
         task_id = one.task_ids[0]
         body = {"id": task_id, "ids": [task_id], "created": one.created}
         return created(body, f"/api/v1/tasks/{task_id}", new=one.created)

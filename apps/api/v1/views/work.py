@@ -17,6 +17,7 @@ from apps.api.schema import (
     EXAMPLE_ID,
     IDEMPOTENCY_KEY,
     PAGING,
+    TRACE_CONTEXT,
     answer_example,
     describe,
     path_id,
@@ -25,7 +26,7 @@ from apps.api.schema import (
 from apps.api.sorting import BY_AGE, Column, Sorting, moment, whole
 from apps.api.v1 import serializers as shapes
 from apps.api.v1.views.tasks import idempotency_key
-from apps.tasks import reading, services, shelves
+from apps.tasks import reading, services, shelves, traces
 from apps.tasks.models import DeadLetter, Script, Workflow
 from scheduler_ext.core.errors import InvalidInput
 
@@ -80,7 +81,7 @@ class Workflows(ApiView):
         body=shapes.WorkflowIn,
         answers={201: shapes.WorkflowSubmitted, 200: shapes.WorkflowSubmitted},
         problems=(409, 429),
-        parameters=[IDEMPOTENCY_KEY],
+        parameters=[IDEMPOTENCY_KEY, *TRACE_CONTEXT],
         examples=[
             request_example("diamond", DIAMOND),
             answer_example("stored", {"id": EXAMPLE_ID, "task_ids": [EXAMPLE_ID], "created": True}, 201),
@@ -92,8 +93,9 @@ class Workflows(ApiView):
         if not isinstance(data, dict):
             raise InvalidInput("The body must be an object.")
         found = services.submit_workflow(
-            principal.tenant, data, actor=principal.actor, idempotency_key=idempotency_key(request)
-        )
+            principal.tenant, data, actor=principal.actor, idempotency_key=idempotency_key(request),
+            trace=traces.of_request(request.META),
+        )  # fmt: skip
         body = {"id": found.workflow_id, "task_ids": found.task_ids, "created": found.created}
         return created(body, f"/api/v1/workflows/{found.workflow_id}", new=found.created)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand
 
@@ -12,12 +12,15 @@ from apps.monitoring.alerts.watcher import Watcher
 from apps.monitoring.notify_sending import Sender
 from apps.monitoring.notify_upkeep import NotifyUpkeep
 from apps.resources.faults import FAULTS
-from apps.tasks import hints
+from apps.tasks import hints, traces
 from apps.tasks.upkeep import LedgerUpkeep
 from scheduler_ext.leftovers import forget_claims, forget_token_queues
 from scheduler_ext.ports import Changes
 from scheduler_ext.upkeep import Job, Upkeep
 from slackwater.wiring import engine, heartbeat
+
+if TYPE_CHECKING:
+    from apps.monitoring.tracing.sending import SpanSender
 
 LEFTOVERS_EVERY_S = 20.0
 
@@ -27,7 +30,7 @@ class Command(BaseCommand):
 
     help = (
         "Mend what crashes leave behind: expired claims, lost nodes, late tasks, unreleased dependants. "
-        "Send what clients are to be told."
+        "Send what clients are to be told, and the spans of traced tasks."
     )
     requires_system_checks: list[str] = []
 
@@ -46,15 +49,29 @@ class Command(BaseCommand):
         jobs = [*ledger.jobs(), *NotifyUpkeep().jobs(), _leftovers(ledger)]
         upkeep = Upkeep(jobs, FAULTS)
         sender, watcher = Sender(), Watcher()
+        spans = _span_sender()
         sender.start()
         watcher.start()
+        if spans is not None:
+            spans.start()
         beating = heartbeat("upkeep")
         while not stopping.is_set():
             upkeep.run_due()
             stopping.wait(upkeep.pause_s())
         sender.stop()
         watcher.stop()
+        if spans is not None:
+            spans.stop()
         beating.stop()
+
+
+def _span_sender() -> SpanSender | None:
+    """Who sends traces; nobody, and OpenTelemetry is not even loaded, where no collector is configured."""
+    if not traces.is_on():
+        return None
+    from apps.monitoring.tracing.sending import SpanSender
+
+    return SpanSender()
 
 
 def _leftovers(ledger: LedgerUpkeep) -> Job:
