@@ -110,13 +110,27 @@ class Gate:
         self._drained_in = 2 * conf.lookahead_ms / 1000
         self._tenants = snapshot.tenants
         self._uses: dict[int, Use] = {}
-        limits = ceilings(conf, snapshot.now)
+        self.set_ceilings(conf, snapshot.now)
+        if snapshot.offpeak_open:
+            self._ceilings[Category.OFFPEAK] = MILLI
+
+    def set_ceilings(self, conf: SchedulerConf, now: float) -> None:
+        """Go by the ceilings that hold at a moment (Unix seconds)."""
+        limits = ceilings(conf, now)
         self._ceilings = {
             Category.URGENT: limits.urgent,
             Category.DELAYABLE: limits.delayable,
             Category.PERIODIC: limits.periodic,
-            Category.OFFPEAK: MILLI if snapshot.offpeak_open else limits.offpeak,
+            Category.OFFPEAK: limits.offpeak,
         }
+
+    def starts_left(self, limit: int) -> int:
+        """How many starts a rate limit still allows."""
+        return self._rates.get(limit, 1)
+
+    def give_start(self, limit: int) -> None:
+        """A start counts no more against a rate limit: its time frame has passed."""
+        self._rates[limit] += 1
 
     def milli(self, task: TaskView) -> int:
         """Thousandths of a slot a short task takes; 0 for a task that takes a whole one."""
@@ -197,7 +211,7 @@ class Gate:
         if node is not None:
             ledger.take_exclusive(node, shape, ends_at)
         elif self._reserve and not ledger.kept and ledger.has_room((task.kind,)):
-            ledger.reserve(shape, self.now, self.now - task.submitted_at, self._patience_s)
+            ledger.reserve(shape, self.now, self.now - task.submitted_at, self._patience_s, task.task_id)
         return node
 
     def _place_short(self, shape: Shape, task: TaskView, milli: int) -> Node | None:

@@ -185,7 +185,13 @@ class Ledger:
             shape.full_short = (self._releases, milli)
         return second
 
-    def reserve(self, shape: Shape, now: float, waited_s: float, patience_s: float) -> None:
+    def kept_for(self) -> list[str]:
+        """The tasks that a node's room is kept for."""
+        return [node.reserved.task_id for node in self._reserved if node.reserved is not None]
+
+    def reserve(
+        self, shape: Shape, now: float, waited_s: float, patience_s: float, task_id: str = ""
+    ) -> None:
         """Keep the node on which a task of this shape can start soonest, if it has waited long enough for
         that.
 
@@ -202,6 +208,7 @@ class Ledger:
         self.wants_ends = self.wants_ends or (waited_s >= patience_s and reservation.at != now)
         patience_s = patience_s * 10 if reservation.at is None else patience_s
         if reservation.at == now or waited_s >= patience_s:
+            reservation.task_id = task_id
             node.reserved = reservation
             self._reserved.append(node)
 

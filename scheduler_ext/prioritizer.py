@@ -39,6 +39,13 @@ def prioritize(snapshot: Snapshot, conf: SchedulerConf, share: SharePolicy) -> P
     return _Round(snapshot, conf, share.start(snapshot)).run()
 
 
+def kept_for(snapshot: Snapshot, conf: SchedulerConf, share: SharePolicy) -> frozenset[str]:
+    """The tasks that a round on this snapshot keeps room for, because they are too large to start yet."""
+    deciding = _Round(snapshot, conf, share.start(snapshot))
+    deciding.run()
+    return deciding.kept_for()
+
+
 def queue_of(category: Category, task: TaskView, now: float) -> QueueName:
     """The Redis queue a claim travels through; a periodic task's tolerance chooses it."""
     if category is Category.PERIODIC:
@@ -106,6 +113,10 @@ class _Round:
             decisions=tuple(decisions), left=left, utilization_permille=before, more=more,
             wants_ends=ledger.wants_ends, excludes=gate.held != self._snapshot.mutex_held,
         )  # fmt: skip
+
+    def kept_for(self) -> frozenset[str]:
+        """The tasks that room is kept for by now."""
+        return frozenset(self._gate.ledger.kept_for())
 
     def _refused_alone(self) -> bool:
         """Whether a task was refused for what it is, so that one behind it may still start."""

@@ -23,7 +23,7 @@ LOOKED_AT: Final = 256
 class Reservation:
     """A node's room kept for one task."""
 
-    __slots__ = ("at", "extra", "extra_slots", "kind", "vector")
+    __slots__ = ("at", "extra", "extra_slots", "kind", "task_id", "vector")
 
     def __init__(self, shape: Shape, at: float | None, extra: Vector, extra_slots: int) -> None:
         self.kind = shape.kind
@@ -33,6 +33,8 @@ class Reservation:
         self.extra = extra
         """What is left beside it then."""
         self.extra_slots = extra_slots
+        self.task_id = ""
+        """Whom it is kept for."""
 
 
 def choose(nodes: Iterable[Node], shape: Shape, now: float) -> tuple[Node, Reservation] | None:

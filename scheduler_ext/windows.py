@@ -21,6 +21,7 @@ DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 CATEGORIES: Final = ("delayable", "periodic", "offpeak")
 _TIMES: Final = re.compile(r"(\d{1,2}):(\d{2})-(\d{1,2}):(\d{2})")
 FIELD: Final = "ceiling_windows"
+LOOKED_AHEAD_S: Final = 8 * 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +61,18 @@ def open_ceilings(text: str, now: float) -> dict[str, int]:
         if window.is_open(now):
             found.update(window.ceilings)
     return found
+
+
+def next_change(text: str, now: float) -> float | None:
+    """The next moment (Unix seconds) at which other ceilings hold than do now; ``None`` within a week: never.
+
+    Minute by minute: only the calendar itself knows when clocks are put forward or back.
+    """
+    before, minute = open_ceilings(text, now), (int(now) // 60 + 1) * 60
+    for at in range(minute, minute + LOOKED_AHEAD_S, 60):
+        if open_ceilings(text, at) != before:
+            return float(at)
+    return None
 
 
 def _window(entry: str) -> Window:

@@ -145,8 +145,8 @@ def _run(conf: SchedulerConf, store: PgRoundStore, snapshot: Snapshot, tasks: li
     tenants = {i: _unused(view) for i, view in snapshot.tenants.items()}
     cell = Present(live=snapshot.nodes)
     engine = Engine(
-        Trace(name="now", jobs=jobs), cell, order=_order(store, tasks[places[task_id]]), share=store.share(),
-        conf=conf, tenants=tenants,
+        Trace(name="now", jobs=jobs, begins_at=snapshot.now), cell, order=_order(store, tasks[places[task_id]]),
+        share=store.share(), conf=conf, tenants=tenants,
     )  # fmt: skip
     started = engine.run(time.perf_counter).started_us[places[task_id]]
     return None if started < 0 else max(0.0, started / 1e6)

@@ -46,15 +46,16 @@ WITH lead AS (
         AND expires_at > clock_timestamp() FOR SHARE),
 u AS (
     SELECT * FROM unnest(%(ids)s::uuid[], %(fences)s::int[], %(outcomes)s::int[], %(levels)s::int[], %(groups)s::int[],
-        %(ranks)s::bigint[]) AS u(id, fence, outcome, level, rank_group, rank)),
+        %(ranks)s::bigint[], %(lets)s::text[]) AS u(id, fence, outcome, level, rank_group, rank, lets)),
 l AS (
     UPDATE tasks_livetask l SET rank_group = u.rank_group, rank = u.rank FROM u
     WHERE l.task_id = u.id AND l.fence = u.fence AND l.state + 0 = 5 AND EXISTS (SELECT 1 FROM lead)
-    RETURNING l.task_id, l.tenant_id, l.fence, u.outcome, u.level)
-INSERT INTO tasks_resumable AS r (task_id, tenant_id, declared, level, asked, asked_fence, asked_at)
-SELECT task_id, tenant_id, false, level, outcome, fence, clock_timestamp() FROM l
+    RETURNING l.task_id, l.tenant_id, l.fence, u.outcome, u.level,
+        string_to_array(u.lets, ',')::uuid[] AS lets_by)
+INSERT INTO tasks_resumable AS r (task_id, tenant_id, declared, level, asked, asked_fence, asked_at, lets_by)
+SELECT task_id, tenant_id, false, level, outcome, fence, clock_timestamp(), lets_by FROM l
 ON CONFLICT (task_id) DO UPDATE SET level = excluded.level, asked = excluded.asked, asked_fence = excluded.asked_fence,
-    asked_at = excluded.asked_at
+    asked_at = excluded.asked_at, lets_by = excluded.lets_by
 RETURNING r.task_id::text
 """
 # What runs in a slot of its own and could be asked to make room.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,9 +12,20 @@ from apps.tasks import ends as running_ends
 from apps.tasks.choices import Chosen
 from apps.tasks.connection import Database
 from apps.tasks.parking import Hopeless, nominate, resume
+from apps.tasks.past_use import LivePast
 from apps.tasks.rates import RateBook
+from apps.tasks.round_views import (
+    Flight,
+    learnt,
+    node_view,
+    pool_view,
+    read_row,
+    room_of,
+    submitted_s,
+    tenant_view,
+)
 from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.core.resources import add, part, peak, total, zero
+from scheduler_ext.core.resources import add, part, peak, zero
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
     MILLI,
@@ -23,7 +33,6 @@ from scheduler_ext.core.types import (
     WHOLE_MILLI,
     Decision,
     LineView,
-    NodeView,
     PoolView,
     Reason,
     RunEnd,
@@ -74,17 +83,6 @@ class Reference:
     chosen: Chosen | None = None
 
 
-@dataclass(slots=True)
-class _Flight:
-    """What is in flight on one node."""
-
-    exclusive_used: Vector = field(default_factory=zero)
-    batch_peak: Vector = field(default_factory=zero)
-    exclusive_count: dict[WorkKind, int] = field(default_factory=dict)
-    batch_milli: int = 0
-    batch_count: int = 0
-
-
 class PgRoundStore:
     """:class:`scheduler_ext.ports.RoundStore` on PostgreSQL."""
 
@@ -96,6 +94,8 @@ class PgRoundStore:
         self.reference = Reference()
         self.rates = RateBook()
         self.hopeless = Hopeless(conf)
+        self.past = LivePast(conf.cell)
+        self._epoch = 0
         self._last: Snapshot | None = None
         self._looked = float("-inf")
         self._lines_before = 1
@@ -114,10 +114,17 @@ class PgRoundStore:
                 "node_lease": self.conf.node_lease_s,
             },
         ).fetchone()
-        return Lead(epoch=row[0] if row else 0, leads=row is not None)
+        epoch = row[0] if row else 0
+        if epoch != self._epoch:
+            self._epoch, self.past.use = (
+                epoch,
+                None,
+            )  # another may have led meanwhile: what it wrote down counts
+        return Lead(epoch=epoch, leads=row is not None)
 
     def resign(self, holder: str) -> None:
         """Give leadership up at once."""
+        self.past.save(self.db.conn)
         self.db.conn.execute(queries.RESIGN, (self.conf.cell, holder))
 
     # -- waking -------------------------------------------------------------------------------------------------------
@@ -179,9 +186,9 @@ class PgRoundStore:
         now = time.time()
         over = self._ends(now) if ends else {}
         nodes = tuple(
-            _node_view(row, flights.get(row[0]) or _Flight(), over.get(row[0], ())) for row in node_rows
+            node_view(row, flights.get(row[0]) or Flight(), over.get(row[0], ())) for row in node_rows
         )
-        room = sum(_room(node, self.conf) for node in nodes)
+        room = sum(room_of(node, self.conf) for node in nodes)
         rates = self.rates.count(conn)
         if rates and room:
             self.rates.unpark(conn)
@@ -190,22 +197,26 @@ class PgRoundStore:
             lines = running_ends.with_caps(conn, lines)
         if rates:
             lines = self.rates.mark(conn, lines)
-        self._last = Snapshot(
+        self._last = self.past.count(conn, Snapshot(
             now=now, cell=self.conf.cell, nodes=nodes, tenants=tenants, lines=lines, mutex_held=held,
             rates_left=rates, pools=pools,
-        )  # fmt: skip
+        ), self.share())  # fmt: skip
         return self._last
 
-    def view(self, heads: int, *, ready: Sequence[Any] = ()) -> Snapshot:
+    def view(self, heads: int, *, ready: Sequence[Any] = (), ends: bool = False) -> Snapshot:
         """This moment with ``heads`` tasks of each line, changing nothing; for explaining, not for deciding.
 
-        ``ready``: rows as ``NOMINATE`` gives them that stand at the head of their line as well.
+        ``ready``: rows as ``NOMINATE`` gives them that stand at the head of their line as well; ``ends``: with the
+        moments at which what runs is expected to end.
         """
         conn = self.db.conn
         self._refresh()
         flights, tenants, pools = self._in_flight(conn.execute(queries.IN_FLIGHT).fetchall())
         rows = conn.execute(queries.NODES, (self.conf.cell,)).fetchall()
-        nodes = tuple(_node_view(_read(row), flights.get(row[0]) or _Flight()) for row in rows)
+        over = self._ends(time.time()) if ends else {}
+        nodes = tuple(
+            node_view(read_row(row), flights.get(row[0]) or Flight(), over.get(row[0], ())) for row in rows
+        )
         by_line: dict[int, list[Any]] = {}
         found_rows = conn.execute(queries.NOMINATE, (heads,)).fetchall()
         ref = self.reference
@@ -219,12 +230,14 @@ class PgRoundStore:
             for line_id, found in by_line.items()
             if (info := self.reference.lines[line_id]).cell == self.conf.cell
         )
+        if ends:
+            lines = running_ends.with_caps(conn, lines)
         rates = self.rates.peek(conn)
-        return Snapshot(
+        return self.past.seen(conn, Snapshot(
             now=time.time(), cell=self.conf.cell, nodes=nodes, tenants=tenants, rates_left=rates,
             pools=pools, mutex_held=dict(conn.execute(queries.MUTEX_HELD).fetchall()),
             lines=self.rates.mark(conn, lines) if rates else lines,
-        )  # fmt: skip
+        ), self.share())  # fmt: skip
 
     def _looks(self, room: int) -> bool:
         """Whether to nominate: while there is room, and else now and then, for what no node could ever run."""
@@ -250,7 +263,7 @@ class PgRoundStore:
                 for row in lines.fetchall()
             }
             ref.tenants = {row[0]: row[1:] for row in tenants.fetchall()}
-            ref.run_times, ref.common_times = _learnt(times.fetchall())
+            ref.run_times, ref.common_times = learnt(times.fetchall())
             ref.handlers = {row[0]: (row[1], WorkKind(row[2]), row[3]) for row in handlers.fetchall()}
             paused = frozenset(id_ for id_, known in ref.handlers.items() if known[2])
             self.rates.learn(limits.fetchall())
@@ -277,16 +290,16 @@ class PgRoundStore:
 
     def _in_flight(
         self, rows: Sequence[Any]
-    ) -> tuple[dict[int, _Flight], dict[int, TenantView], dict[str, PoolView]]:
+    ) -> tuple[dict[int, Flight], dict[int, TenantView], dict[str, PoolView]]:
         """What is in flight, by node, tenant and pool, from the rows themselves: no second account can drift."""
         if any(row[1] not in self.reference.lines for row in rows):
             self._refresh(force=True)
-        flights: dict[int, _Flight] = {}
+        flights: dict[int, Flight] = {}
         used: dict[int, tuple[Vector, int, int]] = {}
         pooled: dict[str, dict[int, tuple[int, Vector]]] = {}
         for node_id, line_id, kind, handler_id, by_itself, exclusive, count, milli in rows:
             info = self.reference.lines[line_id]
-            flight = flights.setdefault(node_id, _Flight())
+            flight = flights.setdefault(node_id, Flight())
             if exclusive:
                 work = self._kind(kind, handler_id, by_itself=by_itself)
                 one = part(info.vector, PER_CHILD[work]) if work in PER_CHILD else info.vector
@@ -305,8 +318,8 @@ class PgRoundStore:
                 members = pooled.setdefault(pool, {})
                 slots, so_far = members.get(info.tenant_id, (0, zero()))
                 members[info.tenant_id] = (slots + held, add(so_far, vector))
-        tenants = {tid: _tenant_view(tid, row, used.get(tid)) for tid, row in self.reference.tenants.items()}
-        return flights, tenants, {path: _pool_view(members) for path, members in pooled.items()}
+        tenants = {tid: tenant_view(tid, row, used.get(tid)) for tid, row in self.reference.tenants.items()}
+        return flights, tenants, {path: pool_view(members) for path, members in pooled.items()}
 
     def _kind(self, kind: int, handler_id: int | None, *, by_itself: bool) -> WorkKind:
         if kind == 2 or handler_id is None:
@@ -403,7 +416,14 @@ class PgRoundStore:
                 self.rates.take(self.db.conn, decisions, won)
         else:
             won = self._claim(epoch, decisions)
-        return [d for d in decisions if d.task_id in won]
+        claimed = [d for d in decisions if d.task_id in won]
+        if self.past.use is not None:
+            share = Costs(self.conf).share
+            millis = {
+                d.task_id: WHOLE_MILLI[d.kind] if d.exclusive else share(d.expected_us) for d in claimed
+            }
+            self.past.claimed(self._last, claimed, millis)
+        return claimed
 
     def _claim(self, epoch: int, decisions: Sequence[Decision]) -> set[str]:
         share = Costs(self.conf).share
@@ -434,63 +454,3 @@ class PgRoundStore:
     def return_queued(self) -> int:
         """Make everything queued ready again (Redis was emptied)."""
         return transitions.return_queued(self.db.conn, self.conf.cell, expired_only=False)
-
-
-def _learnt(rows: Sequence[tuple[int, str, float, int]]) -> tuple[dict[tuple[int, str], int], dict[str, int]]:
-    """Mean run times in microseconds by tenant and handler, and by handler, weighted by samples."""
-    own: dict[tuple[int, str], int] = {}
-    sums: dict[str, tuple[float, int]] = {}
-    for tenant, key, mean, samples in rows:
-        own[tenant, key] = max(1, int(mean))
-        total, count = sums.get(key, (0.0, 0))
-        sums[key] = (total + mean * samples, count + samples)
-    return own, {key: max(1, int(total / count)) for key, (total, count) in sums.items()}
-
-
-def _read(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row of ``NODES`` whose JSON came as text, as it does over Django's own connection."""
-    return tuple(json.loads(v) if isinstance(v, str) and n == 3 else v for n, v in enumerate(row))
-
-
-def submitted_s(task_id: str) -> float:
-    """When a task was submitted, in Unix seconds: its id (UUIDv7) begins with that time in milliseconds."""
-    return int(task_id[:8] + task_id[9:13], 16) / 1000
-
-
-def _tenant_view(tenant_id: int, row: tuple[Any, ...], used: tuple[Vector, int, int] | None) -> TenantView:
-    paused, weight, max_in_flight, guaranteed, maximum = row
-    vector, tasks, slots = used or (zero(), 0, 0)
-    return TenantView(
-        tenant_id=tenant_id, weight=weight, in_flight=tasks, max_in_flight=max_in_flight,
-        guaranteed_permille=guaranteed, maximum_permille=maximum, used=vector, used_slots_milli=slots, paused=paused,
-    )  # fmt: skip
-
-
-def _pool_view(members: dict[int, tuple[int, Vector]]) -> PoolView:
-    return PoolView(
-        used=total(vector for _, vector in members.values()),
-        used_slots_milli=sum(milli for milli, _ in members.values()),
-        tenants=members,
-    )
-
-
-def _node_view(row: tuple[Any, ...], flight: _Flight, ends: tuple[RunEnd, ...] = ()) -> NodeView:
-    node_id, name, capacity, slots, handlers, labels = row
-    return NodeView(
-        node_id=node_id, name=name, capacity=tuple(capacity),
-        slots={WorkKind(kind): count for kind, count in slots.items()}, handlers=frozenset(handlers),
-        labels=frozenset(labels), exclusive_used=flight.exclusive_used, batch_peak=flight.batch_peak,
-        exclusive_count=flight.exclusive_count, batch_milli=flight.batch_milli, batch_count=flight.batch_count,
-        ends=ends,
-    )  # fmt: skip
-
-
-def _room(node: NodeView, conf: SchedulerConf) -> int:
-    """How many tasks the node could take at the most."""
-    room = sum(
-        max(0, node.slots.get(k, 0) - node.exclusive_count.get(k, 0))
-        for k in node.slots
-        if k is not WorkKind.PROCESS
-    )
-    children = max(0, node.slots.get(WorkKind.PROCESS, 0) - node.exclusive_count.get(WorkKind.PROCESS, 0))
-    return room + max(0, children * MILLI - node.batch_milli) * conf.max_ahead // MILLI

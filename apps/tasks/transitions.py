@@ -35,6 +35,8 @@ def array(values: Iterable[Any]) -> str:
 
 Claim = tuple[str, int]
 """Task id and fence."""
+MOST_LET_BY = 64
+"""Tasks noted that another was asked to make room for."""
 
 
 def claim_if_ready(cur: Cursor, conf: SchedulerConf, epoch: int, holder: str, decisions: Sequence[Decision],
@@ -239,6 +241,7 @@ def ask_if_running(
             "ids": [ask.task_id for ask in asks], "fences": [ask.fence for ask in asks],
             "outcomes": [int(ask.outcome) for ask in asks], "levels": [ask.level for ask in asks],
             "groups": [ask.rank[0] for ask in asks], "ranks": [ask.rank[1] for ask in asks],
+            "lets": [",".join(sorted(ask.lets_by)[:MOST_LET_BY]) for ask in asks],
         },
     ).fetchall()  # fmt: skip
     return {row[0] for row in rows}

@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from typing import cast
 
 from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TaskView, Vector
-from scheduler_ext.policies.accounts import LAST, Account
+from scheduler_ext.policies.accounts import LAST, Account, remembered
 from scheduler_ext.policies.base import CATEGORY_REASONS
 from scheduler_ext.policies.branches import Branch, Line, Place, place_of
 from scheduler_ext.policies.tree import Path, Rules, TreeChooser
@@ -76,6 +76,16 @@ class RunningTree(TreeChooser):
             if self._ages
             else {}
         )
+        self._deepest = [
+            branch for _, branch in sorted(self._branches.items(), key=lambda item: -len(item[0][2]))
+        ]
+        self._remembered_at = 0.0
+        self._past = {
+            path: account.past * rules.memory_s / self._measure.whole
+            for path, account in self._accounts.items()
+            if rules.memory_s and self._measure.whole
+        }
+        """Cell-seconds that each account has used lately."""
         self._waiting: set[int] = set()
         """With pools in pools: the tasks that wait, by the identity of their objects."""
 
@@ -103,11 +113,32 @@ class RunningTree(TreeChooser):
                 for branch in ages.branches:
                     branch.push(self._clock)
 
+    def remember(self, now: float) -> None:
+        """What is held has been held until ``now`` (seconds since the run began): it counts as past use, and fades."""
+        memory_s, whole = self._rules.memory_s, self._measure.whole
+        span_s, self._remembered_at = now - self._remembered_at, now
+        if span_s <= 0 or not memory_s or not whole:
+            return
+        for path, account in self._accounts.items():
+            if account.parent is not None:
+                past = remembered(self._past.get(path, 0.0), account.share / whole, span_s, memory_s)
+                self._past[path] = past
+                account.past = int(past * whole / memory_s)
+                account.key = self._rules.key(account)
+                account.version += 1
+        for branch in self._deepest:
+            branch.push(self._clock)
+
     def accept(self, line: LineView, task: TaskView, milli: int = MILLI) -> None:
         """The task just picked was placed."""
         if self._ages:
             self._waiting.discard(id(task))
         super().accept(line, task, milli)
+
+    def leave(self, line: LineView, task: TaskView) -> None:
+        """The task just picked leaves its line without being placed."""
+        self._waiting.discard(id(task))
+        self._lines[line.line_id].advance()
 
     @property
     def waits_for_room(self) -> bool:

@@ -19,6 +19,7 @@ from scheduler_ext.core.types import (
     MILLI,
     PER_CHILD,
     LineView,
+    PoolView,
     Reason,
     Snapshot,
     TaskView,
@@ -180,7 +181,7 @@ class TreeChooser:
         for name, pool in sorted(snapshot.pools.items()):
             account = self._account(tuple(name.split("/")), None)
             account.charge(pool.used_slots_milli, pool.used)
-            self._remember(account, pool.past_use)
+            self._remember(account, pool.past_use, above=True)
         apart = _in_pools(snapshot)
         counted: set[tuple[Path, int]] = set()
         for line in snapshot.lines:
@@ -190,19 +191,28 @@ class TreeChooser:
             counted.add((path, line.tenant_id))
             tenant = snapshot.tenants.get(line.tenant_id) or TenantView(tenant_id=line.tenant_id)
             account = self._account(path, tenant if self._rules.owned(line) else None)
-            if not tenant.used_slots_milli and not tenant.used:
-                pass
-            elif line.pool not in snapshot.pools:
-                milli, vector = apart.get(line.tenant_id, (0, zero()))
-                used = subtract(filled(tenant.used), vector)
-                account.charge(tenant.used_slots_milli - milli, used)
-            elif self._rules.owned(line):
-                held = snapshot.pools[line.pool].tenants.get(line.tenant_id)
-                account.hold(*(held or (tenant.used_slots_milli, tenant.used)))
-            self._remember(account, tenant.past_use)
+            within = snapshot.pools.get(line.pool)
+            if within is None or self._rules.owned(line):
+                self._count_held(account, tenant, within, apart)
+                self._remember(account, tenant.past_use, above=within is None)
         if self._top.counts:
             self._count_others(snapshot, apart)
         self._weigh()
+
+    @staticmethod
+    def _count_held(account: Account, tenant: TenantView, pool: PoolView | None,
+                    apart: dict[int, tuple[int, Vector]]) -> None:  # fmt: skip
+        """Count what a tenant has in flight on its own account; what it holds in a pool that pool has counted."""
+        if not tenant.used_slots_milli and not tenant.used:
+            return
+        if pool is None:
+            milli, vector = apart.get(tenant.tenant_id, (0, zero()))
+            account.charge(tenant.used_slots_milli - milli, subtract(filled(tenant.used), vector))
+            return
+        held = pool.tenants.get(tenant.tenant_id)
+        if held is None and (pool.tenants or not pool.used_slots_milli):
+            held = (0, zero())
+        account.hold(*(held or (tenant.used_slots_milli, tenant.used)))
 
     def _count_others(self, snapshot: Snapshot, apart: dict[int, tuple[int, Vector]]) -> None:
         """What tenants hold of whom nothing waits counts on top alone."""
@@ -212,9 +222,15 @@ class TreeChooser:
                 milli, vector = apart.get(tenant_id, (0, zero()))
                 self._top.hold(tenant.used_slots_milli - milli, subtract(filled(tenant.used), vector))
 
-    def _remember(self, account: Account, past_use: float) -> None:
-        if self._rules.memory_s and past_use:
-            account.past += int(past_use * self._measure.whole / self._rules.memory_s)
+    def _remember(self, account: Account, past_use: float, *, above: bool) -> None:
+        """Past use counts as held; ``above``: by what the account stands in as well."""
+        if not self._rules.memory_s or not past_use:
+            return
+        past = int(past_use * self._measure.whole / self._rules.memory_s)
+        each: Account | None = account
+        while each is not None and each.parent is not None:
+            each.past += past
+            each = each.parent if above else None
 
     def _account(self, path: Path, tenant: TenantView | None) -> Account:
         known = self._accounts.get(path)

@@ -23,8 +23,10 @@ from scheduler_ext.policies.running_tree import RunningTree
 from scheduler_ext.simulation.layout import edges_of, lines_of, tenants_of
 from scheduler_ext.simulation.model import Cell, Job, Run, Trace
 from scheduler_ext.simulation.preemption import Preemptor
+from scheduler_ext.simulation.timers import Timers
 
 PROGRESS_EVERY: Final = 10_000
+NEVER: Final = 1 << 62
 BACKFILL_DEPTH: Final = 64
 """Jobs that are tried behind a reservation before the rest waits for the next event."""
 _KINDS: Final = (WorkKind.PROCESS,)
@@ -47,6 +49,7 @@ class Engine:
     ) -> None:
         """``backfill`` keeps a node for what does not fit yet; ``progress`` hears how many jobs have
         ended."""
+        conf = conf or SchedulerConf()
         self._trace = trace
         self._cell = cell
         self._order: Any = order
@@ -56,19 +59,22 @@ class Engine:
         self._progress = progress
         lines, self._urgent = lines_of(trace)
         self._promotions: list[tuple[int, int]] = []
-        self._lead_us = int((conf or SchedulerConf()).promote_lead_s * 1e6)
+        self._lead_us = int(conf.promote_lead_s * 1e6)
         self._tenants = tenants or tenants_of(trace)
         snapshot = Snapshot(
-            now=0.0, cell="simulated", nodes=cell.views(), tenants=self._tenants, lines=tuple(lines)
-        )
+            now=0.0, cell="simulated", nodes=cell.views(), tenants=self._tenants, lines=tuple(lines),
+            rates_left={number: max(0, at.starts - len(at.used_us)) for number, at in trace.limits.items()},
+        )  # fmt: skip
         if not hasattr(share, "path"):
             raise ConfigurationError("this share policy cannot be simulated", field="share_policy")
         rules: Any = share
-        self._gate = Gate(snapshot, conf or SchedulerConf(), reserve=backfill, short=False)
+        self._gate = Gate(snapshot, conf, reserve=backfill, short=False)
+        self._timers = Timers.of(trace, self._gate, conf)
         self._chooser = RunningTree(snapshot, rules)
         self._preemptor: Preemptor | None = None
         if hasattr(share, "starvation_s") and self._chooser.has_floors:
             self._preemptor = Preemptor(self._chooser, share.starvation_s)
+        self._clocked = self._timers is not None or bool(getattr(share, "memory_s", 0))
         self._alarm: int | None = None
         self._began: dict[int, int] = {}
         """With pre-emption: when each running job began this time."""
@@ -78,15 +84,12 @@ class Engine:
         self._freed: list[Node] = []
         self._children, self._missing = edges_of(trace)
         self._serving: dict[int, int] = {}
-        self._now = 0
-        self._waiting = 0
-        self._ended = 0
-        self._next = 0
+        self._now = self._next = 0
+        self._waiting = self._ended = 0
         self._started = [-1] * len(trace.jobs)
         self._finished = [-1] * len(trace.jobs)
         self._segments: list[tuple[int, int, int]] = []
-        self._preemptions = 0
-        self._decisions = 0
+        self._preemptions = self._decisions = 0
         self._unplaced: dict[int, str] = {}
 
     def run(self, clock: Callable[[], float]) -> Run:
@@ -117,8 +120,10 @@ class Engine:
         """Event by event: what ends, then what arrives, then what can start."""
         jobs, ends, promotions = self._trace.jobs, self._ends, self._promotions
         count = len(jobs)
-        while self._next < count or ends:
+        while self._next < count or ends or self._goes_on():
             now = self._now = self._next_time()
+            if self._clocked:
+                self._by_the_clock()
             while promotions and promotions[0][0] <= now:
                 self._promote(heappop(promotions)[1])
             while ends and ends[0][0] == now:
@@ -135,18 +140,46 @@ class Engine:
             elif self._over:
                 self._give_back()
                 self._freed.clear()
+        self._give_up()
 
     def _next_time(self) -> int:
         """When something happens next."""
         ends, jobs = self._ends, self._trace.jobs
-        now = ends[0][0] if ends else jobs[self._next].arrived_us
+        now = ends[0][0] if ends else NEVER
         if self._next < len(jobs) and jobs[self._next].arrived_us < now:
             now = jobs[self._next].arrived_us
+        if self._timers is not None and self._waiting:
+            due = self._timers.due()
+            now = now if due is None else min(now, due)
         if self._promotions and self._promotions[0][0] < now:
             now = self._promotions[0][0]
         if self._alarm is not None and self._alarm < now:
             now, self._alarm = self._alarm, None
         return now
+
+    def _by_the_clock(self) -> None:
+        """What time alone changes: past use fades, ceilings turn, rates allow more."""
+        self._chooser.remember(self._now / 1e6)
+        if self._timers is not None and self._timers.follow(self._now):
+            self._let_go_on(self._timers)
+
+    def _give_up(self) -> None:
+        """What waits at the end for a window that never opens."""
+        for job in self._trace.jobs if self._timers is not None and self._waiting else ():
+            if self._started[job.index] < 0:
+                self._unplaced.setdefault(job.index, Reason.PEAK.value)
+
+    def _goes_on(self) -> bool:
+        """Whether what waits may start though nothing arrives and nothing ends any more."""
+        return bool(self._waiting and self._timers is not None and self._timers.due() is not None)
+
+    def _let_go_on(self, timers: Timers) -> None:
+        """Other ceilings hold, or a rate allows another start: try again what was refused."""
+        for job in timers.going_on():
+            task: Any = job
+            assert job.line is not None
+            self._chooser.offer(job.line, task)
+        self._chooser.reopen(self._has_room)
 
     # -- what happens ------------------------------------------------------------------------------
 
@@ -169,6 +202,10 @@ class Engine:
         job = self._trace.jobs[index]
         task: Any = job
         assert job.line is not None
+        if self._timers is not None and job.rates and self._timers.is_parked(job):
+            job.line = self._urgent[job.line.line_id]
+            self._timers.park(job, job.line)
+            return
         self._chooser.withdraw(job.line, task)
         job.line = self._urgent[job.line.line_id]
         self._chooser.offer(job.line, task)
@@ -318,6 +355,8 @@ class Engine:
             end = now + job.run_us
         job.ends_at = expected_end(job, self._gate.now) if self._backfill else None
         heappush(self._ends, (end, job.index, job))
+        if self._timers is not None:
+            self._timers.started(job, now)
         if self._preemptor is not None:
             self._began[job.index] = now
             self._preemptor.started(job)
@@ -327,7 +366,11 @@ class Engine:
             # It would wait for ever: it leaves its line, as upkeep gives up what no node can ever run.
             self._unplaced[job.index] = reason.value
             self._waiting -= 1
-            self._chooser.accept(line, job, 0)
+            self._chooser.leave(line, job)
+            return
+        if reason is Reason.RATE and self._timers is not None:
+            self._chooser.leave(line, job)
+            self._timers.park(job, line)
             return
         self._chooser.reject(line, job, reason)
 

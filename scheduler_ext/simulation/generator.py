@@ -3,7 +3,11 @@
 ::
 
     duration_s: 3600
+    begins: 2026-01-05T18:00:00+01:00
+    ceiling_windows: 22:00-06:00 Europe/Berlin
     cell: {nodes: 2, slots: 8}
+    rates:
+      - {tenant: shop, key: bank, starts: 60, per_s: 60}
     tenants:
       - name: shop
         weight: 2
@@ -12,6 +16,7 @@
         run_s: {distribution: lognormal, mean: 0.5, sigma: 1.0}
         vector: {cpu_milli: 500}
         tolerance_s: 2
+        rate_key: bank
       - name: archive
         arrivals: {process: fixed, every_s: 0.1, count: 350, start_s: 10}
         run_s: {distribution: constant, value: 0.2}
@@ -21,16 +26,18 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from scheduler_ext import windows
 from scheduler_ext.core import resources
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import Category
-from scheduler_ext.simulation.model import ONE_CPU, Cell, Job, Trace
+from scheduler_ext.simulation.model import ONE_CPU, Cell, Job, RateLimit, Trace
 
 MICRO: Final = 1_000_000
 _TENANT_KEYS: Final = frozenset(
@@ -45,6 +52,8 @@ _TENANT_KEYS: Final = frozenset(
         "run_s",
         "vector",
         "expected",
+        "handler",
+        "rate_key",
     )
 )
 
@@ -60,11 +69,12 @@ def read_yaml(path: Path, *, seed: int = 0) -> tuple[Trace, Cell]:
 
 def generate(document: Any, *, name: str = "generated", seed: int = 0) -> tuple[Trace, Cell]:
     """Generate a trace from the document's mapping; errors name the field."""
-    top = _mapping(document, "trace", ("duration_s", "cell", "tenants"))
+    top = _mapping(document, "trace", ("duration_s", "cell", "tenants", "begins", "ceiling_windows", "rates"))
     duration = _number(top, "duration_s", "trace", default=math.inf, least=0)
     tenants = top.get("tenants")
     if not isinstance(tenants, list) or not tenants:
         raise InvalidInput("must be a list of tenants", field="tenants")
+    rates = Rates(top.get("rates"))
     jobs: list[Job] = []
     names: dict[int, str] = {}
     weights: dict[int, int] = {}
@@ -75,17 +85,77 @@ def generate(document: Any, *, name: str = "generated", seed: int = 0) -> tuple[
         number = next((known for known, other in names.items() if other == label), len(names))
         names[number] = label
         weights[number] = int(_number(tenant, "weight", where, default=1, least=1))
-        jobs.extend(_jobs(tenant, number, duration, random.Random(f"{seed}/{index}"), where))
+        limits = rates.of(label, str(tenant.get("handler", "")), str(tenant.get("rate_key", "")))
+        jobs.extend(_jobs(tenant, number, duration, random.Random(f"{seed}/{index}"), where, limits))
     jobs.sort(key=lambda job: (job.arrived_us, job.tenant))
     for index, job in enumerate(jobs):
         job.index = index
         job.task_id = str(index)
-    return Trace(name=name, jobs=jobs, tenants=names, weights=weights), _cell(top.get("cell") or {})
+    rates.check(names.values())
+    trace = Trace(
+        name=name, jobs=jobs, tenants=names, weights=weights, begins_at=moment(top.get("begins"), "begins"),
+        ceiling_windows=_windows(top.get("ceiling_windows", "")), limits=rates.limits,
+    )  # fmt: skip
+    return trace, _cell(top.get("cell") or {})
 
 
-def _jobs(
-    tenant: Mapping[str, Any], number: int, duration: float, rng: random.Random, where: str
-) -> Iterator[Job]:
+def moment(value: Any, where: str) -> float:
+    """A moment as Unix seconds, from a YAML or ISO 8601 time with its offset; 0 where none is given."""
+    if value is None:
+        return 0.0
+    try:
+        given = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+    except ValueError:
+        raise InvalidInput("must be a time like 2026-01-05T18:00:00+01:00", field=where) from None
+    # YAML gives a time with an offset in UTC, and without that name.
+    return (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()
+
+
+def _windows(value: Any) -> str:
+    if not isinstance(value, str):
+        raise InvalidInput("must be a string", field="ceiling_windows")
+    windows.parse(value)
+    return value
+
+
+class Rates:
+    """The execution rates of a document, and which of them apply to whose tasks, as live."""
+
+    def __init__(self, value: Any) -> None:
+        """Read them; errors name the field."""
+        if value is not None and not isinstance(value, list):
+            raise InvalidInput("must be a list", field="rates")
+        self.limits: dict[int, RateLimit] = {}
+        self._subjects: list[tuple[str, str, str]] = []
+        for index, entry in enumerate(value or ()):
+            where = f"rates[{index}]"
+            given = _mapping(entry, where, ("tenant", "handler", "key", "starts", "per_s"))
+            tenant, handler, key = (str(given.get(name, "")) for name in ("tenant", "handler", "key"))
+            if not (tenant or handler) or (key and (handler or not tenant)):
+                raise InvalidInput("is of a tenant, of a handler, of both, or of a tenant's key", field=where)
+            starts = _number(given, "starts", where, least=1)
+            per_s = _number(given, "per_s", where, least=0.001)
+            self.limits[index] = RateLimit(starts=int(starts), per_us=int(per_s * MICRO))
+            self._subjects.append((tenant, handler, key))
+
+    def of(self, tenant: str, handler: str, key: str) -> tuple[int, ...]:
+        """The limits that a task's start counts against."""
+        return tuple(
+            index
+            for index, (whose, of_handler, of_key) in enumerate(self._subjects)
+            if whose in ("", tenant) and of_handler in ("", handler) and of_key in ("", key)
+        )
+
+    def check(self, tenants: Iterable[str]) -> None:
+        """Each names a tenant there is."""
+        known = {"", *tenants}
+        for index, (tenant, _, _) in enumerate(self._subjects):
+            if tenant not in known:
+                raise InvalidInput(f"there is no tenant {tenant!r}", field=f"rates[{index}].tenant")
+
+
+def _jobs(tenant: Mapping[str, Any], number: int, duration: float, rng: random.Random, where: str,
+          rates: tuple[int, ...]) -> Iterator[Job]:  # fmt: skip
     draw = _distribution(tenant.get("run_s"), f"{where}.run_s")
     vector = ONE_CPU
     if "vector" in tenant:
@@ -106,6 +176,7 @@ def _jobs(
             expected_us=run if tenant.get("expected", True) else None,
             tolerance_us=None if tolerance is None else int(float(tolerance) * MICRO),
             pool=str(tenant.get("pool", "")),
+            rates=rates,
         )
 
 

@@ -37,6 +37,7 @@ class Job:
         "pool",
         "priority",
         "rank",
+        "rates",
         "remaining_us",
         "run_us",
         "submitted_at",
@@ -51,7 +52,6 @@ class Job:
     mutex_limit: ClassVar[int] = 1
     avoid_node: ClassVar[int | None] = None
     fence: ClassVar[int] = 0
-    rates: ClassVar[tuple[int, ...]] = ()
 
     def __init__(
         self,
@@ -70,6 +70,7 @@ class Job:
         pool: str = "",
         name: str = "",
         idempotent: bool = True,
+        rates: tuple[int, ...] = (),
     ) -> None:
         self.index = index
         self.task_id = name or str(index)
@@ -89,11 +90,22 @@ class Job:
         self.parents = tuple(parents)
         self.pool = pool
         self.idempotent = idempotent
+        self.rates = rates
         self.level = 0
         self.rank: tuple[int, int] = (0, 0)
         self.line: LineView | None = None
         self.node: Any = None
         self.ends_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimit:
+    """At most so many starts in any time frame of that length."""
+
+    starts: int
+    per_us: int
+    used_us: tuple[int, ...] = ()
+    """How long ago each start was that counts against it when the run begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +119,12 @@ class Trace:
     """Names of the tenants."""
     weights: Mapping[int, int] = field(default_factory=dict)
     """Weights of tenants; those not named have 1."""
+    begins_at: float = 0.0
+    """The moment it begins (Unix seconds): windows go by the time of day."""
+    ceiling_windows: str = ""
+    """Windows by time of day in which other ceilings hold, as the setting of that name has them."""
+    limits: Mapping[int, RateLimit] = field(default_factory=dict)
+    """Execution rates by the ids that jobs name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,11 +49,14 @@ def read_swf(path: Path) -> tuple[Trace, Cell]:
     jobs: list[Job] = []
     tenants: dict[int, str] = {}
     machine = 0
+    begins_at = 0.0
     for number, line in enumerate(_lines(path), start=1):
         if line.startswith(";"):
             key, _, value = line[1:].partition(":")
             if key.strip() in ("MaxProcs", "MaxNodes") and value.strip().isdigit():
                 machine = max(machine, int(value))
+            elif key.strip() == "UnixStartTime" and value.strip().isdigit():
+                begins_at = float(value)
             continue
         if not line.strip():
             continue
@@ -76,7 +79,8 @@ def read_swf(path: Path) -> tuple[Trace, Cell]:
         )
     widest = max((job.vector[0] // 1000 for job in jobs), default=1)
     slots = machine or widest
-    return Trace(name=path.stem, jobs=_in_order(jobs), tenants=tenants), Cell(nodes=1, slots=slots)
+    trace = Trace(name=path.stem, jobs=_in_order(jobs), tenants=tenants, begins_at=begins_at)
+    return trace, Cell(nodes=1, slots=slots)
 
 
 def _swf_line(line: str, number: int) -> list[int]:

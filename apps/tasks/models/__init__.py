@@ -11,7 +11,7 @@ from apps.tasks.models.base import LIVE_STATES, TELL_LATE, MutexScope, OnLate, n
 from apps.tasks.models.checkpoints import Checkpoint, Resumable
 from apps.tasks.models.outbox import Event, Listener, Outbox, TaskWebhook
 from apps.tasks.models.past import Attempt, AttemptLog, DeadLetter, Dependency, TaskEvent
-from apps.tasks.models.policies import PolicyChoice, RankSweep, ShadowUse
+from apps.tasks.models.policies import PastUse, PolicyChoice, RankSweep, ShadowUse
 from apps.tasks.models.rates import Impossible, RateLimit, RateStart
 from apps.tasks.models.shelves import IdempotencyKey, Leader, Line, RunTime, Script, Workflow
 from apps.tasks.models.task import LiveTask, Task
@@ -37,6 +37,7 @@ __all__ = [
     "MutexScope",
     "OnLate",
     "Outbox",
+    "PastUse",
     "Pause",
     "PolicyChoice",
     "RankSweep",

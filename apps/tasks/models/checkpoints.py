@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -46,6 +47,11 @@ class Resumable(models.Model):
     )
     asked_fence = models.IntegerField(null=True)
     asked_at = models.DateTimeField(null=True)
+    lets_by = ArrayField(
+        models.UUIDField(),
+        null=True,
+        help_text="The tasks it was asked to make room for: it starts after them.",
+    )
 
     objects = TenantManager()
     _plain = models.Manager()

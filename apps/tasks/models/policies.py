@@ -82,6 +82,19 @@ class RankSweep(models.Model):
         return f"{self.cell}: epoch {self.epoch}"
 
 
+class PastUse(models.Model):
+    """What a tenant or a pool has used lately, as the leading dispatcher last wrote it down; it fades from then on."""
+
+    pk = models.CompositePrimaryKey("cell", "name")
+    cell = models.CharField(max_length=63)
+    name = models.CharField(max_length=400, help_text="Like 'tenant 7' or 'pool org/team'.")
+    amount = models.FloatField(help_text="Cell-seconds: the whole cell, held for a second, is one.")
+    at = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.amount:.1f} s"
+
+
 class ShadowUse(models.Model):
     """What a second policy would have changed for one tenant: sums over the rounds in which both decided."""
 

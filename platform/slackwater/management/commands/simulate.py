@@ -19,6 +19,7 @@ from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.policies.registry import ORDER_POLICIES, SHARE_POLICIES, order_policy, share_policy
 from scheduler_ext.simulation import report, scenarios, traces
 from scheduler_ext.simulation.engine import Engine
+from scheduler_ext.simulation.generator import moment
 from scheduler_ext.simulation.model import Cell, Run, Trace
 
 
@@ -57,6 +58,16 @@ class Command(BaseCommand):
         )
         parser.add_argument("--ceiling", type=int, help="delayable work starts below this, in thousandths")
         parser.add_argument(
+            "--windows",
+            metavar="TEXT",
+            help="ceilings by time of day, as the setting ceiling_windows has them",
+        )
+        parser.add_argument(
+            "--begins",
+            metavar="TIME",
+            help="when the trace begins, like 2026-01-05T18:00:00+01:00, for windows",
+        )
+        parser.add_argument(
             "--no-backfill", action="store_true", help="keep no node for what does not fit yet"
         )
         parser.add_argument(
@@ -81,7 +92,9 @@ class Command(BaseCommand):
             nodes=_positive(options["nodes"], cell.nodes, "--nodes"),
             slots=_positive(options["slots"], cell.slots, "--slots"),
         )
-        conf = _conf(options)
+        if options["begins"]:
+            trace = replace(trace, begins_at=moment(options["begins"], "--begins"))
+        conf = _conf(options, trace)
         given = {**suggested, **_json(options["share_parameters"], "--share-parameters")}
         orders = _json(options["order_parameters"], "--order-parameters")
         runs = []
@@ -160,12 +173,13 @@ def _known(parameters: Mapping[str, Any], policy: type[Any]) -> dict[str, Any]:
     return {name: value for name, value in parameters.items() if name in policy.__dataclass_fields__}
 
 
-def _conf(options: Mapping[str, Any]) -> SchedulerConf:
+def _conf(options: Mapping[str, Any], trace: Trace) -> SchedulerConf:
     conf = SchedulerConf()
     return replace(
         conf,
         peak_permille=options["peak"] or conf.peak_permille,
         delayable_permille=options["ceiling"] or 1000,
+        ceiling_windows=trace.ceiling_windows if options["windows"] is None else options["windows"],
     )
 
 
