@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("tasks", "0014_admitted_by")]
+    dependencies = [("tasks", "0015_traces")]
 
     operations = [
         migrations.AddField(

@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("tasks", "0015_lets_by")]
+    dependencies = [("tasks", "0016_lets_by")]
 
     operations = [
         migrations.CreateModel(
