@@ -44,8 +44,9 @@ class Principal:
         return f"key:{self.key.prefix}"
 
     def require(self, scope: str) -> None:
-        """``NotPermitted`` unless the key has the scope; ``manage`` includes the others."""
-        if scope not in self.scopes and ApiKey.Scope.MANAGE not in self.scopes:
+        """``NotPermitted`` unless the key has the scope; ``manage`` includes the tenant's others, not ``operate``."""
+        included = scope != ApiKey.Scope.OPERATE and ApiKey.Scope.MANAGE in self.scopes
+        if scope not in self.scopes and not included:
             raise NotPermitted(f"This key lacks the scope {scope!r}.", scope=scope)
 
 

@@ -28,7 +28,7 @@ from apps.tenants.scoping import tenant_scope
 from scheduler_ext.core.errors import InvalidInput
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-READ, SUBMIT, CANCEL, MANAGE = "read", "submit", "cancel", "manage"
+READ, SUBMIT, CANCEL, MANAGE, OPERATE = "read", "submit", "cancel", "manage", "operate"
 
 
 class OneRenderer(BaseContentNegotiation):

@@ -10,10 +10,18 @@ from django.db import transaction
 
 from apps.resources.models import Handler, Node
 from scheduler_ext import redis_client
-from scheduler_ext.core.errors import Conflict
+from scheduler_ext.core.errors import Conflict, NotFound
 from scheduler_ext.keys import Keys
 
 log = logging.getLogger(__name__)
+
+
+def find_node(node_id: int) -> Node:
+    """The node of that id, of whatever cell; ``NotFound`` when there is none."""
+    found = Node.objects.filter(pk=node_id).first() if node_id < 2**63 else None
+    if found is None:
+        raise NotFound(f"There is no node {node_id}.")
+    return found
 
 
 def drain_node(node: Node) -> None:

@@ -8,7 +8,6 @@ from uuid import UUID
 
 from apps.tasks import pause_queries
 from apps.tasks.connection import Database
-from apps.tasks.models import Checkpoint
 from scheduler_ext.checkpoints import CheckpointTooLarge, Format, Saved, digest
 from scheduler_ext.effects import AttemptReplaced
 from scheduler_ext.ports import Started
@@ -96,16 +95,6 @@ def run_again(cur: Any, ids: Sequence[UUID], *, anew: Sequence[UUID]) -> None:
     cur.execute(pause_queries.ANEW, (list(ids),))
     if anew:
         cur.execute(pause_queries.FORGET, (list(anew),))
-
-
-def latest(task_id: UUID) -> dict[str, Any] | None:
-    """Number, size and time of the newest checkpoint of a task of the tenant in context; ``None`` without one."""
-    return (
-        Checkpoint.objects.filter(task_id=task_id)
-        .order_by("-number")
-        .values("number", "size", "saved_at")
-        .first()
-    )
 
 
 def forget_ended(db: Database, limit: int) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -114,11 +115,18 @@ def _detail(row: dict[str, Any]) -> dict[str, Any]:
         "mutex_scope": word(MutexScope(row["mutex_scope"])),
         "rate_key": row["rate_key"],
         "webhook": row["webhook"],
+        "checkpoints": row["declared"],
+        "checkpoint": _saved(row["saved"]),
         "submitted_by": row["submitted_by"],
         "node": row["node"],
         "result": row["result"],
         "error": row["error"],
     }
+
+
+def _saved(found: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The newest checkpoint: what the task would go on from."""
+    return found and {**found, "saved_at": datetime.fromisoformat(found["saved_at"])}
 
 
 # One query by hand: it is what pollers ask all day, and building it anew costs three times what answering it does.
@@ -130,6 +138,7 @@ SELECT t.id, t.name, t.workflow_id, t.kind, t.handler, t.script_sha256, t.script
        l.cancel_requested AS live__cancel_requested, l.progress AS live__progress, l.pending AS live__pending,
        t.args, t.kwargs, t.delay_tolerance_ms, t.on_late, t.cap_ms, t.total_attempts, t.retry, t.mutex_key,
        t.mutex_limit, t.mutex_scope, t.rate_key, t.condition, t.submitted_by, t.result, t.error, n.name AS node,
+       coalesce(p.declared, false) AS declared, c.saved,
        coalesce((SELECT w.url FROM tasks_taskwebhook w WHERE w.task_id = t.id), '') AS webhook,
        ARRAY(SELECT d.parent_id FROM tasks_dependency d WHERE d.child_id = t.id ORDER BY d.parent_id) AS parents
 FROM tasks_task t
@@ -139,9 +148,15 @@ LEFT JOIN LATERAL (
     SELECT x.started_at, x.node_id FROM tasks_attempt x WHERE x.task_id = t.id AND t.state IS NOT NULL
     ORDER BY x.fence DESC LIMIT 1) a ON true
 LEFT JOIN resources_node n ON n.id = coalesce(l.node_id, a.node_id)
+LEFT JOIN tasks_resumable p ON p.task_id = t.id AND p.declared
+LEFT JOIN LATERAL (
+    SELECT jsonb_build_object('number', k.number, 'size', k.size, 'saved_at', k.saved_at, 'attempt', coalesce(
+        (SELECT y.number FROM tasks_attempt y WHERE y.task_id = k.task_id AND y.fence = k.fence),
+        l.attempts + 1)) AS saved
+    FROM tasks_checkpoint k WHERE p.declared AND k.task_id = t.id ORDER BY k.number DESC LIMIT 1) c ON true
 WHERE t.id = %s AND t.tenant_id = %s
 """
-JSON_COLUMNS = ("args", "kwargs", "retry", "result", "live__progress")
+JSON_COLUMNS = ("args", "kwargs", "retry", "result", "live__progress", "saved")
 
 
 def task(task_id: UUID) -> dict[str, Any]:

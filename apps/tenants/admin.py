@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from django import forms
 from django.contrib import admin
@@ -191,12 +191,22 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]
         choices=ApiKey.Scope.choices,
         initial=["submit", "read", "cancel"],
         widget=UnfoldAdminCheckboxSelectMultipleWidget,
-        help_text="manage also changes schedules, scripts and keys.",
+        help_text="manage also changes schedules, scripts and keys. operate drains and resumes nodes, whoever's work "
+        "they run: for those who run the platform.",
     )
+    may_operate = False
+    """Whether who fills it in may change nodes, and so let a key do it."""
 
     class Meta:
         model = ApiKey
         fields = ("tenant", "name", "scopes", "expires_at")
+
+    def clean_scopes(self) -> list[str]:
+        """Nobody gives away what they may not do themselves."""
+        scopes: list[str] = self.cleaned_data["scopes"]
+        if ApiKey.Scope.OPERATE in scopes and not self.may_operate:
+            raise forms.ValidationError("scopes: only those who may change nodes can give operate")
+        return scopes
 
     def clean_expires_at(self) -> datetime | None:
         """A key that is expired at birth is a mistake."""
@@ -248,6 +258,14 @@ class ApiKeyAdmin(ButtonsMixin, ServiceAdmin):
             "revoked_at",
             "last_used_at",
         )
+
+    def get_form(
+        self, request: HttpRequest, obj: ApiKey | None = None, change: bool = False, **kwargs: Any
+    ) -> type[ApiKeyForm]:
+        """A form that knows who fills it in; it is made anew for each request."""
+        form = cast("type[ApiKeyForm]", super().get_form(request, obj, change, **kwargs))
+        form.may_operate = request.user.has_perm("resources.change_node")
+        return form
 
     def get_readonly_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> tuple[str, ...]:
         """A key never changes: it is revoked, and another one made."""

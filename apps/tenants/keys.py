@@ -13,9 +13,11 @@ from django.utils.dateparse import parse_datetime
 from apps.tenants import services
 from apps.tenants.members import ROLE_SCOPES, check_fields, get_member, text_of
 from apps.tenants.models import ApiKey, Membership, Tenant
-from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
+from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, NotGranted, QuotaExceeded
 
 MOST_KEYS = 1_000
+TENANT_SCOPES = frozenset(ApiKey.Scope.values) - {ApiKey.Scope.OPERATE}
+"""What a tenant may give a key: not the scope of those who run the platform."""
 LONGEST_OVERLAP_S = 7 * 86_400
 KEY_FIELDS = ("name", "scopes", "expires_at", "member")
 
@@ -38,10 +40,12 @@ def make_key(tenant: Tenant, data: Any) -> tuple[ApiKey, str]:
     fields = check_fields(data, KEY_FIELDS)
     name = text_of(fields, "name", 120)
     member = _member_of(tenant.pk, fields.get("member"))
-    allowed = ROLE_SCOPES[member.role] if member else frozenset(ApiKey.Scope.values)
+    allowed = ROLE_SCOPES[member.role] if member else TENANT_SCOPES
     scopes = fields.get("scopes", sorted(allowed - {"manage"}))
     if not isinstance(scopes, list) or not all(isinstance(scope, str) for scope in scopes):
         raise InvalidInput("must be an array of strings", field="scopes")
+    if ApiKey.Scope.OPERATE in scopes:
+        raise NotGranted("operate is given by those who run the platform", field="scopes")
     beyond = sorted(set(scopes) & set(ApiKey.Scope.values) - allowed)
     if beyond and member is not None:
         raise InvalidInput(f"the role {member.role} does not allow {', '.join(beyond)}", field="scopes")
@@ -64,6 +68,8 @@ def rotate_key(tenant_id: int, key_id: int, data: Any) -> tuple[ApiKey, str]:
         now = timezone.now()
         if old.revoked_at is not None or (old.expires_at is not None and old.expires_at <= now):
             raise Conflict("it is revoked or expired; make a new one")
+        if ApiKey.Scope.OPERATE in old.scopes:  # or whoever manages the tenant would come to hold it
+            raise NotGranted("a key that operates nodes is replaced by those who run the platform")
         made = services.create_api_key(old.tenant, old.name, old.scopes, old.expires_at, member=old.member)
         if overlap:
             end = now + timedelta(seconds=overlap)

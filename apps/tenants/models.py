@@ -312,6 +312,8 @@ class ApiKey(models.Model):
         READ = "read"
         CANCEL = "cancel"
         MANAGE = "manage"
+        OPERATE = "operate"
+        """The platform's nodes, whoever's work they run: given by those who run the platform, never by a tenant."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="api_keys")
     name = models.CharField(max_length=120)

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Permission
 from django.test import Client
 from django.urls import reverse
 
@@ -95,6 +96,20 @@ class TestClients:
         assert "revoked" in said(press(page, "tenants_apikey", key.pk, "revoke"))
         with pytest.raises(NotAuthenticated):
             authenticate(found[1])
+
+    def test_only_those_who_may_change_nodes_let_a_key_do_it(
+        self, page: Client, tenant: Tenant, django_user_model: Any
+    ) -> None:
+        form = {"tenant": tenant.pk, "name": "nodes", "scopes": ["operate"]}
+        clerk = django_user_model.objects.create_user("clerk", password="x", is_staff=True)
+        clerk.user_permissions.set(Permission.objects.filter(codename__in=["add_apikey", "view_apikey"]))
+        other = Client()
+        other.force_login(clerk)
+        response = other.post(reverse("admin:tenants_apikey_add"), form)
+        assert "operate" in str(response.context["adminform"].form.errors["scopes"])
+        assert not ApiKey.objects.exists()
+        assert page.post(reverse("admin:tenants_apikey_add"), form).status_code == 200
+        assert ApiKey.objects.get().scopes == ["operate"]
 
     def test_a_key_that_is_born_expired_is_refused_at_its_field(self, page: Client, tenant: Tenant) -> None:
         form = {

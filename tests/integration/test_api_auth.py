@@ -18,7 +18,7 @@ from apps.api.auth import REMEMBER_S
 from apps.api.v1.urls import urlpatterns
 from apps.api.v1.views.platform import Nowhere
 from apps.monitoring.models import Delivery, Sizing, Subscription, Usage
-from apps.resources.models import Tier
+from apps.resources.models import Node, Tier
 from apps.schedules.models import Schedule
 from apps.tasks.models import Artifact, DeadLetter, LiveTask, RateLimit, Task
 from apps.tenants.models import ApiKey, Membership, Team
@@ -28,7 +28,7 @@ from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, fur
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.django_db
-NUMBERS = {"member_id", "key_id", "rate_id"}
+NUMBERS = {"member_id", "key_id", "rate_id", "node_id"}
 """Ids that are small numbers, which may stand in any text: looked for as ids alone."""
 METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
 
@@ -100,6 +100,7 @@ class Objects:
     tier_name: str
     artifact_name: str
     rate_id: str
+    node_id: str
 
     @property
     def names(self) -> dict[str, str]:
@@ -139,8 +140,27 @@ def own_something(client: ApiClient) -> Objects:
     Artifact._plain.create(
         task_id=task_id, tenant=client.tenant, name="secret/file", size=1, sha256="", content=b"x", fence=1
     )
-    ids = (hook, sent, "their-team", str(member), str(key), "their-tier", "secret/file", str(rate))
+    ids = (
+        hook,
+        sent,
+        "their-team",
+        str(member),
+        str(key),
+        "their-tier",
+        "secret/file",
+        str(rate),
+        str(a_node()),
+    )
     return Objects(task_id, workflow, sha256, made.body["id"], "theirs_alone", *ids)
+
+
+def a_node() -> int:
+    """A node at work, which belongs to no tenant."""
+    now = timezone.now()
+    return Node.objects.create(
+        name="secret", hostname="secret", incarnation=uuid.uuid4(), cell="far", capacity=[1, 1, 0, 0, 0, 0],
+        slots={"process": 1}, started_at=now, heartbeat_at=now, lease_expires_at=now + timedelta(minutes=1),
+    ).pk  # fmt: skip
 
 
 # What to send where another tenant's object is named in the body or the query, and what must be the answer.
@@ -204,6 +224,10 @@ MATCHING: dict[str, list[Callable[[Objects], Any]]] = {
 }
 
 
+# Of the platform, not of a tenant: no scope that a tenant can give reaches them.
+PLATFORM = {"node-drain", "node-resume"}
+
+
 # A body that would be good for one's own object, so that the 404 is not a 422 by luck.
 BODY: dict[str, dict[str, Any]] = {
     "workflow-tasks": {"POST": {"tasks": [{"name": "x", "handler": HANDLER}]}},
@@ -255,7 +279,9 @@ def test_another_tenants_object_does_not_exist(
         if parameters:
             body = BODY.get(name, {}).get(method)
             answer = acme.call(method, path_of(route, parameters, values), body)
-            assert (answer.status, answer.code) == (404, "not_found"), f"{method} {route}"
+            # Nodes are nobody's: a tenant's key is told that it lacks the scope, whether there is such a node or not.
+            expected = (403, "not_permitted") if name in PLATFORM else (404, "not_found")
+            assert (answer.status, answer.code) == expected, f"{method} {route}"
         elif method == "GET":
             assert name in LISTS, f"the list {route} has no case here"
             found = acme.get(LISTS[name](theirs)).body
@@ -288,6 +314,7 @@ def fingerprint() -> list[Any]:
         *ApiKey.objects.values_list("pk", "revoked_at", "scopes"),
         *RateLimit.objects.values_list("pk", "starts"),
         *Tier.objects.values_list("pk", "memory_mb", "retired_at"),
+        *Node.objects.values_list("pk", "state"),
     ]
 
 
@@ -300,7 +327,7 @@ NEEDS = {"POST tasks": "submit", "POST tasks/cancel": "cancel", "POST tasks/<uui
 def test_each_method_needs_its_scope(name: str, route: str, view: Any, parameters: set[str]) -> None:
     acme = client_of("acme")
     values = {"task_id": str(uuid.uuid4()), "workflow_id": str(uuid.uuid4()), "sha256": "0" * 64}
-    values |= {"member_id": "1", "key_id": "1", "rate_id": "1"}
+    values |= {"member_id": "1", "key_id": "1", "rate_id": "1", "node_id": "1"}
     values |= {parameter: str(uuid.uuid4()) for parameter in parameters - set(values)}
     for method in (method for method in METHODS if hasattr(view, method.lower())):
         needed = view.scopes[method]  # an endpoint that forgets a method's scope fails here
@@ -315,6 +342,39 @@ def test_each_method_needs_its_scope(name: str, route: str, view: Any, parameter
 
 def test_manage_includes_the_other_scopes() -> None:
     assert client_of("acme", (ApiKey.Scope.MANAGE,)).post("/tasks", {"handler": HANDLER}).status == 201
+
+
+def operator(*scopes: str) -> ApiClient:
+    """A client with a key as only those who run the platform can make it."""
+    acme = client_of("acme")
+    return ApiClient(acme.tenant, *create_api_key(acme.tenant, "operator", scopes or ("operate",)))
+
+
+def test_an_operator_drains_and_resumes_any_node() -> None:
+    key, node_id = operator(), a_node()
+    drained = key.post(f"/nodes/{node_id}/drain")
+    assert (drained.status, drained.body) == (
+        200, {"id": node_id, "name": "secret", "cell": "far", "state": "draining"},
+    )  # fmt: skip
+    assert Node.objects.get().state == "draining"
+    again = key.post(f"/nodes/{node_id}/drain")
+    assert (again.status, again.code) == (409, "conflict")
+    assert key.post(f"/nodes/{node_id}/resume").body["state"] == Node.objects.get().state == "active"
+    for missing in (node_id + 1, 2**63):
+        assert key.post(f"/nodes/{missing}/drain").status == 404
+    # The scope is for nodes alone.
+    assert (key.get("/tasks").status, key.post("/keys", {"name": "x"}).status) == (403, 403)
+
+
+def test_managing_a_tenant_does_not_lead_to_its_operators_key() -> None:
+    both = operator("manage", "operate")
+    asked = both.post("/keys", {"name": "x", "scopes": ["read", "operate"]})
+    assert (asked.status, asked.code, asked.body["field"]) == (403, "not_granted", "scopes")
+    assert both.post("/keys", {"name": "x"}).body["scopes"] == ["cancel", "read", "submit"]
+    rotated = both.post(f"/keys/{both.key.pk}/rotate", {})
+    assert (rotated.status, rotated.code) == (403, "not_granted")
+    assert ApiKey.objects.filter(scopes__contains=["operate"]).count() == 1
+    assert both.call("DELETE", f"/keys/{both.key.pk}").status == 204
 
 
 def test_a_request_id_comes_back() -> None:

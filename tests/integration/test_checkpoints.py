@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from io import StringIO
 from typing import Any
 from uuid import UUID
 
 import pytest
+from django.core.management import call_command
 from django.db import connection
 
+from apps.tasks import reading
+from apps.tasks.admin.form import TaskForm
+from apps.tasks.admin.page import context_of
 from apps.tasks.checkpoints import PgCheckpoints, forget_ended
 from apps.tasks.connection import Database
-from apps.tasks.models import Attempt, Checkpoint, DeadLetter, LiveTask, OnLate, Resumable, TaskEvent
+from apps.tasks.models import Attempt, Checkpoint, DeadLetter, LiveTask, OnLate, Resumable, Task, TaskEvent
 from apps.tasks.services import cancel, retry, submit
 from apps.tenants.models import Plan, Tenant
+from apps.tenants.scoping import tenant_scope
 from apps.tenants.services import create_tenant
 from scheduler_ext.checkpoints import CheckpointTooLarge, Format, digest
 from scheduler_ext.core.states import Outcome, TaskState
@@ -70,6 +76,49 @@ def test_the_latest_two_are_kept(tenant: Tenant) -> None:
     found = saves.load()
     assert found is not None
     assert (found.number, found.content) == (4, b"3")
+
+
+def shown(tenant: Tenant, task_id: UUID) -> tuple[bool, Any]:
+    """What the API and the admin tell of its checkpoints, and that its page does."""
+    with tenant_scope(tenant.pk):
+        detail = reading.task(task_id)
+    row = dict(context_of(Task._plain.select_related("live", "tenant").get(pk=task_id))["attributes"])
+    found = detail["checkpoint"]
+    on_page = row.get("Checkpoints", "")
+    assert (
+        (f"number {found['number']}: " in on_page) if found else ("none" in on_page) is detail["checkpoints"]
+    )
+    return detail["checkpoints"], found
+
+
+def test_the_newest_is_shown_with_its_size_time_and_attempt(tenant: Tenant) -> None:
+    worker = HandWorker()
+    (started,) = worker.start(task_id := task(tenant))
+    assert shown(tenant, task_id) == (True, None)
+    store(started).save(Format.JSON, b"[1]")
+    store(started).save(Format.JSON, b"[1, 2]")
+    _, found = shown(tenant, task_id)
+    saved_at = Checkpoint.objects.unscoped().get(task_id=task_id, number=2).saved_at  # the test is no tenant
+    assert found == {"number": 2, "size": 6, "saved_at": saved_at, "attempt": 1}
+    worker.end([started], Outcome.FAILED)
+    LiveTask._plain.filter(pk=task_id).update(state=TaskState.READY, not_before=None)
+    assert shown(tenant, task_id)[1]["attempt"] == 1, "the attempt that saved it, not the next"
+    (second,) = worker.start(task_id)
+    store(second).save(Format.JSON, b"[]")
+    assert shown(tenant, task_id)[1]["attempt"] == 2
+    plain = submit(tenant, {"handler": "demo.echo"}).task_ids[0]
+    assert shown(tenant, plain) == (False, None)
+
+
+def test_they_are_declared_in_the_admin_and_on_the_command_line(tenant: Tenant) -> None:
+    form = TaskForm({"tenant": tenant.pk, "handler": "demo.echo", "tier": "basic", "category": "delayable",
+                     "on_late": "run_first", "condition": "all_succeeded", "checkpoints": "on"})  # fmt: skip
+    assert form.is_valid(), form.errors
+    task_id = submit(tenant, form.values()).task_ids[0]
+    assert shown(tenant, task_id) == (True, None)
+    call_command("submit", "demo.echo", "--tenant", "acme", "--checkpoints", stdout=StringIO())
+    call_command("submit", "demo.echo", "--tenant", "acme", stdout=StringIO())
+    assert Resumable._plain.count() == 2
 
 
 def test_a_late_attempt_cannot_save(tenant: Tenant) -> None:

@@ -15,8 +15,10 @@ import pytest
 
 from scheduler_ext.core.dag import Dag
 from slackwater.benchmark import compare, pages
-from slackwater.benchmark.account import cpu_clock, memory_mb, usage
+from slackwater.benchmark.account import cpu_clock, memory_mb, own_memory_mb, usage
 from slackwater.benchmark.channel import Channel
+from slackwater.benchmark.live.flushall import AFTER_S, BASE_S, back_s
+from slackwater.benchmark.live.million import thirds
 from slackwater.benchmark.measure import percentiles
 from slackwater.benchmark.micro.dag import graph
 from slackwater.benchmark.peer import Config
@@ -158,3 +160,43 @@ def test_a_measured_block_is_replaced_where_it_stands(tmp_path: Path) -> None:
     assert text.count("<!-- measured: dag -->") == 1
     assert "| 1,000 |  | 2.0 |" in text
     assert "1.0" not in text
+
+
+def _rates(*gaps: tuple[float, float, float]) -> Any:
+    """Throughput of 100 a second but for the gaps: from, until, and the rate in between."""
+
+    def per_s(since: float, until: float) -> float:
+        lost = sum(max(0.0, min(until, b) - max(since, a)) * (100 - rate) for a, b, rate in gaps)
+        return 100 - lost / (until - since)
+
+    return per_s
+
+
+def test_throughput_is_back_when_it_stays_back() -> None:
+    assert back_s(0.0, 100.0, _rates()) == 0.0
+    # The window of two seconds may begin while a twentieth of it is still lost.
+    assert back_s(0.0, 100.0, _rates((0.0, 3.0, 0.0))) == 2.9
+    # Tasks that were running go on for a while after the emptying: what counts is the dip that follows.
+    assert back_s(0.0, 100.0, _rates((2.0, 4.0, 20.0))) == pytest.approx(3.9, abs=0.11)
+    assert back_s(0.0, 100.0, _rates((0.0, AFTER_S, 90.0))) is None
+    assert BASE_S > 0
+
+
+def test_memory_is_compared_by_thirds() -> None:
+    samples = [
+        (at, {"steady": 50.0, "leaks": 10.0 + at, **({"early": 5.0} if at < 5 else {})}) for at in range(31)
+    ]
+    found = thirds(samples, 0.0, 30.0)
+    assert found["steady"] == {"first": 50.0, "last": 50.0, "ratio": 1.0}
+    assert found["leaks"]["ratio"] == round(39.0 / 19.0, 3)
+    assert "early" not in found
+    # A worker that has just been started again is small, and one large sample is no leak.
+    sizes = [2.0, 50.0, 50.0, 50.0, 50.0, 50.0, 50.0, 50.0, 50.0, 50.0] * 3
+    sizes[25] = 2.0
+    found = thirds([(float(at), {"worker": size}) for at, size in enumerate(sizes)], 0.0, 30.0)
+    assert found["worker"]["ratio"] == 1.0
+
+
+def test_shared_memory_is_not_a_process_own() -> None:
+    both = memory_mb({"me": os.getpid()})["me"][0], own_memory_mb({"me": os.getpid()})["me"][0]
+    assert 5 < both[1] <= both[0]

@@ -124,14 +124,40 @@ def test_attempts_miscounted() -> None:
     assert case.verdict().clean(), "handed back with an event"
 
 
+def test_a_turn_that_made_room_spends_no_attempt() -> None:
+    case = Case()
+    case.truth.attempts["b"].insert(0, Attempt(number=1, fence=0, outcome=Outcome.YIELDED))
+    case.lives["b"].insert(0, life("b", 0, 2.0, 2.5, ended=False))
+    assert case.verdict().clean()
+    assert judge(case.accepted, case.truth, case.lives, {})[1].yields == 1
+    case.truth.attempts["b"][0] = Attempt(number=1, fence=0, outcome=Outcome.WORKER_LOST)
+    assert case.verdict().attempts == ["b"]
+
+
+def test_work_lost_beyond_the_last_checkpoint() -> None:
+    case = Case()
+    case.truth.attempts["b"].insert(0, Attempt(number=1, fence=0, outcome=Outcome.YIELDED))
+    first, then = life("b", 0, 2.0, 2.5, ended=False), case.lives["b"][0]
+    first.resumed, first.saved, then.resumed = 0, 7, 7
+    case.lives["b"].insert(0, first)
+    assert case.verdict().clean()
+    then.resumed = 8  # it was stored, and killed before it could say so
+    assert case.verdict().clean()
+    then.resumed = 6
+    assert case.verdict().work == ["b"]
+    then.resumed = 0
+    assert case.verdict().work == ["b"]
+
+
 def test_the_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     witness = record.Witness(tmp_path)
-    for what, fence in (("B", 1), ("S", 1), ("B", 2), ("E", 2)):
+    for what, fence in (("B", 1), ("R0", 1), ("C3", 1), ("S", 1), ("B", 2), ("R3", 2), ("E", 2)):
         witness.note(what, "t", fence)
     first, second = record.read(tmp_path)["t"]
     assert (first.fence, first.ended, second.ended) == (1, False, True)
     assert 0 < first.began <= first.last <= second.began
     assert not first.overlaps(second)
+    assert (first.resumed, first.saved, second.resumed, second.saved) == (0, 3, 3, 0)
 
 
 def test_the_seed_draws_the_run() -> None:
@@ -139,7 +165,18 @@ def test_the_seed_draws_the_run() -> None:
     assert made[0] == made[1] != list(workload(300, 6, "/x"))
     assert sum(len(s.expected) for s in made[0]) >= 300
     kinds = {expects.kind for s in made[0] for expects in s.expected}
-    assert kinds >= {"short", "long", "flaky", "failing", "capped", "mutex", "inside", "outside", "graph"}
+    assert kinds >= {
+        "short",
+        "long",
+        "flaky",
+        "failing",
+        "capped",
+        "mutex",
+        "inside",
+        "outside",
+        "graph",
+        "steps",
+    }
 
 
 def test_every_fault_comes_before_any_comes_again() -> None:

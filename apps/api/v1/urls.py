@@ -10,6 +10,7 @@ from apps.api.v1.views import (
     explain,
     graphs,
     keys,
+    nodes,
     organization,
     platform,
     rates,
@@ -92,6 +93,8 @@ urlpatterns = [
     path("tiers", tiers.Tiers.as_view(), name="tiers"),
     path("tiers/<str:tier_name>", tiers.OneTier.as_view(), name="tier"),
     path("nodes", platform.Nodes.as_view(), name="nodes"),
+    path("nodes/<int:node_id>/drain", nodes.DrainNode.as_view(), name="node-drain"),
+    path("nodes/<int:node_id>/resume", nodes.ResumeNode.as_view(), name="node-resume"),
     path("queues", platform.Queues.as_view(), name="queues"),
     path("limits", platform.Limits.as_view(), name="limits"),
     # Whatever else, newlines and nothing included.

@@ -15,6 +15,7 @@ from unfold.widgets import (
     UnfoldAdminSplitDateTimeWidget,
     UnfoldAdminTextareaWidget,
     UnfoldAdminTextInputWidget,
+    UnfoldBooleanSwitchWidget,
 )
 
 from apps.adminkit import JsonField
@@ -89,6 +90,11 @@ class TaskForm(forms.Form):
     on_late = _choice(_words(OnLate), initial="run_first", help_text="When its latest start passes.")
     execution_cap = _number(help_text="Seconds; empty: the tier's.")
     total_attempts = _whole(initial=3)
+    checkpoints = forms.BooleanField(
+        required=False,
+        widget=UnfoldBooleanSwitchWidget(),
+        help_text="It saves checkpoints, and yields when it is asked to. A handler that declares them need not say so.",
+    )
     retry = _json(
         None, help_text='Back-off of its own: {"base_s": 2, "factor": 2, "max_s": 3600, "jitter": 0.25}.'
     )
@@ -163,7 +169,14 @@ ADD_FIELDSETS: Any = (
     ),
     (
         "Running",
-        {"fields": (("execution_cap", "total_attempts"), "retry", ("mutex_key", "mutex_limit", "rate_key"))},
+        {
+            "fields": (
+                ("execution_cap", "total_attempts"),
+                "retry",
+                ("mutex_key", "mutex_limit", "rate_key"),
+                "checkpoints",
+            )
+        },
     ),
     ("Needs", {"fields": (("depends_on", "condition"), ("tags", "idempotency_key"))}),
 )

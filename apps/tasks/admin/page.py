@@ -93,9 +93,15 @@ def _script(task: Task, detail: dict[str, Any]) -> str:
     return f"script {detail['script'][:12]}" if task.script_sha256 else detail["script_path"]
 
 
+def _checkpoint(saved: dict[str, Any]) -> str:
+    attempt = f" by attempt {saved['attempt']}" if saved["attempt"] is not None else ""
+    return f"number {saved['number']}: {saved['size']:,} bytes, saved {clock(saved['saved_at'], day=True)}{attempt}"
+
+
 def _attributes(task: Task, detail: dict[str, Any]) -> list[tuple[str, Any]]:
     """Label and value of what was asked for; what was left empty is left out."""
     exclusive = f"{detail['mutex_key']} ({detail['mutex_limit']} at a time)" if detail["mutex_key"] else ""
+    saved = detail["checkpoint"]
     rows: list[tuple[str, Any]] = [
         ("Tenant", task.tenant),
         ("Handler" if detail["kind"] == "handler" else "Script", detail["handler"] or _script(task, detail)),
@@ -108,6 +114,10 @@ def _attributes(task: Task, detail: dict[str, Any]) -> list[tuple[str, Any]]:
         ("Own back-off", detail["retry"]),
         ("Mutual exclusion", exclusive),
         ("Rate key", detail["rate_key"]),
+        (
+            "Checkpoints",
+            _checkpoint(saved) if saved else "declared, none is kept" if detail["checkpoints"] else "",
+        ),
         ("Condition", detail["condition"].replace("_", " ") if detail["depends_on"] else ""),
         ("Tags", ", ".join(detail["tags"])),
         ("Start at", detail["start_at"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,9 +37,18 @@ def usage(roots: Mapping[str, int]) -> Usage:
 
 def memory_mb(roots: Mapping[str, int]) -> dict[str, list[float]]:
     """Memory of each process in MiB, by name; pages shared by several count for each in equal parts."""
+    return _by_name(roots, ("Pss",))
+
+
+def own_memory_mb(roots: Mapping[str, int]) -> dict[str, list[float]]:
+    """The same without shared memory, which has a fixed size and only fills: PostgreSQL's buffers, journals."""
+    return _by_name(roots, ("Pss_Anon", "Pss_File"))
+
+
+def _by_name(roots: Mapping[str, int], fields: Collection[str]) -> dict[str, list[float]]:
     found: defaultdict[str, list[float]] = defaultdict(list)
     for name, pid in _members(roots):
-        size = _proportional_kb(pid)
+        size = _rollup_kb(pid, fields)
         if size is not None:
             found[name].append(round(size / 1024, 1))
     return {name: sorted(sizes, reverse=True) for name, sizes in found.items()}
@@ -110,9 +119,11 @@ def _machine() -> float:
     return (sum(ticks[:8]) - ticks[3] - ticks[4]) * TICK_S  # all but idle and waiting for the disk
 
 
-def _proportional_kb(pid: int) -> int | None:
+def _rollup_kb(pid: int, fields: Collection[str]) -> int | None:
+    """The sum of some fields of the kernel's account of a process's memory; ``None`` for a process that is gone."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
         return None
-    return next((int(line.split()[1]) for line in lines if line.startswith("Pss:")), None)
+    found = [int(line.split()[1]) for line in lines if line.partition(":")[0] in fields]
+    return sum(found) if found else None

@@ -146,5 +146,40 @@ SCENARIOS: Mapping[str, Scenario] = {
             columns={"idle_ms": "idle ms", "overload_ms": "overload ms", "bound_ms": "bound p99 ms"},
             scheduler={},
         ),
+        Scenario(
+            name="flushall",
+            title="Redis emptied while tasks wait and the queues are full; Redis memory by backlog",
+            parameters={
+                "waiting": 100_000, "flushes": 3, "slots": 200, "task_ms": 100, "children": 2, "small": 1_000,
+                "large": 1_000_000,
+            },
+            columns={
+                "part": "part", "accepted": "accepted", "lost": "lost", "twice": "twice", "emptied": "each time",
+                "small": "few waiting", "large": "many waiting", "change_percent": "change of memory %",
+            },
+            scheduler=OPEN,
+        ),
+        Scenario(
+            name="million",
+            title="No-op tasks while a worker is killed every few seconds",
+            parameters={"tasks": 1_000_000, "every_s": 5, "workers": 2, "children": 2, "backlog": 50_000},
+            columns={
+                "tasks": "tasks", "seconds": "s", "tasks_per_s": "tasks a second", "kills": "workers killed",
+                "succeeded": "succeeded", "lost": "lost", "twice": "twice", "cut_off": "attempts cut off",
+                "most_growth": "most growth", "most_growth_of": "of",
+            },
+            scheduler={},
+        ),
+        Scenario(
+            name="neighbours",
+            title="Run time of scripts beside hostile ones",
+            parameters={"samples": 300, "work_ms": 100, "rounds": 2, "scripts": 0, "groups": [1, 0]},
+            columns={
+                "level": "level", "alone_ms": "alone ms", "peaceful_ms": "beside a peaceful one ms",
+                "beside_ms": "beside hostile ones ms", "change_percent": "p95 changes %",
+                "against_peaceful_percent": "… from peaceful %", "worst_script": "worst",
+            },
+            scheduler={},
+        ),
     )
 }  # fmt: skip

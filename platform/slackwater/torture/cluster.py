@@ -113,6 +113,7 @@ class Cluster:
         self.members: list[Member] = []
         self.crashes: Counter[str] = Counter()
         self.env: dict[str, str] = {}
+        self._operator = ""
         self._layout = (nodes, concurrency)
         self._stopping = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="keeper", daemon=True)
@@ -177,6 +178,13 @@ class Cluster:
         if done.returncode:
             raise RuntimeError(f"{arguments[0]} failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
         return done.stdout
+
+    def operator_key(self) -> str:
+        """A key that operates nodes, made on first use."""
+        if not self._operator:
+            made = self.manage("create_api_key", "demo", "--scope", "read", "--scope", "operate", "--json")
+            self._operator = str(json.loads(made)["key"])
+        return self._operator
 
     def key(self) -> str:
         """The demo tenant's API key."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import psutil
 import redis
 
+from slackwater.torture.clients import AGAIN_S, Client
 from slackwater.torture.cluster import Cluster, Member
 from slackwater.torture.links import LinkError, Links
 
@@ -20,6 +21,8 @@ AWAY_S = 5.0
 """How long a server is away: longer than a lease of the run."""
 FULL_S = 3.0
 BEYOND_LEASE_S = 1.5
+RESUME_S = 60.0
+"""How long it is tried to give a drained node work again."""
 STEP_S = 3600.0
 """How far a clock steps."""
 
@@ -155,6 +158,26 @@ def _vanish(injector: Injector) -> str:
     return member.name
 
 
+def _drain(injector: Injector) -> str:
+    """A node that is given nothing new for a while, over the API, as before an upgrade of its machine."""
+    member = injector.member("worker")
+    cluster = injector.cluster
+    client = Client(cluster.ports, cluster.operator_key())
+    name = f"w{member.name.rpartition('-')[2]}@torture"
+    _, answer = client.call("GET", "/nodes")
+    found = [node["id"] for node in (answer or {}).get("items", []) if node["name"] == name]
+    if not found or client.call("POST", f"/nodes/{found[0]}/drain")[0] != 200:
+        raise NoVictim(name)
+    time.sleep(injector.stop_s())
+    give_up = time.monotonic() + RESUME_S
+    # 409 and 404: it is gone, and another one is there in its stead.
+    while client.call("POST", f"/nodes/{found[0]}/resume")[0] not in (200, 404, 409):
+        if time.monotonic() > give_up:
+            raise RuntimeError(f"node {name} could not be given work again")
+        time.sleep(AGAIN_S)
+    return name
+
+
 # -- servers ----------------------------------------------------------------------------------------------------------
 def _client(injector: Injector) -> redis.Redis:
     return redis.Redis.from_url(injector.cluster.redis.url, socket_timeout=5.0)
@@ -244,6 +267,7 @@ FAULTS: dict[str, Action] = {
     "worker stopped": (_hold("worker"), False),
     "worker drained": (_told("worker", signal.SIGTERM), False),
     "node vanished": (_vanish, False),
+    "node drained": (_drain, True),
     "dispatcher killed": (_told("dispatcher", signal.SIGKILL), False),
     "dispatcher stopped": (_hold("dispatcher"), False),
     "dispatcher restarted": (_told("dispatcher", signal.SIGTERM), False),

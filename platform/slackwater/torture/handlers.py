@@ -48,6 +48,24 @@ def long(folder: str, seconds: float) -> float:
     return seconds
 
 
+@handler(name="torture.steps", idempotent=True, checkpoints=True)
+def steps(folder: str, seconds: float) -> int:
+    """Work for that many seconds in steps, each saved, and make room when asked to."""
+    _note(folder, "B")
+    task = current()
+    at = int((task.checkpoint.load() or {"at": 0})["at"])
+    _note(folder, f"R{at}")
+    while at < seconds / STEP_S:
+        time.sleep(STEP_S)
+        at += 1
+        task.checkpoint.save({"at": at})
+        _note(folder, f"C{at}")
+        if task.should_yield():
+            task.yield_now()
+    _note(folder, "E")
+    return at
+
+
 @handler(name="torture.flaky")
 def flaky(folder: str, times: int) -> int:
     """Fail at the first ``times`` attempts."""

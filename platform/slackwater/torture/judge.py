@@ -13,6 +13,8 @@ from slackwater.torture.ledger import Row, Truth
 from slackwater.torture.record import Life
 from slackwater.torture.workload import FAILS, Expected
 
+MADE_ROOM = frozenset({Outcome.YIELDED, Outcome.PREEMPTED})
+"""Ends that spend no attempt: the next run has the same number."""
 Lives = Mapping[str, Sequence[Life]]
 
 
@@ -40,6 +42,8 @@ class Verdict:
     """Seen acting while another held its key."""
     attempts: list[str] = field(default_factory=list)
     """Attempts that were miscounted: numbers with gaps, more than allowed, or a run nobody counted."""
+    work: list[str] = field(default_factory=list)
+    """Went on from before the last checkpoint that it, or an attempt of it before, was told is stored."""
     counters: list[str] = field(default_factory=list)
     """Tenants' counters that are off."""
 
@@ -64,6 +68,10 @@ class Side:
     """Runs beyond one for each task that has run."""
     suspects: int
     """Runs that were handed back uncounted, because nobody could know whether they had begun."""
+    yields: int
+    """Turns that ended to make room: at a drained node, at a worker that was told to end."""
+    resumed: int
+    """Runs that went on from a checkpoint."""
     unseen: int
     """Attempts counted as lost with their worker before the task could say that it had begun."""
     fires: int
@@ -100,7 +108,9 @@ def _side(expected: Mapping[str, Expected], by_schedule: set[str], truth: Truth,
         accepted=len(ours), runs=len(runs), fires=truth.fires[0],
         finished=sum(1 for i in ours if i in truth.tasks and truth.tasks[i].state in FINAL),
         repeated=len(runs) - len({life.task_id for life in runs}),
-        suspects=len(seen & truth.handed_back), unseen=len(set(counted) - seen),
+        yields=sum(a.outcome in MADE_ROOM for task_id in ours for a in truth.attempts.get(task_id, ())),
+        resumed=sum(bool(life.resumed) for life in runs), suspects=len(seen & truth.handed_back),
+        unseen=len(set(counted) - seen),
     )  # fmt: skip
 
 
@@ -123,15 +133,27 @@ def _one(verdict: Verdict, task_id: str, expects: Expected, truth: Truth, lives:
     for life, other in itertools.pairwise(lives):
         if life.overlaps(other):
             verdict.at_the_same_time.append(task_id)
+    if _work_lost(lives):
+        verdict.work.append(task_id)
     counted = set(fences)
     uncounted = [
         life for life in lives if life.fence not in counted and (task_id, life.fence) not in truth.handed_back
     ]
-    numbers = [a.number for a in attempts]
+    numbers = [a.number for a in attempts if a.outcome not in MADE_ROOM]
     wrong = numbers != list(range(1, len(numbers) + 1)) or len(numbers) > row.total_attempts
     wrong = wrong or (not row.live and row.attempts_used != len(numbers))
     if wrong or any(life.begun > 1 for life in lives) or (uncounted and not row.live):
         verdict.attempts.append(task_id)
+
+
+def _work_lost(lives: Sequence[Life]) -> bool:
+    """Whether a run went on from before what one before it had been told is stored; ``lives`` by their fences."""
+    saved = 0
+    for life in lives:
+        if life.resumed is not None and life.resumed < saved:
+            return True
+        saved = max(saved, life.saved)
+    return False
 
 
 def _end(verdict: Verdict, row: Row, expects: Expected) -> None:

@@ -1,7 +1,8 @@
 """What the tasks of a run write of themselves, outside of the platform: the witness its ledger is judged by.
 
 One file, appended to with single short writes: ``WHAT TASK FENCE PID TIME``. WHAT is B (begun), S (a step on the way)
-or E (ended well). TIME is the system's monotonic clock in seconds, which all processes of a machine share.
+or E (ended well); of a task that saves checkpoints also R with the number of the step it goes on from, and C with the
+number of a step that is saved. TIME is the system's monotonic clock in seconds, which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -40,6 +41,10 @@ class Life:
     last: float = 0.0
     ended: bool = False
     pids: set[int] = field(default_factory=set)
+    resumed: int | None = None
+    """Of a task with checkpoints: the step it went on from; 0: it found nothing."""
+    saved: int = 0
+    """The last step whose checkpoint it was told is stored."""
 
     def overlaps(self, other: Life) -> bool:
         """Both were seen acting after the other had begun."""
@@ -56,6 +61,10 @@ def read(folder: Path) -> dict[str, list[Life]]:
         if what == "B":
             life.began = life.began or float(at)
             life.begun += 1
+        elif what[0] == "R":
+            life.resumed = int(what[1:])
+        elif what[0] == "C":
+            life.saved = int(what[1:])
         life.ended = life.ended or what == "E"
         life.last = max(life.last, float(at))
         life.pids.add(int(pid))

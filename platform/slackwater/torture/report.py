@@ -13,7 +13,7 @@ WORDS = {
     "lost": "lost", "stuck": "stuck", "wrong_end": "ended wrongly", "at_the_same_time": "run twice at the same time",
     "recorded_twice": "recorded twice", "submitted_twice": "submitted twice", "effects_doubled": "effects doubled",
     "effects_missing": "effects missing", "order": "order violations", "mutex": "mutex violations",
-    "attempts": "attempts miscounted", "counters": "counters off",
+    "attempts": "attempts miscounted", "work": "work lost beyond the last checkpoint", "counters": "counters off",
 }  # fmt: skip
 
 
@@ -64,6 +64,7 @@ def table(result: Result) -> str:
         ("repeated runs", side["repeated"]),
         ("of them handed back uncounted", side["suspects"]),
         ("counted as lost before they were seen to begin", side["unseen"]),
+        ("turns that made room, runs that went on from a checkpoint", f"{side['yields']}, {side['resumed']}"),
         ("firings of schedules", side["fires"]),
     ]
     for name, words in (("submissions", "submissions"), ("status_calls", "status calls")):

@@ -8,10 +8,12 @@ from rest_framework import serializers as s
 
 from apps.api.v1.shapes.platform import TierOut
 from apps.resources.own_tiers import RESOURCES
+from apps.tenants.keys import TENANT_SCOPES
 from apps.tenants.models import ApiKey, Membership
 
 ROLES: list[str] = Membership.Role.values
 SCOPES: list[str] = ApiKey.Scope.values
+GIVEN: list[str] = sorted(TENANT_SCOPES)
 SLUG = r"^[a-z0-9][a-z0-9-]{0,62}$"
 
 
@@ -91,7 +93,7 @@ class KeyIn(s.Serializer[Any]):
 
     name = s.CharField(max_length=120)
     scopes = s.ListField(
-        child=s.ChoiceField(SCOPES), required=False, help_text="All but manage where they are not given."
+        child=s.ChoiceField(GIVEN), required=False, help_text="All but manage where they are not given."
     )
     expires_at = s.DateTimeField(required=False, allow_null=True)
     member = s.IntegerField(

@@ -89,6 +89,15 @@ class NodeOut(s.Serializer[Any]):
     own_running = s.IntegerField()
 
 
+class NodeChanged(s.Serializer[Any]):
+    """A node whose state was changed."""
+
+    id = s.IntegerField()
+    name = s.CharField()
+    cell = s.CharField()
+    state = s.ChoiceField(NODE_STATES)
+
+
 class QueueOut(s.Serializer[Any]):
     """One of your lines: the tasks of one category and tier."""
 

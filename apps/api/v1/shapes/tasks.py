@@ -156,6 +156,15 @@ class TaskSummary(s.Serializer[Any]):
     reason = s.CharField(allow_blank=True, help_text="Why it ended as it did, where it did not succeed.")
 
 
+class CheckpointOut(s.Serializer[Any]):
+    """What a task saved last, and would go on from."""
+
+    number = s.IntegerField(help_text="Rises with every save.")
+    size = s.IntegerField(help_text="Bytes.")
+    saved_at = s.DateTimeField()
+    attempt = s.IntegerField(allow_null=True, help_text="The attempt that saved it.")
+
+
 class TaskDetail(TaskSummary):
     """A task with all that is known of it."""
 
@@ -174,6 +183,8 @@ class TaskDetail(TaskSummary):
     mutex_scope = s.ChoiceField(MUTEX_SCOPES)
     rate_key = s.CharField(allow_blank=True)
     webhook = s.CharField(allow_blank=True)
+    checkpoints = s.BooleanField(help_text="It, or its handler, declares that it saves checkpoints.")
+    checkpoint = CheckpointOut(allow_null=True, help_text="Null: none is kept.")
     submitted_by = s.CharField(allow_blank=True)
     node = s.CharField(allow_null=True)
     result = Anything()

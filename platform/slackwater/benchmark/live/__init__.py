@@ -1,12 +1,15 @@
-"""Scenarios with real processes: shares, quotas, urgent work and refusals as the platform runs them."""
+"""Scenarios with real processes: shares, quotas, urgent work, refusals and losses as the platform meets them."""
 
 from collections.abc import Callable
 
-from slackwater.benchmark.live import fairness, limiter, quota, urgent
+from slackwater.benchmark.live import fairness, flushall, limiter, million, neighbours, quota, urgent
 
 LIVE: dict[str, Callable[..., None]] = {
     "quota": quota.run,
     "fairness": fairness.run,
     "urgent": urgent.run,
     "limiter": limiter.run,
+    "flushall": flushall.run,
+    "million": million.run,
+    "neighbours": neighbours.run,
 }

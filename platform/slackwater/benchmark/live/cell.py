@@ -6,9 +6,6 @@ the machine's processors. A coroutine takes a 128th of its tier, so a tier is ma
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +15,6 @@ from typing import Any
 
 import redis
 from django.conf import settings
-from django.db import connection
 
 import slackwater.benchmark.handlers  # noqa: F401 - registers what is submitted
 from apps.resources.models import Tier
@@ -27,16 +23,11 @@ from apps.tenants.models import Plan, Tenant
 from scheduler_ext.core.types import PER_CHILD, WorkKind
 from slackwater.benchmark import ground
 from slackwater.benchmark.channel import CHANNEL_FILE, Channel
-from slackwater.benchmark.peer import report
-from slackwater.processes.launch import tied
-from slackwater.supervision.components import Layout, components
+from slackwater.benchmark.live.parts import START_S, Parts, tell
 
 UNIT_MILLI = 10
 """What one unit of a scenario is in thousandths of a CPU."""
 PLENTY = 100_000_000
-START_S = 90.0
-STOP_S = 45.0
-READY = "SELECT count(*) FROM resources_node WHERE state = 'active'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +42,6 @@ class Item:
     units: int = 1
 
 
-def tell(phase: str, done: int, of: int) -> None:
-    """Say how far it is."""
-    report("PROGRESS", phase=phase, done=done, of=of)
-
-
 class LiveCell:
     """The processes of one scenario, and the times of its tasks."""
 
@@ -68,8 +54,10 @@ class LiveCell:
         self.channel = Channel.create(Path(settings.VAR) / CHANNEL_FILE, most_tasks)
         self.items: list[Item] = []
         self.began = 0.0
-        self._processes: list[subprocess.Popen[bytes]] = []
         self._tiers: set[int] = set()
+        cpu = -(-units // nodes) * UNIT_MILLI
+        capacity = f"{cpu},{PLENTY},{PLENTY},{PLENTY},{PLENTY},{PLENTY}"
+        self.parts = Parts(workers=nodes, children=children, env={"SLACKWATER_CAPACITY": capacity})
 
     def tier(self, units: int) -> str:
         """The tier of a task that takes so many units."""
@@ -84,42 +72,11 @@ class LiveCell:
             plan.save()
         return slug
 
-    # -- processes ----------------------------------------------------------------------------------------------------
     @contextmanager
     def running(self) -> Iterator[None]:
         """Start everything, and end it."""
-        try:
-            self._start()
+        with self.parts.running():
             yield
-        finally:
-            for process in self._processes:
-                process.send_signal(signal.SIGTERM)
-            for process in self._processes:
-                try:
-                    process.wait(STOP_S)
-                except subprocess.TimeoutExpired:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    process.wait()
-
-    def _start(self) -> None:
-        cpu = -(-self.units // self.nodes) * UNIT_MILLI
-        capacity = f"{cpu},{PLENTY},{PLENTY},{PLENTY},{PLENTY},{PLENTY}"
-        layout = Layout(
-            host="127.0.0.1", port=0, flower_port=0, workers=self.nodes, concurrency=self.children
-        )
-        with (Path(settings.VAR) / "scenario.log").open("ab") as log:
-            for part in components(layout, manage_py=str(settings.ROOT / "manage.py")):
-                if part.name in ("api", "beat", "flower"):
-                    continue
-                env = {**os.environ, **part.env, "SLACKWATER_CAPACITY": capacity}
-                self._processes.append(
-                    subprocess.Popen(
-                        tied(part.command), env=env, stdout=log, stderr=log, start_new_session=True
-                    )
-                )
-        tell("starting", 0, self.nodes)
-        if not wait(lambda: _number(READY) >= self.nodes, START_S):
-            raise RuntimeError(f"the workers did not start; see {settings.VAR}/scenario.log")
 
     # -- work ---------------------------------------------------------------------------------------------------------
     def play(self, items: Sequence[Item], *, tick_s: float, until_s: float, phase: str,
@@ -162,19 +119,3 @@ class LiveCell:
         """Let the workers begin, and the platform learn how long the tasks run."""
         items = [Item(0.0, tenant, {"tier": tier}, 0.01) for _ in range(count)]
         self.play(items, tick_s=0.1, until_s=START_S, phase="warming up")
-
-
-def wait(done: Callable[[], bool], seconds: float) -> bool:
-    """Ask until it is so; False when it took longer."""
-    until = time.monotonic() + seconds
-    while not done():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.2)
-    return True
-
-
-def _number(sql: str) -> int:
-    with connection.cursor() as cur:
-        cur.execute(sql)
-        return int(cur.fetchone()[0])

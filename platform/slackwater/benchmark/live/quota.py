@@ -13,7 +13,8 @@ from scheduler_ext.simulation import report as measures
 from scheduler_ext.simulation.engine import Engine
 from scheduler_ext.simulation.scenarios import CLASSES, QUOTA_BOUND_S, QUOTA_COHORTS, QUOTA_LINES, QUOTA_UNITS
 from scheduler_ext.simulation.scenarios import quota as simulated_quota
-from slackwater.benchmark.live.cell import Item, LiveCell, tell
+from slackwater.benchmark.live.cell import Item, LiveCell
+from slackwater.benchmark.live.parts import tell
 from slackwater.benchmark.peer import report
 
 NAMES = {1: "small", 5: "medium", 20: "large"}

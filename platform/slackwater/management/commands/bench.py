@@ -173,6 +173,8 @@ class Command(BaseCommand):
                 for line in scenario.run(place, parameters, tell):
                     lines.append(line)
                     self._put(line, options["out"])
+            for name, met in [one for line in lines for one in line.get("verdict", {}).items()]:
+                self.console.print(f"{'met   ' if met else 'MISSED'} {name}", highlight=False, soft_wrap=True)
             if options["page"]:
                 here = machine.describe(place.versions)
                 pages.write_block(options["page"], scenario, _command(options), lines, here)

@@ -30,7 +30,7 @@ class Command(PlatformCommand):
             "--scope",
             action="append",
             dest="scopes",
-            help="submit, read, cancel or manage; repeatable (the first three)",
+            help="submit, read, cancel, manage, or operate (nodes); repeatable (the first three)",
         )
         parser.add_argument("--days", type=float, help="how long it is valid (for ever)")
 

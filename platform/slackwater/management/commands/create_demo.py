@@ -12,7 +12,8 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand
 from django.db import transaction
 
-from apps.tenants.models import ApiKey, Tenant
+from apps.tenants.keys import TENANT_SCOPES
+from apps.tenants.models import Tenant
 from apps.tenants.services import create_api_key, create_tenant
 from slackwater.settings.local import write_private
 
@@ -56,7 +57,7 @@ class Command(BaseCommand):
                 tenant = create_tenant(DEMO_SLUG, "Demo", trusted=True)
                 key = ""
             if not _is_valid(key, tenant):
-                _, key = create_api_key(tenant, "demo", ApiKey.Scope.values)
+                _, key = create_api_key(tenant, "demo", sorted(TENANT_SCOPES))
                 self.stdout.write(f"Key of the demo tenant, shown this once and kept in {path}: {key}")
         write_private(
             path, f"SLACKWATER_URL={url}\nSLACKWATER_KEY={key}\nexport SLACKWATER_URL SLACKWATER_KEY\n"

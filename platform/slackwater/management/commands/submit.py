@@ -56,6 +56,9 @@ class Command(PlatformCommand):
         parser.add_argument(
             "--retry", help='back-off as JSON: {"base_s": 1, "factor": 2, "max_s": 60, "jitter": 0.2}'
         )
+        parser.add_argument(
+            "--checkpoints", action="store_true", help="it saves checkpoints, and yields when it is asked to"
+        )
         parser.add_argument("--idempotency-key", help="a repeat with the same key returns the first task")
         parser.add_argument(
             "--wait", type=float, default=0, metavar="SECONDS", help="wait for its end, at most so long"
@@ -114,6 +117,8 @@ def _from_file(name: str) -> Any:
 def _from_options(tenant: Tenant, options: dict[str, Any]) -> dict[str, Any]:
     names = ("handler", "depends_on", "tags", *TEXTS, *NUMBERS)
     data = {name: options[name] for name in names if options[name] is not None}
+    if options["checkpoints"]:
+        data["checkpoints"] = True
     for name, given in (("args", "positional"), ("kwargs", "kwargs"), ("retry", "retry")):
         if options[given] is not None:
             data[name] = parse_json(options[given], f"--{name}")
