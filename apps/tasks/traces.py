@@ -22,7 +22,8 @@ LONGEST_STATE: Final = 512
 """Characters of ``tracestate`` that must be passed on; a longer one is left out as a whole, as the standard allows."""
 HEADERS: Final = "SELECT trace_id, sampled, tracestate FROM tasks_tasktrace WHERE task_id = %s"
 AGAIN: Final = """
-UPDATE tasks_tasktrace SET run = run + 1, since = clock_timestamp(), export_at = clock_timestamp()
+UPDATE tasks_tasktrace SET run = run + 1, export_at = clock_timestamp(),
+    since = CASE WHEN export_at IS NULL THEN clock_timestamp() ELSE since END
 WHERE task_id = ANY(%s) AND sampled
 """
 AT_ONCE: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -138,7 +139,10 @@ def _begun(made: UUID) -> TraceContext:
 
 
 def run_again(cur: Any, ids: Sequence[UUID]) -> None:
-    """Tasks are live again after their end: what they do from now on is another span of the same trace."""
+    """Tasks are live again after their end: what they do from now on is another span of the same trace.
+
+    Where what they did before was not sent yet, it will be told together with the rest.
+    """
     if is_on():
         cur.execute(AGAIN, (list(ids),))
 

@@ -333,6 +333,31 @@ def _ids(found: list[Seen]) -> set[str]:
     return {span.span_id for span in found}
 
 
+def test_what_ran_again_before_it_was_sent_is_told_as_one(
+    acme: ApiClient, worker: HandWorker, collector: Receiver
+) -> None:
+    task_id = traced(acme, total_attempts=1)
+    worker.run(task_id, outcome=Outcome.FAILED, error="boom")
+    assert acme.post(f"/tasks/{task_id}/retry").status == 200
+    worker.run(task_id)
+    assert send() == 1
+    found = spans(collector)
+    assert [span.what for span in found] == ["task", "wait", "queue", "process", "wait", "queue", "process"]
+    assert found[0].start == found[1].start
+    assert found[0].end == found[-1].end
+
+
+def test_a_row_that_is_not_as_it_should_be_holds_up_no_other(
+    acme: ApiClient, worker: HandWorker, collector: Receiver
+) -> None:
+    broken, good = traced(acme), traced(acme)
+    TaskTrace._plain.filter(pk=broken).update(trace_id="no hexadecimal number")
+    worker.run(broken, good)
+    assert send() == 2
+    assert {span.about["messaging.message.id"] for span in spans(collector)} == {str(good)}
+    assert send() == 0
+
+
 def test_a_task_that_runs_again_while_it_is_sent_is_not_forgotten(
     acme: ApiClient, worker: HandWorker, collector: Receiver
 ) -> None:

@@ -17,6 +17,7 @@ import requests
 from django.conf import settings
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 
 from apps.monitoring.tracing import ledger
@@ -31,6 +32,8 @@ BATCH: Final = 200
 """Tasks of one request: some thousand spans."""
 LONGEST_PAUSE_S: Final = 60.0
 BOUND_EVERY_S: Final = 60.0
+MANY: Final = 10
+"""Failures in a row after which the pause is the longest."""
 NOT_TAKEN: Final = frozenset({400, 413, 422})
 """Answers that speak of what was sent, not of the collector."""
 
@@ -97,12 +100,16 @@ class SpanSender:
             except FAULTS as error:
                 log.warning("traces wait for the database: %s", str(error).strip().splitlines()[:1])
                 self.db.close()
+            except Exception:
+                log.exception("traces wait a minute")
+                self.db.close()
+                self._failures = MANY
             self._stopping.wait(self._pause_s(found))
         self.db.close()
 
     def _pause_s(self, found: int) -> float:
         if self._failures:
-            return min(LONGEST_PAUSE_S, self.look_s * 2.0**self._failures)
+            return min(LONGEST_PAUSE_S, self.look_s * 2.0 ** min(self._failures, MANY))
         return 0.0 if found == BATCH else self.look_s
 
     def step(self) -> int:
@@ -120,9 +127,17 @@ class SpanSender:
         return len(claimed)
 
     def _export(self, tasks: Sequence[Traced]) -> bool:
-        spans = [span for task in tasks for span in spans_of(task, self._resource)]
+        spans = [span for task in tasks for span in self._spans(task)]
         self._answer.status = None
-        return self._exporter.export(spans) is SpanExportResult.SUCCESS
+        return not spans or self._exporter.export(spans) is SpanExportResult.SUCCESS
+
+    def _spans(self, task: Traced) -> list[ReadableSpan]:
+        """The task's spans; none of one whose rows are not as they should be, which must not hold up the others."""
+        try:
+            return spans_of(task, self._resource)
+        except (ValueError, TypeError, OverflowError):
+            log.exception("the spans of the task %s cannot be made", task.task_id)
+            return []
 
     def _one_by_one(self, claimed: Sequence[ledger.Claimed], tasks: Sequence[Traced]) -> None:
         """The collector did not take the batch: find out for which task's sake."""
