@@ -187,8 +187,9 @@ class RoundStore(Protocol):
         ...
 
 
-Change = tuple[str, int, int, str | None]
-"""A change of state that was accepted: task id, state, tenant id, workflow id."""
+Change = tuple[str, int, int, str | None] | tuple[str, int, int, str | None, int]
+"""A change of state that was accepted: task id, state, tenant id, workflow id; of an attempt that did not succeed its
+outcome too."""
 Changes = list[Change]
 
 

@@ -43,10 +43,14 @@ class Principal:
         """How history names it."""
         return f"key:{self.key.prefix}"
 
-    def require(self, scope: str) -> None:
-        """``NotPermitted`` unless the key has the scope; ``manage`` includes the tenant's others, not ``operate``."""
+    def may(self, scope: str) -> bool:
+        """Whether the key has the scope; ``manage`` includes the tenant's others, not ``operate``."""
         included = scope != ApiKey.Scope.OPERATE and ApiKey.Scope.MANAGE in self.scopes
-        if scope not in self.scopes and not included:
+        return scope in self.scopes or included
+
+    def require(self, scope: str) -> None:
+        """``NotPermitted`` unless the key has the scope."""
+        if not self.may(scope):
             raise NotPermitted(f"This key lacks the scope {scope!r}.", scope=scope)
 
 
@@ -57,13 +61,23 @@ class Remembered:
         self._lock = threading.Lock()
         self._found: dict[bytes, tuple[float, Principal]] = {}
 
+    def known(self, header: str) -> Principal | None:
+        """Who an ``Authorization`` header speaks for, if it was found lately; asks nobody."""
+        scheme, _, text = header.partition(" ")
+        return self._lately(_digest(text.strip())) if scheme.lower() == "bearer" else None
+
+    def _lately(self, digest: bytes) -> Principal | None:
+        entry = self._found.get(digest)
+        if entry is None or entry[0] <= time.monotonic() or _expired(entry[1].key):
+            return None
+        return entry[1]
+
     def principal(self, text: str) -> Principal:
         """Who the key's text belongs to; ``NotAuthenticated`` when to nobody."""
-        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-        now = time.monotonic()
-        entry = self._found.get(digest)
-        if entry is not None and entry[0] > now and not _expired(entry[1].key):
-            return entry[1]
+        digest, now = _digest(text), time.monotonic()
+        lately = self._lately(digest)
+        if lately is not None:
+            return lately
         key = services.authenticate(text)
         scopes = frozenset(key.scopes)
         if key.member is not None:
@@ -79,6 +93,10 @@ class Remembered:
         """Forget all, for tests."""
         with self._lock:
             self._found.clear()
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
 def _expired(key: ApiKey) -> bool:

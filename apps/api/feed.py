@@ -7,7 +7,7 @@ import contextlib
 import json
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,13 +32,16 @@ Place = tuple[int, int]
 """Where a batch stands in the feed: Redis' id of it, milliseconds and number."""
 
 
+Row = tuple[str, int, int | None, str | None, int | None, dict[str, Any] | None]
+"""(task id, state, tenant id, workflow id, outcome of an attempt that did not succeed, what else is told of it)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Changes of state that were told together."""
 
     place: Place
-    changes: list[tuple[str, int, int | None, str | None]]
-    """(task id, state, tenant id, workflow id)."""
+    changes: list[Row]
 
 
 Listener = Callable[[Batch | None], None]
@@ -56,11 +59,17 @@ def name_of(place: Place) -> str:
     return f"{place[0]}-{place[1]}"
 
 
+def read_row(row: Sequence[Any]) -> Row:
+    """A change as it stands in the feed: what is not told is left out at its end."""
+    tenant_id, workflow_id, outcome, notice = (*row[2:6], None, None, None, None)[:4]
+    return str(row[0]), int(row[1]), tenant_id, workflow_id, outcome, notice
+
+
 def read_batch(entry_id: bytes, fields: Any) -> Batch:
     """An entry of the feed; one without changes for what is not ours."""
     try:
         rows = json.loads(fields[feed.FIELD.encode()])
-        changes = [(str(row[0]), int(row[1]), *(row[2:4] if len(row) > 3 else (None, None))) for row in rows]
+        changes = [read_row(row) for row in rows]
     except (ValueError, TypeError, KeyError, IndexError):
         log.warning("an entry of the feed that is no list of changes: %.100r", fields)
         changes = []

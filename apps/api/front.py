@@ -27,7 +27,7 @@ from django.http.response import HttpResponseBase
 from django.middleware.security import SecurityMiddleware
 from django.urls import set_script_prefix
 
-from apps.api import csp
+from apps.api import csp, early
 from apps.api.feed import Feed
 from apps.api.statuses import Statuses
 from apps.api.streams import Streams
@@ -132,6 +132,7 @@ class ApiFront:
         self.site = site
         self.workshop = Workshop(settings.SLACKWATER_API["THREADS"])
         self.handler = ApiHandler()
+        self.refuser = early.Refuser()
         self._waiters: dict[asyncio.AbstractEventLoop, Waiters] = {}
         self._feeds: dict[asyncio.AbstractEventLoop, Feed] = {}
         self._statuses: dict[asyncio.AbstractEventLoop, Statuses] = {}
@@ -185,6 +186,7 @@ class ApiFront:
         if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
             await self.site(scope, receive, send)
             return
+        began = time.perf_counter()
         limit: int = settings.SLACKWATER_API["MAX_BODY_BYTES"]
         body = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) if _is_large(scope) else io.BytesIO()  # noqa: SIM115
         try:
@@ -194,14 +196,26 @@ class ApiFront:
                 return
             if scope["path"].endswith("/status"):
                 self.statuses.follow()
-            held = await self._hold(scope, receive)
-            scope["slackwater.statuses"] = self.statuses
-            response = await self.workshop.run(_answer, self.handler, scope, body, held)
+            refused = early.refusal(scope, body)
+            if refused is not None:
+                response = self.refuser.answer(scope, refused)
+            else:
+                held = await self._hold(scope, receive)
+                scope["slackwater.statuses"] = self.statuses
+                response = await self.workshop.run(self._in_turn, scope, body, held)
         except Disconnected:
             return
         finally:
             body.close()
+        response["Server-Timing"] = f"app;dur={(time.perf_counter() - began) * 1000:.2f}"
         await _send(response, send)
+
+    def _in_turn(self, scope: Scope, body: Any, held: bool) -> HttpResponseBase:
+        """A request whose turn has come: by now it may be known that it is refused."""
+        refused = early.refusal(scope, body)
+        if refused is not None:
+            return self.refuser.answer(scope, refused)
+        return _answer(self.handler, scope, body, held)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         """Begin and end with the server: Django's handler knows no such thing."""

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
-from apps.api.feed import Batch, Feed, Place, name_of
-from scheduler_ext.core.states import TaskState, client_status, is_final
+from apps.api.feed import Batch, Feed, Place, Row, name_of
+from scheduler_ext.core.states import Outcome, TaskState, client_status, is_final
 
 BEAT_S: Final = 15.0
 """A stream without news says so this often, so that proxies keep it and a client that is gone is noticed."""
@@ -59,9 +59,11 @@ def event(kind: str, data: Any, event_id: str = "") -> bytes:
     return f"{line}event: {kind}\ndata: {json.dumps(data, default=str, separators=(',', ':'))}\n\n".encode()
 
 
-def change(place: Place, n: int, row: tuple[str, int, int | None, str | None]) -> bytes:
-    """A change of state as an event; its id says where the feed goes on."""
-    task_id, number, _, workflow_id = row
+def change(place: Place, n: int, row: Row) -> bytes:
+    """A change of state as an event, or what else is told of a task; its id says where the feed goes on."""
+    task_id, number, _, workflow_id, outcome, notice = row
+    if notice is not None:
+        return event("notice", notice, f"{name_of(place)}.{n}")
     state = TaskState(number)
     data = {
         "task_id": task_id,
@@ -70,6 +72,8 @@ def change(place: Place, n: int, row: tuple[str, int, int | None, str | None]) -
         "status": client_status(state).label,
         "at": datetime.fromtimestamp(place[0] / 1000, UTC).isoformat(),
     }
+    if outcome is not None:
+        data["outcome"] = Outcome(outcome).name.lower()
     return event("task", data, f"{name_of(place)}.{n}")
 
 
@@ -87,8 +91,8 @@ def changes_for(
     return found
 
 
-def _ends(key: Key, row: tuple[str, int, int | None, str | None]) -> bool:
-    return key[1] == row[0] and is_final(TaskState(row[1]))
+def _ends(key: Key, row: Row) -> bool:
+    return key[1] == row[0] and row[5] is None and is_final(TaskState(row[1]))
 
 
 @dataclass(eq=False, slots=True)
@@ -158,7 +162,7 @@ class Streams:
                     stream.put(gap(), last=False)
             return
         for n, row in enumerate(batch.changes):
-            task_id, _, tenant_id, workflow_id = row
+            task_id, _, tenant_id, workflow_id, *_ = row
             if tenant_id is None:
                 continue
             text = b""

@@ -15,6 +15,10 @@ from scheduler_ext import redis_client
 
 REDIS_TIMEOUT_S = 0.5
 LEADERS = "SELECT cell, expires_at > clock_timestamp() FROM tasks_leader ORDER BY cell"
+WORKERS = """
+SELECT cell, count(*) FROM resources_node WHERE state = 'active' AND lease_expires_at > clock_timestamp()
+GROUP BY cell ORDER BY cell
+"""
 
 
 @require_safe
@@ -27,26 +31,30 @@ def healthz(request: HttpRequest) -> JsonResponse:
 def readyz(request: HttpRequest) -> JsonResponse:
     """Say whether this process can take submissions: 503 without its database.
 
-    Without Redis, or while no dispatcher leads, submissions are still accepted and kept, so these are told but do
-    not take the process out of service.
+    Without Redis, or while no dispatcher leads or no worker is there, submissions are still accepted and kept, so these
+    are told (workers: how many by cell) but do not take the process out of service.
     """
-    database, leaders = _database()
-    checks: dict[str, Any] = {"database": database, "redis": _redis(), "dispatchers": leaders}
+    database, leaders, workers = _database()
+    checks: dict[str, Any] = {
+        "database": database, "redis": _redis(), "dispatchers": leaders, "workers": workers,
+    }  # fmt: skip
     ready = database["ok"]
     body = {"status": "ready" if ready else "not ready", "checks": checks}
     return JsonResponse(body, status=200 if ready else 503, headers={"Cache-Control": "no-store"})
 
 
-def _database() -> tuple[dict[str, Any], dict[str, bool]]:
+def _database() -> tuple[dict[str, Any], dict[str, bool], dict[str, int]]:
     began = time.monotonic()
     try:
         with connection.cursor() as cursor:
             # Its tables too: a database that is not migrated is not ready.
             cursor.execute(LEADERS)
             leaders = {cell: bool(leads) for cell, leads in cursor.fetchall()}
+            cursor.execute(WORKERS)
+            workers = dict(cursor.fetchall())
     except Error as error:
-        return {"ok": False, "error": type(error).__name__}, {}
-    return {"ok": True, "ms": round((time.monotonic() - began) * 1000, 1)}, leaders
+        return {"ok": False, "error": type(error).__name__}, {}, {}
+    return {"ok": True, "ms": round((time.monotonic() - began) * 1000, 1)}, leaders, workers
 
 
 def _redis() -> dict[str, Any]:

@@ -55,6 +55,8 @@ SOONEST_S: Final = 10.0
 LATEST_S: Final = 86_400.0
 TRY_AGAIN: Final = Event.LATE | Event.EXPIRED
 """Events that tell when to try again."""
+ON_STREAMS: Final = Event.LATE | Event.EXPIRED | Event.IMPOSSIBLE
+"""Told on live streams too, as notices: what these say, a change of state does not."""
 NAMES: Final = {event: name for name, event in EVENTS.items()}
 
 
@@ -96,8 +98,15 @@ class Asked:
         )
 
 
-def spread(conn: Any, most: int) -> int:
-    """Turn up to ``most`` rows of the outbox into deliveries, in the transaction of ``conn``; returns how many."""
+Notice = tuple[str, int, int, str | None, None, dict[str, Any]]
+"""What live streams are told beside changes of state: task id, state, tenant id, workflow id, none, what is told."""
+
+
+def spread(conn: Any, most: int, notices: list[Notice] | None = None) -> int:
+    """Turn up to ``most`` rows of the outbox into deliveries, in the transaction of ``conn``; returns how many.
+
+    ``notices``: what live streams are to be told, once that is committed, is added there.
+    """
     rows = [Happened(*row) for row in conn.execute(TAKE, (most,)).fetchall()]
     if not rows:
         return 0
@@ -119,6 +128,13 @@ def spread(conn: Any, most: int) -> int:
     ]
     if made:
         _deliver(conn, made)
+    if notices is not None:
+        notices += [
+            (row.task_id, row.state, row.tenant_id, task["workflow_id"], None,
+             _payload(NAMES[event], row, task, again.get(row.tenant_id)))
+            for row in rows if (task := tasks.get(row.task_id)) is not None
+            for event in Event(row.events) & ON_STREAMS
+        ]  # fmt: skip
     return len(rows)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.conf import settings
 
 from apps.monitoring import notify, usage
 from apps.monitoring.alerts.watching import PULSE
 from apps.monitoring.notify_sending import disable_long_failing
+from apps.tasks import hints
 from apps.tasks.connection import Database
 from scheduler_ext.upkeep import Job
 
@@ -54,13 +57,24 @@ class NotifyUpkeep:
         ]
 
     def spread(self) -> int:
-        """Turn what happened into deliveries, for each subscription that asked for it."""
+        """Turn what happened into deliveries, for each subscription that asked for it, and tell live streams."""
         total = 0
-        while (count := self.db.repeatable(lambda conn: notify.spread(conn, SPREAD))) and total < 10 * SPREAD:
+        while (count := self._spread()) and total < 10 * SPREAD:
             total += count
             if count < SPREAD:
                 break
         return total
+
+    def _spread(self) -> int:
+        notices: list[notify.Notice] = []
+
+        def work(conn: Any) -> int:
+            notices.clear()
+            return notify.spread(conn, SPREAD, notices)
+
+        count = self.db.repeatable(work)
+        hints.tell_changes(notices)
+        return count
 
     def add_up(self) -> int:
         """Add attempts up to what tenants have used."""

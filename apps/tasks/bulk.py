@@ -50,6 +50,8 @@ class Done:
     dry_run: bool
     more: bool
     """More match than were done: call again."""
+    next: UUID | None = None
+    """Others match beyond the last that was looked at: give it as ``after`` to go on there."""
     ids: list[UUID]
     """Those it was done to; of a dry run those that come first."""
     asked: list[UUID] = field(default_factory=list)
@@ -78,15 +80,22 @@ def _candidates(rows: QuerySet[Any], limit: int) -> tuple[list[UUID], int, bool]
     return ids[:limit], min(counted, COUNTED), counted > COUNTED
 
 
+def _beyond(rows: QuerySet[Any], after: UUID | None) -> QuerySet[Any]:
+    return rows if after is None else rows.filter(id__gt=after)
+
+
 def cancel_matching(
-    tenant: Tenant, rows: QuerySet[Any], *, actor: str = "", limit: int = AT_ONCE, dry_run: bool = False
-) -> Done:
-    """Cancel the first ``limit`` unfinished tasks of ``rows``; running ones are asked to end."""
+    tenant: Tenant, rows: QuerySet[Any], *, actor: str = "", limit: int = AT_ONCE, dry_run: bool = False,
+    after: UUID | None = None,
+) -> Done:  # fmt: skip
+    """Cancel the first ``limit`` unfinished tasks of ``rows``, those ``after`` an id; running ones are asked to end."""
     again = Q(live__state=TaskState.RUNNING, live__cancel_requested=True)
-    ids, matched, least = _candidates(rows.filter(live__isnull=False).exclude(again), check_limit(limit))
+    rows = _beyond(rows.filter(live__isnull=False).exclude(again), after)
+    ids, matched, least = _candidates(rows, check_limit(limit))
     more = matched > len(ids) or least
+    last = ids[-1] if more else None
     if dry_run:
-        return Done(matched=matched, matched_is_minimum=least, dry_run=True, more=more, ids=ids)
+        return Done(matched=matched, matched_is_minimum=least, dry_run=True, more=more, next=last, ids=ids)
     with transaction.atomic(), connection.cursor() as cur:
         changes, asked = cancel_some(cur, [str(task_id) for task_id in ids], actor, REASON_CANCEL)
         nodes = {node for _, node in asked}
@@ -95,27 +104,34 @@ def cancel_matching(
     wanted, running = set(ids), [task_id for task_id, _ in asked]
     waiting = [task_id for change in changes if (task_id := UUID(change[0])) in wanted]
     return Done(
-        matched=matched, matched_is_minimum=least, dry_run=False, more=more, ids=[*waiting, *running], asked=running
+        matched=matched, matched_is_minimum=least, dry_run=False, more=more, next=last, ids=[*waiting, *running],
+        asked=running,
     )  # fmt: skip
 
 
 def retry_matching(
-    tenant: Tenant, rows: QuerySet[Any], *, actor: str = "", limit: int = AT_ONCE, dry_run: bool = False
-) -> Done:
+    tenant: Tenant, rows: QuerySet[Any], *, actor: str = "", limit: int = AT_ONCE, dry_run: bool = False,
+    after: UUID | None = None,
+) -> Done:  # fmt: skip
     """Run the first ``limit`` failed, cancelled or expired tasks of ``rows`` again, with their attempts anew.
+
+    What cannot run again is skipped, and would be met again by the next call: ``after`` the last that was looked at
+    there are others.
 
     They count against the tenant's limits like new ones, all or none: ``LimitExceeded`` leaves them as they were.
     """
     states = [int(state) for state in MAY_RUN_AGAIN]
     limit = min(check_limit(limit), max(1, tenant.plan.burst))  # more at once could never be accepted
-    ids, matched, least = _candidates(rows.filter(state__in=states), limit)
+    ids, matched, least = _candidates(_beyond(rows.filter(state__in=states), after), limit)
     more = matched > len(ids) or least
+    last = ids[-1] if more else None
     if dry_run:
-        return Done(matched=matched, matched_is_minimum=least, dry_run=True, more=more, ids=ids)
+        return Done(matched=matched, matched_is_minimum=least, dry_run=True, more=more, next=last, ids=ids)
     done, skipped = undisturbed(partial(_run_again, tenant, ids, actor))
-    # What was skipped is matched the next time too: only what is beyond it is more to do.
+    # Who asks the same again meets what was skipped again: for him nothing is left to do once nothing is done.
     return Done(
-        matched=matched, matched_is_minimum=least, dry_run=False, more=more and bool(done), ids=done, skipped=skipped
+        matched=matched, matched_is_minimum=least, dry_run=False, more=more and bool(done), next=last, ids=done,
+        skipped=skipped,
     )  # fmt: skip
 
 

@@ -77,6 +77,21 @@ def _mark(plan: Plan) -> str:
     return f"{plan.pk}:{plan.tasks_per_hour}:{plan.burst}"
 
 
+def any_known() -> bool:
+    """Whether this process remembers a refusal of anybody."""
+    return bool(_remembered.refusals)
+
+
+def known(tenant: Tenant) -> LimitExceeded | None:
+    """The refusal of one submission now, where this process knows it by itself; asks neither Redis nor the database."""
+    refusal, plan, now = _remembered.refusals.get(tenant.pk), tenant.plan, time.monotonic()
+    if refusal is None or refusal.until <= now or refusal.mark != _mark(plan):
+        return None
+    if not plan.tasks_per_hour or not plan.burst:
+        return None  # no time would help: admission says so
+    return LimitExceeded(retry_after=refusal.until - now, limit=plan.tasks_per_hour, burst=plan.burst)
+
+
 def check(tenant: Tenant, n: int) -> None:
     """``LimitExceeded`` when ``n`` submissions are known to be over the rate now. Not to be asked for a repeat."""
     refusal = _remembered.refusals.get(tenant.pk)

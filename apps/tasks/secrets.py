@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
+from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from apps.tasks.models import Secret
@@ -29,6 +30,7 @@ MAX_BYTES = 16_384
 MOST_BYTES = 24_576
 """All secrets of a tenant together: a script gets them in its environment."""
 NONCE, TAG = 12, 16
+SHOWN = ("name", "updated_at", "updated_by")
 
 
 @lru_cache(maxsize=8)
@@ -88,14 +90,28 @@ def put(tenant: Tenant, name: str, value: Any, *, actor: str = "") -> bool:
     return bool(Secret._plain.update_or_create(tenant=tenant, name=name, defaults=values)[1])
 
 
+def rows(name: str) -> QuerySet[Secret]:
+    """The row of that name of the tenant in context, if it has one."""
+    # What the column cannot hold is no secret's name, and the database would not even compare it.
+    return Secret.objects.filter(name=name) if NAME.fullmatch(name) else Secret.objects.none()
+
+
 def names() -> list[dict[str, Any]]:
     """The secrets of the tenant in context, without their values."""
-    return list(Secret.objects.order_by("name").values("name", "updated_at", "updated_by"))
+    return list(Secret.objects.order_by("name").values(*SHOWN))
+
+
+def shown(name: str) -> dict[str, Any]:
+    """A secret of the tenant in context, without its value; ``NotFound`` when it has none such."""
+    found = rows(name).values(*SHOWN).first()
+    if found is None:
+        raise NotFound(f"There is no secret {name[:63]!r}.")
+    return dict(found)
 
 
 def remove(name: str) -> None:
     """Forget a secret of the tenant in context; ``NotFound`` when it has none such."""
-    if not Secret.objects.filter(name=name).delete()[0]:
+    if not rows(name).delete()[0]:
         raise NotFound(f"There is no secret {name[:63]!r}.")
 
 

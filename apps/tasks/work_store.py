@@ -14,8 +14,8 @@ from apps.tasks.aid import PgTaskAid
 from apps.tasks.connection import Database
 from scheduler_ext.aid import TaskAid
 from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.core.states import TaskState, is_final
-from scheduler_ext.ports import Changes, Finished, ScriptWork, Started
+from scheduler_ext.core.states import Outcome, TaskState, is_final
+from scheduler_ext.ports import Change, Changes, Finished, ScriptWork, Started
 
 LEARN = """
 INSERT INTO tasks_runtime AS r (tenant_id, key, samples, mean_us, updated_at)
@@ -59,6 +59,11 @@ UPDATE tasks_livetask SET progress = %s::jsonb WHERE task_id = %s AND fence = %s
 """
 
 
+def _change(row: Sequence[Any], outcome: Outcome | None) -> Change:
+    change = (row[0], row[1], row[4], row[5])
+    return change if outcome is None else (*change, int(outcome))
+
+
 class PgWorkStore:
     """:class:`scheduler_ext.ports.WorkStore` on PostgreSQL."""
 
@@ -85,6 +90,7 @@ class PgWorkStore:
 
         Returns the changes of state that were accepted, and those that followed from them. Safe to repeat.
         """
+        outcomes: dict[str, Outcome] = {}
         if all(map(transitions.is_plain, finished)):
             rows = self.db.repeatable(
                 lambda conn: transitions.succeed_if_running(conn, node_id, finished, told=self._told()),
@@ -94,7 +100,10 @@ class PgWorkStore:
             rows = self.db.repeatable(
                 lambda conn: transitions.record(conn, self.conf, node_id, finished, self._rng)
             )
+            outcomes = {f.task_id: f.outcome for f in finished if f.outcome is not Outcome.SUCCEEDED}
         followed = self.follow_up(rows)
+        if outcomes:
+            return [_change(row, outcomes.get(row[0])) for row in rows] + followed
         return [(row[0], row[1], row[4], row[5]) for row in rows] + followed
 
     def follow_up(self, rows: Sequence[tuple[Any, ...]]) -> Changes:

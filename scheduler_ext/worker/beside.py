@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import json
 import logging
 import threading
 import time
@@ -22,10 +21,10 @@ from typing import Any
 import redis
 import redis.asyncio
 
-from scheduler_ext import redis_client
+from scheduler_ext import feed, redis_client
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.context import TaskInterrupted
-from scheduler_ext.core.states import Outcome
+from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.core.types import PER_CHILD, WorkKind
 from scheduler_ext.ports import Finished, Started, WorkStore
 from scheduler_ext.queue_manager import QueueManager, decode
@@ -157,6 +156,10 @@ class Beside:
                 entry.job = asyncio.create_task(self._coroutine(entry))
             else:
                 self._threads.submit(self._threaded, entry, asyncio.get_running_loop())
+        if started and self.journal.watched:
+            running = int(TaskState.RUNNING)
+            begun = [(task.task_id, running, task.tenant_id, task.workflow_id) for task in started]
+            await asyncio.to_thread(self._tell, begun, room=False)
         for place in places.values():
             self.table.release(place)  # cancelled or claimed anew meanwhile
 
@@ -212,17 +215,19 @@ class Beside:
                 room.set()
             await asyncio.to_thread(self._tell, changes)
 
-    def _tell(self, changes: Any) -> None:
+    def _tell(self, changes: Any, *, room: bool = True) -> None:
         keys, client = self.queues.keys, self.queues.client
         try:
             with client.pipeline(transaction=False) as pipe:
                 if changes:
-                    pipe.publish(keys.changes(), json.dumps(changes, separators=(",", ":")))
-                pipe.publish(keys.hints(self.conf.cell), "room")
+                    feed.add(pipe, keys, changes)
+                if room:
+                    pipe.publish(keys.hints(self.conf.cell), "room")
                 pipe.execute()
         except redis.RedisError:
             log.debug("changes not published", exc_info=True)
-        self.events.send()
+        if room:
+            self.events.send()
 
     # -- caps and cancels ---------------------------------------------------------------------------------------------
     async def _watch(self) -> None:

@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import psycopg
@@ -88,6 +89,7 @@ def test_the_life_of_a_platform(var: Path) -> None:
     with platform(var) as up:
         first = up.wait_for("Slackwater is up", timeout=START)
         url = url_of(first)
+        assert _the_first_task_is_accepted(var)["state"] == "succeeded"
         assert get(f"{url}/healthz")[0] == 200
         assert "unfold" in get(f"{url}/admin/login/")[1]
         assert re.search(r"name admin, password \S{10,}", first)
@@ -107,6 +109,9 @@ def test_the_life_of_a_platform(var: Path) -> None:
         _a_command_beside_it_finds_the_servers(var)
         _a_second_one_in_the_same_folder_is_refused(var, up.pid)
 
+        # It comes when the first worker is there, and so finds what it asks for.
+        wait_until(lambda: _is_listening(first, "Flower"), timeout=START, message="Flower answers")
+        assert "Inspect method" not in up.output
         up.send(signal.SIGKILL)
         up.wait()
         wait_until(lambda: not belongings(var), timeout=20, message="no orphan is left")
@@ -120,6 +125,29 @@ def test_the_life_of_a_platform(var: Path) -> None:
         assert "stopped" in up.output.splitlines()[-1]
     assert belongings(var) == []
     assert not (var / "servers.json").exists()
+
+
+def _the_first_task_is_accepted(var: Path) -> dict[str, Any]:
+    """What a newcomer does first, at once: the task of the README, and its end."""
+    demo = settings_in(var / "demo.env")
+    headers = {"Authorization": f"Bearer {demo['SLACKWATER_KEY']}", "Content-Type": "application/json"}
+
+    def call(path: str, body: bytes | None = None) -> Any:
+        asked = urllib.request.Request(f"{demo['SLACKWATER_URL']}/api/v1{path}", body, headers)
+        with urllib.request.urlopen(asked, timeout=40) as response:
+            return json.load(response)
+
+    made = call("/tasks", json.dumps({"handler": "demo.add", "args": [2, 3]}).encode())
+    return dict(call(f"/tasks/{made['id']}?wait=30"))
+
+
+def _is_listening(output: str, name: str) -> bool:
+    found = re.search(rf"^  {name} +(http://\S+)/", output, re.MULTILINE)
+    assert found, output
+    try:
+        return get(found[1])[0] == 200
+    except OSError:
+        return False
 
 
 def _a_command_beside_it_finds_the_servers(var: Path) -> None:

@@ -131,9 +131,9 @@ def own_something(client: ApiClient) -> Objects:
         cpu_milli=[1] * 20, memory_mb=[1] * 20, disk_mb=[0] * 20,
     )  # fmt: skip
     client.post("/teams", {"slug": "their-team", "name": "secret"})
-    member = client.post("/members", {"username": "secret-ann", "role": "owner", "team": "their-team"}).body[
-        "id"
-    ]
+    member = client.post(
+        "/members", {"username": f"secret-{client.tenant.slug}", "role": "owner", "team": "their-team"}
+    ).body["id"]
     key = client.post("/keys", {"name": "secret", "member": member}).body["id"]
     client.post("/tiers", {"name": "their-tier", "cpu_milli": 1, "memory_mb": 1})
     rate = client.post("/rates", {"key": "secret", "starts": 1, "per_seconds": 1}).body["id"]

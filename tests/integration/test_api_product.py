@@ -10,6 +10,7 @@ import pytest
 from django.core.management import call_command
 from django.utils import timezone
 
+from apps.tasks import secrets
 from apps.tasks.models import DeadLetter, LiveTask, Task, TaskEvent
 from apps.tenants.models import TenantCounter
 from scheduler_ext.core.states import TaskState
@@ -80,6 +81,36 @@ def test_schedules_and_webhooks_are_changed_and_removed_as_they_were_read(acme: 
         assert acme.call("PATCH", one, change, If_Match=tag).status == 412, path
         assert acme.call("DELETE", one, If_Match=tag).status == 412, path
         assert acme.call("DELETE", one, If_Match=acme.get(one).headers["ETag"]).status == 204, path
+
+
+def test_secrets_are_replaced_and_forgotten_as_they_were_read(acme: ApiClient) -> None:
+    secret, other = {"name": "MAIL", "value": "one"}, {"name": "MAIL", "value": "two"}
+    assert acme.post("/secrets", secret, If_Match='"none"').status == 412  # there is nothing to replace
+    assert acme.get("/secrets").body["items"] == []
+    assert acme.post("/secrets", secret).status == 201
+    tag = acme.get("/secrets/MAIL").headers["ETag"]
+    assert acme.post("/secrets", other, If_Match=tag).status == 200
+    assert acme.post("/secrets", secret, If_Match=tag).status == 412
+    assert secrets.reveal(acme.tenant.pk, "MAIL") == "two"
+    assert acme.call("DELETE", "/secrets/MAIL", If_Match=tag).status == 412
+    tag = acme.get("/secrets/MAIL").headers["ETag"]
+    assert acme.call("DELETE", "/secrets/MAIL", If_Match=tag).status == 204
+    assert acme.get("/secrets/MAIL").status == 404
+    assert acme.call("DELETE", "/secrets/MAIL", If_Match=tag).status == 404
+
+
+def test_keys_are_rotated_and_revoked_as_they_were_read(acme: ApiClient) -> None:
+    one = f"/keys/{acme.post('/keys', {'name': 'k'}).body['id']}"
+    tag = acme.get(one).headers["ETag"]
+    assert acme.post(f"{one}/rotate", {"overlap_s": 60}, If_Match='"other"').status == 412
+    assert len(acme.get("/keys?sort=name").body["items"]) == 2
+    assert acme.post(f"{one}/rotate", {"overlap_s": 60}, If_Match=tag).status == 201
+    assert acme.post(f"{one}/rotate", {"overlap_s": 60}, If_Match=tag).status == 412  # it has an end now
+    assert acme.call("DELETE", one, If_Match=tag).status == 412
+    assert acme.get(one).body["revoked_at"] is None
+    assert acme.call("DELETE", one, If_Match=acme.get(one).headers["ETag"]).status == 204
+    assert acme.get(one).body["revoked_at"] is not None
+    assert acme.call("DELETE", "/keys/999999", If_Match=tag).status == 404
 
 
 # -- sparse answers ---------------------------------------------------------------------------------------------------
@@ -195,6 +226,32 @@ def test_what_the_plan_no_longer_allows_is_skipped_and_named(acme: ApiClient) ->
     assert [(row["id"], row["code"]) for row in answer["skipped"]] == [(large, "not_granted")]
 
 
+def test_what_is_skipped_does_not_stand_in_the_way_of_the_rest(acme: ApiClient) -> None:
+    """The oldest cannot run again, and fill every batch that begins with the oldest."""
+    large = [acme.task(tier="premium", tags=["t"]) for _ in range(3)]
+    small = [acme.task(tags=["t"]) for _ in range(2)]
+    for task_id in (*large, *small):
+        end(acme, task_id)
+    acme.tenant.plan.tiers = ["basic"]
+    acme.tenant.plan.save()
+    asked: dict[str, Any] = {"filter": {"state": "failed"}, "limit": 2}
+    for _ in range(2):
+        stuck = acme.post("/tasks/retry", asked).body
+        assert (stuck["ids"], stuck["more"], stuck["next"]) == ([], False, large[1])
+    done, skipped, matched = [], [row["id"] for row in stuck["skipped"]], []
+    while stuck["next"] is not None:
+        stuck = acme.post("/tasks/retry", {**asked, "after": stuck["next"]}).body
+        done += stuck["ids"]
+        skipped += [row["id"] for row in stuck["skipped"]]
+        matched.append(stuck["matched"])
+    assert (done, skipped, matched) == (small, large, [3, 1])
+    ids = [acme.task(tags=["u"]) for _ in range(3)]
+    told = acme.post(
+        "/tasks/cancel", {"filter": {"tag": "u"}, "limit": 1, "dry_run": True, "after": ids[0]}
+    ).body
+    assert (told["ids"], told["next"], told["matched"]) == ([ids[1]], ids[1], 2)
+
+
 def test_beyond_the_plan_none_runs_again(acme: ApiClient) -> None:
     ids = [acme.task() for _ in range(3)]
     for task_id in ids:
@@ -221,6 +278,8 @@ def test_beyond_the_plan_none_runs_again(acme: ApiClient) -> None:
         ({"filter": {"tag": "t"}, "limit": True}, "limit"),
         ({"filter": {"tag": "t"}, "dry_run": 1}, "dry_run"),
         ({"filter": {"tag": "t"}, "ids": []}, "ids"),
+        ({"filter": {"tag": "t"}, "after": "x"}, "after"),
+        ({"filter": {"tag": "t"}, "after": None}, "after"),
     ],
 )
 def test_a_wrong_filter_is_named(acme: ApiClient, body: Any, field: str) -> None:

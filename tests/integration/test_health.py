@@ -37,6 +37,25 @@ def test_readyz_tells_of_each_part() -> None:
         True,
         {"default": False},
     )
+    assert checks["workers"] == {}
+
+
+@pytest.mark.django_db
+def test_readyz_counts_the_workers_that_are_there() -> None:
+    now = timezone.now()
+    for name, state, lease_s in (
+        ("a", "active", 9),
+        ("b", "active", 9),
+        ("c", "active", -1),
+        ("d", "draining", 9),
+    ):
+        Node.objects.create(
+            name=name, hostname="h", incarnation=uuid.uuid4(), state=state, capacity=[1, 1, 0, 0, 0, 0],
+            slots={}, handlers=[], started_at=now, heartbeat_at=now,
+            lease_expires_at=now + timedelta(seconds=lease_s),
+        )  # fmt: skip
+    answer = Client().get("/readyz")
+    assert (answer.status_code, answer.json()["checks"]["workers"]) == (200, {"default": 2})
 
 
 @pytest.mark.django_db

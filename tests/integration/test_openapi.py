@@ -214,6 +214,7 @@ def test_answers_have_the_shapes_described(acme: ApiClient) -> None:
     values = {"task_id": task_id, "workflow_id": workflow_id, "sha256": sha256, "schedule_id": schedule_id}
     values["webhook_id"] = hook.body["id"]
     values["artifact_name"] = "a/b.txt"
+    values["secret_name"] = "s"
     values |= owned(acme)
     end = timezone.now() - timedelta(seconds=1)
     moments = {"start": (end - timedelta(minutes=5)).isoformat(), "end": end.isoformat()}

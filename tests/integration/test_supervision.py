@@ -5,8 +5,12 @@ import contextlib
 import io
 import signal
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import psutil
@@ -15,6 +19,7 @@ import pytest
 from slackwater.embedded import ServerError
 from slackwater.embedded.folders import free_port
 from slackwater.settings.local import is_supervised, read_servers, write_private
+from slackwater.supervision import readiness
 from slackwater.supervision.child import Child
 from slackwater.supervision.components import Component, Layout, components
 from slackwater.supervision.console import Console
@@ -138,6 +143,51 @@ def test_the_number_of_workers_is_data() -> None:
     assert [part.name for part in workers] == ["worker-1", "worker-2", "worker-3"]
     assert all(part.stop_phase < min(p.stop_phase for p in parts if p not in workers) for part in workers)
     assert all("5" in part.command for part in workers)
+
+
+@contextlib.contextmanager
+def saying(answer: bytes) -> Iterator[int]:
+    """A server that answers each request with this; its port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            assert self.path == "/readyz"
+            status, _, body = answer.partition(b" ")
+            self.send_response(int(status))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: Any) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "lacking"),
+    [
+        (b'200 {"checks": {"workers": {"default": 1}}}', ""),
+        (b'200 {"checks": {"workers": {}}}', "no worker has come"),
+        (b'503 {"checks": {"workers": {"default": 1}}}', "the API has not answered"),
+        (b"200 no JSON", "the API has not answered"),
+    ],
+)
+def test_a_platform_is_up_when_a_worker_is_there(answer: bytes, lacking: str) -> None:
+    with saying(answer) as port:
+        assert asyncio.run(readiness.awaited("127.0.0.1", port, patience=0.5)) == lacking
+
+
+def test_a_port_where_nobody_listens_is_no_answer() -> None:
+    found = asyncio.run(readiness.awaited("127.0.0.1", free_port(), patience=0.3))
+    assert found == "the API has not answered"
 
 
 def test_a_worker_of_the_api_ends_with_its_killed_server_and_leaves_the_port(tmp_path: Path) -> None:

@@ -104,8 +104,10 @@ SCENARIOS: Mapping[str, Scenario] = {
             parameters={"clients": 200, "processes": 4, "limit": 100, "each": 5, "seconds": 10},
             columns={
                 "clients": "clients", "processes": "submitters", "limit": "limit", "accepted": "accepted",
-                "refused": "refused", "exact": "exact", "rush_ms": "refused at once ms",
-                "refusal_ms": "refused later ms",
+                "refused": "refused", "exact": "exact", "accepting_ms": "all accepted after ms",
+                "rush_ms": "refused in the rush ms", "certain_ms": "of it, once certain ms",
+                "rush_server_ms": "of it, in the submitter ms",
+                "refusal_ms": "refused later ms", "server_ms": "of that, in the submitter ms",
             },
         ),
         Scenario(

@@ -61,7 +61,11 @@ class BulkCommand(PlatformCommand):
 
     def do_matching(self, tenant: Tenant, filters: dict[str, str], options: Mapping[str, Any]) -> None:
         """Do it batch by batch until nothing more matches; each batch is done whole."""
-        how = {"actor": ACTOR, "limit": bulk.check_limit(options["limit"]), "dry_run": options["dry_run"]}
+        how: dict[str, Any] = {
+            "actor": ACTOR,
+            "limit": bulk.check_limit(options["limit"]),
+            "dry_run": options["dry_run"],
+        }
         ids: list[Any] = []
         asked: list[Any] = []
         skipped: dict[Any, dict[str, Any]] = {}
@@ -71,15 +75,17 @@ class BulkCommand(PlatformCommand):
         ):
             bar = progress.add_task(self.done_word, total=None)
             while True:
-                rows = matching_tasks(filters, "--filter").exclude(pk__in=list(skipped))
-                done = type(self).matching(tenant, rows, **how)
+                done = type(self).matching(tenant, matching_tasks(filters, "--filter"), **how)
                 ids += done.ids
                 asked += done.asked
                 skipped |= {row["id"]: row for row in done.skipped}
-                total = None if done.matched_is_minimum else len(ids) - len(done.ids) + done.matched
-                progress.update(bar, completed=len(ids), total=total)
-                if how["dry_run"] or not done.more or not (done.ids or done.skipped):
+                total = (
+                    None if done.matched_is_minimum else len(ids) + len(skipped) - _met(done) + done.matched
+                )
+                progress.update(bar, completed=len(ids) + len(skipped), total=total)
+                if how["dry_run"] or done.next is None:
                     break
+                how["after"] = done.next
         self._tell(done, ids, asked, list(skipped.values()))
 
     def _tell(self, last: bulk.Done, ids: list[Any], asked: list[Any], skipped: list[dict[str, Any]]) -> None:
@@ -97,3 +103,7 @@ class BulkCommand(PlatformCommand):
             self.stdout.write(f"{len(asked)} running ones asked to end")
         for row in skipped[:SHOWN]:
             self.stdout.write(f"{row['id']} skipped: {row['detail']}")
+
+
+def _met(done: bulk.Done) -> int:
+    return len(done.ids) + len(done.skipped)

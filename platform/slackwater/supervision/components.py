@@ -14,7 +14,8 @@ class Component:
 
     `stop_phase`: phases are stopped one after the other, the lowest first. `stop_timeout`: seconds between
     the request to stop and the kill. `env` is added to the environment of all. What a `plain` one says is for
-    the reader alone: it goes to the common log as it is, and into no file.
+    the reader alone: it goes to the common log as it is, and into no file. One that comes `after_workers` is
+    started when the first worker is there: it would ask for them in vain before.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Component:
     stop_timeout: float = STOP_TIMEOUT
     env: Mapping[str, str] = field(default_factory=dict)
     plain: bool = False
+    after_workers: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,5 +81,6 @@ def components(layout: Layout, *, manage_py: str) -> Sequence[Component]:
             name="flower",
             command=celery_command(*flower),
             env={"FLOWER_UNAUTHENTICATED_API": "true", "SLACKWATER_LOG_LEVEL": "WARNING"},
+            after_workers=True,
         ),
     ]

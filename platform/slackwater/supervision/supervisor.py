@@ -17,6 +17,7 @@ from types import FrameType
 from slackwater.embedded import ServerError
 from slackwater.embedded.folders import free_port, require_space
 from slackwater.settings.local import SERVERS_FILE, write_private
+from slackwater.supervision import readiness
 from slackwater.supervision.child import Child
 from slackwater.supervision.components import Component, Layout, components, preparation
 from slackwater.supervision.console import Console
@@ -26,7 +27,7 @@ from slackwater.supervision.servers import Servers, component_environment
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FLOWER_PORT = 5555
-API_PATIENCE = 60.0  # seconds until the table is shown though the API has not answered
+PATIENCE = 60.0  # seconds until the table is shown though the API has not answered, or no worker has come
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,7 @@ class Supervisor:
         self._servers = servers
         self._console = console
         self._stop = asyncio.Event()
+        self._complete = asyncio.Event()
         self.url = options.public_url or f"http://{_reachable(layout.host)}:{layout.port}"
         marker = f"SLACKWATER_SUPERVISOR={secrets.token_hex(8)}"
         self._guardian = Guardian(marker)
@@ -93,7 +95,7 @@ class Supervisor:
         children = [
             self._child(part) for part in components(self._layout, manage_py=str(self._options.manage_py))
         ]
-        keepers = [asyncio.create_task(child.keep()) for child in children]
+        keepers = [asyncio.create_task(self._keep(child)) for child in children]
         helpers = [
             asyncio.create_task(task) for task in (self._servers.watch(), self._introduce(), self._guard())
         ]
@@ -109,17 +111,27 @@ class Supervisor:
             helper.cancel()
         await asyncio.gather(*helpers, return_exceptions=True)
 
+    async def _keep(self, child: Child) -> None:
+        if child.component.after_workers:
+            stop = asyncio.create_task(self._stop.wait())
+            complete = asyncio.create_task(self._complete.wait())
+            await asyncio.wait({stop, complete}, return_when=asyncio.FIRST_COMPLETED)
+            stop.cancel()
+            complete.cancel()
+            if self._stop.is_set():
+                return
+        await child.keep()
+
     async def _guard(self) -> None:
         while True:
             await asyncio.sleep(1.0)
             self._guardian.check()
 
     async def _introduce(self) -> None:
-        answered = await _answers(_reachable(self._layout.host), self._layout.port, patience=API_PATIENCE)
-        if not answered:
-            self._console.line(
-                "up", f"the API has not answered within {API_PATIENCE:g} s; see its lines above"
-            )
+        lacking = await readiness.awaited(_reachable(self._layout.host), self._layout.port, patience=PATIENCE)
+        if lacking:
+            self._console.line("up", f"{lacking} within {PATIENCE:g} s; see the lines above")
+        self._complete.set()
         self._console.plain(_table(self._options, self._layout, self._servers, self.url))
 
     def _child(self, component: Component) -> Child:
@@ -141,24 +153,6 @@ async def _stop_in_order(children: list[Child]) -> None:
 
     for _, group in groupby(sorted(children, key=phase), key=phase):
         await asyncio.gather(*(child.stop() for child in group))
-
-
-async def _answers(host: str, port: int, *, patience: float) -> bool:
-    async def ask() -> bool:
-        while True:
-            with contextlib.suppress(OSError):
-                reader, writer = await asyncio.open_connection(host, port)
-                writer.write(b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n")
-                status = await reader.readline()
-                writer.close()
-                if b" 200 " in status:
-                    return True
-            await asyncio.sleep(0.1)
-
-    try:
-        return await asyncio.wait_for(ask(), patience)
-    except TimeoutError:
-        return False
 
 
 def _reachable(host: str) -> str:

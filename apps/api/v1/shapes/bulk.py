@@ -39,6 +39,9 @@ class BulkIn(s.Serializer[Any]):
         required=False,
         help_text=f"At most so many; {AT_ONCE} by default.",
     )
+    after = s.UUIDField(
+        required=False, help_text="Only tasks beyond this one: what `next` of an answer says."
+    )
 
 
 class BulkDone(s.Serializer[Any]):
@@ -47,7 +50,12 @@ class BulkDone(s.Serializer[Any]):
     matched = s.IntegerField(help_text="Tasks matched to which it can be done, before this call.")
     matched_is_minimum = s.BooleanField(help_text=f"True when there are more: counting stops at {COUNTED}.")
     dry_run = s.BooleanField()
-    more = s.BooleanField(help_text="There are others: call again.")
+    more = s.BooleanField(help_text="There are others, and something was done: call again.")
+    next = s.UUIDField(
+        allow_null=True,
+        help_text="Others match beyond this task: send it as `after` to go on there, past what was skipped. "
+        "Null: that was all.",
+    )
     ids = s.ListField(
         child=s.UUIDField(), help_text="Those it was done to; of a dry run those that come first."
     )

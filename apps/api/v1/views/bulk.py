@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from django.db.models import QuerySet
 from rest_framework.request import Request
@@ -16,8 +17,8 @@ from apps.api.v1.shapes import bulk as shapes
 from apps.tasks import bulk
 from scheduler_ext.core.errors import InvalidInput
 
-KNOWN = {"filter", "dry_run", "limit"}
-COUNTS = {"matched": 1, "matched_is_minimum": False, "more": False, "ids": [EXAMPLE_ID]}
+KNOWN = {"filter", "dry_run", "limit", "after"}
+COUNTS = {"matched": 1, "matched_is_minimum": False, "more": False, "next": None, "ids": [EXAMPLE_ID]}
 
 
 def _asked(request: Request) -> tuple[QuerySet[Any], dict[str, Any]]:
@@ -32,7 +33,15 @@ def _asked(request: Request) -> tuple[QuerySet[Any], dict[str, Any]]:
     if not isinstance(dry_run, bool):
         raise InvalidInput("must be true or false", field="dry_run")
     limit = bulk.check_limit(data.get("limit", bulk.AT_ONCE))
-    return matching_tasks(data.get("filter")), {"limit": limit, "dry_run": dry_run}
+    how = {"limit": limit, "dry_run": dry_run, "after": _task_id(data["after"]) if "after" in data else None}
+    return matching_tasks(data.get("filter")), how
+
+
+def _task_id(value: Any) -> UUID:
+    try:
+        return UUID(value) if isinstance(value, str) else UUID("")
+    except ValueError:
+        raise InvalidInput("must be the id of a task", field="after") from None
 
 
 class CancelTasks(ApiView):
@@ -56,7 +65,7 @@ class CancelTasks(ApiView):
         ],
     )
     def post(self, request: Request) -> Response:
-        """The first ``limit`` of them by age, in one transaction; while ``more`` is true there are others."""
+        """The first ``limit`` of them by age, in one transaction; go on with ``after`` while ``next`` names one."""
         rows, how = _asked(request)
         principal = self.principal
         done = bulk.cancel_matching(principal.tenant, rows, actor=principal.actor, **how)
@@ -82,7 +91,7 @@ class RetryTasks(ApiView):
         ],
     )
     def post(self, request: Request) -> Response:
-        """The first ``limit`` of them by age, all or none; they count against the plan like new ones."""
+        """The first ``limit`` of them by age, all or none, counted against the plan; go on with ``after``."""
         rows, how = _asked(request)
         principal = self.principal
         done = bulk.retry_matching(principal.tenant, rows, actor=principal.actor, **how)

@@ -1,15 +1,14 @@
-"""Graphs of tasks, what is done to whole workflows, and secrets."""
+"""Graphs of tasks, and what is done to whole workflows."""
 
 from __future__ import annotations
 
 from typing import Any
 from uuid import UUID
 
-from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from apps.api.base import CANCEL, MANAGE, READ, SUBMIT, ApiView, created
+from apps.api.base import CANCEL, READ, SUBMIT, ApiView, created
 from apps.api.body import read_json, read_object
 from apps.api.schema import (
     EXAMPLE_ID,
@@ -21,10 +20,9 @@ from apps.api.schema import (
     request_example,
 )
 from apps.api.v1.shapes import graphs as shapes
-from apps.api.v1.shapes.common import listing
 from apps.api.v1.shapes.tasks import WorkflowSubmitted
 from apps.api.v1.views.tasks import idempotency_key
-from apps.tasks import graph, secrets, traces, workflows
+from apps.tasks import graph, traces, workflows
 from scheduler_ext.core.errors import InvalidInput
 
 GROWTH = {"tasks": [{"name": "extra", "handler": "demo.echo"}]}
@@ -138,65 +136,3 @@ def _task_id(value: Any) -> UUID | None:
         return UUID(value) if isinstance(value, str) else UUID("")
     except ValueError:
         raise InvalidInput("must be the id of a task", field="task_id") from None
-
-
-class Secrets(ApiView):
-    """``/api/v1/secrets``"""
-
-    scopes = {"GET": READ, "POST": MANAGE}
-
-    @describe(
-        "list_secrets",
-        summary="List secrets, without their values",
-        tag="secrets",
-        scope=READ,
-        answers={200: listing(shapes.SecretOut, paged=False)},
-    )
-    def get(self, request: Request) -> Response:
-        """The names of the tenant's secrets."""
-        return Response({"items": secrets.names()})
-
-    @describe(
-        "put_secret",
-        summary="Store or replace a secret",
-        tag="secrets",
-        scope=MANAGE,
-        body=shapes.SecretIn,
-        answers={201: shapes.SecretOut, 200: shapes.SecretOut},
-        problems=(429,),
-        examples=[request_example("a key of yours", {"name": "MAIL_KEY", "value": "s3cret"})],
-    )
-    def post(self, request: Request) -> Response:
-        """Keep a value for the tenant's own tasks; nobody can read it back."""
-        data, principal = read_json(request._request), self.principal
-        if not isinstance(data, dict):
-            raise InvalidInput("The body must be an object.")
-        for field in data:
-            if field not in {"name", "value"}:
-                raise InvalidInput("there is no such field", field=field[:60])
-        name = data.get("name")
-        if not isinstance(name, str):
-            raise InvalidInput("must be a string", field="name")
-        new = secrets.put(principal.tenant, name, data.get("value"), actor=principal.actor)
-        body = next(row for row in secrets.names() if row["name"] == name)
-        return created(body, f"/api/v1/secrets/{name}", new=new)
-
-
-class OneSecret(ApiView):
-    """``/api/v1/secrets/{name}``"""
-
-    scopes = {"DELETE": MANAGE}
-
-    @describe(
-        "delete_secret",
-        summary="Forget a secret",
-        tag="secrets",
-        scope=MANAGE,
-        answers={204: None},
-        problems=(404,),
-        parameters=[OpenApiParameter("secret_name", str, OpenApiParameter.PATH, description="Its name.")],
-    )
-    def delete(self, request: Request, secret_name: str) -> Response:
-        """Forget it; tasks that ask for it from now on fail."""
-        secrets.remove(secret_name)
-        return Response(status=204)

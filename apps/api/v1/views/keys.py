@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
@@ -12,6 +13,7 @@ from rest_framework.response import Response
 from apps.api.auth import remembered
 from apps.api.base import MANAGE, ApiView, created
 from apps.api.body import read_json, read_object
+from apps.api.contract import unchanged
 from apps.api.schema import PAGING, describe, request_example
 from apps.api.sorting import Column, Sorting, moment, whole
 from apps.api.v1.shapes import organization as shapes
@@ -35,6 +37,11 @@ SHOWN = ("name", "prefix", "scopes", "created_at", "expires_at", "revoked_at", "
 
 def _shown(row: ApiKey) -> dict[str, Any]:
     return {"id": row.pk, **{name: getattr(row, name) for name in SHOWN}, "member": row.member_id}
+
+
+def _unchanged(request: Request, tenant_id: int, key_id: int) -> AbstractContextManager[None]:
+    rows = keys.keys(tenant_id).filter(pk=keys.get_key(tenant_id, key_id).pk)
+    return unchanged(request, rows, lambda: _shown(keys.get_key(tenant_id, key_id)))
 
 
 class Keys(ApiView):
@@ -106,10 +113,12 @@ class OneKey(ApiView):
         answers={204: None},
         problems=(404,),
         parameters=[KEY],
+        conditional=True,
     )
     def delete(self, request: Request, key_id: int) -> Response:
         """It is refused within a second; what it did stays readable."""
-        keys.revoke_key(self.principal.tenant.pk, key_id)
+        with _unchanged(request, self.principal.tenant.pk, key_id):
+            keys.revoke_key(self.principal.tenant.pk, key_id)
         remembered.forget()
         return Response(status=204)
 
@@ -128,11 +137,14 @@ class RotateKey(ApiView):
         answers={201: shapes.KeyMade},
         problems=(404, 409),
         parameters=[KEY],
+        conditional=True,
         examples=[request_example("an hour for both", {"overlap_s": 3600})],
     )
     def post(self, request: Request, key_id: int) -> Response:
         """The same name, scopes, member and expiry; the answer shows it, once. The old one ends after the overlap."""
         data = read_object(request._request)
-        made, text = keys.rotate_key(self.principal.tenant.pk, key_id, data)
+        tenant_id = self.principal.tenant.pk
+        with _unchanged(request, tenant_id, key_id):
+            made, text = keys.rotate_key(tenant_id, key_id, data)
         remembered.forget()
         return created({**_shown(made), "key": text}, f"/api/v1/keys/{made.pk}", new=True)

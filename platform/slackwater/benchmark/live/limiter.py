@@ -36,17 +36,36 @@ PATH = "/api/v1/tasks"
 class Answers:
     """What the clients were told."""
 
-    accepted: list[float] = field(default_factory=list)
-    """Seconds each took."""
-    refused: list[float] = field(default_factory=list)
+    accepted: list[tuple[float, float]] = field(default_factory=list)
+    """When each was asked and answered, in seconds of one clock."""
+    refused: list[tuple[float, float]] = field(default_factory=list)
+    server_ms: list[float] = field(default_factory=list)
+    """How long the submitter says it had each refused request, from its coming in to its answer."""
     faults: list[str] = field(default_factory=list)
 
-    def add(self, status: int, seconds: float, headers: http.client.HTTPMessage, body: bytes) -> None:
+    @property
+    def refusals(self) -> list[float]:
+        """Seconds each refusal took, as its client sees it."""
+        return [end - began for began, end in self.refused]
+
+    @property
+    def once_certain(self) -> list[float]:
+        """Seconds each refusal took from when it was asked for and had become certain: the limit's last was answered.
+
+        Before that nobody can know that a request will be refused, whoever asks.
+        """
+        full = max((end for _, end in self.accepted), default=0.0)
+        return [max(0.0, end - max(began, full)) for began, end in self.refused]
+
+    def add(
+        self, status: int, asked: tuple[float, float], headers: http.client.HTTPMessage, body: bytes
+    ) -> None:
         """Note one answer; a refusal without Retry-After is a fault."""
         if status == 201:
-            self.accepted.append(seconds)
+            self.accepted.append(asked)
         elif status == 429 and headers.get("Retry-After"):
-            self.refused.append(seconds)
+            self.refused.append(asked)
+            self.server_ms.append(float(headers.get("Server-Timing", "").rpartition("=")[2]))
         else:
             self.faults.append(f"{status} {body[:200].decode(errors='replace')}")
 
@@ -132,12 +151,16 @@ class Crowd:
         connection.request("POST", PATH, json.dumps({"handler": HANDLER}), self.headers)
         response = connection.getresponse()
         body = response.read()
-        answers.add(response.status, time.perf_counter() - began, response.headers, body)
+        answers.add(response.status, (began, time.perf_counter()), response.headers, body)
 
     def close(self) -> None:
         """Close the connections."""
         for connection in self.connections:
             connection.close()
+
+
+def _server(answers: Answers) -> dict[str, float] | None:
+    return percentiles([ms / 1000 for ms in answers.server_ms]) if answers.server_ms else None
 
 
 def run(clients: int, processes: int, limit: int, each: int, seconds: int) -> None:
@@ -162,5 +185,8 @@ def run(clients: int, processes: int, limit: int, each: int, seconds: int) -> No
     report(
         "RESULT", clients=clients, processes=processes, limit=limit, accepted=accepted, stored=stored,
         refused=len(rush.refused) + len(after.refused), exact=accepted == stored == counted == min(limit, clients),
-        rush_ms=percentiles(rush.refused) if rush.refused else None, refusal_ms=percentiles(after.refused),
+        accepting_ms=round(1000 * (max(e for _, e in rush.accepted) - min(b for b, _ in rush.accepted)), 1),
+        rush_ms=percentiles(rush.refusals) if rush.refused else None,
+        certain_ms=percentiles(rush.once_certain) if rush.refused else None,
+        rush_server_ms=_server(rush), refusal_ms=percentiles(after.refusals), server_ms=_server(after),
     )  # fmt: skip

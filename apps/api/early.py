@@ -1,0 +1,80 @@
+"""Refusals answered at the door: a submission that is certain to be over its rate never gets as far as a view.
+
+A refusal that this process was told holds until a known moment (see ``apps.tasks.refusals``). Until then a submission
+with the same key is answered from memory: its body is not parsed, nothing is routed, no thread is waited for. Whatever
+is not certain goes the ordinary way, where the same answer is given, only later.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any, Final
+
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
+from django.middleware.security import SecurityMiddleware
+from django.utils.cache import patch_cache_control
+from rest_framework.renderers import JSONRenderer
+
+from apps.api.auth import remembered
+from apps.api.base import SUBMIT, request_id_of
+from apps.api.errors import PROBLEM_TYPE, problem
+from apps.tasks import refusals
+from scheduler_ext.core.errors import LimitExceeded
+
+PATH: Final = "/api/v1/tasks"
+ONE: Final = re.compile(rb"\s*\{")
+"""How a body begins that hands in one task: what several cost, and whether they fit at all, is for the view."""
+REPEAT: Final = (b"idempotency_key", b"\\u")
+"""A body with one of these may be a repeat, which gets its first answer whatever the limit; a key can be escaped."""
+
+
+def refusal(scope: Any, body: Any) -> LimitExceeded | None:
+    """The refusal of a request, if this process knows it without asking anybody; ``body`` has been taken in whole."""
+    if (
+        not refusals.any_known()
+        or scope["method"] != "POST"
+        or scope["path"] != PATH
+        or scope["query_string"]
+    ):
+        return None
+    headers = dict(scope["headers"])
+    if b"idempotency-key" in headers or headers.get(b"content-type") != b"application/json":
+        return None
+    principal = remembered.known(headers.get(b"authorization", b"").decode("latin-1"))
+    if principal is None or not principal.may(SUBMIT) or type(body) is not io.BytesIO:
+        return None
+    found = refusals.known(principal.tenant)
+    if found is None:
+        return None
+    text = body.getvalue()
+    if not ONE.match(text) or any(word in text for word in REPEAT):
+        return None
+    return found
+
+
+class Refuser:
+    """Writes the answer: the same problem and headers as a view's, behind the same middleware."""
+
+    def __init__(self) -> None:
+        self._chain = SecurityMiddleware(self._refused)
+
+    def answer(self, scope: Any, error: LimitExceeded) -> HttpResponseBase:
+        """The answer to a request that is refused."""
+        request = ASGIRequest(scope, io.BytesIO())
+        request.slackwater_refusal = error  # type: ignore[attr-defined]
+        found: HttpResponseBase = self._chain(request)  # type: ignore[assignment]  # not a coroutine: _refused is none
+        return found
+
+    def _refused(self, request: Any) -> HttpResponse:
+        found = problem(request.slackwater_refusal, request_id_of(request))
+        response = HttpResponse(
+            JSONRenderer().render(found.body), content_type=PROBLEM_TYPE, status=found.status
+        )
+        for name, value in found.headers.items():
+            response[name] = value
+        response["X-Request-Id"] = found.body["request_id"]
+        patch_cache_control(response, no_store=True)
+        return response
