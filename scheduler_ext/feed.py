@@ -19,7 +19,7 @@ WATCHED_S = 5
 """How long the mark of a follower lasts; it is renewed while there is one."""
 
 
-def add(client: Any, keys: Keys, changes: Sequence[Change]) -> Any:
+def add(client: Any, keys: Keys, changes: Sequence[Change | tuple[Any, ...]]) -> Any:
     """Add a batch to the feed, and return its id; ``client`` is a Redis client or a pipeline of one."""
     text = json.dumps(changes, separators=(",", ":"))
     return client.xadd(keys.changes(), {FIELD: text}, maxlen=KEPT, approximate=True)

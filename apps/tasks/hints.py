@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import redis
 from django.conf import settings
@@ -48,8 +49,8 @@ def tell_node(node_id: int) -> None:
     _publish(keys().control(node_id), "cancel")
 
 
-def tell_changes(changes: Sequence[Change]) -> None:
-    """Add changes of state to the feed."""
+def tell_changes(changes: Sequence[Change | tuple[Any, ...]]) -> None:
+    """Add changes of state to the feed, or what else live streams are to be told of a task."""
     if not changes:
         return
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import time
 from typing import Any
@@ -11,7 +12,6 @@ import pytest
 import redis
 from django.db import connections
 
-from apps.api import early
 from apps.api.front import NOT_HELD, ApiFront
 from apps.tasks import refusals
 from tests.integration.test_api_front import Visit, drive
@@ -30,7 +30,8 @@ class Submission(Visit):
         super().__init__(front, key, "POST", "/api/v1/tasks", body)
         given = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
         names = {name for name, _ in given}
-        self._scope["headers"] = [*(h for h in self._scope["headers"] if h[0] not in names), *given]
+        held: Any = self._scope["headers"]
+        self._scope["headers"] = [*(header for header in held if header[0] not in names), *given]
         self.headers: dict[str, str] = {}
 
     async def _send(self, message: Any) -> None:
@@ -160,7 +161,7 @@ def test_it_ends_with_its_time_and_with_the_plan(acme: ApiClient, monkeypatch: p
         assert refusals.known(acme.tenant) is not None
         now = time.monotonic()
         with monkeypatch.context() as patch:
-            patch.setattr(refusals.time, "monotonic", lambda: now + 1_801)
+            patch.setattr(time, "monotonic", lambda: now + 1_801)
             assert refusals.known(acme.tenant) is None
         await asyncio.to_thread(widen)
         assert refusals.known(acme.tenant) is None
@@ -184,7 +185,7 @@ def test_one_that_waits_for_a_thread_is_told_when_another_was_refused(acme: ApiC
         await used_up(front, acme)
         refusals.forget()
         counted = Counted(front)
-        scope, body = Submission(front, acme.text)._scope, early.io.BytesIO(TASK)
+        scope, body = Submission(front, acme.text)._scope, io.BytesIO(TASK)
         first = await front.workshop.run(front._in_turn, scope, body, NOT_HELD)
         second = await front.workshop.run(front._in_turn, scope, body, NOT_HELD)
         assert (first.status_code, second.status_code, counted.views) == (429, 429, 1)
