@@ -37,6 +37,7 @@ def test_spans_of_a_retried_task_and_of_a_script_arrive_under_the_clients(
             "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
             "OTEL_EXPORTER_OTLP_HEADERS": "x-key=secret",
             "OTEL_SERVICE_NAME": "slackwater-test",
+            "SLACKWATER_HANDLERS": "tests.support.handlers",
         }
         platform.up()
         client = ApiClient(platform.tenant, *create_api_key(platform.tenant, "test", ALL_SCOPES))
@@ -44,11 +45,18 @@ def test_spans_of_a_retried_task_and_of_a_script_arrive_under_the_clients(
         failing = {"handler": "demo.fail", "kwargs": {"times": 1}}
         retried = UUID(client.post("/tasks", failing, **HEADERS).body["id"])
         scripted = UUID(client.post("/tasks", {"script": script.sha256}, **HEADERS).body["id"])
+        asking = UUID(client.post("/tasks", {"handler": "test.traced"}, **HEADERS).body["id"])
         untraced = UUID(client.post("/tasks", {"handler": "demo.echo"}).body["id"])
         assert platform.wait(retried).state == TaskState.SUCCEEDED
         assert platform.wait(untraced).state == TaskState.SUCCEEDED
         given = platform.wait(scripted).result
-        wait_until(lambda: of(receiver, retried) and of(receiver, scripted), message="both arrive")
+        told = platform.wait(asking).result
+        child = UUID(told["child"])
+        platform.wait(child)
+        wait_until(
+            lambda: all(of(receiver, task_id) for task_id in (retried, scripted, asking, child)),
+            message="all arrive",
+        )
         found = of(receiver, retried)
         whole, runs = found[0], [span for span in found if span.what == "process"]
         assert {span.trace_id for span in found} == {TRACE}
@@ -60,5 +68,8 @@ def test_spans_of_a_retried_task_and_of_a_script_arrive_under_the_clients(
         assert runs[0].end <= runs[1].start
         (run,) = [span for span in of(receiver, scripted) if span.what == "process"]
         assert given == f"00-{TRACE}-{run.span_id}-01"
+        (run,) = [span for span in of(receiver, asking) if span.what == "process"]
+        assert told["headers"] == {"traceparent": f"00-{TRACE}-{run.span_id}-01"}
+        assert next((span.trace_id, span.parent_id) for span in of(receiver, child)) == (TRACE, run.span_id)
         assert of(receiver, untraced) == []
         assert {request.headers["x-key"] for request in receiver.got} == {"secret"}

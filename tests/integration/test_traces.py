@@ -395,3 +395,31 @@ def test_traces_go_with_their_tenant(acme: ApiClient, collector: Receiver) -> No
     traced(acme)
     delete_tenant(acme.tenant)
     assert not TaskTrace._plain.exists()
+
+
+FILL = """
+INSERT INTO tasks_tasktrace (task_id, tenant_id, trace_id, parent_id, sampled, tracestate, export_at)
+SELECT gen_random_uuid(), 1, repeat('a', 32), '', true, '', CASE WHEN n <= %s THEN to_timestamp(0) END
+FROM generate_series(1, %s) AS n
+"""
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+def test_what_was_sent_long_ago_is_not_walked_through(analyzed: bool) -> None:
+    params = {
+        "after": ledger.FIRST,
+        "upto": ledger.FIRST.replace("0", "f"),
+        "look": 10_000,
+        "most": 200,
+        "lease": 1.0,
+    }
+    with connection.cursor() as cur:
+        cur.execute("TRUNCATE tasks_tasktrace")
+        cur.execute(FILL, (20, 20_000))
+        if analyzed:
+            cur.execute("ANALYZE tasks_tasktrace")
+        for statement in (ledger.SEEN, ledger.CLAIM):
+            cur.execute(f"EXPLAIN {statement}", params)
+            plan = "\n".join(row[0] for row in cur.fetchall())
+            assert "trace_pending" in plan, plan
+            assert "Seq Scan on tasks_tasktrace" not in plan, plan

@@ -87,3 +87,10 @@ def total(values: list[Any] | None = None) -> Any:
 def secret(name: str) -> int:
     """The length of a secret; the secret itself would stand in the result."""
     return len(scheduler_ext.current().secret(name))
+
+
+@handler(name="test.traced")
+def traced() -> dict[str, Any]:
+    """The trace this runs in, and the id of a task handed in from here."""
+    task = scheduler_ext.current()
+    return {"headers": task.trace(), "child": task.submit("demo.echo")}
