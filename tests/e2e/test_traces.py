@@ -50,7 +50,7 @@ def test_spans_of_a_retried_task_and_of_a_script_arrive_under_the_clients(
         assert platform.wait(retried).state == TaskState.SUCCEEDED
         assert platform.wait(untraced).state == TaskState.SUCCEEDED
         given = platform.wait(scripted).result
-        told = platform.wait(asking).result
+        told: Any = platform.wait(asking).result
         child = UUID(told["child"])
         platform.wait(child)
         wait_until(

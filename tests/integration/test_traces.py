@@ -406,7 +406,7 @@ FROM generate_series(1, %s) AS n
 
 @pytest.mark.parametrize("analyzed", [False, True])
 def test_what_was_sent_long_ago_is_not_walked_through(analyzed: bool) -> None:
-    params = {
+    params: dict[str, Any] = {
         "after": ledger.FIRST,
         "upto": ledger.FIRST.replace("0", "f"),
         "look": 10_000,
