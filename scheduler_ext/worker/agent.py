@@ -206,7 +206,7 @@ class Agent:
     def _stats(self) -> dict[str, Any]:
         memory = psutil.virtual_memory()
         return {
-            "busy": self.watch.busy(), "slots": self.journal.slots // 2, "scripts": len(self.scripts),
+            "busy": self.watch.busy(), "slots": self.journal.children, "scripts": len(self.scripts),
             "load1": round(os.getloadavg()[0], 2), "memory_used_mb": (memory.total - memory.available) >> 20,
         }  # fmt: skip
 

@@ -27,7 +27,7 @@ from scheduler_ext.leftovers import forget_token_queues
 from scheduler_ext.ports import NodeSpec
 from scheduler_ext.worker import runtime
 from scheduler_ext.worker.agent import LOST_NODE
-from scheduler_ext.worker.journal import Journal
+from scheduler_ext.worker.journal import BATCHES, Journal
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class NodeStep(bootsteps.StartStopStep):
         self.stopping = False
         self.slots = int(worker.concurrency or 1)
         self.script_slots = self.engine.script_slots() or self.slots
-        self.journal = Journal(2 * self.slots)  # a child runs one batch while the one before is recorded
+        self.journal = Journal(BATCHES * self.slots)
         self.hostname = str(worker.hostname)
         worker.slackwater = self
         runtime.adopt(self.journal, self.hostname)

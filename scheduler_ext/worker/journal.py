@@ -1,7 +1,7 @@
 """The journal: shared memory in which each pool child notes what it began and how it ended.
 
 When a child dies, or must be stopped, the agent reads from it exactly which task of a batch had finished, which one
-ran, and which had not begun. One slot a child, a header for the node. The child writes, the agent reads; the agent
+ran, and which had not begun. A few slots a child, a header for the node. The child writes, the agent reads; the agent
 writes only to a child that it has stopped (SIGSTOP), so no lock is needed: a stopped child has either written an
 entry's state or not.
 """
@@ -21,10 +21,12 @@ log = logging.getLogger(__name__)
 
 LEASE_OVER = 75
 """Exit code of a child that has outlived its node's lease."""
+BATCHES = 3
+"""Batches a child has in hand at the most: one runs, one is recorded, one is started ahead. A slot each."""
 ENTRIES = 256
 BLOB_BYTES = 1_048_576
-# The header: node id (q), lease deadline (d), draining, listened to, activated, watched, beside (a byte each, padded to
-# 8), the agent's beat (d).
+# The header: node id (q), lease deadline (d), draining, listened, activated, watched, beside, unheard (a byte each,
+# padded to 8), the agent's beat (d).
 # A slot: pid, open, count, current, limit, (pad), batch number (q), task to interrupt, outcome of the interruption.
 _ENTRY = struct.Struct(
     "<16siiddBBxxxxxxii"
@@ -72,6 +74,19 @@ class Journal:
         if fresh:
             for index in range(slots):
                 self.table(index).clear()
+
+    @property
+    def children(self) -> int:
+        """How many children it has room for."""
+        return self.slots // BATCHES
+
+    def slots_of(self, child: int) -> list[Slot]:
+        """One child's slots; its table is that of the first."""
+        return [self.slot(child * BATCHES + number) for number in range(BATCHES)]
+
+    def siblings(self, slot: Slot) -> list[Slot]:
+        """The other slots of a slot's child."""
+        return [other for other in self.slots_of(slot.index // BATCHES) if other.index != slot.index]
 
     # -- the node's header --------------------------------------------------------------------------------------------
     @property
@@ -140,11 +155,11 @@ class Journal:
     @property
     def listened_to(self) -> bool:
         """False while no tenant wants to be told of anything; then the children need not look who does."""
-        return not self._memory[20]
+        return not self._memory[21]
 
     @listened_to.setter
     def listened_to(self, value: bool) -> None:
-        self._memory[20] = int(not value)
+        self._memory[21] = int(not value)
 
     @property
     def agent_beat(self) -> float:
@@ -300,6 +315,12 @@ class Slot:
         """Tasks in the batch."""
         return self._get(_COUNT)
 
+    def ahead(self) -> bool:
+        """True for a batch that is started, or being started, ahead of its turn: none of it has begun."""
+        if not self.is_open or self.current >= 0:
+            return False
+        return all(self._memory[self._entries + at * ENTRY_BYTES + 40] == WAITING for at in range(self.count))
+
     @property
     def limit(self) -> int:
         """The child begins no task from this index on."""
@@ -328,6 +349,14 @@ class Slot:
         self._set(_LIMIT, len(claims))
         struct.pack_into("<q", memory, self._base + _BATCH, self.batch + 1)
         self._set(_OPEN, 1)
+
+    def narrow(self, started: Sequence[tuple[str, int]]) -> None:
+        """Only these of the batch were started. What the agent has taken away meanwhile stays away."""
+        pack, memory, at = _ENTRY.pack_into, self._memory, self._entries
+        for task_id, fence in started:
+            pack(memory, at, bytes.fromhex(task_id.replace("-", "")), fence, 0, 0.0, 0.0, WAITING, 0, 0, 0)
+            at += ENTRY_BYTES
+        self._set(_COUNT, len(started))
 
     def begin(self, index: int, cap_ms: int, now: float) -> bool:
         """Note that a task begins; False when the agent has taken the rest of the batch away."""

@@ -44,7 +44,7 @@ def record(store: WorkStore, node_id: int, ended: Sequence[Finished]) -> Changes
 
 
 class Recorder:
-    """A thread with a connection of its own. Two batches at the most are under way: one runs, one is recorded."""
+    """A thread with a connection of its own, and the keeper of the child's free slots."""
 
     def __init__(self, store: WorkStore, slots: Sequence[Slot], events: TaskEvents, tell: Callable[[Changes], None],
                  hint: Callable[[], None]) -> None:  # fmt: skip

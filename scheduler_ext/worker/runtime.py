@@ -96,8 +96,7 @@ def child() -> Child:
             journal,
             index,
             _inherited.hostname,
-            made.work_store(f"{name} recorder", told),
-            made.work_store(f"{name} beside", told),
+            lambda thread: made.work_store(f"{name} {thread}", told),
         )
     return _inherited.child
 

@@ -1,6 +1,7 @@
 """The child's loop: while a token lends it, a pool child takes batches from its node's queues and runs them.
 
-Each batch is noted in the journal, started in one statement, run, and recorded in one statement.
+Each batch is noted in the journal, started in one statement, run, and recorded in one statement. While one runs, the
+one before is recorded and the one behind it is started.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import redis
@@ -23,6 +24,7 @@ from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.core.types import PER_CHILD, WorkKind
 from scheduler_ext.ports import Changes, Finished, Started, WorkStore
 from scheduler_ext.queue_manager import QueueManager, decode
+from scheduler_ext.worker.ahead import AHEAD_S, Ahead, Begun
 from scheduler_ext.worker.beside import Beside
 from scheduler_ext.worker.body import Bodies
 from scheduler_ext.worker.events import TaskEvents
@@ -44,21 +46,22 @@ class Child:
     """One pool child. Made once after the fork; :meth:`lend` runs a slice."""
 
     def __init__(self, app: Celery, conf: SchedulerConf, store: WorkStore, redis_url: str, journal: Journal, index: int,
-                 hostname: str, recorder_store: WorkStore, beside_store: WorkStore) -> None:  # fmt: skip
-        """``index`` numbers the child; the further stores serve its recorder, and its coroutines and threads."""
+                 hostname: str, further: Callable[[str], WorkStore]) -> None:  # fmt: skip
+        """``index`` numbers the child; ``further`` opens the ledger for its threads, by their names."""
         self.conf = conf
         self.store = store
         self.journal = journal
-        self.slots = [journal.slot(2 * index), journal.slot(2 * index + 1)]
+        self.slots = journal.slots_of(index)
         self.slot = self.slots[0]
         self.client = redis_client.connect(redis_url, socket_timeout=10.0, socket_connect_timeout=2.0)
         self.queues = QueueManager(self.client, conf)
         self.bodies = Bodies(app, conf.max_result_bytes)
         self.recorder = Recorder(
-            recorder_store, self.slots, TaskEvents(app, hostname), self._tell, self._hint
+            further("recorder"), self.slots, TaskEvents(app, hostname), self._tell, self._hint
         )
-        self.low_water = conf.max_ahead * (journal.slots // 2) // 2
-        self.low_water_s = conf.lookahead_ms / 1000 * (journal.slots // 2) / 2
+        self.ahead = Ahead(further("ahead"), lambda store: self._begin(store, 0.0))
+        self.low_water = conf.max_ahead * journal.children // 2
+        self.low_water_s = conf.lookahead_ms / 1000 * journal.children / 2
         """With fewer claims, and less work, than this left in its queues the child asks the dispatcher for more."""
         self._each_s = 0.0
         self.worker = f"{index}:{os.getpid()}"
@@ -66,10 +69,10 @@ class Child:
         self._learnt = time.monotonic()
         self._running: int | None = None
         self._claimed_slot = False
-        self.table = journal.table(2 * index)
+        self.table = journal.table(self.slot.index)
         kinds = sorted({e.kind for e in handlers.exported().values() if e.kind in PER_CHILD})
         self.beside = (
-            Beside(conf, journal, self.table, self.bodies, beside_store, self.queues, TaskEvents(app, hostname),
+            Beside(conf, journal, self.table, self.bodies, further("beside"), self.queues, TaskEvents(app, hostname),
                    redis_url, kinds, self.worker, self._sample)
             if kinds
             else None
@@ -99,10 +102,12 @@ class Child:
             return 0
         ends = time.monotonic() + self.conf.slice_s
         ran = 0
-        while not self.journal.draining and (left := ends - time.monotonic()) > 0:
-            claims, waiting = self._take(min(left, IDLE_BLOCK_S))
-            if claims:
-                ran += self._batch(self.journal.node_id, claims, waiting)
+        while ((left := ends - time.monotonic()) > 0 and not self.journal.draining) or self.ahead.pending:
+            begun = (
+                self.ahead.fetch() if self.ahead.pending else self._begin(self.store, min(left, IDLE_BLOCK_S))
+            )
+            if begun is not None:
+                ran += self._batch(begun, last=left <= 0)
             elif time.monotonic() - self._learnt > LEARN_EVERY_S:
                 self._learn()
         while self.journal.draining and self._busy():
@@ -128,16 +133,17 @@ class Child:
         self._claimed_slot = True
         gc.freeze()  # what is loaded stays: no search for garbage need pass through it, nor copy its pages
         self.recorder.start()
+        self.ahead.start()
         if self.beside is not None:
             self.beside.start()
         return True
 
     def _take(self, wait_s: float) -> tuple[list[tuple[str, int]], int]:
-        """One batch of claims and how many are left; waits for the first."""
+        """One batch of claims and how many are left; waits for the first, if only so long."""
         node_id = self.journal.node_id
         try:
             claims, left = self.queues.take(node_id, WorkKind.PROCESS)
-            if claims:
+            if claims or not wait_s:
                 return claims, left
             found: Any = self.client.blpop(
                 self.queues.keys.node_claims(node_id, WorkKind.PROCESS), timeout=max(0.05, wait_s)
@@ -148,53 +154,66 @@ class Child:
             time.sleep(min(wait_s, 0.2))
             return [], 0
 
-    def _batch(self, node_id: int, claims: Sequence[tuple[str, int]], waiting: int) -> int:
-        """Start and run one batch, and give it to the recorder."""
-        self.slot = slot = self.recorder.slot()
+    def _begin(self, store: WorkStore, wait_s: float) -> Begun | None:
+        """Take one batch, note it, and start it."""
+        node_id = self.journal.node_id
+        claims, waiting = self._take(wait_s)
+        if not claims:
+            return None
+        slot = self.recorder.slot()
         slot.open(claims)
         try:
-            started = self._start(node_id, claims)
+            started = self._start(store, node_id, claims)
         except BaseException:
             self.recorder.give_back(slot)  # what may have been started is found by the agent and handed back
             raise
         if not started:
             self.recorder.give_back(slot)
-            return 0
+            return None
         if len(started) != len(claims):
-            slot.open([(s.task_id, s.fence) for s in started])
+            slot.narrow([(s.task_id, s.fence) for s in started])
         if self.journal.watched:
             self._tell([(s.task_id, RUNNING, s.tenant_id, s.workflow_id) for s in started])
+        return Begun(slot, node_id, started, waiting)
+
+    def _batch(self, begun: Begun, *, last: bool) -> int:
+        """Run one batch, and give it to the recorder; unless it is the ``last``, start the next one meanwhile."""
+        self.slot, started = begun.slot, begun.started
         batched = len(started) > 1
-        if batched and waiting < self.low_water and waiting * self._each_s < self.low_water_s:
+        if batched and begun.waiting < self.low_water and begun.waiting * self._each_s < self.low_water_s:
             self._hint()
+        ahead_at = len(started) - 1 - int(AHEAD_S / self._each_s) if self._each_s else 0
         signal.setitimer(signal.ITIMER_REAL, LONG_CHECK_S, LONG_CHECK_S)
         heard: list[tuple[Started, Finished]] = []
         try:
-            ended = self._run(started, heard)
+            ended = self._run(started, heard, max(0, ahead_at) if batched and not last else -1)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
         if ended:
             self._each_s = (ended[-1].finished_at - ended[0].started_at) / len(ended)
-        self.recorder.put(Batch(slot, node_id, ended, heard, not batched))  # a slot of its own is free again
+        self.recorder.put(Batch(begun.slot, begun.node_id, ended, heard, not batched))
         if time.monotonic() - self._learnt > LEARN_EVERY_S:
             self._learn()
         return len(started)
 
-    def _start(self, node_id: int, claims: Sequence[tuple[str, int]]) -> list[Started]:
+    def _start(self, store: WorkStore, node_id: int, claims: Sequence[tuple[str, int]]) -> list[Started]:
         """Start what was taken from the queues; on a new connection when one breaks, as long as the claims last."""
-        starting = Starting(self.store, node_id, claims)
+        starting = Starting(store, node_id, claims)
         ends, pause = time.monotonic() + self.conf.claim_ttl_s, 0.05
         while True:
             try:
                 return starting()
-            except self.store.faults as error:
+            except store.faults as error:
                 if time.monotonic() > ends or self.journal.node_id != node_id:
                     raise
                 log.warning("starting %s tasks failed, trying again: %s", len(claims), error)
                 time.sleep(pause)
                 pause = min(1.0, pause * 2)
 
-    def _run(self, started: Sequence[Started], heard: list[tuple[Started, Finished]]) -> list[Finished]:
+    def _run(
+        self, started: Sequence[Started], heard: list[tuple[Started, Finished]], ahead_at: int
+    ) -> list[Finished]:
+        """Run a batch; with its task number ``ahead_at`` the next batch is asked for."""
         ended: list[Finished] = []
         slot, bodies, store, worker = self.slot, self.bodies, self.store, self.worker
         now = time.time
@@ -202,6 +221,8 @@ class Child:
             began = now()
             if not slot.begin(index, task.cap_ms, began):
                 break  # the agent has handed the rest back
+            if index == ahead_at and not self.journal.draining:
+                self.ahead.ask()
             self._running = index
             try:
                 end = bodies.run(task, store)

@@ -17,7 +17,7 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.ports import Changes, WorkStore
 from scheduler_ext.worker import account
-from scheduler_ext.worker.journal import BEGUN, Entry, Journal, Slot
+from scheduler_ext.worker.journal import BATCHES, BEGUN, Entry, Journal, Slot
 from scheduler_ext.worker.slice import INTERRUPT_SIGNAL
 
 log = logging.getLogger(__name__)
@@ -88,12 +88,12 @@ class Watch:
         if entry is None or not entry.began:
             return
         self._end_in_time(slot, entry)
-        if (
-            slot.count > 1
-            and time.time() - entry.began > HELD_UP_S
-            and self._relieved.get(slot.index) != slot.batch
-        ):
-            self._relieve(slot)
+        if slot.count > 1 and time.time() - entry.began > HELD_UP_S:
+            if self._relieved.get(slot.index) != slot.batch:
+                self._relieve(slot)
+            for other in self.journal.siblings(slot):
+                if self._relieved.get(other.index) != other.batch and other.ahead():
+                    self._relieve_ahead(slot, other)
 
     # -- caps and cancels ---------------------------------------------------------------------------------------------
     def _end_in_time(self, slot: Slot, entry: Entry) -> None:
@@ -144,9 +144,8 @@ class Watch:
         for index in range(self.journal.slots):
             slot = self.journal.slot(index)
             if slot.pid and (slot.is_open or self.journal.table(index).entries()):
-                self._verdicts[index] = self._verdicts[index & ~1] = (
-                    slot.pid, Outcome.PREEMPTED, WORDS[Outcome.PREEMPTED],
-                )  # fmt: skip
+                for each in self.journal.slots_of(index // BATCHES):
+                    self._verdicts[each.index] = (slot.pid, Outcome.PREEMPTED, WORDS[Outcome.PREEMPTED])
                 kill_children(slot.pid)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(slot.pid, signal.SIGKILL)
@@ -206,6 +205,16 @@ class Watch:
             self.publish(self.store.record(self.journal.node_id, taken.ended))
         self.publish(account.give_back(self.store, self.journal.node_id, taken.unbegun))
 
+    def _relieve_ahead(self, slot: Slot, other: Slot) -> None:
+        """The batch that was started ahead waits behind that task as well: all of it goes back."""
+        with _stopped(slot.pid) as stopped:
+            if not stopped or slot.running() is None or not other.ahead():
+                return
+            other.limit = 0
+            taken = account.read(other, self._worker(other))
+        self._relieved[other.index] = other.batch
+        self.publish(account.give_back(self.store, self.journal.node_id, taken.unbegun))
+
     # -- deaths -------------------------------------------------------------------------------------------------------
     def _settle_dead(self, slot: Slot) -> None:
         pid = slot.pid
@@ -235,16 +244,18 @@ class Watch:
         return f"{slot.index}:{slot.pid}"
 
     def _sibling_ran(self, slot: Slot) -> bool:
-        """Whether the child's other batch had a task running, or that task was ended by us."""
-        index = slot.index ^ 1
-        return self.journal.slot(index).running() is not None or index in self._verdicts
+        """Whether another batch of the child had a task running, or that task was ended by us."""
+        return any(
+            other.running() is not None or other.index in self._verdicts
+            for other in self.journal.siblings(slot)
+        )
 
     def busy(self) -> int:
         """Children that hold tasks."""
         slots = range(self.journal.slots)
-        held = {index // 2 for index in slots if self.journal.slot(index).is_open}
+        held = {index // BATCHES for index in slots if self.journal.slot(index).is_open}
         if self.journal.beside:
-            held |= {index // 2 for index in slots if self.journal.table(index).entries()}
+            held |= {index // BATCHES for index in slots if self.journal.table(index).entries()}
         return len(held)
 
 

@@ -48,13 +48,14 @@ def test_a_killed_child_costs_its_task_one_attempt(platform: Platform) -> None:
 
 def running_child(platform: Platform, worker: object) -> str:
     """The pid of the child that holds the one running task, from what its memory maps tell: the busiest sleeper."""
-    from scheduler_ext.worker.journal import Journal
+    from scheduler_ext.worker.journal import BATCHES, Journal
 
     agent = agent_of(worker)  # type: ignore[arg-type]  # a ManagedProcess
     for path in Path(f"/proc/{agent.pid}/fd").iterdir():
         if "slackwater-journal" in str(path.readlink()):
-            journal = Journal(4, fd=os.open(path, os.O_RDWR))
-            return str(next(journal.slot(i).pid for i in range(4) if journal.slot(i).running()))
+            slots = 2 * BATCHES
+            journal = Journal(slots, fd=os.open(path, os.O_RDWR))
+            return str(next(journal.slot(i).pid for i in range(slots) if journal.slot(i).running()))
     raise AssertionError("no journal")
 
 

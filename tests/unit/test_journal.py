@@ -1,0 +1,77 @@
+"""The journal: what a child notes, and what its agent may take away from it meanwhile."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from scheduler_ext.worker.journal import BATCHES, Journal, Slot
+
+FLAGS = ("draining", "listened", "activated", "watched", "beside", "listened_to")
+
+
+@pytest.fixture
+def journal() -> Journal:
+    return Journal(2 * BATCHES)
+
+
+def claims(count: int) -> list[tuple[str, int]]:
+    return [(str(uuid.uuid4()), number) for number in range(count)]
+
+
+def named(slot: Slot) -> list[tuple[str, int]]:
+    return [(entry.task_id, entry.fence) for entry in slot.entries()]
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_a_flag_of_the_header_changes_no_other(journal: Journal, flag: str) -> None:
+    before = {name: getattr(journal, name) for name in FLAGS}
+    setattr(journal, flag, not before[flag])
+    assert {name: getattr(journal, name) for name in FLAGS} == {**before, flag: not before[flag]}
+    setattr(journal, flag, before[flag])
+    assert {name: getattr(journal, name) for name in FLAGS} == before
+
+
+def test_a_child_has_its_slots_to_itself(journal: Journal) -> None:
+    assert journal.children == 2
+    mine, other = journal.slots_of(0), journal.slots_of(1)
+    assert len({slot.index for slot in [*mine, *other]}) == journal.slots
+    assert [s.index for s in journal.siblings(other[1])] == [other[0].index, other[2].index]
+
+
+def test_a_batch_is_ahead_until_its_first_task_begins(journal: Journal) -> None:
+    slot = journal.slot(1)
+    assert not slot.ahead()
+    slot.open(claims(2))
+    assert slot.ahead()
+    assert slot.begin(0, 1000, 1.0)
+    assert not slot.ahead()
+    slot.end(0, 2.0, b"")
+    assert not slot.ahead(), "one has run, the other is next"
+    slot.close()
+    assert not slot.ahead()
+
+
+def test_what_was_taken_away_stays_away_when_fewer_were_started_than_claimed(journal: Journal) -> None:
+    slot = journal.slot(0)
+    three = claims(3)
+    slot.open(three)
+    slot.limit = 0  # by the agent, while the start was under way
+    slot.narrow(three[1:])
+    assert named(slot) == three[1:]
+    assert not slot.begin(0, 1000, 1.0)
+
+
+def test_a_narrowed_batch_runs_to_its_end(journal: Journal) -> None:
+    slot = journal.slot(0)
+    three = claims(3)
+    slot.open(three)
+    slot.narrow(three[1:])
+    for index in range(2):
+        assert slot.begin(index, 1000, 1.0)
+        running = slot.running()
+        assert running is not None
+        assert running.task_id == three[1 + index][0]
+        assert slot.end(index, 2.0, b"")
+    assert slot.count == 2
