@@ -82,7 +82,6 @@ class Gate:
 
     __slots__ = (
         "_ceilings",
-        "_costs",
         "_drained_in",
         "_patience_s",
         "_rates",
@@ -91,6 +90,7 @@ class Gate:
         "_uses",
         "held",
         "ledger",
+        "milli",
         "now",
     )
 
@@ -105,7 +105,8 @@ class Gate:
         self.held = dict(snapshot.mutex_held)
         """Live holders by mutex key."""
         self._rates = dict(snapshot.rates_left)
-        self._costs = Costs(conf)
+        self.milli = Costs(conf).milli
+        """Thousandths of a slot a short task takes; 0 for a task that takes a whole one."""
         self._patience_s = conf.reserve_after_s
         self._drained_in = 2 * conf.lookahead_ms / 1000
         self._tenants = snapshot.tenants
@@ -131,10 +132,6 @@ class Gate:
     def give_start(self, limit: int) -> None:
         """A start counts no more against a rate limit: its time frame has passed."""
         self._rates[limit] += 1
-
-    def milli(self, task: TaskView) -> int:
-        """Thousandths of a slot a short task takes; 0 for a task that takes a whole one."""
-        return self._costs.milli(task)
 
     def use(self, tenant_id: int) -> Use:
         """What a tenant holds."""

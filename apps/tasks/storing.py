@@ -199,12 +199,12 @@ def insert_tasks(cur: Any, tenant_id: int, workflow_id: UUID | None, tasks: Sequ
 
 
 _WIDE_VARIES: Final[Sequence[tuple[int, Callable[[tuple[Accepted, str]], str]]]] = (
-    (TASK_COLUMNS.index("id"), lambda item: str(item[0].id)),
+    (TASK_COLUMNS.index("id"), lambda item: copying.uuid_text(item[0].id)),
     (TASK_COLUMNS.index("args"), lambda item: copying.json_text(item[0].payload[0])),
     (TASK_COLUMNS.index("kwargs"), lambda item: copying.json_text(item[0].payload[1])),
 )
 _NARROW_VARIES: Final[Sequence[tuple[int, Callable[[Accepted], str]]]] = (
-    (LIVE_COLUMNS.index("task_id"), lambda task: str(task.id)),
+    (LIVE_COLUMNS.index("task_id"), lambda task: copying.uuid_text(task.id)),
 )
 
 

@@ -64,9 +64,12 @@ class Reason(StrEnum):
     RESERVED = "the room is reserved for a larger task that waits longer"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class TaskView:
-    """A ready task, as far as deciding needs it."""
+    """A ready task, as far as deciding needs it.
+
+    Never changed; but a frozen one would take three times as long to make, and every round makes many.
+    """
 
     task_id: str
     line_id: int
@@ -202,9 +205,9 @@ class Snapshot:
     """True inside a configured off-peak window: the off-peak ceiling does not apply."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Decision:
-    """One claim: this task, on this node, through this queue."""
+    """One claim: this task, on this node, through this queue. Never changed, like a :class:`TaskView`."""
 
     task_id: str
     line_id: int

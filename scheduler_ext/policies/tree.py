@@ -96,6 +96,8 @@ class TreeChooser:
         self._lines: dict[int, Line] = {}
         self._of_tenant: dict[int, list[Line]] = {}
         self._closed: set[int] = set()
+        self._bounded = False
+        """Whether any account has a maximum, or keeps some of its share while it is idle."""
         paths = {line.line_id: rules.path(line) for line in snapshot.lines}
         inner = {path[:length] for path in set(paths.values()) for length in range(1, len(path))}
         # A pool that has pools in it keeps its own lines in an account beside them.
@@ -118,7 +120,7 @@ class TreeChooser:
     def accept(self, line: LineView, task: TaskView, milli: int = MILLI) -> None:
         """The task just picked was placed; it takes ``milli`` thousandths of a slot."""
         state = self._lines[line.line_id]
-        self._charge(state.leaf.account, milli, _taken(line, task))
+        self._charge(state.leaf.account, milli, _taken(line, task.kind))
         state.advance()
 
     def reject(self, line: LineView, task: TaskView, reason: Reason) -> None:
@@ -136,7 +138,7 @@ class TreeChooser:
 
     def refusal(self, line: LineView, task: TaskView, milli: int) -> Reason | None:
         """``HARD_SHARE`` when the task would take its account, or one above, beyond its maximum."""
-        if self._lines[line.line_id].leaf.account.allows(milli, _taken(line, task)):
+        if not self._bounded or self._lines[line.line_id].leaf.account.allows(milli, _taken(line, task.kind)):
             return None
         return Reason.HARD_SHARE
 
@@ -242,6 +244,7 @@ class TreeChooser:
         account.weight, account.floor, account.limit = terms.weight, terms.floor, terms.limit
         if terms.kept:
             account.keep(terms.kept)
+        self._bounded = self._bounded or bool(terms.kept) or terms.limit is not None
         return account
 
     def _weigh(self) -> None:
@@ -304,14 +307,11 @@ class TreeChooser:
             each = each.parent
 
 
-def _taken(line: LineView, task: TaskView) -> Vector:
+def _taken(line: LineView, kind: WorkKind) -> Vector:
     """What a task takes: those that run many to a child take their part of the vector."""
-    kind = task.kind
-    return (
-        line.vector
-        if kind is WorkKind.PROCESS or kind not in PER_CHILD
-        else part(line.vector, PER_CHILD[kind])
-    )
+    if kind is WorkKind.PROCESS or kind not in PER_CHILD:
+        return line.vector
+    return part(line.vector, PER_CHILD[kind])
 
 
 def _in_pools(snapshot: Snapshot) -> dict[int, tuple[int, Vector]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-import uuid_utils
+import uuid_utils.compat
 from django.db import models
 
 from scheduler_ext.core.states import FINAL, TaskState
@@ -15,7 +15,7 @@ LIVE_STATES = [state for state in TaskState if state not in FINAL]
 
 def new_id() -> uuid.UUID:
     """A UUIDv7: made without coordination, sortable by time."""
-    return uuid.UUID(bytes=uuid_utils.uuid7().bytes)
+    return uuid_utils.compat.uuid7()
 
 
 def choices(enum: type[Any]) -> list[tuple[int, str]]:
