@@ -1,0 +1,82 @@
+"""Every scenario of `manage.py bench`, small: that it runs to its end and says what its page shows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slackwater.benchmark.scenarios import SCENARIOS
+from tests.e2e.test_bench import bench
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(300)]
+
+SMALL = {
+    "rounds": ("waiting=200", "tenants=5", "rounds=3"),
+    "batches": ("sizes=1,20", "tasks=40", "waiting=100"),
+    "dag": ("tasks=50", "edges=100", "runs=1"),
+    "schedules": ("live=300", "due=30", "tenants=3"),
+    "limiter": ("clients=20", "processes=2", "limit=10", "each=2", "seconds=2"),
+    "steps": ("tasks=400", "round=64", "batch=32"),
+    "quota": ("permille=20", "children=2"),
+    "fairness": ("seconds=3", "slots=4", "task_ms=100"),
+    "urgent": ("seconds=3", "slots=4", "task_ms=50", "overload=3", "urgent_per_s=5"),
+}
+
+
+def test_every_scenario_has_its_small_run() -> None:
+    assert SMALL.keys() == SCENARIOS.keys()
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_scenario_runs_to_its_end(tmp_path: Path, name: str) -> None:
+    settings = [word for value in SMALL[name] for word in ("--set", value)]
+    page = tmp_path / "page.md"
+    done = bench(tmp_path, "--scenario", name, *settings, "--page", str(page))
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = [json.loads(line) for line in done.stdout.strip().splitlines()]
+    assert lines
+    said = set().union(*(line.keys() for line in lines))
+    assert set(SCENARIOS[name].columns) <= said, "what its page shows"
+    assert SCENARIOS[name].title in page.read_text()
+    check = CHECKS.get(name)
+    if check is not None:
+        check(lines)
+
+
+def _limiter(lines: list[dict[str, Any]]) -> None:
+    (line,) = lines
+    assert (line["accepted"], line["exact"]) == (10, True)
+    assert line["refused"] > 0
+
+
+def _quota(lines: list[dict[str, Any]]) -> None:
+    by_how = {line["how"]: line for line in lines}
+    assert by_how["simulated"]["tasks"] == 15_000
+    assert by_how["simulated"]["makespan_s"] <= 75
+    live = by_how["live"]
+    assert (live["tasks"], live["missing"]) == (30 * (7 + 2 + 1), 0)
+
+
+def _fairness(lines: list[dict[str, Any]]) -> None:
+    (line,) = lines
+    assert min(line["served_loud_s"], line["served_quiet_s"]) > 0
+    assert line["quiet_beside_ms"]["n"] > 0
+
+
+def _urgent(lines: list[dict[str, Any]]) -> None:
+    (line,) = lines
+    assert line["missing"] == 0
+    assert line["idle_ms"]["n"] == line["overload_ms"]["n"] == 15
+
+
+def _schedules(lines: list[dict[str, Any]]) -> None:
+    (line,) = lines
+    assert (line["live"], line["due"], line["tenants"]) == (300, 30, 3)
+
+
+CHECKS = {
+    "limiter": _limiter, "quota": _quota, "fairness": _fairness, "urgent": _urgent, "schedules": _schedules,
+}  # fmt: skip
