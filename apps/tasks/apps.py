@@ -13,5 +13,6 @@ class TasksConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Register the system checks."""
+        """Register the system checks, and follow what plans say."""
         import_module("apps.tasks.checks")
+        import_module("apps.tasks.plan_rates").connect_signals()

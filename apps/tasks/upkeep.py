@@ -13,6 +13,7 @@ from apps.tasks.graph import GraphUpkeep
 from apps.tasks.models import TELL_LATE
 from apps.tasks.parking import ParkingUpkeep
 from apps.tasks.pauses import PauseUpkeep
+from apps.tasks.plan_rates import PlanRates
 from apps.tasks.prune import Pruner
 from apps.tasks.reranking import Reranker
 from apps.tasks.work_store import PgWorkStore
@@ -51,6 +52,7 @@ class LedgerUpkeep:
             *Reranker(self.conf, self.db).jobs(),
             *ParkingUpkeep(self.conf, self.db, self.work, self.publish).jobs(),
             *GraphUpkeep(self.db).jobs(),
+            *PlanRates(self.db).jobs(),
             Job(name="late tasks", every_s=1.0, run=self.expire_late),
             Job(name="unreleased dependants", every_s=2.0, run=self.release),
             Job(name="parked mutex keys", every_s=2.0, run=self.unpark),

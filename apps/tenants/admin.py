@@ -52,7 +52,16 @@ class PlanAdmin(ServiceAdmin):
                 )
             },
         ),
-        ("Share", {"fields": (("weight", "max_in_flight"), ("guaranteed_permille", "maximum_permille"))}),
+        (
+            "Share",
+            {
+                "fields": (
+                    ("weight", "max_in_flight"),
+                    ("guaranteed_permille", "maximum_permille"),
+                    ("rate_starts", "rate_per_s"),
+                )
+            },
+        ),
         (
             "Work",
             {

@@ -57,6 +57,20 @@ class Plan(models.Model):
     burst = models.PositiveIntegerField(default=10_000, help_text="Submissions at once.")
     max_waiting = models.PositiveIntegerField(default=1_000_000, help_text="Tasks accepted and not finished.")
     max_in_flight = models.PositiveIntegerField(default=10_000, help_text="Tasks claimed or running.")
+    rate_starts = models.PositiveIntegerField(
+        "execution rate: starts",
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1), MaxValueValidator(100_000)],
+        help_text="At most so many of a tenant's tasks start in any span of the seconds beside it; empty: any.",
+    )
+    rate_per_s = models.PositiveIntegerField(
+        "execution rate: seconds",
+        default=60,
+        db_default=60,
+        validators=[MinValueValidator(1), MaxValueValidator(31 * 86_400)],
+        help_text="Exact over all nodes. Each tenant of the plan has the rate for itself.",
+    )
     tiers = ArrayField(
         models.CharField(max_length=63), default=all_tiers, help_text="Names of tiers allowed."
     )

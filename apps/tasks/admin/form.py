@@ -20,7 +20,7 @@ from unfold.widgets import (
 
 from apps.adminkit import JsonField
 from apps.resources.models import Handler, Tier
-from apps.tasks.models import OnLate
+from apps.tasks.models import MutexScope, OnLate
 from apps.tasks.reading import word
 from apps.tasks.services import MAX_SCRIPT_BYTES
 from apps.tasks.specs import EDITABLE
@@ -81,6 +81,7 @@ class TaskForm(forms.Form):
     priority = _whole(initial=0, help_text="0 to 1000, larger first within its line.")
     mutex_key = _text(help_text="Tasks that share a key run one at a time.")
     mutex_limit = _whole(initial=1, help_text="… or this many at a time.")
+    mutex_scope = _choice(_words(MutexScope), initial="both", help_text="Which work the key excludes.")
     rate_key = _text(help_text="Tasks that share it share an execution rate.")
     tags = _text(help_text="Separated by commas.")
     start_at = forms.SplitDateTimeField(
@@ -173,7 +174,8 @@ ADD_FIELDSETS: Any = (
             "fields": (
                 ("execution_cap", "total_attempts"),
                 "retry",
-                ("mutex_key", "mutex_limit", "rate_key"),
+                ("mutex_key", "mutex_limit", "mutex_scope"),
+                "rate_key",
                 "checkpoints",
             )
         },
@@ -192,7 +194,8 @@ EDIT_FIELDSETS: Any = (
             "fields": (
                 ("execution_cap", "total_attempts"),
                 "retry",
-                ("mutex_key", "mutex_limit", "rate_key"),
+                ("mutex_key", "mutex_limit", "mutex_scope"),
+                "rate_key",
                 "tags",
             )
         },

@@ -42,6 +42,9 @@ class RateLimit(models.Model):
         help_text="… in any span of this many seconds.",
     )  # fmt: skip
     own = models.BooleanField(default=False, editable=False, help_text="Set by the tenant itself.")
+    of_plan = models.BooleanField(
+        default=False, db_default=False, editable=False, help_text="Kept as the tenant's plan says."
+    )
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -56,7 +59,7 @@ class RateLimit(models.Model):
                 violation_error_message="Give a tenant, a handler, both, or a tenant and a rate key.",
             ),
             models.UniqueConstraint(
-                fields=["tenant", "handler", "key", "per_s"], nulls_distinct=False, name="rate_once"
+                fields=["tenant", "handler", "key", "per_s", "of_plan"], nulls_distinct=False, name="rate_once"
             ),
         ]
 
