@@ -56,7 +56,8 @@ class Dispatcher:
         self.share = share
         self.watch = watch
         self._wants_ends = False
-        self.locks = LockMirror(queues.client, queues.keys, conf.node_lease_s)
+        # It outlives this dispatcher until the next one leads, and renews it.
+        self.locks = LockMirror(queues.client, queues.keys, conf.node_lease_s + conf.leader_lease_s)
         self.epoch = 0
         self.leads = False
         self.turns: TurnTaking | None = None

@@ -30,7 +30,7 @@ INSERT INTO tasks_ratelimit (tenant_id, key, starts, per_s, own, of_plan)
 SELECT w.tenant_id, '', w.starts, w.per_s, false, true FROM wanted w
 WHERE NOT EXISTS (SELECT 1 FROM tasks_ratelimit r WHERE r.of_plan AND r.tenant_id = w.tenant_id)
 ON CONFLICT DO NOTHING
-"""
+"""  # noqa: S608 - statements of ours
 TAKE_AWAY = f"""{_WANTED},
 gone AS (
     SELECT id FROM tasks_ratelimit r WHERE r.of_plan

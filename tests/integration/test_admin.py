@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from apps.tasks import services
-from apps.tasks.models import DeadLetter, LiveTask, Script, Task, TaskEvent
+from apps.tasks.models import DeadLetter, LiveTask, MutexScope, Script, Task, TaskEvent
 from apps.tenants.models import Plan, Tenant, TenantCounter
 from apps.tenants.services import create_api_key, create_tenant
 from scheduler_ext.core.states import Outcome, TaskState
@@ -207,7 +207,8 @@ class TestTasks:
     def test_adding_one_submits_it(self, page: Client, tenant: Tenant) -> None:
         form = add_form(
             tenant, name="from the page", handler=HANDLER, args='["a", 1]', kwargs='{"k": null}', category="urgent",
-            priority="7", tags="x, y", execution_cap="12.5", delay_tolerance="3",
+            priority="7", tags="x, y", execution_cap="12.5", delay_tolerance="3", mutex_key="door",
+            mutex_limit="2", mutex_scope="dependent",
         )  # fmt: skip
         response = page.post(reverse("admin:tasks_task_add"), form)
         assert response.status_code == 302, response.context["adminform"].form.errors
@@ -220,6 +221,7 @@ class TestTasks:
             7,
         )
         assert (task.cap_ms, task.delay_tolerance_ms, task.tags) == (12_500, 3_000, ["x", "y"])
+        assert (task.mutex_key, task.mutex_limit, task.mutex_scope) == ("door", 2, MutexScope.DEPENDENT)
         assert task.submitted_by == "user:root"
         assert TenantCounter.objects.get(pk=tenant.pk).unfinished == 1
 
@@ -272,13 +274,20 @@ class TestTasks:
         form = page.get(url).context["adminform"].form
         data = {name: form[name].value() for name in form.fields if name != "start_at"}
         data = {name: value for name, value in data.items() if value is not None}
-        data |= {"name": "new", "priority": "9", "start_at_0": "", "start_at_1": ""}
+        data |= {
+            "name": "new",
+            "priority": "9",
+            "start_at_0": "",
+            "start_at_1": "",
+            "mutex_scope": "independent",
+        }
         response = page.post(url, data)
         assert response.status_code == 302, response.context["adminform"].form.errors
         task = Task.objects.unscoped().get(pk=task_id)
         assert (task.name, task.priority, task.tags, task.cap_ms) == ("new", 9, ["a"], 60_000)
         event = TaskEvent.objects.unscoped().get(task_id=task_id, reason="edited")
-        assert set(event.detail) == {"name", "priority"}
+        assert task.mutex_scope == MutexScope.INDEPENDENT
+        assert set(event.detail) == {"name", "priority", "mutex_scope"}
         assert event.actor == "user:root"
 
     def test_a_claimed_task_cannot_be_edited(self, page: Client, tenant: Tenant) -> None:

@@ -15,8 +15,9 @@ from apps.tasks.services import edit, submit_workflow
 from apps.tasks.transitions import unpark
 from apps.tasks.work_store import PgWorkStore
 from scheduler_ext.core.states import Outcome, TaskState
+from scheduler_ext.dispatcher import Dispatcher
 from scheduler_ext.keys import Keys
-from scheduler_ext.mutex import LockMirror
+from scheduler_ext.mutex import RENEWALS, LockMirror
 from scheduler_ext.ports import Lock
 from tests.integration.test_explain import Cell
 from tests.support.api import HANDLER
@@ -89,6 +90,21 @@ def test_nothing_is_asked_where_nobody_uses_a_key(redis_client: redis.Redis) -> 
     for _ in range(10):
         mirror.follow(holders, new=False)
     assert len(asked) <= 1
+
+
+def test_a_lock_outlives_its_dispatcher_until_the_next_leads(cell: Cell) -> None:
+    """However long ago it was renewed, it lasts until another may take the lead, and looks for it."""
+    holder = cell.submit(mutex_key="door")
+    assert cell.claimed(holder)
+    name = cell.dispatcher.queues.keys.mutex(f"{cell.tenant.pk}:door")
+    conf, life_s = cell.dispatcher.conf, cell.dispatcher.locks.life_s
+    left_s = cell.dispatcher.queues.client.pttl(name) / 1000
+    assert left_s > life_s - 1
+    assert left_s - life_s / RENEWALS > conf.leader_lease_s + conf.leader_renew_s + conf.round_interval_s
+    next_one = Dispatcher(cell.store, cell.dispatcher.queues, conf, "another")
+    cell.dispatcher.queues.client.delete(name)
+    next_one.locks.follow(cell.store.locks, new=False)
+    assert cell.dispatcher.queues.client.get(name) == f"{live(holder).mutex_fence}:{holder}".encode()
 
 
 # -- the ledger -------------------------------------------------------------------------------------------------------

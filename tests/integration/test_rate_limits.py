@@ -7,11 +7,15 @@ from typing import Any
 import pytest
 import redis
 from django.db import connection
+from django.urls import reverse
 
 from apps.resources.models import Handler
+from apps.tasks.connection import Database
 from apps.tasks.models import LiveTask, RateLimit, RateStart
+from apps.tasks.plan_rates import PlanRates
+from apps.tenants.models import Plan, Tenant
 from scheduler_ext.core.states import Outcome, TaskState
-from tests.integration.test_explain import Cell
+from tests.integration.test_explain import Cell, let_go
 from tests.support.api import HANDLER, client_of, forget_lookups, furnish
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -102,3 +106,77 @@ def test_a_deleted_limit_holds_nobody(cell: Cell) -> None:
     work = PgWorkStore(cell.worker.conf, "test", cell.store.db)
     assert ParkingUpkeep(cell.worker.conf, cell.store.db, work, lambda changes: None).unpark_limited() == 2
     assert queued(cell) == len(tasks)
+
+
+# -- rates that plans give ------------------------------------------------------------------------------------------
+def plan_rate(cell: Cell, starts: int | None, per_s: int = 3600) -> None:
+    plan = cell.tenant.plan
+    plan.rate_starts, plan.rate_per_s = starts, per_s
+    plan.save()
+
+
+def running(cell: Cell, *clients: Any) -> list[int]:
+    """How many tasks of each have been claimed after a round."""
+    queued(cell)
+    rows = LiveTask.objects.unscoped().filter(state=TaskState.QUEUED)  # the test is no tenant
+    return [rows.filter(tenant=client.tenant).count() for client in clients]
+
+
+def settled(cell: Cell) -> int:
+    db = Database("upkeep of a test")
+    try:
+        return PlanRates(db).settle()
+    finally:
+        db.close()
+
+
+def test_each_tenant_of_a_plan_has_its_rate_for_itself(cell: Cell) -> None:
+    plan_rate(cell, 2)
+    fellow = client_of("fellow")
+    Plan.objects.create(slug="free", name="Free")
+    free = client_of("free", plan_slug="free")
+    clients = [cell.client, fellow, free]
+    cell.resize(20)
+    for client in clients:
+        for _ in range(4):
+            client.task(category="urgent")
+    assert running(cell, *clients) == [2, 2, 4]
+    assert [(r["of"], r["starts"], r["own"]) for r in fellow.get("/rates").body["items"]] == [
+        ("tenant", 2, False)
+    ]
+    assert fellow.call("DELETE", f"/rates/{fellow.get('/rates').body['items'][0]['id']}").status == 404
+
+
+def test_it_stands_beside_what_the_tenant_set_itself(cell: Cell) -> None:
+    assert cell.client.post("/rates", {"starts": 3, "per_seconds": 3600}).status == 201
+    plan_rate(cell, 2)
+    for _ in range(4):
+        cell.submit(category="urgent")
+    assert queued(cell) == 2
+    plan_rate(cell, 4)
+    assert queued(cell) == 3, "what has started under the plan's rate counts on, and its own holds it now"
+
+
+def test_a_change_of_plan_changes_the_rate(cell: Cell) -> None:
+    plan_rate(cell, 1)
+    for _ in range(3):
+        cell.submit(category="urgent")
+    assert queued(cell) == 1
+    assert (settled(cell), RateLimit.objects.get().starts) == (0, 1)
+    free = Plan.objects.create(slug="free", name="Free")
+    Tenant.objects.filter(pk=cell.tenant.pk).update(plan=free)  # past the models
+    assert settled(cell) == 1
+    assert not RateLimit.objects.exists()
+    assert not RateStart.objects.exists()
+    let_go(cell)
+    assert queued(cell) == 3
+
+
+def test_what_a_plan_gives_is_changed_in_the_plan(cell: Cell, admin_client: Any) -> None:
+    plan_rate(cell, 1)
+    limit = RateLimit.objects.get()
+    page = reverse("admin:tasks_ratelimit_change", args=[limit.pk])
+    assert admin_client.get(page).status_code == 200
+    assert admin_client.post(page, {"starts": 9, "per_s": 9}).status_code == 403
+    assert admin_client.post(reverse("admin:tasks_ratelimit_delete", args=[limit.pk])).status_code == 403
+    assert RateLimit.objects.get().starts == 1

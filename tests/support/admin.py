@@ -93,5 +93,6 @@ def add_form(tenant: Tenant, **fields: Any) -> dict[str, Any]:
     """The form for a task as the page sends it, with some fields filled in."""
     return {
         "tenant": tenant.pk, "args": "[]", "kwargs": "{}", "tier": "basic", "category": "delayable", "priority": "0",
-        "mutex_limit": "1", "on_late": "run_first", "total_attempts": "3", "condition": "all_succeeded", **fields,
+        "mutex_limit": "1", "mutex_scope": "both",
+        "on_late": "run_first", "total_attempts": "3", "condition": "all_succeeded", **fields,
     }  # fmt: skip

@@ -59,7 +59,9 @@ class RateLimit(models.Model):
                 violation_error_message="Give a tenant, a handler, both, or a tenant and a rate key.",
             ),
             models.UniqueConstraint(
-                fields=["tenant", "handler", "key", "per_s", "of_plan"], nulls_distinct=False, name="rate_once"
+                fields=["tenant", "handler", "key", "per_s", "of_plan"],
+                nulls_distinct=False,
+                name="rate_once",
             ),
         ]
 
