@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -11,10 +12,11 @@ from hypothesis import strategies as st
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import LineView, NodeView, Snapshot, TaskView, TenantView, Vector, WorkKind
+from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.policies.registry import order_policy, share_policy
 from scheduler_ext.prioritizer import prioritize
 from scheduler_ext.simulation.engine import Engine
-from scheduler_ext.simulation.model import Cell, Job, Trace
+from scheduler_ext.simulation.model import Cell, Job, RateLimit, Trace
 
 CONF = SchedulerConf(reserve_after_s=1e9, round_limit=10_000, peak_permille=700, delayable_permille=900)
 POOLS = ("", "", "org/a", "org/b", "solo")
@@ -71,8 +73,41 @@ def test_the_first_moment_is_a_live_round(
         for number, weight in enumerate(weights)
     }
     policy = share_policy(share, PARAMETERS[share])
+    assert _simulated(given_jobs, cell, tenants, policy) == _live(given_jobs, cell, tenants, policy)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    jobs(),
+    st.integers(1, 6),
+    st.sampled_from(sorted(PARAMETERS)),
+    st.lists(st.floats(0, 90), min_size=4, max_size=4),
+    st.lists(st.sampled_from([(), (1,), (2,), (1, 2)]), min_size=40, max_size=40),
+)
+def test_so_it_is_with_past_use_and_execution_rates(
+    given_jobs: list[Job], slots: int, share: str, past: list[float], rates: list[tuple[int, ...]]
+) -> None:
+    cell = Cell(nodes=2, slots=slots, capacity=(700, 12, 0, 0, 0, 0))
+    tenants = {n: TenantView(tenant_id=n, past_use=use) for n, use in enumerate(past)}
+    for job, limits in zip(given_jobs, rates, strict=False):
+        job.rates = limits
+    left = {1: 2, 2: 5}
+    policy = share_policy(share, {**PARAMETERS[share], "memory_s": 60})
+    assert _simulated(given_jobs, cell, tenants, policy, left) == _live(
+        given_jobs, cell, tenants, policy, left
+    )
+
+
+def _simulated(
+    given_jobs: list[Job],
+    cell: Cell,
+    tenants: dict[int, TenantView],
+    policy: SharePolicy,
+    left: dict[int, int] | None = None,
+) -> set[str]:
+    limits = {limit: RateLimit(starts=starts, per_us=1) for limit, starts in (left or {}).items()}
     engine = Engine(
-        Trace(name="moment", jobs=given_jobs),
+        Trace(name="moment", jobs=given_jobs, limits=limits),
         cell,
         order=order_policy("fifo"),
         share=policy,
@@ -80,9 +115,18 @@ def test_the_first_moment_is_a_live_round(
         tenants=tenants,
     )
     run = engine.run(time.perf_counter)
-    simulated = {job.task_id for job in given_jobs if run.started_us[job.index] == 0}
-    plan = prioritize(_snapshot(given_jobs, cell, tenants), CONF, policy)
-    assert {decision.task_id for decision in plan.decisions} == simulated
+    return {job.task_id for job in given_jobs if run.started_us[job.index] == 0}
+
+
+def _live(
+    given_jobs: list[Job],
+    cell: Cell,
+    tenants: dict[int, TenantView],
+    policy: SharePolicy,
+    left: dict[int, int] | None = None,
+) -> set[str]:
+    snapshot = replace(_snapshot(given_jobs, cell, tenants), rates_left=left or {})
+    return {decision.task_id for decision in prioritize(snapshot, CONF, policy).decisions}
 
 
 def _snapshot(given_jobs: list[Job], cell: Cell, tenants: dict[int, TenantView]) -> Snapshot:
@@ -119,4 +163,5 @@ def _task(job: Job) -> TaskView:
         submitted_at=0.0,
         alone=True,
         mutex_key=job.mutex_key,
+        rates=job.rates,
     )
