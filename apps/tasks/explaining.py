@@ -62,7 +62,9 @@ def _predicted(why: Blockers, blockers: list[Blocker]) -> dict[str, Any] | None:
     kinds = {blocker["kind"] for blocker in blockers}
     if kinds & {"paused", "never_fits", "no_node", "dispatcher"}:
         return None
-    found = forecast(why.conf, why.store, why.snapshot, why.id, why.row["mutex_key"], why.ahead)
+    found = forecast(
+        why.conf, why.store, why.snapshot, why.id, why.row["mutex_key"], why.ahead, why.row["parked"]
+    )
     if found is None:
         return None
     now = datetime.now(UTC)

@@ -482,6 +482,20 @@ def test_the_forecast_counts_what_is_ahead(cell: Cell) -> None:
     assert 5 <= first <= 11
 
 
+def test_the_forecast_knows_execution_rates(cell: Cell) -> None:
+    """Two starts a minute, both just used up: of those that wait, the fifth starts in the third minute from now."""
+    cell.resize(50)
+    RateLimit.objects.create(tenant=cell.tenant, key="bank", starts=2, per_s=60)
+    tasks = [cell.submit(rate_key="bank") for _ in range(7)]
+    assert cell.claimed(tasks[0])
+    assert not cell.claimed(tasks[6]), "it is parked"
+    found = cell.explain(tasks[6])
+    likely = (found["predicted_start"]["likely"] - found["as_of"]).total_seconds()
+    assert 170 <= likely <= 182
+    other = (cell.explain(cell.submit())["predicted_start"]["likely"] - found["as_of"]).total_seconds()
+    assert other < 5, "what has no rate passes"
+
+
 def test_what_does_not_wait_says_so_and_what_is_not_there_is_not_found(cell: Cell) -> None:
     task = cell.submit()
     assert cell.explain(task)["summary"] == "Nothing holds it: it starts with the next round."
