@@ -21,7 +21,7 @@ class Attempt(models.Model):
     tenant = models.ForeignKey(
         "tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
     )
-    number = models.PositiveSmallIntegerField()
+    number = models.SmallIntegerField()
     fence = models.IntegerField()
     node = models.ForeignKey(
         "resources.Node",
@@ -35,7 +35,7 @@ class Attempt(models.Model):
     queued_at = models.DateTimeField(null=True)
     started_at = models.DateTimeField()
     finished_at = models.DateTimeField()
-    outcome = models.PositiveSmallIntegerField(choices=choices(Outcome))
+    outcome = models.SmallIntegerField(choices=choices(Outcome))
     error = models.TextField(blank=True, default="")
     exit_code = models.IntegerField(null=True)
     cpu_ms = models.IntegerField(null=True)

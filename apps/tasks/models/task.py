@@ -1,4 +1,8 @@
-"""The wide task, and the narrow live row beside it."""
+"""The wide task, and the narrow live row beside it.
+
+Their small numbers are plain ones: for each statement that writes a row PostgreSQL reads every check of its table anew,
+which for a batch of two tasks was a sixth of the cost. What the checks here hold is more than a sign.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ class Task(models.Model):
         db_index=False,
     )
     name = models.CharField(max_length=200, blank=True)
-    kind = models.PositiveSmallIntegerField(choices=Kind.choices)
+    kind = models.SmallIntegerField(choices=Kind.choices)
     handler = models.CharField(max_length=200, blank=True)
     script_sha256 = models.CharField(max_length=64, blank=True)
     script_path = models.CharField(
@@ -44,29 +48,27 @@ class Task(models.Model):
     )
     args = models.JSONField(default=list)
     kwargs = models.JSONField(default=dict)
-    category = models.PositiveSmallIntegerField(choices=choices(Category))
+    category = models.SmallIntegerField(choices=choices(Category))
     tier = models.ForeignKey(
         "resources.Tier", on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False
     )
     priority = models.SmallIntegerField(default=0, help_text="0 to 1000, larger first within its line.")
     delay_tolerance_ms = models.BigIntegerField(help_text="How long its start may be delayed.")
-    on_late = models.PositiveSmallIntegerField(choices=OnLate.choices, default=OnLate.RUN_FIRST)
+    on_late = models.SmallIntegerField(choices=OnLate.choices, default=OnLate.RUN_FIRST)
     cap_ms = models.BigIntegerField(
         "execution cap (ms)", help_text="Counted from the moment a resource is allocated."
     )
-    total_attempts = models.PositiveSmallIntegerField(default=3)
+    total_attempts = models.SmallIntegerField(default=3)
     retry = models.JSONField(
         null=True, blank=True, help_text="Back-off of its own: base_s, factor, max_s, jitter."
     )
     mutex_key = models.CharField(max_length=200, blank=True)
-    mutex_limit = models.PositiveSmallIntegerField(default=1)
-    mutex_scope = models.PositiveSmallIntegerField(
+    mutex_limit = models.SmallIntegerField(default=1)
+    mutex_scope = models.SmallIntegerField(
         choices=MutexScope.choices, default=MutexScope.BOTH, db_default=MutexScope.BOTH
     )
     rate_key = models.CharField(max_length=150, blank=True, default="", db_default="")
-    condition = models.PositiveSmallIntegerField(
-        choices=choices(RunCondition), default=RunCondition.ALL_SUCCEEDED
-    )
+    condition = models.SmallIntegerField(choices=choices(RunCondition), default=RunCondition.ALL_SUCCEEDED)
     tags = ArrayField(models.CharField(max_length=63), default=list, blank=True)
     submitted_at = models.DateTimeField()
     submitted_by = models.CharField(
@@ -79,11 +81,11 @@ class Task(models.Model):
     )
     start_at = models.DateTimeField(null=True, blank=True)
     # From here on: written when the task becomes final, and emptied when it runs again.
-    state = models.PositiveSmallIntegerField(
+    state = models.SmallIntegerField(
         choices=choices(TaskState), null=True, help_text="Final state; empty while live."
     )
     finished_at = models.DateTimeField(null=True)
-    attempts_used = models.PositiveSmallIntegerField(default=0)
+    attempts_used = models.SmallIntegerField(default=0)
     result = models.JSONField(null=True)
     error = models.TextField(blank=True, default="")
     reason = models.CharField(
@@ -136,10 +138,10 @@ class LiveTask(models.Model):
     line = models.ForeignKey(
         Line, on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
     )
-    state = models.PositiveSmallIntegerField(choices=choices(TaskState))
+    state = models.SmallIntegerField(choices=choices(TaskState))
     rank_group = models.IntegerField(default=0)
     rank = models.BigIntegerField()
-    kind = models.PositiveSmallIntegerField(choices=Task.Kind.choices)
+    kind = models.SmallIntegerField(choices=Task.Kind.choices)
     handler = models.ForeignKey(
         "resources.Handler",
         on_delete=models.PROTECT,
@@ -150,16 +152,16 @@ class LiveTask(models.Model):
     )
     priority = models.SmallIntegerField(default=0)
     fence = models.IntegerField(default=0, help_text="Rises with every claim.")
-    attempts = models.PositiveSmallIntegerField(default=0, help_text="Attempts that began and ended.")
-    total_attempts = models.PositiveSmallIntegerField()
+    attempts = models.SmallIntegerField(default=0, help_text="Attempts that began and ended.")
+    total_attempts = models.SmallIntegerField()
     pending = models.IntegerField(default=0, help_text="Parents that are not final.")
-    condition = models.PositiveSmallIntegerField(default=RunCondition.ALL_SUCCEEDED)
+    condition = models.SmallIntegerField(default=RunCondition.ALL_SUCCEEDED)
     has_children = models.BooleanField(default=False)
     alone = models.BooleanField(default=False, help_text="Never shares a batch.")
-    batch = models.PositiveSmallIntegerField(default=0, help_text="How many were started with it.")
+    batch = models.SmallIntegerField(default=0, help_text="How many were started with it.")
     cancel_requested = models.BooleanField(default=False)
     mutex_key = models.CharField(max_length=200, null=True)  # noqa: DJ001 - its partial index leaves out what has none
-    mutex_limit = models.PositiveSmallIntegerField(default=1)
+    mutex_limit = models.SmallIntegerField(default=1)
     mutex_fence = models.BigIntegerField(
         null=True, help_text="Number of its hold on the key: rises with every grant, whichever task gets it."
     )
@@ -168,7 +170,7 @@ class LiveTask(models.Model):
         null=True, help_text="Why it is blocked: the rate limit it waits for, or -1: no node can run it."
     )
     tolerance_ms = models.BigIntegerField()
-    on_late = models.PositiveSmallIntegerField(default=OnLate.RUN_FIRST)
+    on_late = models.SmallIntegerField(default=OnLate.RUN_FIRST)
     not_before = models.DateTimeField(null=True)
     latest_start = models.DateTimeField(null=True)
     promote_at = models.DateTimeField(
@@ -183,9 +185,7 @@ class LiveTask(models.Model):
         db_index=False,
     )
     last_node = models.IntegerField(null=True, help_text="Where its last attempt failed.")
-    slot_milli = models.PositiveSmallIntegerField(
-        default=1000, help_text="Thousandths of a slot its claim takes."
-    )
+    slot_milli = models.SmallIntegerField(default=1000, help_text="Thousandths of a slot its claim takes.")
     queued_at = models.DateTimeField(null=True)
     claim_expires_at = models.DateTimeField(null=True)
     started_at = models.DateTimeField(null=True)
