@@ -164,7 +164,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario(
             name="million",
             title="No-op tasks while a worker is killed every few seconds",
-            parameters={"tasks": 1_000_000, "every_s": 5, "workers": 2, "children": 2, "backlog": 50_000},
+            parameters={"tasks": 1_000_000, "every_s": 5, "workers": 3, "children": 1, "backlog": 50_000},
             columns={
                 "tasks": "tasks", "seconds": "s", "tasks_per_s": "tasks a second", "kills": "workers killed",
                 "succeeded": "succeeded", "lost": "lost", "twice": "twice", "cut_off": "attempts cut off",

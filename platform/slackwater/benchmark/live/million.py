@@ -35,11 +35,19 @@ PART = 0.9
 """A process's memory in a third: what it was at or below for so much of the time. A worker that has just been started
 again does not lower it, a single peak does not raise it."""
 
+AT_WORK = """
+SELECT name, extract(epoch FROM started_at)::float8 FROM resources_node WHERE state = 'active' ORDER BY started_at
+"""
+
 Sample = tuple[float, dict[str, float]]
 
 
 def run(tasks: int, every_s: int, workers: int, children: int, backlog: int) -> None:
-    """``tasks`` no-op tasks, ``backlog`` at most handed in and unfinished; each ``every_s`` a worker is killed."""
+    """``tasks`` no-op tasks, ``backlog`` at most handed in and unfinished; each ``every_s`` a worker is killed.
+
+    The one that has been at work longest: one that still starts has nothing to lose. While none is at work, none is
+    killed; ``kills`` says how many were.
+    """
     require_room(tasks * ROWS_A_TASK)
     ground.prepare()
     with redis.Redis.from_url(settings.REDIS_URL) as client:
@@ -51,13 +59,16 @@ def run(tasks: int, every_s: int, workers: int, children: int, backlog: int) -> 
     said = ledger.record(play.handed)
     memory = thirds(play.samples, play.began, play.over)
     worst = max(memory, key=lambda name: memory[name]["ratio"])
+    pace = (play.over - play.began) / max(1, play.kills)
     report(
         "RESULT", tasks=tasks, seconds=round(play.over - play.began, 1),
-        tasks_per_s=round(said["succeeded"] / (play.over - play.began), 1), kills=play.kills, **said,
+        tasks_per_s=round(said["succeeded"] / (play.over - play.began), 1), kills=play.kills,
+        seconds_a_kill=round(pace, 1), **said,
         memory_mb=memory, most_growth=memory[worst]["ratio"], most_growth_of=worst,
         verdict={
             f"{tasks:,} succeeded exactly once on record": said["succeeded"] == said["stored"] == tasks
             and said["lost"] == said["twice"] == said["unfinished"] == 0,
+            f"a worker killed every {every_s} s": pace <= 1.5 * every_s,
             f"memory of each process in the last third at most {GROWTH} × the first": memory[worst]["ratio"] <= GROWTH,
         },
     )  # fmt: skip
@@ -77,18 +88,20 @@ class _Play:
     began: float = 0.0
     over: float = 0.0
     samples: list[Sample] = field(default_factory=list)
+    killed: dict[str, float] = field(default_factory=dict)
+    """When each worker was killed last, by the wall clock."""
 
     def run(self) -> None:
-        self.began = moved = looked = time.monotonic()
-        done, killed, servers = 0, self.began, _servers()
+        servers = _servers()
+        self.began = moved = killed = time.monotonic()
+        done, looked = 0, 0.0
         while done < self.tasks:
             now = time.monotonic()
-            if now - killed >= self.every_s:
+            if now - killed >= self.every_s and self._kill():
                 killed = now
-                self._kill()
             if now - looked >= LOOK_S:
                 looked = now
-                self.samples.append((now, _memory({**self.parts.pids, **servers, "producer": os.getpid()})))
+                self._look(servers)
                 tell("no-op tasks", done, self.tasks)
             count = self.handed - number(ledger.UNFINISHED)
             if count > done:
@@ -100,6 +113,11 @@ class _Play:
             else:
                 time.sleep(REST_S)
         self.over = time.monotonic()
+        self._look(servers)
+
+    def _look(self, servers: dict[str, int]) -> None:
+        roots = {**self.parts.pids, **servers, "producer": os.getpid()}
+        self.samples.append((time.monotonic(), _memory(roots)))
 
     def _hand_in(self) -> None:
         count = min(CHUNK, self.tasks - self.handed)
@@ -107,9 +125,20 @@ class _Play:
         submit_many(tenant, [{"handler": "bench.nothing", "total_attempts": ATTEMPTS}] * count)
         self.handed += count
 
-    def _kill(self) -> None:
-        self.parts.kill(f"worker-{self.kills % self.parts.workers + 1}")
-        self.kills += 1
+    def _kill(self) -> bool:
+        with connection.cursor() as cur:
+            cur.execute(AT_WORK)
+            rows = cur.fetchall()
+        for node, since in rows:
+            name = "worker-" + node.partition("@")[0].removeprefix("worker")
+            if since > self.killed.get(
+                name, 0.0
+            ):  # else it is the one that was killed, whose lease still runs
+                self.killed[name] = time.time()
+                self.parts.kill(name)
+                self.kills += 1
+                return True
+        return False
 
 
 def thirds(samples: Sequence[Sample], began: float, over: float) -> dict[str, dict[str, float]]:
