@@ -63,7 +63,7 @@ def _hints(rows: Iterator[Sizing], tiers: Sequence[Tier]) -> Iterator[dict[str, 
 def hint(row: Sizing, tiers: Sequence[Tier]) -> dict[str, Any] | None:
     """The smallest of ``tiers`` below the row's that would have held it; ``None`` when none would, or too few ran.
 
-    Nothing is smaller in what was not measured: a handler's memory and disk are not, so only its CPU can shrink.
+    Nothing is smaller in what was not measured, as a handler's memory and disk where the kernel keeps no account.
     """
     used = {
         "cpu_milli": percentile(row.cpu_milli) if row.cpu_milli else 0,

@@ -46,7 +46,7 @@ ON CONFLICT (tenant_id, day, tier, category) DO UPDATE SET attempts = u.attempts
     succeeded = u.succeeded + excluded.succeeded, run_ms = u.run_ms + excluded.run_ms,
     cpu_ms = u.cpu_ms + excluded.cpu_ms, price_micros = u.price_micros + excluded.price_micros
 """
-# What was measured, for hints of smaller tiers: see ``sizing.py``. A plain success of a handler is not measured.
+# What was measured, for hints of smaller tiers: see ``sizing.py``. Handlers: alone, and long enough.
 MEASURE = """
 INSERT INTO monitoring_sizing AS s (tenant_id, kind, name, tier_id, runs, exceeded, cpu_milli, memory_mb, disk_mb)
 SELECT a.tenant_id, CASE WHEN t.handler <> '' THEN 'handler' WHEN t.script_path <> '' THEN 'script_path'

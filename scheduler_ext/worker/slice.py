@@ -29,6 +29,7 @@ from scheduler_ext.worker.beside import Beside
 from scheduler_ext.worker.body import Bodies
 from scheduler_ext.worker.events import TaskEvents
 from scheduler_ext.worker.journal import Journal
+from scheduler_ext.worker.measured import Meter
 from scheduler_ext.worker.recorder import Batch, Recorder, record
 from scheduler_ext.worker.starting import Starting
 
@@ -69,6 +70,7 @@ class Child:
         self._learnt = time.monotonic()
         self._running: int | None = None
         self._claimed_slot = False
+        self.meter = Meter()
         self.table = journal.table(self.slot.index)
         kinds = sorted({e.kind for e in handlers.exported().values() if e.kind in PER_CHILD})
         self.beside = (
@@ -114,6 +116,10 @@ class Child:
             time.sleep(0.01)  # the slice is over when all is recorded
         self._learn()
         return ran
+
+    def _shares(self) -> bool:
+        """Whether coroutines or threads run beside the task: then nobody can tell who used what."""
+        return self.beside is not None and self.beside.busy()
 
     def _busy(self) -> bool:
         return not self.recorder.idle() or (self.beside is not None and self.beside.busy())
@@ -185,10 +191,15 @@ class Child:
         ahead_at = len(started) - 1 - int(AHEAD_S / self._each_s) if self._each_s else 0
         signal.setitimer(signal.ITIMER_REAL, LONG_CHECK_S, LONG_CHECK_S)
         heard: list[tuple[Started, Finished]] = []
+        measured = not batched and not self._shares()
+        if measured:
+            self.meter.begin()
         try:
             ended = self._run(started, heard, max(0, ahead_at) if batched and not last else -1)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+        if measured and ended and not self._shares():
+            self.meter.end(ended[0])
         if ended:
             self._each_s = (ended[-1].finished_at - ended[0].started_at) / len(ended)
         self.recorder.put(Batch(begun.slot, begun.node_id, ended, heard, not batched))
@@ -274,5 +285,6 @@ class Child:
 
     def close(self) -> None:
         """Close what the child holds."""
+        self.meter.close()
         self.store.close()
         self.client.close()

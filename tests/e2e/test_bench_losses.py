@@ -25,7 +25,7 @@ def lines(var: Path, scenario: str, **sizes: int) -> list[dict[str, Any]]:
 
 
 def test_redis_is_emptied_and_nothing_is_lost(tmp_path: Path) -> None:
-    sizes = {"waiting": 1500, "slots": 40, "flushes": 1, "small": 200, "large": 5000}
+    sizes = {"waiting": 1500, "flushes": 1, "children": 2, "slots": 40, "small": 200, "large": 5000}
     emptied, memory = lines(tmp_path, "flushall", **sizes)
     assert emptied["accepted"] > 1500
     assert emptied["succeeded"] == emptied["stored"] == emptied["accepted"]

@@ -24,6 +24,7 @@ def test_work_of_every_kind_runs_and_is_recorded(platform: Platform) -> None:
     _conditions(platform)
     _scripts(platform)
     _mutex(platform)
+    _measured(platform)
     wait_until(lambda: platform.unfinished() == 0, message="the counter is back at nought")
 
 
@@ -34,6 +35,16 @@ def _happy_path(platform: Platform) -> None:
     assert attempt.outcome == Outcome.SUCCEEDED
     assert attempt.queued_at is not None
     assert task.submitted_at <= attempt.queued_at <= attempt.started_at <= attempt.finished_at
+
+
+def _measured(platform: Platform) -> None:
+    """What a lone handler used is its child's account; of a short one nothing is said."""
+    (attempt,) = platform.attempts(platform.wait(platform.submit("demo.spin", 0.5)).pk)
+    assert attempt.cpu_ms is not None
+    assert 100 <= attempt.cpu_ms <= 1000
+    assert attempt.peak_memory_mb is None or 20 <= attempt.peak_memory_mb <= 500
+    (attempt,) = platform.attempts(platform.wait(platform.submit("demo.noop")).pk)
+    assert (attempt.cpu_ms, attempt.peak_memory_mb, attempt.peak_disk_mb) == (None, None, None)
 
 
 def _failure_and_retry(platform: Platform) -> None:

@@ -152,7 +152,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             name="flushall",
             title="Redis emptied while tasks wait and the queues are full; Redis memory by backlog",
             parameters={
-                "waiting": 100_000, "flushes": 3, "slots": 200, "task_ms": 100, "children": 2, "small": 1_000,
+                "waiting": 100_000, "flushes": 3, "task_ms": 2, "children": 4, "slots": 200, "small": 1_000,
                 "large": 1_000_000,
             },
             columns={
