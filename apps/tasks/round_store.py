@@ -124,8 +124,9 @@ class PgRoundStore:
 
     def resign(self, holder: str) -> None:
         """Give leadership up at once."""
-        self.past.save(self.db.conn)
-        self.db.conn.execute(queries.RESIGN, (self.conf.cell, holder))
+        with self.db.conn.transaction():
+            if self.db.conn.execute(queries.RESIGN, (self.conf.cell, holder)).rowcount:
+                self.past.save(self.db.conn)
 
     # -- waking -------------------------------------------------------------------------------------------------------
     def wake(self, limit: int) -> int:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import redis
+from django.utils import timezone
 
-from apps.tasks.models import PastUse, PolicyChoice
+from apps.tasks.models import Leader, PastUse, PolicyChoice
 from apps.tasks.round_store import PgRoundStore
 from apps.tasks.services import submit_many
 from apps.tenants.models import Pool, Tenant
@@ -110,6 +111,22 @@ def test_who_leads_again_goes_by_what_the_other_wrote(rounds: Rounds) -> None:
     other.db.close()
     assert rounds.store.lead(rounds.dispatcher.holder).leads
     assert used(rounds, tenant) == pytest.approx(7.0, rel=0.05)
+
+
+def test_one_that_leads_no_more_writes_nothing_over_what_the_next_one_knows(rounds: Rounds) -> None:
+    remember()
+    tenant = create_tenant("first", "First")
+    hand_in(tenant, 10)
+    rounds.round()
+    pass_by(rounds, MINUTE)
+    rounds.round()
+    Leader.objects.update(expires_at=timezone.now())  # it was stopped for too long
+    other = PgRoundStore(rounds.conf, "another")
+    assert other.lead("another").leads
+    PastUse.objects.create(cell="default", name=f"tenant {tenant.pk}", amount=7.0)
+    rounds.store.resign(rounds.dispatcher.holder)
+    assert PastUse.objects.get().amount == 7.0
+    other.db.close()
 
 
 def test_nothing_is_counted_or_written_while_nothing_is_remembered(rounds: Rounds) -> None:

@@ -53,6 +53,37 @@ def test_json_alone_and_the_same_seed(work: str) -> None:
     assert first["wait_mean_s"] == again["wait_mean_s"]
 
 
+def test_windows_come_from_the_file_or_the_options(tmp_path: Path) -> None:
+    """Off-peak work that comes at eight in the evening waits two hours, or as the options say."""
+    path = tmp_path / "night.yaml"
+    path.write_text(
+        "begins: 2026-01-05T20:00:00+01:00\n"
+        "ceiling_windows: 22:00-06:00 Europe/Berlin; 06:00-22:00 Europe/Berlin offpeak=0\n"
+        "tenants:\n"
+        "  - {name: a, category: offpeak, arrivals: {process: fixed, every_s: 1, count: 1}, run_s: {value: 1}}\n"
+    )
+
+    def wait(*options: str) -> float:
+        return float(json.loads(simulate(str(path), "--json", "-", *options))[0]["wait_mean_s"])
+
+    assert wait() == 7200
+    assert wait("--windows", "") == 0
+    assert wait("--begins", "2026-01-05T21:30:00+01:00") == 1800
+    assert wait("--windows", "20:00-20:10 Europe/Berlin offpeak=0") == 600
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--begins", "tomorrow", "--begins: must be a time"),
+        ("--windows", "at night", "ceiling_windows: 'at night'"),
+    ],
+)
+def test_a_wrong_window_or_beginning_is_told(work: str, option: str, value: str, said: str) -> None:
+    with pytest.raises(CommandError, match=said):
+        simulate(work, option, value)
+
+
 def test_more_nodes_wait_less_and_more_load_waits_more(work: str) -> None:
     def wait(*options: str) -> float:
         return float(json.loads(simulate(work, "--json", "-", *options))[0]["wait_mean_s"])
