@@ -102,6 +102,13 @@ def test_a_rate_holds_in_every_span() -> None:
     assert starts[-1] == 14 * 10 * SECOND + 10_000, "no start later than the rate asks for"
 
 
+def test_starts_that_come_back_together_are_used_together() -> None:
+    jobs = [Job(n, 0, SECOND, rates=(1,)) for n in range(12)]
+    trace = Trace(name="t", jobs=jobs, limits={1: RateLimit(starts=4, per_us=10 * SECOND)})
+    run = simulate(trace, Cell(slots=50))
+    assert run.started_us == [0] * 4 + [10 * SECOND] * 4 + [20 * SECOND] * 4
+
+
 def test_other_work_passes_what_waits_for_its_rate() -> None:
     jobs = [Job(n, 0, SECOND, rates=(1,) if n < 10 else ()) for n in range(20)]
     trace = Trace(name="t", jobs=jobs, limits={1: RateLimit(starts=1, per_us=HOUR)})
