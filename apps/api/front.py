@@ -10,10 +10,8 @@ from __future__ import annotations
 import asyncio
 import io
 import tempfile
-import threading
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -21,11 +19,10 @@ from django.conf import settings
 from django.core.handlers.asgi import ASGIRequest
 from django.core.handlers.base import BaseHandler
 from django.core.handlers.exception import convert_exception_to_response
-from django.db import connections
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.middleware.security import SecurityMiddleware
-from django.urls import set_script_prefix
+from django.urls import resolve, set_script_prefix
 
 from apps.api import csp, early
 from apps.api.feed import Feed
@@ -33,6 +30,7 @@ from apps.api.statuses import Statuses
 from apps.api.streams import Streams
 from apps.api.v1.waits import Wait, asked_wait, may_read
 from apps.api.waiting import Waiters
+from apps.api.workshop import Workshop
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -42,65 +40,11 @@ Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 PREFIX = "/api/v1/"
 IN_MEMORY = 1_048_576
-CHECK_AFTER_IDLE_S = 5.0
-CONNECTION_AGE_S = 600.0
 NOT_HELD = False
 
 
 class Disconnected(Exception):
     """The client went away before its request was complete."""
-
-
-class Workshop:
-    """The threads that answer requests; each keeps its database connection between them."""
-
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="api")
-        self._mine = threading.local()
-
-    async def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call ``function`` in one of the threads."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._call, function, args)
-
-    def _call(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        self._before()
-        try:
-            return function(*args)
-        finally:
-            self._after()
-
-    def close(self) -> None:
-        """End the threads; each closes its connections first."""
-        barrier = threading.Barrier(self._threads)
-
-        def last() -> None:
-            barrier.wait(timeout=10)
-            connections.close_all()
-
-        for _ in range(self._threads):
-            self._pool.submit(last)
-        self._pool.shutdown()
-
-    def _before(self) -> None:
-        """A connection that lay idle is tried first: the server may have been restarted meanwhile."""
-        now = time.monotonic()
-        if now - getattr(self._mine, "used", now) > CHECK_AFTER_IDLE_S:
-            for wrapper in connections.all(initialized_only=True):
-                if wrapper.connection is not None and not wrapper.is_usable():
-                    wrapper.close()
-
-    def _after(self) -> None:
-        """Give up a connection that failed, was left in a transaction, or is old."""
-        now = self._mine.used = time.monotonic()
-        for wrapper in connections.all(initialized_only=True):
-            if wrapper.connection is None:
-                continue
-            opened = getattr(self._mine, "opened", None)
-            if opened is None or opened[0] is not wrapper.connection:
-                opened = self._mine.opened = (wrapper.connection, now)
-            if wrapper.errors_occurred or wrapper.in_atomic_block or now - opened[1] > CONNECTION_AGE_S:
-                wrapper.close()
 
 
 class ApiHandler(BaseHandler):
@@ -173,6 +117,11 @@ class ApiFront:
             self._streams = {known: s for known, s in self._streams.items() if not known.is_closed()}
             self._streams[loop] = Streams(self.feed)
         return self._streams[loop]
+
+    def warm(self) -> None:
+        """Make ready what the first requests would have to wait for; returns at once."""
+        resolve(f"{PREFIX}tasks")
+        self.workshop.warm()
 
     def close(self) -> None:
         """End its threads."""

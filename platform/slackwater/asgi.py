@@ -18,4 +18,5 @@ from apps.api.front import ApiFront  # noqa: E402  (its views need Django, which
 from slackwater.wiring import heartbeat  # noqa: E402  (the same)
 
 application = ApiFront(site)
+application.warm()
 atexit.register(heartbeat("submitter").stop)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -141,6 +142,23 @@ def test_a_body_in_pieces_is_one_body(acme: ApiClient) -> None:
         assert visit.status == 201, visit.body
         shown = await Visit(front, acme.text, "GET", f"/api/v1/tasks/{visit.json['id']}").run()
         assert shown.json["args"] == ["ü" * 100]
+
+    drive(story)
+
+
+def test_each_thread_has_its_connection_before_anybody_asks(acme: ApiClient) -> None:
+    async def story(front: ApiFront) -> None:
+        front.warm()
+        count = django_settings.SLACKWATER_API["THREADS"]
+        together = threading.Barrier(count)
+
+        def look() -> tuple[int, bool]:
+            together.wait(10)  # so that each thread has one of these
+            return threading.get_ident(), connections["default"].connection is not None
+
+        found = await asyncio.gather(*(front.workshop.run(look) for _ in range(count)))
+        assert len({thread for thread, _ in found}) == count
+        assert all(is_open for _, is_open in found)
 
     drive(story)
 
