@@ -345,10 +345,11 @@ def test_five_hundred_streams_on_one_process(
 
 
 @pytest.mark.e2e
+@pytest.mark.parametrize("handler", ["demo.echo", "demo.nap", "demo.doze"])
 def test_the_workers_tell_beginnings_and_ends(
-    database_url: str, redis_url: str, redis_client: redis.Redis
+    database_url: str, redis_url: str, redis_client: redis.Redis, handler: str
 ) -> None:
-    """Real processes: a worker tells of beginnings only while somebody follows."""
+    """Real processes: a worker tells of beginnings only while somebody follows; coroutines and threads too."""
     reset()
     platform = Platform(database_url, redis_url)
     try:
@@ -360,13 +361,13 @@ def test_the_workers_tell_beginnings_and_ends(
             entries: Any = redis_client.xrange(names.changes())
             return [change for _, fields in entries for change in json.loads(fields[feed.FIELD.encode()])]
 
-        quiet = platform.submit("demo.echo")
+        quiet = platform.submit(handler, 0.05)
         platform.wait(quiet)
         wait_until(lambda: [c[:2] for c in told()] == [[str(quiet), 6]], message="only its end was told")
         redis_client.set(names.watched(), 1, ex=60)
 
         def heard() -> bool:
-            workflow = platform.workflow({"name": "a", "handler": "demo.echo"})
+            workflow = platform.workflow({"name": "a", "handler": handler, "args": [0.05]})
             platform.wait(workflow["a"])
             row = Task._plain.get(pk=workflow["a"])
             of_it = [change for change in told() if change[0] == str(row.pk)]
