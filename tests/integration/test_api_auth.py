@@ -157,10 +157,11 @@ def own_something(client: ApiClient) -> Objects:
 def a_node() -> int:
     """A node at work, which belongs to no tenant."""
     now = timezone.now()
-    return Node.objects.create(
-        name="secret", hostname="secret", incarnation=uuid.uuid4(), cell="far", capacity=[1, 1, 0, 0, 0, 0],
-        slots={"process": 1}, started_at=now, heartbeat_at=now, lease_expires_at=now + timedelta(minutes=1),
-    ).pk  # fmt: skip
+    values = {
+        "hostname": "secret", "incarnation": uuid.uuid4(), "capacity": [1, 1, 0, 0, 0, 0], "slots": {"process": 1},
+        "started_at": now, "heartbeat_at": now, "lease_expires_at": now + timedelta(minutes=1),
+    }  # fmt: skip
+    return Node.objects.get_or_create(name="secret", cell="far", defaults=values)[0].pk
 
 
 # What to send where another tenant's object is named in the body or the query, and what must be the answer.
