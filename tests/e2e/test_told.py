@@ -132,10 +132,9 @@ def test_what_was_exceeded_is_told(platform: Platform, settings: Any) -> None:
 
         over = "resource_exceeded"
         wait_until(lambda: seen(capped) == [("failed", "cap_exceeded")], message="the stream tells the cap")
-        for what in ("memory", "disk"):
-            wait_until(
-                lambda w=what: seen(tasks[w]) == [("failed", over)], message=f"the stream tells {what}"
-            )  # type: ignore[misc]
+        once = [("failed", over)]
+        wait_until(lambda: seen(tasks["memory"]) == once, message="the stream tells of the memory")
+        wait_until(lambda: seen(tasks["disk"]) == once, message="the stream tells of the disk")
         twice = [("scheduled", over), ("failed", over)]
         wait_until(lambda: seen(tasks["output"]) == twice, message="the stream tells both attempts")
 
