@@ -14,9 +14,9 @@ from scheduler_ext.core.types import Decision, QueueName, WorkKind
 from scheduler_ext.keys import Keys
 
 
-def encode(task_id: str, fence: int, expected_us: int) -> str:
+def encode(task_id: str, fence: int, expected_us: int) -> bytes:
     """A claim as it lies in a queue: no policy, no payload."""
-    return f"{task_id}:{fence}:{expected_us}"
+    return f"{task_id}:{fence}:{expected_us}".encode()
 
 
 def decode(entry: bytes | str) -> tuple[str, int]:
@@ -40,17 +40,13 @@ class QueueManager:
         """Push committed claims to their nodes, in order, in one round trip."""
         if not decisions:
             return
-        entries: dict[str, list[str]] = {}
+        entries: dict[tuple[int, WorkKind, QueueName], list[bytes]] = {}
         for d in decisions:
-            entry = encode(
-                d.task_id,
-                d.fence + 1,
-                0 if d.exclusive else max(1, d.expected_us),
-            )
-            entries.setdefault(self.keys.claims(d.node_id, d.kind, d.queue), []).append(entry)
+            entry = encode(d.task_id, d.fence + 1, 0 if d.exclusive else d.expected_us or 1)
+            entries.setdefault((d.node_id, d.kind, d.queue), []).append(entry)
         with self.client.pipeline(transaction=False) as pipe:
-            for key, values in entries.items():
-                pipe.rpush(key, *values)
+            for (node_id, kind, queue), values in entries.items():
+                pipe.rpush(self.keys.claims(node_id, kind, queue), *values)
             pipe.execute()
 
     def take(

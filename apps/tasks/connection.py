@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 import psycopg
 from django.db import connections
-from psycopg.types.json import set_json_loads
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
 
 from apps.resources.faults import BROKEN
 
@@ -43,18 +44,21 @@ def connect(
     conn = psycopg.connect(**params, autocommit=True)
     conn.prepare_threshold = PREPARE_AFTER if prepares else None
     if hot:
-        set_json_loads(_loads, conn)
+        conn.adapters.register_loader("jsonb", _HotJsonb)
     return conn
 
 
-def _loads(text: str | bytes) -> Any:
+class _HotJsonb(Loader):
     """JSON; the arguments of most tasks are none at all, and to say so takes a tenth of parsing it."""
-    if len(text) == 2:
-        if text in (b"[]", "[]"):
-            return []
-        if text in (b"{}", "{}"):
-            return {}
-    return json.loads(text)
+
+    def load(self, data: Buffer) -> Any:
+        """The value."""
+        if len(data) == 2:
+            if data == b"[]":
+                return []
+            if data == b"{}":
+                return {}
+        return json.loads(bytes(data))
 
 
 class Database:

@@ -23,6 +23,8 @@ MAX_DEPTH = 64
 ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 """A NUL in JSON text; not the six characters of its spelling, whose backslash is escaped."""
 
+_BOTH = MutexScope.BOTH  # looked up once: an enumeration of Django's makes each look a call
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
@@ -62,12 +64,12 @@ class TaskSpec:
     @property
     def aside(self) -> bool:
         """Whether it has what few tasks have, which is written by a statement of its own."""
-        return bool(self.rate_key or self.webhook) or self.mutex_scope is not MutexScope.BOTH
+        return bool(self.rate_key or self.webhook) or self.mutex_scope is not _BOTH
 
     @property
     def excluded_by(self) -> str:
         """Its mutex key, if the task stands in the key's scope; else nothing excludes it."""
-        if self.mutex_scope is MutexScope.BOTH or not self.mutex_key:
+        if self.mutex_scope is _BOTH or not self.mutex_key:
             return self.mutex_key
         return self.mutex_key if (self.mutex_scope is MutexScope.DEPENDENT) == bool(self.depends_on) else ""
 

@@ -46,8 +46,8 @@ def claim_if_ready(cur: Cursor, conf: SchedulerConf, epoch: int, holder: str, de
         queries.CLAIM,
         {
             "cell": conf.cell, "epoch": epoch, "holder": holder, "ttl": conf.claim_ttl_s,
-            "ids": array(d.task_id for d in decisions), "fences": array(d.fence for d in decisions),
-            "nodes": array(d.node_id for d in decisions), "millis": array(millis),
+            "ids": array([d.task_id for d in decisions]), "fences": array([d.fence for d in decisions]),
+            "nodes": array([d.node_id for d in decisions]), "millis": array(millis),
         },
     ).fetchall()  # fmt: skip
     return {row[0] for row in rows}
@@ -62,8 +62,8 @@ def start_if_queued(
     still was in the midst of that call holds its rows: they are waited for.
     """
     params = {
-        "ids": array(c[0] for c in claims),
-        "fences": array(c[1] for c in claims),
+        "ids": array([c[0] for c in claims]),
+        "fences": array([c[1] for c in claims]),
         "node": node_id,
         "batch": len(claims),
     }
@@ -118,8 +118,8 @@ def succeed_if_running(
             queries.SUCCEED_TOLD if told else queries.SUCCEED,
             {
                 "node": node_id, "worker": ended[0].worker, "results": results,
-                "ids": array(f.task_id for f in ended), "fences": array(f.fence for f in ended),
-                "started": array(f.started_at for f in ended), "finished": array(f.finished_at for f in ended),
+                "ids": array([f.task_id for f in ended]), "fences": array([f.fence for f in ended]),
+                "started": array([f.started_at for f in ended]), "finished": array([f.finished_at for f in ended]),
             },
         ).fetchall()
     )  # fmt: skip

@@ -131,13 +131,15 @@ class Account:
     def hold(self, milli: int, vector: Vector) -> None:
         """Add what a task takes to this account alone."""
         self.milli += milli
-        if self.measure.vectors:
+        before, measure = self.share, self.measure
+        if measure.vectors:
             held = self.vector
             for dimension, need in enumerate(vector):
                 if need:
                     held[dimension] += need
-        before = self.share
-        self.share = self.measure.share(self.milli, self.vector)
+            self.share = measure.share(self.milli, held)
+        else:
+            self.share = self.milli * measure.slot_part
         self.version += 1
         if self.kept and self.parent is not None:
             self.parent.kept_below += self._keeps(self.share) - self._keeps(before)

@@ -31,6 +31,8 @@ BLOB_BYTES = 1_048_576
 _ENTRY = struct.Struct(
     "<16siiddBBxxxxxxii"
 )  # id, fence, cap ms, began, ended, state, cancelled, blob offset, length
+# Made once: the name of a format is looked up on each call of the functions that take one.
+_INT, _DOUBLE, _BEGUN_AT, _BLOB_AT = (struct.Struct(f) for f in ("<i", "<d", "<id", "<ii"))
 HEADER_BYTES = 64
 SLOT_BYTES = 64
 ENTRY_BYTES = _ENTRY.size
@@ -226,7 +228,7 @@ class Table:
     def begin(self, place: int, cap_ms: int, now: float) -> None:
         """Note that its task begins."""
         at = self._at(place)
-        struct.pack_into("<id", self._memory, at + 20, cap_ms, now)
+        _BEGUN_AT.pack_into(self._memory, at + 20, cap_ms, now)
         self._memory[at + 40] = BEGUN
 
     def end(self, place: int, now: float, blob: bytes) -> None:
@@ -236,8 +238,8 @@ class Table:
         at = self._at(place)
         start = at + ENTRY_BYTES
         self._memory[start : start + len(blob)] = blob
-        struct.pack_into("<d", self._memory, at + 32, now)
-        struct.pack_into("<ii", self._memory, at + 48, 0, len(blob))
+        _DOUBLE.pack_into(self._memory, at + 32, now)
+        _BLOB_AT.pack_into(self._memory, at + 48, 0, len(blob))
         self._memory[at + 40] = ENDED
 
     def release(self, place: int) -> None:
@@ -286,10 +288,10 @@ class Slot:
         self.index = index
 
     def _get(self, offset: int) -> int:
-        return int(struct.unpack_from("<i", self._memory, self._base + offset)[0])
+        return int(_INT.unpack_from(self._memory, self._base + offset)[0])
 
     def _set(self, offset: int, value: int) -> None:
-        struct.pack_into("<i", self._memory, self._base + offset, value)
+        _INT.pack_into(self._memory, self._base + offset, value)
 
     @property
     def pid(self) -> int:
@@ -365,7 +367,7 @@ class Slot:
             self._set(_CURRENT, -1)
             return False
         at = self._entries + index * ENTRY_BYTES
-        struct.pack_into("<id", self._memory, at + 20, cap_ms, now)
+        _BEGUN_AT.pack_into(self._memory, at + 20, cap_ms, now)
         self._memory[at + 40] = BEGUN
         return True
 
@@ -376,10 +378,10 @@ class Slot:
         if fits and blob:
             start = self._entries + ENTRIES * ENTRY_BYTES + self._blob
             self._memory[start : start + len(blob)] = blob
-            struct.pack_into("<ii", self._memory, at + 48, self._blob, len(blob))
+            _BLOB_AT.pack_into(self._memory, at + 48, self._blob, len(blob))
             self._blob += len(blob)
         if fits:
-            struct.pack_into("<d", self._memory, at + 32, now)
+            _DOUBLE.pack_into(self._memory, at + 32, now)
             self._memory[at + 40] = ENDED
             self._set(_CURRENT, -1)
         return fits

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from scheduler_ext.core.types import LineView, Snapshot, TenantView
 from scheduler_ext.policies.accounts import Account, Measure
 from scheduler_ext.policies.share.terms import check_memory, tenant_terms
-from scheduler_ext.policies.tree import Path, Terms, TreeChooser, by_weight
+from scheduler_ext.policies.tree import Path, Terms, TreeChooser
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,4 +56,4 @@ class EqualShare:
 
     def key(self, account: Account) -> int:
         """Held slots for its weight."""
-        return by_weight(account)
+        return (account.share + account.past) * account.weight
