@@ -6,7 +6,7 @@ import json
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from django.db.models import F, Q, QuerySet
@@ -39,7 +39,10 @@ def moment(text: str) -> datetime:
     found = datetime.fromisoformat(text)
     if found.tzinfo is None:
         raise ValueError(text)
-    return found
+    try:
+        return found.astimezone(UTC)  # PostgreSQL knows no zone sixteen hours from it
+    except OverflowError:
+        raise ValueError(text) from None
 
 
 def whole(text: str) -> int:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from datetime import datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 from functools import lru_cache
 from typing import Any, Final, NoReturn
 from zoneinfo import ZoneInfoNotFoundError
@@ -32,6 +32,8 @@ WEEKDAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 SHORT_MONTHS: Final = ("last_day", "skip")
 MAX_INTERVAL_S: Final = 10 * 366 * 86_400
 MAX_TIMES: Final = 1440
+WIDEST_OFFSET: Final = timedelta(hours=16)
+"""PostgreSQL knows no zone that is as far from UTC."""
 _TIME: Final = re.compile(r"^([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?$")
 _MONTH_DAY: Final = re.compile(r"^(\d\d)-(\d\d)$")
 _LONGEST: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -58,7 +60,10 @@ def read_instant(value: Any, field: str, zone: str) -> datetime:
         _fail(field, "must be a time in ISO 8601")
     if not 1970 < value.year < 2200:
         _fail(field, "must lie between 1971 and 2199")
-    return resolve(value, zone_of(zone)) if value.tzinfo is None else value
+    if value.tzinfo is None:
+        return resolve(value, zone_of(zone))
+    offset = value.utcoffset()
+    return value.astimezone(UTC) if offset is not None and abs(offset) >= WIDEST_OFFSET else value
 
 
 def read_rule(

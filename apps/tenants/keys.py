@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import transaction
@@ -101,9 +101,10 @@ def _moment_of(value: Any) -> datetime | None:
         return None
     try:
         found = parse_datetime(value) if isinstance(value, str) else None
-    except ValueError:
+        found = found.astimezone(UTC) if found is not None and found.tzinfo is not None else None
+    except (ValueError, OverflowError):
         found = None
-    if found is None or found.tzinfo is None:
+    if found is None:
         raise InvalidInput(
             "must be an ISO 8601 date and time with a zone, for example 2030-01-31T09:00:00Z",
             field="expires_at",

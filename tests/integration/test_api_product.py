@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from io import StringIO
 from typing import Any
+from urllib.parse import quote
 from uuid import UUID
 
 import pytest
 from django.core.management import call_command
 from django.utils import timezone
 
+from apps.api.pagination import encode
 from apps.tasks import secrets
 from apps.tasks.models import DeadLetter, LiveTask, Task, TaskEvent
 from apps.tenants.models import TenantCounter
@@ -262,6 +265,40 @@ def test_beyond_the_plan_none_runs_again(acme: ApiClient) -> None:
     answer = acme.post("/tasks/retry", {"filter": {"state": "failed"}})
     assert (answer.status, answer.code) == (429, "quota_exceeded")
     assert {acme.get(f"/tasks/{task_id}").body["state"] for task_id in ids} == {"failed"}
+
+
+FAR = ["2030-01-31T09:00:00+23:59", "2030-01-31T09:00:00-16:00", "0001-01-01T00:00:00+23:00"]
+FAR += ["9999-12-31T23:59:59-23:00"]
+
+
+@pytest.mark.parametrize("moment", FAR)
+def test_a_zone_far_from_utc_is_no_fault_of_ours(acme: ApiClient, moment: str) -> None:
+    """ISO 8601 allows offsets of a day; PostgreSQL does not know them."""
+    text = quote(moment)
+    acme.task()
+    listed = [acme.get(f"/tasks?submitted_{word}={text}") for word in ("after", "before")]
+    assert [answer.status for answer in listed] == [200, 200]
+    assert sum(len(answer.body["items"]) for answer in listed) == 1
+    task = {"handler": HANDLER}
+    schedule = {"name": "s", "kind": "once", "rule": {"at": moment}, "task": task, "start": moment}
+    daily = {"name": "d", "kind": "daily", "start": moment, "task": task}
+    made = acme.post("/schedules", {"name": "x", "kind": "daily", "task": task}).body["id"]
+    answers = [
+        acme.post("/tasks", {**task, "start_at": moment}),
+        acme.post("/keys", {"name": "k", "expires_at": moment}),
+        acme.post("/schedules", schedule),
+        acme.post("/schedules", daily),
+        acme.post(f"/schedules/{made}/backfill", {"start": moment, "end": moment}),
+    ]
+    assert {answer.status for answer in answers} <= {201, 422}, [answer.body for answer in answers]
+
+
+@pytest.mark.parametrize("moment", FAR)
+def test_a_forged_cursor_is_no_fault_of_ours(acme: ApiClient, moment: str) -> None:
+    for path, sort, tie in (("/webhooks", "updated_at", str(UUID(int=0))), ("/keys", "last_used_at", "1")):
+        cursor = encode(sort, json.dumps(moment), tie)
+        answer = acme.get(f"{path}?sort={sort}&cursor={cursor}")
+        assert answer.status == (422 if moment in FAR[2:] else 200), answer.body
 
 
 @pytest.mark.parametrize(

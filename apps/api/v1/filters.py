@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import django_filters
@@ -17,6 +18,7 @@ from apps.tasks.reading import LIVE_STATES, in_states
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import FINAL, Category, ClientStatus, TaskState, client_status
 
+EARLIEST, LATEST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 TASK_FILTERS = [
     OpenApiParameter("state", str, description="States, by comma: ready,running"),
     OpenApiParameter("status", str, description="Of waiting, in_progress, done, failed; by comma."),
@@ -39,6 +41,20 @@ class ChoicesIn(django_filters.BaseInFilter, django_filters.ChoiceFilter):  # ty
     """Several of a few words, with commas between."""
 
 
+class MomentFilter(django_filters.IsoDateTimeFilter):  # type: ignore[misc]
+    """A moment, in any zone that can be written: PostgreSQL knows none that is sixteen hours or more from UTC."""
+
+    def filter(self, rows: QuerySet[Any], value: datetime | None) -> QuerySet[Any]:
+        """``rows`` narrowed by the moment in UTC; one before the first year, or after the last, is that."""
+        if value:
+            try:
+                value = value.astimezone(UTC)
+            except OverflowError:
+                value = EARLIEST if value.year < LATEST.year else LATEST
+        found: QuerySet[Any] = super().filter(rows, value)
+        return found
+
+
 class TaskFilter(django_filters.FilterSet):  # type: ignore[misc]
     """What the list of tasks can be narrowed by; several narrow together."""
 
@@ -54,8 +70,8 @@ class TaskFilter(django_filters.FilterSet):  # type: ignore[misc]
     name = django_filters.CharFilter("name", max_length=200, help_text="The exact name.")
     tag = django_filters.CharFilter(method="by_tag", max_length=63)
     workflow = django_filters.UUIDFilter("workflow_id")
-    submitted_after = django_filters.IsoDateTimeFilter("submitted_at", lookup_expr="gte")
-    submitted_before = django_filters.IsoDateTimeFilter("submitted_at", lookup_expr="lt")
+    submitted_after = MomentFilter("submitted_at", lookup_expr="gte")
+    submitted_before = MomentFilter("submitted_at", lookup_expr="lt")
 
     class Meta:
         model = Task

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -235,7 +235,9 @@ def _moment(data: dict[str, Any], name: str) -> datetime:
     value = data.get(name)
     try:
         moment = parse_datetime(value) if isinstance(value, str) else None
-    except ValueError:
+        if moment is not None and moment.tzinfo is not None:
+            moment = moment.astimezone(UTC)
+    except (ValueError, OverflowError):
         moment = None
     if moment is None:
         raise InvalidInput(
