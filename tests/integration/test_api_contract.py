@@ -13,11 +13,13 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
 
+from apps.api.reference import document
 from apps.resources.models import Handler
 from apps.tasks.models import Task
 from apps.tenants.keys import make_key
@@ -33,7 +35,7 @@ CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,re
 BIN = Path(sys.executable).parent
 STREAMS = ("stream_task", "stream_workflow", "stream_events")
 """A live stream has no end to wait for; their beginnings are compared with the document elsewhere."""
-END_KEYS = ("revoke_key", "rotate_key", "remove_member", "change_member")
+END_KEYS = ("revoke_key", "rotate_key", "delete_member", "change_member")
 """These may end the key that asks, and all that came after them would be a 401: they come last."""
 ROLES = ("owner", "operator", "viewer")
 CHANGES_NOTHING = {"read", "viewer"}
@@ -162,6 +164,12 @@ def compared(served: Served, who: str, *options: str) -> None:
     served.compare(text, *options, *(part for name in END_KEYS for part in ("--include-operation-id", name)))
     other = Task._plain.exclude(tenant=served.tenant)
     assert sorted(other.values_list("name", flat=True)) == ["secret", "w"]
+
+
+def test_the_operations_that_are_named_here_exist() -> None:
+    paths: Any = document()["paths"]
+    known = {operation["operationId"] for item in paths.values() for operation in item.values()}
+    assert {*STREAMS, *END_KEYS} <= known
 
 
 def test_no_answer_is_undocumented_or_broken(served: Served) -> None:
