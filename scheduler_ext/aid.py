@@ -32,6 +32,10 @@ class TaskAid(Protocol):
         """Store tasks of the same tenant, in the task's workflow where it has one; returns their ids."""
         ...
 
+    def ports(self) -> int:
+        """How many ports the task's tier has."""
+        ...
+
     def secret(self, name: str) -> str:
         """A secret of the task's tenant."""
         ...

@@ -113,6 +113,11 @@ class SchedulerConf:
     script_tmpfs_mb: int = 256
     """Work folders of scripts up to this size lie in memory, larger ones on disk."""
 
+    ports_from: int = 20_000
+    """First of the ports that tasks are given whose tier has some; all nodes of a machine share them."""
+    ports_count: int = 8_000
+    """How many ports there are for tasks, from ``ports_from`` on."""
+
     def __post_init__(self) -> None:
         """Refuse values that cannot work, naming the field."""
         for spec in fields(self):
@@ -133,7 +138,7 @@ class SchedulerConf:
         ):
             if getattr(self, name) <= 0:
                 raise ConfigurationError("must be greater than 0", field=name)
-        self._check_words()
+        self._check_choices()
         windows.parse(self.ceiling_windows)
         if self.node_renew_s * 2 > self.node_lease_s:
             raise ConfigurationError("must be at most half of node_lease_s", field="node_renew_s")
@@ -142,7 +147,11 @@ class SchedulerConf:
         if not 0 <= self.retry_jitter <= 1:
             raise ConfigurationError("must be from 0 to 1", field="retry_jitter")
 
-    def _check_words(self) -> None:
+    def _check_choices(self) -> None:
+        if not 1024 <= self.ports_from <= 65_536 - self.ports_count:
+            raise ConfigurationError(
+                "must be at least 1024, and all ports_count below 65536", field="ports_from"
+            )
         for name, allowed in _WORDS.items():
             if getattr(self, name) not in allowed:
                 raise ConfigurationError(f"must be one of {', '.join(allowed)}", field=name)

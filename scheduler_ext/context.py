@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NoReturn, Protocol
 
+from scheduler_ext import task_ports
 from scheduler_ext.aid import TaskAid
 from scheduler_ext.artifacts import PLAIN, File
 from scheduler_ext.checkpoints import Checkpoint, CheckpointStore, Format, Saved, TaskYielded
@@ -166,6 +167,14 @@ class TaskContext:
         It raises ``TaskYielded``: clean up and let it pass. The task must declare checkpoints.
         """
         raise TaskYielded
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The ports its tier gives it, none of which another task of this machine holds; asks the ledger once.
+
+        ``NoPorts`` when the machine has not as many free.
+        """
+        return task_ports.of(self.task, lambda: self.store.aid(self.task).ports())
 
     def secret(self, name: str) -> str:
         """A secret of the tenant this task belongs to; ``NotFound`` when it has none of that name."""

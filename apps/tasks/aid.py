@@ -16,6 +16,8 @@ from apps.tasks.once import PgEffects
 from scheduler_ext.effects import EffectStore
 from scheduler_ext.ports import Started
 
+PORTS = "SELECT r.ports FROM tasks_task t JOIN resources_tier r ON r.id = t.tier_id WHERE t.id = %s"
+
 
 class PgTaskAid:
     """The platform as one running attempt asks it."""
@@ -46,6 +48,11 @@ class PgTaskAid:
 
         _fresh()
         return [str(task_id) for task_id in add_subtasks(self.task, items, join=join, key=key)]
+
+    def ports(self) -> int:
+        """How many ports the task's tier has."""
+        row = _claims().conn.execute(PORTS, (self.task.task_id,)).fetchone()
+        return int(row[0]) if row else 0
 
     def secret(self, name: str) -> str:
         """A secret of the task's tenant."""

@@ -14,7 +14,7 @@ from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
 from kombu.utils.json import dumps as kombu_dumps
 
-from scheduler_ext import context, handlers, inputs
+from scheduler_ext import context, handlers, inputs, task_ports
 from scheduler_ext.checkpoints import TaskYielded
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.ports import Finished, Started
@@ -183,6 +183,9 @@ class Bodies:
             raise
         except BaseException as error:  # noqa: BLE001 - a handler's SystemExit must not end the loop
             return failure(error)
+        finally:
+            if task_ports.held:
+                task_ports.release(started)
 
     def _run(self, started: Started, store: context.ContextStore) -> End:
         """In the main thread a task's request is put on its stack once, and filled anew for each run.
@@ -205,6 +208,8 @@ class Bodies:
         finally:
             request.__dict__ = {}
             context.enter(None)
+            if task_ports.held:
+                task_ports.release(started)
 
     def _call(self, started: Started, store: context.ContextStore) -> End:
         """The same in any thread: request stacks belong to threads, and these come and go."""
@@ -220,6 +225,8 @@ class Bodies:
         finally:
             task.pop_request()
             context.enter(None)
+            if task_ports.held:
+                task_ports.release(started)
 
     def _value(self, task: Any, started: Started) -> End:
         value = task.run(*started.args, **started.kwargs)

@@ -12,12 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from scheduler_ext import task_ports
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.resources import DIMENSIONS
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.ports import Finished, ScriptWork, Started
 from scheduler_ext.sandbox.base import Ended, Limits, Order, Refused, Runner, Sandbox, Saves, SlotError
+from scheduler_ext.task_ports import Held, NoPorts
 
 CHUNK = 65_536
+PORTS = DIMENSIONS.index("ports")
 CAP_GRACE_S = 0.5
 """A script at its cap is asked to end this long before it is killed."""
 MUTEX_FENCE = "SLACKWATER_MUTEX_FENCE"
@@ -77,6 +81,8 @@ class ScriptRun:
     cpu_ms: int = 0
     artifacts: bytes | None = None
     """What it left in its folder of artifacts, packed."""
+    _held: Held | None = None
+    """The ports it is given, where its tier has some."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -94,10 +100,14 @@ class ScriptRun:
             content = await asyncio.to_thread(self._content)
             self.runner = self.sandbox.take(self.root, trusted=self.work.trusted)
             try:
+                if wanted := self.work.vector[PORTS]:
+                    self._held = task_ports.take(self.conf, wanted)
                 ended = await self._execute(self.runner, content)
             finally:
+                if self._held:
+                    self._held.release()
                 self.sandbox.give_back(self.runner)
-        except (Refused, SlotError) as error:
+        except (Refused, SlotError, NoPorts) as error:
             return self._end(began, Outcome.FAILED, error=str(error))
         except OSError as error:
             return self._end(began, Outcome.FAILED, error=f"the script could not be started: {error}")
@@ -154,6 +164,7 @@ class ScriptRun:
             "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "USER": "task", "LOGNAME": "task",
             "SLACKWATER_TASK_ID": self.task.task_id, "SLACKWATER_ATTEMPT": str(self.task.attempt),
             "SLACKWATER_FENCE": str(self.task.fence), MARK: f"{self.task.task_id}:{self.task.fence}",
+            **({task_ports.ENV: ",".join(map(str, self._held.ports))} if self._held else {}),
             **({MUTEX_FENCE: str(self.work.mutex_fence)} if self.work.mutex_fence is not None else {}),
             **{f"{SECRET}{name}": value for name, value in self.work.secrets.items()},
             # By the names that OpenTelemetry's convention gives the headers in an environment.

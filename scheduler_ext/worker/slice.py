@@ -17,7 +17,7 @@ from typing import Any
 import redis
 from celery import Celery
 
-from scheduler_ext import context, feed, handlers, redis_client
+from scheduler_ext import context, feed, handlers, redis_client, task_ports
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.context import TaskInterrupted
 from scheduler_ext.core.states import Outcome, TaskState
@@ -71,6 +71,7 @@ class Child:
         self._running: int | None = None
         self._claimed_slot = False
         self.meter = Meter()
+        task_ports.configure(conf)
         self.table = journal.table(self.slot.index)
         kinds = sorted({e.kind for e in handlers.exported().values() if e.kind in PER_CHILD})
         self.beside = (

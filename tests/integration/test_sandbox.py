@@ -314,3 +314,17 @@ def test_more_artifacts_than_may_be_are_said_to_be_too_many(bench: Bench) -> Non
     assert finished.outcome is Outcome.FAILED
     assert finished.error == "its artifacts are not kept: it has 20000000 bytes, the plan allows 16777216"
     assert run.artifacts is None
+
+
+def test_a_script_is_told_its_ports_and_holds_them(bench: Bench) -> None:
+    vector = (1_000, 128, 32, 0, 0, 2)
+    finished, said = bench.run('echo "$SLACKWATER_PORTS"', vector=vector)
+    assert finished.outcome is Outcome.SUCCEEDED, finished
+    ports = [int(port) for port in said.strip().split(",")]
+    assert len(set(ports)) == 2
+    assert all(20_000 <= port < 28_000 for port in ports)
+    finished, said = bench.run('echo "${SLACKWATER_PORTS-none}"')
+    assert said.strip() == "none"
+    wanted, _ = bench.run("true", vector=(1_000, 128, 32, 0, 0, 9_000))
+    assert wanted.outcome is Outcome.FAILED
+    assert "9000 ports of 20000 to 27999 are wanted on this node" in (wanted.error or "")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from scheduler_ext import context, handlers
+from scheduler_ext import context, handlers, task_ports
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.ports import Started
 from scheduler_ext.worker.body import Bodies, End
@@ -47,12 +47,17 @@ def nothing() -> None:
     seen.append(context.current().task_id)
 
 
+@app.task(name="body.serving")
+def serving() -> list[int]:
+    return list(context.current().ports)
+
+
 @pytest.fixture(autouse=True)
 def exported(monkeypatch: pytest.MonkeyPatch) -> None:
     """These handlers and no others, for the time of a test."""
     monkeypatch.setattr(handlers, "_exports", {})
     seen.clear()
-    for task in (about, again, outer, nothing):
+    for task in (about, again, outer, nothing, serving):
         handlers.export(task)
 
 
@@ -62,6 +67,14 @@ class Ledger:
     def upstream(self, task_id: str) -> dict[str, Any]:
         """It has no parents."""
         return {}
+
+    def aid(self, task: Started) -> Ledger:
+        """What a handler may ask beyond its own row is asked of the same."""
+        return self
+
+    def ports(self) -> int:
+        """How many its tier has."""
+        return 2
 
 
 LEDGER: Any = Ledger()
@@ -131,3 +144,13 @@ def test_the_context_is_the_tasks_own_and_gone_afterwards() -> None:
     assert seen == ["t9"]
     with pytest.raises(context.NotInTask):
         context.current()
+
+
+@pytest.mark.parametrize("how", ["run", "run_in_thread"])
+def test_ports_are_held_while_the_handler_runs(how: str) -> None:
+    bodies = Bodies(app, 10_000)
+    first = value(getattr(bodies, how)(started("body.serving"), LEDGER))
+    assert len(set(first)) == 2
+    assert not task_ports.held
+    run(bodies, started("body.nothing"))
+    assert not task_ports.held

@@ -85,6 +85,7 @@ CLIENTS = {
 SCRIPTS = {
     "SLACKWATER_TASK_ID": "Id of the task.",
     "SLACKWATER_ATTEMPT": "1 for the first run.",
+    "SLACKWATER_PORTS": "Where its tier has ports: the numbers it is given, separated by commas.",
     "SLACKWATER_MUTEX_FENCE": "Number of its hold on its mutex key, where it has one; it rises with every "
     "grant of the key, whichever task gets it.",
     "SLACKWATER_FENCE": "Number of the claim; it only rises. A receiver that remembers the highest "
