@@ -116,4 +116,4 @@ def test_a_task_keeps_its_ports_until_its_end() -> None:
 @pytest.mark.parametrize("values", [{"ports_from": 80}, {"ports_from": 60_000, "ports_count": 6_000}])
 def test_a_range_that_cannot_be_is_refused(values: dict[str, int]) -> None:
     with pytest.raises(ConfigurationError, match="must be at least 1024"):
-        SchedulerConf(**values)
+        SchedulerConf.from_mapping(values)
