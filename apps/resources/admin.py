@@ -22,8 +22,8 @@ DIMENSIONS = (
     ("CPU", "‰ of a core"),
     ("memory", "MiB"),
     ("disk", "MiB"),
-    ("IOPS", "a second"),
-    ("bandwidth", "kbit/s"),
+    ("IOPS", "a second (counted when work is placed, not enforced)"),
+    ("bandwidth", "kbit/s (counted when work is placed, not enforced)"),
     ("ports", ""),
 )
 STATE_KINDS = {"active": "succeeded", "draining": "waiting", "left": "cancelled", "lost": "failed"}
