@@ -15,14 +15,14 @@ from scheduler_ext.keys import Keys
 
 
 def encode(task_id: str, fence: int, expected_us: int) -> bytes:
-    """A claim as it lies in a queue: no policy, no payload."""
-    return f"{task_id}:{fence}:{expected_us}".encode()
+    """A claim as it lies in a queue: no policy, no payload. What the script reads of it stands first."""
+    return f"{expected_us}:{task_id}:{fence}".encode()
 
 
 def decode(entry: bytes | str) -> tuple[str, int]:
     """Task id and fence of an entry."""
     text = entry.decode() if isinstance(entry, bytes) else entry
-    task_id, fence, _ = text.split(":")
+    _, task_id, fence = text.split(":")
     return task_id, int(fence)
 
 

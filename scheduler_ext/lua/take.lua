@@ -2,7 +2,7 @@
 -- KEYS: the node's lists in the order in which they are served.
 -- ARGV[1]: the most claims to take. ARGV[2]: expected work, in microseconds, with which a batch is full.
 --   ARGV[3]: a claim expected to run longer than this (or 0, not known) is taken alone; negative: none is.
--- Each entry is "task id:fence:expected microseconds". Returns the entries taken, then the number left.
+-- Each entry is "expected microseconds:task id:fence". Returns the entries taken, then the number left.
 local most, budget, short = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local taken, sum, full, left = {}, 0, false, 0
 for _, key in ipairs(KEYS) do
@@ -10,7 +10,7 @@ for _, key in ipairs(KEYS) do
     if not full then
         local entries = redis.call('LRANGE', key, 0, most - #taken - 1)
         for _, entry in ipairs(entries) do
-            local expected = tonumber(string.match(entry, ':(%d+)$'))
+            local expected = tonumber(string.match(entry, '^%d+'))
             local alone = short >= 0 and (expected == 0 or expected > short)
             if #taken > 0 and (alone or sum >= budget) then
                 full = true

@@ -42,6 +42,7 @@ SLOT_SIZE = SLOT_BYTES + ENTRIES * ENTRY_BYTES + BLOB_BYTES
 SIZE = SLOT_SIZE + PLACES * (ENTRY_BYTES + PLACE_BLOB)
 
 WAITING, BEGUN, ENDED, FREE = 0, 1, 2, 3
+_ALL_FREE = bytes([FREE]) * PLACES
 _PID, _OPEN, _COUNT, _CURRENT, _LIMIT, _BATCH, _INTERRUPT, _OUTCOME = 0, 4, 8, 12, 16, 24, 32, 36
 
 
@@ -257,11 +258,10 @@ class Table:
 
     def entries(self) -> list[tuple[int, Entry]]:
         """All places that are held."""
-        return [
-            (place, self.entry(place))
-            for place in range(PLACES)
-            if self._memory[self._at(place) + 40] != FREE
-        ]
+        states = self._memory[self._base + 40 : self._at(PLACES) : ENTRY_BYTES + PLACE_BLOB]
+        if states == _ALL_FREE:
+            return []
+        return [(place, self.entry(place)) for place, state in enumerate(states) if state != FREE]
 
     def entry(self, place: int) -> Entry:
         """One place."""

@@ -71,11 +71,15 @@ class Watch:
 
     def look(self) -> None:
         """One look at all slots."""
+        alive: dict[int, bool] = {}
         for index in range(self.journal.slots):
             slot = self.journal.slot(index)
-            if slot.pid == 0:
+            pid = slot.pid
+            if pid == 0:
                 continue
-            if not _alive(slot.pid):
+            if pid not in alive:
+                alive[pid] = _alive(pid)
+            if not alive[pid]:
                 self._settle_dead(slot)
             else:
                 if slot.is_open:

@@ -112,7 +112,8 @@ def test_the_newest_is_shown_with_its_size_time_and_attempt(tenant: Tenant) -> N
 
 def test_they_are_declared_in_the_admin_and_on_the_command_line(tenant: Tenant) -> None:
     form = TaskForm({"tenant": tenant.pk, "handler": "demo.echo", "tier": "basic", "category": "delayable",
-                     "on_late": "run_first", "condition": "all_succeeded", "checkpoints": "on"})  # fmt: skip
+                     "on_late": "run_first", "condition": "all_succeeded", "mutex_scope": "both",
+                     "checkpoints": "on"})  # fmt: skip
     assert form.is_valid(), form.errors
     task_id = submit(tenant, form.values()).task_ids[0]
     assert shown(tenant, task_id) == (True, None)

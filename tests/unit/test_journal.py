@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from scheduler_ext.worker.journal import BATCHES, Journal, Slot
+from scheduler_ext.worker.journal import BATCHES, BEGUN, PLACES, WAITING, Journal, Slot
 
 FLAGS = ("draining", "listened", "activated", "watched", "beside", "listened_to")
 
@@ -75,3 +75,17 @@ def test_a_narrowed_batch_runs_to_its_end(journal: Journal) -> None:
         assert running.task_id == three[1 + index][0]
         assert slot.end(index, 2.0, b"")
     assert slot.count == 2
+
+
+def test_a_table_tells_the_places_that_are_held(journal: Journal) -> None:
+    table, other = journal.table(0), journal.table(BATCHES)
+    assert table.entries() == []
+    five = claims(5)
+    places = [table.note(*claim) for claim in five]
+    table.begin(places[3], 1000, 1.0)
+    table.release(places[1])
+    held = {entry.task_id: (place, entry.state) for place, entry in table.entries()}
+    assert held == {five[n][0]: (places[n], BEGUN if n == 3 else WAITING) for n in (0, 2, 3, 4)}
+    assert other.entries() == []
+    last = [other.note(*claim) for claim in claims(PLACES)]
+    assert [place for place, _ in other.entries()] == sorted(last), "every place, the last as well"
