@@ -68,7 +68,7 @@ def _many_short(rng: random.Random, number: int, folder: str, count: int) -> Sub
 def _task(rng: random.Random, number: int, folder: str) -> tuple[dict[str, Any], Expected]:
     kind = rng.choices(
         ["short", "long", "steps", "flaky", "failing", "capped", "mutex", "inside", "outside"],
-        [34, 10, 8, 8, 4, 5, 12, 10, 9],
+        [28, 8, 16, 8, 4, 5, 12, 10, 9],
     )[0]
     base: dict[str, Any] = {
         "total_attempts": MANY, "retry": {"max_s": 1}, "args": [folder],
@@ -81,7 +81,7 @@ def _task(rng: random.Random, number: int, folder: str) -> tuple[dict[str, Any],
         seconds = round(rng.uniform(0.3, 2.5), 2)
         return {**base, "handler": "torture.long", "args": [folder, seconds]}, Expected(kind=kind)
     if kind == "steps":
-        seconds = round(rng.uniform(0.5, 4.0), 2)
+        seconds = round(rng.uniform(1.0, 6.0), 2)
         return {**base, "handler": "torture.steps", "args": [folder, seconds]}, Expected(kind=kind)
     if kind == "flaky":
         times = rng.randint(1, 2)
