@@ -101,7 +101,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario(
             name="limiter",
             title="A rate limit under more clients at once than it has room for, over several submitters",
-            parameters={"clients": 200, "processes": 4, "limit": 100, "each": 5, "seconds": 10},
+            parameters={"clients": 200, "processes": 4, "limit": 100, "each": 5, "seconds": 10, "warm": 1},
             columns={
                 "clients": "clients", "processes": "submitters", "limit": "limit", "accepted": "accepted",
                 "refused": "refused", "exact": "exact", "accepting_ms": "all accepted after ms",

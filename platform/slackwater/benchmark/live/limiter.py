@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from django.conf import settings
 
 from apps.tasks.models import Task
-from apps.tenants.models import Plan, TenantCounter
+from apps.tenants.models import Plan, Tenant, TenantCounter
 from apps.tenants.services import create_api_key
 from slackwater.benchmark import ground
 from slackwater.benchmark.measure import percentiles
@@ -120,6 +120,10 @@ class Crowd:
 
     def __init__(self, ports: list[int], clients: int, key: str) -> None:
         self.connections = [_open(ports[n % len(ports)]) for n in range(clients)]
+        self.speak_for(key)
+
+    def speak_for(self, key: str) -> None:
+        """Use this key from now on."""
         self.headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
 
     def ask(self, each: int, over_s: float) -> Answers:
@@ -163,21 +167,31 @@ def _server(answers: Answers) -> dict[str, float] | None:
     return percentiles([ms / 1000 for ms in answers.server_ms]) if answers.server_ms else None
 
 
-def run(clients: int, processes: int, limit: int, each: int, seconds: int) -> None:
-    """All clients at once, then each ``each`` times more over ``seconds``, when only refusals are left to give."""
+def run(clients: int, processes: int, limit: int, each: int, seconds: int, warm: int) -> None:
+    """All clients at once, then each ``each`` times more over ``seconds``, when only refusals are left to give.
+
+    Before that each submits ``warm`` times for another tenant without limits: submitters have been at work as a rule,
+    and what their first requests have to make ready once is no part of a refusal.
+    """
     Cell(slots=1)
-    tenant = ground.tenants(1)[0]
-    Plan.objects.filter(pk=tenant.plan_id).update(tasks_per_hour=PER_HOUR, burst=limit)
+    tenant, other = ground.tenants(2)
+    slow = Plan.objects.get(pk=tenant.plan_id)
+    slow.pk, slow.slug, slow.tasks_per_hour, slow.burst = None, "bench-limited", PER_HOUR, limit
+    slow.save(force_insert=True)
+    Tenant.objects.filter(pk=tenant.pk).update(plan=slow)
     key = create_api_key(tenant, "bench", ("submit",))[1]
+    free = create_api_key(other, "bench", ("submit",))[1]
     tell("starting", 0, processes)
     with submitters(processes) as ports:
-        crowd = Crowd(ports, clients, key)
+        crowd = Crowd(ports, clients, free)
+        before = crowd.ask(warm, 0.0)
+        crowd.speak_for(key)
         tell("submitting at once", 0, clients)
         rush = crowd.ask(1, 0.0)
         tell("submitting on", 0, clients * each)
         after = crowd.ask(each, float(seconds))
         crowd.close()
-    if faults := rush.faults + after.faults:
+    if faults := before.faults + rush.faults + after.faults:
         raise RuntimeError(f"{len(faults)} answers were neither 201 nor 429 with Retry-After: {faults[0]}")
     accepted = len(rush.accepted) + len(after.accepted)
     stored = Task._plain.filter(tenant=tenant).count()
