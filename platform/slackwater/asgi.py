@@ -1,6 +1,7 @@
 """The ASGI application: the API, the admin and the health pages, for granian or uvicorn."""
 
 import atexit
+import gc
 import os
 
 from django.core.asgi import get_asgi_application
@@ -19,4 +20,6 @@ from slackwater.wiring import heartbeat  # noqa: E402  (the same)
 
 application = ApiFront(site)
 application.warm()
+gc.collect()
+gc.freeze()  # what is loaded stays: no search for garbage need pass through it
 atexit.register(heartbeat("submitter").stop)
