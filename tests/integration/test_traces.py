@@ -121,7 +121,8 @@ def test_a_clients_trace_goes_from_submission_to_finish(
     assert (whole.about["slackwater.state"], whole.about["slackwater.attempts"]) == ("succeeded", 2)
     task = acme.get(f"/tasks/{task_id}").body
     attempts = acme.get(f"/tasks/{task_id}/attempts").body["items"]
-    assert whole.start <= min(span.start for span in found)
+    # Of a run the test's own worker only says how long it took.
+    assert whole.start <= min(span.start for span in found if span.what != "process")
     assert whole.end == max(span.end for span in found)
     assert task["submitted_at"][:19] == _second(whole.start)
     assert [one["number"] for one in attempts] == [1, 2]
@@ -242,14 +243,14 @@ def test_nothing_is_lost_while_the_collector_is_away(
         assert state.failing_since is not None
         page = Client().get("/metrics").content.decode()
         assert "slackwater_trace_failing_seconds" in page
-        assert "slackwater_trace_failing_seconds 0.0" not in page
+        assert "slackwater_trace_failing_seconds 0.0\n" not in page
         collector.answer = lambda _: (200, {})
         wait_until(lambda: TraceSending.objects.get().sent == 3, message="all are sent")
     assert {span.about["messaging.message.id"] for span in spans(collector)} == ids
     assert TraceSending.objects.get().failing_since is None
     page = Client().get("/metrics").content.decode()
     assert 'slackwater_traced_tasks_total{outcome="sent"} 3.0' in page
-    assert "slackwater_trace_failing_seconds 0.0" in page
+    assert "slackwater_trace_failing_seconds 0.0\n" in page
 
 
 def test_a_sender_that_dies_leaves_its_tasks_to_another_which_makes_the_same_spans(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,11 +33,22 @@ sys.stdin.read()
 
 @pytest.fixture
 def conf() -> SchedulerConf:
-    """Four ports that are free now, of nobody else's range."""
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        first = probe.getsockname()[1]
-    return SchedulerConf(ports_from=min(first, 60_000) - 5_000, ports_count=4)
+    """Four ports that are free now, below those the kernel gives out by itself."""
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    first = next(first for first in range(lowest - 4 * random.randint(1, 1000), 1024, -4) if free(first, 4))
+    return SchedulerConf(ports_from=first, ports_count=4)
+
+
+def free(first: int, count: int) -> bool:
+    """Whether nobody has any of them."""
+    with contextlib.ExitStack() as held:
+        for port, kind in product(range(first, first + count), (socket.SOCK_STREAM, socket.SOCK_DGRAM)):
+            probe = held.enter_context(contextlib.closing(socket.socket(socket.AF_INET, kind)))
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                return False
+    return True
 
 
 def test_two_tasks_never_hold_the_same(conf: SchedulerConf) -> None:
