@@ -27,6 +27,11 @@ FAST = {
     "retry_base_s": 0.1, "cancel_grace_s": 0.5,
 }  # fmt: skip
 
+AT_WORK = """
+SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'
+    AND state = 'active' AND pid <> pg_backend_pid()
+"""
+
 
 class Platform:
     """Starts what a test asks for, and ends it all."""
@@ -88,8 +93,9 @@ class Platform:
         return self.worker()
 
     def close(self) -> None:
-        """End everything."""
+        """End everything; what a killed process had asked of the database may take a moment longer to end."""
         self.processes.close()
+        wait_until(_none_at_work, message="no session of a process that is gone is at work")
 
     # -- work -----------------------------------------------------------------------------------------------------
     def submit(self, handler: str = "demo.echo", *args: Any, **fields: Any) -> UUID:
@@ -187,6 +193,14 @@ def agent_of(worker: ManagedProcess) -> psutil.Process:
     )
     assert found is not None
     return found
+
+
+def _none_at_work() -> bool:
+    """Whether this test alone uses its database: the tables are emptied next, which must wait for no one."""
+    with connection.cursor() as cur:
+        cur.execute(AT_WORK)
+        (count,) = cur.fetchone()
+    return bool(count == 0)
 
 
 def kill_all(worker: ManagedProcess) -> None:
