@@ -9,6 +9,8 @@ from typing import Any
 from scheduler_ext import windows
 from scheduler_ext.core.errors import ConfigurationError
 
+MOST_AT_ONCE = 256
+"""The largest batch there can be."""
 _WORDS = {
     "sandbox": ("auto", "bubblewrap", "landlock", "process"),
     "trusted_scripts": ("sandbox", "plain"),
@@ -48,12 +50,12 @@ class SchedulerConf:
     """The most tasks one round looks at."""
     lookahead_ms: int = 80
     """How much expected short work a node's slot holds ahead."""
-    max_ahead: int = 512
+    max_ahead: int = 1000
     """The most short tasks a slot holds ahead."""
     batch_ms: int = 20
     """Expected work a child takes at once."""
-    batch_max: int = 128
-    """The most tasks a child takes at once."""
+    batch_max: int = 256
+    """The most tasks a child takes at once; at most 256, which is what its journal holds."""
     short_ms: int = 20
     """Handlers expected to run longer than this are never batched."""
     slice_s: float = 2.0
@@ -148,6 +150,8 @@ class SchedulerConf:
             raise ConfigurationError("must be from 0 to 1", field="retry_jitter")
 
     def _check_choices(self) -> None:
+        if self.batch_max > MOST_AT_ONCE:
+            raise ConfigurationError(f"must be at most {MOST_AT_ONCE}", field="batch_max")
         if not 1024 <= self.ports_from <= 65_536 - self.ports_count:
             raise ConfigurationError(
                 "must be at least 1024, and all ports_count below 65536", field="ports_from"

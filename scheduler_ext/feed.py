@@ -13,7 +13,7 @@ from scheduler_ext.keys import Keys
 from scheduler_ext.ports import Change
 
 KEPT = 2_000
-"""Batches kept for those who come back: at most 128 changes each, some 23 MB in all."""
+"""Batches kept for those who come back: at most 256 changes each, some 46 MB in all."""
 FIELD = "c"
 WATCHED_S = 5
 """How long the mark of a follower lasts; it is renewed while there is one."""

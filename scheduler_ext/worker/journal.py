@@ -17,13 +17,15 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from scheduler_ext.conf import MOST_AT_ONCE
+
 log = logging.getLogger(__name__)
 
 LEASE_OVER = 75
 """Exit code of a child that has outlived its node's lease."""
 BATCHES = 3
 """Batches a child has in hand at the most: one runs, one is recorded, one is started ahead. A slot each."""
-ENTRIES = 256
+ENTRIES = MOST_AT_ONCE
 BLOB_BYTES = 1_048_576
 # The header: node id (q), lease deadline (d), draining, listened, activated, watched, beside, unheard (a byte each,
 # padded to 8), the agent's beat (d).

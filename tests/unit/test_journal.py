@@ -6,6 +6,8 @@ import uuid
 
 import pytest
 
+from scheduler_ext.conf import MOST_AT_ONCE, SchedulerConf
+from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.worker.journal import BATCHES, BEGUN, PLACES, WAITING, Journal, Slot
 
 FLAGS = ("draining", "listened", "activated", "watched", "beside", "listened_to")
@@ -89,3 +91,15 @@ def test_a_table_tells_the_places_that_are_held(journal: Journal) -> None:
     assert other.entries() == []
     last = [other.note(*claim) for claim in claims(PLACES)]
     assert [place for place, _ in other.entries()] == sorted(last), "every place, the last as well"
+
+
+def test_the_largest_batch_that_settings_allow_fits() -> None:
+    claims = [(str(uuid.uuid4()), n) for n in range(SchedulerConf(batch_max=MOST_AT_ONCE).batch_max)]
+    slot = Journal(1).slot(0)
+    slot.open(claims)
+    for index in range(len(claims)):
+        assert slot.begin(index, 0, 1.0)
+        assert slot.end(index, 2.0, b"a blob")
+    assert [(entry.task_id, entry.fence) for entry in map(slot.entry, range(len(claims)))] == claims
+    with pytest.raises(ConfigurationError, match="batch_max"):
+        SchedulerConf(batch_max=MOST_AT_ONCE + 1)

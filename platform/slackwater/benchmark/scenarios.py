@@ -113,7 +113,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario(
             name="steps",
             title="The way of one no-op task, step by step, in microseconds a task",
-            parameters={"tasks": 4000, "round": 1024, "batch": 128},
+            parameters={"tasks": 4000, "round": 1024, "batch": 256},
             columns={
                 "step": "step", "batch": "tasks at once", "us": "µs a task", "python_us": "Python CPU",
                 "postgres_us": "PostgreSQL CPU", "redis_us": "Redis CPU",
