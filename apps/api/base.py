@@ -23,7 +23,7 @@ from rest_framework.views import APIView
 
 from apps.api import contract
 from apps.api.auth import BearerAuthentication, Principal
-from apps.api.errors import as_response, problem
+from apps.api.errors import MethodNotAllowed, as_response, problem
 from apps.tenants.scoping import tenant_scope
 from scheduler_ext.core.errors import InvalidInput
 
@@ -119,6 +119,11 @@ class PublicView(APIView):
         if name not in self.http_method_names or name == "options":
             return self.http_method_not_allowed
         return getattr(self, name, self.http_method_not_allowed)
+
+    def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        """405, with the methods there are."""
+        there = [name.upper() for name in self.http_method_names if hasattr(self, name) and name != "options"]
+        raise MethodNotAllowed(str(request.method)[:20], there)
 
 
 class ApiView(PublicView):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -38,6 +39,11 @@ class MethodNotAllowed(errors.SlackwaterError):
     """This method is not allowed here."""
 
     code = "method_not_allowed"
+
+    def __init__(self, method: str = "This", allowed: Iterable[str] = ()) -> None:
+        """``allowed``: the methods there are, which the answer names in ``Allow`` (RFC 9110, 15.5.6)."""
+        self.allowed = ", ".join(allowed)
+        super().__init__(f"{method} is not allowed here; {self.allowed or 'nothing'} is.")
 
 
 class PreconditionFailed(errors.SlackwaterError):
@@ -119,11 +125,9 @@ def _from_drf(error: drf.APIException) -> errors.SlackwaterError:
         401: errors.NotAuthenticated,
         403: errors.NotPermitted,
         404: errors.NotFound,
-        405: MethodNotAllowed,
         415: UnsupportedMediaType,
     }
-    ours = by_status.get(error.status_code, InternalError)
-    return ours(str(error.detail)) if error.status_code == 405 else ours()
+    return by_status.get(error.status_code, InternalError)()
 
 
 def problem(error: Exception, request_id: str) -> Problem:
@@ -153,6 +157,8 @@ def problem(error: Exception, request_id: str) -> Problem:
 def _headers(error: errors.SlackwaterError) -> dict[str, str]:
     if isinstance(error, errors.NotAuthenticated):
         return {"WWW-Authenticate": 'Bearer realm="slackwater"'}
+    if isinstance(error, MethodNotAllowed):
+        return {"Allow": error.allowed}
     if isinstance(error, errors.Unavailable):
         return {"Retry-After": f"{UNAVAILABLE_RETRY_S:.0f}"}
     if isinstance(error, errors.LimitExceeded):

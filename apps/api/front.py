@@ -26,7 +26,7 @@ from django.urls import resolve, set_script_prefix
 
 from apps.api import csp, early
 from apps.api.feed import Feed
-from apps.api.statuses import Statuses
+from apps.api.statuses import Statuses, asks_status
 from apps.api.streams import Streams
 from apps.api.v1.waits import Wait, asked_wait, may_read
 from apps.api.waiting import Waiters
@@ -143,7 +143,7 @@ class ApiFront:
             if scope["path"].endswith("/events") and scope["method"] == "GET":
                 await self._stream(scope, receive, send, body)
                 return
-            if scope["path"].endswith("/status"):
+            if _asks_status(scope):
                 self.statuses.follow()
             refused = early.refusal(scope, body)
             if refused is not None:
@@ -230,6 +230,13 @@ class ApiFront:
 def _answer(handler: ApiHandler, scope: Scope, body: Any, held: bool) -> HttpResponseBase:
     body.seek(0)
     return handler.answer(scope, body, held=held)
+
+
+def _asks_status(scope: Scope) -> bool:
+    path, query = scope["path"], scope["query_string"]
+    if not query:
+        return bool(path.endswith("/status"))
+    return asks_status(path, parse_qs(query.decode("latin-1")))
 
 
 def _is_large(scope: Scope) -> bool:

@@ -8,12 +8,13 @@ cannot be heard, nothing is answered from memory. The feed is followed only whil
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from apps.api.feed import Batch, Feed
@@ -24,8 +25,25 @@ FRESH_S = 1.0
 FINAL_FRESH_S = 30.0
 KEPT = 100_000
 LINGER_S = 10.0
+ABOUT: Final = frozenset(("id", "status", "state", "cancel_requested", "finished_at"))
+"""What is remembered of a task. Its other fields change without a transition (progress, an edit), and nobody tells."""
+TASK: Final = re.compile(r"/api/v1/tasks/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 FINAL_WORDS = frozenset(state.name.lower() for state in FINAL)
 Read = Callable[[], dict[str, Any]]
+
+
+def asks_status(path: str, query: Mapping[str, Sequence[str]]) -> bool:
+    """Whether this is a question for a task's status and no more: ``/status``, or the task narrowed to such fields."""
+    if path.endswith("/status"):
+        return True
+    if "fields" not in query or "wait" in query or not TASK.fullmatch(path):
+        return False
+    return is_about_status(query["fields"][-1])
+
+
+def is_about_status(fields: str) -> bool:
+    """Whether these fields, by comma, are all of them remembered."""
+    return {name.strip() for name in fields.split(",")} <= ABOUT
 
 
 class Statuses:

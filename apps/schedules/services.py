@@ -112,6 +112,8 @@ def _check_rule(schedule: Schedule, now: datetime) -> Rule:
     rule = rule_of(schedule)
     if rule.start and rule.end and rule.end < rule.start:
         raise InvalidInput("must not lie before start_at", field="end_at")
+    if rule.end and rule.end < now:
+        raise InvalidInput("must lie in the future, or it never fires", field="end_at")
     if rule.at is not None:
         if rule.at < now:
             raise InvalidInput("must lie in the future; leave it out to run now", field="rule.at")

@@ -12,6 +12,7 @@ from django.db import connection, transaction
 
 from apps.tasks import admission, checkpoints, choices, hints, lookups, storing, traces, transitions
 from apps.tasks.models import Dependency, LiveTask, MutexScope, OnLate, Task
+from apps.tasks.reading import word
 from apps.tasks.settling import settle, undisturbed
 from apps.tasks.specs import EDITABLE, TaskSpec, dump_payload, parse_fields
 from apps.tasks.storing import LIVE_COLUMNS, Accepted
@@ -103,7 +104,7 @@ def cancel(
         if str(task_id) not in ended and task_id not in {row[0] for row in asked}:
             state = _state_now(task_id)
             if state is not TaskState.RUNNING:
-                raise Conflict(f"the task has ended already: {state.name.lower()}", state=state.name)
+                raise Conflict(f"the task has ended already: {word(state)}", state=word(state))
         transaction.on_commit(partial(after_cancel, task.tenant.cell, changes, {row[3] for row in asked}))
     return TaskState.CANCELLED if str(task_id) in ended else TaskState.RUNNING
 
@@ -257,9 +258,7 @@ def edit(tenant_id: int, task_id: UUID, changes: Mapping[str, Any], *, actor: st
         task = _task(tenant_id, task_id)
         if live is None or TaskState(live.state) not in WAITING:
             state = TaskState(live.state) if live is not None else TaskState(task.state or 0)
-            raise Conflict(
-                f"only a waiting task can be changed; it is {state.name.lower()}", state=state.name
-            )
+            raise Conflict(f"only a waiting task can be changed; it is {word(state)}", state=word(state))
         old = spec_of(task)
         new = replace(old, **values)
         if "args" in values or "kwargs" in values:

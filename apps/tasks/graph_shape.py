@@ -49,6 +49,7 @@ class Shape:
             np.cumsum(np.bincount(of, minlength=len(ids)), out=at[1:])
             return others[np.argsort(of, kind="stable")].tolist(), at.tolist()
 
+        parent, child = np.asarray(parent, dtype=np.int64), np.asarray(child, dtype=np.int64)
         known = [value for value in micros if value]
         usual = sum(known) / len(known) if known else 1e6
         weights = [(value or usual) / 1e6 for value in micros]

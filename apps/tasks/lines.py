@@ -1,14 +1,53 @@
-"""What operators do to lines."""
+"""What operators do to lines, and tenants to their own."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from apps.tasks.models import Line
+from apps.tenants.services import check_own_pause
+from scheduler_ext.core.errors import InvalidInput, NotFound
+from scheduler_ext.core.states import Category
 
 
 def set_line_paused(line: Line, *, paused: bool) -> bool:
-    """Pause or resume a line: its tasks are accepted, none is started. False when it was so before."""
+    """Pause or resume a line: its tasks are accepted, none is started. False when it was so before.
+
+    By those who run the platform: its tenant cannot end such a pause, also where it had paused the line itself before.
+    """
     # Unscoped: the line says whose it is.
-    rows = Line.objects.unscoped().filter(pk=line.pk, paused=not paused)
-    changed = rows.update(paused=paused) == 1
-    line.paused = paused
+    rows = Line.objects.unscoped().filter(pk=line.pk)
+    rows = rows.exclude(paused=True, paused_by_itself=False) if paused else rows.filter(paused=True)
+    changed = rows.update(paused=paused, paused_by_itself=False) == 1
+    line.paused, line.paused_by_itself = paused, False
     return changed
+
+
+def find_line(tenant_id: int, category: str, tier: str) -> Line:
+    """The tenant's line of that category and tier, by their names; ``NotFound`` when it has none."""
+    number = Category.__members__.get(category.upper()) if category == category.lower() else None
+    rows = Line.objects.unscoped().filter(tenant_id=tenant_id, tier__slug=tier)  # the tenant is named
+    found: Line | None = rows.filter(category=number).first() if number is not None else None
+    if found is None:
+        raise NotFound(f"There is no line {category[:63]}/{tier[:63]}; a line exists from its first task on.")
+    return found
+
+
+def change_own_line(tenant_id: int, category: str, tier: str, data: Any) -> None:
+    """Pause a tenant's own line, or let it go on; again does nothing.
+
+    ``NotGranted``: it is paused by those who run the platform. ``InvalidInput`` names the field at fault.
+    """
+    if not isinstance(data, dict):
+        raise InvalidInput("The body must be an object.")
+    for field in data:
+        if field != "paused":
+            raise InvalidInput("there is no such field; known is paused", field=field[:60])
+    paused = data.get("paused")
+    if not isinstance(paused, bool):
+        raise InvalidInput("must be true or false", field="paused")
+    line = find_line(tenant_id, category, tier)
+    before = {"paused": False} if paused else {"paused": True, "paused_by_itself": True}
+    rows = Line.objects.unscoped().filter(pk=line.pk)  # found by its tenant
+    rows.filter(**before).update(paused=paused, paused_by_itself=paused)
+    check_own_pause(rows.values_list("paused", flat=True).get(), wanted=paused)

@@ -13,8 +13,10 @@ from django.db.models import Q
 from django.utils import timezone
 
 from apps.resources.models import Handler, Node, Tier
+from apps.tasks.lines import find_line
 from apps.tasks.reading import word
 from apps.tenants.models import Tenant, TenantCounter, plan_numbers
+from apps.tenants.services import paused_by
 from scheduler_ext.core.admission import is_granted
 from scheduler_ext.core.states import Category, TaskState
 
@@ -99,7 +101,7 @@ def _node(node: Node) -> dict[str, Any]:
 
 
 LINES = """
-SELECT n.id, n.category, r.slug, n.paused, w.ready, w.oldest
+SELECT n.id, n.category, r.slug, n.paused, n.paused_by_itself, w.ready, w.oldest
 FROM tasks_line n JOIN resources_tier r ON r.id = n.tier_id
 CROSS JOIN LATERAL (
     SELECT count(*)::int AS ready, min(x.latest_start) AS oldest FROM (
@@ -109,6 +111,12 @@ WHERE n.tenant_id = %(tenant)s ORDER BY n.category, r.slug
 IN_FLIGHT_BY_LINE = """
 SELECT line_id, state, count(*)::int FROM tasks_livetask WHERE state IN (4, 5) AND tenant_id = %s GROUP BY 1, 2
 """
+
+
+def queue(tenant: Tenant, category: str, tier: str) -> dict[str, Any]:
+    """One line of the tenant's; ``NotFound`` when it has none of that category and tier."""
+    find_line(tenant.pk, category, tier)
+    return next(row for row in queues(tenant) if (row["category"], row["tier"]) == (category, tier))
 
 
 def queues(tenant: Tenant) -> list[dict[str, Any]]:
@@ -123,13 +131,14 @@ def queues(tenant: Tenant) -> list[dict[str, Any]]:
             "category": word(Category(category)),
             "tier": tier,
             "paused": paused or tenant.paused,
+            "paused_by": paused_by(paused, itself) or paused_by(tenant.paused, tenant.paused_by_itself),
             "ready": min(ready, COUNT_MOST),
             "ready_is_minimum": ready > COUNT_MOST,
             "queued": held.get((line, TaskState.QUEUED), 0),
             "running": held.get((line, TaskState.RUNNING), 0),
             "earliest_latest_start": oldest,
         }
-        for line, category, tier, paused, ready, oldest in lines
+        for line, category, tier, paused, itself, ready, oldest in lines
     ]
 
 

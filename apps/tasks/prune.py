@@ -125,7 +125,7 @@ LIVE_IDS = (
 )
 TASK_IDS = "SELECT id FROM tasks_task WHERE tenant_id = %s ORDER BY id DESC LIMIT %s"
 CLOSE = (
-    "UPDATE tenants_tenant SET paused = true WHERE id = %s",
+    "UPDATE tenants_tenant SET paused = true, paused_by_itself = false WHERE id = %s",
     "UPDATE tenants_apikey SET revoked_at = clock_timestamp() WHERE tenant_id = %s AND revoked_at IS NULL",
 )
 

@@ -15,7 +15,18 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from apps.tasks import addresses, admission, checkpoints, choices, hints, lookups, refusals, storing, traces
+from apps.tasks import (
+    addresses,
+    admission,
+    checkpoints,
+    choices,
+    graph,
+    hints,
+    lookups,
+    refusals,
+    storing,
+    traces,
+)
 from apps.tasks.changing import cancel, edit, retry
 from apps.tasks.models import IdempotencyKey, Script
 from apps.tasks.specs import FIELDS, Payload, TaskSpec, body_hash, parse_task, parse_tasks
@@ -197,6 +208,10 @@ def _stored(tenant: Tenant, specs: Sequence[TaskSpec], *, actor: str | Sequence[
                 ),
             )
         write_tasks(cur, tenant, tasks, batch.edges, workflow_id, at, actor, trace)
+        if workflow_id is not None and len(batch.edges) >= graph.LARGE and not batch.outside:
+            transaction.on_commit(
+                partial(graph.keep_new, tenant.pk, workflow_id, tasks, batch.edges), robust=True
+            )
     return Submission(task_ids=[t.id for t in tasks], workflow_id=workflow_id)
 
 

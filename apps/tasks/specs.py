@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import re
@@ -258,10 +259,16 @@ def parse_fields(data: Any, where: str = "") -> dict[str, Any]:
     for key, value in data.items():
         if key not in FIELDS:
             shown = str(key)[:60].encode("ascii", "backslashreplace").decode()
-            raise InvalidInput("there is no such field", field=join(where, shown or '""'))
+            raise InvalidInput(f"there is no such field{_meant(str(key))}", field=join(where, shown or '""'))
         name, check = FIELDS[key]
         values[name] = None if value is None and key in NULLABLE else check(value, join(where, key))
     return values
+
+
+def _meant(key: str) -> str:
+    """A hint for a misspelt field."""
+    near = difflib.get_close_matches(key[:60].lower(), FIELDS, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def join(where: str, name: str) -> str:
@@ -401,6 +408,8 @@ def _check_references(values: dict[str, Any], where: str) -> None:
 
 
 def body_hash(data: Any) -> str:
-    """A hash of a submission that is the same for the same body."""
+    """A hash of a submission that is the same for the same body, wherever its idempotency key stood."""
+    if isinstance(data, Mapping) and "idempotency_key" in data:
+        data = {name: value for name, value in data.items() if name != "idempotency_key"}
     text = json.dumps(data, sort_keys=True, default=str, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -46,6 +46,8 @@ def make_key(tenant: Tenant, data: Any) -> tuple[ApiKey, str]:
         raise InvalidInput("must be an array of strings", field="scopes")
     if ApiKey.Scope.OPERATE in scopes:
         raise NotGranted("operate is given by those who run the platform", field="scopes")
+    if not scopes or set(scopes) - TENANT_SCOPES:
+        raise InvalidInput(f"must name at least one of {', '.join(sorted(TENANT_SCOPES))}", field="scopes")
     beyond = sorted(set(scopes) & set(ApiKey.Scope.values) - allowed)
     if beyond and member is not None:
         raise InvalidInput(f"the role {member.role} does not allow {', '.join(beyond)}", field="scopes")

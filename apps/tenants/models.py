@@ -54,7 +54,9 @@ class Plan(models.Model):
     tasks_per_hour = models.PositiveIntegerField(
         default=100_000, help_text="Submissions an hour, in the long run."
     )
-    burst = models.PositiveIntegerField(default=10_000, help_text="Submissions at once.")
+    burst = models.PositiveIntegerField(
+        default=20_000, help_text="Submissions at once; each task of a graph is one, so the largest must fit."
+    )
     max_waiting = models.PositiveIntegerField(default=1_000_000, help_text="Tasks accepted and not finished.")
     max_in_flight = models.PositiveIntegerField(default=10_000, help_text="Tasks claimed or running.")
     rate_starts = models.PositiveIntegerField(
@@ -243,6 +245,9 @@ class Tenant(models.Model):
     )
     trusted = models.BooleanField(default=False, help_text="Its scripts may run without a sandbox.")
     paused = models.BooleanField(default=False, help_text="Tasks are accepted, none is started.")
+    paused_by_itself = models.BooleanField(
+        default=False, db_default=False, help_text="By its owner, who may end the pause."
+    )
     script_root = models.CharField(
         max_length=500, blank=True, help_text="Folder mounted on the workers in which its script paths lie."
     )
@@ -360,6 +365,7 @@ def plan_numbers(plan: Plan) -> dict[str, Any]:
     names = (
         "tasks_per_hour burst max_waiting max_in_flight tiers max_cap_s max_payload_bytes max_dag_tasks max_dag_edges "
         "max_dag_depth max_artifact_bytes max_own_tiers largest_tier max_urgent_permille weight guaranteed_permille "
-        "maximum_permille handlers scripts delay_tolerance_s"
+        "maximum_permille handlers scripts script_network delay_tolerance_s rate_starts rate_per_s refuse_impossible "
+        "refuse_late max_checkpoint_bytes dead_letter_retries dead_letter_after_s retention_days"
     )
     return {name: getattr(plan, name) for name in names.split()}

@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from apps.tenants.models import ApiKey, Membership, Plan, Tenant, TenantCounter
-from scheduler_ext.core.errors import Conflict, InvalidInput, NotAuthenticated, NotFound
+from scheduler_ext.core.errors import Conflict, InvalidInput, NotAuthenticated, NotFound, NotGranted
 
 KEY_MARK = "sw"
 LAST_USE_STEP = timedelta(minutes=1)
@@ -116,21 +116,58 @@ def revoke_api_key(key: ApiKey) -> bool:
 
 
 def set_paused(tenant: Tenant, *, paused: bool) -> bool:
-    """Pause or resume a tenant: its tasks are accepted, none is started. False when it was so before."""
-    changed = Tenant.objects.filter(pk=tenant.pk, paused=not paused).update(paused=paused) == 1
-    tenant.paused = paused
+    """Pause or resume a tenant: its tasks are accepted, none is started. False when it was so before.
+
+    By those who run the platform: the tenant itself cannot end such a pause, also where it had paused itself before.
+    """
+    rows = Tenant.objects.filter(pk=tenant.pk)
+    rows = rows.exclude(paused=True, paused_by_itself=False) if paused else rows.filter(paused=True)
+    changed = rows.update(paused=paused, paused_by_itself=False) == 1
+    tenant.paused, tenant.paused_by_itself = paused, False
     return changed
 
 
+def pause_itself(tenant: Tenant, *, paused: bool) -> None:
+    """A tenant's own pause, and the end of it; again does nothing. ``NotGranted``: it is paused by the platform."""
+    before = {"paused": False} if paused else {"paused": True, "paused_by_itself": True}
+    Tenant.objects.filter(pk=tenant.pk, **before).update(paused=paused, paused_by_itself=paused)
+    tenant.refresh_from_db(fields=["paused", "paused_by_itself"])
+    check_own_pause(tenant.paused, wanted=paused)
+
+
+def check_own_pause(paused: bool, *, wanted: bool) -> None:
+    """``NotGranted`` where what a tenant wanted to go on is still paused: not by itself, then."""
+    if paused and not wanted:
+        raise NotGranted(
+            "those who run the platform have paused it, and they alone can let it go on", field="paused"
+        )
+
+
+def paused_by(paused: bool, itself: bool) -> str | None:
+    """Who paused, in the words of the API: ``organization``, ``platform``, or nobody."""
+    return None if not paused else "organization" if itself else "platform"
+
+
 def change_tenant(tenant: Tenant, data: object) -> None:
-    """Rename a tenant, as its own owner may; all else is the platform's. ``InvalidInput`` names the field at fault."""
+    """Rename a tenant, or pause it, as its own owner may; all else is the platform's.
+
+    ``InvalidInput`` names the field at fault.
+    """
     if not isinstance(data, dict):
         raise InvalidInput("The body must be an object.")
     for field in data:
-        if field != "name":
-            raise InvalidInput("there is no such field; known is name", field=field[:60])
-    name = data.get("name")
+        if field not in {"name", "paused"}:
+            raise InvalidInput("there is no such field; known are name, paused", field=field[:60])
+    if not data:
+        raise InvalidInput("give at least one field to change")
+    name, paused = data.get("name", tenant.name), data.get("paused", tenant.paused)
     if not isinstance(name, str) or not 1 <= len(name.strip()) <= 200:
         raise InvalidInput("must be a string of 1 to 200 characters", field="name")
-    tenant.name = name.strip()
-    tenant.save(update_fields=["name"])
+    if not isinstance(paused, bool):
+        raise InvalidInput("must be true or false", field="paused")
+    with transaction.atomic():
+        if "name" in data:
+            tenant.name = name.strip()
+            tenant.save(update_fields=["name"])
+        if "paused" in data:
+            pause_itself(tenant, paused=paused)

@@ -20,16 +20,18 @@ from apps.api.v1.views.platform import Nowhere
 from apps.monitoring.models import Delivery, Sizing, Subscription, Usage
 from apps.resources.models import Node, Tier
 from apps.schedules.models import Schedule
-from apps.tasks.models import Artifact, DeadLetter, LiveTask, RateLimit, Task
-from apps.tenants.models import ApiKey, Membership, Team
+from apps.tasks.models import Artifact, DeadLetter, Line, LiveTask, RateLimit, Task
+from apps.tenants.models import ApiKey, Membership, Team, Tenant
 from apps.tenants.services import create_api_key, revoke_api_key
-from scheduler_ext.core.states import TaskState
+from scheduler_ext.core.states import Category, TaskState
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.django_db
 NUMBERS = {"member_id", "key_id", "rate_id", "node_id"}
 """Ids that are small numbers, which may stand in any text: looked for as ids alone."""
+WORDS = {"category"}
+"""What is no tenant's own, and is named only beside what is."""
 METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
 
 
@@ -101,6 +103,7 @@ class Objects:
     artifact_name: str
     rate_id: str
     node_id: str
+    category: str = "offpeak"
 
     @property
     def names(self) -> dict[str, str]:
@@ -136,6 +139,11 @@ def own_something(client: ApiClient) -> Objects:
     ).body["id"]
     key = client.post("/keys", {"name": "secret", "member": member}).body["id"]
     client.post("/tiers", {"name": "their-tier", "cpu_milli": 1, "memory_mb": 1})
+    Line._plain.create(
+        tenant=client.tenant,
+        category=Category.OFFPEAK,
+        tier=Tier.objects.get(slug="their-tier", tenant=client.tenant),
+    )
     rate = client.post("/rates", {"key": "secret", "starts": 1, "per_seconds": 1}).body["id"]
     Artifact._plain.create(
         task_id=task_id, tenant=client.tenant, name="secret/file", size=1, sha256="", content=b"x", fence=1
@@ -238,6 +246,7 @@ BODY: dict[str, dict[str, Any]] = {
     "member": {"PATCH": {"role": "viewer"}},
     "tier": {"PATCH": {"memory_mb": 2}},
     "schedule": {"PATCH": {"paused": True}},
+    "queue": {"PATCH": {"paused": True}},
     "schedule-backfill": {"POST": {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"}},
 }
 
@@ -287,7 +296,9 @@ def test_another_tenants_object_does_not_exist(
             assert name in LISTS, f"the list {route} has no case here"
             found = acme.get(LISTS[name](theirs)).body
             shown = str(found)
-            assert not [value for name, value in values.items() if name not in NUMBERS and value in shown]
+            assert not [
+                value for name, value in values.items() if name not in NUMBERS | WORDS and value in shown
+            ]
             listed = {str(item.get("id")) for item in found["items"]} if "items" in found else set()
             assert not listed & {values[name] for name in NUMBERS}
             assert "secret" not in shown
@@ -316,6 +327,8 @@ def fingerprint() -> list[Any]:
         *RateLimit.objects.values_list("pk", "starts"),
         *Tier.objects.values_list("pk", "memory_mb", "retired_at"),
         *Node.objects.values_list("pk", "state"),
+        *Line._plain.filter(paused=True).values_list("pk", "paused_by_itself"),
+        *Tenant.objects.values_list("pk", "name", "paused"),
     ]
 
 

@@ -63,6 +63,15 @@ COMMANDS: dict[str, list[Case]] = {
     ],
     "policies": [lambda _: ["show"]],
     "prune": [lambda _: []],
+    "pause": [
+        lambda theirs: ["schedule", theirs.schedule_id],
+        lambda _: ["schedule", "secret"],
+        lambda theirs: ["line", f"{theirs.category}/{theirs.tier_name}"],
+    ],
+    "resume": [
+        lambda theirs: ["schedule", theirs.schedule_id],
+        lambda theirs: ["line", f"{theirs.category}/{theirs.tier_name}"],
+    ],
     "import_workflow": [],  # names nothing that exists
 }
 """What to say as one tenant where another's object is meant."""

@@ -141,13 +141,16 @@ def acme(db: None) -> ApiClient:
 
 
 def owned(acme: ApiClient) -> dict[str, Any]:
-    """A team, a user, a key and a tier, by the names that paths give them."""
+    """A team, a user, a key, a tier and a line of it, by the names that paths give them."""
     acme.post("/teams", {"slug": "crew", "name": "Crew"})
     member = acme.post("/members", {"username": "ann", "role": "owner", "team": "crew"}).body["id"]
     other = acme.post("/members", {"username": "bob", "role": "owner"}).body["id"]
     key = acme.post("/keys", {"name": "k", "member": other}).body["id"]
     acme.post("/tiers", {"name": "own", "cpu_milli": 100, "memory_mb": 100})
-    return {"team_slug": "crew", "member_id": member, "key_id": key, "tier_name": "own"}
+    acme.task(tier="own", category="offpeak")
+    return {
+        "team_slug": "crew", "member_id": member, "key_id": key, "tier_name": "own", "category": "offpeak",
+    }  # fmt: skip
 
 
 def ended(acme: ApiClient) -> str:

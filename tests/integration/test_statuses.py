@@ -77,6 +77,42 @@ def test_it_is_read_once_until_the_feed_tells(acme: ApiClient, asked: list[UUID]
     connections.close_all()
 
 
+def test_a_task_narrowed_to_its_status_is_answered_from_memory_too(
+    acme: ApiClient, asked: list[UUID], monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(module, "FRESH_S", 60.0)
+    whole: list[UUID] = []
+    read = reading.task
+
+    def noted(task_id: UUID) -> dict[str, Any]:
+        whole.append(task_id)
+        return read(task_id)
+
+    monkeypatch.setattr(reading, "task", noted)
+    task_id = acme.task()
+
+    async def narrowed(front: ApiFront, fields: str) -> Visit:
+        return await Visit(front, acme.text, "GET", f"/api/v1/tasks/{task_id}?fields={fields}").run()
+
+    async def story(front: ApiFront) -> None:
+        await narrowed(front, "state")
+        await until(lambda: front.feed.is_heard)
+        asked.clear()
+        for _ in range(5):
+            assert (await narrowed(front, "state,%20status")).json == {"state": "ready", "status": "waiting"}
+        assert (len(asked), whole) == (1, [])
+        # What can change without a transition is read each time.
+        assert (await narrowed(front, "state,progress")).json == {"state": "ready", "progress": None}
+        assert len(whole) == 1
+        await asyncio.to_thread(finish, task_id)
+        tell_changes([(task_id, int(TaskState.SUCCEEDED), acme.tenant.pk, None)])
+        await until(lambda: task_id not in front.statuses._known)
+        assert (await narrowed(front, "state")).json == {"state": "succeeded"}
+
+    drive(story)
+    connections.close_all()
+
+
 def test_what_nobody_tells_is_a_second_old_at_most(acme: ApiClient, monkeypatch: Any) -> None:
     monkeypatch.setattr(module, "FRESH_S", 0.05)
     task_id = acme.task()

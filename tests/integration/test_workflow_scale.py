@@ -79,6 +79,7 @@ def test_a_hundred_thousand_edges_in_one_call_and_their_graph(acme: Tenant) -> N
     client = client_of("reader")
     client.tenant, client.text = acme, _key(acme)
     ids: list[UUID] = list(Task._plain.order_by("pk").values_list("pk", flat=True))
+    client.get("/limits")  # a key that is known and a connection, which any request needs
     cold = seconds(lambda: client.get(f"/tasks/{ids[10_000]}/graph"))
     paths = [f"/tasks/{task_id}/graph" for task_id in ids[9_000:11_000:100]]
     warm = [seconds(partial(client.get, path)) for path in paths]
@@ -87,6 +88,7 @@ def test_a_hundred_thousand_edges_in_one_call_and_their_graph(acme: Tenant) -> N
     body = client.get(f"/tasks/{ids[10_000]}/graph").body
     assert len(body["topological_order"]) > 15_000, "most of it hangs together"
     assert usual <= 50
+    assert cold <= 0.05, "whoever handed it in has packed it"
 
 
 FRESH = """

@@ -33,8 +33,18 @@ TASK_FILTERS = [
 ]
 
 
-def _words(enum: type[Any]) -> list[tuple[str, str]]:
+def words_of(enum: type[Any]) -> list[tuple[str, str]]:
+    """The members of an enumeration as choices, in the words of the API."""
     return [(member.name.lower(), member.name.lower()) for member in enum]
+
+
+def one_of(choices: list[tuple[str, str]]) -> dict[str, str]:
+    """The words for a value that is none of the choices."""
+    return {"invalid_choice": f"must be one of {', '.join(word for word, _ in choices)}"}
+
+
+STATES, KINDS = words_of(TaskState), words_of(Category)
+STATUSES = [(status.label.replace(" ", "_"),) * 2 for status in ClientStatus]
 
 
 class ChoicesIn(django_filters.BaseInFilter, django_filters.ChoiceFilter):  # type: ignore[misc]
@@ -58,13 +68,19 @@ class MomentFilter(django_filters.IsoDateTimeFilter):  # type: ignore[misc]
 class TaskFilter(django_filters.FilterSet):  # type: ignore[misc]
     """What the list of tasks can be narrowed by; several narrow together."""
 
-    state = ChoicesIn(method="by_state", choices=_words(TaskState), help_text="One or more states, by comma.")
+    state = ChoicesIn(
+        method="by_state",
+        choices=STATES,
+        error_messages=one_of(STATES),
+        help_text="One or more states, by comma.",
+    )
     status = ChoicesIn(
         method="by_status",
-        choices=[(status.label.replace(" ", "_"),) * 2 for status in ClientStatus],
+        choices=[*STATUSES, *((status.label,) * 2 for status in ClientStatus)],  # as tasks show it, too
+        error_messages=one_of(STATUSES),
         help_text="One or more of waiting, in_progress, done, failed, by comma.",
     )
-    category = django_filters.ChoiceFilter(method="by_category", choices=_words(Category))
+    category = django_filters.ChoiceFilter(method="by_category", choices=KINDS, error_messages=one_of(KINDS))
     tier = django_filters.CharFilter("tier__slug", max_length=63)
     handler = django_filters.CharFilter("handler", max_length=200)
     name = django_filters.CharFilter("name", max_length=200, help_text="The exact name.")

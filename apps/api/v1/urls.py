@@ -97,6 +97,7 @@ urlpatterns = [
     path("nodes/<int:node_id>/drain", nodes.DrainNode.as_view(), name="node-drain"),
     path("nodes/<int:node_id>/resume", nodes.ResumeNode.as_view(), name="node-resume"),
     path("queues", platform.Queues.as_view(), name="queues"),
+    path("queues/<str:category>/<str:tier_name>", platform.OneQueue.as_view(), name="queue"),
     path("limits", platform.Limits.as_view(), name="limits"),
     # Whatever else, newlines and nothing included.
     re_path(r"^[\s\S]*$", platform.Nowhere.as_view(), name="nowhere"),

@@ -18,6 +18,9 @@ class Line(models.Model):
     category = models.PositiveSmallIntegerField(choices=choices(Category))
     tier = models.ForeignKey("resources.Tier", on_delete=models.PROTECT, related_name="+")
     paused = models.BooleanField(default=False)
+    paused_by_itself = models.BooleanField(
+        default=False, db_default=False, help_text="By its tenant, which may end the pause."
+    )
     serving = models.IntegerField(
         default=0, db_default=0, help_text="With time slices: the cycle being served, which a newcomer joins."
     )

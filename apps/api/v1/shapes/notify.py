@@ -67,7 +67,7 @@ class WebhookMade(WebhookOut):
 class DeliveryAttempt(s.Serializer[Any]):
     """One attempt at a delivery."""
 
-    at = s.FloatField(help_text="Seconds since the Unix epoch.")
+    at = s.DateTimeField()
     status = s.IntegerField(allow_null=True, help_text="HTTP status; null when no answer came.")
     error = s.CharField(allow_blank=True)
     ms = s.IntegerField()

@@ -6,7 +6,7 @@ from typing import Any
 
 from rest_framework import serializers as s
 
-from apps.api.v1.shapes.platform import TierOut
+from apps.api.v1.shapes.platform import PAUSED_BY, TierOut
 from apps.resources.own_tiers import RESOURCES
 from apps.tenants.keys import TENANT_SCOPES
 from apps.tenants.models import ApiKey, Membership
@@ -25,6 +25,7 @@ class OrganizationOut(s.Serializer[Any]):
     plan = s.CharField()
     cell = s.CharField()
     paused = s.BooleanField(help_text="Tasks are accepted, none is started.")
+    paused_by = s.ChoiceField(PAUSED_BY, allow_null=True, help_text="Who paused it, and can let it go on.")
     created_at = s.DateTimeField()
     scopes = s.ListField(
         child=s.ChoiceField(SCOPES), help_text="Of the key you use, within its member's role."
@@ -36,7 +37,8 @@ class OrganizationOut(s.Serializer[Any]):
 class OrganizationChange(s.Serializer[Any]):
     """What can be changed of it."""
 
-    name = s.CharField(max_length=200)
+    name = s.CharField(max_length=200, required=False)
+    paused = s.BooleanField(required=False, help_text="Tasks are accepted, none is started.")
 
 
 class TeamIn(s.Serializer[Any]):

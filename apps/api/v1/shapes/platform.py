@@ -13,6 +13,8 @@ from apps.api.v1.shapes.common import (
     Anything,
 )
 
+PAUSED_BY = ["organization", "platform"]
+
 
 class ScriptIn(s.Serializer[Any]):
     """A script to store."""
@@ -98,12 +100,19 @@ class NodeChanged(s.Serializer[Any]):
     state = s.ChoiceField(NODE_STATES)
 
 
+class QueueChange(s.Serializer[Any]):
+    """What can be changed of a line."""
+
+    paused = s.BooleanField()
+
+
 class QueueOut(s.Serializer[Any]):
     """One of your lines: the tasks of one category and tier."""
 
     category = s.ChoiceField(CATEGORIES)
     tier = s.CharField()
-    paused = s.BooleanField()
+    paused = s.BooleanField(help_text="Tasks are accepted, none is started: it, or the whole organisation.")
+    paused_by = s.ChoiceField(PAUSED_BY, allow_null=True, help_text="Who paused it, and can let it go on.")
     ready = s.IntegerField()
     ready_is_minimum = s.BooleanField(help_text="True when there are more: counting stops at 10,000.")
     queued = s.IntegerField()

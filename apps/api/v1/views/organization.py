@@ -20,6 +20,7 @@ from apps.api.v1.shapes import organization as shapes
 from apps.api.v1.shapes.common import listing
 from apps.tenants import members, services
 from apps.tenants.models import Membership, Team, Tenant
+from apps.tenants.services import paused_by
 from scheduler_ext.core.errors import InvalidInput
 
 TEAM = OpenApiParameter("team_slug", str, OpenApiParameter.PATH, description="The team's slug.")
@@ -37,7 +38,8 @@ def _organization(principal: Principal) -> dict[str, Any]:
     tenant, member = principal.tenant, principal.key.member
     return {
         "slug": tenant.slug, "name": tenant.name, "plan": tenant.plan.slug, "cell": tenant.cell,
-        "paused": tenant.paused, "created_at": tenant.created_at, "scopes": sorted(principal.scopes),
+        "paused": tenant.paused, "paused_by": paused_by(tenant.paused, tenant.paused_by_itself),
+        "created_at": tenant.created_at, "scopes": sorted(principal.scopes),
         "member": member.pk if member else None, "role": member.role if member else None,
     }  # fmt: skip
 
@@ -61,19 +63,23 @@ class Organization(ApiView):
     @describe(
         "change_organization",
         conditional=True,
-        summary="Rename your organisation",
+        summary="Rename your organisation, or pause it",
         tag="organisation",
         scope=MANAGE,
         body=shapes.OrganizationChange,
         answers={200: shapes.OrganizationOut},
-        examples=[request_example("another name", {"name": "Acme Ltd"})],
+        examples=[
+            request_example("another name", {"name": "Acme Ltd"}),
+            request_example("pause all work", {"paused": True}),
+        ],
     )
     def patch(self, request: Request) -> Response:
-        """Its slug stays, for keys, metrics and logs carry it."""
+        """Its slug stays, for keys, metrics and logs carry it. Time paused does not count against delay tolerances."""
         principal = self.principal
         rows = Tenant.objects.filter(pk=principal.tenant.pk)
         with unchanged(request, rows, lambda: _organization(principal)):
             services.change_tenant(principal.tenant, read_json(request._request))
+        remembered.forget()
         return Response(_organization(principal))
 
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from apps.api.base import READ, ApiView, PublicView
-from apps.api.schema import describe
+from apps.api.base import CANCEL, READ, ApiView, PublicView
+from apps.api.body import read_json
+from apps.api.contract import unchanged
+from apps.api.schema import describe, request_example
 from apps.api.v1 import serializers as shapes
-from apps.tasks import overview
+from apps.tasks import lines, overview
+from apps.tasks.models import Line
 from scheduler_ext.core.errors import NotFound
+
+CATEGORY = OpenApiParameter("category", str, OpenApiParameter.PATH, description="The line's category.")
+TIER = OpenApiParameter("tier_name", str, OpenApiParameter.PATH, description="The name of its tier.")
 
 
 class Nodes(ApiView):
@@ -44,6 +51,45 @@ class Queues(ApiView):
     def get(self, request: Request) -> Response:
         """One row for each category and tier the tenant has used."""
         return Response({"items": overview.queues(self.principal.tenant)})
+
+
+class OneQueue(ApiView):
+    """``/api/v1/queues/{category}/{tier_name}``"""
+
+    scopes = {"GET": READ, "PATCH": CANCEL}
+
+    @describe(
+        "get_queue",
+        summary="Look at one of your lines",
+        tag="platform",
+        scope=READ,
+        answers={200: shapes.QueueOut},
+        problems=(404,),
+        parameters=[CATEGORY, TIER],
+    )
+    def get(self, request: Request, category: str, tier_name: str) -> Response:
+        """What stands in it."""
+        return Response(overview.queue(self.principal.tenant, category, tier_name))
+
+    @describe(
+        "change_queue",
+        summary="Pause one of your lines, or let it go on",
+        tag="platform",
+        scope=CANCEL,
+        body=shapes.QueueChange,
+        answers={200: shapes.QueueOut},
+        problems=(404,),
+        parameters=[CATEGORY, TIER],
+        conditional=True,
+        examples=[request_example("pause", {"paused": True})],
+    )
+    def patch(self, request: Request, category: str, tier_name: str) -> Response:
+        """Its tasks are accepted and none is started; time paused does not count against delay tolerances."""
+        tenant = self.principal.tenant
+        rows = Line.objects.filter(pk=lines.find_line(tenant.pk, category, tier_name).pk)
+        with unchanged(request, rows, lambda: overview.queue(tenant, category, tier_name)):
+            lines.change_own_line(tenant.pk, category, tier_name, read_json(request._request))
+        return Response(overview.queue(tenant, category, tier_name))
 
 
 class Limits(ApiView):

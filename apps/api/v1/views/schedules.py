@@ -17,6 +17,7 @@ from apps.api.contract import unchanged
 from apps.api.schema import PAGING, describe, path_id, request_example
 from apps.api.sorting import Column, Sorting, moment
 from apps.api.v1 import serializers as shapes
+from apps.api.v1.narrowing import FIRE_FILTERS, SCHEDULE_FILTERS, FireFilter, ScheduleFilter, narrowed
 from apps.schedules import services
 from apps.schedules.fields import FIELDS
 from apps.schedules.models import Schedule, ScheduleFire
@@ -84,12 +85,13 @@ class Schedules(ApiView):
         tag="schedules",
         scope=READ,
         answers={200: shapes.listing(shapes.ScheduleSummary)},
-        parameters=[SORT.parameter, *PAGING],
+        parameters=[*SCHEDULE_FILTERS, SORT.parameter, *PAGING],
     )
     def get(self, request: Request) -> Response:
         """A page of the tenant's schedules."""
-        rows = Schedule.objects.all()
-        return Response(SORT.page(request._request.GET, rows, lambda some: [_shown(row) for row in some]))
+        query = request._request.GET
+        rows = narrowed(ScheduleFilter, query, Schedule.objects.all())
+        return Response(SORT.page(query, rows, lambda some: [_shown(row) for row in some]))
 
 
 class OneSchedule(ApiView):
@@ -172,13 +174,14 @@ class ScheduleFires(ApiView):
         scope=READ,
         answers={200: shapes.listing(shapes.ScheduleFireOut)},
         problems=(404,),
-        parameters=[ID, FIRES.parameter, *PAGING],
+        parameters=[ID, *FIRE_FILTERS, FIRES.parameter, *PAGING],
     )
     def get(self, request: Request, schedule_id: UUID) -> Response:
         """A page of its firings, latest first."""
         services.get_schedule(self.principal.tenant.pk, schedule_id)
-        rows = ScheduleFire.objects.filter(schedule_id=schedule_id)
-        return Response(FIRES.page(request._request.GET, rows, lambda some: [_fire(row) for row in some]))
+        query = request._request.GET
+        rows = narrowed(FireFilter, query, ScheduleFire.objects.filter(schedule_id=schedule_id))
+        return Response(FIRES.page(query, rows, lambda some: [_fire(row) for row in some]))
 
 
 def _fire(row: ScheduleFire) -> dict[str, Any]:

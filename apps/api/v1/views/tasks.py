@@ -10,6 +10,7 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from apps.api.auth import Principal
 from apps.api.base import CANCEL, READ, SUBMIT, ApiView, created
 from apps.api.body import read_json, read_object
 from apps.api.contract import unchanged
@@ -24,7 +25,7 @@ from apps.api.schema import (
     request_example,
 )
 from apps.api.sorting import BY_AGE, Column, Sorting, moment, whole
-from apps.api.statuses import Statuses
+from apps.api.statuses import Statuses, is_about_status
 from apps.api.v1 import serializers as shapes
 from apps.api.v1.filters import TASK_FILTERS, filtered_tasks
 from apps.api.v1.waits import read_seconds
@@ -161,6 +162,8 @@ class OneTask(ApiView):
             if not getattr(request._request, "slackwater_held", False):
                 reading.require_task(task_id)
                 _hold_here(task_id, seconds)
+        elif "fields" in query and is_about_status(query["fields"]):
+            return Response(_status(request, self.principal, task_id))
         return Response(reading.task(task_id))
 
     @describe(
@@ -207,10 +210,14 @@ class TaskStatus(ApiView):
     )
     def get(self, request: Request, task_id: UUID) -> Response:
         """State and status alone: answered from memory, which the feed of changes keeps true."""
-        statuses: Statuses | None = getattr(request._request, "scope", {}).get("slackwater.statuses")
-        if statuses is None:
-            return Response(reading.status(task_id))
-        return Response(statuses.get(self.principal.tenant.pk, task_id, lambda: reading.status(task_id)))
+        return Response(_status(request, self.principal, task_id))
+
+
+def _status(request: Request, principal: Principal, task_id: UUID) -> dict[str, Any]:
+    statuses: Statuses | None = getattr(request._request, "scope", {}).get("slackwater.statuses")
+    if statuses is None:
+        return reading.status(task_id)
+    return statuses.get(principal.tenant.pk, task_id, lambda: reading.status(task_id))
 
 
 class TaskHistory(ApiView):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -16,11 +16,11 @@ from apps.api.body import read_json, read_object
 from apps.api.contract import unchanged
 from apps.api.schema import PAGING, describe, path_id, request_example
 from apps.api.sorting import BY_AGE, Column, Sorting, moment, whole
+from apps.api.v1.narrowing import DELIVERY_FILTERS, DeliveryFilter, narrowed
 from apps.api.v1.shapes import notify as shapes
 from apps.api.v1.shapes.common import listing
 from apps.monitoring import subscriptions
 from apps.monitoring.models import Delivery, Subscription
-from scheduler_ext.core.errors import InvalidInput
 
 ID = path_id("webhook_id", "webhook")
 DELIVERY = path_id("delivery_id", "delivery")
@@ -50,7 +50,8 @@ def _delivery(row: Delivery) -> dict[str, Any]:
     return {
         "id": row.pk, "event": row.event, "task_id": row.task_id, "state": row.state, "attempts": row.attempts,
         "created_at": row.created_at, "next_attempt_at": row.next_attempt_at if pending else None,
-        "delivered_at": row.delivered_at, "payload": json.loads(row.payload), "log": row.log,
+        "delivered_at": row.delivered_at, "payload": json.loads(row.payload),
+        "log": [{**entry, "at": datetime.fromtimestamp(entry["at"], UTC)} for entry in row.log],
     }  # fmt: skip
 
 
@@ -205,15 +206,13 @@ class WebhookDeliveries(ApiView):
         scope=READ,
         answers={200: listing(shapes.DeliveryOut)},
         problems=(404,),
-        parameters=[ID, OpenApiParameter("state", str, enum=shapes.DELIVERY_STATES), LOG.parameter, *PAGING],
+        parameters=[ID, *DELIVERY_FILTERS, LOG.parameter, *PAGING],
     )
     def get(self, request: Request, webhook_id: UUID) -> Response:
         """A page of its deliveries, newest first; they are kept for 30 days."""
         query = request._request.GET
-        state = query.get("state", "")
-        if state and state not in shapes.DELIVERY_STATES:
-            raise InvalidInput(f"must be one of {', '.join(shapes.DELIVERY_STATES)}", field="state")
-        rows = subscriptions.deliveries(self.principal.tenant.pk, webhook_id, state=state)
+        log = subscriptions.deliveries(self.principal.tenant.pk, webhook_id)
+        rows = narrowed(DeliveryFilter, query, log)
         return Response(LOG.page(query, rows, lambda some: [_delivery(row) for row in some]))
 
 

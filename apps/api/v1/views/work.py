@@ -25,6 +25,15 @@ from apps.api.schema import (
 )
 from apps.api.sorting import BY_AGE, Column, Sorting, moment, whole
 from apps.api.v1 import serializers as shapes
+from apps.api.v1.narrowing import (
+    DEAD_LETTER_FILTERS,
+    SCRIPT_FILTERS,
+    WORKFLOW_FILTERS,
+    DeadLetterFilter,
+    ScriptFilter,
+    WorkflowFilter,
+    narrowed,
+)
 from apps.api.v1.views.tasks import idempotency_key
 from apps.tasks import reading, services, shelves, traces
 from apps.tasks.models import DeadLetter, Script, Workflow
@@ -105,11 +114,13 @@ class Workflows(ApiView):
         tag="workflows",
         scope=READ,
         answers={200: shapes.listing(shapes.WorkflowSummary)},
-        parameters=[WORKFLOWS.parameter, *PAGING],
+        parameters=[*WORKFLOW_FILTERS, WORKFLOWS.parameter, *PAGING],
     )
     def get(self, request: Request) -> Response:
         """A page of the tenant's workflows."""
-        return Response(WORKFLOWS.page(request._request.GET, Workflow.objects.all(), reading.workflow_rows))
+        query = request._request.GET
+        rows = narrowed(WorkflowFilter, query, Workflow.objects.all())
+        return Response(WORKFLOWS.page(query, rows, reading.workflow_rows))
 
 
 class OneWorkflow(ApiView):
@@ -179,11 +190,13 @@ class Scripts(ApiView):
         tag="scripts",
         scope=READ,
         answers={200: shapes.listing(shapes.ScriptSummary)},
-        parameters=[SCRIPTS.parameter, *PAGING],
+        parameters=[*SCRIPT_FILTERS, SCRIPTS.parameter, *PAGING],
     )
     def get(self, request: Request) -> Response:
         """A page of the tenant's scripts."""
-        return Response(SCRIPTS.page(request._request.GET, Script.objects.all(), shelves.script_rows))
+        query = request._request.GET
+        rows = narrowed(ScriptFilter, query, Script.objects.all())
+        return Response(SCRIPTS.page(query, rows, shelves.script_rows))
 
 
 class OneScript(ApiView):
@@ -216,12 +229,13 @@ class DeadLetters(ApiView):
         tag="dead letters",
         scope=READ,
         answers={200: shapes.listing(shapes.DeadLetterOut)},
-        parameters=[DEAD_LETTERS.parameter, *PAGING],
+        parameters=[*DEAD_LETTER_FILTERS, DEAD_LETTERS.parameter, *PAGING],
     )
     def get(self, request: Request) -> Response:
         """A page of the tenant's tasks whose attempts are used up."""
-        rows = DeadLetter.objects.all()
-        return Response(DEAD_LETTERS.page(request._request.GET, rows, shelves.dead_letter_rows))
+        query = request._request.GET
+        rows = narrowed(DeadLetterFilter, query, DeadLetter.objects.all())
+        return Response(DEAD_LETTERS.page(query, rows, shelves.dead_letter_rows))
 
 
 class RequeueDeadLetter(ApiView):

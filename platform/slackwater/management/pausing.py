@@ -1,0 +1,85 @@
+"""What the commands ``pause`` and ``resume`` share."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.core.management.base import CommandParser
+
+from apps.resources.models import Handler
+from apps.resources.services import set_handler_paused
+from apps.schedules import services as schedules
+from apps.schedules.models import Schedule
+from apps.tasks.lines import find_line, set_line_paused
+from apps.tenants import services as tenants
+from apps.tenants.models import Tenant
+from scheduler_ext.core.errors import InvalidInput, NotFound
+from slackwater.management.console import ACTOR, PlatformCommand, find_tenant
+
+
+class PauseCommand(PlatformCommand):
+    """Pauses a tenant, a line, a handler or a schedule, or lets it go on. What is so already stays so."""
+
+    paused: bool
+    """What is to be."""
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """What kind, and which."""
+        super().add_arguments(parser)
+        parser.add_argument(
+            "kind", choices=["tenant", "line", "handler", "schedule"],
+            help="a whole tenant, one of its lines, a handler for all tenants, or one of its schedules",
+        )  # fmt: skip
+        parser.add_argument(
+            "name", nargs="?", default="",
+            help="CATEGORY/TIER of a line, a handler's name, a schedule's name or id; a tenant is named by --tenant",
+        )  # fmt: skip
+
+    def run(self, options: dict[str, Any]) -> None:
+        """Do it, and say what is now."""
+        kind, name = options["kind"], options["name"]
+        if (kind == "tenant") == bool(name):
+            raise InvalidInput("name a tenant by --tenant" if name else f"say which {kind}", field="name")
+        if kind == "handler":
+            changed = self._handler(name)
+        else:
+            tenant = find_tenant(options["tenant"])
+            changed = getattr(self, f"_{kind}")(tenant, name)
+            name = name or tenant.slug
+        if self.as_json:
+            self.show({"kind": kind, "name": name, "paused": self.paused, "changed": changed})
+            return
+        now = "is paused: tasks are accepted, none is started" if self.paused else "goes on"
+        self.stdout.write(f"{kind} {name} {now}" + ("" if changed else " (as before)"))
+
+    def _tenant(self, tenant: Tenant, _: str) -> bool:
+        return tenants.set_paused(tenant, paused=self.paused)
+
+    def _line(self, tenant: Tenant, name: str) -> bool:
+        category, _, tier = name.partition("/")
+        return set_line_paused(find_line(tenant.pk, category, tier), paused=self.paused)
+
+    def _handler(self, name: str) -> bool:
+        found = Handler.objects.filter(name=name).first()
+        if found is None:
+            raise NotFound(f"no worker has exported a handler {name!r}", field="name")
+        return set_handler_paused(found, paused=self.paused)
+
+    def _schedule(self, tenant: Tenant, name: str) -> bool:
+        rows = Schedule.objects.unscoped().for_tenant(tenant.pk)  # the tenant is named
+        found = rows.filter(name=name).first() or rows.filter(pk=_as_id(name)).first()
+        if found is None:
+            raise NotFound(f"{tenant.slug} has no schedule {name!r}", field="name")
+        if found.paused == self.paused:
+            return False
+        change = schedules.pause_schedule if self.paused else schedules.resume_schedule
+        change(tenant.pk, found.pk, actor=ACTOR)
+        return True
+
+
+def _as_id(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
