@@ -208,7 +208,7 @@ def _stored(tenant: Tenant, specs: Sequence[TaskSpec], *, actor: str | Sequence[
                 ),
             )
         write_tasks(cur, tenant, tasks, batch.edges, workflow_id, at, actor, trace)
-        if workflow_id is not None and len(batch.edges) >= graph.LARGE and not batch.outside:
+        if workflow_id is not None and len(batch.edges) >= graph.AT_ONCE and not batch.outside:
             transaction.on_commit(
                 partial(graph.keep_new, tenant.pk, workflow_id, tasks, batch.edges), robust=True
             )

@@ -225,6 +225,7 @@ def test_the_first_question_about_a_large_graph_reads_no_edge(
     furnish()
     tenant = client_of("acme").tenant
     monkeypatch.setattr(graph, "LARGE", 2)
+    monkeypatch.setattr(graph, "AT_ONCE", 2)
     graph.kept.forget()
     names = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
     items = [{"name": name, "handler": HANDLER, "depends_on": needs} for name, needs in names.items()]
@@ -256,7 +257,7 @@ def test_a_large_graph_that_its_caller_takes_back_is_not_kept(
     forget_lookups()
     furnish()
     tenant = client_of("acme").tenant
-    monkeypatch.setattr(graph, "LARGE", 1)
+    monkeypatch.setattr(graph, "AT_ONCE", 1)
     graph.kept.forget()
     items = [{"name": "a", "handler": HANDLER}, {"name": "b", "handler": HANDLER, "depends_on": ["a"]}]
     with transaction.atomic():
