@@ -212,6 +212,8 @@ class Engine:
 
     def _end(self, job: Job) -> None:
         """A job, or its slice, is over."""
+        if self._slicing and job.remaining_us > job.turn_us and self._goes_round_alone(job):
+            return
         node, line = job.node, job.line
         task: Any = job
         assert line is not None
@@ -223,8 +225,8 @@ class Engine:
             if not self._slicing:
                 self._segments.append((job.index, self._began[job.index], self._now))
         if self._slicing:
-            self._segments.append((job.index, self._now - self._slice(job), self._now))
-            job.remaining_us -= self._slice(job)
+            self._segments.append((job.index, self._now - job.turn_us, self._now))
+            job.remaining_us -= job.turn_us
             if job.remaining_us > 0:
                 self._go_on_later(job, line)
                 return
@@ -234,6 +236,26 @@ class Engine:
             self._release_children(job)
         if self._progress is not None and self._ended % PROGRESS_EVERY == 0:
             self._progress(self._ended)
+
+    def _goes_round_alone(self, job: Job) -> bool:
+        """While nobody waits, nobody is asked to yield: turn follows turn until the next arrival, as one event.
+
+        Where something else may begin to wait meanwhile, each turn is looked at by itself.
+        """
+        jobs = self._trace.jobs
+        until = jobs[self._next].arrived_us if self._next < len(jobs) else NEVER
+        if self._waiting or until <= self._now or self._children or self._timers or self._preemptor:
+            return False
+        self._segments.append((job.index, self._now - job.turn_us, self._now))
+        job.remaining_us -= job.turn_us
+        job.turn_us = 0
+        while job.turn_us < job.remaining_us and self._now + job.turn_us < until:
+            job.level = self._order.next_level(job.level)
+            job.turn_us = min(job.remaining_us, job.turn_us + self._order.quantum_us(job.level))
+        assert job.line is not None
+        self._serving[job.line.line_id] = job.level
+        heappush(self._ends, (self._now + job.turn_us, job.index, job))
+        return True
 
     def _go_on_later(self, job: Job, line: LineView) -> None:
         self._preemptions += 1
@@ -250,10 +272,6 @@ class Engine:
                 child = self._trace.jobs[index]
                 if index < self._next:
                     self._offer(child)
-
-    def _slice(self, job: Job) -> int:
-        quantum: int = self._order.quantum_us(job.level)
-        return min(job.remaining_us, quantum)
 
     # -- deciding ----------------------------------------------------------------------------------
 
@@ -350,7 +368,8 @@ class Engine:
             self._started[job.index] = now
         if self._slicing:
             self._serving[line.line_id] = job.level
-            end = now + self._slice(job)
+            job.turn_us = min(job.remaining_us, self._order.quantum_us(job.level))
+            end = now + job.turn_us
         else:
             end = now + job.run_us
         job.ends_at = expected_end(job, self._gate.now) if self._backfill else None

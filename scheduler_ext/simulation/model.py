@@ -43,6 +43,7 @@ class Job:
         "submitted_at",
         "task_id",
         "tenant",
+        "turn_us",
         "vector",
     )
 
@@ -78,6 +79,7 @@ class Job:
         self.submitted_at = arrived_us / 1e6
         self.run_us = run_us
         self.remaining_us = run_us
+        self.turn_us = 0
         self.tenant = tenant
         self.vector = vector
         self.category = category

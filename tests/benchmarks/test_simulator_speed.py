@@ -5,15 +5,16 @@ from __future__ import annotations
 import random
 import resource
 import time
+from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
+from django.core.management import call_command
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.types import Vector
 from scheduler_ext.policies.registry import ORDER_POLICIES, SHARE_POLICIES, order_policy, share_policy
-from scheduler_ext.simulation import report, traces
+from scheduler_ext.simulation import report
 from scheduler_ext.simulation.engine import Engine
 from scheduler_ext.simulation.model import ONE_CPU, Cell, Job, Run, Trace
 
@@ -71,22 +72,14 @@ def test_a_million_tasks_on_ten_thousand_nodes() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 4 << 20
 
 
-def test_three_months_of_a_real_machine_under_every_policy() -> None:
+def test_three_months_of_a_real_machine_under_every_policy_with_pictures(tmp_path: Path) -> None:
+    """The one command, slices of seconds as they are by default."""
     if not NASA.exists():
         pytest.skip(f"the recorded inputs are not at {RECORDED}")
     begin = time.process_time()
-    slices: dict[str, dict[str, Any]] = {
-        "round_robin": {"quantum_ms": 600_000},
-        "feedback": {"quanta_ms": [60_000, 600_000, 3_600_000]},
-    }
-    for order, share in [(o, "equal") for o in ORDER_POLICIES] + [("fifo", s) for s in SHARE_POLICIES]:
-        trace, cell = traces.read(NASA)
-        engine = Engine(
-            trace,
-            cell,
-            order=order_policy(order, slices.get(order, {})),
-            share=share_policy(share),
-            conf=OPEN,
-        )
-        assert min(engine.run(time.process_time).ended_us) >= 0
+    out = StringIO()
+    call_command("simulate", str(NASA), "--policy", "all", "--pictures", str(tmp_path), stdout=out)
     assert time.process_time() - begin < 60
+    rows = [line for line in out.getvalue().splitlines() if "/" in line.split(" ")[0]]
+    assert len(rows) == len(ORDER_POLICIES) + len(SHARE_POLICIES) - 1
+    assert len(list(tmp_path.glob("*.png"))) == len(list(tmp_path.glob("*.svg"))) == 3 * len(rows) + 1
