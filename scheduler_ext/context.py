@@ -40,6 +40,10 @@ class ContextStore(Protocol):
         """The results of a task's parents by name."""
         ...
 
+    def parents(self, task_id: str) -> dict[str, Any]:
+        """The same, each by its name and by its id: what a reference in the arguments may say."""
+        ...
+
     def progress(self, task_id: str, fence: int, value: str) -> None:
         """Store a task's progress (JSON)."""
         ...

@@ -223,12 +223,20 @@ class WorkStore(Protocol):
         """What is needed to run a started script."""
         ...
 
+    def script_read(self, task_id: str, fence: int, at: float, sha256: str) -> None:
+        """Write into its history what a script read from the tenant's folder was when it ran."""
+        ...
+
     def log(self, task_id: str, fence: int, streams: Mapping[str, tuple[str, bool]]) -> None:
         """Store what an attempt wrote: stream -> (text, whether it was cut)."""
         ...
 
     def upstream(self, task_id: str) -> dict[str, Any]:
         """The results of a task's parents by name (by id for those without one)."""
+        ...
+
+    def parents(self, task_id: str) -> dict[str, Any]:
+        """The same, each by its name and by its id: what a reference in the arguments may say."""
         ...
 
     def mutex_fence(self, task_id: str, fence: int) -> int | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import psycopg
+from psycopg.types.json import Jsonb
 
 from apps.resources.faults import FAULTS
 from apps.tasks import queries, traces, transitions
@@ -45,13 +46,18 @@ SCRIPT_TRACED = SCRIPT.replace(
 ).replace("LEFT JOIN tasks_script", "LEFT JOIN tasks_tasktrace x ON x.task_id = t.id LEFT JOIN tasks_script")
 SECRETS = "SELECT name, sealed FROM tasks_secret WHERE tenant_id = %s"
 UPSTREAM = """
-SELECT coalesce(nullif(p.name, ''), p.id::text), p.result
+SELECT coalesce(nullif(p.name, ''), p.id::text), p.id::text, p.result
 FROM tasks_dependency d JOIN tasks_task p ON p.id = d.parent_id
 WHERE d.child_id = %s ORDER BY p.id
 """
 LOG = """
 INSERT INTO tasks_attemptlog (task_id, tenant_id, fence, stream, text, truncated)
 SELECT t.id, t.tenant_id, %s, %s, %s, %s FROM tasks_task t WHERE t.id = %s ON CONFLICT DO NOTHING
+"""
+SCRIPT_READ = """
+INSERT INTO tasks_taskevent (task_id, tenant_id, at, from_state, to_state, fence, actor, reason, detail)
+SELECT t.id, t.tenant_id, to_timestamp(%s), %s, %s, %s, '', left('read ' || t.script_path, 300), %s
+FROM tasks_task t WHERE t.id = %s
 """
 MUTEX_FENCE = "SELECT mutex_fence FROM tasks_livetask WHERE task_id = %s AND fence = %s"
 PROGRESS = """
@@ -170,7 +176,21 @@ class PgWorkStore:
 
     def upstream(self, task_id: str) -> dict[str, Any]:
         """The results of a task's parents by name, or by id for those without one."""
-        return dict(self.db.conn.execute(UPSTREAM, (task_id,)).fetchall())
+        return {name: result for name, _, result in self._parents(task_id)}
+
+    def parents(self, task_id: str) -> dict[str, Any]:
+        """The results of a task's parents, each by its name and by its id."""
+        rows = self._parents(task_id)
+        return {key: result for _, key, result in rows} | {name: result for name, _, result in rows}
+
+    def _parents(self, task_id: str) -> list[tuple[str, str, Any]]:
+        rows: list[tuple[str, str, Any]] = self.db.conn.execute(UPSTREAM, (task_id,)).fetchall()
+        return rows
+
+    def script_read(self, task_id: str, fence: int, at: float, sha256: str) -> None:
+        """Write into the history what a script read from the tenant's folder was when it ran."""
+        running = int(TaskState.RUNNING)
+        self.db.conn.execute(SCRIPT_READ, (at, running, running, fence, Jsonb({"sha256": sha256}), task_id))
 
     def log(self, task_id: str, fence: int, streams: Mapping[str, tuple[str, bool]]) -> None:
         """Store what an attempt wrote: stream -> (text, whether it was cut)."""

@@ -26,7 +26,7 @@ import psutil
 import redis
 import redis.asyncio
 
-from scheduler_ext import feed, redis_client
+from scheduler_ext import feed, inputs, redis_client
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.core.types import WorkKind
@@ -273,8 +273,9 @@ class Agent:
                 self._publish([(started.task_id, running, started.tenant_id, started.workflow_id)])
             details = await self._ledger(self.work.script, started.task_id)
             upstream = await self._ledger(self.work.upstream, started.task_id)
+            known = await self._ledger(self.work.parents, started.task_id) if inputs.refers(started) else {}
             saves = await self.saving.of(started, details) if details.checkpoints else None
-            run = ScriptRun(self.conf, started, details, self.sandbox, self.root, upstream, saves)
+            run = ScriptRun(self.conf, started, details, self.sandbox, self.root, upstream, known, saves)
             self.scripts[started.task_id, started.fence] = run
             job = asyncio.create_task(self._run_script(run))
             self.script_tasks.add(job)
@@ -294,6 +295,10 @@ class Agent:
                 finished = replace(finished, outcome=Outcome.FAILED, result=None, error=unkept)
         streams = {"stdout": run.stdout.text(), "stderr": run.stderr.text()}
         await self._ledger(self.work.log, run.task.task_id, run.task.fence, streams)
+        if run.read_sha256:
+            await self._ledger(
+                self.work.script_read, run.task.task_id, run.task.fence, finished.started_at, run.read_sha256
+            )
         await self._record([finished])
         if self.journal.listened:
             self.events.add(run.task, finished)

@@ -177,7 +177,7 @@ class Bodies:
         context.enter(context.TaskContext(started, store))
         try:
             if started.args or started.kwargs:
-                started = inputs.filled(started, store.upstream)
+                started = inputs.filled(started, store.parents)
             return dump_result(await task.run(*started.args, **started.kwargs), self.most)
         except asyncio.CancelledError:
             raise
@@ -196,7 +196,7 @@ class Bodies:
         if task is None:
             return missing(started)
         if started.args or started.kwargs:
-            started = inputs.filled(started, store.upstream)
+            started = inputs.filled(started, store.parents)
         request = self._requests.get(started.handler)
         if request is None:
             request = self._requests[started.handler] = Context()
@@ -217,7 +217,7 @@ class Bodies:
         if task is None:
             return missing(started)
         if started.args or started.kwargs:
-            started = inputs.filled(started, store.upstream)
+            started = inputs.filled(started, store.parents)
         context.enter(context.TaskContext(started, store))
         task.push_request(**_request(started))
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import os
 import time
@@ -12,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scheduler_ext import task_ports
+from scheduler_ext import inputs, task_ports
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.resources import DIMENSIONS
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.ports import Finished, ScriptWork, Started
@@ -68,6 +70,8 @@ class ScriptRun:
     root: Path
     """Folder under which the slots have theirs."""
     upstream: dict[str, Any]
+    parents: dict[str, Any] = field(default_factory=dict)
+    """What references in its arguments may name, where it has some."""
     saves: Saves | None = None
     """Set where it declares checkpoints."""
     runner: Runner | None = None
@@ -79,6 +83,8 @@ class ScriptRun:
     peak_mb: int = 0
     disk_mb: int | None = None
     cpu_ms: int = 0
+    read_sha256: str = ""
+    """Of a script in the tenant's folder: what it was this time."""
     artifacts: bytes | None = None
     """What it left in its folder of artifacts, packed."""
     _held: Held | None = None
@@ -97,6 +103,7 @@ class ScriptRun:
         """Run it; always returns how it ended, and leaves neither process nor folder behind."""
         began = time.time()
         try:
+            self.task = inputs.filled(self.task, lambda _: self.parents)
             content = await asyncio.to_thread(self._content)
             self.runner = self.sandbox.take(self.root, trusted=self.work.trusted)
             try:
@@ -107,7 +114,7 @@ class ScriptRun:
                 if self._held:
                     self._held.release()
                 self.sandbox.give_back(self.runner)
-        except (Refused, SlotError, NoPorts) as error:
+        except (Refused, SlotError, NoPorts, InvalidInput) as error:
             return self._end(began, Outcome.FAILED, error=str(error))
         except OSError as error:
             return self._end(began, Outcome.FAILED, error=f"the script could not be started: {error}")
@@ -125,9 +132,9 @@ class ScriptRun:
             self._changed.set()
 
     async def _execute(self, runner: Runner, content: bytes) -> Ended:
-        inputs = {"args": self.task.args, "kwargs": self.task.kwargs, "upstream": self.upstream}
+        given = {"args": self.task.args, "kwargs": self.task.kwargs, "upstream": self.upstream}
         order = Order(
-            script=content, inputs=json.dumps(inputs).encode(), env=self._environment(), limits=self._limits(),
+            script=content, inputs=json.dumps(given).encode(), env=self._environment(), limits=self._limits(),
             saves=self.saves,
         )  # fmt: skip
         async with self._reading(self.stdout) as out, self._reading(self.stderr) as err:
@@ -156,7 +163,9 @@ class ScriptRun:
             raise Refused("its path leads out of the tenant's folder")
         if not source.is_file():
             raise Refused(f"there is no file {self.task.script_path!r} in the tenant's folder on this node")
-        return source.read_bytes()
+        content = source.read_bytes()
+        self.read_sha256 = hashlib.sha256(content).hexdigest()
+        return content
 
     def _environment(self) -> dict[str, str]:
         """The script's environment: nothing of the worker's own. The sandbox adds where its files are."""

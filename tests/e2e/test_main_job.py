@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
+from apps.tasks.history import history
 from apps.tasks.services import cancel, edit, retry, store_script
+from apps.tenants.models import Tenant
+from apps.tenants.scoping import tenant_scope
 from scheduler_ext.core.errors import Conflict
 from scheduler_ext.core.states import Outcome, TaskState
 from tests.support.platform import Platform
@@ -15,7 +20,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.e2e
 
 
-def test_work_of_every_kind_runs_and_is_recorded(platform: Platform) -> None:
+def test_work_of_every_kind_runs_and_is_recorded(platform: Platform, tmp_path: Path) -> None:
     """One platform, all that does not disturb the others: starting processes costs more than the tasks."""
     platform.up()
     _happy_path(platform)
@@ -23,6 +28,8 @@ def test_work_of_every_kind_runs_and_is_recorded(platform: Platform) -> None:
     _workflow(platform)
     _conditions(platform)
     _scripts(platform)
+    _mounted_scripts(platform, tmp_path)
+    _references(platform)
     _mutex(platform)
     _measured(platform)
     wait_until(lambda: platform.unfinished() == 0, message="the counter is back at nought")
@@ -35,6 +42,55 @@ def _happy_path(platform: Platform) -> None:
     assert attempt.outcome == Outcome.SUCCEEDED
     assert attempt.queued_at is not None
     assert task.submitted_at <= attempt.queued_at <= attempt.started_at <= attempt.finished_at
+
+
+def _mounted_scripts(platform: Platform, folder: Path) -> None:
+    """From the tenant's own folder, and no further; what ran is known by its hash though the file may change."""
+    Tenant.objects.filter(pk=platform.tenant.pk).update(script_root=str(folder / "mounted"))
+    platform.tenant.refresh_from_db()
+    (folder / "mounted" / "jobs").mkdir(parents=True)
+    (folder / "outside.sh").write_text("echo no")
+    (folder / "mounted" / "link.sh").symlink_to(folder / "outside.sh")
+    for number in (1, 2):
+        content = f"echo run {number}; echo {number} > $SLACKWATER_RESULT\n"
+        (folder / "mounted" / "jobs" / "one.sh").write_text(content)
+        task = platform.wait(platform.submit(script_path="jobs/one.sh"))
+        assert (task.state, task.result) == (TaskState.SUCCEEDED, number), task.error
+        with tenant_scope(platform.tenant.pk):
+            past = history(task.pk)
+        assert [entry["to"] for entry in past] == ["ready", "queued", "running", "running", "succeeded"]
+        assert past[3]["reason"] == "read jobs/one.sh"
+        assert past[3]["detail"] == {"sha256": hashlib.sha256(content.encode()).hexdigest()}
+    for path, said in (("link.sh", "leads out of the tenant's folder"), ("none.sh", "there is no file")):
+        failed = platform.wait(platform.submit(script_path=path, total_attempts=1))
+        assert failed.state == TaskState.FAILED
+        assert said in failed.error
+
+
+def _references(platform: Platform) -> None:
+    """By name and by id, for handlers and for scripts."""
+    ids = platform.workflow(
+        {"name": "one", "handler": "demo.add", "args": [1, 2]},
+        {"name": "two", "handler": "demo.add", "args": [{"$from": "one"}, 4], "depends_on": ["one"]},
+    )
+    one = ids["one"]
+    by_id = platform.submit("demo.add", {"$from": str(one)}, 4, depends_on=[str(one)])
+    for task_id in (ids["two"], by_id):
+        task = platform.wait(task_id)
+        assert (task.state, task.result) == (TaskState.SUCCEEDED, 7), task.error
+    script = store_script(platform.tenant, "given.sh", b"cat $SLACKWATER_INPUTS > $SLACKWATER_RESULT\n")
+    task = platform.wait(
+        platform.submit("", {"$from": str(one)}, script=script.sha256, depends_on=[str(one)])
+    )
+    assert task.result == {"args": [3], "kwargs": {}, "upstream": {"one": 3}}
+    wrong = {"$from": str(one), "path": "nothing"}
+    task = platform.wait(
+        platform.submit("", wrong, script=script.sha256, depends_on=[str(one)], total_attempts=1)
+    )
+    assert (task.state, task.error) == (
+        TaskState.FAILED,
+        "args[0]: the result of " + repr(str(one)) + " has no 'nothing'",
+    )
 
 
 def _measured(platform: Platform) -> None:

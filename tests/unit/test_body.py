@@ -68,6 +68,8 @@ class Ledger:
         """It has no parents."""
         return {}
 
+    parents = upstream
+
     def aid(self, task: Started) -> Ledger:
         """What a handler may ask beyond its own row is asked of the same."""
         return self
