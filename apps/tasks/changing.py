@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -12,13 +13,14 @@ from django.db import connection, transaction
 
 from apps.tasks import admission, checkpoints, choices, hints, lookups, storing, traces, transitions
 from apps.tasks.models import Dependency, LiveTask, MutexScope, OnLate, Task
-from apps.tasks.reading import word
+from apps.tasks.reading import seconds, word
 from apps.tasks.settling import settle, undisturbed
-from apps.tasks.specs import EDITABLE, TaskSpec, dump_payload, parse_fields
+from apps.tasks.specs import EDITABLE, TaskSpec, check_references, dump_payload, parse_fields
 from apps.tasks.storing import LIVE_COLUMNS, Accepted
 from scheduler_ext.core import admission as checks
 from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound
 from scheduler_ext.core.states import Category, RunCondition, TaskState
+from scheduler_ext.inputs import MARK
 from scheduler_ext.ports import Changes
 
 
@@ -47,6 +49,12 @@ def spec_of(task: Task) -> TaskSpec:
         mutex_scope=MutexScope(task.mutex_scope), rate_key=task.rate_key, depends_on=_parents(task),
         tags=tuple(task.tags), payload=dump_payload(task.args, task.kwargs, ""),
     )  # fmt: skip
+
+
+def _names_of_parents(task: Task) -> set[str]:
+    """What references in its arguments may name."""
+    rows = Dependency.objects.filter(child_id=task.pk).values_list("parent_id", "parent__name")
+    return {str(key) for row in rows for key in row if key}
 
 
 def _parents(task: Task) -> tuple[str, ...]:
@@ -232,6 +240,7 @@ def accepted_again(task: Task, spec: TaskSpec, *, pending: int) -> Accepted:
 
 
 # -- edit -------------------------------------------------------------------------------------------------------------
+DURATIONS = {"delay_tolerance": "delay_tolerance_ms", "execution_cap": "cap_ms"}
 WAITING = (TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY)
 LIVE_EDIT = """
 UPDATE tasks_livetask SET line_id = %(line_id)s, state = %(state)s, rank_group = %(rank_group)s, rank = %(rank)s,
@@ -263,6 +272,8 @@ def edit(tenant_id: int, task_id: UUID, changes: Mapping[str, Any], *, actor: st
         new = replace(old, **values)
         if "args" in values or "kwargs" in values:
             new = replace(new, payload=dump_payload(new.args, new.kwargs, ""))
+            if MARK in new.payload[0] or MARK in new.payload[1]:
+                check_references({"args": new.args, "kwargs": new.kwargs}, _names_of_parents(task))
         _write_edit(task, live, old, new, actor, list(changes))
         transaction.on_commit(partial(hints.wake_dispatcher, task.tenant.cell))
 
@@ -282,13 +293,17 @@ def _write_edit(
     ), strict=True))  # fmt: skip
     if new.start_at is not None and new.start_at <= lookups.now() and row["state"] == TaskState.SCHEDULED:
         row["state"], row["not_before"] = int(TaskState.READY), None
-    row["total_attempts"] = live.attempts + new.total_attempts
+    # Run again it has those anew that it had used; and the one it waits for stays.
+    total = live.total_attempts - old.total_attempts + new.total_attempts
+    row["total_attempts"] = max(total, live.attempts + 1)
+    _keep_latest_start(row, live, new, moved="start_at" in names, lead_s=conf.promote_lead_s)
     before, after = TaskState(live.state), TaskState(row["state"])
     if before is TaskState.SCHEDULED and live.attempts and "start_at" not in names:
         row["state"], row["not_before"], after = int(before), live.not_before, before  # a back-off goes on
     with connection.cursor() as cur:
         cur.execute(LIVE_EDIT, row)
-        detail = {name: _shown(old, new, name) for name in names}
+        effective = replace(new, delay_tolerance_ms=accepted.tolerance_ms, cap_ms=accepted.cap_ms)
+        detail = {name: _shown(old, effective, name) for name in names}
         storing.write_event(cur, task.tenant_id, task.pk, after, before=before, actor=actor, reason="edited",
                             fence=live.fence, detail=detail)  # fmt: skip
         moved = (new.category is Category.URGENT) - (old.category is Category.URGENT)
@@ -297,9 +312,31 @@ def _write_edit(
     _save_wide(task, accepted)
 
 
+def _keep_latest_start(
+    row: dict[str, Any], live: LiveTask, new: TaskSpec, *, moved: bool, lead_s: float
+) -> None:
+    """An edit does not move the moment from which the task's delay counts, unless it moves the start itself.
+
+    That moment need not be its submission: what it needed came later, it was run again, or its line was paused.
+    """
+    if row["latest_start"] is None or (live.latest_start is None and not moved):
+        return
+    since = lookups.now()
+    if moved:
+        since = max(since, new.start_at or since)
+    elif live.latest_start is not None:
+        since = live.latest_start - timedelta(milliseconds=live.tolerance_ms)
+    row["latest_start"] = since + timedelta(milliseconds=row["tolerance_ms"])
+    if row["promote_at"] is not None:
+        lead = timedelta(milliseconds=min(row["tolerance_ms"], int(lead_s * 1000)))
+        row["promote_at"] = row["latest_start"] - lead
+
+
 def _shown(old: TaskSpec, new: TaskSpec, name: str) -> list[Any]:
-    attribute = {"delay_tolerance": "delay_tolerance_ms", "execution_cap": "cap_ms"}.get(name, name)
-    pair = [getattr(old, attribute), getattr(new, attribute)]
+    """The old and the new value of a field, as the API shows them."""
+    if name in DURATIONS:
+        return [seconds(getattr(spec, DURATIONS[name])) for spec in (old, new)]
+    pair = [getattr(old, name), getattr(new, name)]
     return [
         v.isoformat() if hasattr(v, "isoformat") else v.name.lower() if hasattr(v, "name") else v
         for v in pair

@@ -32,12 +32,23 @@ def _submission(task: dict[str, Any], events: list[dict[str, Any]], parents: boo
     """How it began, unless an event tells it."""
     if any(event["from_state"] is None for event in events):
         return []
+    start_at = _first_start_at(task, events)
     first = TaskState.READY
     if parents:
         first = TaskState.BLOCKED
-    elif task["start_at"] is not None and task["start_at"] > task["submitted_at"]:
+    elif start_at is not None and start_at > task["submitted_at"]:
         first = TaskState.SCHEDULED
     return [_entry(task["submitted_at"], None, first, "submitted", actor=task["submitted_by"])]
+
+
+def _first_start_at(task: dict[str, Any], events: list[dict[str, Any]]) -> datetime | None:
+    """The start time it was handed in with: an edit tells what was there before."""
+    for event in events:
+        if "start_at" in (event["detail"] or {}):
+            before = event["detail"]["start_at"][0]
+            return datetime.fromisoformat(before) if before else None
+    found: datetime | None = task["start_at"]
+    return found
 
 
 def _claimed(row: dict[str, Any], number: int) -> list[dict[str, Any]]:

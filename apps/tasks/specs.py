@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -20,6 +20,7 @@ from scheduler_ext.core.retry import RetryPolicy
 from scheduler_ext.core.states import Category, RunCondition
 
 MAX_SECONDS = 10 * 366 * 86_400
+LAST_YEAR = 9000
 MAX_DEPTH = 64
 ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 """A NUL in JSON text; not the six characters of its spelling, whose backslash is escaped."""
@@ -163,9 +164,12 @@ def _moment(value: Any, path: str) -> datetime:
     if moment.tzinfo is None:
         raise InvalidInput("needs a time zone, for example Z or +01:00", field=path)
     try:
-        return moment.astimezone(UTC)
+        found = moment.astimezone(UTC)
     except (OverflowError, ValueError):
         raise InvalidInput("is out of range", field=path) from None
+    if found.year >= LAST_YEAR:  # a tolerance is added to it, and time ends with the year 9999
+        raise InvalidInput(f"must be before the year {LAST_YEAR}", field=path)
+    return found
 
 
 def _strings(most: int, longest: int) -> Callable[[Any, str], tuple[str, ...]]:
@@ -324,6 +328,17 @@ def _too_deep(text: str) -> bool:
     return deepest > MAX_DEPTH
 
 
+def check_references(arguments: Mapping[str, Any], known: Collection[str], where: str = "") -> None:
+    """Arguments that stand for a parent's result must name one of the task's dependencies."""
+    named = [(f"args[{n}]", value) for n, value in enumerate(arguments.get("args", ()))]
+    named += [(f"kwargs.{name}", value) for name, value in arguments.get("kwargs", {}).items()]
+    for name, value in named:
+        if inputs.is_reference(value):
+            for parent in inputs.check(value, join(where, name)):
+                if parent not in known:
+                    raise InvalidInput(f"{parent!r} is not among its depends_on", field=join(where, name))
+
+
 def parse_task(data: Any, where: str = "") -> TaskSpec:
     """A task's input as a :class:`TaskSpec`; ``InvalidInput`` names the field."""
     values = parse_fields(data, where)
@@ -337,7 +352,7 @@ def parse_task(data: Any, where: str = "") -> TaskSpec:
         raise InvalidInput("must be a path inside the tenant's folder", field=join(where, "script_path"))
     payload = dump_payload(values.get("args", []), values.get("kwargs", {}), where)
     if inputs.MARK in payload[0] or inputs.MARK in payload[1]:
-        _check_references(values, where)
+        check_references(values, set(values.get("depends_on", ())), where)
     return TaskSpec(**values, payload=payload)
 
 
@@ -393,18 +408,6 @@ def _own_payload(item: dict[str, Any], path: str) -> Payload | None:
         return NO_PAYLOAD
     payload = dump_payload(values.get("args", []), values.get("kwargs", {}), path)
     return None if inputs.MARK in payload[0] or inputs.MARK in payload[1] else payload
-
-
-def _check_references(values: dict[str, Any], where: str) -> None:
-    """Arguments that stand for a parent's result must name one of the task's dependencies."""
-    known = set(values.get("depends_on", ()))
-    named = [(f"args[{n}]", value) for n, value in enumerate(values.get("args", ()))]
-    named += [(f"kwargs.{name}", value) for name, value in values.get("kwargs", {}).items()]
-    for name, value in named:
-        if inputs.is_reference(value):
-            for parent in inputs.check(value, join(where, name)):
-                if parent not in known:
-                    raise InvalidInput(f"{parent!r} is not among its depends_on", field=join(where, name))
 
 
 def body_hash(data: Any) -> str:

@@ -46,7 +46,11 @@ def check_cap(plan: PlanLimits, cap_ms: int, *, field: str = "cap_ms") -> None:
     """``InvalidInput`` for a cap that is not positive, ``TooLarge`` for one beyond the plan's."""
     if cap_ms <= 0:
         raise InvalidInput("must be greater than 0", field=field)
-    _at_most(cap_ms, plan.max_cap_ms, field, "ms", "the execution cap")
+    if plan.max_cap_ms is not None and cap_ms > plan.max_cap_ms:
+        longest = plan.max_cap_ms / 1000
+        raise TooLarge(
+            f"the plan allows an execution cap of {longest:g} seconds at most", field=field, limit=longest
+        )
 
 
 def check_payload(plan: PlanLimits, size: int, *, field: str = "args") -> None:
