@@ -12,7 +12,7 @@ from scheduler_ext.core.errors import ConfigurationError
 MOST_AT_ONCE = 256
 """The largest batch there can be."""
 _WORDS = {
-    "sandbox": ("auto", "bubblewrap", "landlock", "process"),
+    "sandbox": ("auto", "container", "bubblewrap", "landlock", "process"),
     "trusted_scripts": ("sandbox", "plain"),
 }
 
@@ -100,8 +100,13 @@ class SchedulerConf:
     max_log_bytes: int = 1_048_576
     """Output kept of each stream of an attempt."""
     sandbox: str = "auto"
-    """How scripts are contained: ``auto`` takes the strongest level the machine offers; ``bubblewrap``, ``landlock``
-    and ``process`` ask for that one."""
+    """How scripts are contained: ``auto`` takes the strongest level the machine offers; ``container``, ``bubblewrap``,
+    ``landlock`` and ``process`` ask for that one."""
+    runner: str = ""
+    """Where the node's runner listens, which starts a container for each script: ``unix:/PATH`` or ``tcp:HOST:PORT``;
+    empty: there is none."""
+    runner_token_file: str = ""
+    """File with the secret that this worker and its runner share."""
     trusted_scripts: str = "sandbox"
     """Scripts of trusted tenants: ``sandbox`` contains them too where a level offers it, ``plain`` never does."""
     sandbox_uid_base: int = 60_600

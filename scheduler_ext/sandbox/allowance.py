@@ -40,6 +40,6 @@ def rlimits(level: Level, limits: Limits, uid: int | None, *, counted: bool) -> 
         wanted["RLIMIT_AS"] = (limits.memory_mb * 4 + 1024) * MIB
     if uid is not None:
         wanted["RLIMIT_NPROC"] = limits.processes + (32 if counted else groups.SPARE_PROCESSES)
-    elif level is not Level.BUBBLEWRAP and os.getuid():
+    elif level is not Level.BUBBLEWRAP and os.getuid() and not (level is Level.CONTAINER and counted):
         wanted["RLIMIT_NPROC"] = tree.threads_of_user(os.getuid()) + limits.processes
     return wanted

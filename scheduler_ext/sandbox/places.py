@@ -124,7 +124,7 @@ class MemoryPlace:
 
     def make(self, limits: Limits, uid: int | None, script: bytes, inputs: bytes) -> None:
         """Mount it; a MiB beyond the limit shows that the limit was passed."""
-        self._limit, self.used_bytes = disk_bytes(limits) + len(script) + len(inputs) + 16_384, 0
+        self._limit, self.used_bytes = self.room(limits, script, inputs), 0
         options = f"size={self._limit + MIB},nr_inodes={limits.files + 8},mode=0700"
         flags = _MS_NOSUID | _MS_NODEV
         self._check(
@@ -133,12 +133,17 @@ class MemoryPlace:
         self._mounted = True
         fill(self.path, uid, script, inputs)
 
+    @staticmethod
+    def room(limits: Limits, script: bytes, inputs: bytes) -> int:
+        """Bytes it may hold: the script's own, and what it finds."""
+        return disk_bytes(limits) + len(script) + len(inputs) + 16_384
+
     def full(self) -> bool:
         """True when bytes or files have run out."""
         status = os.statvfs(self.path)
         used = (status.f_blocks - status.f_bfree) * status.f_frsize
         self.used_bytes = max(self.used_bytes, used)
-        return used > self._limit or status.f_ffree == 0
+        return used > self._limit or (status.f_files > 0 and status.f_ffree == 0)
 
     def clear(self) -> None:
         """Unmount it; its pages go at once."""

@@ -9,6 +9,8 @@ from pathlib import Path
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.sandbox import detect
 from scheduler_ext.sandbox.base import Found, Level, Refused, Runner
+from scheduler_ext.sandbox.container import ContainerSlot
+from scheduler_ext.sandbox.detect import AnySlot
 from scheduler_ext.sandbox.slot import Slot
 
 
@@ -19,7 +21,7 @@ class SlotPool:
         """Tries nothing yet. ``groups``: use control groups where they can be made."""
         self.conf = conf
         self.groups = groups
-        self._free: dict[Level, list[Slot]] = {}
+        self._free: dict[Level, list[AnySlot]] = {}
         self._made = 0
 
     @cached_property
@@ -53,14 +55,14 @@ class SlotPool:
             return free.pop()
         self._made += 1
         root.chmod(0o711)  # a slot's user must get through, and see nothing else
-        return Slot(detect.plan(level, str(root / f"slot-{self._made}"), self.conf, groups=self.groups))
+        return detect.slot(level, str(root / f"slot-{self._made}"), self.conf, groups=self.groups)
 
     def give_back(self, runner: Runner) -> None:
         """The slot is free again."""
-        assert isinstance(runner, Slot)
+        assert isinstance(runner, (Slot, ContainerSlot))
         self._free[runner.level].append(runner)
 
-    def slots(self) -> list[Slot]:
+    def slots(self) -> list[AnySlot]:
         """Those that are free."""
         return [slot for slots in self._free.values() for slot in slots]
 

@@ -133,6 +133,30 @@ def files_of(content: bytes) -> list[tuple[str, bytes]]:
     return found
 
 
+def check(content: bytes) -> None:
+    """``ValueError`` unless this is what :func:`pack` makes: who packed it may have been out of its mind."""
+    at = content.index(b"\n") + 1
+    files = json.loads(content[:at])
+    if not isinstance(files, list) or len(files) > MOST_FILES:
+        raise ValueError("it has no list of files")  # noqa: TRY004 - what came is wrong, not who calls
+    for entry in files:
+        if not isinstance(entry, list) or [type(part) for part in entry] != [str, int, int]:
+            raise ValueError("its list of files is wrong")
+        path, size, mode = entry
+        _check_path(path)
+        if size < 0 or not 0 <= mode <= 0o777:
+            raise ValueError(f"{path!r} has a strange size or mode")
+        at += size
+    if at != len(content):
+        raise ValueError("its files are longer or shorter than its list says")
+
+
+def _check_path(path: str) -> None:
+    parts = path.split("/")
+    if any(part in ("", ".", "..") or "\x00" in part for part in parts):
+        raise ValueError(f"{path!r} is no path inside the checkpoint")
+
+
 def unpack(folder: str, content: bytes, uid: int | None) -> None:
     """Make ``folder`` with what :func:`pack` took; ``ValueError`` when it is no such thing. Nothing runs there yet."""
     Path(folder).mkdir(mode=0o700)
@@ -140,9 +164,8 @@ def unpack(folder: str, content: bytes, uid: int | None) -> None:
     at = content.index(b"\n") + 1 if content else 0
     files: list[Any] = json.loads(content[:at]) if content else []
     for path, size, mode in files:
+        _check_path(str(path))
         parts = str(path).split("/")
-        if any(part in ("", ".", "..") or "\x00" in part for part in parts):
-            raise ValueError(f"{path!r} is no path inside the checkpoint")
         above = Path(folder, *parts[:-1])
         for parent in reversed([above, *above.parents]):
             if str(parent).startswith(f"{folder}/") and not parent.exists():

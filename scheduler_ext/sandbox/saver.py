@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 
-from scheduler_ext.sandbox import saved, spare
+from scheduler_ext.sandbox import saved
+from scheduler_ext.sandbox.channels import Channel
 
 SETTLE_TRIES = 5
 """At the end nothing of the script runs any more, and what was read stands still; a few looks are enough."""
@@ -32,7 +31,7 @@ class Saver:
         saved.unpack(self.folder, content, self.uid)
         self._last = saved.look(self.folder, self.uid)
 
-    def look(self, control: socket.socket, *, last: bool = False) -> None:
+    def look(self, control: Channel, *, last: bool = False) -> None:
         """Send what was published since the last time. ``last``: the script has ended, so now or never."""
         if not last and (self.told or time.monotonic() < self._next):
             return
@@ -49,19 +48,12 @@ class Saver:
                 self._refuse(control, str(error))
             return
 
-    def _send(self, control: socket.socket, content: bytes) -> None:
-        handle = os.memfd_create("checkpoint")
-        try:
-            view = memoryview(content)
-            while view:
-                view = view[os.write(handle, view) :]
-            spare.tell(control, {"saved": len(content)}, [handle])
-            self.told = True
-        finally:
-            os.close(handle)
+    def _send(self, control: Channel, content: bytes) -> None:
+        control.tell({"saved": len(content)}, content)
+        self.told = True
 
-    def _refuse(self, control: socket.socket, fault: str) -> None:
+    def _refuse(self, control: Channel, fault: str) -> None:
         if fault != self._fault:
             self._fault = fault
-            spare.tell(control, {"unsaved": fault})
+            control.tell({"unsaved": fault})
             self.told = True

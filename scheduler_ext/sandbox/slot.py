@@ -17,6 +17,7 @@ from typing import Any
 import scheduler_ext
 from scheduler_ext.sandbox import spare
 from scheduler_ext.sandbox.base import Ended, Level, Order, Saves, SlotError
+from scheduler_ext.sandbox.channels import memory_file
 from scheduler_ext.sandbox.keeper import Plan
 
 READY_S = 10.0
@@ -74,9 +75,9 @@ class Slot:
         if saves is not None:
             message["saves"] = {"every_s": saves.every_s, "most_bytes": saves.most_bytes}
         with contextlib.ExitStack() as held:
-            files = [_memory_file(content) for content in (order.script, order.inputs)]
+            files = [memory_file("order", content) for content in (order.script, order.inputs)]
             if saves is not None:
-                files.append(_memory_file(saves.content or b""))
+                files.append(memory_file("order", saves.content or b""))
             for handle in files:
                 held.callback(os.close, handle)
             self._tell(message, [out, err, *files])
@@ -164,10 +165,3 @@ def _with_content(answer: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any
     with os.fdopen(fds[0], "rb") as file:
         return answer, os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
 
-
-def _memory_file(content: bytes) -> int:
-    handle = os.memfd_create("order")
-    view = memoryview(content)
-    while view:
-        view = view[os.write(handle, view) :]
-    return handle

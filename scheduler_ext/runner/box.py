@@ -1,0 +1,132 @@
+"""One container from its creation to its removal, and the frames that pass in and out of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Mapping
+from typing import Any, Final
+
+from scheduler_ext.runner.engine import Engine, EngineError, Streams, output
+from scheduler_ext.runner.options import Options
+from scheduler_ext.runner.spec import NODE_LABEL, RUNNER_LABEL, Shape, container, first_frame
+from scheduler_ext.sandbox import frames
+
+READY_S: Final = 30.0
+GONE_S: Final = 10.0
+_STDOUT: Final = 1
+_KEPT_STDERR: Final = 4_096
+
+
+class BoxError(Exception):
+    """The container could not be started, or ended by itself; the message says why."""
+
+
+class Box:
+    """A container with a keeper in it, for one script."""
+
+    def __init__(self, engine: Engine, options: Options, shape: Shape, uid: int) -> None:
+        self.engine = engine
+        self.options = options
+        self.shape = shape
+        self.uid = uid
+        self.facts: dict[str, Any] = {}
+        self._id = ""
+        self._streams: Streams | None = None
+        self._said = bytearray()
+        """What it wrote to its standard error: nothing but why it does not work."""
+        self._parser = frames.Parser()
+        self._heard: list[frames.Frame] = []
+
+    async def start(self, image: str, node: str, *, v2: bool) -> None:
+        """Create and start it; it waits for a script then. ``BoxError`` where that cannot be."""
+        labels = {RUNNER_LABEL: self.options.name, NODE_LABEL: node}
+        described = container(self.shape, self.options, image, self.uid, labels, v2=v2)
+        try:
+            name = f"slackwater-waits-{secrets.token_hex(6)}"
+            created = await self.engine.ask("POST", "/containers/create", described, name=name)
+            self._id = str(created["Id"])
+            if not self.shape.in_memory:
+                above, _, folder = self.shape.root.rpartition("/")
+                await self.engine.put_folder(self._id, above, folder, self.uid)
+            self._streams = await self.engine.attach(self._id)
+            await self.engine.ask("POST", f"/containers/{self._id}/start")
+            await self._write(first_frame(self.shape))
+            async with asyncio.timeout(READY_S):
+                answer = await self.read()
+        except (EngineError, frames.FrameError) as error:
+            raise BoxError(f"the container could not be started: {error}") from error
+        except TimeoutError as error:
+            raise BoxError(f"the container was not ready within {READY_S:g} s") from error
+        if answer is None:
+            raise BoxError(f"the container ended at once: {self.said()}")
+        self.facts = answer[0]
+
+    async def rename(self, name: str) -> None:
+        """Have it carry the name of its run, for whoever looks at the engine. Nothing depends on it."""
+        with contextlib.suppress(EngineError):
+            full = f"slackwater-{name or 'run'}-{secrets.token_hex(4)}"
+            await self.engine.ask("POST", f"/containers/{self._id}/rename", name=full)
+
+    async def send(self, message: Mapping[str, Any], content: bytes = b"") -> None:
+        """To the keeper inside; nothing happens when it is gone."""
+        await self._write(frames.pack(message, content))
+
+    async def _write(self, data: bytes) -> None:
+        assert self._streams is not None
+        with contextlib.suppress(OSError):
+            self._streams[1].write(data)
+            await self._streams[1].drain()
+
+    async def read(self) -> frames.Frame | None:
+        """What the keeper inside says next; ``None`` when it has ended, ``FrameError`` when it says nonsense."""
+        assert self._streams is not None
+        while not self._heard:
+            piece = await output(self._streams[0])
+            if piece is None:
+                return None
+            stream, data = piece
+            if stream == _STDOUT:
+                self._heard += self._parser.feed(data)
+            else:
+                self._said += data[: _KEPT_STDERR - len(self._said)]
+        return self._heard.pop(0)
+
+    def waits(self) -> bool:
+        """False when it has ended meanwhile."""
+        return self._streams is not None and not self._streams[0].at_eof()
+
+    def said(self) -> str:
+        """Why it does not work, in its own words."""
+        lines = self._said.decode("utf-8", "replace").strip().splitlines()
+        return lines[-1][:300] if lines else "it said nothing"
+
+    async def ended(self) -> bool:
+        """Wait until the engine says that nothing of it runs; True when it ran out of memory. ``BoxError`` if not."""
+        try:
+            async with asyncio.timeout(GONE_S):
+                await self.engine.ask("POST", f"/containers/{self._id}/wait", condition="not-running")
+            seen = await self.engine.ask("GET", f"/containers/{self._id}/json")
+        except (EngineError, TimeoutError) as error:
+            raise BoxError(f"the container does not end: {error}") from error
+        return bool(seen["State"]["OOMKilled"])
+
+    async def kill(self) -> None:
+        """End it with all that runs in it, whatever it is doing."""
+        if self._id:
+            with contextlib.suppress(EngineError):
+                await self.engine.ask("POST", f"/containers/{self._id}/kill", absent_ok=True)
+
+    async def remove(self) -> None:
+        """End it and leave nothing of it: no container, no volume. ``EngineError`` where the engine cannot."""
+        if self._streams is not None:
+            self._streams[1].close()
+        if self._id:
+            await remove(self.engine, self._id)
+            self._id = ""
+
+
+async def remove(engine: Engine, identity: str) -> None:
+    """Remove a container and its volume, whatever it is doing."""
+    await engine.ask("DELETE", f"/containers/{identity}", absent_ok=True, force=1, v=1)
