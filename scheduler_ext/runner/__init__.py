@@ -1,7 +1,7 @@
 """The runner: the one process of a node that may speak to a container engine. Workers ask it to run scripts.
 
-Started as ``python -m scheduler_ext.runner``; it needs neither Django nor the database nor Redis, and knows none of their
-passwords. A worker speaks to it over a local socket (or TCP, inside a network of its own) in
+Started as ``python -m scheduler_ext.runner``; it needs neither Django nor the database nor Redis, and knows none of
+their passwords. A worker speaks to it over a local socket (or TCP, inside a network of its own) in
 :mod:`scheduler_ext.sandbox.frames`, one connection for each of its slots:
 
 ========================  ===========================================================================================
@@ -13,8 +13,8 @@ the worker                ``{"do": "run", "limits": …, "env": …, "saves": �
 the worker, meanwhile     ``{"do": "stop"}`` (SIGTERM), ``{"do": "kill"}``, ``{"do": "kept"}`` (a checkpoint is stored)
 the runner, meanwhile     ``{"out": n}`` and ``{"err": n}`` with output, ``{"saved": n}`` with a checkpoint,
                           ``{"unsaved": why}``, ``{"artifacts": true}`` with those
-the runner, at last       ``{"code": …, "exceeded": …, "fault": …, "result": true or false, …}`` with the result: nothing
-                          of the script is left; or ``{"error": why}``: it could not be run
+the runner, at last       ``{"code": …, "exceeded": …, "fault": …, "result": true or false, …}`` with the result:
+                          nothing of the script is left; or ``{"error": why}``: it could not be run
 the worker, between       ``{"do": "status"}``, answered with what the runner offers and how much runs
 ========================  ===========================================================================================
 

@@ -38,7 +38,9 @@ class Engine:
             raise ValueError(f"the engine is spoken to over its local socket only, as unix:///PATH: {host!r}")
         self.path = host.removeprefix("unix://")
 
-    async def ask(self, method: str, path: str, body: Any = None, *, absent_ok: bool = False, **query: Any) -> Any:
+    async def ask(
+        self, method: str, path: str, body: Any = None, *, absent_ok: bool = False, **query: Any
+    ) -> Any:
         """The decoded answer, ``None`` where it is empty; ``EngineError`` with the engine's own words otherwise.
 
         ``absent_ok``: what is asked about may be gone already, or be gone in a moment.
@@ -61,27 +63,17 @@ class Engine:
 
     async def attach(self, container: str) -> Streams:
         """The standard streams of a container; what it says comes in the engine's own frames: see :func:`output`."""
-        query = {"stream": 1, "stdin": 1, "stdout": 1, "stderr": 1}
         reader, writer = await self._open()
         try:
             async with asyncio.timeout(ANSWER_S):
-                connection = h11.Connection(h11.CLIENT)
-                headers = {"Host": "engine", "Connection": "Upgrade", "Upgrade": "tcp", "Content-Length": "0"}
-                target = _target(f"/containers/{container}/attach", query)
-                await _send(connection, writer, "POST", target, headers, b"")
-                event = await _next(connection, reader)
-                if isinstance(event, h11.InformationalResponse) and event.status_code == 101:
-                    early, _ = connection.trailing_data
-                    return _after(reader, early), writer
-                if not isinstance(event, h11.Response):
-                    raise EngineError("the engine does not let its streams be attached")
-                _decoded(event.status_code, await _body(connection, reader))
-                raise EngineError("the engine does not let its streams be attached")
-        except BaseException as error:
+                await _upgrade(container, reader, writer)
+        except (OSError, TimeoutError, h11.RemoteProtocolError) as error:
             writer.close()
-            if isinstance(error, (OSError, TimeoutError, h11.RemoteProtocolError)):
-                raise EngineError(f"the engine does not answer: {error or 'too late'}") from error
+            raise EngineError(f"the engine does not answer: {str(error) or 'too late'}") from error
+        except BaseException:
+            writer.close()
             raise
+        return reader, writer
 
     async def _open(self) -> Streams:
         try:
@@ -102,7 +94,7 @@ class Engine:
                     continue
                 return event.status_code, await _body(connection, reader)
         except (OSError, TimeoutError, h11.RemoteProtocolError) as error:
-            raise EngineError(f"the engine does not answer: {error or 'too late'}") from error
+            raise EngineError(f"the engine does not answer: {str(error) or 'too late'}") from error
         finally:
             writer.close()
 
@@ -150,15 +142,23 @@ def _decoded(status: int, answer: bytes) -> Any:
     return value
 
 
-def _after(reader: asyncio.StreamReader, early: bytes) -> asyncio.StreamReader:
-    """What has come already stands first. Nothing has where nothing was started, so this is for the strict."""
-    if early:
-        raise EngineError("the engine spoke before the container did")
-    return reader
+async def _upgrade(container: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """From now on the connection carries the container's streams; ``EngineError`` where the engine refuses."""
+    connection = h11.Connection(h11.CLIENT)
+    target = _target(f"/containers/{container}/attach", {"stream": 1, "stdin": 1, "stdout": 1, "stderr": 1})
+    headers = {"Host": "engine", "Connection": "Upgrade", "Upgrade": "tcp", "Content-Length": "0"}
+    await _send(connection, writer, "POST", target, headers, b"")
+    event = await _next(connection, reader)
+    if isinstance(event, h11.Response):
+        _decoded(event.status_code, await _body(connection, reader))
+    if not isinstance(event, h11.InformationalResponse) or event.status_code != 101:
+        raise EngineError("the engine does not let a container's streams be attached")
+    if connection.trailing_data[0]:
+        raise EngineError("the engine spoke before the container was started")
 
 
 async def output(reader: asyncio.StreamReader) -> tuple[int, bytes] | None:
-    """The next piece of what an attached container says: 1 or 2 for the stream, and what was said; ``None`` at its end."""
+    """The next piece of what an attached container says: its stream (1 or 2) and what was said; ``None`` at the end."""
     try:
         head = await reader.readexactly(8)
         return head[0], await reader.readexactly(int.from_bytes(head[4:], "big"))

@@ -30,13 +30,29 @@ REMOVE_TRIES: Final = 5
 _GREETING_BYTES: Final = 4_096
 
 
+def make_token(path: str) -> None:
+    """A new secret where there is no file; only its owner may read it. ``OSError`` where it cannot be written."""
+    with contextlib.suppress(FileExistsError):
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(secrets.token_hex(32))
+
+
+def _clear(path: str) -> None:
+    """Remove the socket that a runner before this one has left; anything else stays, and is in the way."""
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISSOCK(os.lstat(path).st_mode):
+            Path(path).unlink()
+
+
 class Service:
     """One runner with one engine."""
 
     def __init__(self, options: Options) -> None:
-        """``ValueError`` for an engine it cannot speak to, ``SlotError`` without a token."""
+        """``ValueError`` for an engine it cannot speak to, ``SlotError`` for a token that is none."""
         self.options = options
         self.engine = Engine(options.engine)
+        make_token(options.token_file)
         self.token = read_token(options.token_file)
         self.image = ""
         self.ending = False
@@ -44,6 +60,8 @@ class Service:
         self._v2 = False
         self._uids = set(range(options.uid_base, options.uid_base + 2 * options.runs + 64))
         self._running = 0
+        self._idle = asyncio.Event()
+        """Set when a script has ended and no other runs."""
         self._cells: set[asyncio.Task[None]] = set()
         self._jobs: set[asyncio.Task[None]] = set()
 
@@ -98,9 +116,7 @@ class Service:
         target = address(self.options.listen)
         if not isinstance(target, str):
             return await asyncio.start_server(self._connected, *target)
-        with contextlib.suppress(FileNotFoundError):
-            if stat.S_ISSOCK(os.lstat(target).st_mode):
-                Path(target).unlink()
+        _clear(target)
         before = os.umask(0o117)
         try:
             return await asyncio.start_unix_server(self._connected, target)
@@ -110,9 +126,9 @@ class Service:
     async def _end(self) -> None:
         """Let what runs go on for a while, then end it, and leave nothing."""
         self.ending = True
-        waited = asyncio.get_running_loop().time() + self.options.stop_grace_s
-        while self._running and asyncio.get_running_loop().time() < waited:
-            await asyncio.sleep(0.1)
+        if self._running:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._idle.wait(), self.options.stop_grace_s)
         for cell in tuple(self._cells):
             cell.cancel()
         await asyncio.gather(*self._cells, return_exceptions=True)
@@ -168,10 +184,13 @@ class Service:
         if self._running >= self.options.runs:
             raise NotAllowed(f"the runner runs {self._running} scripts already (--runs)")
         self._running += 1
+        self._idle.clear()
         try:
             yield
         finally:
             self._running -= 1
+            if not self._running:
+                self._idle.set()
 
     async def box(self, shape: Shape, node: str) -> Box:
         """A new container that waits for a script; ``BoxError`` where there can be none."""

@@ -172,7 +172,9 @@ def shape(limits: Limits, found_bytes: int = 0) -> Shape:
     )  # fmt: skip
 
 
-def container(shape: Shape, options: Options, image: str, uid: int, labels: Mapping[str, str], *, v2: bool) -> dict[str, Any]:
+def container(
+    shape: Shape, options: Options, image: str, uid: int, labels: Mapping[str, str], *, v2: bool
+) -> dict[str, Any]:
     """The engine's description of a container. ``v2``: the engine's control groups are of version 2."""
     memory = shape.memory_mb + OWN_MB + (math.ceil(shape.disk_bytes / MIB) if shape.in_memory else 0)
     host: dict[str, Any] = {

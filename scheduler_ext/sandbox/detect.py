@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 from scheduler_ext.conf import SchedulerConf
@@ -18,6 +19,7 @@ from scheduler_ext.sandbox.slot import Slot
 
 STRONGEST_FIRST = (Level.CONTAINER, Level.BUBBLEWRAP, Level.LANDLOCK, Level.PROCESS)
 TRY_S = 10.0
+RUNNER_S = 5.0
 AnySlot = Slot | ContainerSlot
 _PROBE = b"""#!/bin/sh
 ( : <"$CANARY" ) 2>/dev/null && exit 3
@@ -74,6 +76,8 @@ async def try_level(level: Level, root: str, conf: SchedulerConf, *, groups: boo
     canary = _canary(root)
     tried = slot(level, f"{root}/{level}", conf, groups=groups)
     try:
+        if level is Level.CONTAINER:
+            await _await_runner(tried)
         why = await asyncio.wait_for(_probe(tried, canary), TRY_S)
     except (SlotError, OSError, TimeoutError) as error:
         why = str(error) or f"it did not answer within {TRY_S:g} s"
@@ -84,6 +88,20 @@ async def try_level(level: Level, root: str, conf: SchedulerConf, *, groups: boo
         level=level, works=not why, why=why, groups=str(facts.get("groups", "")),
         own_uid=facts.get("uid") is not None, work_in_memory=bool(facts.get("memory")),
     )  # fmt: skip
+
+
+async def _await_runner(slot: AnySlot) -> None:
+    """A runner may start at the same time as its workers; ``SlotError`` when it is still away then."""
+    began = time.monotonic()
+    while True:
+        try:
+            await slot.start()
+        except SlotError:
+            if time.monotonic() - began > RUNNER_S:
+                raise
+            await asyncio.sleep(0.2)
+        else:
+            return
 
 
 def _canary(root: str) -> Path:

@@ -1,7 +1,7 @@
 """Messages over a stream of bytes: a JSON object and, beside it, bytes that need no encoding.
 
-Eight bytes say how long the two are (unsigned, 32 bits each, the most significant byte first), then they follow. Between
-a worker and its runner, and between a runner and what it has started, be that in a container or in a machine.
+Eight bytes say how long the two are (unsigned, 32 bits each, the most significant byte first), then they follow.
+Between a worker and its runner, and between a runner and what it has started, be that in a container or in a machine.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 _HEAD: Final = struct.Struct(">II")
@@ -82,7 +82,7 @@ async def read(reader: asyncio.StreamReader, most: int = MOST_CONTENT) -> Frame 
         return None
 
 
-def split(content: bytes, sizes: list[int]) -> list[bytes]:
+def split(content: bytes, sizes: Sequence[Any]) -> list[bytes]:
     """Several contents that were sent as one; ``FrameError`` when their sizes are not what came."""
     if any(not isinstance(size, int) or size < 0 for size in sizes) or sum(sizes) != len(content):
         raise FrameError("the parts of a content have other sizes than were announced")

@@ -83,7 +83,8 @@ class StdioChannel:
             if data := os.read(pipe, CHUNK):
                 self.tell({self._pipes[pipe]: len(data)}, data)
             else:
-                self._selector.unregister(pipe)
+                if pipe in self._selector.get_map():
+                    self._selector.unregister(pipe)
                 del self._pipes[pipe]
                 os.close(pipe)
 
@@ -122,7 +123,7 @@ class StdioChannel:
         wanted = len(self._waiting) < MOST_WAITING
         for pipe in self._pipes:
             if wanted and pipe not in self._selector.get_map():
-                self._selector.register(pipe, selectors.EVENT_READ, lambda pipe=pipe: self._pump(pipe))  # type: ignore[misc]
+                self._selector.register(pipe, selectors.EVENT_READ, lambda pipe=pipe: self._pump(pipe))
             elif not wanted and pipe in self._selector.get_map():
                 self._selector.unregister(pipe)
 

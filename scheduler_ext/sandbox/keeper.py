@@ -120,7 +120,7 @@ class Keeper:
                         heard = True
                     else:
                         key.data()
-                if heard and not all([self._follow(*each) for each in self.control.receive()]):
+                if heard and not all(self._follow(*each) for each in self.control.receive()):
                     return
                 if self.run is not None:
                     self._watch(self.run)

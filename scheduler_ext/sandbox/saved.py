@@ -138,7 +138,7 @@ def check(content: bytes) -> None:
     at = content.index(b"\n") + 1
     files = json.loads(content[:at])
     if not isinstance(files, list) or len(files) > MOST_FILES:
-        raise ValueError("it has no list of files")  # noqa: TRY004 - what came is wrong, not who calls
+        raise ValueError("it has no list of files")
     for entry in files:
         if not isinstance(entry, list) or [type(part) for part in entry] != [str, int, int]:
             raise ValueError("its list of files is wrong")

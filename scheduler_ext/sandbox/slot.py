@@ -164,4 +164,3 @@ def _with_content(answer: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any
         return answer, None
     with os.fdopen(fds[0], "rb") as file:
         return answer, os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
-

@@ -15,6 +15,8 @@ from celery.bin.celery import celery as celery_command
 from django.core.management import get_commands
 from prometheus_client import generate_latest
 
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.runner.options import parse
 from slackwater.reference import environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -123,6 +125,8 @@ def test_files_that_are_mounted_or_copied_exist() -> None:
     for service in SERVICES.values():
         for volume in service.get("volumes", ()):
             source = volume.split(":")[0]
+            if source.startswith("${DOCKER_SOCKET"):
+                continue
             if source.startswith("."):
                 assert (DOCKER / source).exists(), source
             else:
@@ -136,7 +140,27 @@ def test_no_service_of_ours_is_privileged() -> None:
     for name, service in OURS.items():
         assert not service.get("privileged"), name
         assert service["cap_drop"] == ["ALL"], name
-        assert not any("docker.sock" in volume for volume in service.get("volumes", ())), name
+        has_engine = any("docker.sock" in volume for volume in service.get("volumes", ()))
+        assert has_engine == (name == "runner"), name
+
+
+def test_who_has_the_engine_has_nothing_else() -> None:
+    runner = SERVICES["runner"]
+    assert runner["network_mode"] == "none"
+    assert "environment" not in runner, "none of the platform's secrets"
+    assert runner["read_only"]
+    assert runner["profiles"] == ["runner"], "only where it is asked for"
+    options = [word for word in runner["command"] if word.startswith("--")]
+    parsed = parse([*runner["command"][1:], *([] if "--image" in options else ["--image", "x"])])
+    shared = [volume.partition(":") for volume in runner["volumes"] if volume.startswith("runner:")]
+    assert parsed.listen.removeprefix("unix:").startswith(shared[0][2] + "/")
+    example = (DOCKER / ".env.example").read_text()
+    scheduler = json.loads(re.findall(r"^# SLACKWATER_SCHEDULER=(.+)$", example, re.MULTILINE)[0])
+    conf = SchedulerConf.from_mapping(scheduler)
+    assert (conf.runner, conf.runner_token_file) == (parsed.listen, parsed.token_file)
+    for name, service in SERVICES.items():
+        if name.startswith("worker-"):
+            assert "runner:/run/slackwater-runner" in service["volumes"]
 
 
 @pytest.mark.parametrize("name", ["entrypoint", "healthy"])

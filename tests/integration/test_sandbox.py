@@ -63,7 +63,11 @@ def root() -> Iterator[Path]:
 
 @pytest.fixture(scope="module", params=list(Level))
 def bench(request: pytest.FixtureRequest, root: Path) -> Iterator[Bench]:
-    pool = SlotPool(dataclasses.replace(CONF, sandbox=request.param))
+    conf = dataclasses.replace(CONF, sandbox=request.param)
+    if request.param is Level.CONTAINER:
+        runner = request.getfixturevalue("runner")
+        conf = dataclasses.replace(conf, runner=runner.address, runner_token_file=str(runner.token))
+    pool = SlotPool(conf)
     if pool.level != request.param:
         pytest.skip(f"this machine offers no {request.param}")
     yield Bench(pool, root / request.param)
@@ -129,7 +133,8 @@ def test_what_a_script_is_given_is_not_seen_by_other_users(bench: Bench) -> None
         lines: list[str] = []
         while not any("sleep 60" in line for line in lines) and not job.done():
             await asyncio.sleep(0.01)  # "begun" is said before the shell has started what comes next
-            below = psutil.Process(run.runner.process.pid).children(recursive=True)  # type: ignore[union-attr]
+            keeper = run.runner.process  # type: ignore[union-attr]
+            below = psutil.Process(keeper.pid).children(recursive=True) if keeper else psutil.process_iter()
             with contextlib.suppress(psutil.Error):
                 lines = [" ".join(process.cmdline()) for process in below]
         run.stop(Outcome.CANCELLED)
@@ -176,13 +181,16 @@ def test_what_a_script_wrote_is_measured(bench: Bench) -> None:
     assert nothing.peak_disk_mb in (0, 1)
 
 
-def test_the_network_is_there_when_it_is_granted(bench: Bench) -> None:
+def test_the_network_is_there_when_it_is_granted(bench: Bench, request: pytest.FixtureRequest) -> None:
     if bench.pool.level == Level.PROCESS:
         pytest.skip("plain processes always have it")
+    host = "127.0.0.1"
+    if bench.pool.level == Level.CONTAINER:  # which has a loopback of its own
+        host = request.getfixturevalue("runner").gateway()
     script = (
         "#!/usr/bin/python3\nimport json, os, socket\n"
-        "port = json.load(open(os.environ['SLACKWATER_INPUTS']))['kwargs']['port']\n"
-        "print(socket.create_connection(('127.0.0.1', port), 2).recv(5))\n"
+        "kwargs = json.load(open(os.environ['SLACKWATER_INPUTS']))['kwargs']\n"
+        "print(socket.create_connection((kwargs['host'], kwargs['port']), 2).recv(5))\n"
     )
 
     async def tried(*, network: bool) -> tuple[Outcome, str]:
@@ -190,10 +198,10 @@ def test_the_network_is_there_when_it_is_granted(bench: Bench) -> None:
             writer.write(b"hello")
             writer.close()
 
-        server = await asyncio.start_server(greet, "127.0.0.1", 0)
+        server = await asyncio.start_server(greet, host, 0)
         async with server:
             port = server.sockets[0].getsockname()[1]
-            run = bench.prepare(script, kwargs={"port": port}, network=network)
+            run = bench.prepare(script, kwargs={"host": host, "port": port}, network=network)
             finished = await run.run()
         return finished.outcome, run.stdout.text()[0]
 
@@ -204,6 +212,8 @@ def test_the_network_is_there_when_it_is_granted(bench: Bench) -> None:
 def test_two_slots_at_once_are_two_users(bench: Bench) -> None:
     if bench.pool.level == Level.PROCESS or os.getuid() != 0:
         pytest.skip("only a worker run as root has users to give")
+    if bench.pool.level == Level.CONTAINER:
+        pytest.skip("its runner gives users: tests/integration/test_container.py")
 
     async def both() -> list[int]:
         runs = [bench.prepare("sleep 0.4") for _ in range(2)]
@@ -218,6 +228,8 @@ def test_two_slots_at_once_are_two_users(bench: Bench) -> None:
 
 
 def test_a_killed_keeper_fails_its_script_and_is_replaced(bench: Bench) -> None:
+    if bench.pool.level == Level.CONTAINER:
+        pytest.skip("its keeper is in the container: tests/integration/test_container.py")
     run = bench.prepare("echo begun; sleep 60")
 
     async def killed() -> Finished:
@@ -270,7 +282,7 @@ def test_a_level_that_is_asked_for_and_missing_is_not_replaced_by_a_weaker_sandb
     pool = nothing_works("landlock")
     with pytest.raises(Refused):
         pool.take(Path("/nowhere"), trusted=False)
-    with pytest.raises(ConfigurationError, match="must be one of auto, bubblewrap"):
+    with pytest.raises(ConfigurationError, match="must be one of auto, container"):
         SchedulerConf(sandbox="docker")
 
 

@@ -13,14 +13,17 @@ from scheduler_ext.sandbox.base import Level
 from scheduler_ext.sandbox.pool import SlotPool
 from slackwater.sandboxing.hostile import Hostile, Verdict, attack, load, settings
 from slackwater.sandboxing.targets import targets
+from tests.support.runner import HOST, Runner, skip_without_engine
+from tests.support.waiting import wait_until
 
 SCRIPTS = {script.name: script for script in load()}
 LEVELS = [level for level in Level if level.contains_untrusted]
 
 
 @pytest.fixture(scope="module")
-def pools() -> Iterator[dict[Level, SlotPool]]:
-    made = {level: SlotPool(settings(level)) for level in Level}
+def pools(request: pytest.FixtureRequest) -> Iterator[dict[Level, SlotPool]]:
+    like = request.getfixturevalue("runner").conf() if HOST else None
+    made = {level: SlotPool(settings(level, like)) for level in Level}
     for pool in made.values():
         pool.probe()
     yield made
@@ -47,11 +50,21 @@ def test_there_are_at_least_thirty() -> None:
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_is_contained(name: str, level: Level, pools: dict[Level, SlotPool], root: Path) -> None:
+    if level is Level.CONTAINER:
+        skip_without_engine()
     pool = pools[level]
     if pool.level != level:
         pytest.skip(f"this machine offers no {level}")
     verdict = asyncio.run(_attacked(pool, SCRIPTS[name], root))
     assert verdict.contained, f"{verdict.why}\n{verdict.output}"
+
+
+def test_no_container_is_left(pools: dict[Level, SlotPool], request: pytest.FixtureRequest) -> None:
+    skip_without_engine()
+    runner: Runner = request.getfixturevalue("runner")
+    assert pools[Level.CONTAINER].level == Level.CONTAINER
+    pools[Level.CONTAINER].close()
+    wait_until(lambda: runner.containers() == [], message="the runner has removed all containers")
 
 
 @pytest.mark.parametrize("name", [name for name, script in SCRIPTS.items() if script.escapes_plainly])

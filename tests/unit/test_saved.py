@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from scheduler_ext.sandbox import saved, spare
+from scheduler_ext.sandbox.channels import SocketChannel
 from scheduler_ext.sandbox.saver import Saver
 
 MOST = 100_000
@@ -121,27 +122,28 @@ def test_a_saver_sends_what_changed_once_it_was_kept(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.settimeout(0)
     with ours, theirs:
+        channel = SocketChannel(theirs)
         saver = Saver(str(tmp_path), None, every_s=0.0, most_bytes=MOST)
         saver.restore(b"")
-        saver.look(theirs)
+        saver.look(channel)
         with pytest.raises(BlockingIOError):
             spare.receive(ours)
         kept = tmp_path / saved.FOLDER / "at"
         kept.write_text("1")
-        saver.look(theirs)
+        saver.look(channel)
         message, fds = spare.receive(ours)
         assert message is not None
         assert message["saved"] == os.fstat(fds[0]).st_size
         kept.unlink()
         kept.write_text("22")
-        saver.look(theirs)
+        saver.look(channel)
         with pytest.raises(BlockingIOError):  # one at a time: the keeper never waits for the agent
             spare.receive(ours)
         saver.told = False
-        saver.look(theirs)
+        saver.look(channel)
         assert b"22" in os.pread(spare.receive(ours)[1][0], 1000, 0)
         kept.write_text("x" * (MOST + 1))
-        saver.look(theirs, last=True)
+        saver.look(channel, last=True)
         message, _ = spare.receive(ours)
         assert message is not None
         assert "the plan allows" in message["unsaved"]

@@ -14,6 +14,7 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.ports import Finished, ScriptWork, Started
 from scheduler_ext.sandbox.base import Level
+from scheduler_ext.sandbox.container import ContainerSlot
 from scheduler_ext.sandbox.pool import SlotPool
 from scheduler_ext.worker.scripts import ScriptRun
 from slackwater.sandboxing.targets import Targets
@@ -78,10 +79,12 @@ def load(folder: Path = FOLDER) -> list[Hostile]:
     return found
 
 
-def settings(level: Level) -> SchedulerConf:
-    """Small limits, so that reaching them takes little time."""
+def settings(level: Level, like: SchedulerConf | None = None) -> SchedulerConf:
+    """Small limits, so that reaching them takes little time; the runner is that of ``like``."""
     return SchedulerConf(
         sandbox=level,
+        runner=like.runner if like else "",
+        runner_token_file=like.runner_token_file if like else "",
         script_processes=64,
         script_files=2_000,
         script_output_bytes=4 << 20,
@@ -148,6 +151,8 @@ def _fault(hostile: Hostile, finished: Finished, output: str, seconds: float, *,
 def _left(pool: SlotPool, root: Path) -> str:
     """What a script left behind: processes below its keeper (one waits for the next script), or files."""
     for slot in pool.slots():
+        if isinstance(slot, ContainerSlot):
+            continue  # a container goes as a whole; what lived on would be found by its mark
         if slot.process is None or slot.process.poll() is not None:
             return "its keeper was killed"
         below = psutil.Process(slot.process.pid).children(recursive=True)

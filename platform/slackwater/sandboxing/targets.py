@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import hashlib
 import os
 import secrets
 import subprocess
@@ -50,6 +51,7 @@ class Targets:
             "abstract_socket": self.password[:30], "password": self.password[20:], "tcp_port": self.tcp_port,
             "udp_port": self.udp_port, "shm_key": self.shm_key, "shm_id": self.shm_id, "victim": victim,
             "worker": os.getpid(), "slots": str(slots), "code": str(Path(__file__).parents[3]),
+            "users": hashlib.sha256(Path("/etc/passwd").read_bytes()).hexdigest(),
         }  # fmt: skip
 
     def revive(self) -> int:

@@ -161,7 +161,7 @@ CELERY_BEAT_SCHEDULER = "slackwater.beat:WatchingScheduler"
 DJANGO_CELERY_BEAT_TZ_AWARE = True
 
 # -- the scheduler: overrides of SchedulerConf's defaults, as JSON -------------------------------------------
-SLACKWATER: dict[str, Any] = env.json("SLACKWATER_SCHEDULER", default={})
+SLACKWATER: dict[str, Any] = env.json("SLACKWATER_SCHEDULER", default={}) or {}
 # What a node offers, where it should not be measured: CPU in thousandths, memory MiB, disk MiB, IOPS, kbit/s, ports.
 NODE_CAPACITY: list[int] = env.list("SLACKWATER_CAPACITY", cast=int, default=[])
 NODE_LABELS: list[str] = env.list("SLACKWATER_LABELS", default=[])

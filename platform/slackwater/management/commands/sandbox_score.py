@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.sandbox import detect
 from scheduler_ext.sandbox.base import Found, Level
 from scheduler_ext.sandbox.pool import SlotPool
@@ -26,6 +28,7 @@ Results = dict[str, dict[str, hostile.Verdict]]
 class Command(BaseCommand):
     """Prints a line for each script and level; the exit code is 1 when something was not contained."""
 
+    conf: SchedulerConf
     help = "Run hostile scripts in every sandbox level this machine offers, and say which were contained."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -42,7 +45,8 @@ class Command(BaseCommand):
         scripts = [s for s in hostile.load() if not options["script"] or s.name in options["script"]]
         if not scripts:
             raise CommandError("there is no such script in tests/sandbox")
-        found = asyncio.run(detect.try_all(hostile.settings(Level.PROCESS)))
+        self.conf = SchedulerConf.from_mapping(settings.SLACKWATER)
+        found = asyncio.run(detect.try_all(hostile.settings(Level.PROCESS, self.conf)))
         results = self._run_all(scripts, found, plain=bool(options["plain"]))
         if options["write"]:
             PAGE.write_text(report.render(scripts, results, found))
@@ -65,14 +69,14 @@ class Command(BaseCommand):
                 continue
             chosen = [s for s in scripts if one.level.contains_untrusted or s.escapes_plainly]
             results[one.level] = self._run(one.level, chosen, groups=True)
-            if one.level.contains_untrusted and one.groups:
+            if one.groups and one.level in {Level.BUBBLEWRAP, Level.LANDLOCK}:
                 results[one.level + UNCOUNTED] = self._run(one.level, chosen, groups=False)
         return results
 
     def _run(
         self, level: Level, scripts: Sequence[hostile.Hostile], *, groups: bool
     ) -> dict[str, hostile.Verdict]:
-        pool = SlotPool(hostile.settings(level), groups=groups)
+        pool = SlotPool(hostile.settings(level, self.conf), groups=groups)
         pool.probe()
         try:
             with tempfile.TemporaryDirectory(prefix="slackwater-score-") as folder:

@@ -1,0 +1,5 @@
+"""Fixtures of several files."""
+
+from tests.support.runner import runner
+
+__all__ = ["runner"]
