@@ -96,6 +96,8 @@ class SchedulerConf:
     retry_max_s: float = 3600.0
     retry_jitter: float = 0.25
     """Part of the delay that is drawn at random."""
+    idempotency_keys_s: float = 86_400.0
+    """For so long a submission with an idempotency key that was used before gets its first answer."""
     max_result_bytes: int = 262_144
     max_log_bytes: int = 1_048_576
     """Output kept of each stream of an attempt."""

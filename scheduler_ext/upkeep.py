@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 log = logging.getLogger(__name__)
 
+AGAIN_S = 0.2
+"""Between full batches, so that what is deleted by the million leaves room for work."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
@@ -21,6 +24,8 @@ class Job:
     every_s: float
     run: Callable[[], int]
     """Does one bounded batch; returns how many rows it changed."""
+    full: int | None = None
+    """A batch of so many is followed by another soon, not after the interval: there is more, and more comes."""
 
 
 class Upkeep:
@@ -45,6 +50,8 @@ class Upkeep:
             except self.faults as error:
                 log.warning("%s failed, trying again: %s", job.name, str(error).strip().splitlines()[:1])
             else:
+                if job.full is not None and counts[job.name] >= job.full:
+                    self._due[job.name] = now + min(job.every_s, AGAIN_S)
                 if counts[job.name]:
                     log.info("%s: %s", job.name, counts[job.name])
         return counts

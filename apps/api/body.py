@@ -54,7 +54,8 @@ def read_object(request: HttpRequest, *, known: frozenset[str] | None = None) ->
     if known is not None:
         for name in data:
             if name not in known:
-                raise InvalidInput("there is no such field", field=name[:60])
+                words = f"known: {', '.join(sorted(known))}" if known else "the body is empty, or {}"
+                raise InvalidInput(f"there is no such field; {words}", field=name[:60])
     return data
 
 

@@ -48,12 +48,12 @@ class NotifyUpkeep:
         """All jobs with their intervals."""
         return [
             Job(name="events to deliver", every_s=0.25, run=self.spread),
-            Job(name="usage", every_s=5.0, run=self.add_up),
+            Job(name="usage", every_s=5.0, run=self.add_up, full=usage.RANGE),
             Job(name="receivers that fail for days", every_s=60.0, run=self.disable),
-            Job(name="old deliveries", every_s=60.0, run=self.prune),
+            Job(name="old deliveries", every_s=60.0, run=self.prune, full=PRUNE),
             Job(name="sign of life", every_s=PULSE_S, run=self.pulse),
             Job(name="old alerts", every_s=60.0, run=self.forget_alerts),
-            Job(name="old logins", every_s=60.0, run=self.forget_logins),
+            Job(name="old logins", every_s=60.0, run=self.forget_logins, full=PRUNE),
         ]
 
     def spread(self) -> int:

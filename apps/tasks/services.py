@@ -113,7 +113,8 @@ def submit_workflow(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "",
         raise InvalidInput("must be an object")
     unknown = set(data) - {"name", "tasks", "idempotency_key"}
     if unknown:
-        raise InvalidInput("there is no such field", field=str(min(map(str, unknown)))[:60] or '""')
+        known = "known are name, tasks, idempotency_key"
+        raise InvalidInput(f"there is no such field; {known}", field=str(min(map(str, unknown)))[:60] or '""')
     header = parse_header(data)
     items = data.get("tasks")
     check_list(items, "tasks")

@@ -14,6 +14,7 @@ from apps.tasks.models import TELL_LATE
 from apps.tasks.parking import ParkingUpkeep
 from apps.tasks.pauses import PauseUpkeep
 from apps.tasks.plan_rates import PlanRates
+from apps.tasks.prune import BATCH as PRUNED
 from apps.tasks.prune import Pruner
 from apps.tasks.reranking import Reranker
 from apps.tasks.work_store import PgWorkStore
@@ -23,7 +24,6 @@ from scheduler_ext.ports import Changes, Finished
 from scheduler_ext.upkeep import Job
 
 BATCH = 1000
-KEYS_KEPT_S = 86_400
 OLD_KEYS = """
 DELETE FROM tasks_idempotencykey WHERE (tenant_id, key) IN (
     SELECT tenant_id, key FROM tasks_idempotencykey WHERE created_at < clock_timestamp() - %s * interval '1 second'
@@ -56,9 +56,14 @@ class LedgerUpkeep:
             Job(name="late tasks", every_s=1.0, run=self.expire_late),
             Job(name="unreleased dependants", every_s=2.0, run=self.release),
             Job(name="parked mutex keys", every_s=2.0, run=self.unpark),
-            Job(name="old idempotency keys", every_s=60.0, run=self.forget_keys),
-            Job(name="checkpoints of ended tasks", every_s=60.0, run=lambda: forget_ended(self.db, BATCH)),
-            Job(name="retention", every_s=60.0, run=Pruner(self.db).prune),
+            Job(name="old idempotency keys", every_s=60.0, run=self.forget_keys, full=BATCH),
+            Job(
+                name="checkpoints of ended tasks",
+                every_s=60.0,
+                run=lambda: forget_ended(self.db, BATCH),
+                full=BATCH,
+            ),
+            Job(name="retention", every_s=60.0, run=Pruner(self.db).prune, full=PRUNED),
         ]
 
     def lose_nodes(self) -> int:
@@ -153,5 +158,5 @@ class LedgerUpkeep:
         return self.db.repeatable(lambda conn: transitions.unpark(conn, keys)) if keys else 0
 
     def forget_keys(self) -> int:
-        """Forget idempotency keys after a day."""
-        return int(self.db.conn.execute(OLD_KEYS, (KEYS_KEPT_S, BATCH)).rowcount)
+        """Forget idempotency keys after their time."""
+        return int(self.db.conn.execute(OLD_KEYS, (self.conf.idempotency_keys_s, BATCH)).rowcount)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from io import StringIO
 from typing import Any
@@ -11,21 +12,25 @@ from uuid import UUID
 import pytest
 import redis
 from django.core.management import CommandError, call_command
-from django.db import transaction
+from django.db import connections, transaction
 from django.utils import timezone
 
 from apps.monitoring.models import Delivery
 from apps.resources.models import Handler
 from apps.schedules.models import Schedule, ScheduleFire
 from apps.tasks import graph, graph_shelf
+from apps.tasks.connection import connect
 from apps.tasks.lines import set_line_paused
-from apps.tasks.models import DeadLetter, Line
-from apps.tasks.services import submit_workflow
+from apps.tasks.models import DeadLetter, IdempotencyKey, Line, Task
+from apps.tasks.services import submit, submit_workflow
+from apps.tasks.upkeep import LedgerUpkeep
 from apps.tenants.models import Plan, Tenant
 from apps.tenants.scoping import tenant_scope
 from apps.tenants.services import set_paused
+from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Category, Outcome
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.django_db
 
@@ -58,6 +63,50 @@ def test_an_idempotency_key_is_the_same_in_the_header_and_in_the_body(acme: ApiC
         assert (again.status, again.body["id"], again.body["created"]) == (200, first.body["id"], False)
     changed = {"args": [2]} if path == "/tasks" else {"name": "v"}
     assert acme.post(path, {**body, **changed, "idempotency_key": "k"}).code == "idempotency_mismatch"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_repeats_at_the_same_moment_give_one_task(acme: ApiClient) -> None:
+    """The first holds its transaction open until the others have begun: they wait for it, and get its answer."""
+    body, many = {"handler": HANDLER}, 6
+    with ThreadPoolExecutor(many) as pool:
+
+        def repeat(_: int) -> Any:
+            try:
+                return ApiClient(acme.tenant, acme.key, acme.text).post("/tasks", body, Idempotency_Key="k")
+            finally:
+                connections.close_all()
+
+        with transaction.atomic():
+            first = submit(acme.tenant, body, actor="first", idempotency_key="k")
+            later = [pool.submit(repeat, n) for n in range(many)]
+            wait_until(lambda: waiting_for_locks() == many, message="all others wait")
+        answers = [one.result() for one in later]
+    assert {answer.status for answer in answers} == {200}
+    assert {answer.body["id"] for answer in answers} == {str(first.task_ids[0])}
+    assert Task._plain.count() == 1
+
+
+def waiting_for_locks() -> int:
+    """Sessions of this database that wait for another's transaction."""
+    with connect() as conn:
+        row = conn.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_idempotency_key_is_kept_for_the_configured_time(acme: ApiClient) -> None:
+    first = acme.post("/tasks", {"handler": HANDLER}, Idempotency_Key="k").body["id"]
+    upkeep = LedgerUpkeep(SchedulerConf(idempotency_keys_s=3_600.0), lambda _: None)
+    for hours, gone in ((0.9, 0), (1.1, 1)):
+        IdempotencyKey.objects.update(created_at=timezone.now() - timedelta(hours=hours))
+        assert upkeep.forget_keys() == gone
+    upkeep.db.close()
+    again = acme.post("/tasks", {"handler": HANDLER}, Idempotency_Key="k")
+    assert (again.status, again.body["id"] != first) == (201, True)
 
 
 # -- what errors say --------------------------------------------------------------------------------------------------

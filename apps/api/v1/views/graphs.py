@@ -73,7 +73,7 @@ class WorkflowTasks(ApiView):
             raise InvalidInput("The body must be an object.")
         for name in data:
             if name != "tasks":
-                raise InvalidInput("there is no such field", field=name[:60])
+                raise InvalidInput("there is no such field; known is tasks", field=name[:60])
         found = workflows.add_tasks(
             principal.tenant, workflow_id, data.get("tasks", ()), actor=principal.actor,
             idempotency_key=idempotency_key(request), trace=traces.of_request(request.META),

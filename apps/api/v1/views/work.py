@@ -178,7 +178,8 @@ class Scripts(ApiView):
             raise InvalidInput("The body must be an object.")
         for name in data:
             if name not in {"name", "content", "content_base64"}:
-                raise InvalidInput("there is no such field", field=name[:60])
+                known = "known are name, content, content_base64"
+                raise InvalidInput(f"there is no such field; {known}", field=name[:60])
         if not isinstance(data.get("name"), str):
             raise InvalidInput("must be a string", field="name")
         script = services.store_script(principal.tenant, data["name"], _content(data))

@@ -1,0 +1,45 @@
+"""Jobs of upkeep: each in its interval, sooner where there is more, and none kept from running by another's fault."""
+
+from __future__ import annotations
+
+from scheduler_ext.upkeep import AGAIN_S, Job, Upkeep
+
+
+class Broken(Exception):
+    """The database is away."""
+
+
+def upkeep(*counts: int, full: int | None = None, every_s: float = 60.0) -> tuple[Upkeep, list[int]]:
+    """One job that changes so many rows each time, and what is left of its counts."""
+    left = list(counts)
+    return Upkeep([Job(name="j", every_s=every_s, run=lambda: left.pop(0), full=full)], (Broken,)), left
+
+
+def test_a_job_runs_in_its_interval() -> None:
+    jobs, left = upkeep(5, 6)
+    assert (jobs.run_due(), jobs.run_due()) == ({"j": 5}, {})
+    assert left == [6]
+    assert jobs.pause_s() > 50
+
+
+def test_a_full_batch_is_followed_by_another_soon() -> None:
+    jobs, left = upkeep(1000, 1000, 999, 1, full=1000)
+    for expected in (1000, 1000, 999):
+        jobs._due["j"] = 0.0
+        assert jobs.run_due() == {"j": expected}
+        assert (jobs.pause_s() <= AGAIN_S) == (expected == 1000)
+    assert left == [1]
+
+
+def test_a_job_that_is_due_more_often_than_that_stays_so() -> None:
+    jobs, _ = upkeep(9, full=9, every_s=0.05)
+    jobs.run_due()
+    assert jobs.pause_s() <= 0.05
+
+
+def test_a_fault_of_one_does_not_keep_the_others() -> None:
+    def fail() -> int:
+        raise Broken("away")
+
+    jobs = Upkeep([Job(name="a", every_s=60, run=fail), Job(name="b", every_s=60, run=lambda: 1)], (Broken,))
+    assert jobs.run_due() == {"b": 1}
