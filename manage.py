@@ -11,12 +11,18 @@ def main() -> None:
     sys.path.insert(0, str(Path(__file__).resolve().parent / "platform"))
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "slackwater.settings.embedded")
     try:
+        from django.core.exceptions import ImproperlyConfigured
         from django.core.management import execute_from_command_line
     except ModuleNotFoundError as error:
         raise SystemExit(
             "Django is not installed here: run `make env`, then .venv/bin/python manage.py …"
         ) from error
-    execute_from_command_line(sys.argv)
+    try:
+        execute_from_command_line(sys.argv)
+    except ImproperlyConfigured as error:
+        if "--traceback" in sys.argv:
+            raise
+        raise SystemExit(f"slackwater: {str(error).strip()}") from None
 
 
 if __name__ == "__main__":

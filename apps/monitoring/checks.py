@@ -19,5 +19,5 @@ def check_alerts(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list
     try:
         rules()
     except ConfigurationError as error:
-        return [Error(f"SLACKWATER_ALERTS cannot be used: {error.field}: {error}", id="slackwater.E020")]
+        return [Error(f"SLACKWATER_ALERTS cannot be used: {error}", id="slackwater.E020")]
     return []

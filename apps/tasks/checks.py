@@ -1,4 +1,5 @@
-"""System checks of ``manage.py check``: can this machine run the scripts of tenants nobody vouches for?"""
+"""System checks of ``manage.py check``: can the scheduler be what the settings say, and can this machine run the
+scripts of tenants nobody vouches for?"""
 
 from __future__ import annotations
 
@@ -11,11 +12,32 @@ from django.core import checks
 from django.core.checks import CheckMessage, Info, register
 
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.errors import ConfigurationError
+from scheduler_ext.policies.registry import order_policy, share_policy
 from scheduler_ext.sandbox.base import Found, Level
 from scheduler_ext.sandbox.detect import choose
 from scheduler_ext.sandbox.pool import SlotPool
 
 TAG = "sandbox"
+
+
+@register("scheduler")
+def check_scheduler(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Whether ``SLACKWATER_SCHEDULER`` names settings and policies that exist, with values that can be."""
+    del app_configs, kwargs
+    try:
+        conf = SchedulerConf.from_mapping(settings.SLACKWATER)
+        order_policy(conf.order_policy)
+        share_policy(conf.share_policy)
+    except ConfigurationError as error:
+        return [
+            checks.Error(
+                f"SLACKWATER_SCHEDULER cannot be used: {error}",
+                hint="docs/reference/settings.md lists what can be set.",
+                id="slackwater.E001",
+            )
+        ]
+    return []
 
 
 @register(TAG, deploy=True)

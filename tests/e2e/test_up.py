@@ -225,6 +225,54 @@ def test_a_taken_port_is_refused_before_anything_starts(var: Path) -> None:
     assert not (var / "postgres").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("SLACKWATER_PORT", "abc", "SLACKWATER_PORT must be a whole number"),
+        (
+            "SLACKWATER_DATABASE_URL",
+            "mysql://me:s3cret@h/d",
+            "SLACKWATER_DATABASE_URL is not a PostgreSQL URL",
+        ),
+        ("SLACKWATER_REDIS_URL", "http://h/", "Redis at SLACKWATER_REDIS_URL cannot be used"),
+        ("SLACKWATER_SCHEDULER", "{bad", "SLACKWATER_SCHEDULER cannot be used"),
+        (
+            "SLACKWATER_SCHEDULER",
+            '{"peak_permille": "x"}',
+            "SLACKWATER_SCHEDULER cannot be used: peak_permille",
+        ),
+        ("SLACKWATER_SCHEDULER", '{"order_policy": "nope"}', "there is no order policy 'nope'"),
+        ("SLACKWATER_HANDLERS", "tests.nope", "SLACKWATER_HANDLERS: there is no module 'tests.nope'"),
+        ("SLACKWATER_CAPACITY", "1,x", "SLACKWATER_CAPACITY cannot be used"),
+        ("SLACKWATER_VAR", "/proc/x", "/proc/x, the folder for all data, cannot be used"),
+    ],
+)
+def test_a_wrong_setting_is_named_before_anything_starts(var: Path, name: str, value: str, said: str) -> None:
+    """And no process of the platform dies of it again and again."""
+    error = refused(var, **{name: value})
+    assert said in error
+    assert len(error.strip().splitlines()) <= 2, "a sentence, no traceback"
+    assert "s3cret" not in error
+    assert not (var / "postgres.pid").exists()
+
+
+def test_a_full_disk_is_told(var: Path, tmp_path: Path) -> None:
+    """Of a disk of its own, where root can have one."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64m", "none", str(small)], check=False, capture_output=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip("nothing can be mounted here")
+    try:
+        assert "the disk is full" in refused(small / "var")
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
 def test_servers_out_of_reach_are_named(var: Path) -> None:
     error = refused(var, SLACKWATER_DATABASE_URL="postgresql://u:p@127.0.0.1:1/x")
     assert "PostgreSQL at SLACKWATER_DATABASE_URL cannot be used" in error

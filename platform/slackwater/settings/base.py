@@ -1,8 +1,10 @@
 """What all settings share. The environment is read here, once; nothing else reads it."""
 
+from logging import getLevelNamesMapping
 from pathlib import Path
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.templatetags.static import static
 
 from slackwater.logs import logging_config
@@ -293,5 +295,9 @@ UNFOLD: dict[str, Any] = {
 
 # -- logs ----------------------------------------------------------------------------------------------------
 LOG_LEVEL = env.str("SLACKWATER_LOG_LEVEL", default="INFO").upper()
+if LOG_LEVEL not in getLevelNamesMapping():
+    raise ImproperlyConfigured(
+        f"SLACKWATER_LOG_LEVEL must be one of DEBUG, INFO, WARNING, ERROR, not {LOG_LEVEL}"
+    )
 LOG_FORMAT = env.str("SLACKWATER_LOG_FORMAT", default="console")
 LOGGING = logging_config(level=LOG_LEVEL, form=LOG_FORMAT)

@@ -15,7 +15,29 @@ ROOT = Path(__file__).resolve().parents[3]
 NOT_RUNNING = "the platform is not running here; start it with `make up`, or set SLACKWATER_DATABASE_URL"
 ABSENT_REDIS_URL = "redis://slackwater-is-not-running.invalid:6379/0"
 
-env = environ.Env()
+WORDS = ((int, "must be a whole number"), (float, "must be a number"))
+
+
+class Env(environ.Env):  # type: ignore[misc]  # the library has no types
+    """Says which variable is wrong: a bare ValueError from inside the settings helps nobody."""
+
+    def get_value(self, var: Any, cast: Any = None, **how: Any) -> Any:
+        """The variable's value; raises ImproperlyConfigured naming it when it cannot be read as asked."""
+        try:
+            return super().get_value(var, cast=cast, **how)
+        except (ValueError, TypeError) as error:
+            what = next((words for kind, words in WORDS if kind is cast), "cannot be used")
+            raise ImproperlyConfigured(f"{var} {what}: {error}") from error
+
+    def json(self, var: Any, *given: Any, **how: Any) -> dict[str, Any]:
+        """A JSON object."""
+        value = super().json(var, *given, **how)
+        if not isinstance(value, dict):
+            raise ImproperlyConfigured(f"{var} must be a JSON object")
+        return value
+
+
+env = Env()
 
 # Every session may die at any moment without holding up the others: a stopped one loses its transaction
 # (idle_in_transaction), a waiting one gives up (lock), a vanished peer is noticed (TCP).
@@ -40,6 +62,11 @@ def database_from_url(url: str, *, pooled: bool, pool_size: int) -> dict[str, An
 
     Raises ImproperlyConfigured when the URL is not one of PostgreSQL.
     """
+    if not url.startswith(("postgresql://", "postgres://")):
+        # Without its text, which may hold a password.
+        raise ImproperlyConfigured(
+            "SLACKWATER_DATABASE_URL is not a PostgreSQL URL: it must begin with postgresql://"
+        )
     try:
         parts = conninfo_to_dict(url)
     except ProgrammingError as error:

@@ -7,6 +7,8 @@ import secrets
 from pathlib import Path
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
+
 from slackwater.settings.environment import ROOT
 
 SERVERS_FILE = "servers.json"
@@ -53,10 +55,13 @@ def local_secret_key(var: Path) -> str:
     """Return Django's secret key of this folder, made at first use and kept beside the data."""
     path = var / SECRET_KEY_FILE
     try:
+        if not path.exists():
+            write_private(path, secrets.token_urlsafe(50))
         return path.read_text().strip()
-    except FileNotFoundError:
-        write_private(path, secrets.token_urlsafe(50))
-        return path.read_text().strip()
+    except OSError as error:
+        raise ImproperlyConfigured(
+            f"{var}, the folder for all data, cannot be used: {error.strerror}; choose another with SLACKWATER_VAR"
+        ) from error
 
 
 def adopt_local_servers() -> None:

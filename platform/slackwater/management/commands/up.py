@@ -1,12 +1,15 @@
 """`manage.py up`: the whole platform on this machine."""
 
 import ctypes
+import importlib.util
 import signal
-from argparse import ArgumentParser
+import sys
+from argparse import ArgumentParser, ArgumentTypeError
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.core import checks
 from django.core.management.base import BaseCommand, CommandError
 
 from slackwater.embedded import ServerError
@@ -38,6 +41,7 @@ class Command(BaseCommand):
         """Run until stopped."""
         if options["die_with_parent"]:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+        _check_configuration()
         up = UpOptions(
             var=settings.VAR,
             manage_py=Path(settings.ROOT) / "manage.py",
@@ -55,8 +59,30 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
 
 
+def _check_configuration() -> None:
+    """Say at once what every process of the platform would stumble over, again and again, after its start."""
+    wrong = [
+        message.msg for message in checks.run_checks(tags=["scheduler", "alerts"]) if message.is_serious()
+    ]
+    wrong += [
+        f"SLACKWATER_HANDLERS: there is no module {name!r}" for name in settings.HANDLERS if not _exists(name)
+    ]
+    if wrong:
+        raise CommandError("\n".join(wrong))
+
+
+def _exists(module: str) -> bool:
+    here = [str(Path.cwd()), *sys.path]  # where a worker will look
+    kept, sys.path = sys.path, here
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+    finally:
+        sys.path = kept
+
+
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"must be a whole number from 1, not {text!r}")
+    return int(text)
