@@ -40,12 +40,14 @@ def expected_end(task: TaskView, now: float) -> float | None:
 class Costs:
     """What a task takes of a slot, by its expected run time."""
 
-    __slots__ = ("_least", "_lookahead_us", "_short_us")
+    __slots__ = ("_known", "_least", "_lookahead_us", "_short_us")
 
     def __init__(self, conf: SchedulerConf) -> None:
         self._short_us = conf.short_ms * 1000
         self._lookahead_us = conf.lookahead_ms * 1000
         self._least = max(1, -(-MILLI // max(1, conf.max_ahead)))
+        self._known: dict[int, int] = {}
+        """By expected run time; tasks of one handler have the same."""
 
     def milli(self, task: TaskView) -> int:
         """Thousandths of a process slot a short task takes; 0 for a task that takes a whole slot."""
@@ -54,8 +56,11 @@ class Costs:
             return 0
         if task.rates:
             return 0  # its start is to be known exactly, and not to wait for others of a batch
-        milli = self.share(expected)
-        return milli if milli < MILLI else 0
+        milli = self._known.get(expected)
+        if milli is None:
+            milli = self.share(expected)
+            milli = self._known[expected] = milli if milli < MILLI else 0
+        return milli
 
     def share(self, expected_us: int) -> int:
         """Thousandths of a slot that so short a task takes while it is in flight."""
@@ -143,7 +148,7 @@ class Gate:
 
     def refusal(self, line: LineView, task: TaskView, milli: int) -> Reason | None:
         """Why the task may not start now, whatever the nodes have room for."""
-        use = self.use(line.tenant_id)
+        use = self._uses.get(line.tenant_id) or self.use(line.tenant_id)
         if line.paused or use.paused:
             return Reason.PAUSED
         if use.flight_left is not None and use.flight_left <= 0:
@@ -187,9 +192,10 @@ class Gate:
             use.milli_left -= milli
         if task.mutex_key is not None:
             self.held[task.mutex_key] = self.held.get(task.mutex_key, 0) + 1
-        for limit in task.rates:
-            if limit in self._rates:
-                self._rates[limit] -= 1
+        if task.rates:
+            for limit in task.rates:
+                if limit in self._rates:
+                    self._rates[limit] -= 1
 
     def uncount(self, line: LineView, task: TaskView, milli: int) -> None:
         """A task has ended."""

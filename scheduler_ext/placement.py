@@ -27,6 +27,7 @@ class Ledger:
 
     __slots__ = (
         "_batch",
+        "_below",
         "_by_id",
         "_capacity",
         "_free",
@@ -54,6 +55,8 @@ class Ledger:
         self._parts = tuple(_FINE // max(1, *column, 1) for column in columns)
         self._capacity = tuple(sum(column) for column in columns)
         self._free = [0] * SIZE
+        self._below: dict[int, bool] = {}
+        """By ceiling: whether the resources are below it; most short tasks of a round change none of them."""
         self._shapes: dict[tuple[Vector, WorkKind, int | None], Shape] = {}
         self._orders: dict[WorkKind, list[Place]] = {kind: [] for kind in WorkKind}
         self._batch: list[BatchPlace] = []
@@ -99,11 +102,13 @@ class Ledger:
         """Whether utilization is still below a ceiling."""
         if self.used_milli * 1000 >= ceiling_permille * self.slots_milli and self.slots_milli:
             return False
-        limit = 1000 - ceiling_permille
-        for free, whole in zip(self._free, self._capacity, strict=True):
-            if free * 1000 <= limit * whole and whole:
-                return False
-        return True
+        known = self._below.get(ceiling_permille)
+        if known is None:
+            limit = 1000 - ceiling_permille
+            resources = zip(self._free, self._capacity, strict=True)
+            known = all(free * 1000 > limit * whole or not whole for free, whole in resources)
+            self._below[ceiling_permille] = known
+        return known
 
     def shape(self, vector: Vector, kind: WorkKind, handler: int | None) -> Shape:
         """The shape of a task, with the reason why no node could ever take it, if so."""
@@ -251,6 +256,7 @@ class Ledger:
             self._changed(node)
             return
         node.free = subtract(node.free, vector) if sign > 0 else add(node.free, vector)
+        self._below.clear()
         free = self._free
         for dimension, need in shape.needs:
             free[dimension] -= sign * need
@@ -262,9 +268,10 @@ class Ledger:
         slots_before = -(-node.batch_milli // MILLI)
         node.batch_milli += milli
         node.batch_count += 1
-        known = node.batch_count > node.children and fits(shape.vector, node.batch_peak)
+        peaked, vector = node.batch_peak, shape.vector
+        known = node.batch_count > node.children and (vector == peaked or fits(vector, peaked))
         if not known:
-            node.batch_peak = peak(node.batch_peak, shape.vector)
+            node.batch_peak = peak(peaked, vector)
             self._changed(node)
         elif -(-node.batch_milli // MILLI) != slots_before:
             self._place(node)
@@ -293,6 +300,7 @@ class Ledger:
         node.weigh()
         after = node.free
         if after != before:
+            self._below.clear()
             free = self._free
             for dimension in range(SIZE):
                 free[dimension] += after[dimension] - before[dimension]

@@ -135,7 +135,7 @@ class _Round:
                 line_id=line.line_id,
                 node_id=node.node_id,
                 kind=task.kind,
-                queue=queue_of(line.category, task, self._snapshot.now),
+                queue=_QUEUES.get(line.category) or queue_of(line.category, task, self._snapshot.now),
                 fence=task.fence,
                 expected_us=task.expected_us or 0,
                 exclusive=not milli,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import count
 from typing import Any, Final
 
 from scheduler_ext.core.types import LineView, TaskView
@@ -35,8 +36,10 @@ class Line:
 
     def make_entry(self) -> Any:
         """Its present place in the heap of its leaf: the rank of the task in front, then the tie-break."""
-        self.entry = (place_of(self.heads[self.at], self.view.line_id), self)
-        return self.entry
+        task = self.heads[self.at]
+        # As place_of() has it; this is done for every task.
+        entry = self.entry = ((task.rank, -task.priority, task.submitted_at, self.view.line_id), self)
+        return entry
 
     def advance(self) -> None:
         """Go on to the next task; the line is in front in its leaf."""
@@ -165,15 +168,11 @@ class Branch:
 class Clock:
     """Numbers entries, so that two of them never tie."""
 
-    __slots__ = ("now",)
+    __slots__ = ("tick",)
 
     def __init__(self) -> None:
-        self.now = 0
-
-    def tick(self) -> int:
+        self.tick = count(1).__next__
         """The next number."""
-        self.now += 1
-        return self.now
 
 
 def place_of(task: TaskView, line_id: int) -> Place:

@@ -79,6 +79,29 @@ def test_run_twice_and_recorded_twice() -> None:
     assert case.verdict().at_the_same_time == [], "one after the other"
 
 
+@pytest.mark.parametrize(
+    ("outcome", "cut", "at_fault"),
+    [
+        (Outcome.WORKER_LOST, (3.1, 4.5), []),
+        (Outcome.WORKER_LOST, (5.5, 9.0), ["b"]),
+        (Outcome.FAILED, (3.1, 4.5), ["b"]),
+    ],
+)
+def test_only_a_run_lost_behind_a_cut_link_may_go_on_beside_the_next(
+    outcome: Outcome, cut: tuple[float, float], at_fault: list[str]
+) -> None:
+    case = Case()
+    case.truth.attempts["b"] = [
+        Attempt(number=1, fence=1, outcome=outcome),
+        Attempt(number=2, fence=2, outcome=Outcome.SUCCEEDED),
+    ]
+    case.truth.tasks["b"] = row("b", used=2)
+    case.lives["b"] = [life("b", 1, 3.0, 6.0), life("b", 2, 5.0, 7.0)]
+    verdict, side = judge(case.accepted, case.truth, case.lives, {}, [cut])
+    assert (verdict.at_the_same_time, side.behind_a_cut) == (at_fault, 1 - len(at_fault))
+    assert judge(case.accepted, case.truth, case.lives, {})[0].at_the_same_time == ["b"], "nobody was cut off"
+
+
 def test_submitted_twice_and_counters() -> None:
     case = Case()
     case.truth.tasks["c"] = row("c")

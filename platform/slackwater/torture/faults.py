@@ -294,6 +294,7 @@ FAULTS: dict[str, Action] = {
         ("a worker", "worker"), ("a dispatcher", "dispatcher"), ("a submitter", "submitter"), ("Redis", "redis"))},
 }  # fmt: skip
 LINKS = tuple(kind for kind in FAULTS if kind.startswith("link "))
+CUTS = tuple(kind for kind in LINKS if kind != "link slow")
 CLOCKS = tuple(kind for kind in FAULTS if kind.startswith("clock "))
 
 

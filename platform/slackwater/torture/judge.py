@@ -15,6 +15,8 @@ from slackwater.torture.workload import FAILS, Expected
 
 MADE_ROOM = frozenset({Outcome.YIELDED, Outcome.PREEMPTED})
 """Ends that spend no attempt: the next run has the same number."""
+HEARD_S = 3.0
+"""So long after a link is whole again its worker may not have heard yet that it was given up."""
 Lives = Mapping[str, Sequence[Life]]
 
 
@@ -29,7 +31,7 @@ class Verdict:
     wrong_end: list[str] = field(default_factory=list)
     """Ended otherwise than its work did."""
     at_the_same_time: list[str] = field(default_factory=list)
-    """Two attempts of it were seen acting at the same time."""
+    """Two attempts of it were seen acting at the same time, and not because the first was behind a cut link."""
     recorded_twice: list[str] = field(default_factory=list)
     """Two successes recorded, or a fence twice."""
     submitted_twice: list[str] = field(default_factory=list)
@@ -74,13 +76,20 @@ class Side:
     """Runs that went on from a checkpoint."""
     unseen: int
     """Attempts counted as lost with their worker before the task could say that it had begun."""
+    behind_a_cut: int
+    """Attempts that went on behind a cut link after their node was declared lost, beside the next one: a worker that
+    hears nothing cannot know whether it alone was cut off. Their results are refused."""
     fires: int
 
 
 def judge(
-    accepted: Sequence[Accepted], truth: Truth, lives: Lives, outside: Mapping[str, int]
-) -> tuple[Verdict, Side]:
-    """Hold the three against each other; ``outside``: how often each effect outside has happened."""
+    accepted: Sequence[Accepted], truth: Truth, lives: Lives, outside: Mapping[str, int],
+    cuts: Sequence[tuple[float, float]] = (),
+) -> tuple[Verdict, Side]:  # fmt: skip
+    """Hold the three against each other.
+
+    ``outside``: how often each effect outside has happened. ``cuts``: from when to when a worker was cut off.
+    """
     verdict = Verdict()
     expected = {i: e for a in accepted for i, e in zip(a.task_ids, a.submission.expected, strict=True)}
     by_schedule = {i for i, row in truth.tasks.items() if row.submitted_by.startswith("schedule")}
@@ -96,10 +105,30 @@ def judge(
         verdict.counters.append(f"counted {truth.counted[0]}, are {truth.counted[1]}")
     if truth.fires[0] != truth.fires[1] or len(by_schedule) != truth.fires[1]:
         verdict.submitted_twice.append(f"{truth.fires[0]} firings, {len(by_schedule)} tasks")
-    return verdict, _side(expected, by_schedule, truth, lives)
+    behind = _behind_a_cut(verdict.at_the_same_time, truth, lives, cuts)
+    verdict.at_the_same_time = [one for one in verdict.at_the_same_time if one not in behind]
+    return verdict, _side(expected, by_schedule, truth, lives, len(behind))
 
 
-def _side(expected: Mapping[str, Expected], by_schedule: set[str], truth: Truth, lives: Lives) -> Side:
+def _behind_a_cut(
+    task_ids: Sequence[str], truth: Truth, lives: Lives, cuts: Sequence[tuple[float, float]]
+) -> set[str]:
+    """Those of which each earlier run was lost with its worker, and the next began while one was cut off."""
+    found = set()
+    for task_id in task_ids:
+        lost = {a.fence for a in truth.attempts.get(task_id, ()) if a.outcome == Outcome.WORKER_LOST}
+        pairs = [(a, b) for a, b in itertools.pairwise(lives.get(task_id, ())) if a.overlaps(b)]
+        if all(
+            first.fence in lost and any(cut <= then.began <= healed + HEARD_S for cut, healed in cuts)
+            for first, then in pairs
+        ):
+            found.add(task_id)
+    return found
+
+
+def _side(
+    expected: Mapping[str, Expected], by_schedule: set[str], truth: Truth, lives: Lives, behind_a_cut: int
+) -> Side:
     ours = [*expected, *by_schedule]
     runs = [life for task_id in ours for life in lives.get(task_id, ())]
     seen = {(life.task_id, life.fence) for life in runs}
@@ -110,7 +139,7 @@ def _side(expected: Mapping[str, Expected], by_schedule: set[str], truth: Truth,
         repeated=len(runs) - len({life.task_id for life in runs}),
         yields=sum(a.outcome in MADE_ROOM for task_id in ours for a in truth.attempts.get(task_id, ())),
         resumed=sum(bool(life.resumed) for life in runs), suspects=len(seen & truth.handed_back),
-        unseen=len(set(counted) - seen),
+        unseen=len(set(counted) - seen), behind_a_cut=behind_a_cut,
     )  # fmt: skip
 
 

@@ -64,6 +64,7 @@ def table(result: Result) -> str:
         ("repeated runs", side["repeated"]),
         ("of them handed back uncounted", side["suspects"]),
         ("counted as lost before they were seen to begin", side["unseen"]),
+        ("gone on behind a cut link beside the next run, results refused", side["behind_a_cut"]),
         ("turns that made room, runs that went on from a checkpoint", f"{side['yields']}, {side['resumed']}"),
         ("firings of schedules", side["fires"]),
     ]

@@ -95,6 +95,8 @@ class Torture:
         self.crowd = Crowd(self.client, submissions, pace, options.seed)
         self.client_of_canaries = self.client()
         self._canaries = 0
+        self.cuts: list[tuple[float, float]] = []
+        """From when to when a worker was cut off, by the monotonic clock."""
 
     def client(self) -> Client:
         """A client of its own for a thread."""
@@ -122,7 +124,7 @@ class Torture:
         stuck = self.ledger.stuck()
         lives = record.read(self.folder)
         outside = {path.name: record.done_outside(self.folder, path.name) for path in self._effects()}
-        verdict, side = judge(self.crowd.accepted, self.ledger.truth(), lives, outside)
+        verdict, side = judge(self.crowd.accepted, self.ledger.truth(), lives, outside, self.cuts)
         refused = [f"{s.path} {status} {answer}" for s, status, answer in self.crowd.refused]
         self.ledger.close()
         return Result(
@@ -172,6 +174,8 @@ class Torture:
             except faults.NoVictim:
                 self.say(f"{kind}: nobody there")
                 continue
+            if kind in faults.CUTS:
+                self.cuts.append((injected.at, time.monotonic()))
             seconds: float | None = 0.0
             if self.rng.random() >= TOGETHER:
                 seconds = self.mend(injected.over, flying)
