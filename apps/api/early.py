@@ -11,16 +11,11 @@ import io
 import re
 from typing import Any, Final
 
-from django.core.handlers.asgi import ASGIRequest
-from django.http import HttpResponse
 from django.http.response import HttpResponseBase
-from django.middleware.security import SecurityMiddleware
-from django.utils.cache import patch_cache_control
-from rest_framework.renderers import JSONRenderer
 
 from apps.api.auth import remembered
-from apps.api.base import SUBMIT, request_id_of
-from apps.api.errors import PROBLEM_TYPE, problem
+from apps.api.base import SUBMIT
+from apps.api.plain import PlainRequest
 from apps.tasks import refusals
 from scheduler_ext.core.errors import LimitExceeded
 
@@ -55,26 +50,7 @@ def refusal(scope: Any, body: Any) -> LimitExceeded | None:
     return found
 
 
-class Refuser:
-    """Writes the answer: the same problem and headers as a view's, behind the same middleware."""
-
-    def __init__(self) -> None:
-        self._chain = SecurityMiddleware(self._refused)
-
-    def answer(self, scope: Any, error: LimitExceeded) -> HttpResponseBase:
-        """The answer to a request that is refused."""
-        request = ASGIRequest(scope, io.BytesIO())
-        request.slackwater_refusal = error  # type: ignore[attr-defined]
-        found: HttpResponseBase = self._chain(request)  # type: ignore[assignment]  # not a coroutine: _refused is none
-        return found
-
-    def _refused(self, request: Any) -> HttpResponse:
-        found = problem(request.slackwater_refusal, request_id_of(request))
-        response = HttpResponse(
-            JSONRenderer().render(found.body), content_type=PROBLEM_TYPE, status=found.status
-        )
-        for name, value in found.headers.items():
-            response[name] = value
-        response["X-Request-Id"] = found.body["request_id"]
-        patch_cache_control(response, no_store=True)
-        return response
+def answer(scope: Any, error: LimitExceeded) -> HttpResponseBase:
+    """The answer to a request that is refused."""
+    request = PlainRequest(scope)
+    return request.problem(error) if request.instead is None else request.instead

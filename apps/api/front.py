@@ -26,6 +26,7 @@ from django.urls import resolve, set_script_prefix
 
 from apps.api import csp, early
 from apps.api.feed import Feed
+from apps.api.gathering import Gatherer, ordinary
 from apps.api.statuses import Statuses, asks_status
 from apps.api.streams import Streams
 from apps.api.v1.waits import Wait, asked_wait, may_read
@@ -76,7 +77,7 @@ class ApiFront:
         self.site = site
         self.workshop = Workshop(settings.SLACKWATER_API["THREADS"])
         self.handler = ApiHandler()
-        self.refuser = early.Refuser()
+        self.gatherer = Gatherer(self.workshop.run)
         self._waiters: dict[asyncio.AbstractEventLoop, Waiters] = {}
         self._feeds: dict[asyncio.AbstractEventLoop, Feed] = {}
         self._statuses: dict[asyncio.AbstractEventLoop, Statuses] = {}
@@ -147,7 +148,9 @@ class ApiFront:
                 self.statuses.follow()
             refused = early.refusal(scope, body)
             if refused is not None:
-                response = self.refuser.answer(scope, refused)
+                response = early.answer(scope, refused)
+            elif (text := ordinary(scope, body)) is not None:
+                response = await self.gatherer.answer(scope, text)
             else:
                 held = await self._hold(scope, receive)
                 scope["slackwater.statuses"] = self.statuses
@@ -163,7 +166,7 @@ class ApiFront:
         """A request whose turn has come: by now it may be known that it is refused."""
         refused = early.refusal(scope, body)
         if refused is not None:
-            return self.refuser.answer(scope, refused)
+            return early.answer(scope, refused)
         return _answer(self.handler, scope, body, held)
 
     async def _live(self, receive: Receive, send: Send) -> None:

@@ -193,6 +193,9 @@ def _stored(tenant: Tenant, specs: Sequence[TaskSpec], *, actor: str | Sequence[
             first = claim_key(tenant, key, body, [task.id for task in batch.tasks], workflow_id)
             if first is not None:
                 return first
+            refusals.check(
+                tenant, len(specs)
+            )  # no repeat: what is known to be refused need not be written first
         tasks = link_outside(cur, tenant, batch, workflow_id)
         if workflow_id is not None:
             cur.execute(

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, NoReturn
@@ -13,6 +14,7 @@ from uuid import UUID
 
 import psycopg
 from django.db import connection
+from django.db.backends.utils import CursorWrapper
 from psycopg.types.json import Jsonb
 
 from apps.resources import components
@@ -211,7 +213,9 @@ _NARROW_VARIES: Final[Sequence[tuple[int, Callable[[Accepted], str]]]] = (
 def copy_lines(cur: Any, table: str, columns: Sequence[str], lines: Iterable[str]) -> None:
     """Write lines of COPY's text format."""
     data = "".join(lines)  # before COPY begins: making them may ask the database something
-    with cur.copy(f"COPY {table} ({', '.join(columns)}) FROM STDIN") as copy:
+    # Django hands COPY on without translating what it raises.
+    faults = cur.db.wrap_database_errors if isinstance(cur, CursorWrapper) else nullcontext()
+    with faults, cur.copy(f"COPY {table} ({', '.join(columns)}) FROM STDIN") as copy:
         copy.write(data)
 
 

@@ -6,6 +6,7 @@ import time
 from typing import Any
 from uuid import UUID
 
+from django.http import HttpRequest
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -73,7 +74,7 @@ SUBMIT_EXAMPLES = [
 ]
 
 
-def idempotency_key(request: Request) -> str | None:
+def idempotency_key(request: Request | HttpRequest) -> str | None:
     """The header's key; ``None`` without one."""
     text: str | None = request.META.get("HTTP_IDEMPOTENCY_KEY")
     if text is None:
@@ -81,6 +82,13 @@ def idempotency_key(request: Request) -> str | None:
     if not text.isascii() or not text.isprintable() or not 0 < len(text) <= 200:
         raise InvalidInput("must be 1 to 200 printable ASCII characters", field="Idempotency-Key")
     return text
+
+
+def submitted(one: services.Submission) -> tuple[int, dict[str, Any], dict[str, str]]:
+    """The answer to one task handed in: status, body and headers."""
+    task_id = one.task_ids[0]
+    body = {"id": task_id, "ids": [task_id], "created": one.created}
+    return (201 if one.created else 200), body, {"Location": f"/api/v1/tasks/{task_id}"}
 
 
 class Tasks(ApiView):
@@ -115,9 +123,8 @@ class Tasks(ApiView):
         if not isinstance(data, dict):
             raise InvalidInput("The body must be an object, or an array of objects.")
         one = services.submit(principal.tenant, data, actor=principal.actor, idempotency_key=key, trace=trace)
-        task_id = one.task_ids[0]
-        body = {"id": task_id, "ids": [task_id], "created": one.created}
-        return created(body, f"/api/v1/tasks/{task_id}", new=one.created)
+        status, body, headers = submitted(one)
+        return Response(body, status=status, headers=headers)
 
     @describe(
         "list_tasks",
