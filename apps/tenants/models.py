@@ -6,6 +6,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
+from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models import Q
@@ -258,6 +259,11 @@ class Tenant(models.Model):
 
     def __str__(self) -> str:
         return self.slug
+
+    def clean(self) -> None:
+        """A relative folder would be another one on each worker."""
+        if self.script_root and not self.script_root.startswith("/"):
+            raise ValidationError({"script_root": "must be an absolute path, for example /srv/acme"})
 
 
 class TenantCounter(models.Model):

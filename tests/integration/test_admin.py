@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 from uuid import UUID, uuid4
@@ -16,7 +17,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from apps.tasks import services
-from apps.tasks.models import DeadLetter, LiveTask, MutexScope, Script, Task, TaskEvent
+from apps.tasks.models import DeadLetter, LiveTask, MutexScope, Script, Task, TaskEvent, Workflow
 from apps.tenants.models import Plan, Tenant, TenantCounter
 from apps.tenants.services import create_api_key, create_tenant
 from scheduler_ext.core.states import Outcome, TaskState
@@ -85,7 +86,7 @@ class TestPages:
         refused = {name for name, code in codes.items() if code == 403}
         assert set(codes.values()) == {200, 403}
         assert refused == {
-            "workflow", "deadletter", "attempt", "taskevent", "line", "leader", "script", "node", "handler",
+            "deadletter", "attempt", "taskevent", "line", "leader", "script", "node", "handler",
             "schedulefire", "subscription", "delivery", "artifact", "ranksweep", "alert", "component",
             "login", "logentry",
         }  # fmt: skip
@@ -389,3 +390,51 @@ class TestTasks:
         page.post(reverse("admin:tasks_task_change", args=[task_id]), {"name": "forged", "state": "7"})
         assert Task.objects.unscoped().get(pk=task_id).name == ""
         assert state(task_id) is TaskState.SUCCEEDED
+
+
+class TestWorkflowsByHand:
+    """A whole graph from the admin, by the service that REST calls."""
+
+    def form(self, tenant: Tenant, tasks: Any, **fields: str) -> dict[str, Any]:
+        """What the page sends."""
+        return {
+            "tenant": tenant.pk,
+            "name": "by hand",
+            "tasks": json.dumps(tasks),
+            "idempotency_key": "",
+            **fields,
+        }
+
+    def test_a_graph_is_handed_in(self, page: Client, tenant: Tenant) -> None:
+        assert page.get(reverse("admin:tasks_workflow_add")).status_code == 200
+        tasks = [{"name": "a", "handler": HANDLER}, {"name": "b", "handler": HANDLER, "depends_on": ["a"]}]
+        form = self.form(tenant, tasks, idempotency_key="once")
+        first, second = (page.post(reverse("admin:tasks_workflow_add"), form) for _ in range(2))
+        made = Workflow.objects.unscoped().get()
+        assert (
+            first["Location"] == second["Location"] == reverse("admin:tasks_workflow_change", args=[made.pk])
+        )
+        assert (made.name, made.task_count, made.edge_count) == ("by hand", 2, 1)
+        assert set(Task.objects.unscoped().values_list("submitted_by", flat=True)) == {"user:root"}
+
+    @pytest.mark.parametrize(
+        ("tasks", "part"),
+        [
+            ([{"name": "a", "handler": HANDLER, "depends_on": ["b"]}], "tasks[0].depends_on[0]"),
+            ([{"name": "a", "handler": HANDLER, "tier": "huge"}], "tasks[0].tier"),
+            ({"a": 1}, "must be an array"),
+            ([], "required"),
+        ],
+    )
+    def test_nothing_of_a_wrong_one_is_stored(
+        self, page: Client, tenant: Tenant, tasks: Any, part: str
+    ) -> None:
+        response = page.post(reverse("admin:tasks_workflow_add"), self.form(tenant, tasks))
+        assert response.status_code == 200
+        assert part in " ".join(response.context["adminform"].form.errors["tasks"])
+        assert not Task.objects.unscoped().exists()
+        assert not Workflow.objects.unscoped().exists()
+
+    def test_it_needs_the_permission(self, client: Client, tenant: Tenant) -> None:
+        client.force_login(User.objects.create_user("staff", password="x", is_staff=True))
+        assert client.get(reverse("admin:tasks_workflow_add")).status_code == 403

@@ -16,7 +16,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from apps.resources.models import Node
-from apps.tasks.models import DeadLetter, LiveTask, Script, Task
+from apps.tasks.models import DeadLetter, LiveTask, MutexScope, Script, Task
 from apps.tenants.models import ApiKey, Tenant
 from apps.tenants.services import authenticate, create_tenant
 from scheduler_ext.core.states import TaskState
@@ -271,3 +271,30 @@ def test_waiting_ends_with_its_time() -> None:
     with pytest.raises(SystemExit) as caught:
         run("submit", HANDLER, "--wait", "0.01")
     assert caught.value.code == 124
+
+
+def test_a_task_is_handed_in_with_all_that_excludes_and_limits_it() -> None:
+    task_id = submitted("--mutex-key", "door", "--mutex-scope", "dependent", "--rate-key", "bank")
+    task = Task._plain.get(pk=UUID(task_id))
+    assert (task.mutex_key, task.mutex_scope, task.rate_key) == ("door", MutexScope.DEPENDENT, "bank")
+    assert "mutex_scope" in str(failure("submit", HANDLER, "--mutex-key", "door", "--mutex-scope", "all"))
+    assert "webhook" in str(failure("submit", HANDLER, "--webhook", "ftp://example.org/"))
+
+
+def test_a_script_that_is_not_there_is_no_hash() -> None:
+    assert "there is no file ./nowhere.sh" in str(failure("submit", "--script", "./nowhere.sh"))
+    assert "script store" in str(failure("submit", "--script", "a" * 64))
+
+
+def test_a_mounted_folder_is_named_from_the_root() -> None:
+    assert "script_root" in str(failure("create_tenant", "initech", "--script-root", "scripts"))
+    assert not Tenant.objects.filter(slug="initech").exists()
+    run("create_tenant", "initech", "--script-root", "/srv/initech")
+
+
+def test_a_policy_is_not_chosen_for_a_cell_that_is_not_there() -> None:
+    assert "there is no cell 'nowhere'; known are default" in str(
+        failure("policies", "set", "order", "deadline", "--cell", "nowhere")
+    )
+    create_tenant("initech", "Initech", cell="berlin")
+    assert "deadline" in run("policies", "set", "order", "deadline", "--cell", "berlin")

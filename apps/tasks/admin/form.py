@@ -7,6 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from django import forms
+from django.contrib.admin.helpers import AdminErrorList
+from django.http import HttpRequest, HttpResponse
+from unfold.forms import AdminForm
 from unfold.widgets import (
     UnfoldAdminFileFieldWidget,
     UnfoldAdminIntegerFieldWidget,
@@ -59,7 +62,36 @@ def _json(default: Any, **options: Any) -> JsonField:
     )
 
 
-class TaskForm(forms.Form):
+class ServiceForm(forms.Form):
+    """What is filled in goes to a service, whose refusal comes back at the field it names."""
+
+    def refuse(self, error: SlackwaterError) -> None:
+        """Show a service's refusal at the field it names, or above the form."""
+        field = (error.field or "").split("[")[0].split(".")[0]
+        name = "script_file" if field == "script" else field
+        if retry_after := getattr(error, "retry_after", None):
+            self.add_error(None, f"{error}; try again in {retry_after:.0f} s")
+        else:
+            self.add_error(name if name in self.fields else None, str(error))
+
+
+class WorkflowForm(ServiceForm):
+    """A whole graph of tasks, in the words of the REST interface."""
+
+    tenant = forms.ModelChoiceField(Tenant.objects.all(), widget=UnfoldAdminSelect2Widget())
+    name = _text(max_length=200)
+    tasks = JsonField(
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 16}),
+        initial=lambda: [
+            {"name": "first", "handler": "demo.add", "args": [1, 2]},
+            {"name": "second", "handler": "demo.gather", "depends_on": ["first"]},
+        ],
+        help_text="JSON array of tasks with their names and depends_on, as POST /api/v1/workflows takes them.",
+    )
+    idempotency_key = _text(help_text="A second submission with the same key returns the first workflow.")
+
+
+class TaskForm(ServiceForm):
     """The fields of a task by the names they have everywhere; empty ones are left to the plan's and tier's defaults."""
 
     tenant = forms.ModelChoiceField(Tenant.objects.all(), widget=UnfoldAdminSelect2Widget())
@@ -141,15 +173,6 @@ class TaskForm(forms.Form):
                 changed[name] = _EMPTY.get(name)
         return changed
 
-    def refuse(self, error: SlackwaterError) -> None:
-        """Show a service's refusal at the field it names, or above the form."""
-        field = (error.field or "").split("[")[0].split(".")[0]
-        name = "script_file" if field == "script" else field
-        if retry_after := getattr(error, "retry_after", None):
-            self.add_error(None, f"{error}; try again in {retry_after:.0f} s")
-        else:
-            self.add_error(name if name in self.fields else None, str(error))
-
 
 _EMPTY: dict[str, Any] = {
     "name": "",
@@ -182,6 +205,7 @@ ADD_FIELDSETS: Any = (
     ),
     ("Needs", {"fields": (("depends_on", "condition"), ("tags", "idempotency_key"))}),
 )
+WORKFLOW_FIELDSETS: Any = ((None, {"fields": (("tenant", "name"), "tasks", "idempotency_key")}),)
 EDIT_FIELDSETS: Any = (
     (None, {"fields": ("name", "args", "kwargs")}),
     (
@@ -201,6 +225,31 @@ EDIT_FIELDSETS: Any = (
         },
     ),
 )
+
+
+def page(
+    model_admin: Any, request: HttpRequest, form: forms.Form, fieldsets: Any, title: str, original: Any
+) -> HttpResponse:
+    """A form of ours on the admin's page for one; without an ``original`` something is added."""
+    context = {
+        **model_admin.admin_site.each_context(request),
+        "title": title,
+        "adminform": AdminForm(form, fieldsets, {}, (), model_admin=model_admin),
+        "errors": AdminErrorList(form, []),  # type: ignore[arg-type]  # any form will do
+        "media": model_admin.media + form.media,
+        "inline_admin_formsets": [],
+        "original": original,
+        "is_popup": False,
+        "show_save": True,
+        "show_save_and_continue": False,
+        "show_save_and_add_another": False,
+        "show_delete": False,
+        "has_file_field": True,
+    }
+    shown: HttpResponse = model_admin.render_change_form(
+        request, context, add=original is None, change=original is not None, obj=None
+    )
+    return shown
 
 
 def initial_of(task: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
 from django.contrib import admin, messages
-from django.contrib.admin.helpers import AdminErrorList
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
@@ -21,7 +20,6 @@ from unfold.contrib.filters.admin import (
     ChoicesDropdownFilter,
     RelatedDropdownFilter,
 )
-from unfold.forms import AdminForm
 
 from apps.adminkit import BigTableAdmin, Button, ButtonsMixin, actor, ago, seconds, short, tell_each
 from apps.tasks import reading, services
@@ -223,7 +221,7 @@ class TaskAdmin(ButtonsMixin, BigTableAdmin):
         form = forms.TaskForm(*data)
         if request.method == "POST" and form.is_valid() and (made := self._submit(request, form)) is not None:
             return HttpResponseRedirect(reverse("admin:tasks_task_change", args=[made]))
-        return self._form_page(request, form, forms.ADD_FIELDSETS, "Add task", None)
+        return forms.page(self, request, form, forms.ADD_FIELDSETS, "Add task", None)
 
     def _submit(self, request: HttpRequest, form: forms.TaskForm) -> UUID | None:
         """Submit what the form says; a refusal goes into the form."""
@@ -258,24 +256,4 @@ class TaskAdmin(ButtonsMixin, BigTableAdmin):
             else:
                 messages.success(request, "The task was changed.")
                 return HttpResponseRedirect(reverse("admin:tasks_task_change", args=[task.pk]))
-        return self._form_page(request, form, forms.EDIT_FIELDSETS, f"Edit {task}", task)
-
-    def _form_page(
-        self, request: HttpRequest, form: forms.TaskForm, fieldsets: Any, title: str, task: Task | None
-    ) -> HttpResponse:
-        context = {
-            **self.admin_site.each_context(request),
-            "title": title,
-            "adminform": AdminForm(form, fieldsets, {}, (), model_admin=self),
-            "errors": AdminErrorList(form, []),  # type: ignore[arg-type]  # any form will do
-            "media": self.media + form.media,
-            "inline_admin_formsets": [],
-            "original": task,
-            "is_popup": False,
-            "show_save": True,
-            "show_save_and_continue": False,
-            "show_save_and_add_another": False,
-            "show_delete": False,
-            "has_file_field": True,
-        }
-        return self.render_change_form(request, context, add=task is None, change=task is not None, obj=None)
+        return forms.page(self, request, form, forms.EDIT_FIELDSETS, f"Edit {task}", task)

@@ -5,22 +5,24 @@ from __future__ import annotations
 from typing import Any, ClassVar
 from uuid import UUID
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 
 from apps.adminkit import BigTableAdmin, Button, ButtonsMixin, ReadOnlyMixin, actor, ago, badge, short
 from apps.tasks import reading, services
+from apps.tasks.admin import form as form_module
 from apps.tasks.admin import graphs
 from apps.tasks.admin.filters import AgeFilter, id_range
 from apps.tasks.admin.task import AT_ONCE
 from apps.tasks.models import LiveTask, Workflow
 from apps.tenants.scoping import tenant_scope
-from scheduler_ext.core.errors import Conflict
+from scheduler_ext.core.errors import Conflict, SlackwaterError
 
 
 def unfinished(workflow: Workflow) -> QuerySet[LiveTask]:
@@ -71,6 +73,37 @@ class WorkflowAdmin(ButtonsMixin, ReadOnlyMixin, BigTableAdmin):
     def submitted(self, obj: Workflow) -> SafeString | str:
         """How long ago."""
         return ago(obj.submitted_at)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Those who may hand in workflows for tenants."""
+        return request.user.has_perm("tasks.add_workflow")
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Hand in a whole graph."""
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        form = form_module.WorkflowForm(*((request.POST,) if request.method == "POST" else ()))
+        if request.method == "POST" and form.is_valid() and (made := self._submit(request, form)) is not None:
+            return HttpResponseRedirect(reverse("admin:tasks_workflow_change", args=[made]))
+        return form_module.page(self, request, form, form_module.WORKFLOW_FIELDSETS, "Add workflow", None)
+
+    def _submit(self, request: HttpRequest, form: form_module.WorkflowForm) -> UUID | None:
+        """Submit what the form says; a refusal goes into the form."""
+        given = form.cleaned_data
+        graph = {"name": given["name"], "tasks": given["tasks"]}
+        key = given["idempotency_key"] or None
+        try:
+            made = services.submit_workflow(given["tenant"], graph, actor=actor(request), idempotency_key=key)
+        except SlackwaterError as error:
+            form.refuse(error)
+            return None
+        if made.created:
+            messages.success(request, "The workflow was accepted.")
+        else:
+            messages.info(request, "This idempotency key was used before: here is its first workflow.")
+        return made.workflow_id
 
     def cancel_rest(self, request: HttpRequest, obj: Workflow) -> str:
         """Cancel its unfinished tasks, and ask those that run to end."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from argparse import RawDescriptionHelpFormatter
@@ -23,10 +24,23 @@ EXAMPLES = """examples:
   manage.py submit --file workflow.json      (a task, a list of tasks, or {"name": …, "tasks": […]}; - reads stdin)
 """
 LOOK_S = 0.2
+SHA256 = re.compile("[0-9a-f]{64}")
 NUMBERS = {
     "priority": int, "delay_tolerance": float, "execution_cap": float, "total_attempts": int, "mutex_limit": int,
 }  # fmt: skip
-TEXTS = ("name", "tier", "category", "on_late", "start_at", "condition", "mutex_key", "script_path")
+HELP = {
+    "script_path": "path of a script in the tenant's mounted folder",
+    "start_at": "no start before, with a time zone: 2030-01-31T09:00:00+01:00",
+    "delay_tolerance": "seconds its start may be delayed",
+    "execution_cap": "longest run in seconds",
+    "mutex_scope": "which work its mutex key excludes: both, dependent, independent",
+    "rate_key": "its starts count against this key's execution rate",
+    "webhook": "where this task's own events are sent",
+}
+TEXTS = (
+    "name", "tier", "category", "on_late", "start_at", "condition", "mutex_key", "mutex_scope", "rate_key",
+    "script_path", "webhook",
+)  # fmt: skip
 
 
 class Command(PlatformCommand):
@@ -64,9 +78,9 @@ class Command(PlatformCommand):
             "--wait", type=float, default=0, metavar="SECONDS", help="wait for its end, at most so long"
         )
         for name in TEXTS:
-            parser.add_argument(f"--{name.replace('_', '-')}")
+            parser.add_argument(f"--{name.replace('_', '-')}", help=HELP.get(name))
         for name, kind in NUMBERS.items():
-            parser.add_argument(f"--{name.replace('_', '-')}", type=kind)
+            parser.add_argument(f"--{name.replace('_', '-')}", type=kind, help=HELP.get(name))
 
     def run(self, options: dict[str, Any]) -> None:
         """Submit, print the ids, and wait where asked to."""
@@ -135,6 +149,10 @@ def _from_options(tenant: Tenant, options: dict[str, Any]) -> dict[str, Any]:
 def _script(tenant: Tenant, given: str) -> str:
     path = Path(given)
     if not path.is_file():
+        if not SHA256.fullmatch(given):
+            raise InvalidInput(
+                f"there is no file {given}, and it is no SHA-256 of a stored script", field="--script"
+            )
         return given
     return services.store_script(tenant, path.name, path.read_bytes()).sha256
 
