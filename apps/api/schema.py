@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from drf_spectacular.types import OpenApiTypes
@@ -54,6 +56,8 @@ IF_MATCH = OpenApiParameter(
     OpenApiParameter.HEADER,
     description="The ETag of what you have read, in whole: 412 where it has changed since.",
 )
+ANSWERS: dict[str, Any] = json.loads((Path(__file__).parent / "v1" / "examples.json").read_text())
+"""By operation, an answer as it looks: taken from a running platform once; a test holds each to its shape."""
 EXAMPLE_ID = "0198c9a0-5a3e-7c62-9b1e-2f4f1c0f6a11"
 EXAMPLE_REQUEST = "0198c9a0-6b2f-7d11-8a3c-9f0e1d2c3b4a"
 
@@ -166,6 +170,7 @@ def describe(
             replies[304] = OpenApiResponse(description="Nothing has changed since `If-None-Match`.")
         statuses = sorted({*ALWAYS, *problems, *((400, 413, 415) if body is not None else ())})
         shown = [code for code in DETAILS if STATUS[code][0] in statuses]
+        answered = _answered(operation_id, media)
         described: View = extend_schema(
             operation_id=operation_id,
             summary=summary,
@@ -174,12 +179,24 @@ def describe(
             request=body if body is None else {"application/json": body},
             responses={**replies, **_problems(statuses)},
             parameters=[*parameters, REQUEST_ID],
-            examples=[*examples, *(problem_example(code) for code in shown)],
+            examples=[*examples, *answered, *(problem_example(code) for code in shown)],
         )(view)
         vars(described)["contract"] = contract
         return described
 
     return decorate
+
+
+def _answered(operation_id: str, media: str) -> list[OpenApiExample]:
+    """The answer of an operation as it looks, where one is written down."""
+    found = ANSWERS.get(operation_id)
+    if found is None:
+        return []
+    status, value = found["status"], found["value"]
+    example = OpenApiExample(
+        "answer", value=value, response_only=True, status_codes=[str(status)], media_type=media
+    )
+    return [example]
 
 
 def request_example(name: str, value: Any, summary: str = "") -> OpenApiExample:

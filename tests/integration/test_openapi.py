@@ -18,6 +18,7 @@ from jsonschema import Draft202012Validator
 
 from apps.api.errors import STATUS
 from apps.api.reference import document
+from apps.api.schema import ANSWERS
 from apps.api.v1 import serializers as shapes
 from apps.api.v1.urls import urlpatterns
 from apps.api.v1.views.platform import Nowhere
@@ -29,6 +30,10 @@ from apps.tasks.specs import EDITABLE, FIELDS
 from scheduler_ext.core.states import Outcome, TaskState
 from tests.support.api import HANDLER, Answer, ApiClient, client_of, forget_lookups, furnish
 
+SHOWN_BY_ANOTHER = {
+    "submit_tasks", "submit_workflow", "add_workflow_tasks", "backfill_schedule", "cancel_task", "put_secret",
+}  # fmt: skip
+"""Operations that answer with either of two statuses and one shape: one of them is shown."""
 PLAIN = json.loads(json.dumps(document(), default=str))
 
 
@@ -83,6 +88,29 @@ def test_every_operation_is_complete() -> None:
             assert operation["requestBody"]["content"]["application/json"]["examples"], (
                 f"{where} shows no example"
             )
+
+
+def answers() -> Iterator[Any]:
+    """Every good answer that has a body to show: operation, status, kind, and what is promised of it."""
+    for path, method, operation in operations():
+        for status, response in operation["responses"].items():
+            for kind, content in response.get("content", {}).items():
+                if int(status) < 300 and kind in {"application/json", "text/event-stream"}:
+                    yield pytest.param(operation["operationId"], content, id=f"{method} {path} {status}")
+
+
+@pytest.mark.parametrize(("operation", "content"), list(answers()))
+def test_every_answer_has_an_example_in_its_shape(operation: str, content: dict[str, Any]) -> None:
+    shown = [example["value"] for example in content.get("examples", {}).values()]
+    assert shown or operation in SHOWN_BY_ANOTHER, "write an answer into apps/api/v1/examples.json"
+    schema = {**content["schema"], "components": PLAIN["components"]}
+    for value in shown:
+        errors = list(Draft202012Validator(closed(schema)).iter_errors(value))
+        assert not errors, (errors[0].json_path, errors[0].message)
+
+
+def test_every_example_belongs_to_an_operation() -> None:
+    assert set(ANSWERS) <= {operation["operationId"] for _, _, operation in operations()}
 
 
 def test_shapes_name_every_field_that_services_take() -> None:
