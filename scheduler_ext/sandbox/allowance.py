@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import resource
+from functools import cache
 from pathlib import Path
 
 from scheduler_ext.sandbox import groups, places, tree
@@ -12,6 +14,9 @@ from scheduler_ext.sandbox.base import Level, Limits
 
 SLOTS = 512
 MIB = 1024 * 1024
+_NEARBY = 16
+_COME_AND_GO = 128
+_MOST_THREADS = 1 << 17
 
 
 def take_uid(base: int) -> tuple[int, int]:
@@ -41,5 +46,39 @@ def rlimits(level: Level, limits: Limits, uid: int | None, *, counted: bool) -> 
     if uid is not None:
         wanted["RLIMIT_NPROC"] = limits.processes + (32 if counted else groups.SPARE_PROCESSES)
     elif level is not Level.BUBBLEWRAP and os.getuid() and not (level is Level.CONTAINER and counted):
-        wanted["RLIMIT_NPROC"] = tree.threads_of_user(os.getuid()) + limits.processes
+        there = tree.threads_of_user(os.getuid()) + hidden_threads(os.getuid())
+        wanted["RLIMIT_NPROC"] = there + limits.processes
     return wanted
+
+
+@cache
+def hidden_threads(uid: int) -> int:
+    """How many threads of this user cannot be seen from here: RLIMIT_NPROC counts those in other containers too.
+
+    Found out once by trying, in a process with one thread; it is more than there are, as others come and go.
+    """
+    seen = tree.threads_of_user(uid)
+    if _may_fork(seen + _NEARBY):
+        return 0
+    low, high = seen, _MOST_THREADS
+    while high - low > _NEARBY:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _may_fork(middle) else (middle, high)
+    return high - seen + _COME_AND_GO
+
+
+def _may_fork(limit: int) -> bool:
+    """Whether a process of this user with that RLIMIT_NPROC may have a child."""
+    tried = os.fork()
+    if tried == 0:
+        try:
+            hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+            most = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+            resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+            if (child := os.fork()) == 0:
+                os._exit(0)
+            os.waitpid(child, 0)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(tried, 0)[1]) == 0

@@ -140,6 +140,8 @@ def test_no_service_of_ours_is_privileged() -> None:
     for name, service in OURS.items():
         assert not service.get("privileged"), name
         assert service["cap_drop"] == ["ALL"], name
+        assert "no-new-privileges:true" in service["security_opt"], name
+        assert service["read_only"], name
         has_engine = any("docker.sock" in volume for volume in service.get("volumes", ()))
         assert has_engine == (name == "runner"), name
 

@@ -8,6 +8,9 @@ import pytest
 import redis
 
 from tests.support.platform import Platform, reset
+from tests.support.runner import runner
+
+__all__ = ["platform", "runner"]
 
 
 @pytest.fixture
