@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.ports import Changes, Finished, WorkStore
 from scheduler_ext.worker.body import End
-from scheduler_ext.worker.journal import BEGUN, ENDED, Entry, Slot, Table
+from scheduler_ext.worker.journal import BEGUN, ENDED, Entry, Slot, Table, to_unix_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +28,13 @@ def read(slot: Slot, worker: str) -> Account:
     ended: list[Finished] = []
     culprit: Entry | None = None
     unbegun: list[tuple[str, int]] = []
+    unix = to_unix_s()
     if slot.is_open:
         for entry in slot.entries():
             if entry.state == ENDED:
                 end = End.unpack(entry.blob)
-                ended.append(end.finished(entry.task_id, entry.fence, entry.began, entry.ended, worker))
+                began, over = entry.began + unix, entry.ended + unix
+                ended.append(end.finished(entry.task_id, entry.fence, began, over, worker))
             elif entry.state == BEGUN:
                 culprit = entry
             else:
@@ -45,10 +47,12 @@ def read_table(table: Table, worker: str) -> tuple[Account, list[Entry]]:
     ended: list[Finished] = []
     begun: list[Entry] = []
     unbegun: list[tuple[str, int]] = []
+    unix = to_unix_s()
     for _, entry in table.entries():
         if entry.state == ENDED:
             end = End.unpack(entry.blob)
-            ended.append(end.finished(entry.task_id, entry.fence, entry.began, entry.ended, worker))
+            began, over = entry.began + unix, entry.ended + unix
+            ended.append(end.finished(entry.task_id, entry.fence, began, over, worker))
         elif entry.state == BEGUN:
             begun.append(entry)
         else:
@@ -62,8 +66,9 @@ def settle(
     """Write an account to the ledger; safe to repeat. ``outcome`` and ``error`` are the culprit's."""
     ended = list(account.ended)
     if account.culprit is not None:
-        c = account.culprit
-        ended.append(Finished(c.task_id, c.fence, outcome, c.began, time.time(), None, error, worker=worker))
+        c, now = account.culprit, time.time()
+        began = min(now, c.began + to_unix_s())
+        ended.append(Finished(c.task_id, c.fence, outcome, began, now, None, error, worker=worker))
     changes = store.record(node_id, ended) if ended else []
     return changes + give_back(store, node_id, account.unbegun)
 

@@ -30,7 +30,7 @@ from scheduler_ext.ports import Finished, Started, WorkStore
 from scheduler_ext.queue_manager import QueueManager, decode
 from scheduler_ext.worker.body import Bodies, End
 from scheduler_ext.worker.events import TaskEvents
-from scheduler_ext.worker.journal import Journal, Table
+from scheduler_ext.worker.journal import Journal, Table, to_unix_s
 from scheduler_ext.worker.starting import Starting
 
 log = logging.getLogger(__name__)
@@ -151,7 +151,7 @@ class Beside:
             place = places.pop(task.task_id)
             entry = _Running(task, kind, place, time.monotonic() + task.cap_ms / 1000)
             self.running[place] = entry
-            self.table.begin(place, task.cap_ms, time.time())
+            self.table.begin(place, task.cap_ms, time.monotonic())
             if kind is WorkKind.COROUTINE:
                 entry.job = asyncio.create_task(self._coroutine(entry))
             else:
@@ -165,7 +165,7 @@ class Beside:
 
     # -- running ------------------------------------------------------------------------------------------------------
     async def _coroutine(self, entry: _Running) -> None:
-        began = time.time()
+        began = time.monotonic()
         try:
             end = await self.bodies.run_coroutine(entry.task, self.store)
         except asyncio.CancelledError:
@@ -173,7 +173,7 @@ class Beside:
         self._done(entry, began, end)
 
     def _threaded(self, entry: _Running, loop: asyncio.AbstractEventLoop) -> None:
-        began = time.time()
+        began = time.monotonic()
         entry.thread = threading.get_ident()
         try:
             end = self.bodies.run_in_thread(entry.task, self.store)
@@ -189,9 +189,9 @@ class Beside:
             end = End(
                 entry.outcome, error="its execution cap was reached" if cap else "cancelled while it ran"
             )
-        now = time.time()
+        now, unix = time.monotonic(), to_unix_s()
         self.table.end(entry.place, now, end.pack())
-        finished = end.finished(entry.task.task_id, entry.task.fence, began, now, self.worker)
+        finished = end.finished(entry.task.task_id, entry.task.fence, began + unix, now + unix, self.worker)
         self.running.pop(entry.place, None)
         self._ended.append((entry.place, finished))
         self.sample(entry.task, now - began)

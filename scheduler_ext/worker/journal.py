@@ -48,9 +48,15 @@ _ALL_FREE = bytes([FREE]) * PLACES
 _PID, _OPEN, _COUNT, _CURRENT, _LIMIT, _BATCH, _INTERRUPT, _OUTCOME = 0, 4, 8, 12, 16, 24, 32, 36
 
 
+def to_unix_s() -> float:
+    """What to add to a time of the monotonic clock to have Unix seconds, as the wall clock stands now."""
+    return time.time() - time.monotonic()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One task of a batch as the journal has it. Times are Unix seconds."""
+    """One task of a batch as the journal has it. Times are seconds of the monotonic clock, which the processes of a
+    machine share and nobody sets."""
 
     task_id: str
     fence: int

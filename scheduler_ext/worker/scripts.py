@@ -101,7 +101,7 @@ class ScriptRun:
 
     async def run(self) -> Finished:
         """Run it; always returns how it ended, and leaves neither process nor folder behind."""
-        began = time.time()
+        began = time.monotonic()
         try:
             self.task = inputs.filled(self.task, lambda _: self.parents)
             content = await asyncio.to_thread(self._content)
@@ -263,8 +263,10 @@ class ScriptRun:
 
     def _end(self, began: float, outcome: Outcome, *, error: str | None = None, result: str | None = None,
              code: int | None = None) -> Finished:  # fmt: skip
+        now = time.time()
+        began = now - (time.monotonic() - began)
         return Finished(
-            self.task.task_id, self.task.fence, outcome, began, time.time(), result, error, code, None,
+            self.task.task_id, self.task.fence, outcome, began, now, result, error, code, None,
             self.cpu_ms, self.peak_mb, "script", self.disk_mb,
         )  # fmt: skip
 

@@ -28,7 +28,7 @@ from scheduler_ext.worker.ahead import AHEAD_S, Ahead, Begun
 from scheduler_ext.worker.beside import Beside
 from scheduler_ext.worker.body import Bodies
 from scheduler_ext.worker.events import TaskEvents
-from scheduler_ext.worker.journal import Journal
+from scheduler_ext.worker.journal import Journal, to_unix_s
 from scheduler_ext.worker.measured import Meter
 from scheduler_ext.worker.recorder import Batch, Recorder, record
 from scheduler_ext.worker.starting import Starting
@@ -228,7 +228,7 @@ class Child:
         """Run a batch; with its task number ``ahead_at`` the next batch is asked for."""
         ended: list[Finished] = []
         slot, bodies, store, worker = self.slot, self.bodies, self.store, self.worker
-        now = time.time
+        now, unix = time.monotonic, to_unix_s()
         for index, task in enumerate(started):
             began = now()
             if not slot.begin(index, task.cap_ms, began):
@@ -243,7 +243,7 @@ class Child:
             finally:
                 self._running = None
             over = now()
-            finished = end.finished(task.task_id, task.fence, began, over, worker)
+            finished = end.finished(task.task_id, task.fence, began + unix, over + unix, worker)
             if not slot.end(index, over, end.pack()):
                 changes = record(self.store, self.journal.node_id, [*ended, finished])
                 self._tell(changes)

@@ -92,7 +92,7 @@ class Watch:
         if entry is None or not entry.began:
             return
         self._end_in_time(slot, entry)
-        if slot.count > 1 and time.time() - entry.began > HELD_UP_S:
+        if slot.count > 1 and time.monotonic() - entry.began > HELD_UP_S:
             if self._relieved.get(slot.index) != slot.batch:
                 self._relieve(slot)
             for other in self.journal.siblings(slot):
@@ -114,7 +114,7 @@ class Watch:
         outcome, used_ms = self.asked.get(key), self.used_ms.get(key, 0)
         if self.ending and outcome is not Outcome.CANCELLED:
             outcome = Outcome.PREEMPTED
-        if entry.cap_ms and time.time() - entry.began >= (entry.cap_ms - used_ms) / 1000:
+        if entry.cap_ms and time.monotonic() - entry.began >= (entry.cap_ms - used_ms) / 1000:
             self._interrupt(slot, batch, index, Outcome.CAP_EXCEEDED, CAP_GRACE_S)
         elif outcome is Outcome.YIELDED and sentence is None:
             self._interrupt(slot, batch, index, outcome, self.conf.yield_grace_s)
@@ -157,7 +157,7 @@ class Watch:
     # -- tasks beside one another --------------------------------------------------------------------------------------
     def _look_beside(self, slot: Slot) -> None:
         """Pass cancellations on; a task that does not end when its child cancels it takes the child with it."""
-        table, now = self.journal.table(slot.index), time.time()
+        table, now = self.journal.table(slot.index), time.monotonic()
         for place, entry in table.entries():
             if entry.state != BEGUN:
                 continue
