@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -129,7 +130,7 @@ def open_all(tenant_id: int, rows: list[tuple[str, bytes]]) -> dict[str, str]:
     return {name: open_sealed(tenant_id, name, bytes(sealed)) for name, sealed in rows}
 
 
-def reseal() -> int:
+def reseal(*, progress: Callable[[], None] = lambda: None) -> int:
     """Seal every secret anew under the first key; returns how many. Older keys may be dropped afterwards."""
     count = 0
     for row in (
@@ -138,4 +139,5 @@ def reseal() -> int:
         sealed = seal(row.tenant_id, row.name, open_sealed(row.tenant_id, row.name, bytes(row.sealed)))
         # Compared and set: one that was replaced meanwhile is sealed under the first key already.
         count += Secret._plain.filter(pk=row.pk, sealed=bytes(row.sealed)).update(sealed=sealed)
+        progress()
     return count

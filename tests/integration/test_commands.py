@@ -16,8 +16,9 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from apps.resources.models import Node
+from apps.tasks import secrets
 from apps.tasks.models import DeadLetter, LiveTask, MutexScope, Script, Task
-from apps.tenants.models import ApiKey, Tenant
+from apps.tenants.models import ApiKey, Plan, Tenant, TenantCounter
 from apps.tenants.services import authenticate, create_tenant
 from scheduler_ext.core.states import TaskState
 from tests.support.api import HANDLER, forget_lookups, furnish
@@ -227,7 +228,7 @@ def test_dead_letters_are_listed_and_requeued() -> None:
     assert {row["id"] for row in run_json("dead_letters")} == set(ids)
     assert "failed: boom" in run("dead_letters")
     assert run("dead_letters", "--requeue", ids[0]) == "requeued 1\n"
-    assert run_json("dead_letters", "--requeue", "--all") == {"requeued": [ids[1]]}
+    assert run_json("dead_letters", "--requeue", "--all") == {"requeued": [ids[1]], "left": []}
     assert "no dead letters" in run("dead_letters")
 
 
@@ -298,3 +299,29 @@ def test_a_policy_is_not_chosen_for_a_cell_that_is_not_there() -> None:
     )
     create_tenant("initech", "Initech", cell="berlin")
     assert "deadline" in run("policies", "set", "order", "deadline", "--cell", "berlin")
+
+
+def test_what_the_plan_does_not_allow_stays_a_dead_letter_and_is_named(acme: Tenant) -> None:
+    ids = [submitted() for _ in range(3)]
+    for task_id in ids:
+        fail(task_id)
+    TenantCounter.objects.filter(tenant=acme).update(unfinished=0)
+    Plan.objects.update(max_waiting=2)
+    forget_lookups()
+    found = run_json("dead_letters", "--requeue", "--all")
+    assert len(found["requeued"]) == 2
+    assert [row["id"] for row in found["left"]] == [row["id"] for row in run_json("dead_letters")]
+    assert "the plan allows 2 tasks waiting" in found["left"][0]["reason"]
+    shown = run("dead_letters", "--requeue", "--all")
+    assert "requeued 0" in shown
+    assert "Left as they are: 1" in shown
+    # One that is named is not passed over.
+    assert failure("dead_letters", "--requeue", found["left"][0]["id"]).returncode == 5
+
+
+def test_long_work_says_how_far_it_is(acme: Tenant) -> None:
+    seen: list[int] = []
+    for n in range(3):
+        secrets.put(acme, f"S{n}", "value")
+    assert secrets.reseal(progress=lambda: seen.append(1)) == len(seen) == 3
+    assert run_json("reseal_secrets") == {"resealed": 3}

@@ -9,10 +9,11 @@ from rich.progress import track
 
 from apps.tasks import services, shelves
 from apps.tenants.models import Tenant
-from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.errors import InvalidInput, SlackwaterError
 from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, scoped, task_id
 
 MOST = 100_000
+SHOWN = 20
 REASON = "requeued from the dead-letter queue"
 
 
@@ -67,10 +68,21 @@ class Command(PlatformCommand):
             raise InvalidInput("give either ids or --all", field="--requeue")
         if options["all"]:
             ids = [row["id"] for row in shelves.latest_dead_letters(MOST)]
+        done, left = [], []
         for wanted in track(ids, "requeueing", console=self.console, disable=self.as_json or len(ids) < 20):
-            shelves.require_dead_letter(wanted)
-            services.retry(tenant.pk, wanted, actor=ACTOR, reason=REASON)
+            try:
+                shelves.require_dead_letter(wanted)
+                services.retry(tenant.pk, wanted, actor=ACTOR, reason=REASON)
+                done.append(wanted)
+            except SlackwaterError as error:
+                if not options["all"]:
+                    raise
+                left.append({"id": wanted, "reason": error.message})  # gone since, or beyond the plan
         if self.as_json:
-            self.show({"requeued": ids})
-        else:
-            self.stdout.write(f"requeued {len(ids)}")
+            self.show({"requeued": done, "left": left})
+            return
+        self.stdout.write(f"requeued {len(done)}")
+        if left:
+            columns = ["id", "why not"]
+            rows = [(row["id"], row["reason"]) for row in left[:SHOWN]]
+            self.show_table(f"Left as they are: {len(left)}", columns, rows, empty="")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.management.base import CommandParser
+from rich.progress import Progress
 
 from apps.tasks.connection import Database
 from apps.tasks.prune import Pruner
@@ -27,8 +28,11 @@ class Command(PlatformCommand):
         tenant = find_tenant(options["tenant"]) if options["tenant"] else None
         pruner, count = Pruner(Database("slackwater prune")), 0
         try:
-            while done := pruner.prune(tenant.pk if tenant else None):
-                count += done
+            with Progress(console=self.console, disable=self.as_json, transient=True) as bar:
+                task = bar.add_task("deleting", total=None)  # nobody counts beforehand what is old
+                while done := pruner.prune(tenant.pk if tenant else None):
+                    count += done
+                    bar.update(task, completed=count, description=f"{count} deleted")
         finally:
             pruner.db.close()
         if self.as_json:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.progress import Progress
+
+from apps.tasks.models import Secret
 from apps.tasks.secrets import reseal
 from slackwater.management.console import PlatformCommand
 
@@ -16,7 +19,9 @@ class Command(PlatformCommand):
 
     def run(self, options: dict[str, Any]) -> None:
         """All of them."""
-        count = reseal()
+        with Progress(console=self.console, disable=self.as_json, transient=True) as bar:
+            task = bar.add_task("sealing", total=Secret.objects.unscoped().count())  # of every tenant
+            count = reseal(progress=lambda: bar.advance(task))
         if self.as_json:
             self.show({"resealed": count})
         else:
