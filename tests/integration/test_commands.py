@@ -15,7 +15,9 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
+from apps.monitoring.models import Usage
 from apps.resources.models import Node
+from apps.schedules.services import create_schedule
 from apps.tasks import secrets
 from apps.tasks.models import DeadLetter, LiveTask, MutexScope, Script, Task
 from apps.tenants.models import ApiKey, Plan, Tenant, TenantCounter
@@ -325,3 +327,34 @@ def test_long_work_says_how_far_it_is(acme: Tenant) -> None:
         secrets.put(acme, f"S{n}", "value")
     assert secrets.reseal(progress=lambda: seen.append(1)) == len(seen) == 3
     assert run_json("reseal_secrets") == {"resealed": 3}
+
+
+def test_schedules_are_listed_shown_and_made_up_for(acme: Tenant) -> None:
+    assert "There are no schedules" in run("schedules")
+    daily = {"name": "nightly", "kind": "daily", "rule": {"times": ["02:30"]}, "task": {"handler": HANDLER}}
+    made = create_schedule(acme, daily)
+    assert "nightly" in run("schedules")
+    assert [row["name"] for row in run_json("schedules")] == ["nightly"]
+    found = run_json("schedules", "show", "nightly")
+    assert (found["id"], len(found["next_firings"]), found["fires"]) == (str(made.pk), 10, [])
+    assert "It has not fired yet" in run("schedules", "show", str(made.pk))
+    days = ["--start", "2026-01-01T00:00:00Z", "--end", "2026-01-03T00:00:00Z"]
+    done = run_json("schedules", "backfill", "nightly", *days)
+    assert len(done["task_ids"]) == Task._plain.filter(workflow_id=done["workflow_id"]).count() == 2
+    assert run("schedules", "backfill", "nightly", *days) == "nothing was missing\n"
+    assert "submitted" in run("schedules", "show", "nightly")
+    for wrong, code in ((["show"], 2), (["show", "no"], 3), (["backfill", "nightly", "--start", "x"], 2)):
+        assert failure("schedules", *wrong).returncode == code
+
+
+def test_usage_is_shown_beside_the_plan(acme: Tenant) -> None:
+    day = timezone.now().date()
+    Usage._plain.create(tenant=acme, day=day, tier="basic", category=1, attempts=7, price_micros=1_500_000)
+    submitted()
+    shown = run("usage")
+    assert "1.500000" in shown
+    assert "urgent" in shown
+    found = run_json("usage", "--since", str(day), "--until", str(day))
+    assert (found["usage"]["total"]["attempts"], found["limits"]["used"]["unfinished"]) == (7, 1)
+    assert failure("usage", "--since", "yesterday").returncode == 2
+    assert failure("usage", "--since", "2030-01-02", "--until", "2030-01-01").returncode == 2

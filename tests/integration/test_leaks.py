@@ -63,6 +63,20 @@ COMMANDS: dict[str, list[Case]] = {
     ],
     "policies": [lambda _: ["show"]],
     "prune": [lambda _: []],
+    "schedules": [
+        lambda _: [],
+        lambda theirs: ["show", theirs.schedule_id],
+        lambda _: ["show", "secret"],
+        lambda theirs: [
+            "backfill",
+            theirs.schedule_id,
+            "--start",
+            "2026-01-01T00:00:00Z",
+            "--end",
+            "2026-01-02T00:00:00Z",
+        ],
+    ],
+    "usage": [lambda _: []],
     "pause": [
         lambda theirs: ["schedule", theirs.schedule_id],
         lambda _: ["schedule", "secret"],

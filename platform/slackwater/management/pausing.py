@@ -67,15 +67,21 @@ class PauseCommand(PlatformCommand):
         return set_handler_paused(found, paused=self.paused)
 
     def _schedule(self, tenant: Tenant, name: str) -> bool:
-        rows = Schedule.objects.unscoped().for_tenant(tenant.pk)  # the tenant is named
-        found = rows.filter(name=name).first() or rows.filter(pk=_as_id(name)).first()
-        if found is None:
-            raise NotFound(f"{tenant.slug} has no schedule {name!r}", field="name")
+        found = find_schedule(tenant, name)
         if found.paused == self.paused:
             return False
         change = schedules.pause_schedule if self.paused else schedules.resume_schedule
         change(tenant.pk, found.pk, actor=ACTOR)
         return True
+
+
+def find_schedule(tenant: Tenant, name: str) -> Schedule:
+    """The tenant's schedule of that name, or of that id; ``NotFound`` when it has none."""
+    rows = Schedule.objects.unscoped().for_tenant(tenant.pk)  # the tenant is named
+    found: Schedule | None = rows.filter(name=name).first() or rows.filter(pk=_as_id(name)).first()
+    if found is None:
+        raise NotFound(f"{tenant.slug} has no schedule {name!r}", field="name")
+    return found
 
 
 def _as_id(text: str) -> UUID | None:

@@ -1,0 +1,123 @@
+"""List schedules, show one with what it fired and will fire, make up for a past range."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.core.management.base import CommandParser
+from django.utils.dateparse import parse_datetime
+
+from apps.schedules import services
+from apps.schedules.fields import FIELDS
+from apps.schedules.models import Schedule
+from apps.tenants.models import Tenant
+from scheduler_ext.core.errors import InvalidInput
+from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, scoped
+from slackwater.management.pausing import find_schedule
+
+LAST = 10
+
+
+class Command(PlatformCommand):
+    """``manage.py schedules [list | show NAME | backfill NAME --start … --end …]``"""
+
+    help = (
+        "List a tenant's schedules; show NAME: one with its next ten firings and its last; "
+        "backfill NAME --start TIME --end TIME: submit what never became a task in a past range. "
+        "To pause one: manage.py pause schedule NAME."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """What to do, and to which."""
+        super().add_arguments(parser)
+        parser.add_argument("action", nargs="?", choices=["list", "show", "backfill"], default="list",
+                            help="list them (what is done without it), show one, or make up for the past")  # fmt: skip
+        parser.add_argument("name", nargs="?", default="", help="its name or id, for show and backfill")
+        parser.add_argument("--start", help="first moment to make up for: 2030-01-31T00:00:00Z")
+        parser.add_argument("--end", help="last moment, included")
+
+    def run(self, options: dict[str, Any]) -> None:
+        """Do it."""
+        tenant = find_tenant(options["tenant"])
+        with scoped(tenant):
+            if options["action"] == "list":
+                self._list()
+            elif not options["name"]:
+                raise InvalidInput("say which: its name or its id", field="name")
+            elif options["action"] == "show":
+                self._show(find_schedule(tenant, options["name"]))
+            else:
+                self._backfill(tenant, options)
+
+    def _list(self) -> None:
+        rows = list(Schedule.objects.order_by("name"))
+        if self.as_json:
+            self.show([_plain(row) for row in rows])
+            return
+        self.show_table(
+            "Schedules",
+            ["id", "name", "kind", "time zone", "next", "overlap", "missed", "paused"],
+            [
+                (
+                    row.pk,
+                    row.name,
+                    row.kind,
+                    row.time_zone,
+                    row.next_fire_at,
+                    row.overlap,
+                    row.missed,
+                    row.paused,
+                )
+                for row in rows
+            ],
+            empty="There are no schedules.",
+        )
+
+    def _show(self, row: Schedule) -> None:
+        upcoming = services.next_firings(row, 10)
+        fired = list(row.fires.order_by("-fire_at")[:LAST])
+        if self.as_json:
+            names = ("fire_at", "due_at", "fired_at", "lateness_s", "outcome", "task_id", "error", "backfill")
+            past = [{name: getattr(fire, name) for name in names} for fire in fired]
+            self.show({**_plain(row), "next_firings": upcoming, "fires": past})
+            return
+        self.show_pairs({**_plain(row), "next_firings": None})
+        self.show_table("Next", ["fires for"], [(at,) for at in upcoming], empty="It fires no more.")
+        self.show_table(
+            "Last",
+            ["fired for", "late (s)", "outcome", "task", "error"],
+            [
+                (fire.fire_at, f"{fire.lateness_s:.3f}", fire.outcome, fire.task_id, fire.error)
+                for fire in fired
+            ],
+            empty="It has not fired yet.",
+        )
+
+    def _backfill(self, tenant: Tenant, options: dict[str, Any]) -> None:
+        row = find_schedule(tenant, options["name"])
+        start, end = _moment(options["start"], "--start"), _moment(options["end"], "--end")
+        done = services.backfill(tenant.pk, row.pk, start, end, actor=ACTOR)
+        if self.as_json:
+            self.show({"workflow_id": done.workflow_id, "task_ids": done.task_ids})
+        elif done.workflow_id is None:
+            self.stdout.write("nothing was missing")
+        else:
+            self.stdout.write(f"{len(done.task_ids)} tasks in the workflow {done.workflow_id}")
+
+
+def _plain(row: Schedule) -> dict[str, Any]:
+    names = (*FIELDS, "version", "next_fire_at", "created_at", "created_by", "updated_at", "updated_by")
+    found: dict[str, UUID | Any] = {"id": row.pk, **{name: getattr(row, name) for name in names}}
+    return found
+
+
+def _moment(text: str | None, field: str) -> datetime:
+    try:
+        found = parse_datetime(text) if text else None
+    except ValueError:
+        found = None
+    if found is None:
+        raise InvalidInput("must be an ISO 8601 date and time, for example 2030-01-31T09:00:00Z", field=field)
+    return found

@@ -1,0 +1,67 @@
+"""Show what a tenant used, what it costs, and what its plan still allows."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from apps.monitoring import usage
+from apps.tasks import overview
+from scheduler_ext.core.errors import InvalidInput
+from slackwater.management.console import PlatformCommand, find_tenant, scoped
+
+MICROS = 1_000_000
+
+
+class Command(PlatformCommand):
+    """``manage.py usage``"""
+
+    help = "Show what a tenant used by day, tier and category with its price, and what its plan still allows."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Of which days."""
+        super().add_arguments(parser)
+        parser.add_argument("--since", help="first day (UTC): 2030-01-01; the month's first by default")
+        parser.add_argument("--until", help="last day (UTC); today by default")
+
+    def run(self, options: dict[str, Any]) -> None:
+        """Both, as the API tells them."""
+        tenant = find_tenant(options["tenant"])
+        last = _day(options["until"], "--until") or datetime.now(UTC).date()
+        first = _day(options["since"], "--since") or last.replace(day=1)
+        with scoped(tenant):
+            found, limits = usage.read(tenant.pk, first, last), overview.limits(tenant)
+        if self.as_json:
+            self.show({"usage": found, "limits": limits})
+            return
+        rows = [*found["items"], {"day": "in all", "tier": "", "category": "", **found["total"]}]
+        self.show_table(
+            f"Used by {tenant.slug}, {first} to {last}",
+            ["day", "tier", "category", "attempts", "succeeded", "run (s)", "CPU (s)", "price"],
+            [(r["day"], r["tier"], r["category"], r["attempts"], r["succeeded"], r["run_s"], r["cpu_s"],
+              f"{r['price_micros'] / MICROS:.6f}") for r in rows],
+            empty="",
+        )  # fmt: skip
+        used, plan = limits["used"], limits["limits"]
+        self.show_table(
+            f"Plan {limits['plan']}",
+            ["", "used", "allowed"],
+            [
+                ("tasks not finished", used["unfinished"], plan["max_waiting"]),
+                ("tasks in flight", used["in_flight"], plan["max_in_flight"]),
+                ("submissions at once", plan["burst"] - limits["rate"]["available_now"], plan["burst"]),
+                ("submissions an hour", None, plan["tasks_per_hour"]),
+            ],
+            empty="",
+        )
+
+
+def _day(text: str | None, field: str) -> date | None:
+    if not text:
+        return None
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput("must be a day: 2030-01-31", field=field) from None
