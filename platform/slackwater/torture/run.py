@@ -116,9 +116,11 @@ class Torture:
         self.crowd.start()
         recoveries = self._faults()
         give_up = time.monotonic() + DRAIN_S
-        while time.monotonic() < give_up and (self.crowd.busy() or self.ledger.unfinished() != 0):
-            if not self.crowd.busy():
-                self._stop_schedules()
+        while self.crowd.busy() and time.monotonic() < give_up:
+            time.sleep(LOOK_S)
+        # What still fired while the witnesses are read would be held against one that was read before.
+        while (self._scheduled or self.ledger.unfinished() != 0) and time.monotonic() < give_up:
+            self._stop_schedules()
             time.sleep(LOOK_S)
         self.crowd.stop()
         stuck = self.ledger.stuck()
