@@ -111,17 +111,19 @@ def of_the_run(runner: Runner) -> list[dict[str, Any]]:
 
 
 def test_its_containers_can_do_nothing_and_say_whose_they_are(runner: Runner, engine: Engine) -> None:
-    async def looked() -> tuple[dict[str, Any], str]:
+    async def looked() -> tuple[dict[str, Any], str, int]:
         slot = ContainerSlot(runner.conf())
         async with Begun(slot, order(FOREVER)):
             await asyncio.to_thread(wait_until, lambda: of_the_run(runner))
             (found,) = await asyncio.to_thread(of_the_run, runner)
             seen = await engine.ask("GET", f"/containers/{found['Id']}/json")
-            status = Path(f"/proc/{seen['State']['Pid']}/status").read_text()  # noqa: ASYNC240
+            process = Path(f"/proc/{seen['State']['Pid']}")
+            status, owner = (process / "status").read_text(), (process / "environ").stat().st_uid
         slot.close()
-        return seen, status
+        return seen, status, owner
 
-    seen, status = asyncio.run(looked())
+    seen, status, owner = asyncio.run(looked())
+    assert owner == 0, "its keeper is not dumpable, so nobody of its user may look into it"
     image = asyncio.run(engine.ask("GET", f"/images/{IMAGE}/json"))["Id"]
     assert seen["Image"] == image
     assert seen["Config"]["Labels"]["slackwater.node"] == socket.gethostname()
@@ -196,7 +198,7 @@ def test_the_cap_holds_though_the_worker_does_nothing(own: type[Runner]) -> None
     async def capped() -> Ended:
         slot = ContainerSlot(runner.conf())
         try:
-            return (await ran(slot, order(FOREVER, cap_ms=300)))[0]
+            return (await asyncio.wait_for(ran(slot, order(FOREVER, cap_ms=300)), 15))[0]
         finally:
             slot.close()
 
