@@ -27,7 +27,8 @@ STOP = 60.0
 
 @pytest.fixture
 def var(tmp_path: Path) -> Path:
-    return tmp_path / "var"
+    """In any folder, whatever it is called."""
+    return tmp_path / "mein Ordner +ä" / "var"
 
 
 def environment(var: Path, **more: str) -> dict[str, str]:
@@ -98,7 +99,7 @@ def test_the_life_of_a_platform(var: Path) -> None:
         assert demo["SLACKWATER_KEY"] in first
         assert (var / "demo.env").stat().st_mode & 0o077 == 0
         sourced = subprocess.run(
-            ["sh", "-c", f". {var}/demo.env; sh -c 'echo $SLACKWATER_KEY'"],
+            ["sh", "-c", f". '{var}/demo.env'; sh -c 'echo $SLACKWATER_KEY'"],
             capture_output=True,
             text=True,
             check=True,

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -42,6 +43,18 @@ def test_postgres_keeps_its_data_through_stop_and_crash(tmp_path: Path) -> None:
         with psycopg.connect(server.url) as connection:
             assert connection.execute("SELECT sum(x) FROM t").fetchone() == (3,)
             assert connection.info.server_version >= 180_000
+
+
+def test_postgres_runs_in_a_folder_of_any_name() -> None:
+    with tempfile.TemporaryDirectory(prefix="slack water+ä%20") as folder:
+        Path(folder).chmod(0o755)
+        run = socket_folder(Path(folder))
+        assert run.parent == Path(folder), "it is short enough, so the socket lies there"
+        with (
+            EmbeddedPostgres(Path(folder) / "postgres", run, durable=False) as server,
+            psycopg.connect(server.url) as connection,
+        ):
+            assert connection.info.host == str(run)
 
 
 def test_postgres_asks_for_its_password(tmp_path: Path) -> None:

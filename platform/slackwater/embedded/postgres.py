@@ -151,7 +151,8 @@ class EmbeddedPostgres:
         return self.data_dir.with_suffix(".password")
 
     def _url(self, database: str) -> str:
-        place = urlencode({"host": str(self.run_dir), "port": PORT})
+        # libpq takes a plus for a plus: a space must be %20.
+        place = urlencode({"host": str(self.run_dir), "port": PORT}, quote_via=quote)
         password = quote(self._password_file.read_text().strip())
         return f"postgresql://{USER}:{password}@/{quote(database)}?{place}"
 
