@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from math import exp, lcm
 from typing import Any, Final
 
-from scheduler_ext.core.resources import SIZE, total
+from scheduler_ext.core.resources import SIZE, filled, total
 from scheduler_ext.core.types import MILLI, NodeView, Snapshot, Vector, WorkKind
 
 LARGEST_WHOLE: Final = 1 << 240
@@ -42,7 +42,7 @@ def slots_milli_of(nodes: Iterable[NodeView]) -> int:
 class Measure:
     """How shares of the cell are counted: in slots alone, or by the dominant of slots and resources."""
 
-    __slots__ = ("parts", "slot_part", "vectors", "whole")
+    __slots__ = ("counted", "parts", "slot_part", "vectors", "whole")
 
     def __init__(self, snapshot: Snapshot, *, vectors: bool) -> None:
         slots = slots_milli_of(snapshot.nodes)
@@ -53,6 +53,8 @@ class Measure:
         self.whole = whole if whole <= LARGEST_WHOLE else ROUNDED_WHOLE
         self.slot_part = self.whole // slots if slots else 0
         self.parts = tuple(self.whole // number if number else 0 for number in capacity)
+        self.counted = tuple((dimension, part) for dimension, part in enumerate(self.parts) if part)
+        """The dimensions the cell has any of."""
 
     def share(self, milli: int, vector: list[int]) -> int:
         """The share of the cell that so much holds."""
@@ -133,11 +135,12 @@ class Account:
         self.milli += milli
         before, measure = self.share, self.measure
         if measure.vectors:
-            held = self.vector
-            for dimension, need in enumerate(vector):
-                if need:
-                    held[dimension] += need
-            self.share = measure.share(self.milli, held)
+            held, best = self.vector, self.milli * measure.slot_part
+            vector = filled(vector)
+            for dimension, part in measure.counted:
+                held[dimension] += vector[dimension]
+                best = max(best, held[dimension] * part)
+            self.share = best
         else:
             self.share = self.milli * measure.slot_part
         self.version += 1

@@ -396,4 +396,7 @@ class Engine:
     def _has_room(self, vector: Vector) -> bool:
         if self._backfill:
             return True
-        return any(fits(vector, node.free) for node in self._freed)
+        for node in self._freed:  # noqa: SIM110 - a generator would cost more than the question
+            if fits(vector, node.free):
+                return True
+        return False
