@@ -16,7 +16,8 @@ from slackwater.torture.workload import FAILS, Expected
 MADE_ROOM = frozenset({Outcome.YIELDED, Outcome.PREEMPTED})
 """Ends that spend no attempt: the next run has the same number."""
 HEARD_S = 3.0
-"""So long after a link is whole again its worker may not have heard yet that it was given up."""
+"""So long after a link is whole again its worker may not have heard yet that it was given up; or once more as long as the
+cut was: TCP waits twice as long before each repeat."""
 Lives = Mapping[str, Sequence[Life]]
 
 
@@ -119,7 +120,8 @@ def _behind_a_cut(
         lost = {a.fence for a in truth.attempts.get(task_id, ()) if a.outcome == Outcome.WORKER_LOST}
         pairs = [(a, b) for a, b in itertools.pairwise(lives.get(task_id, ())) if a.overlaps(b)]
         if all(
-            first.fence in lost and any(cut <= then.began <= healed + HEARD_S for cut, healed in cuts)
+            first.fence in lost
+            and any(cut <= then.began <= healed + max(HEARD_S, healed - cut) for cut, healed in cuts)
             for first, then in pairs
         ):
             found.add(task_id)
