@@ -16,8 +16,8 @@ from slackwater.torture.workload import FAILS, Expected
 MADE_ROOM = frozenset({Outcome.YIELDED, Outcome.PREEMPTED})
 """Ends that spend no attempt: the next run has the same number."""
 HEARD_S = 3.0
-"""So long after a link is whole again its worker may not have heard yet that it was given up; or once more as long as the
-cut was: TCP waits twice as long before each repeat."""
+"""So long after a link is whole again its worker may not have heard yet that it was given up; or once more as long as
+the cut was: TCP waits twice as long before each repeat."""
 Lives = Mapping[str, Sequence[Life]]
 
 
