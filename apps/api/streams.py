@@ -62,19 +62,24 @@ def event(kind: str, data: Any, event_id: str = "") -> bytes:
 def change(place: Place, n: int, row: Row) -> bytes:
     """A change of state as an event, or what else is told of a task; its id says where the feed goes on."""
     task_id, number, _, workflow_id, outcome, notice = row
+    event_id, at = f"{name_of(place)}.{n}", datetime.fromtimestamp(place[0] / 1000, UTC).isoformat()
+    if notice is not None and "progress" in notice:
+        return event(
+            "progress", {"task_id": task_id, "workflow_id": workflow_id, **notice, "at": at}, event_id
+        )
     if notice is not None:
-        return event("notice", notice, f"{name_of(place)}.{n}")
+        return event("notice", notice, event_id)
     state = TaskState(number)
     data = {
         "task_id": task_id,
         "workflow_id": workflow_id,
         "state": state.name.lower(),
         "status": client_status(state).label,
-        "at": datetime.fromtimestamp(place[0] / 1000, UTC).isoformat(),
+        "at": at,
     }
     if outcome is not None:
         data["outcome"] = Outcome(outcome).name.lower()
-    return event("task", data, f"{name_of(place)}.{n}")
+    return event("task", data, event_id)
 
 
 def changes_for(

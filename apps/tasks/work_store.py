@@ -10,7 +10,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from apps.resources.faults import FAULTS
-from apps.tasks import queries, traces, transitions
+from apps.tasks import progress, queries, traces, transitions
 from apps.tasks.aid import PgTaskAid
 from apps.tasks.connection import Database
 from scheduler_ext.aid import TaskAid
@@ -61,7 +61,9 @@ FROM tasks_task t WHERE t.id = %s
 """
 MUTEX_FENCE = "SELECT mutex_fence FROM tasks_livetask WHERE task_id = %s AND fence = %s"
 PROGRESS = """
-UPDATE tasks_livetask SET progress = %s::jsonb WHERE task_id = %s AND fence = %s AND state + 0 = 5
+UPDATE tasks_livetask l SET progress = %s::jsonb FROM tasks_task t
+WHERE l.task_id = %s AND l.fence = %s AND l.state + 0 = 5 AND t.id = l.task_id
+RETURNING l.tenant_id, t.workflow_id::text
 """
 
 
@@ -200,7 +202,9 @@ class PgWorkStore:
 
     def progress(self, task_id: str, fence: int, value: str) -> None:
         """Store what a running task says of its progress (JSON)."""
-        self.db.conn.execute(PROGRESS, (value, task_id, fence))
+        row = self.db.conn.execute(PROGRESS, (value, task_id, fence)).fetchone()
+        if row is not None:
+            progress.teller.tell(task_id, row[0], row[1], value)
 
     def mutex_fence(self, task_id: str, fence: int) -> int | None:
         """The number of a running task's hold on its mutex key; ``None`` without a key, or when its claim is lost."""

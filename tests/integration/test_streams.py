@@ -17,9 +17,13 @@ from django.db import connections
 
 from apps.api import streams as live
 from apps.api.front import ApiFront
+from apps.tasks import progress
 from apps.tasks.hints import keys, tell_changes
 from apps.tasks.models import LiveTask, Task
+from apps.tasks.progress import EVERY_S, LONGEST, Teller
+from apps.tasks.work_store import PgWorkStore
 from scheduler_ext import feed
+from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import TaskState
 from scheduler_ext.keys import Keys
 from tests.integration.test_api_front import Visit, drive, finish, until
@@ -87,6 +91,50 @@ def test_a_task_is_followed_to_its_end(acme: ApiClient) -> None:
         assert len(front.streams) == 0
 
     following(story)
+
+
+def test_progress_is_told_while_somebody_follows(acme: ApiClient, redis_client: redis.Redis) -> None:
+    task_id = acme.task()
+    worker, store = HandWorker(), PgWorkStore(SchedulerConf(), "test")
+    started = worker.start(UUID(task_id))[0]
+    clock = [0.0]
+    told = Teller(lambda: clock[0])
+
+    def report(done: int, after: float = 1.0) -> None:
+        clock[0] += after
+        store.progress(task_id, started.fence, json.dumps({"done": done}))
+
+    async def story(front: ApiFront) -> None:
+        visit, job = await opened(front, acme, f"/tasks/{task_id}/events")
+        assert events_in(visit.body)[0]["progress"] == {"done": 0}
+        await until(lambda: bool(redis_client.exists(keys().watched())))
+        report(1)
+        report(2, after=EVERY_S / 2)  # too soon: the ledger has it, and who asks
+        report(3)
+        store.progress(
+            task_id, started.fence - 1, json.dumps({"done": 9})
+        )  # from an attempt that was replaced
+        clock[0] += 1
+        store.progress(task_id, started.fence, json.dumps("x" * LONGEST))
+        tell(acme, task_id, TaskState.SUCCEEDED)
+        await job
+        heard = [event for event in events_in(visit.body) if event["kind"] == "progress"]
+        assert [event["progress"]["done"] for event in heard] == [1, 3]
+        assert heard[0]["task_id"] == task_id
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress, "teller", told)
+        report(0)
+        assert LiveTask._plain.get().progress == {"done": 0}
+        following(story)
+    store.db.close()
+
+
+def test_progress_costs_the_feed_nothing_while_nobody_follows(
+    acme: ApiClient, redis_client: redis.Redis
+) -> None:
+    assert not Teller().tell(str(uuid4()), acme.tenant.pk, None, "1")
+    assert redis_client.xlen(keys().changes()) == 0
 
 
 def test_tenants_and_workflows_are_apart(acme: ApiClient) -> None:
@@ -379,4 +427,3 @@ def test_the_workers_tell_beginnings_and_ends(
     finally:
         platform.close()
         reset()
-        assert keys()

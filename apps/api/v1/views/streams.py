@@ -148,6 +148,8 @@ class TaskEvents(_StreamView):
             "task_id": row["id"], "workflow_id": row["workflow_id"], "state": row["state"], "status": row["status"],
             "at": row["finished_at"] or datetime.now(UTC),
         }  # fmt: skip
+        if row["progress"] is not None:
+            data["progress"] = row["progress"]
         return event("task", _plain(data), event_id), row["state"] in ENDED
 
     def past(self, since: Place, **subject: Any) -> bytes:
