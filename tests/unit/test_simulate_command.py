@@ -105,6 +105,8 @@ def test_wrong_options_are_told(work: str, tmp_path: Path) -> None:
         ((work, "--share-parameters", "{"), "not JSON"),
         ((work, "--load", "0"), "load"),
         ((work, "--share-parameters", '{"memory_s": -1}'), "memory_s"),
+        ((work, "--pictures", "/proc/none"), "/proc/none cannot be written"),
+        ((work, "--json", "/proc/none"), "/proc/none cannot be written"),
     ):
         with pytest.raises(CommandError, match=message):
             simulate(*args)

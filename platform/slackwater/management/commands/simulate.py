@@ -97,6 +97,7 @@ class Command(BaseCommand):
         conf = _conf(options, trace)
         given = {**suggested, **_json(options["share_parameters"], "--share-parameters")}
         orders = _json(options["order_parameters"], "--order-parameters")
+        _check_targets(options)
         runs = []
         with Progress(console=Console(stderr=True), transient=True) as progress:
             for order, share in pairs(options["policy"] or ["fifo/equal"]):
@@ -141,6 +142,17 @@ class Command(BaseCommand):
             ]
             written += pictures.compare(measures, options["pictures"])
             self.stderr.write(f"{len(written)} pictures in {options['pictures']}")
+
+
+def _check_targets(options: Mapping[str, Any]) -> None:
+    """What cannot be written is told before minutes of simulating, not after them."""
+    try:
+        if options["pictures"]:
+            options["pictures"].mkdir(parents=True, exist_ok=True)
+        if options["json"] and options["json"] != Path("-"):
+            options["json"].open("a").close()
+    except OSError as error:
+        raise CommandError(f"{error.filename} cannot be written: {error.strerror}") from error
 
 
 def load(name: str, seed: int) -> tuple[Trace, Cell, dict[str, Any]]:
