@@ -65,6 +65,11 @@ class PlatformCommand(BaseCommand):
         """Do the work."""
         raise NotImplementedError
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nobody looks on: a bar drawn into a file or a pipe is but empty lines."""
+        return self.as_json or not self.console.is_terminal
+
     def _fail(self, error: errors.SlackwaterError) -> NoReturn:
         code = next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), 1)
         if self.as_json:

@@ -31,7 +31,7 @@ class Command(PlatformCommand):
         if not options["yes"]:
             raise InvalidInput(f"say --yes to delete {tenant.slug} and all its data for ever", field="--yes")
         total = Task.objects.unscoped().for_tenant(tenant.pk).count()  # it is named
-        with Progress(console=self.console, disable=self.as_json, transient=True) as bar:
+        with Progress(console=self.console, disable=self.is_quiet, transient=True) as bar:
             task = bar.add_task(f"deleting {tenant.slug}", total=total)
             count = delete_tenant(tenant, progress=lambda done: bar.update(task, completed=done))
         if self.as_json:

@@ -28,7 +28,7 @@ class Command(PlatformCommand):
         tenant = find_tenant(options["tenant"]) if options["tenant"] else None
         pruner, count = Pruner(Database("slackwater prune")), 0
         try:
-            with Progress(console=self.console, disable=self.as_json, transient=True) as bar:
+            with Progress(console=self.console, disable=self.is_quiet, transient=True) as bar:
                 task = bar.add_task("deleting", total=None)  # nobody counts beforehand what is old
                 while done := pruner.prune(tenant.pk if tenant else None):
                     count += done

@@ -19,7 +19,7 @@ class Command(PlatformCommand):
 
     def run(self, options: dict[str, Any]) -> None:
         """All of them."""
-        with Progress(console=self.console, disable=self.as_json, transient=True) as bar:
+        with Progress(console=self.console, disable=self.is_quiet, transient=True) as bar:
             task = bar.add_task("sealing", total=Secret.objects.unscoped().count())  # of every tenant
             count = reseal(progress=lambda: bar.advance(task))
         if self.as_json:
