@@ -9,7 +9,8 @@ from typing import Any
 from django.db import transaction
 from django.db.models.functions import Now
 
-from apps.tasks import choices, hints
+from apps.resources.models import Node
+from apps.tasks import choices, hints, lookups
 from apps.tasks.choices import paths_of
 from apps.tasks.models import Line, PolicyChoice
 from apps.tenants.models import Pool, Tenant
@@ -31,6 +32,8 @@ def choose(
     one of its own: shares are chosen for cells and pools, a shadow for cells.
     """
     names = _names(kind, cell, subject)
+    if subject is None:
+        _check_cell(cell)
     check(kind, policy, parameters or {}, names["cell"], inside=subject is not None)
     with transaction.atomic():
         told = {
@@ -89,6 +92,16 @@ def _names(kind: str, cell: str, subject: Subject) -> dict[str, Any]:
     if kind == "shadow" and subject is not None:
         raise InvalidInput("a shadow is chosen for a cell", field="kind")
     return names
+
+
+def _check_cell(cell: str) -> None:
+    """A misspelt one would take the choice and never use it."""
+    known = {lookups.scheduler_conf().cell}
+    known |= set(Tenant.objects.values_list("cell", flat=True)) | set(
+        Node.objects.values_list("cell", flat=True)
+    )
+    if cell not in known:
+        raise InvalidInput(f"there is no cell {cell!r}; known are {', '.join(sorted(known))}", field="cell")
 
 
 def _told(cell: str) -> None:

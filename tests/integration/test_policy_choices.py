@@ -226,6 +226,12 @@ class TestAdmin:
         gone = reverse("admin:tasks_policychoice_delete", args=[choice.pk])
         assert admin_client.post(gone, {"post": "yes"}).status_code == 302
         assert not PolicyChoice.objects.exists()
+        lost = admin_client.post(
+            reverse("admin:tasks_policychoice_add"), {**form, "cell": "defualt", "tenant": ""}
+        )
+        assert lost.context["adminform"].form.errors["cell"] == [
+            "cell: there is no cell 'defualt'; known are default"
+        ]
 
     def test_pools_that_do_not_fit_are_refused_at_their_field(self, admin_client: Client) -> None:
         form = {"cell": "default", "weight": 1, "maximum": 100, "lends": 100, "inside": "fair"}

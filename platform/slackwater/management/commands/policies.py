@@ -8,10 +8,9 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandParser
 
-from apps.resources.models import Node
 from apps.tasks import choosing
 from apps.tasks.models import Line, PolicyChoice, RankSweep, ShadowUse
-from apps.tenants.models import Pool, Tenant
+from apps.tenants.models import Pool
 from scheduler_ext import replay
 from scheduler_ext.core.errors import InvalidInput, NotFound
 from scheduler_ext.core.states import Category
@@ -96,7 +95,6 @@ class Command(PlatformCommand):
     def _set(self, options: dict[str, Any]) -> None:
         if not options["kind"] or not options["policy"]:
             raise InvalidInput("say what to set: policies set order|share|shadow POLICY [NAME=VALUE …]")
-        _check_cell(options["cell"])
         parameters = {}
         for text in options["parameters"]:
             name, _, value = text.partition("=")
@@ -182,17 +180,6 @@ class Command(PlatformCommand):
         if line is None:
             raise NotFound(f"{tenant.slug} has no line {options['line']}", field="--line")
         return line
-
-
-def _check_cell(cell: str) -> None:
-    """A misspelt one would take the choice and never use it."""
-    known = {
-        settings.CELL,
-        *Tenant.objects.values_list("cell", flat=True),
-        *Node.objects.values_list("cell", flat=True),
-    }
-    if cell not in known:
-        raise InvalidInput(f"there is no cell {cell!r}; known are {', '.join(sorted(known))}", field="--cell")
 
 
 def _compared(use: ShadowUse) -> dict[str, Any]:
