@@ -146,7 +146,8 @@ def _reason(finished: Finished, state: TaskState) -> str:
         return ""
     word = finished.outcome.name.lower().replace("_", " ")
     lines = (finished.error or "").strip().splitlines()
-    return f"{word}: {lines[-1]}"[:200] if lines else word
+    text = f"{word}: {lines[-1]}" if lines else word
+    return text if len(text) <= 200 else f"{text[:199]}…"
 
 
 def record(cur: Cursor, conf: SchedulerConf, node_id: int, ended: Sequence[Finished],

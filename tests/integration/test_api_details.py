@@ -30,6 +30,7 @@ from apps.tenants.services import set_paused
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Category, Outcome
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
+from tests.support.hand_worker import HandWorker
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.django_db
@@ -175,6 +176,17 @@ def test_a_key_is_not_offered_a_scope_that_no_tenant_can_give(acme: ApiClient) -
 def test_a_schedule_whose_end_has_passed_is_told_so(acme: ApiClient) -> None:
     daily = {"name": "d", "kind": "daily", "task": {"handler": HANDLER}, "end_at": "2020-01-01T00:00:00Z"}
     assert acme.post("/schedules", daily).body["field"] == "end_at"
+
+
+def test_a_reason_that_is_cut_says_so(acme: ApiClient) -> None:
+    for length, ending in ((150, "xx"), (400, "x…")):
+        task_id = UUID(acme.task(total_attempts=1))
+        worker = HandWorker(f"hand-{length}")
+        worker.end(worker.start(task_id), Outcome.FAILED, error="Traceback\nValueError: " + "x" * length)
+        reason = acme.get(f"/tasks/{task_id}").body["reason"]
+        assert reason.startswith("failed: ValueError: xxx")
+        assert reason.endswith(ending)
+        assert len(reason) <= 200
 
 
 # -- what lists can be narrowed by ------------------------------------------------------------------------------------
