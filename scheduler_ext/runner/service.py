@@ -92,6 +92,10 @@ class Service:
             image = await self.engine.ask("GET", f"/images/{self.options.image}/json")
         except EngineError as error:
             raise EngineError(f"image {self.options.image}: {error}; nothing is pulled here") from error
+        if (image.get("Config") or {}).get("Volumes"):
+            raise EngineError(
+                f"image {self.options.image} declares volumes: scripts could write there without any limit"
+            )
         self.image = str(image["Id"])
         self._about = {
             "image": self.image, "engine": str(info.get("ServerVersion", "")),

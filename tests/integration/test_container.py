@@ -356,6 +356,28 @@ def test_a_runner_that_cannot_work_says_why_and_ends(arguments: list[str], said:
     assert said in done.stderr
 
 
+def test_an_image_with_volumes_is_refused(engine: Engine, tmp_path: Path) -> None:
+    """What is written there is limited by nobody."""
+
+    async def made() -> str:
+        base = await engine.ask("POST", "/containers/create", {"Image": IMAGE, "Cmd": ["true"]})
+        image = await engine.ask("POST", "/commit", {}, container=base["Id"], changes="VOLUME /data")
+        await engine.ask("DELETE", f"/containers/{base['Id']}", v=1)
+        return str(image["Id"])
+
+    image = asyncio.run(made())
+    try:
+        given = ["--listen", f"unix:{tmp_path}/s", "--token-file", f"{tmp_path}/t", "--engine", HOST]
+        done = subprocess.run(
+            [sys.executable, "-m", "scheduler_ext.runner", *given, "--image", image], capture_output=True,
+            text=True, timeout=30, check=False,
+        )  # fmt: skip
+    finally:
+        asyncio.run(engine.ask("DELETE", f"/images/{image}"))
+    assert done.returncode == 1
+    assert "declares volumes" in done.stderr
+
+
 def test_a_node_offers_the_level_and_its_check_says_so(runner: Runner) -> None:
     pool = SlotPool(runner.conf(sandbox="auto"))
     assert pool.level == Level.CONTAINER, "the strongest there is"
