@@ -35,7 +35,7 @@ UNFINISHED = """
 SELECT coalesce(sum(unfinished), 0)::bigint, count(*) FILTER (WHERE unfinished > 0) FROM tenants_tenantcounter
 """
 BY_STATE = "SELECT state, count(*) FROM (SELECT state FROM tasks_livetask LIMIT %s) few GROUP BY state"
-IN_FLIGHT = "SELECT state, count(*) FROM tasks_livetask WHERE state IN (4, 5) GROUP BY state"
+IN_FLIGHT = "SELECT state, count(*) FROM tasks_livetask WHERE phase = 4 GROUP BY state"
 SHARES = """
 SELECT most_common_vals::text::int[], most_common_freqs::float8[] FROM pg_stats
 WHERE schemaname = current_schema() AND tablename = 'tasks_livetask' AND attname = 'state'
@@ -43,9 +43,9 @@ WHERE schemaname = current_schema() AND tablename = 'tasks_livetask' AND attname
 # The active lines by a loose scan of the ready index: one descent a line, whatever the backlog.
 LINES = """
 WITH RECURSIVE active AS (
-    (SELECT line_id, 1 AS n FROM tasks_livetask WHERE state = 3 ORDER BY line_id LIMIT 1)
+    (SELECT line_id, 1 AS n FROM tasks_livetask WHERE phase = 3 ORDER BY line_id LIMIT 1)
     UNION ALL
-    SELECT (SELECT l.line_id FROM tasks_livetask l WHERE l.state = 3 AND l.line_id > a.line_id
+    SELECT (SELECT l.line_id FROM tasks_livetask l WHERE l.phase = 3 AND l.line_id > a.line_id
             ORDER BY l.line_id LIMIT 1), a.n + 1
     FROM active a WHERE a.line_id IS NOT NULL AND a.n < %(lines)s)
 SELECT t.slug, t.paused OR n.paused, n.category, r.slug, w.ready, extract(epoch FROM h.submitted_at)::float8
@@ -53,10 +53,10 @@ FROM active a JOIN tasks_line n ON n.id = a.line_id JOIN tenants_tenant t ON t.i
 JOIN resources_tier r ON r.id = n.tier_id
 CROSS JOIN LATERAL (
     SELECT count(*)::int AS ready FROM (
-        SELECT 1 FROM tasks_livetask l WHERE l.state = 3 AND l.line_id = n.id LIMIT %(most)s + 1) x) w
+        SELECT 1 FROM tasks_livetask l WHERE l.phase = 3 AND l.line_id = n.id LIMIT %(most)s + 1) x) w
 LEFT JOIN LATERAL (
     SELECT k.submitted_at FROM tasks_task k WHERE k.id = (
-        SELECT l.task_id FROM tasks_livetask l WHERE l.state = 3 AND l.line_id = n.id
+        SELECT l.task_id FROM tasks_livetask l WHERE l.phase = 3 AND l.line_id = n.id
         ORDER BY l.rank_group, l.rank, l.task_id LIMIT 1)) h ON true
 ORDER BY w.ready DESC, h.submitted_at LIMIT %(shown)s
 """
@@ -72,7 +72,7 @@ FROM resources_node n LEFT JOIN (
            sum(r.cpu_milli * l.slot_milli / 1000) FILTER (WHERE l.state = 5) AS cpu,
            sum(r.memory_mb::bigint * l.slot_milli / 1000) FILTER (WHERE l.state = 5) AS memory
     FROM tasks_livetask l JOIN tasks_line i ON i.id = l.line_id JOIN resources_tier r ON r.id = i.tier_id
-    WHERE l.state IN (4, 5) GROUP BY l.node_id) f ON f.node_id = n.id
+    WHERE l.phase = 4 GROUP BY l.node_id) f ON f.node_id = n.id
 WHERE n.state IN ('active', 'draining') ORDER BY n.cell, n.name LIMIT 200
 """
 LEADERS = """

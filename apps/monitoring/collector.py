@@ -28,13 +28,13 @@ DEAD_MOST = 100_000
 UNFINISHED = "SELECT coalesce(sum(unfinished), 0)::bigint FROM tenants_tenantcounter"
 IN_FLIGHT = """
 SELECT n.category, l.state, count(*) FROM tasks_livetask l JOIN tasks_line n ON n.id = l.line_id
-WHERE l.state IN (4, 5) GROUP BY 1, 2
+WHERE l.phase = 4 GROUP BY 1, 2
 """
 # The active lines by a loose scan of the ready index; of each, only the head.
 READY = f"""{ACTIVE_LINES}
 SELECT n.category, count(*)::int, extract(epoch FROM clock_timestamp() - min(h.latest_start))::float8
 FROM active a JOIN tasks_line n ON n.id = a.line_id CROSS JOIN LATERAL (
-    SELECT l.latest_start FROM tasks_livetask l WHERE l.state = 3 AND l.line_id = a.line_id
+    SELECT l.latest_start FROM tasks_livetask l WHERE l.phase = 3 AND l.line_id = a.line_id
     ORDER BY l.rank_group, l.rank, l.task_id LIMIT 1) h
 GROUP BY 1
 """  # noqa: S608 - statements of ours

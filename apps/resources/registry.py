@@ -45,13 +45,13 @@ ASKED = """
 SELECT l.task_id::text, l.fence, CASE WHEN l.cancel_requested THEN 5 WHEN r.asked_fence = l.fence THEN r.asked END,
     CASE WHEN r.declared AND r.attempt = l.attempts THEN r.used_ms ELSE 0 END
 FROM tasks_livetask l LEFT JOIN tasks_resumable r ON r.task_id = l.task_id
-WHERE l.node_id = %s AND l.state = 5 AND (l.cancel_requested OR r.task_id IS NOT NULL)
+WHERE l.node_id = %s AND l.phase = 4 AND l.state = 5 AND (l.cancel_requested OR r.task_id IS NOT NULL)
 """
 DRAIN = "UPDATE resources_node SET state = 'draining' WHERE id = %s AND state = 'active'"
 ASK_TO_YIELD = """
 UPDATE tasks_resumable r SET asked = 9, asked_fence = l.fence, asked_at = clock_timestamp()
 FROM tasks_livetask l
-WHERE l.node_id = %s AND l.state = 5 AND r.task_id = l.task_id AND r.declared
+WHERE l.node_id = %s AND l.phase = 4 AND l.state = 5 AND r.task_id = l.task_id AND r.declared
     AND r.asked_fence IS DISTINCT FROM l.fence
 """
 

@@ -19,7 +19,7 @@ from scheduler_ext.ports import Started
 HOLD = """
 SELECT p.max_artifact_bytes FROM tasks_livetask l JOIN tenants_tenant t ON t.id = l.tenant_id
 JOIN tenants_plan p ON p.id = t.plan_id
-WHERE l.task_id = %s AND l.fence = %s AND l.state + 0 = 5 FOR SHARE OF l
+WHERE l.task_id = %s AND l.fence = %s AND l.state = 5 FOR SHARE OF l
 """
 KEEP = """
 INSERT INTO tasks_artifact (id, task_id, tenant_id, name, content_type, size, sha256, content, fence)

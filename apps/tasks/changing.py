@@ -74,7 +74,7 @@ SELECT child_id::text FROM down
 """
 ASK_TO_END = """
 UPDATE tasks_livetask SET cancel_requested = true
-WHERE task_id = ANY(%s::uuid[]) AND state + 0 = 5 AND NOT cancel_requested
+WHERE task_id = ANY(%s::uuid[]) AND state = 5 AND NOT cancel_requested
 RETURNING task_id, tenant_id, fence, node_id
 """
 

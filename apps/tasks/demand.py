@@ -19,7 +19,7 @@ FROM resources_node WHERE state = 'active' AND lease_expires_at > clock_timestam
 """
 IN_FLIGHT = """
 SELECT t.cell, sum(l.slot_milli)::bigint FROM tasks_livetask l JOIN tenants_tenant t ON t.id = l.tenant_id
-WHERE l.state IN (4, 5) GROUP BY 1
+WHERE l.phase = 4 GROUP BY 1
 """
 # A task known to be short asks for the part of a slot that a claim of it takes; any other for a whole one.
 READY = f"""{ACTIVE_LINES}
@@ -28,7 +28,7 @@ SELECT t.cell, sum(w.count * CASE WHEN r.mean_us <= %(short_us)s
 FROM active a JOIN tasks_line n ON n.id = a.line_id JOIN tenants_tenant t ON t.id = n.tenant_id
 CROSS JOIN LATERAL (
     SELECT x.handler_id, count(*) AS count FROM (
-        SELECT l.handler_id FROM tasks_livetask l WHERE l.state = 3 AND l.line_id = a.line_id LIMIT %(most)s) x
+        SELECT l.handler_id FROM tasks_livetask l WHERE l.phase = 3 AND l.line_id = a.line_id LIMIT %(most)s) x
     GROUP BY 1) w
 LEFT JOIN resources_handler h ON h.id = w.handler_id
 LEFT JOIN tasks_runtime r ON r.tenant_id = n.tenant_id AND r.key = h.name AND r.samples >= 5

@@ -15,7 +15,7 @@ ENDS = """
 SELECT l.node_id, l.line_id, l.tenant_id, l.kind, l.handler_id, l.alone OR l.total_attempts = 1,
        extract(epoch FROM clock_timestamp() - l.started_at)::float8, t.cap_ms
 FROM tasks_livetask l JOIN tasks_task t ON t.id = l.task_id
-WHERE l.state IN (4, 5) AND l.slot_milli >= 1000 LIMIT %s
+WHERE l.phase = 4 AND l.slot_milli >= 1000 LIMIT %s
 """
 CAPS = "SELECT id::text, cap_ms FROM tasks_task WHERE id = ANY(%s::uuid[])"
 

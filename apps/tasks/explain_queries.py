@@ -22,7 +22,7 @@ SELECT p.id::text, p.name, l.state FROM tasks_dependency d JOIN tasks_task p ON 
 LEFT JOIN tasks_livetask l ON l.task_id = p.id WHERE d.child_id = %s AND d.outcome = 0 ORDER BY p.id LIMIT %s
 """
 HOLDERS = """
-SELECT task_id::text FROM tasks_livetask WHERE mutex_key = %s AND state IN (4, 5) AND task_id <> %s LIMIT %s
+SELECT task_id::text FROM tasks_livetask WHERE mutex_key = %s AND phase = 4 AND task_id <> %s LIMIT %s
 """
 # Of those parked with it, or ready in its line, who comes before it.
 BEFORE = """
@@ -30,9 +30,9 @@ SELECT count(*)::int FROM (
     SELECT 1 FROM tasks_livetask l WHERE l.{among}
     AND (l.rank_group, l.rank, l.task_id) < (%(rank_group)s, %(rank)s, %(id)s) LIMIT %(most)s) x
 """
-IN_LINE = BEFORE.format(among="state = 3 AND l.line_id = %(line_id)s")
-FOR_RATE = BEFORE.format(among="state = 1 AND l.parked = %(parked)s AND l.line_id = %(line_id)s")
-FOR_KEY = BEFORE.format(among="state = 1 AND l.pending = 0 AND l.mutex_key = %(mutex_key)s")
+IN_LINE = BEFORE.format(among="phase = 3 AND l.line_id = %(line_id)s")
+FOR_RATE = BEFORE.format(among="phase = 1 AND l.parked = %(parked)s AND l.line_id = %(line_id)s")
+FOR_KEY = BEFORE.format(among="phase = 1 AND l.pending = 0 AND l.mutex_key = %(mutex_key)s")
 # Of the tasks it made room for those that wait still, and whether they are its own tenant's: others' are not named.
 LET_BY = """
 SELECT task_id::text, tenant_id = %s FROM tasks_livetask WHERE task_id = ANY(%s::uuid[]) AND state = 3 ORDER BY task_id

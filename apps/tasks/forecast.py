@@ -27,7 +27,7 @@ SOON_US = 1_000
 RUNNING = """
 SELECT l.task_id::text, l.tenant_id, l.line_id, t.handler, extract(epoch FROM clock_timestamp() - l.started_at)::float8,
        l.mutex_key
-FROM tasks_livetask l JOIN tasks_task t ON t.id = l.task_id WHERE l.state IN (4, 5) LIMIT %s
+FROM tasks_livetask l JOIN tasks_task t ON t.id = l.task_id WHERE l.phase = 4 LIMIT %s
 """
 # The task, what it needs and has not ended, and who waits for its key with it.
 WAITING = """
@@ -36,15 +36,15 @@ WITH RECURSIVE up AS (
     UNION SELECT d.parent_id FROM tasks_dependency d JOIN up ON up.id = d.child_id WHERE d.outcome = 0),
 wanted AS (
     (SELECT id FROM up LIMIT %(most)s)
-    UNION (SELECT o.task_id FROM tasks_livetask o WHERE o.mutex_key = %(key)s AND o.state IN (1, 2, 3) LIMIT %(most)s)
-    UNION (SELECT o.task_id FROM tasks_livetask o WHERE o.parked = %(rate)s AND o.state = 1
+    UNION (SELECT o.task_id FROM tasks_livetask o WHERE o.mutex_key = %(key)s AND o.phase IN (1, 2, 3) LIMIT %(most)s)
+    UNION (SELECT o.task_id FROM tasks_livetask o WHERE o.parked = %(rate)s AND o.phase = 1
            ORDER BY o.line_id, o.rank_group, o.rank LIMIT %(most)s))
 SELECT l.task_id::text, l.tenant_id, l.line_id, t.handler, l.rank_group, l.rank, l.mutex_key, l.priority,
        greatest(0, extract(epoch FROM l.not_before - clock_timestamp()))::float8,
        ARRAY(SELECT d.parent_id::text FROM tasks_dependency d WHERE d.child_id = l.task_id AND d.outcome = 0),
        l.handler_id, l.rate_key
 FROM wanted JOIN tasks_livetask l ON l.task_id = wanted.id JOIN tasks_task t ON t.id = l.task_id
-WHERE l.state IN (1, 2, 3)
+WHERE l.phase IN (1, 2, 3)
 """
 # What counts against a rate now, and since when; a claim whose start is not known counts from now.
 RATE_STARTS = """

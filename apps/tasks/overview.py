@@ -45,7 +45,7 @@ def tier(row: Tier) -> dict[str, Any]:
 IN_FLIGHT_BY_NODE = """
 SELECT node_id, count(*) FILTER (WHERE tenant_id = %(tenant)s AND state = 4)::int,
        count(*) FILTER (WHERE tenant_id = %(tenant)s AND state = 5)::int, count(*)::int
-FROM tasks_livetask WHERE state IN (4, 5) GROUP BY node_id
+FROM tasks_livetask WHERE phase = 4 GROUP BY node_id
 """
 
 
@@ -105,11 +105,11 @@ SELECT n.id, n.category, r.slug, n.paused, n.paused_by_itself, w.ready, w.oldest
 FROM tasks_line n JOIN resources_tier r ON r.id = n.tier_id
 CROSS JOIN LATERAL (
     SELECT count(*)::int AS ready, min(x.latest_start) AS oldest FROM (
-        SELECT l.latest_start FROM tasks_livetask l WHERE l.line_id = n.id AND l.state = 3 LIMIT %(most)s + 1) x) w
+        SELECT l.latest_start FROM tasks_livetask l WHERE l.line_id = n.id AND l.phase = 3 LIMIT %(most)s + 1) x) w
 WHERE n.tenant_id = %(tenant)s ORDER BY n.category, r.slug
 """
 IN_FLIGHT_BY_LINE = """
-SELECT line_id, state, count(*)::int FROM tasks_livetask WHERE state IN (4, 5) AND tenant_id = %s GROUP BY 1, 2
+SELECT line_id, state, count(*)::int FROM tasks_livetask WHERE phase = 4 AND tenant_id = %s GROUP BY 1, 2
 """
 
 

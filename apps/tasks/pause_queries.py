@@ -1,6 +1,6 @@
 """The SQL of pausing: what a task is asked for, how it goes back to its line, and what it saved.
 
-As in ``queries.py``, only ``transitions.py`` calls what writes a state, and ``state + 0`` keeps to the primary key.
+As in ``queries.py``, only ``transitions.py`` calls what writes a state, and ``state`` keeps to the primary key.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ SELECT l.task_id::text, l.total_attempts, l.cancel_requested, coalesce(r.declare
 FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS u(id, fence)
 JOIN tasks_livetask l ON l.task_id = u.id AND l.fence = u.fence
 LEFT JOIN tasks_resumable r ON r.task_id = l.task_id
-WHERE l.state + 0 = 5 AND l.node_id = %(node)s ORDER BY l.task_id FOR UPDATE OF l
+WHERE l.state = 5 AND l.node_id = %(node)s ORDER BY l.task_id FOR UPDATE OF l
 """
 # Its attempt row tells the turn. It has met its latest start by having begun: nothing gives it up or moves it for that.
 PAUSE = """
@@ -23,7 +23,7 @@ WITH u AS (
 back AS (
     UPDATE tasks_livetask l SET state = 3, node_id = NULL, claim_expires_at = NULL, started_at = NULL, batch = 0,
         on_late = 1, promote_at = NULL
-    FROM u WHERE l.task_id = u.id AND l.fence = u.fence AND l.state + 0 = 5 AND l.node_id = %(node)s
+    FROM u WHERE l.task_id = u.id AND l.fence = u.fence AND l.state = 5 AND l.node_id = %(node)s
     RETURNING l.task_id, l.tenant_id, l.attempts, l.queued_at, l.mutex_key, u.*),
 turn AS (
     UPDATE tasks_resumable r SET attempt = b.attempts,
@@ -49,7 +49,7 @@ u AS (
         %(ranks)s::bigint[], %(lets)s::text[]) AS u(id, fence, outcome, level, rank_group, rank, lets)),
 l AS (
     UPDATE tasks_livetask l SET rank_group = u.rank_group, rank = u.rank FROM u
-    WHERE l.task_id = u.id AND l.fence = u.fence AND l.state + 0 = 5 AND EXISTS (SELECT 1 FROM lead)
+    WHERE l.task_id = u.id AND l.fence = u.fence AND l.state = 5 AND EXISTS (SELECT 1 FROM lead)
     RETURNING l.task_id, l.tenant_id, l.fence, u.outcome, u.level,
         string_to_array(u.lets, ',')::uuid[] AS lets_by)
 INSERT INTO tasks_resumable AS r (task_id, tenant_id, declared, level, asked, asked_fence, asked_at, lets_by)
@@ -67,7 +67,7 @@ SELECT l.task_id::text, l.fence, l.line_id, l.node_id, l.rank_group, l.rank, l.h
     l.kind
 FROM tasks_livetask l JOIN tasks_task t ON t.id = l.task_id
 LEFT JOIN tasks_resumable r ON r.task_id = l.task_id LEFT JOIN resources_handler h ON h.id = l.handler_id
-WHERE l.state = 5 AND l.slot_milli >= 1000
+WHERE l.phase = 4 AND l.state = 5 AND l.slot_milli >= 1000
     AND (r.declared OR (%(idempotent)s AND h.idempotent))
 ORDER BY l.started_at LIMIT %(limit)s
 """
@@ -84,7 +84,7 @@ SAVE = """
 WITH held AS (
     SELECT l.task_id, l.tenant_id FROM tasks_livetask l JOIN tenants_tenant n ON n.id = l.tenant_id
     JOIN tenants_plan p ON p.id = n.plan_id
-    WHERE l.task_id = %(id)s AND l.fence = %(fence)s AND l.state + 0 = 5
+    WHERE l.task_id = %(id)s AND l.fence = %(fence)s AND l.state = 5
         AND p.max_checkpoint_bytes >= %(size)s FOR SHARE OF l),
 last AS (SELECT coalesce(max(number), 0) AS number FROM tasks_checkpoint WHERE task_id = %(id)s),
 old AS (
@@ -108,7 +108,7 @@ SELECT task_id, tenant_id, 5, 5, %(fence)s, %(actor)s, %(reason)s FROM gone
 NOTE = """
 INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
 SELECT task_id, tenant_id, 5, 5, fence, %(actor)s, %(reason)s FROM tasks_livetask
-WHERE task_id = %(id)s AND fence = %(fence)s AND state + 0 = 5
+WHERE task_id = %(id)s AND fence = %(fence)s AND state = 5
 """
 FORGET = "DELETE FROM tasks_checkpoint WHERE task_id = ANY(%s::uuid[])"
 ANEW = """
@@ -131,7 +131,7 @@ DELETE FROM tasks_checkpoint c WHERE (c.task_id, c.number) IN (
 RESUMED = """
 SELECT w.task_id::text FROM resources_handler h CROSS JOIN LATERAL (
     SELECT l.task_id FROM tasks_livetask l
-    WHERE l.state = 1 AND l.parked = (-1 - h.id)::int AND l.parked IS NOT NULL AND l.pending = 0
+    WHERE l.phase = 1 AND l.parked = (-1 - h.id)::int AND l.parked IS NOT NULL AND l.pending = 0
     ORDER BY l.line_id, l.rank_group, l.rank, l.task_id LIMIT %(most)s) w
 WHERE NOT h.paused LIMIT %(most)s
 """

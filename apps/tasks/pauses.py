@@ -33,7 +33,7 @@ WHERE p.ended_at IS NULL AND NOT CASE p.kind
 HOLD = """
 WITH held AS (
     SELECT l.task_id FROM tasks_livetask l
-    WHERE l.state = 3 AND l.promote_at < statement_timestamp() + %s * interval '1 second'
+    WHERE l.phase = 3 AND l.promote_at < statement_timestamp() + %s * interval '1 second'
         AND (EXISTS (SELECT 1 FROM tasks_pause WHERE kind = 'tenant' AND subject = l.tenant_id)
              OR EXISTS (SELECT 1 FROM tasks_pause WHERE kind = 'line' AND subject = l.line_id)
              OR EXISTS (SELECT 1 FROM tasks_pause WHERE kind = 'handler' AND subject = l.handler_id))
@@ -48,7 +48,7 @@ GIVE_BACK = """
 WITH p AS (SELECT * FROM tasks_pause WHERE id = %(pause)s),
 picked AS (
     SELECT l.task_id FROM tasks_livetask l
-    WHERE l.{column} = %(subject)s AND l.task_id > %(reached)s AND l.latest_start IS NOT NULL AND l.state IN (1, 2, 3)
+    WHERE l.{column} = %(subject)s AND l.task_id > %(reached)s AND l.latest_start IS NOT NULL AND l.phase IN (1, 2, 3)
     ORDER BY l.task_id LIMIT %(batch)s FOR UPDATE OF l),
 due AS (
     SELECT l.task_id, greatest(interval '0', least(p.ended_at, coalesce(o.since, p.ended_at))

@@ -121,7 +121,7 @@ class Pruner:
 # -- a tenant goes ----------------------------------------------------------------------------------------------------
 MOST = 5_000
 LIVE_IDS = (
-    "SELECT task_id FROM tasks_livetask WHERE tenant_id = %s AND state IN (1, 2, 3) LIMIT %s FOR UPDATE"
+    "SELECT task_id FROM tasks_livetask WHERE tenant_id = %s AND phase IN (1, 2, 3) LIMIT %s FOR UPDATE"
 )
 TASK_IDS = "SELECT id FROM tasks_task WHERE tenant_id = %s ORDER BY id DESC LIMIT %s"
 CLOSE = (

@@ -1,8 +1,10 @@
 """Every hot query of deciding and running, set-based. Only ``transitions.py`` calls those that write a state.
 
-``state + 0 = …`` keeps the planner on the primary key: with the bare column it could prove the predicate of a partial
-index, believe from stale statistics that it holds one row, and scan it for every update. ``line_id + 0`` likewise:
-joined by the bare column, every ready task of each line might be read to find the few that are near their latest start.
+What is looked for goes by ``phase`` (QUEUED and RUNNING are 4 there), which the partial indexes have; what is checked
+of tasks named by their ids goes by ``state``, which none has: the planner could otherwise prove the predicate of a
+partial index, believe from stale statistics that it holds one row, and scan it for every update. ``line_id + 0``
+likewise: joined by the bare column, every ready task of each line might be read to find the few that are near their
+latest start.
 ``= ANY(ARRAY[…])`` between a list and a table: only the table's key can serve it. With a bare ``=`` the planner, who
 believes a table to be empty because it was when it was looked at, walks through all of it for each batch. A task's
 tenant stands beside its id, for the key and the index by tenant both find it then.
@@ -30,22 +32,22 @@ RESIGN = "UPDATE tasks_leader SET expires_at = clock_timestamp() WHERE cell = %s
 # -- waking and promoting ---------------------------------------------------------------------------------------------
 WAKE = """
 WITH due AS (
-    SELECT task_id FROM tasks_livetask WHERE state = 2 AND not_before <= statement_timestamp()
+    SELECT task_id FROM tasks_livetask WHERE phase = 2 AND not_before <= statement_timestamp()
     ORDER BY not_before LIMIT %s FOR UPDATE SKIP LOCKED)
 UPDATE tasks_livetask l SET state = 3, not_before = NULL FROM due WHERE l.task_id = ANY(ARRAY[due.task_id])
 """
 NEXT_DUE = """
 SELECT extract(epoch FROM not_before - clock_timestamp())::float8 FROM tasks_livetask
-WHERE state = 2 ORDER BY not_before LIMIT 1
+WHERE phase = 2 ORDER BY not_before LIMIT 1
 """
 PROMOTABLE = """
 SELECT l.task_id::text, n.tenant_id, n.tier_id FROM tasks_livetask l JOIN tasks_line n ON n.id = l.line_id + 0
-WHERE l.state = 3 AND l.promote_at <= statement_timestamp()
+WHERE l.phase = 3 AND l.promote_at <= statement_timestamp()
 ORDER BY l.promote_at LIMIT %s FOR UPDATE OF l SKIP LOCKED
 """
 PROMOTE = """
 UPDATE tasks_livetask l SET line_id = u.line, promote_at = NULL
-FROM unnest(%s::uuid[], %s::int[]) AS u(id, line) WHERE l.task_id = ANY(ARRAY[u.id]) AND l.state + 0 = 3
+FROM unnest(%s::uuid[], %s::int[]) AS u(id, line) WHERE l.task_id = ANY(ARRAY[u.id]) AND l.state = 3
 """
 
 # -- the snapshot -----------------------------------------------------------------------------------------------------
@@ -56,18 +58,18 @@ WHERE cell = %s AND state = 'active' AND lease_expires_at > clock_timestamp() OR
 IN_FLIGHT = """
 SELECT node_id, line_id, kind, handler_id, alone OR total_attempts = 1 AS by_itself, slot_milli >= 1000 AS exclusive,
        count(*), sum(slot_milli)::int
-FROM tasks_livetask WHERE state IN (4, 5) GROUP BY 1, 2, 3, 4, 5, 6
+FROM tasks_livetask WHERE phase = 4 GROUP BY 1, 2, 3, 4, 5, 6
 """
 MUTEX_HELD = """
 SELECT mutex_key, count(*)::int FROM tasks_livetask
-WHERE mutex_key IS NOT NULL AND state IN (4, 5) GROUP BY mutex_key
+WHERE mutex_key IS NOT NULL AND phase = 4 GROUP BY mutex_key
 """
 # The active lines by a loose scan of the ready index: one descent a line, whatever the backlog.
 ACTIVE_LINES = """
 WITH RECURSIVE active AS (
-    (SELECT line_id FROM tasks_livetask WHERE state = 3 ORDER BY line_id LIMIT 1)
+    (SELECT line_id FROM tasks_livetask WHERE phase = 3 ORDER BY line_id LIMIT 1)
     UNION ALL
-    SELECT (SELECT l.line_id FROM tasks_livetask l WHERE l.state = 3 AND l.line_id > a.line_id
+    SELECT (SELECT l.line_id FROM tasks_livetask l WHERE l.phase = 3 AND l.line_id > a.line_id
             ORDER BY l.line_id LIMIT 1)
     FROM active a WHERE a.line_id IS NOT NULL)"""
 NOMINATE = f"""{ACTIVE_LINES}
@@ -75,7 +77,7 @@ SELECT h.* FROM active a CROSS JOIN LATERAL (
     SELECT l.task_id::text, l.line_id, l.fence, l.rank_group, l.rank, l.kind, l.handler_id, l.priority,
            l.alone OR l.total_attempts = 1, l.mutex_key, l.mutex_limit, l.last_node,
            extract(epoch FROM l.latest_start)::float8
-    FROM tasks_livetask l WHERE l.state = 3 AND l.line_id = a.line_id
+    FROM tasks_livetask l WHERE l.phase = 3 AND l.line_id = a.line_id
     ORDER BY l.rank_group, l.rank, l.task_id LIMIT %s) h
 WHERE a.line_id IS NOT NULL
 """  # noqa: S608 - statements of ours
@@ -94,6 +96,7 @@ INSERT INTO tasks_line (tenant_id, category, tier_id, paused) VALUES (%s, %s, %s
 ON CONFLICT (tenant_id, category, tier_id) DO UPDATE SET category = excluded.category RETURNING id
 """
 RUN_TIMES = "SELECT tenant_id, key, mean_us, least(samples, 1000)::int FROM tasks_runtime WHERE samples >= %s"
+RUN_TIMES_OF = f"{RUN_TIMES} AND key = ANY(%s)"
 
 # -- claims -----------------------------------------------------------------------------------------------------------
 CLAIM = """
@@ -104,7 +107,7 @@ c AS (
     SELECT l.task_id, u.node, u.milli
     FROM unnest(%(ids)s::uuid[], %(fences)s::int[], %(nodes)s::int[], %(millis)s::int[]) AS u(id, fence, node, milli)
     JOIN tasks_livetask l ON l.task_id = ANY(ARRAY[u.id])
-    WHERE l.state + 0 = 3 AND l.fence = u.fence AND EXISTS (SELECT 1 FROM lead)
+    WHERE l.state = 3 AND l.fence = u.fence AND EXISTS (SELECT 1 FROM lead)
     FOR UPDATE OF l SKIP LOCKED)
 UPDATE tasks_livetask l SET state = 4, fence = l.fence + 1, node_id = c.node, slot_milli = c.milli, batch = 0,
     queued_at = clock_timestamp(), claim_expires_at = clock_timestamp() + %(ttl)s * interval '1 second',
@@ -115,7 +118,7 @@ _START = """
 WITH s AS (
     UPDATE tasks_livetask l SET state = 5, started_at = clock_timestamp(), batch = %(batch)s
     FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS u(id, fence)
-    WHERE l.task_id = ANY(ARRAY[u.id]) AND l.fence = u.fence AND l.state + 0 = 4 AND l.node_id = %(node)s
+    WHERE l.task_id = ANY(ARRAY[u.id]) AND l.fence = u.fence AND l.state = 4 AND l.node_id = %(node)s
         AND NOT l.cancel_requested
         AND EXISTS (SELECT 1 FROM resources_node WHERE id = %(node)s AND state IN ('active', 'draining')
                     AND lease_expires_at > clock_timestamp())
@@ -140,7 +143,7 @@ SELECT l.task_id::text, l.fence, l.tenant_id, t.handler, t.script_sha256, t.scri
 FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS u(id, fence)
 JOIN tasks_livetask l ON l.task_id = ANY(ARRAY[u.id])
 JOIN tasks_task t ON t.id = ANY(ARRAY[l.task_id]) AND t.tenant_id = ANY(ARRAY[l.tenant_id])
-WHERE l.fence = u.fence AND l.state + 0 = 5 AND l.node_id = %(node)s
+WHERE l.fence = u.fence AND l.state = 5 AND l.node_id = %(node)s
     AND EXISTS (SELECT 1 FROM resources_node WHERE id = %(node)s AND state IN ('active', 'draining')
                 AND lease_expires_at > clock_timestamp())
 """
@@ -152,7 +155,7 @@ _FINISH = """
 WITH u AS ({attempts}),
 gone AS (
     DELETE FROM tasks_livetask l USING u
-    WHERE l.task_id = ANY(ARRAY[u.id]) AND l.fence = u.fence AND l.state + 0 = 5 AND l.node_id = %(node)s
+    WHERE l.task_id = ANY(ARRAY[u.id]) AND l.fence = u.fence AND l.state = 5 AND l.node_id = %(node)s
     RETURNING l.task_id, l.tenant_id, l.attempts, l.has_children, l.queued_at, l.mutex_key, u.*),
 done AS (
     UPDATE tasks_task t SET state = g.final, finished_at = to_timestamp(g.finished), attempts_used = g.attempts + 1,
@@ -215,7 +218,7 @@ SELECT l.task_id::text, l.fence, l.attempts, l.total_attempts, l.cancel_requeste
 FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS u(id, fence)
 JOIN tasks_livetask l ON l.task_id = ANY(ARRAY[u.id]) AND l.fence = u.fence
 JOIN tasks_task t ON t.id = ANY(ARRAY[l.task_id]) AND t.tenant_id = ANY(ARRAY[l.tenant_id])
-WHERE l.state + 0 = 5 AND l.node_id = %(node)s ORDER BY u.id FOR UPDATE OF l
+WHERE l.state = 5 AND l.node_id = %(node)s ORDER BY u.id FOR UPDATE OF l
 """
 RETRY = """
 WITH u AS (
@@ -227,7 +230,7 @@ back AS (
     UPDATE tasks_livetask l SET state = CASE WHEN u.delay > 0 THEN 2 ELSE 3 END, attempts = l.attempts + 1,
         not_before = CASE WHEN u.delay > 0 THEN clock_timestamp() + u.delay * interval '1 second' END,
         node_id = NULL, last_node = %(node)s, claim_expires_at = NULL, started_at = NULL, batch = 0, progress = NULL
-    FROM u WHERE l.task_id = ANY(ARRAY[u.id]) AND l.state + 0 = 5
+    FROM u WHERE l.task_id = ANY(ARRAY[u.id]) AND l.state = 5
     RETURNING l.task_id, l.tenant_id, l.attempts, l.fence, l.queued_at, l.state, l.mutex_key, l.not_before, u.*),
 att AS (
     INSERT INTO tasks_attempt (task_id, tenant_id, number, fence, node_id, worker, queued_at, started_at, finished_at,
@@ -250,7 +253,7 @@ WITH back AS (
     UPDATE tasks_livetask l SET state = 3, node_id = NULL, claim_expires_at = NULL, started_at = NULL, batch = 0,
         alone = l.alone OR %(alone)s
     FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS u(id, fence)
-    WHERE l.task_id = ANY(ARRAY[u.id]) AND l.fence = u.fence AND l.state + 0 = ANY(%(states)s::int[])
+    WHERE l.task_id = ANY(ARRAY[u.id]) AND l.fence = u.fence AND l.state = ANY(%(states)s::int[])
         AND l.node_id = %(node)s
     RETURNING l.task_id, l.tenant_id, l.fence, l.mutex_key),
 e AS (
@@ -263,7 +266,7 @@ RETURN_QUEUED = """
 WITH back AS (
     UPDATE tasks_livetask l SET state = 3, node_id = NULL, claim_expires_at = NULL
     FROM (SELECT q.task_id FROM tasks_livetask q JOIN tenants_tenant t ON t.id = q.tenant_id
-          WHERE q.state = 4 AND t.cell = %(cell)s AND {which} FOR UPDATE OF q SKIP LOCKED) x
+          WHERE q.phase = 4 AND q.state = 4 AND t.cell = %(cell)s AND {which} FOR UPDATE OF q SKIP LOCKED) x
     WHERE l.task_id = ANY(ARRAY[x.task_id]) RETURNING l.task_id, l.tenant_id, l.fence)
 INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
 SELECT task_id, tenant_id, 4, 3, fence, 'dispatcher', %(reason)s FROM back
@@ -275,46 +278,46 @@ RETURN_EXPIRED = RETURN_QUEUED.format(which="q.claim_expires_at < clock_timestam
 PARK = """
 WITH p AS (
     UPDATE tasks_livetask l SET state = 1 FROM unnest(%s::uuid[]) AS u(id)
-    WHERE l.task_id = ANY(ARRAY[u.id]) AND l.state + 0 = 3 RETURNING l.task_id, l.tenant_id, l.fence)
+    WHERE l.task_id = ANY(ARRAY[u.id]) AND l.state = 3 RETURNING l.task_id, l.tenant_id, l.fence)
 INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
 SELECT task_id, tenant_id, 3, 1, fence, 'dispatcher', 'parked: its mutex key is taken' FROM p
 """
 UNPARK = """
 WITH k AS (SELECT DISTINCT unnest(%s::text[]) AS key),
 held AS (SELECT mutex_key AS key, count(*) AS n FROM tasks_livetask
-         WHERE mutex_key = ANY(%s::text[]) AND state IN (3, 4, 5) GROUP BY mutex_key),
+         WHERE mutex_key = ANY(%s::text[]) AND phase IN (3, 4) GROUP BY mutex_key),
 free AS (
     SELECT w.task_id FROM k LEFT JOIN held USING (key) CROSS JOIN LATERAL (
         SELECT l.task_id, l.mutex_limit, row_number() OVER (ORDER BY l.rank_group, l.rank, l.task_id) AS place
-        FROM tasks_livetask l WHERE l.mutex_key = k.key AND l.state = 1 AND l.pending = 0 AND l.parked IS NULL) w
+        FROM tasks_livetask l WHERE l.mutex_key = k.key AND l.phase = 1 AND l.pending = 0 AND l.parked IS NULL) w
     WHERE w.place <= w.mutex_limit - coalesce(held.n, 0)),
 locked AS (
     SELECT l.task_id FROM free JOIN tasks_livetask l ON l.task_id = ANY(ARRAY[free.task_id])
     ORDER BY free.task_id FOR UPDATE OF l SKIP LOCKED),
 r AS (
     UPDATE tasks_livetask l SET state = 3 FROM locked
-    WHERE l.task_id = ANY(ARRAY[locked.task_id]) AND l.state + 0 = 1 AND l.pending = 0 AND l.parked IS NULL
+    WHERE l.task_id = ANY(ARRAY[locked.task_id]) AND l.state = 1 AND l.pending = 0 AND l.parked IS NULL
     RETURNING l.task_id, l.tenant_id, l.fence)
 INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
 SELECT task_id, tenant_id, 1, 3, fence, 'dispatcher', 'its mutex key is free' FROM r
 """
 MUTEX_HOLDERS = """
 SELECT mutex_key, mutex_limit, task_id::text, mutex_fence FROM tasks_livetask
-WHERE mutex_key IS NOT NULL AND state IN (4, 5) AND mutex_fence IS NOT NULL
+WHERE mutex_key IS NOT NULL AND phase = 4 AND mutex_fence IS NOT NULL
 """
 KEYS_OF = """
 SELECT DISTINCT mutex_key FROM tasks_livetask WHERE task_id = ANY(%s::uuid[]) AND mutex_key IS NOT NULL
 """
 PARKED_KEYS = """
 SELECT DISTINCT l.mutex_key FROM tasks_livetask l
-WHERE l.mutex_key IS NOT NULL AND l.state = 1 AND l.pending = 0 AND l.parked IS NULL LIMIT %s
+WHERE l.mutex_key IS NOT NULL AND l.phase = 1 AND l.pending = 0 AND l.parked IS NULL LIMIT %s
 """
 
 # -- what no node can run ---------------------------------------------------------------------------------------------
 PARK_IMPOSSIBLE = """
 WITH p AS (
     UPDATE tasks_livetask l SET state = 1, parked = -1 FROM unnest(%(ids)s::uuid[]) AS u(id)
-    WHERE l.task_id = ANY(ARRAY[u.id]) AND l.state + 0 = 3 RETURNING l.task_id, l.tenant_id, l.fence, l.attempts),
+    WHERE l.task_id = ANY(ARRAY[u.id]) AND l.state = 3 RETURNING l.task_id, l.tenant_id, l.fence, l.attempts),
 noted AS (
     INSERT INTO tasks_impossible (task_id, tenant_id, reason) SELECT task_id, tenant_id, %(reason)s FROM p
     ON CONFLICT (task_id) DO NOTHING RETURNING task_id),
@@ -329,7 +332,7 @@ SELECT task_id, tenant_id, 3, 1, fence, 'dispatcher', left('impossible now: ' ||
 # take their part of it.
 NOW_POSSIBLE = """
 SELECT i.task_id::text FROM tasks_impossible i
-JOIN tasks_livetask l ON l.task_id = i.task_id AND l.state + 0 = 1 AND l.parked = -1
+JOIN tasks_livetask l ON l.task_id = i.task_id AND l.state = 1 AND l.parked = -1
 JOIN tasks_line n ON n.id = l.line_id JOIN tenants_tenant t ON t.id = l.tenant_id
 JOIN resources_tier r ON r.id = n.tier_id LEFT JOIN resources_handler h ON h.id = l.handler_id
 CROSS JOIN LATERAL (SELECT CASE WHEN l.handler_id IS NULL THEN 'script'
@@ -348,11 +351,11 @@ ORDER BY i.task_id LIMIT %s
 FORGET_IMPOSSIBLE = """
 DELETE FROM tasks_impossible WHERE task_id IN (
     SELECT i.task_id FROM tasks_impossible i LEFT JOIN tasks_livetask l ON l.task_id = i.task_id
-    WHERE l.task_id IS NULL OR l.parked IS DISTINCT FROM -1 OR l.state + 0 <> 1 LIMIT %s)
+    WHERE l.task_id IS NULL OR l.parked IS DISTINCT FROM -1 OR l.state <> 1 LIMIT %s)
 """
 IMPOSSIBLE_FOR = """
 SELECT i.task_id::text, i.reason FROM tasks_impossible i JOIN tasks_livetask l ON l.task_id = i.task_id
-WHERE i.since < clock_timestamp() - %s * interval '1 second' AND l.state + 0 = 1 AND l.parked = -1
+WHERE i.since < clock_timestamp() - %s * interval '1 second' AND l.state = 1 AND l.parked = -1
     AND NOT EXISTS (SELECT 1 FROM tasks_pause WHERE kind = 'tenant' AND subject = l.tenant_id)
     AND NOT EXISTS (SELECT 1 FROM tasks_pause WHERE kind = 'line' AND subject = l.line_id)
     AND NOT EXISTS (SELECT 1 FROM tasks_pause WHERE kind = 'handler' AND subject = l.handler_id)
@@ -390,7 +393,7 @@ WITH r AS (
         latest_start = greatest(clock_timestamp(), l.not_before) + l.tolerance_ms * interval '1 millisecond',
         promote_at = CASE WHEN l.promote_at IS NOT NULL THEN greatest(clock_timestamp(), l.not_before)
             + (l.tolerance_ms - least(l.tolerance_ms, %(lead_ms)s)) * interval '1 millisecond' END
-    FROM unnest(%(ids)s::uuid[]) AS u(id) WHERE l.task_id = ANY(ARRAY[u.id]) AND l.state + 0 = 1 AND l.pending = 0
+    FROM unnest(%(ids)s::uuid[]) AS u(id) WHERE l.task_id = ANY(ARRAY[u.id]) AND l.state = 1 AND l.pending = 0
     RETURNING l.task_id, l.tenant_id, l.state, l.fence)
 INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
 SELECT task_id, tenant_id, 1, state, fence, 'release', 'what it needed has come' FROM r
@@ -403,7 +406,7 @@ END_WAITING = """
 WITH u AS (SELECT DISTINCT unnest(%(ids)s::uuid[]) AS id),
 locked AS (
     SELECT l.task_id, l.state AS was FROM tasks_livetask l JOIN u ON u.id = l.task_id
-    WHERE l.state + 0 = ANY(%(states)s::int[]) ORDER BY l.task_id FOR UPDATE OF l),
+    WHERE l.state = ANY(%(states)s::int[]) ORDER BY l.task_id FOR UPDATE OF l),
 gone AS (
     DELETE FROM tasks_livetask l USING locked WHERE l.task_id = locked.task_id
     RETURNING l.task_id, l.tenant_id, l.attempts, l.fence, l.has_children, l.mutex_key, locked.was),
@@ -438,7 +441,7 @@ SELECT id::text, has_children, mutex_key, tenant_id, workflow_id::text FROM done
 # While a tenant, line or handler is paused no time passes for its tasks.
 LATE = """
 SELECT task_id::text, on_late FROM tasks_livetask l
-WHERE on_late IN (2, 3) AND state IN (1, 2, 3) AND latest_start < statement_timestamp()
+WHERE on_late IN (2, 3) AND phase IN (1, 2, 3) AND latest_start < statement_timestamp()
     AND NOT EXISTS (SELECT 1 FROM tasks_pause WHERE kind = 'tenant' AND subject = l.tenant_id)
     AND NOT EXISTS (SELECT 1 FROM tasks_pause WHERE kind = 'line' AND subject = l.line_id)
     AND NOT EXISTS (SELECT 1 FROM tasks_pause WHERE kind = 'handler' AND subject = l.handler_id)
@@ -446,7 +449,7 @@ ORDER BY latest_start LIMIT %s
 """
 TELL_LATE = """
 WITH l AS (
-    UPDATE tasks_livetask SET on_late = 1 WHERE task_id = ANY(%s::uuid[]) AND on_late = 3 AND state + 0 IN (1, 2, 3)
+    UPDATE tasks_livetask SET on_late = 1 WHERE task_id = ANY(%s::uuid[]) AND on_late = 3 AND state IN (1, 2, 3)
     RETURNING task_id, tenant_id, state, fence, attempts, latest_start)
 INSERT INTO tasks_outbox (tenant_id, task_id, events, state, fence, attempt, at, reason)
 SELECT l.tenant_id, l.task_id, 128, l.state, l.fence, l.attempts, l.latest_start,
@@ -476,9 +479,9 @@ ORDER BY lease_expires_at DESC LIMIT %s
 HELD_BY_GONE = """
 SELECT l.task_id::text, l.fence, l.state, l.batch, l.total_attempts, extract(epoch FROM l.started_at)::float8, l.node_id
 FROM tasks_livetask l JOIN resources_node n ON n.id = l.node_id
-WHERE l.state IN (4, 5) AND n.state IN ('lost', 'left') LIMIT %s
+WHERE l.phase = 4 AND n.state IN ('lost', 'left') LIMIT %s
 """
 HELD_BY = """
 SELECT l.task_id::text, l.fence, l.state, l.batch, l.total_attempts, extract(epoch FROM l.started_at)::float8, l.node_id
-FROM tasks_livetask l WHERE l.state IN (4, 5) AND l.node_id = %s
+FROM tasks_livetask l WHERE l.phase = 4 AND l.node_id = %s
 """

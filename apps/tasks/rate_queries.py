@@ -54,14 +54,14 @@ SELECT * FROM unnest(%s::bigint[], %s::uuid[], %s::int[])
 PARK_FOR = """
 WITH p AS (
     UPDATE tasks_livetask l SET state = 1, parked = u.why FROM unnest(%(ids)s::uuid[], %(whys)s::int[]) AS u(id, why)
-    WHERE l.task_id = u.id AND l.state + 0 = 3 RETURNING l.task_id, l.tenant_id, l.fence)
+    WHERE l.task_id = u.id AND l.state = 3 RETURNING l.task_id, l.tenant_id, l.fence)
 INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
 SELECT task_id, tenant_id, 3, 1, fence, %(actor)s, %(reason)s FROM p
 """
 _GO_ON = """{freed},
 r AS (
     UPDATE tasks_livetask l SET state = 3, parked = NULL FROM freed
-    WHERE l.task_id = freed.task_id AND l.state + 0 = 1 AND l.pending = 0 AND l.parked IS NOT NULL
+    WHERE l.task_id = freed.task_id AND l.state = 1 AND l.pending = 0 AND l.parked IS NOT NULL
     RETURNING l.task_id, l.tenant_id, l.fence)
 INSERT INTO tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
 SELECT task_id, tenant_id, 1, 3, fence, %(actor)s, %(reason)s FROM r
@@ -73,23 +73,23 @@ UNPARK_LIMITED = _GO_ON.format(
 WITH RECURSIVE u AS (SELECT * FROM unnest(%(limits)s::int[], %(counts)s::int[]) AS u(id, n)),
 lines AS (
     SELECT f.parked, f.line_id FROM u CROSS JOIN LATERAL (
-        SELECT l.parked, l.line_id FROM tasks_livetask l WHERE l.state = 1 AND l.parked = u.id
+        SELECT l.parked, l.line_id FROM tasks_livetask l WHERE l.phase = 1 AND l.parked = u.id
         ORDER BY l.line_id LIMIT 1) f
     UNION ALL
     SELECT f.parked, f.line_id FROM lines a CROSS JOIN LATERAL (
         SELECT l.parked, l.line_id FROM tasks_livetask l
-        WHERE l.state = 1 AND l.parked = a.parked AND l.line_id > a.line_id ORDER BY l.line_id LIMIT 1) f),
+        WHERE l.phase = 1 AND l.parked = a.parked AND l.line_id > a.line_id ORDER BY l.line_id LIMIT 1) f),
 freed AS (
     SELECT w.task_id FROM lines JOIN u ON u.id = lines.parked CROSS JOIN LATERAL (
         SELECT l.task_id FROM tasks_livetask l
-        WHERE l.state = 1 AND l.parked = lines.parked AND l.line_id = lines.line_id
+        WHERE l.phase = 1 AND l.parked = lines.parked AND l.line_id = lines.line_id
         ORDER BY l.rank_group, l.rank, l.task_id LIMIT u.n) w)"""
 )
 UNPARK_THESE = _GO_ON.format(freed="WITH freed AS (SELECT unnest(%(ids)s::uuid[]) AS task_id)")
 # Whose limit is gone, and who is near the latest start: it goes to the urgent line first, and waits there.
 STALE_PARKED = """
 SELECT l.task_id::text FROM tasks_livetask l
-WHERE l.state = 1 AND l.parked > 0 AND l.pending = 0
+WHERE l.phase = 1 AND l.parked > 0 AND l.pending = 0
     AND (l.promote_at <= statement_timestamp() OR NOT EXISTS (SELECT 1 FROM tasks_ratelimit m WHERE m.id = l.parked))
 LIMIT %s
 """

@@ -22,7 +22,7 @@ SELECT cell FROM resources_node WHERE state IN ('active', 'draining')
 IN_FLIGHT = """
 SELECT t.cell, n.tier_id, sum(l.slot_milli)::bigint FROM tasks_livetask l
 JOIN tasks_line n ON n.id = l.line_id JOIN tenants_tenant t ON t.id = l.tenant_id
-WHERE l.state IN (4, 5) GROUP BY 1, 2
+WHERE l.phase = 4 GROUP BY 1, 2
 """
 # The active lines by a loose scan of the ready index, each up to a number. What is paused needs no worker.
 READY = f"""{ACTIVE_LINES}
@@ -30,7 +30,7 @@ SELECT t.cell, n.tier_id, w.count, r.mean_us
 FROM active a JOIN tasks_line n ON n.id = a.line_id JOIN tenants_tenant t ON t.id = n.tenant_id
 CROSS JOIN LATERAL (
     SELECT x.handler_id, count(*) AS count FROM (
-        SELECT l.handler_id FROM tasks_livetask l WHERE l.state = 3 AND l.line_id = a.line_id LIMIT %(most)s) x
+        SELECT l.handler_id FROM tasks_livetask l WHERE l.phase = 3 AND l.line_id = a.line_id LIMIT %(most)s) x
     GROUP BY 1) w
 LEFT JOIN resources_handler h ON h.id = w.handler_id
 LEFT JOIN tasks_runtime r ON r.tenant_id = n.tenant_id AND r.key = h.name AND r.samples >= 5

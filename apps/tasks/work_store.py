@@ -62,7 +62,7 @@ FROM tasks_task t WHERE t.id = %s
 MUTEX_FENCE = "SELECT mutex_fence FROM tasks_livetask WHERE task_id = %s AND fence = %s"
 PROGRESS = """
 UPDATE tasks_livetask l SET progress = %s::jsonb FROM tasks_task t
-WHERE l.task_id = %s AND l.fence = %s AND l.state + 0 = 5 AND t.id = l.task_id
+WHERE l.task_id = %s AND l.fence = %s AND l.state = 5 AND t.id = l.task_id
 RETURNING l.tenant_id, t.workflow_id::text
 """
 

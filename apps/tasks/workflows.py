@@ -130,11 +130,11 @@ def _check_size(tenant: Tenant, place: _Place, tasks: int, edges: int) -> None:
 # -- from inside a running task ---------------------------------------------------------------------------------------
 OWN = """
 SELECT t.workflow_id FROM tasks_livetask l JOIN tasks_task t ON t.id = l.task_id
-WHERE l.task_id = %s AND l.fence = %s AND l.state + 0 = 5 FOR SHARE OF l
+WHERE l.task_id = %s AND l.fence = %s AND l.state = 5 FOR SHARE OF l
 """
 FOLLOWERS = """
 SELECT l.task_id FROM tasks_dependency d JOIN tasks_livetask l ON l.task_id = d.child_id
-WHERE d.parent_id = %s AND d.outcome = 0 AND l.state + 0 = 1 ORDER BY l.task_id FOR UPDATE OF l
+WHERE d.parent_id = %s AND d.outcome = 0 AND l.state = 1 ORDER BY l.task_id FOR UPDATE OF l
 """
 WAIT_LONGER = "UPDATE tasks_livetask SET pending = pending + %s WHERE task_id = ANY(%s)"
 
@@ -181,7 +181,7 @@ def _join(cur: Any, tasks: Sequence[Accepted], before: Sequence[UUID]) -> int:
 # -- cancel and run again ---------------------------------------------------------------------------------------------
 UNFINISHED = """
 SELECT l.task_id::text FROM tasks_livetask l JOIN tasks_task t ON t.id = l.task_id
-WHERE t.workflow_id = %s AND NOT (l.state + 0 = 5 AND l.cancel_requested) ORDER BY l.state, l.task_id LIMIT %s
+WHERE t.workflow_id = %s AND NOT (l.state = 5 AND l.cancel_requested) ORDER BY l.state, l.task_id LIMIT %s
 """
 
 

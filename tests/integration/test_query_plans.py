@@ -291,3 +291,22 @@ def test_running_a_batch_touches_no_more_rows_than_it_has(backlog: Ledger) -> No
     plan = backlog.explain(query, params, run=True)
     assert plan["Actual Rows"] == BATCH
     assert rows_read(plan) <= 2 * BATCH
+
+
+def test_a_start_enters_nothing_into_any_index(backlog: Ledger) -> None:
+    """Its indexes go by what a start leaves as it is, so the row's new version stands beside the old (heap-only)."""
+    ids = [filling.task_id(FEW + 20 * (n + 1)) for n in range(BATCH)]  # apart: each page has room
+    claim, start = hot_queries(backlog)["claim"][1], hot_queries(backlog)["start"][1]
+    counts = "SELECT pg_stat_get_xact_tuples_updated({0}), pg_stat_get_xact_tuples_hot_updated({0})".format(
+        "'tasks_livetask'::regclass"
+    )
+    seen = []
+    with psycopg.Cursor(connection.connection) as cur:
+        for query, params in ((queries.CLAIM, claim), (queries.START, start)):
+            before = cur.execute(counts).fetchone()
+            assert len(cur.execute(query, {**params, "ids": ids}).fetchall()) == BATCH
+            after = cur.execute(counts).fetchone()
+            assert before is not None
+            assert after is not None
+            seen.append([now - then for now, then in zip(after, before, strict=True)])
+    assert seen == [[BATCH, 0], [BATCH, BATCH]]

@@ -27,7 +27,7 @@ REDIS_TIMEOUT_S: Final = 1.0
 NODES = """
 SELECT n.cell, n.name FROM resources_node n
 WHERE n.state = 'active' AND n.lease_expires_at > %(now)s AND n.started_at < %(now)s - %(for)s * interval '1 second'
-    AND NOT EXISTS (SELECT 1 FROM tasks_livetask l WHERE l.state IN (4, 5) AND l.node_id = n.id)
+    AND NOT EXISTS (SELECT 1 FROM tasks_livetask l WHERE l.phase = 4 AND l.node_id = n.id)
     AND NOT EXISTS (
         SELECT 1 FROM (SELECT node_id, finished_at FROM tasks_attempt ORDER BY id DESC LIMIT %(recent)s) a
         WHERE a.node_id = n.id AND a.finished_at > %(now)s - %(for)s * interval '1 second')
@@ -61,13 +61,13 @@ WHERE p.kind = %(kind)s AND p.beat_at < %(now)s - %(for)s * interval '1 second'
 """
 STUCK = """
 SELECT t.cell, count(*)::int FROM tasks_livetask l JOIN tenants_tenant t ON t.id = l.tenant_id
-WHERE l.state = 4 AND l.claim_expires_at < %(now)s - %(for)s * interval '1 second' GROUP BY 1
+WHERE l.phase = 4 AND l.state = 4 AND l.claim_expires_at < %(now)s - %(for)s * interval '1 second' GROUP BY 1
 """
 LATE = f"""{ACTIVE_LINES}
 SELECT t.cell, n.category, extract(epoch FROM %(now)s - min(h.latest_start))::float8
 FROM active a JOIN tasks_line n ON n.id = a.line_id JOIN tenants_tenant t ON t.id = n.tenant_id
 CROSS JOIN LATERAL (
-    SELECT l.latest_start FROM tasks_livetask l WHERE l.state = 3 AND l.line_id = a.line_id
+    SELECT l.latest_start FROM tasks_livetask l WHERE l.phase = 3 AND l.line_id = a.line_id
     ORDER BY l.rank_group, l.rank, l.task_id LIMIT 1) h
 WHERE NOT (n.paused OR t.paused) AND h.latest_start < %(now)s - %(for)s * interval '1 second' GROUP BY 1, 2
 """  # noqa: S608 - statements of ours

@@ -10,6 +10,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Least
 
 from apps.tasks.models.base import LIVE_STATES, TELL_LATE, MutexScope, OnLate, choices, new_id
 from apps.tasks.models.shelves import Line, Workflow
@@ -139,6 +140,12 @@ class LiveTask(models.Model):
         Line, on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
     )
     state = models.SmallIntegerField(choices=choices(TaskState))
+    phase = models.GeneratedField(
+        expression=Least("state", int(TaskState.QUEUED)),
+        output_field=models.SmallIntegerField(),
+        db_persist=True,
+        help_text="The state, QUEUED and RUNNING in one. Indexes go by it, so that a start changes none of them.",
+    )
     rank_group = models.IntegerField(default=0)
     rank = models.BigIntegerField()
     kind = models.SmallIntegerField(choices=Task.Kind.choices)
@@ -200,34 +207,30 @@ class LiveTask(models.Model):
             models.Index(
                 fields=["line", "rank_group", "rank", "task"],
                 name="live_ready",
-                condition=Q(state=TaskState.READY),
+                condition=Q(phase=TaskState.READY),
             ),
-            models.Index(
-                fields=["node", "state"],
-                name="live_in_flight",
-                condition=Q(state__in=[TaskState.QUEUED, TaskState.RUNNING]),
-            ),
-            models.Index(fields=["not_before"], name="live_due", condition=Q(state=TaskState.SCHEDULED)),
+            models.Index(fields=["node"], name="live_in_flight", condition=Q(phase=TaskState.QUEUED)),
+            models.Index(fields=["not_before"], name="live_due", condition=Q(phase=TaskState.SCHEDULED)),
             models.Index(
                 fields=["promote_at"],
                 name="live_promote",
-                condition=Q(state=TaskState.READY, promote_at__isnull=False),
+                condition=Q(phase=TaskState.READY, promote_at__isnull=False),
             ),
             models.Index(
                 fields=["latest_start"],
                 name="live_late",
                 condition=Q(
                     on_late__in=[OnLate.GIVE_UP, TELL_LATE],
-                    state__in=[TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY],
+                    phase__in=[TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY],
                 ),
             ),
             models.Index(
-                fields=["mutex_key", "state"], name="live_mutex", condition=Q(mutex_key__isnull=False)
+                fields=["mutex_key", "phase"], name="live_mutex", condition=Q(mutex_key__isnull=False)
             ),
             models.Index(
                 fields=["parked", "line", "rank_group", "rank", "task"],
                 name="live_parked",
-                condition=Q(parked__isnull=False, state=TaskState.BLOCKED),
+                condition=Q(parked__isnull=False, phase=TaskState.BLOCKED),
             ),
         ]
         constraints = [

@@ -21,7 +21,7 @@ ATTEMPTS = "SELECT task_id::text, number, fence, outcome FROM tasks_attempt ORDE
 HANDED_BACK = """
 SELECT task_id::text, fence, reason FROM tasks_taskevent WHERE from_state = 5 AND to_state = 3
 """
-IN_FLIGHT = "SELECT task_id::text, fence FROM tasks_livetask WHERE state IN (4, 5)"
+IN_FLIGHT = "SELECT task_id::text, fence FROM tasks_livetask WHERE phase = 4"
 COUNTERS = """
 SELECT coalesce(sum(unfinished), 0)::int, (SELECT count(*)::int FROM tasks_livetask) FROM tenants_tenantcounter
 """

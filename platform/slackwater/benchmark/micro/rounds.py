@@ -16,7 +16,7 @@ from slackwater.benchmark.peer import report
 K = 100
 SLOTS = 128
 WARM_UP = 3
-DONE = "DELETE FROM tasks_livetask WHERE state IN (4, 5)"
+DONE = "DELETE FROM tasks_livetask WHERE phase = 4"
 
 
 def tell(phase: str, done: int, of: int) -> None:
