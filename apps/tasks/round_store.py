@@ -48,6 +48,8 @@ from scheduler_ext.ports import Lead, Lock
 
 REFRESH_S = 1.0
 """Plans, lines, handlers and learnt run times are read anew this often: a change takes effect with the next round."""
+LEARN_S = 0.05
+"""Run times are looked for this often while some of what was looked at has none: until then such tasks run alone."""
 LEARNT_FROM = 5
 """Samples from which a run time counts as learnt."""
 FEW = 64
@@ -80,6 +82,9 @@ class Reference:
     run_times: dict[tuple[int, str], int] = field(default_factory=dict)
     common_times: dict[str, int] = field(default_factory=dict)
     """What a handler takes for all tenants together: stands in where a tenant's own is not learnt yet."""
+    unknown: set[str] = field(default_factory=set)
+    """Handlers without either that a round has met."""
+    learnt_at: float = float("-inf")
     chosen: Chosen | None = None
 
 
@@ -249,8 +254,10 @@ class PgRoundStore:
         return False
 
     def _refresh(self, *, force: bool = False) -> None:
-        ref = self.reference
-        if not force and time.monotonic() - ref.read_at < REFRESH_S:
+        ref, now = self.reference, time.monotonic()
+        if not force and now - ref.read_at < REFRESH_S:
+            if ref.unknown and now - ref.learnt_at >= LEARN_S:
+                self._learn()
             return
         conn = self.db.conn
         with conn.pipeline():
@@ -274,6 +281,17 @@ class PgRoundStore:
         if ref.paused - paused:
             resume(conn)
         ref.paused, ref.read_at = paused, time.monotonic()
+        ref.unknown.clear()
+
+    def _learn(self) -> None:
+        """What has been learnt meanwhile of handlers that nothing was known of."""
+        ref = self.reference
+        rows = self.db.conn.execute(queries.RUN_TIMES_OF, (LEARNT_FROM, list(ref.unknown))).fetchall()
+        own, common = learnt(rows)
+        ref.run_times.update(own)
+        ref.common_times.update(common)
+        ref.unknown -= common.keys()
+        ref.learnt_at = time.monotonic()
 
     def _pool(self, info: LineInfo) -> str:
         chosen = self.reference.chosen
@@ -333,7 +351,7 @@ class PgRoundStore:
     def _nominate(self, room: int) -> tuple[LineView, ...]:
         conf = self.conf
         # A little more than an even split; where a line has less, the next round fills what is left.
-        wanted = min(room, self._want)
+        wanted = min(room, self._want, conf.round_limit)
         part = wanted // self._lines_before + wanted // 16 + conf.heads_per_line
         heads = max(conf.heads_per_line, min(part, conf.nominate_limit // self._lines_before))
         rows = nominate(self.db.conn, heads, self.reference.paused)
@@ -381,6 +399,8 @@ class PgRoundStore:
                 if paused:
                     continue
                 expected = run_times.get((tenant, name)) or common.get(name)
+                if expected is None:
+                    reference.unknown.add(name)
                 if alone and kind in PER_CHILD:
                     kind = WorkKind.PROCESS  # alone: in a child's main thread, beside nobody
             heads.append(
@@ -400,7 +420,7 @@ class PgRoundStore:
     def look(self, *, decided: int, more: bool) -> bool:
         """Nominate more or fewer tasks next time: what is looked at in vain is most of what a round costs."""
         if not more:
-            self._want = max(FEW, 2 * decided)
+            self._want = max(FEW, 2 * decided, self._want // 4)
             return False
         before, self._want = self._want, min(4 * self._want, self.conf.nominate_limit)
         return self._cut and (decided > 0 or self._want > before)

@@ -49,10 +49,12 @@ class Cell:
     def submit(self, count: int, handler: str = "demo.echo", tenant: Tenant | None = None) -> None:
         submit_many(tenant or self.tenant, [{"handler": handler}] * count)
 
-    def learn(self, micros: float, tenant: Tenant | None = None) -> None:
+    def learn(self, micros: float, tenant: Tenant | None = None, *, known: bool = True) -> None:
         with connection.cursor() as cur:
             cur.execute(LEARNT, ((tenant or self.tenant).pk, micros))
-        self.store.reference.read_at = float("-inf")
+        reference = self.store.reference
+        reference.read_at = float("-inf" if known else "inf")
+        reference.learnt_at = float("-inf")
 
     def rounds(self) -> list[RoundResult]:
         """Rounds as long as one follows another at once."""
@@ -127,6 +129,15 @@ def test_a_run_time_learnt_with_one_tenant_serves_the_next(cell: Cell) -> None:
     other = client_of("another").tenant
     cell.submit(50, tenant=other)
     assert sum(result.claimed for result in cell.rounds()) == 50
+
+
+def test_what_is_learnt_while_tasks_run_alone_counts_from_the_next_round(cell: Cell) -> None:
+    """A burst of a new handler's tasks need not wait until plans and lines are read anew."""
+    cell.submit(2)
+    assert sum(result.claimed for result in cell.rounds()) == 2
+    cell.submit(500)
+    cell.learn(5, known=False)
+    assert sum(result.claimed for result in cell.rounds()) == 500
 
 
 def test_a_tenants_own_run_time_goes_first(cell: Cell) -> None:
