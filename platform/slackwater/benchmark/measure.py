@@ -41,7 +41,7 @@ def percentiles(seconds: Sequence[float]) -> dict[str, float]:
     }
 
 
-def _tidy() -> None:
+def tidy() -> None:
     """Have the garbage of what went before collected, and what stays left alone, as in a process that has run for long.
 
     One search through all a process has loaded takes a fifth of a second, and met one run and not the next.
@@ -94,7 +94,7 @@ class Measurement:
         """Submission while no worker runs: in bulk, and one by one."""
         peer, count = self.peer, self.config.tasks
         peer.submit_bulk(0, WARM_UP)
-        _tidy()
+        tidy()
         before, began = usage(peer.roots()), time.monotonic()
         peer.submit_bulk(0, count)
         took = time.monotonic() - began
@@ -131,7 +131,7 @@ class Measurement:
     def _end_to_end(self) -> None:
         """From before the first submission to the last task recorded as finished."""
         peer, count = self.peer, self.config.tasks
-        _tidy()
+        tidy()
         before, began = usage(peer.roots()), time.monotonic()
         first, end = self._take(count)
         peer.submit_bulk(first, end)
@@ -234,7 +234,7 @@ class Measurement:
             count = self.peer.recorded()
             if count is None or count >= wanted or asked > deadline:
                 return count
-            time.sleep(max(0.02, 4 * (time.monotonic() - asked)))  # counting must not become the load
+            time.sleep(max(0.002, 4 * (time.monotonic() - asked)))  # counting must not become the load
 
     def _progress(self, phase: str, done: int, of: int) -> None:
         if time.monotonic() - self._told >= PROGRESS_S:

@@ -9,7 +9,7 @@ from django.db import connection
 
 from scheduler_ext.dispatcher import Dispatcher
 from slackwater.benchmark import filling, ground
-from slackwater.benchmark.measure import percentiles
+from slackwater.benchmark.measure import percentiles, tidy
 from slackwater.benchmark.micro.cell import HOLDER, Cell
 from slackwater.benchmark.peer import report
 
@@ -52,6 +52,7 @@ def _measure(cell: Cell, rounds: int) -> dict[str, object]:
     dispatcher.keep_lead()
     meter = cell.meter()
     nominated = 0
+    tidy()  # as the dispatcher does when it begins
     for number in range(WARM_UP + rounds):
         tell("rounds", number, WARM_UP + rounds)
         with meter.step("warm-up" if number < WARM_UP else "round", 1):
