@@ -145,7 +145,7 @@ class TestLive:
             columns = [
                 str(field.column)
                 for field in LiveTask._meta.concrete_fields
-                if field.column not in ("task_id", "state")
+                if field.column not in ("task_id", "state") and not field.generated
             ]
             names = ", ".join(columns)
             cursor.execute(
