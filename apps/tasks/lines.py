@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from apps.tasks.models import Line
-from apps.tenants.services import check_own_pause
+from apps.tenants.services import pause_by_itself, pause_by_platform
 from scheduler_ext.core.errors import InvalidInput, NotFound
 from scheduler_ext.core.states import Category
 
@@ -16,9 +16,7 @@ def set_line_paused(line: Line, *, paused: bool) -> bool:
     By those who run the platform: its tenant cannot end such a pause, also where it had paused the line itself before.
     """
     # Unscoped: the line says whose it is.
-    rows = Line.objects.unscoped().filter(pk=line.pk)
-    rows = rows.exclude(paused=True, paused_by_itself=False) if paused else rows.filter(paused=True)
-    changed = rows.update(paused=paused, paused_by_itself=False) == 1
+    changed = pause_by_platform(Line.objects.unscoped().filter(pk=line.pk), paused=paused)
     line.paused, line.paused_by_itself = paused, False
     return changed
 
@@ -47,7 +45,4 @@ def change_own_line(tenant_id: int, category: str, tier: str, data: Any) -> None
     if not isinstance(paused, bool):
         raise InvalidInput("must be true or false", field="paused")
     line = find_line(tenant_id, category, tier)
-    before = {"paused": False} if paused else {"paused": True, "paused_by_itself": True}
-    rows = Line.objects.unscoped().filter(pk=line.pk)  # found by its tenant
-    rows.filter(**before).update(paused=paused, paused_by_itself=paused)
-    check_own_pause(rows.values_list("paused", flat=True).get(), wanted=paused)
+    pause_by_itself(Line.objects.unscoped().filter(pk=line.pk), paused=paused)  # found by its tenant

@@ -7,10 +7,11 @@ import hmac
 import secrets
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -120,24 +121,29 @@ def set_paused(tenant: Tenant, *, paused: bool) -> bool:
 
     By those who run the platform: the tenant itself cannot end such a pause, also where it had paused itself before.
     """
-    rows = Tenant.objects.filter(pk=tenant.pk)
-    rows = rows.exclude(paused=True, paused_by_itself=False) if paused else rows.filter(paused=True)
-    changed = rows.update(paused=paused, paused_by_itself=False) == 1
+    changed = pause_by_platform(Tenant.objects.filter(pk=tenant.pk), paused=paused)
     tenant.paused, tenant.paused_by_itself = paused, False
     return changed
 
 
 def pause_itself(tenant: Tenant, *, paused: bool) -> None:
     """A tenant's own pause, and the end of it; again does nothing. ``NotGranted``: it is paused by the platform."""
-    before = {"paused": False} if paused else {"paused": True, "paused_by_itself": True}
-    Tenant.objects.filter(pk=tenant.pk, **before).update(paused=paused, paused_by_itself=paused)
+    pause_by_itself(Tenant.objects.filter(pk=tenant.pk), paused=paused)
     tenant.refresh_from_db(fields=["paused", "paused_by_itself"])
-    check_own_pause(tenant.paused, wanted=paused)
 
 
-def check_own_pause(paused: bool, *, wanted: bool) -> None:
-    """``NotGranted`` where what a tenant wanted to go on is still paused: not by itself, then."""
-    if paused and not wanted:
+def pause_by_platform(row: QuerySet[Any], *, paused: bool) -> bool:
+    """Pause one row, of tenants or of lines, or let it go on; a pause by itself becomes the platform's. False when it
+    was so before."""
+    row = row.exclude(paused=True, paused_by_itself=False) if paused else row.filter(paused=True)
+    return row.update(paused=paused, paused_by_itself=False) == 1
+
+
+def pause_by_itself(row: QuerySet[Any], *, paused: bool) -> None:
+    """The same by the tenant itself; again does nothing. ``NotGranted``: it is paused by the platform."""
+    before = {"paused": False} if paused else {"paused": True, "paused_by_itself": True}
+    row.filter(**before).update(paused=paused, paused_by_itself=paused)
+    if not paused and row.values_list("paused", flat=True).get():
         raise NotGranted(
             "those who run the platform have paused it, and they alone can let it go on", field="paused"
         )
