@@ -118,6 +118,8 @@ class NodeSpec:
     slots: Mapping[WorkKind, int]
     labels: tuple[str, ...]
     sandbox: str
+    enforced: tuple[str, ...] = ()
+    """What of its tier a script is held to there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ DIMENSIONS = (
     ("CPU", "‰ of a core"),
     ("memory", "MiB"),
     ("disk", "MiB"),
-    ("IOPS", "a second (counted when work is placed, not enforced)"),
-    ("bandwidth", "kbit/s (counted when work is placed, not enforced)"),
+    ("IOPS", "a second, reading and writing each"),
+    ("bandwidth", "kbit/s, in and out each"),
     ("ports", ""),
 )
 STATE_KINDS = {"active": "succeeded", "draining": "waiting", "left": "cancelled", "lost": "failed"}
@@ -140,7 +140,7 @@ class NodeAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
     fieldsets = (
         (None, {"fields": (("name", "hostname"), ("shown_state", "cell"), "incarnation")}),
         ("Lease", {"fields": (("started_at", "heartbeat_at", "lease_expires_at"),)}),
-        ("Offers", {"fields": ("resources", "slot_list", "handler_names", "labels", "sandbox")}),
+        ("Offers", {"fields": ("resources", "slot_list", "handler_names", "labels", "sandbox", "enforced")}),
         ("Reported", {"fields": ("statistics",)}),
     )
     readonly_fields = ("shown_state", "resources", "slot_list", "handler_names", "statistics")

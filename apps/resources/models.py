@@ -97,6 +97,10 @@ class Node(models.Model):
     labels = ArrayField(models.CharField(max_length=63), default=list, blank=True)
     handlers = ArrayField(models.BigIntegerField(), default=list, blank=True)
     sandbox = models.CharField(max_length=32, default="process")
+    enforced = ArrayField(
+        models.CharField(max_length=16), default=list, db_default=[], blank=True,
+        help_text="What of its tier a script is held to there.",
+    )  # fmt: skip
     stats = models.JSONField(default=dict, blank=True)
     started_at = models.DateTimeField()
     heartbeat_at = models.DateTimeField()

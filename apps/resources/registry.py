@@ -26,9 +26,9 @@ UPDATE resources_node SET state = 'lost', lease_expires_at = least(lease_expires
 WHERE cell = %s AND name = %s AND state IN ('active', 'draining')
 """
 REGISTER = """
-INSERT INTO resources_node (name, hostname, incarnation, cell, state, capacity, slots, labels, handlers, sandbox, stats,
-    started_at, heartbeat_at, lease_expires_at)
-VALUES (%s, %s, %s, %s, 'draining', %s, %s, %s, %s, %s, '{}', clock_timestamp(), clock_timestamp(),
+INSERT INTO resources_node (name, hostname, incarnation, cell, state, capacity, slots, labels, handlers, sandbox,
+    enforced, stats, started_at, heartbeat_at, lease_expires_at)
+VALUES (%s, %s, %s, %s, 'draining', %s, %s, %s, %s, %s, %s, '{}', clock_timestamp(), clock_timestamp(),
     clock_timestamp() + %s * interval '1 second') RETURNING id
 """
 ACTIVATE = """
@@ -82,7 +82,7 @@ class PgNodeStore:
                 (
                     spec.name, spec.hostname, spec.incarnation, spec.cell, list(spec.capacity),
                     json.dumps({kind.value: n for kind, n in spec.slots.items()}), list(spec.labels), ids,
-                    spec.sandbox, BOOT_S,
+                    spec.sandbox, list(spec.enforced), BOOT_S,
                 ),
             ).fetchone()  # fmt: skip
         return int(row[0])

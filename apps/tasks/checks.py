@@ -67,14 +67,15 @@ def messages(found: Sequence[Found], wanted: str) -> list[CheckMessage]:
             id="slackwater.I010",
         )
     ]
-    said.append(
-        Info(
-            "IOPS and network bandwidth of a tier are counted when work is placed; nothing here enforces them.",
-            hint="Limit a whole worker instead: by its service (IOReadIOPSMax=, IOWriteIOPSMax=) or its container.",
-            id="slackwater.I011",
-        )
-    )
     chosen = next(one for one in found if one.level is level)
+    if free := [name for name in ("IOPS", "bandwidth") if name.lower() not in chosen.enforced]:
+        said.append(
+            Info(
+                f"{' and '.join(free)} of a tier: counted when work is placed; nothing here holds scripts to it.",
+                hint="Limit a whole worker instead: by its service (IOReadIOPSMax=, IOWriteIOPSMax=) or its container.",
+                id="slackwater.I011",
+            )
+        )
     if not chosen.groups:
         said.append(
             checks.Warning(

@@ -95,6 +95,7 @@ def _node(node: Node) -> dict[str, Any]:
         "slots": node.slots,
         "labels": node.labels,
         "sandbox": node.sandbox,
+        "enforced": node.enforced,
         "started_at": node.started_at,
         "heartbeat_at": node.heartbeat_at,
     }

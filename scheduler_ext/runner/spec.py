@@ -31,7 +31,7 @@ EXCEEDED: Final = frozenset({"", "memory", "disk", "processes"})
 # What the keeper inside is made of, as the runner itself has it.
 MODULES: Final = (
     "allowance", "base", "bubblewrap", "channels", "frames", "groups", "inside", "keeper", "landlock", "places",
-    "saved", "saver", "seccomp", "spare", "tree",
+    "rates", "saved", "saver", "seccomp", "spare", "tree",
 )  # fmt: skip
 # Takes one frame from standard input: the code and where to work. No file of the image but Python is needed.
 BOOT: Final = """
@@ -141,6 +141,7 @@ def _limits(given: Any, options: Options) -> Limits:
     ceilings = {
         "memory_mb": options.most_memory_mb, "cpu_milli": options.most_cpu_milli, "disk_mb": options.most_disk_mb,
         "processes": options.most_processes, "files": 10_000_000, "cap_ms": 366 * 86_400_000,
+        "iops": 1 << 31, "bandwidth_kbps": 1 << 31,
         "result_bytes": frames.MOST_CONTENT, "artifact_bytes": frames.MOST_CONTENT, "tmpfs_mb": options.most_memory_mb,
     }  # fmt: skip
     for name, most in ceilings.items():

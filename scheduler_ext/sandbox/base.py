@@ -45,6 +45,10 @@ class Limits:
     tmpfs_mb: int = 256
     """Work folders up to this size lie in memory, larger ones on disk."""
     network: bool = False
+    iops: int = 0
+    """Operations a second on the disk, reading and writing each; 0: not limited."""
+    bandwidth_kbps: int = 0
+    """Network, in and out each; 0: not limited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +112,18 @@ class Found:
     """Whether each slot runs as a user of its own."""
     work_in_memory: bool = False
     """Whether work folders are sized file systems in memory."""
+    iops: bool = False
+    """Whether scripts are held to their tier's operations a second."""
+    bandwidth: bool = False
+    """Whether scripts are held to their tier's bandwidth."""
+
+    @property
+    def enforced(self) -> tuple[str, ...]:
+        """What of its tier a script is held to here."""
+        held = {
+            "cpu": bool(self.groups), "memory": True, "disk": True, "iops": self.iops, "bandwidth": self.bandwidth,
+        }  # fmt: skip
+        return tuple(name for name, so in held.items() if so)
 
 
 class Refused(Exception):
@@ -148,6 +164,11 @@ class Sandbox(Protocol):
     @property
     def level(self) -> str:
         """The strongest level it offers, advertised by the node."""
+        ...
+
+    @property
+    def enforced(self) -> tuple[str, ...]:
+        """What of its tier a script is held to there, advertised too."""
         ...
 
     def take(self, root: Path, *, trusted: bool) -> Runner:

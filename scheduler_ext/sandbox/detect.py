@@ -87,6 +87,7 @@ async def try_level(level: Level, root: str, conf: SchedulerConf, *, groups: boo
     return Found(
         level=level, works=not why, why=why, groups=str(facts.get("groups", "")),
         own_uid=facts.get("uid") is not None, work_in_memory=bool(facts.get("memory")),
+        iops=bool(facts.get("iops")), bandwidth=bool(facts.get("bandwidth")),
     )  # fmt: skip
 
 

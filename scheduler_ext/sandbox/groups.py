@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from scheduler_ext.sandbox.base import Limits
+from scheduler_ext.sandbox.rates import DiskRate, NetworkRate, device_of
 
 MIB: Final = 1024 * 1024
 PERIOD_US: Final = 100_000
@@ -21,6 +22,7 @@ SPARE_PROCESSES: Final = 4
 """What the sandbox itself needs beside the script's processes."""
 _NAME: Final = re.compile(r"slackwater-(\d+)$")
 _NEEDED: Final = ("memory", "pids", "cpu")
+Rate = TypeVar("Rate", DiskRate, NetworkRate)
 
 
 class Groups:
@@ -30,6 +32,8 @@ class Groups:
 
     def __init__(self, folders: Mapping[str, Path]) -> None:
         self.folders = dict(folders)
+        self.disk: DiskRate | None = None
+        self.network: NetworkRate | None = None
         self._kills = self._refusals = 0
         self._cpu = 0.0
 
@@ -40,6 +44,25 @@ class Groups:
 
     def limit(self, limits: Limits, memory_mb: int) -> None:
         """Set what the next script may use; ``memory_mb`` includes a work folder in memory."""
+
+    def pace(self, limits: Limits) -> None:
+        """Set how much the next script may do a second, as far as that is possible here."""
+        if self.disk is not None:
+            self.disk.limit(limits.iops)
+        if self.network is not None:
+            self.network.limit(limits.bandwidth_kbps)
+
+    def look(self) -> bool:
+        """Hold it to its rate; True when it should be looked at again soon."""
+        if self.disk is None:
+            return False
+        self.disk.look()
+        return self.disk.active
+
+    def hurry(self) -> None:
+        """Hold it to its rate no more, so that it can end."""
+        if self.disk is not None:
+            self.disk.lift()
 
     def begin(self) -> None:
         """Remember the counters: what is counted from now on is the script's."""
@@ -159,13 +182,13 @@ def _field(path: Path, name: str) -> int:
     return 0
 
 
-def make(wanted: bool = True) -> Groups:
-    """Groups for this process's slot, below its own; without any where none can be made."""
+def make(root: str, wanted: bool = True) -> Groups:
+    """Groups for this process's slot, below its own; without any where none can be made. ``root``: its folder."""
     if wanted:
         own = _own()
         for build in (_version_1, _version_2):
             with contextlib.suppress(OSError, KeyError):
-                return build(own)
+                return build(own, root)
     return Groups({})
 
 
@@ -179,7 +202,7 @@ def _own() -> dict[str, str]:
     return groups
 
 
-def _version_1(own: dict[str, str]) -> Groups:
+def _version_1(own: dict[str, str], root: str) -> Groups:
     folders = {}
     for controller in (*_NEEDED, *(("cpuacct",) if "cpuacct" in own else ())):
         parent = Path("/sys/fs/cgroup", controller, own[controller].lstrip("/"))
@@ -187,11 +210,43 @@ def _version_1(own: dict[str, str]) -> Groups:
             raise OSError(f"no {controller} groups")
         sweep(parent)
         folders[controller] = parent / f"slackwater-{os.getpid()}"
-    groups = GroupsV1(folders)
-    return _tried(groups)
+    groups = _tried(GroupsV1(folders))
+    groups.disk = _beside(
+        groups, ("blkio", "freezer"), own, lambda blkio, freezer: _disk_v1(blkio, freezer, device_of(root))
+    )
+    groups.network = _beside(groups, ("unified",), {"unified": own.get("", "/")}, NetworkRate)
+    return groups
 
 
-def _version_2(own: dict[str, str]) -> Groups:
+def _disk_v1(counted: Path, freezer: Path, device: str) -> DiskRate:
+    # The kernel begins to count when a limit is set for the first time, none too.
+    (counted / "blkio.throttle.read_iops_device").write_text(f"{device} 0")
+    return DiskRate(counted / "blkio.throttle.io_serviced", freezer / "freezer.state", device)
+
+
+def _beside(
+    groups: Groups, hierarchies: tuple[str, ...], own: Mapping[str, str], make: Callable[..., Rate]
+) -> Rate | None:
+    """A rate in one more group of each of these hierarchies, where it can be made."""
+    made = {}
+    try:
+        for hierarchy in hierarchies:
+            parent = Path("/sys/fs/cgroup", hierarchy, own[hierarchy].lstrip("/"))
+            (parent / "cgroup.procs").stat()  # else it is none
+            sweep(parent)
+            made[hierarchy] = parent / f"slackwater-{os.getpid()}"
+            made[hierarchy].mkdir(exist_ok=True)
+        rate = make(*made.values())
+    except (OSError, KeyError):
+        for folder in made.values():
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        return None
+    groups.folders |= made
+    return rate
+
+
+def _version_2(own: dict[str, str], root: str) -> Groups:
     folder = Path("/sys/fs/cgroup", own[""].lstrip("/"))
     # A group that holds processes cannot hand controllers on: where a service is delegated, its main processes
     # stand in a group of their own and the slots beside it.
@@ -200,7 +255,13 @@ def _version_2(own: dict[str, str]) -> Groups:
             sweep(parent)
             (parent / "cgroup.subtree_control").write_text("+memory +pids +cpu")
             made = parent / f"slackwater-{os.getpid()}"
-            return _tried(GroupsV2(dict.fromkeys(_NEEDED, made)))
+            groups = _tried(GroupsV2(dict.fromkeys(_NEEDED, made)))
+            with contextlib.suppress(OSError):
+                (parent / "cgroup.subtree_control").write_text("+io")
+                groups.disk = DiskRate(made / "io.stat", made / "cgroup.freeze", device_of(root))
+            with contextlib.suppress(OSError):
+                groups.network = NetworkRate(made)
+            return groups
     raise OSError("no delegated group")
 
 
@@ -223,4 +284,6 @@ def sweep(parent: Path) -> None:
         named = _NAME.search(folder.name)
         if named and not Path("/proc", named[1]).exists():
             with contextlib.suppress(OSError):
+                if (folder / "freezer.state").exists():  # what is frozen there could not be killed
+                    (folder / "freezer.state").write_text("THAWED")
                 folder.rmdir()

@@ -29,6 +29,8 @@ from scheduler_ext.sandbox.saver import Saver
 
 WATCH_S = 0.025
 WATCH_SLOWLY_S = 0.1
+WATCH_CLOSELY_S = 0.005
+"""While a script that has a rate uses its disk."""
 MIB = 1024 * 1024
 _SUBREAPER = 36
 
@@ -57,6 +59,7 @@ class Run:
     place: places.Place
     pid: int
     began: float = field(default_factory=time.monotonic)
+    looked: float = 0.0
     code: int = 0
     cpu_s: float = 0.0
     seen_cpu_s: float = 0.0
@@ -87,7 +90,7 @@ class Keeper:
         self.own_kb = 0
 
     def _make_groups(self) -> groups.Groups:
-        return groups.make(self.plan.groups)
+        return groups.make(self.plan.root, self.plan.groups)
 
     def _memory_place(self) -> places.MemoryPlace | None:
         with contextlib.suppress(OSError):
@@ -111,11 +114,14 @@ class Keeper:
         self.control.listen(selector)
         selector.register(wake, selectors.EVENT_READ, lambda: _drain(wake))
         self._prepare()
-        self.control.tell({"uid": self.uid, "groups": self.groups.kind, "memory": self.memory is not None})
+        self.control.tell({
+            "uid": self.uid, "groups": self.groups.kind, "memory": self.memory is not None,
+            "iops": self.groups.disk is not None, "bandwidth": self.groups.network is not None,
+        })  # fmt: skip
         try:
             while True:
                 heard = False
-                for key, _ in selector.select(None if self.run is None else self._pause()):
+                for key, _ in selector.select(None if self.run is None else self._next(self.run)):
                     if key.data is None:
                         heard = True
                     else:
@@ -128,7 +134,13 @@ class Keeper:
         finally:
             self._close()
 
+    def _next(self, run: Run) -> float:
+        """Hold the script to its rate; the seconds until that, or the next look, is due."""
+        pause = max(0.0, run.looked + self._pause() - time.monotonic())
+        return min(pause, WATCH_CLOSELY_S) if self.groups.look() else pause
+
     def _pause(self) -> float:
+        """Seconds until the next look: measuring a folder takes longer than asking a file system."""
         assert self.run is not None
         return WATCH_SLOWLY_S if self.run.place is self.folder else WATCH_S
 
@@ -182,6 +194,7 @@ class Keeper:
                 saver.restore(_content(before[0]))
             in_memory = places.disk_bytes(limits) // MIB if place is self.memory else 0
             self.groups.limit(limits, limits.memory_mb + in_memory)
+            self.groups.pace(limits)
             self.groups.begin()
             assert self.waiting is not None
             pid, channel = self.waiting
@@ -219,7 +232,11 @@ class Keeper:
 
     # -- the watch ----------------------------------------------------------------------------------------------------
     def _watch(self, run: Run) -> None:
-        """Measure; kill what uses more than it may."""
+        """Measure when it is time; kill what uses more than it may."""
+        now = time.monotonic()
+        if now < run.looked + self._pause():
+            return
+        run.looked = now
         held = self.groups.memory_mb()
         if held is None:
             pids = tree.below(os.getpid())
@@ -238,6 +255,7 @@ class Keeper:
 
     def _stop(self, run: Run) -> None:
         """Ask the script to end."""
+        self.groups.hurry()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if self.level is not Level.BUBBLEWRAP:
                 os.killpg(run.pid, signal.SIGTERM)
@@ -249,6 +267,7 @@ class Keeper:
                 os.killpg(pid, signal.SIGTERM)
 
     def _kill(self) -> None:
+        self.groups.hurry()
         tree.kill(tree.below(os.getpid()))
         if self.uid is not None:
             tree.kill_user(self.uid)

@@ -34,6 +34,11 @@ class SlotPool:
         """The strongest level that works, or the one the settings ask for."""
         return detect.choose(self.found, self.conf.sandbox)
 
+    @property
+    def enforced(self) -> tuple[str, ...]:
+        """What that level holds scripts to."""
+        return next((one.enforced for one in self.found if one.level == self.level), ())
+
     def probe(self) -> None:
         """Find out what this machine offers, unless that is known: it takes a few tenths of a second."""
         assert self.level

@@ -71,6 +71,7 @@ class NodeStep(bootsteps.StartStopStep):
             capacity=self.engine.capacity(),
             slots=self.slots_by_kind(offered),
             labels=self.engine.labels(), sandbox=self.engine.sandbox().level,
+            enforced=self.engine.sandbox().enforced,
         )  # fmt: skip
         store = self.engine.node_store()
         node_id = store.register(spec, offered)

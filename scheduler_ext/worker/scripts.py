@@ -151,7 +151,7 @@ class ScriptRun:
             cpu_milli=vector[0], memory_mb=vector[1], disk_mb=vector[2], cap_ms=self.task.cap_ms,
             processes=self.conf.script_processes, files=self.conf.script_files,
             result_bytes=self.conf.max_result_bytes, tmpfs_mb=self.conf.script_tmpfs_mb,
-            network=self.work.network,
+            network=self.work.network, iops=vector[3], bandwidth_kbps=vector[4],
         )  # fmt: skip
 
     def _content(self) -> bytes:

@@ -39,6 +39,14 @@ def test_redis_is_emptied_and_nothing_is_lost(tmp_path: Path) -> None:
     assert memory["small"]["used_mb"] > 0.3
 
 
+def test_nodes_are_drained_under_load_and_nothing_is_lost(tmp_path: Path) -> None:
+    (line,) = lines(tmp_path, "drain", tasks=4_000, task_ms=5, children=1, drains=2)
+    assert [turn["given_after"] for turn in line["drained"]] == [0, 0]
+    assert all(turn["queued"] > 0 for turn in line["drained"])
+    assert line["succeeded"] == line["stored"] == line["accepted"] > 4_000
+    assert line["lost"] == line["twice"] == line["cut_off"] == line["unfinished"] == 0
+
+
 def test_workers_are_killed_and_each_task_succeeds_once(tmp_path: Path) -> None:
     (line,) = lines(tmp_path, "million", tasks=60_000, every_s=1, backlog=5000)
     assert line["kills"] >= 1

@@ -8,6 +8,7 @@ import dataclasses
 import os
 import signal
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,80 @@ def test_the_network_is_there_when_it_is_granted(bench: Bench, request: pytest.F
     assert asyncio.run(tried(network=False)) == (Outcome.FAILED, "")
 
 
+def needs(bench: Bench, what: str) -> None:
+    if what not in bench.pool.enforced:
+        pytest.skip(f"this machine's {bench.pool.level} level does not hold scripts to their {what}")
+
+
+WRITES = """#!/usr/bin/python3
+import os, time
+file = os.open("x", os.O_WRONLY | os.O_CREAT | os.O_DSYNC)
+began = time.monotonic()
+for _ in range(8000):
+    os.pwrite(file, b"x" * 4096, 0)
+print(time.monotonic() - began)
+"""
+
+
+def test_a_disk_does_no_more_operations_a_second_than_the_tier_has(bench: Bench) -> None:
+    needs(bench, "iops")
+    finished, output = bench.run(WRITES, cap_ms=60_000, vector=(1_000, 128, 300, 2_000, 0, 0))
+    assert finished.outcome is Outcome.SUCCEEDED, output
+    # A write is one operation at least; those of two seconds are let through at once.
+    assert float(output) > 8_000 / 2_000 - 2.1
+
+
+def test_what_is_frozen_for_its_disk_can_be_ended(bench: Bench) -> None:
+    needs(bench, "iops")
+    began = time.monotonic()
+    finished, output = bench.run(WRITES, cap_ms=1_500, vector=(1_000, 128, 300, 1, 0, 0))
+    assert (finished.outcome, output) == (Outcome.CAP_EXCEEDED, "")
+    assert time.monotonic() - began < 20.0  # 8,000 operations at one a second are more than two hours
+    again, output = bench.run("echo fine", vector=(1_000, 128, 300, 1, 0, 0))
+    assert (again.outcome, output) == (Outcome.SUCCEEDED, "fine\n")
+
+
+@pytest.mark.parametrize("way", ["out", "in"])
+def test_the_network_carries_no_more_than_the_tier_has(bench: Bench, way: str) -> None:
+    needs(bench, "bandwidth")
+    script = (
+        "#!/usr/bin/python3\nimport json, os, socket, time\n"
+        "kwargs = json.load(open(os.environ['SLACKWATER_INPUTS']))['kwargs']\n"
+        "link = socket.create_connection(('127.0.0.1', kwargs['port']), 5)\n"
+        "began, size = time.monotonic(), 0\n"
+        "link.settimeout(30)\n"
+        "if kwargs['way'] == 'out': link.sendall(bytes(1_000_000))\n"
+        "link.shutdown(socket.SHUT_WR)\n"
+        "while more := link.recv(65536): size += len(more)\n"
+        "print(size, time.monotonic() - began)\n"
+    )
+
+    async def tried(kbps: int) -> tuple[int, float]:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            heard = await reader.read(-1)
+            writer.write(b"." if heard else bytes(1_000_000))
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            run = bench.prepare(
+                script, cap_ms=30_000, kwargs={"way": way, "port": port}, network=True,
+                vector=(1_000, 128, 32, 0, kbps, 0),
+            )  # fmt: skip
+            finished = await run.run()
+        output = run.stdout.text()[0] + run.stderr.text()[0]
+        assert finished.outcome is Outcome.SUCCEEDED, output
+        size, took = output.split()
+        return int(size), float(took)
+
+    size, took = asyncio.run(tried(4_000))
+    assert size == (1 if way == "out" else 1_000_000)
+    assert took > 8_000 / 4_000 * 0.7  # a burst of 200 ms is let through
+    _, free = asyncio.run(tried(0))
+    assert free < took
+
+
 def test_two_slots_at_once_are_two_users(bench: Bench) -> None:
     if bench.pool.level == Level.PROCESS or os.getuid() != 0:
         pytest.skip("only a worker run as root has users to give")
@@ -242,6 +317,33 @@ def test_a_killed_keeper_fails_its_script_and_is_replaced(bench: Bench) -> None:
     finished = asyncio.run(killed())
     assert (finished.outcome, finished.error) == (Outcome.FAILED, "the sandbox ended unexpectedly")
     assert bench.run("echo again")[1] == "again\n"
+
+
+def test_what_a_killed_keeper_left_frozen_is_ended_too(bench: Bench) -> None:
+    needs(bench, "iops")
+    run = bench.prepare(WRITES, vector=(1_000, 128, 300, 1, 0, 0))
+
+    def frozen(keeper: int) -> bool:
+        states = Path("/sys/fs/cgroup").rglob(f"slackwater-{keeper}/freezer.state")
+        events = Path("/sys/fs/cgroup").rglob(f"slackwater-{keeper}/cgroup.events")
+        return any("FROZEN" in one.read_text() or "frozen 1" in one.read_text() for one in (*states, *events))
+
+    async def killed() -> list[psutil.Process]:
+        job = asyncio.ensure_future(run.run())
+        while run.runner is None or run.runner.process is None:  # type: ignore[attr-defined]
+            await asyncio.sleep(0.01)
+        keeper = run.runner.process.pid  # type: ignore[attr-defined]
+        while not frozen(keeper):
+            await asyncio.sleep(0.01)
+        below = psutil.Process(keeper).children(recursive=True)
+        os.kill(keeper, signal.SIGKILL)
+        await job
+        return below
+
+    left = asyncio.run(asyncio.wait_for(killed(), 20))
+    assert left
+    assert bench.run("echo again")[1] == "again\n"
+    assert psutil.wait_procs(left, timeout=10)[1] == []
 
 
 # -- what a node without a sandbox does ------------------------------------------------------------------------------
@@ -298,6 +400,11 @@ def test_the_check_says_which_level_there_is() -> None:
     ]
     best = (Found(level=Level.BUBBLEWRAP, works=True, groups="v2"),)
     assert [one.id for one in messages(best, "auto")] == ["slackwater.I010", "slackwater.I011"]
+    whole = dataclasses.replace(best[0], bandwidth=True)
+    assert "IOPS of a tier" in messages((whole,), "auto")[1].msg
+    whole = dataclasses.replace(whole, iops=True)
+    assert whole.enforced == ("cpu", "memory", "disk", "iops", "bandwidth")
+    assert [one.id for one in messages((whole,), "auto")] == ["slackwater.I010"]
 
 
 def test_the_filter_knows_both_machines_and_no_other() -> None:

@@ -162,6 +162,16 @@ SCENARIOS: Mapping[str, Scenario] = {
             scheduler=OPEN,
         ),
         Scenario(
+            name="drain",
+            title="A node drained under load: until what has not begun is handed back",
+            parameters={"tasks": 40_000, "task_ms": 5, "children": 2, "drains": 8},
+            columns={
+                "drains": "drains", "p50_s": "handed back p50 s", "max_s": "max s", "accepted": "accepted",
+                "lost": "lost", "twice": "twice",
+            },
+            scheduler=OPEN,
+        ),
+        Scenario(
             name="million",
             title="No-op tasks while a worker is killed every few seconds",
             parameters={"tasks": 1_000_000, "every_s": 5, "workers": 3, "children": 1, "backlog": 50_000},

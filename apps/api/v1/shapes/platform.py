@@ -84,6 +84,7 @@ class NodeOut(s.Serializer[Any]):
     slots = s.DictField(child=s.IntegerField())
     labels = s.ListField(child=s.CharField())
     sandbox = s.CharField()
+    enforced = s.ListField(child=s.CharField(), help_text="What of its tier a script is held to there.")
     started_at = s.DateTimeField()
     heartbeat_at = s.DateTimeField()
     handlers = s.ListField(child=s.CharField())

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from slackwater.benchmark.live import fairness, flushall, limiter, million, neighbours, quota, urgent
+from slackwater.benchmark.live import drain, fairness, flushall, limiter, million, neighbours, quota, urgent
 
 LIVE: dict[str, Callable[..., None]] = {
     "quota": quota.run,
@@ -10,6 +10,7 @@ LIVE: dict[str, Callable[..., None]] = {
     "urgent": urgent.run,
     "limiter": limiter.run,
     "flushall": flushall.run,
+    "drain": drain.run,
     "million": million.run,
     "neighbours": neighbours.run,
 }
