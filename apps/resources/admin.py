@@ -22,7 +22,7 @@ DIMENSIONS = (
     ("CPU", "‰ of a core"),
     ("memory", "MiB"),
     ("disk", "MiB"),
-    ("IOPS", "a second, reading and writing each"),
+    ("IOPS", "a second, reading and writing"),
     ("bandwidth", "kbit/s, in and out each"),
     ("ports", ""),
 )

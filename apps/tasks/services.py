@@ -48,8 +48,7 @@ from scheduler_ext.core.states import (
     condition_holds,
     edge_outcome,
 )
-
-MAX_SCRIPT_BYTES = 1_048_576
+from scheduler_ext.core.types import MAX_SCRIPT_BYTES
 
 __all__ = [
     "Submission",

@@ -5,7 +5,7 @@ their passwords. A worker speaks to it over a local socket (or TCP, inside a net
 :mod:`scheduler_ext.sandbox.frames`, one connection for each of its slots:
 
 ========================  ===========================================================================================
-the runner                ``{"runner": 1, "nonce": …}`` when a connection is made
+the runner                ``{"runner": 2, "nonce": …}`` when a connection is made
 the worker                ``{"do": "hello", "proof": HMAC-SHA-256 of the nonce by the token, "node": …}``
 the runner                what it offers (``image``, ``runtime``, ``network``, …), or ``{"error": why}`` and the end
 the worker                ``{"do": "run", "limits": …, "env": …, "saves": …, "parts": [sizes]}`` with the script, its

@@ -46,7 +46,7 @@ class Limits:
     """Work folders up to this size lie in memory, larger ones on disk."""
     network: bool = False
     iops: int = 0
-    """Operations a second on the disk, reading and writing each; 0: not limited."""
+    """Operations a second on the disk, reading and writing; 0: not limited."""
     bandwidth_kbps: int = 0
     """Network, in and out each; 0: not limited."""
 

@@ -19,7 +19,7 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.sandbox import frames
 from scheduler_ext.sandbox.base import Ended, Level, Order, Saves, SlotError
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 CONNECT_S: Final = 5.0
 _CHUNK: Final = 262_144
 

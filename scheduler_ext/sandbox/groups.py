@@ -59,8 +59,8 @@ class Groups:
         self.disk.look()
         return self.disk.active
 
-    def hurry(self) -> None:
-        """Hold it to its rate no more, so that it can end."""
+    def lift(self) -> None:
+        """Hold it to its rate no more: it is being ended."""
         if self.disk is not None:
             self.disk.lift()
 
@@ -211,17 +211,19 @@ def _version_1(own: dict[str, str], root: str) -> Groups:
         sweep(parent)
         folders[controller] = parent / f"slackwater-{os.getpid()}"
     groups = _tried(GroupsV1(folders))
-    groups.disk = _beside(
-        groups, ("blkio", "freezer"), own, lambda blkio, freezer: _disk_v1(blkio, freezer, device_of(root))
-    )
-    groups.network = _beside(groups, ("unified",), {"unified": own.get("", "/")}, NetworkRate)
+    # Beside them there may be a hierarchy of version 2 that has no controllers. It is taken to freeze: what the freezer
+    # of version 1 has frozen cannot be killed.
+    own = {**own, "unified": own.get("", "")}
+    groups.disk = _beside(groups, ("blkio", "unified"), own, lambda one, two: _disk_v1(one, two, root))
+    groups.network = _beside(groups, ("unified",), own, NetworkRate)
     return groups
 
 
-def _disk_v1(counted: Path, freezer: Path, device: str) -> DiskRate:
+def _disk_v1(blkio: Path, unified: Path, root: str) -> DiskRate:
+    device = device_of(root)
     # The kernel begins to count when a limit is set for the first time, none too.
-    (counted / "blkio.throttle.read_iops_device").write_text(f"{device} 0")
-    return DiskRate(counted / "blkio.throttle.io_serviced", freezer / "freezer.state", device)
+    (blkio / "blkio.throttle.read_iops_device").write_text(f"{device} 0")
+    return DiskRate(blkio / "blkio.throttle.io_serviced", unified / "cgroup.freeze", device)
 
 
 def _beside(
@@ -238,9 +240,9 @@ def _beside(
             made[hierarchy].mkdir(exist_ok=True)
         rate = make(*made.values())
     except (OSError, KeyError):
-        for folder in made.values():
+        for hierarchy in made.keys() - groups.folders:
             with contextlib.suppress(OSError):
-                folder.rmdir()
+                made[hierarchy].rmdir()
         return None
     groups.folders |= made
     return rate
@@ -284,6 +286,4 @@ def sweep(parent: Path) -> None:
         named = _NAME.search(folder.name)
         if named and not Path("/proc", named[1]).exists():
             with contextlib.suppress(OSError):
-                if (folder / "freezer.state").exists():  # what is frozen there could not be killed
-                    (folder / "freezer.state").write_text("THAWED")
                 folder.rmdir()

@@ -255,7 +255,7 @@ class Keeper:
 
     def _stop(self, run: Run) -> None:
         """Ask the script to end."""
-        self.groups.hurry()
+        self.groups.pace(run.limits)  # anew: what is frozen does not hear it
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if self.level is not Level.BUBBLEWRAP:
                 os.killpg(run.pid, signal.SIGTERM)
@@ -267,7 +267,7 @@ class Keeper:
                 os.killpg(pid, signal.SIGTERM)
 
     def _kill(self) -> None:
-        self.groups.hurry()
+        self.groups.lift()
         tree.kill(tree.below(os.getpid()))
         if self.uid is not None:
             tree.kill_user(self.uid)

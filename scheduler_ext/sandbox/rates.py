@@ -5,8 +5,8 @@ raises ``OSError``, and the node says that it is not enforced. Both keep one num
 would have taken at the rate (ITU-T I.371, "virtual scheduling"), and act when it lies too far ahead.
 
 The disk's operations are counted by the kernel, and the whole group is frozen while it is ahead. The kernel's own
-limits (``blkio.throttle``, ``io.max``) are not used: a write that waits for its rate is waited for by the file
-system's journal, and with that by everybody who writes there, PostgreSQL too.
+limits (``blkio.throttle``, ``io.max``) are not used: who waits for one in the middle of a call cannot be ended, and
+may hold what others wait for, such as a transaction of the file system.
 
 The network's is a program for the kernel's virtual machine at the group's ingress and egress. What comes too early is
 dropped, and TCP slows down as on a slow link; the kernel's example ``samples/bpf/hbm.c`` does it the same way. Packets
@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Final
 
 BURST_S: Final = 2.0
-"""A script may be this far ahead of its disk: to start a program that nobody has started lately takes some hundred
-reads."""
+"""Each script may be this far ahead of its disk: to start a program that nobody has started lately takes some
+hundred reads."""
 BURST_NS: Final = 200_000_000
 """TCP sends in bursts of 64 KiB: with less room than this for them it does not come near its rate."""
 _CALL: Final = {"x86_64": 321, "aarch64": 280}
@@ -53,7 +53,7 @@ class DiskRate:
     """Operations a second on one disk, of a group that is frozen while it is ahead of its rate."""
 
     def __init__(self, count: Path, freeze: Path, device: str) -> None:
-        """``count`` tells the group's operations (``io.stat``), ``freeze`` stops it (``cgroup.freeze``)."""
+        """``count`` tells the operations (``io.stat``, or version 1's), ``freeze`` stops (``cgroup.freeze``)."""
         self._count, self._freeze, self._device = count, freeze, device
         self._iops = self._seen = 0
         self._until = 0.0
@@ -90,8 +90,7 @@ class DiskRate:
 
     def _set(self, *, frozen: bool) -> None:
         if frozen != self._frozen:
-            states = ("THAWED", "FROZEN") if self._freeze.name == "freezer.state" else ("0", "1")
-            self._freeze.write_text(states[frozen])
+            self._freeze.write_text(str(int(frozen)))
             self._frozen = frozen
 
     def _operations(self) -> int:

@@ -21,9 +21,12 @@ from scheduler_ext.core.states import Outcome
 from scheduler_ext.ports import Finished, ScriptWork, Started
 from scheduler_ext.sandbox.base import Ended, Limits, Order, Refused, Runner, Sandbox, Saves, SlotError
 from scheduler_ext.task_ports import Held, NoPorts
+from scheduler_ext.worker import mounted
 
 CHUNK = 65_536
-PORTS = DIMENSIONS.index("ports")
+IOPS, KBPS, PORTS = (DIMENSIONS.index(name) for name in ("iops", "bandwidth_kbps", "ports"))
+LEAST_IOPS, LEAST_KBPS = 100, 1_000
+"""Every script has at least these, also where its tier has none."""
 CAP_GRACE_S = 0.5
 """A script at its cap is asked to end this long before it is killed."""
 MUTEX_FENCE = "SLACKWATER_MUTEX_FENCE"
@@ -151,19 +154,15 @@ class ScriptRun:
             cpu_milli=vector[0], memory_mb=vector[1], disk_mb=vector[2], cap_ms=self.task.cap_ms,
             processes=self.conf.script_processes, files=self.conf.script_files,
             result_bytes=self.conf.max_result_bytes, tmpfs_mb=self.conf.script_tmpfs_mb,
-            network=self.work.network, iops=vector[3], bandwidth_kbps=vector[4],
+            network=self.work.network, iops=max(vector[IOPS], LEAST_IOPS),
+            bandwidth_kbps=max(vector[KBPS], LEAST_KBPS),
         )  # fmt: skip
 
     def _content(self) -> bytes:
         """The script; a path may not lead out of the tenant's own folder."""
         if self.work.content is not None:
             return self.work.content
-        source = Path(self.work.folder, self.task.script_path).resolve()
-        if not self.work.folder or not source.is_relative_to(Path(self.work.folder).resolve()):
-            raise Refused("its path leads out of the tenant's folder")
-        if not source.is_file():
-            raise Refused(f"there is no file {self.task.script_path!r} in the tenant's folder on this node")
-        content = source.read_bytes()
+        content = mounted.read(self.work.folder, self.task.script_path)
         self.read_sha256 = hashlib.sha256(content).hexdigest()
         return content
 

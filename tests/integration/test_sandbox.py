@@ -236,9 +236,9 @@ def test_a_disk_does_no_more_operations_a_second_than_the_tier_has(bench: Bench)
 def test_what_is_frozen_for_its_disk_can_be_ended(bench: Bench) -> None:
     needs(bench, "iops")
     began = time.monotonic()
-    finished, output = bench.run(WRITES, cap_ms=1_500, vector=(1_000, 128, 300, 1, 0, 0))
+    finished, output = bench.run(WRITES, cap_ms=1_500, vector=(1_000, 128, 300, 100, 0, 0))
     assert (finished.outcome, output) == (Outcome.CAP_EXCEEDED, "")
-    assert time.monotonic() - began < 20.0  # 8,000 operations at one a second are more than two hours
+    assert time.monotonic() - began < 20.0  # 8,000 operations at 100 a second are 80 seconds
     again, output = bench.run("echo fine", vector=(1_000, 128, 300, 1, 0, 0))
     assert (again.outcome, output) == (Outcome.SUCCEEDED, "fine\n")
 
@@ -280,8 +280,8 @@ def test_the_network_carries_no_more_than_the_tier_has(bench: Bench, way: str) -
     size, took = asyncio.run(tried(4_000))
     assert size == (1 if way == "out" else 1_000_000)
     assert took > 8_000 / 4_000 * 0.7  # a burst of 200 ms is let through
-    _, free = asyncio.run(tried(0))
-    assert free < took
+    _, quick = asyncio.run(tried(1_000_000))
+    assert quick < took
 
 
 def test_two_slots_at_once_are_two_users(bench: Bench) -> None:
@@ -324,9 +324,8 @@ def test_what_a_killed_keeper_left_frozen_is_ended_too(bench: Bench) -> None:
     run = bench.prepare(WRITES, vector=(1_000, 128, 300, 1, 0, 0))
 
     def frozen(keeper: int) -> bool:
-        states = Path("/sys/fs/cgroup").rglob(f"slackwater-{keeper}/freezer.state")
         events = Path("/sys/fs/cgroup").rglob(f"slackwater-{keeper}/cgroup.events")
-        return any("FROZEN" in one.read_text() or "frozen 1" in one.read_text() for one in (*states, *events))
+        return any("frozen 1" in one.read_text() for one in events)
 
     async def killed() -> list[psutil.Process]:
         job = asyncio.ensure_future(run.run())

@@ -19,10 +19,8 @@ class Disk:
     """The files of a group, and a clock."""
 
     def __init__(self, folder: Path, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        first = layout is VERSION_1
         self.count, self.layout, self.now = folder / "count", layout, 100.0
-        self.freeze = folder / ("freezer.state" if first else "cgroup.freeze")
-        self.words = {"THAWED": False, "FROZEN": True, "0": False, "1": True}
+        self.freeze = folder / "cgroup.freeze"
         self.done(0, 0)
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         self.rate = DiskRate(self.count, self.freeze, "8:0")
@@ -38,7 +36,7 @@ class Disk:
 
     @property
     def frozen(self) -> bool:
-        return self.words[self.freeze.read_text()]
+        return {"0": False, "1": True}[self.freeze.read_text()]
 
 
 @pytest.fixture(params=[VERSION_1, VERSION_2], ids=["v1", "v2"])

@@ -25,11 +25,11 @@ from apps.adminkit import JsonField
 from apps.resources.models import Handler, Tier
 from apps.tasks.models import MutexScope, OnLate
 from apps.tasks.reading import word
-from apps.tasks.services import MAX_SCRIPT_BYTES
 from apps.tasks.specs import EDITABLE
 from apps.tenants.models import Tenant
 from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.core.states import Category, RunCondition
+from scheduler_ext.core.types import MAX_SCRIPT_BYTES
 
 LISTS = ("depends_on", "tags")
 
