@@ -14,6 +14,7 @@ from django.http import Http404
 from rest_framework import exceptions as drf
 from rest_framework.response import Response
 
+from apps.resources.faults import ENDED
 from scheduler_ext.core import errors
 
 log = logging.getLogger(__name__)
@@ -106,7 +107,7 @@ def normalized(error: Exception) -> errors.SlackwaterError:
     """``error`` as one of ours: what Django, DRF and the database raise is translated, the rest is internal."""
     if isinstance(error, errors.SlackwaterError):
         return error
-    if isinstance(error, (OperationalError, InterfaceError)):
+    if isinstance(error, (OperationalError, InterfaceError)) or isinstance(error.__cause__, ENDED):
         return errors.Unavailable("The database does not answer; try again.")
     if isinstance(error, Http404):
         return errors.NotFound()

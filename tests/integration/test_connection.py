@@ -11,8 +11,9 @@ from uuid import UUID
 
 import psycopg
 import pytest
-from django.db import connection
+from django.db import DatabaseError, connection
 
+from apps.api.errors import normalized
 from apps.resources.faults import FAULTS
 from apps.resources.registry import PgNodeStore
 from apps.tasks.connection import Database
@@ -21,6 +22,7 @@ from apps.tasks.services import submit
 from apps.tasks.work_store import PgWorkStore
 from apps.tenants.services import create_tenant
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.errors import Unavailable
 from scheduler_ext.core.states import TaskState
 from scheduler_ext.worker.starting import Starting
 from tests.support.api import HANDLER, forget_lookups, furnish
@@ -56,6 +58,40 @@ def test_a_session_that_was_ended_while_its_process_was_stopped_is_a_fault() -> 
     finally:
         database.close()
         other.close()
+
+
+@pytest.fixture
+def read_only() -> Iterator[None]:
+    """New sessions find a server that takes no writes, as a standby does."""
+    name = connection.settings_dict["NAME"]
+    with connection.cursor() as cur:
+        cur.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+    try:
+        yield
+    finally:
+        with connection.cursor() as cur:
+            cur.execute(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
+
+
+def test_nobody_connects_to_a_server_that_takes_no_writes(read_only: None) -> None:
+    database = Database("late")
+    with pytest.raises(psycopg.OperationalError, match="read-only") as caught:
+        database.conn.execute("SELECT 1")
+    assert isinstance(caught.value, FAULTS)
+
+
+def test_a_server_that_takes_no_writes_any_more_is_said_to_be_away() -> None:
+    furnish()
+    tenant = create_tenant("late", "Late")
+    with connection.cursor() as cur:
+        cur.execute("SET default_transaction_read_only = on")
+    try:
+        with pytest.raises(DatabaseError) as caught:
+            submit(tenant, {"handler": HANDLER})
+        assert isinstance(normalized(caught.value), Unavailable)
+    finally:
+        with connection.cursor() as cur:
+            cur.execute("SET default_transaction_read_only = off")
 
 
 def test_repeatable_work_is_repeated_after_its_session_was_ended() -> None:

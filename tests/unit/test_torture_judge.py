@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from scheduler_ext.core.states import Outcome, TaskState
 from slackwater.torture import faults, record
-from slackwater.torture.clients import Accepted
-from slackwater.torture.judge import Verdict, judge
+from slackwater.torture.clients import Accepted, Tally
+from slackwater.torture.judge import Side, Verdict, judge
 from slackwater.torture.ledger import Attempt, Row, Truth
 from slackwater.torture.record import Life
-from slackwater.torture.report import percentile
+from slackwater.torture.report import bars, passed, percentile, table
+from slackwater.torture.run import Options, Recovery, Result
 from slackwater.torture.workload import Expected, Submission, workload
 
 
@@ -212,3 +215,38 @@ def test_every_fault_comes_before_any_comes_again() -> None:
 def test_percentiles() -> None:
     assert [percentile([3.0, 1.0, 2.0], share) for share in (0.5, 0.99)] == [2.0, 3.0]
     assert percentile([], 0.5) == 0.0
+
+
+def result(recovery_s: list[float | None], *calls: tuple[float, int]) -> Result:
+    tally = Tally()
+    for seconds, tries in ((0.1, 1), *calls):
+        tally.add(seconds, tries)
+    return Result(
+        Options(tasks=1, faults=len(recovery_s), seed=1), Verdict(), Side(**{f.name: 1 for f in fields(Side)}),
+        [Recovery("k", "v", 0.0, seconds) for seconds in recovery_s], tally, Tally(), Counter(), 1.0, [], [],
+    )  # fmt: skip
+
+
+def test_a_slow_or_unreachable_platform_misses_its_bars_and_fails_where_there_were_enough_faults() -> None:
+    good = result([1.0] * 100, (9.9, 20))
+    assert all(bars(good).values())
+    assert passed(good)
+    assert "PASSED" in table(good)
+    for bad, missed in (
+        (result([1.0] * 98 + [15.1] * 2), "recovery p99 at most 15 s"),
+        (result([1.0] * 100, *[(0.1, 1)] * 200, (10.1, 30)), "no outage over 10 s"),
+        (result([1.0] * 100, (0.1, 1), (11.0, 30)), "99 % of submissions and of status calls succeed"),
+    ):
+        assert not bars(bad)[missed]
+        assert not passed(bad)
+        assert [line.split()[-1] for line in table(bad).splitlines() if line.startswith(missed)] == ["MISSED"]
+    assert passed(result([1.0] * 8 + [20.0])), "of nine faults the 99th percentile is the maximum"
+    assert not passed(result([1.0] * 8 + [None])), "not mended at all"
+
+
+def test_a_call_that_the_end_finds_unanswered_counts_when_it_had_its_time() -> None:
+    tally = Tally()
+    tally.leave(3.0, 4)
+    assert tally.asked == 0
+    tally.leave(12.0, 40)
+    assert (tally.asked, tally.failed, tally.longest_s) == (1, 1, 12.0)

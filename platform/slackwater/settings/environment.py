@@ -76,6 +76,8 @@ def database_from_url(url: str, *, pooled: bool, pool_size: int) -> dict[str, An
     options: dict[str, Any] = dict(TCP_LIMITS)
     if not pooled:
         options["options"] = SESSION_LIMITS
+        # Never to a standby, where the name may still lead after a fail-over: what is connected stays connected.
+        options["target_session_attrs"] = "read-write"
     database: dict[str, Any] = {
         "ENGINE": "django.db.backends.postgresql",
         "NAME": parts.pop("dbname"),

@@ -40,6 +40,11 @@ class Tally:
             if tries > 1:
                 self.longest_s = max(self.longest_s, seconds)
 
+    def leave(self, seconds: float, tries: int) -> None:
+        """Count one that the end of the run found unanswered, if it had had its time."""
+        if seconds > PATIENCE_S:
+            self.add(seconds, tries)
+
     def refuse(self, status: int) -> None:
         """Count an answer that refuses."""
         with self.lock:
@@ -149,6 +154,7 @@ class Crowd:
                     self.refused.append((submission, status, answer))
                 return
             self._stopping.wait(AGAIN_S)
+        self.submitting.leave(time.monotonic() - began, tries)
 
     def _ask(self) -> None:
         client = self._client_of()
@@ -166,3 +172,5 @@ class Crowd:
                     break
                 self.asking.refuse(status)
                 self._stopping.wait(AGAIN_S)
+            else:
+                self.asking.leave(time.monotonic() - began, tries)

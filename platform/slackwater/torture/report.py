@@ -17,6 +17,11 @@ WORDS = {
 }  # fmt: skip
 
 
+ENOUGH_FAULTS = 100
+"""So many that a 99th percentile is more than the maximum: from then on the bars count for the verdict."""
+SUCCEED_PERCENT, OUTAGE_S, RECOVERY_S = 99.0, 10.0, 15.0
+
+
 def percentile(values: list[float], share: float) -> float:
     """The smallest value that ``share`` of them do not exceed; 0 of none."""
     ordered = sorted(values)
@@ -28,7 +33,8 @@ def as_json(result: Result) -> dict[str, Any]:
     mended = [r.seconds for r in result.recoveries if r.seconds]
     return {
         "options": asdict(result.options), "seconds": round(result.seconds, 1), "faults": dict(result.injected()),
-        "side": asdict(result.side), "at_fault": result.verdict.counts(), "passed": result.passed(),
+        "side": asdict(result.side), "at_fault": result.verdict.counts(), "bars": bars(result),
+        "passed": passed(result),
         "recovery_s": {
             "p50": round(percentile(mended, 0.5), 2), "p99": round(percentile(mended, 0.99), 2),
             "max": round(max(mended, default=0.0), 2),
@@ -39,6 +45,23 @@ def as_json(result: Result) -> dict[str, Any]:
         "ids": {name: ids[:20] for name, ids in asdict(result.verdict).items() if ids},
         "recoveries": [asdict(r) for r in result.recoveries],
     }  # fmt: skip
+
+
+def bars(result: Result) -> dict[str, bool]:
+    """How fast and how reachable it was to be, and whether it was."""
+    mended = [r.seconds for r in result.recoveries if r.seconds]
+    calls = [_tally(tally) for tally in (result.submitting, result.asking)]
+    return {
+        f"{SUCCEED_PERCENT:g} % of submissions and of status calls succeed":
+        all(tally["succeeded_percent"] >= SUCCEED_PERCENT for tally in calls),
+        f"no outage over {OUTAGE_S:g} s": all(tally["longest_outage_s"] <= OUTAGE_S for tally in calls),
+        f"recovery p99 at most {RECOVERY_S:g} s": percentile(mended, 0.99) <= RECOVERY_S,
+    }  # fmt: skip
+
+
+def passed(result: Result) -> bool:
+    """Whether nothing is at fault and, where there were enough faults to say, every bar is met."""
+    return result.clean() and (len(result.recoveries) < ENOUGH_FAULTS or all(bars(result).values()))
 
 
 def _tally(tally: Tally) -> dict[str, Any]:
@@ -76,6 +99,7 @@ def table(result: Result) -> str:
             (f"{words}: longest outage", f"{tally['longest_outage_s']} s"),
         ]
     rows += [("processes that ended by themselves", _crashes(found["crashes"]))]
+    rows += [(bar, "met" if met else "MISSED") for bar, met in found["bars"].items()]
     rows += [("seconds in all", found["seconds"]), ("verdict", "PASSED" if found["passed"] else "FAILED")]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)

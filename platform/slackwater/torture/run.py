@@ -72,7 +72,7 @@ class Result:
         """Faults by kind."""
         return Counter(recovery.kind for recovery in self.recoveries)
 
-    def passed(self) -> bool:
+    def clean(self) -> bool:
         """Whether nothing was lost, doubled or left unmended."""
         return (
             self.verdict.clean() and not self.refused and all(r.seconds is not None for r in self.recoveries)

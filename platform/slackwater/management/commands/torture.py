@@ -133,6 +133,8 @@ class Command(BaseCommand):
             result = Torture(cluster, folder, asked, say).run()
         found = report.as_json(result)
         self.stdout.write(json.dumps(found, indent=2) if as_json else report.table(result))
-        if not result.passed():
-            details = json.dumps({name: found[name] for name in ("ids", "stuck", "refused")}, indent=1)
+        if not found["passed"]:
+            details = json.dumps(
+                {name: found[name] for name in ("bars", "ids", "stuck", "refused")}, indent=1
+            )
             raise CommandError(f"the run is not clean: {details}")
