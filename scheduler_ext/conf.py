@@ -14,6 +14,7 @@ MOST_AT_ONCE = 256
 _WORDS = {
     "sandbox": ("auto", "container", "bubblewrap", "landlock", "process"),
     "trusted_scripts": ("sandbox", "plain"),
+    "handler_memory": ("enforced", "measured"),
 }
 
 
@@ -101,6 +102,8 @@ class SchedulerConf:
     max_result_bytes: int = 262_144
     max_log_bytes: int = 1_048_576
     """Output kept of each stream of an attempt."""
+    handler_memory: str = "enforced"
+    """Of a handler that comes to hold more memory than its tier has: ``enforced`` ends it, ``measured`` only tells."""
     sandbox: str = "auto"
     """How scripts are contained: ``auto`` takes the strongest level the machine offers; ``container``, ``bubblewrap``,
     ``landlock`` and ``process`` ask for that one."""

@@ -225,6 +225,10 @@ class WorkStore(Protocol):
         """What is needed to run a started script."""
         ...
 
+    def memory_mb(self, task_id: str) -> int:
+        """The memory of a task's tier, in MiB."""
+        ...
+
     def script_read(self, task_id: str, fence: int, at: float, sha256: str) -> None:
         """Write into its history what a script read from the tenant's folder was when it ran."""
         ...

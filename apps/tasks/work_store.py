@@ -44,6 +44,7 @@ LEFT JOIN tasks_script s ON s.tenant_id = t.tenant_id AND s.sha256 = t.script_sh
 SCRIPT_TRACED = SCRIPT.replace(
     "l.mutex_fence", "l.mutex_fence, l.fence, x.trace_id, x.sampled, x.tracestate"
 ).replace("LEFT JOIN tasks_script", "LEFT JOIN tasks_tasktrace x ON x.task_id = t.id LEFT JOIN tasks_script")
+MEMORY_MB = "SELECT r.memory_mb FROM tasks_task t JOIN resources_tier r ON r.id = t.tier_id WHERE t.id = %s"
 SECRETS = "SELECT name, sealed FROM tasks_secret WHERE tenant_id = %s"
 UPSTREAM = """
 SELECT coalesce(nullif(p.name, ''), p.id::text), p.id::text, p.result
@@ -170,6 +171,13 @@ class PgWorkStore:
             checkpoints=row[12], max_checkpoint_bytes=row[13], used_ms=row[14], mutex_fence=row[15],
             trace=traces.headers(task_id, row[16] or 0, row[17:20]) if traced else {},
         )  # fmt: skip
+
+    def memory_mb(self, task_id: str) -> int:
+        """The memory of a task's tier, in MiB."""
+        row = self.db.conn.execute(MEMORY_MB, (task_id,)).fetchone()
+        if row is None:
+            raise LookupError(f"there is no task {task_id}")
+        return int(row[0])
 
     def _secrets(self, tenant_id: int) -> dict[str, str]:
         from apps.tasks.secrets import open_all  # few workers need it, and it loads a library

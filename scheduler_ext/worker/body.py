@@ -239,6 +239,8 @@ class Bodies:
         outcome = self.interrupt.outcome or Outcome.CANCELLED
         if outcome is Outcome.CAP_EXCEEDED:
             return End(outcome, error="its execution cap was reached")
+        if outcome is Outcome.RESOURCE_EXCEEDED:
+            return End(outcome, error="memory: it came to hold more than its tier has")
         if outcome is Outcome.PREEMPTED:
             return End(outcome, error="ended to make room: it runs again")
         return End(outcome, error="cancelled while it ran")

@@ -17,6 +17,7 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.ports import Changes, WorkStore
 from scheduler_ext.worker import account
+from scheduler_ext.worker.held_memory import HeldMemory
 from scheduler_ext.worker.journal import BATCHES, BEGUN, Entry, Journal, Slot
 from scheduler_ext.worker.slice import INTERRUPT_SIGNAL
 
@@ -31,6 +32,7 @@ BESIDE_GRACE_S = 1.0
 """What runs beside others is cancelled by its own child; the child is killed this much later."""
 WORDS = {
     Outcome.CAP_EXCEEDED: "its execution cap was reached",
+    Outcome.RESOURCE_EXCEEDED: "memory: it came to hold more than its tier has",
     Outcome.CANCELLED: "cancelled while it ran",
     Outcome.YIELDED: "it did not yield in time: it goes on from its last checkpoint",
     Outcome.PREEMPTED: "ended to make room: it runs again",
@@ -68,6 +70,10 @@ class Watch:
     _beside_verdicts: dict[int, tuple[int, tuple[str, int], Outcome]] = field(default_factory=dict)
     _asked: dict[tuple[str, int], float] = field(default_factory=dict)
     """When a task that runs beside others was asked to end."""
+    _memory: HeldMemory = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._memory = HeldMemory(self.store.memory_mb)
 
     def look(self) -> None:
         """One look at all slots."""
@@ -84,6 +90,8 @@ class Watch:
             else:
                 if slot.is_open:
                     self._look_at(slot)
+                elif not any(o.is_open for o in self.journal.siblings(slot)):
+                    self._memory.rests(pid)
                 if self.journal.beside:
                     self._look_beside(slot)
 
@@ -120,6 +128,15 @@ class Watch:
             self._interrupt(slot, batch, index, outcome, self.conf.yield_grace_s)
         elif outcome is not None and outcome is not Outcome.YIELDED:
             self._interrupt(slot, batch, index, outcome, self.conf.cancel_grace_s)
+        elif self._over_memory(slot, entry):
+            self._interrupt(slot, batch, index, Outcome.RESOURCE_EXCEEDED, CAP_GRACE_S)
+
+    def _over_memory(self, slot: Slot, entry: Entry) -> bool:
+        if self.conf.handler_memory == "measured" or (
+            self.journal.beside and self.journal.table(slot.index).entries()
+        ):
+            return False
+        return self._memory.is_over(slot.pid, entry.task_id, entry.fence, entry.began)
 
     def _interrupt(self, slot: Slot, batch: int, index: int, outcome: Outcome, grace_s: float) -> None:
         with _stopped(slot.pid) as stopped:
@@ -241,6 +258,7 @@ class Watch:
             )
         self._verdicts.pop(slot.index, None)
         self._sentences.pop(slot.index, None)
+        self._memory.forget(pid)
         slot.settle()
 
     @staticmethod

@@ -29,6 +29,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
 HUNGRY = b"#!/usr/bin/python3\nx = []\nwhile True: x.append(bytearray(b'x' * (16 << 20)))\n"
 WRITES = b'i=0\nwhile :; do i=$((i + 1)); head -c 5000000 /dev/zero >"$HOME/full.$i" || exit 1; done\n'
+FORKS = b"while :; do sleep 60 & done\n"
 TALKS = b'exec yes "a line that fills your disk with logs"\n'
 
 
@@ -106,7 +107,7 @@ def test_what_was_exceeded_is_told(platform: Platform, settings: Any) -> None:
                 script=store_script(platform.tenant, f"{what}.sh", text).sha256, tier="tiny",
                 total_attempts=2 if what == "output" else 1,
             )
-            for what, text in (("memory", HUNGRY), ("disk", WRITES), ("output", TALKS))
+            for what, text in (("memory", HUNGRY), ("disk", WRITES), ("processes", FORKS), ("output", TALKS))
         }  # fmt: skip
         capped = platform.submit("demo.sleep", kwargs={"seconds": 30}, execution_cap=0.3, total_attempts=1)
         for task_id in (*tasks.values(), capped):
@@ -135,6 +136,7 @@ def test_what_was_exceeded_is_told(platform: Platform, settings: Any) -> None:
         once = [("failed", over)]
         wait_until(lambda: seen(tasks["memory"]) == once, message="the stream tells of the memory")
         wait_until(lambda: seen(tasks["disk"]) == once, message="the stream tells of the disk")
+        wait_until(lambda: seen(tasks["processes"]) == once, message="the stream tells of the processes")
         twice = [("scheduled", over), ("failed", over)]
         wait_until(lambda: seen(tasks["output"]) == twice, message="the stream tells both attempts")
 

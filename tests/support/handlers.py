@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +97,19 @@ def traced() -> dict[str, Any]:
     """The trace this runs in, and the id of a task handed in from here."""
     task = scheduler_ext.current()
     return {"headers": task.trace(), "child": task.submit("demo.echo")}
+
+
+@handler(name="test.hold", idempotent=True)
+def hold(mb: int, seconds: float = 1.0, how: str = "") -> int:
+    """Hold so much memory for so long. ``how``: ``below``, in a process of its own; ``stubborn``, whatever comes."""
+    if how == "below":
+        text = f"import time; held = bytearray(b'x' * ({mb} << 20)); time.sleep({seconds})"
+        return subprocess.run([sys.executable, "-c", text], check=True).returncode
+    held, ends = bytearray(b"x" * (mb << 20)), time.monotonic() + seconds
+    while time.monotonic() < ends:
+        try:
+            time.sleep(0.05)
+        except BaseException:
+            if how != "stubborn":
+                raise
+    return len(held)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
@@ -217,7 +218,7 @@ def test_percentiles() -> None:
     assert percentile([], 0.5) == 0.0
 
 
-def result(recovery_s: list[float | None], *calls: tuple[float, int]) -> Result:
+def result(recovery_s: Sequence[float | None], *calls: tuple[float, int]) -> Result:
     tally = Tally()
     for seconds, tries in ((0.1, 1), *calls):
         tally.add(seconds, tries)

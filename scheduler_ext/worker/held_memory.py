@@ -1,0 +1,76 @@
+"""Handlers held to their tier's memory: what a child has come to hold since it began its task.
+
+What the child held before (the interpreter, the application, what earlier tasks left) is the worker's, not the task's.
+Tasks that share a child cannot be told apart, so only one that has its child to itself is held to anything; and only
+after :data:`LEAST_S`, for a look at a process and its children costs more than a short task.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from scheduler_ext.sandbox import tree
+
+LEAST_S = 0.25
+EVERY_S = 0.25
+REST_S = 1.0
+ALL = 1 << 40
+"""Larger than any: then pages are counted without looking which are shared."""
+
+
+@dataclass(slots=True)
+class _Task:
+    """The task a child was last seen with."""
+
+    key: tuple[str, int]
+    base_mb: int
+    look_at: float
+    allowed_mb: int | None = None
+
+
+class HeldMemory:
+    """By pool child; for the process that looks at them all from time to time."""
+
+    def __init__(self, allowed_mb: Callable[[str], int]) -> None:
+        """``allowed_mb`` tells the memory of a task's tier; it is asked once for each task that runs long."""
+        self._allowed_mb = allowed_mb
+        self._tasks: dict[int, _Task] = {}
+        self._seen: dict[int, tuple[float, int]] = {}
+        """When a child was looked at last, and what it held then without its children."""
+
+    def rests(self, pid: int) -> None:
+        """The child runs nothing: what it holds now is its own."""
+        if pid not in self._seen or time.monotonic() - self._seen[pid][0] > REST_S:
+            self._own_mb(pid)
+
+    def is_over(self, pid: int, task_id: str, fence: int, began: float) -> bool:
+        """Whether the task that runs in it has come to hold more than its tier has."""
+        task = self._tasks.get(pid)
+        if task is None or task.key != (task_id, fence):
+            # It may hold some already, or give some back that the one before had left: the less of both.
+            before = self._seen[pid][1] if pid in self._seen else None
+            now_mb = self._own_mb(pid)
+            base = now_mb if before is None else min(before, now_mb)
+            self._tasks[pid] = _Task((task_id, fence), base, began + LEAST_S)
+            return False
+        now = time.monotonic()
+        if now < task.look_at:
+            return False
+        task.look_at = now + EVERY_S
+        if task.allowed_mb is None:
+            task.allowed_mb = self._allowed_mb(task_id)
+        most = task.base_mb + task.allowed_mb
+        below = tree.below(pid)
+        return self._own_mb(pid) > most or (bool(below) and tree.memory_mb([pid, *below], most) > most)
+
+    def forget(self, pid: int) -> None:
+        """The child is gone."""
+        self._tasks.pop(pid, None)
+        self._seen.pop(pid, None)
+
+    def _own_mb(self, pid: int) -> int:
+        held = tree.memory_mb([pid], ALL)
+        self._seen[pid] = time.monotonic(), held
+        return held
