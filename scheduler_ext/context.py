@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NoReturn, Protocol
 
-from scheduler_ext import task_ports
+from scheduler_ext import secrecy, task_ports
 from scheduler_ext.aid import TaskAid
 from scheduler_ext.artifacts import PLAIN, File
 from scheduler_ext.checkpoints import Checkpoint, CheckpointStore, Format, Saved, TaskYielded
@@ -181,8 +181,11 @@ class TaskContext:
         return task_ports.of(self.task, lambda: self.store.aid(self.task).ports())
 
     def secret(self, name: str) -> str:
-        """A secret of the tenant this task belongs to; ``NotFound`` when it has none of that name."""
-        return self.store.aid(self.task).secret(name)
+        """A secret of the tenant this task belongs to; ``NotFound`` when it has none of that name.
+
+        It is blotted out of the error the task may fail with, not out of what it logs, reports or returns.
+        """
+        return secrecy.reveal(self.task.tenant_id, self.store.aid(self.task).secret(name))
 
     def trace(self) -> dict[str, str]:
         """W3C headers (``traceparent``, ``tracestate``) of the trace the task belongs to; none without one.
@@ -245,6 +248,11 @@ def current() -> TaskContext:
     if context is None:
         raise NotInTask
     return context
+
+
+def running() -> TaskContext | None:
+    """The same; ``None`` outside of one."""
+    return _current.get()
 
 
 def enter(context: TaskContext | None) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
-from celery import Celery
+from celery import Celery, signals
 from django.conf import settings
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "slackwater.settings.embedded")
 
 from scheduler_ext.execution import install
+from scheduler_ext.worker import runtime
 from scheduler_ext.worker.bootsteps import NodeStep, TokenStep
+from slackwater import logs
 
 app = Celery("slackwater")
 app.config_from_object("django.conf:settings", namespace="CELERY")
@@ -23,3 +26,15 @@ app.conf.imports = tuple(settings.HANDLERS)
 app.steps["worker"].add(NodeStep)
 app.steps["consumer"].add(TokenStep)
 install(app)
+
+
+@signals.worker_process_init.connect
+def begin_log(**_: Any) -> None:
+    """A child of a worker writes its log beside its work."""
+    logs.write_beside(*runtime.place(), settings.LOG_DIR)
+
+
+@signals.worker_process_shutdown.connect
+def end_log(**_: Any) -> None:
+    """What waits is written."""
+    logs.end_beside()

@@ -1,22 +1,46 @@
 """Logs: one line an event, on standard error, readable for people or as JSON for machines.
 
 Standard library loggers and structlog end in the same handler, so whatever a library says carries the same
-fields (time, level, logger, and what structlog's context holds: task, tenant, node).
+fields (time, level, logger, what structlog's context holds, and of a line from inside a task its task, attempt and
+tenant). A worker's children write theirs on a thread of its own, with the worker's name and their slot.
 """
 
 import logging
 import sys
-from collections.abc import Mapping, MutableMapping
+import threading
+from collections.abc import Mapping, MutableMapping, Sequence
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import structlog
 
+from scheduler_ext import context
 from scheduler_ext.keys import SLICE_TASK
 
 FORMS = ("console", "json")
+MOST_WAITING = 10_000
+"""Lines that wait to be written; further ones are counted and dropped, so that no task waits for its log."""
+FILE_BYTES, FILES = 10 << 20, 3
+"""Of each slot's own file, and how many older ones are kept."""
+END_S = 2.0
+
+_place: dict[str, Any] = {}
+
+
+def add_running(logger: Any, name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Say in which worker and slot, and inside which task, a line was written."""
+    event.update(_place)
+    running = context.running()
+    if running is not None:
+        event.update(task=running.task_id, attempt=running.attempt, tenant=running.tenant_id)
+    return event
+
 
 SHARED_PROCESSORS: list[Any] = [
     structlog.contextvars.merge_contextvars,
+    add_running,
     structlog.stdlib.add_logger_name,
     structlog.stdlib.add_log_level,
     structlog.stdlib.PositionalArgumentsFormatter(),
@@ -92,3 +116,76 @@ def logging_config(*, level: str, form: str) -> dict[str, Any]:
             "django.server": {"level": level, "propagate": True, "handlers": []},
         },
     }
+
+
+class Beside(logging.Handler):
+    """Passes lines on to handlers of streams on a thread of its own: who logs waits neither for a pipe nor a disk."""
+
+    def __init__(self, targets: Sequence[logging.StreamHandler[Any]]) -> None:
+        super().__init__()
+        self._targets = targets
+        self._lines: SimpleQueue[tuple[logging.StreamHandler[Any], str] | None] = SimpleQueue()
+        self._dropped = 0
+        self._thread = threading.Thread(target=self._write, name="log", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Made into text here, where the task is known; written there."""
+        if self._lines.qsize() >= MOST_WAITING:
+            self._dropped += 1
+            return
+        for target in self._targets:
+            if target.filter(record):
+                self._lines.put((target, target.format(record)))
+
+    def _write(self) -> None:
+        while (line := self._lines.get()) is not None:
+            target, text = line
+            try:
+                target.stream.write(text + target.terminator)
+                if self._lines.empty():
+                    if self._dropped:
+                        dropped, self._dropped = self._dropped, 0
+                        target.stream.write(f"{dropped} lines of the log were dropped{target.terminator}")
+                    target.stream.flush()
+                if (
+                    isinstance(target, RotatingFileHandler)
+                    and target.stream
+                    and target.stream.tell() > FILE_BYTES
+                ):
+                    target.doRollover()
+            except (OSError, ValueError):  # the stream is gone; nobody is left to be told
+                continue
+
+    def close(self) -> None:
+        """Write what waits, as far as that goes in two seconds."""
+        self._lines.put(None)
+        self._thread.join(END_S)
+        for target in self._targets:
+            if isinstance(target, RotatingFileHandler):
+                target.close()
+        super().close()
+
+
+def write_beside(worker: str, slot: int, folder: str) -> None:
+    """Let this process's lines carry its place and be written beside its work, and into ``folder`` if that is set."""
+    _place.update(worker=worker, slot=slot)
+    root = logging.getLogger()
+    targets = [handler for handler in root.handlers if isinstance(handler, logging.StreamHandler)]
+    if folder:
+        own = RotatingFileHandler(Path(folder, f"{worker}-{slot}.log"), backupCount=FILES, encoding="utf-8")
+        own.setFormatter(
+            structlog.stdlib.ProcessorFormatter(
+                processors=_processors("json"), foreign_pre_chain=SHARED_PROCESSORS
+            )
+        )
+        own.addFilter(TokenNoise())
+        targets.append(own)
+    root.handlers[:] = [Beside(targets)]
+
+
+def end_beside() -> None:
+    """Before this process ends: write what waits."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, Beside):
+            handler.close()

@@ -14,7 +14,7 @@ from celery.app.task import Context
 from celery.exceptions import Ignore, Reject, Retry
 from kombu.utils.json import dumps as kombu_dumps
 
-from scheduler_ext import context, handlers, inputs, task_ports
+from scheduler_ext import context, handlers, inputs, secrecy, task_ports
 from scheduler_ext.checkpoints import TaskYielded
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.ports import Finished, Started
@@ -115,15 +115,19 @@ def delay_of(error: Retry) -> float | None:
     return max(0.0, float(when.timestamp()) - time.time())
 
 
-def failure(error: BaseException) -> End:
+def failure(error: BaseException, started: Started) -> End:
     """What an exception that a handler raised means."""
+
+    def said(text: str) -> str:
+        return printable(secrecy.hide(started.tenant_id, text))
+
     if isinstance(error, Retry):
-        return End(Outcome.RETRY, error=printable(str(error)), retry_in_s=delay_of(error))
+        return End(Outcome.RETRY, error=said(str(error)), retry_in_s=delay_of(error))
     if isinstance(error, Ignore):
         return SUCCESS
     if isinstance(error, Reject):
-        return End(Outcome.FAILED, error=printable(f"rejected: {error}"))
-    return End(Outcome.FAILED, error=printable("".join(traceback.format_exception(error))))
+        return End(Outcome.FAILED, error=said(f"rejected: {error}"))
+    return End(Outcome.FAILED, error=said("".join(traceback.format_exception(error))))
 
 
 class Bodies:
@@ -155,7 +159,7 @@ class Bodies:
         except TaskYielded:
             return YIELDED
         except BaseException as error:  # noqa: BLE001 - a handler's SystemExit must not end the child
-            return self.interrupted() if self.interrupt.asked() else failure(error)
+            return self.interrupted() if self.interrupt.asked() else failure(error, started)
 
     def run_in_thread(self, started: Started, store: context.ContextStore) -> End:
         """Run one handler in a thread of its own; only :class:`TaskInterrupted` passes through."""
@@ -164,7 +168,7 @@ class Bodies:
         except context.TaskInterrupted:
             raise
         except BaseException as error:  # noqa: BLE001 - a handler's SystemExit must not end the thread
-            return failure(error)
+            return failure(error, started)
 
     async def run_coroutine(self, started: Started, store: context.ContextStore) -> End:
         """Run one ``async def`` handler beside others; only a cancellation passes through.
@@ -182,7 +186,7 @@ class Bodies:
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - a handler's SystemExit must not end the loop
-            return failure(error)
+            return failure(error, started)
         finally:
             if task_ports.held:
                 task_ports.release(started)

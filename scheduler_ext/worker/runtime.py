@@ -86,7 +86,7 @@ def child() -> Child:
         def told() -> bool:
             return journal.listened_to
 
-        index = int(getattr(current_process(), "index", 0) or 0)
+        _, index = place()
         name = f"child {_inherited.hostname} {index}"
         _inherited.child = Child(
             made.app,
@@ -99,6 +99,11 @@ def child() -> Child:
             lambda thread: made.work_store(f"{name} {thread}", told),
         )
     return _inherited.child
+
+
+def place() -> tuple[str, int]:
+    """The name of this child's worker, and its slot there."""
+    return _inherited.hostname, int(getattr(current_process(), "index", 0) or 0)
 
 
 def forget(**_: Any) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scheduler_ext import inputs, task_ports
+from scheduler_ext import inputs, secrecy, task_ports
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.resources import DIMENSIONS
@@ -31,7 +31,6 @@ CAP_GRACE_S = 0.5
 """A script at its cap is asked to end this long before it is killed."""
 MUTEX_FENCE = "SLACKWATER_MUTEX_FENCE"
 SECRET = "SLACKWATER_SECRET_"
-SHORTEST_SECRET = 4
 MARK = "SLACKWATER_RUN"
 """Environment variable by which the processes of one run are known."""
 PAUSE_CODE = os.EX_TEMPFAIL
@@ -56,10 +55,7 @@ class Output:
 
     def text(self) -> tuple[str, bool]:
         """The text, and whether it was cut."""
-        text = self.data.decode("utf-8", "replace")
-        for secret in self.hidden:
-            text = text.replace(secret, "***")
-        return text, self.truncated
+        return secrecy.blotted(self.data.decode("utf-8", "replace"), self.hidden), self.truncated
 
 
 @dataclass(slots=True)
@@ -95,10 +91,7 @@ class ScriptRun:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        # The longest first: one may be a part of another. What is shorter than this tells nothing by being seen.
-        hidden = sorted(
-            (v for v in self.work.secrets.values() if len(v) >= SHORTEST_SECRET), key=len, reverse=True
-        )
+        hidden = secrecy.longest_first(self.work.secrets.values())
         self.stdout = Output(self.conf.max_log_bytes, hidden=hidden)
         self.stderr = Output(self.conf.max_log_bytes, hidden=hidden)
 

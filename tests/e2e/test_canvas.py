@@ -58,6 +58,7 @@ def test_subtasks_secrets_and_references_of_running_tasks(
         {"name": "total", "handler": "test.total", "depends_on": ["split"]},
         {"name": "length", "handler": "test.secret", "args": ["MAIL_KEY"]},
         {"name": "none", "handler": "test.secret", "args": ["nobody"], "total_attempts": 1},
+        {"name": "spill", "handler": "test.spill", "args": ["MAIL_KEY"], "total_attempts": 1},
         {"name": "user", "handler": "demo.echo", "kwargs": {"value": {"name": {"first": "Ada"}}}},
         {
             "name": "greet", "handler": "demo.echo", "depends_on": ["user"],
@@ -69,6 +70,7 @@ def test_subtasks_secrets_and_references_of_running_tasks(
     assert [a.outcome for a in platform.attempts(ids["split"])] == [Outcome.WORKER_LOST, Outcome.SUCCEEDED]
     assert platform.wait(ids["length"]).result == len("correct horse")
     assert "the tenant has no secret 'nobody'" in platform.wait(ids["none"]).error
+    assert "https://user:***@example.org does not answer" in platform.wait(ids["spill"]).error
     assert platform.wait(ids["greet"]).result == "Ada"
     content = b'printf "%s" "$SLACKWATER_SECRET_MAIL_KEY" | wc -c; echo "$SLACKWATER_SECRET_MAIL_KEY"\n'
     shown = platform.wait(platform.submit(script=store_script(platform.tenant, "secret.sh", content).sha256))

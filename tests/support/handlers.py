@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -92,6 +93,12 @@ def secret(name: str) -> int:
     return len(scheduler_ext.current().secret(name))
 
 
+@handler(name="test.spill")
+def spill(name: str) -> None:
+    """Fail with a secret in the message, as a library that tells of a URL would."""
+    raise ValueError(f"https://user:{scheduler_ext.current().secret(name)}@example.org does not answer")
+
+
 @handler(name="test.traced")
 def traced() -> dict[str, Any]:
     """The trace this runs in, and the id of a task handed in from here."""
@@ -113,3 +120,11 @@ def hold(mb: int, seconds: float = 1.0, how: str = "") -> int:
             if how != "stubborn":
                 raise
     return len(held)
+
+
+@handler(name="test.says", idempotent=True)
+def says(text: str, times: int = 1) -> int:
+    """Write to the log."""
+    for number in range(times):
+        logging.getLogger("shop").warning("%s %s", text, number)
+    return times

@@ -60,6 +60,8 @@ READ = {
     "SLACKWATER_EMAIL_FROM": "Sender of that e-mail.",
     "SLACKWATER_LOG_LEVEL": "Level of the log.",
     "SLACKWATER_LOG_FORMAT": "`console` for people, `json` for machines (the default in production).",
+    "SLACKWATER_LOG_DIR": "A folder in which each slot of a worker also keeps a file of its own, `WORKER-SLOT.log`, "
+    "as JSON: 10 MiB, and three older ones.",
     "SLACKWATER_SSL_REDIRECT": "Production: send plain HTTP to HTTPS.",
     "SLACKWATER_HSTS_SECONDS": "Production: how long browsers must insist on HTTPS.",
     "SLACKWATER_STATIC_ROOT": "Production: where the admin's static files were collected. Default: `staticfiles/`.",

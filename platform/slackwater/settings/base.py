@@ -1,5 +1,6 @@
 """What all settings share. The environment is read here, once; nothing else reads it."""
 
+import os
 from logging import getLevelNamesMapping
 from pathlib import Path
 from typing import Any
@@ -300,4 +301,7 @@ if LOG_LEVEL not in getLevelNamesMapping():
         f"SLACKWATER_LOG_LEVEL must be one of DEBUG, INFO, WARNING, ERROR, not {LOG_LEVEL}"
     )
 LOG_FORMAT = env.str("SLACKWATER_LOG_FORMAT", default="console")
+LOG_DIR = env.str("SLACKWATER_LOG_DIR", default="")
+if LOG_DIR and not os.access(LOG_DIR, os.W_OK | os.X_OK):
+    raise ImproperlyConfigured(f"SLACKWATER_LOG_DIR is {LOG_DIR!r}: there is no such folder to write to")
 LOGGING = logging_config(level=LOG_LEVEL, form=LOG_FORMAT)

@@ -1,0 +1,42 @@
+"""Secrets blotted out of what is kept of a run: the output of scripts, the errors of handlers."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final
+
+MASK: Final = "***"
+SHORTEST: Final = 4
+"""What is shorter tells nothing by being seen, and would blot out everything."""
+MOST_TENANTS: Final = 1_000
+
+_revealed: OrderedDict[int, set[str]] = OrderedDict()
+"""Tenant -> the secrets its handlers have asked for in this process."""
+
+
+def longest_first(secrets: Iterable[str]) -> list[str]:
+    """Those that are to be blotted out, in the order in which that is done: one may be a part of another."""
+    return sorted((secret for secret in secrets if len(secret) >= SHORTEST), key=len, reverse=True)
+
+
+def blotted(text: str, secrets: Iterable[str]) -> str:
+    """``text`` without them, which are ordered already."""
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    return text
+
+
+def reveal(tenant_id: int, secret: str) -> str:
+    """Remember that a handler of this tenant has got to know it; returns it."""
+    _revealed.setdefault(tenant_id, set()).add(secret)
+    _revealed.move_to_end(tenant_id)
+    if len(_revealed) > MOST_TENANTS:
+        _revealed.popitem(last=False)
+    return secret
+
+
+def hide(tenant_id: int, text: str) -> str:
+    """``text`` without what handlers of this tenant got to know in this process."""
+    known = _revealed.get(tenant_id)
+    return blotted(text, longest_first(known)) if known else text

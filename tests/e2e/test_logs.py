@@ -1,0 +1,58 @@
+"""Lines that handlers log: they say of which task they are, and no task waits for them."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler_ext.core.states import TaskState
+from tests.support.platform import Platform
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True), pytest.mark.timeout(180)]
+
+
+def lines(file: Path) -> list[dict[str, Any]]:
+    """Of handlers, whole ones."""
+    text = file.read_text() if file.exists() else ""
+    found = [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+    return [line for line in found if line["logger"] == "shop"]
+
+
+def test_each_slot_keeps_a_log_that_names_task_and_tenant(platform: Platform, tmp_path: Path) -> None:
+    platform.dispatcher()
+    platform.worker(
+        concurrency=1, SLACKWATER_HANDLERS="tests.support.handlers", SLACKWATER_LOG_DIR=str(tmp_path)
+    )
+    first, second = (platform.submit("test.says", text) for text in ("one", "two"))
+    for task_id in (first, second):
+        assert platform.wait(task_id).state == TaskState.SUCCEEDED
+    (file,) = [found for found in tmp_path.iterdir() if found.suffix == ".log"]
+    wait_until(lambda: len(lines(file)) == 2, message="both lines are written")
+    by_task = {line["task"]: line for line in lines(file)}
+    assert by_task.keys() == {str(first), str(second)}
+    line = by_task[str(first)]
+    assert (line["event"], line["level"], line["tenant"], line["attempt"]) == (
+        "one 0", "warning", platform.tenant.pk, 1,
+    )  # fmt: skip
+    assert file.name == f"{line['worker']}-{line['slot']}.log"
+
+
+def test_a_log_nobody_reads_holds_no_task_up(platform: Platform, tmp_path: Path) -> None:
+    """The folder's file is a pipe that takes 64 KiB and no more."""
+    platform.dispatcher()
+    os.mkfifo(tmp_path / "w1@test-0.log")
+    reader = os.open(tmp_path / "w1@test-0.log", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        platform.worker(
+            concurrency=1, SLACKWATER_HANDLERS="tests.support.handlers", SLACKWATER_LOG_DIR=str(tmp_path)
+        )
+        task = platform.wait(platform.submit("test.says", "x" * 500, 5_000), timeout=60)
+        assert (task.state, task.result) == (TaskState.SUCCEEDED, 5_000)
+        assert platform.wait(platform.submit("demo.echo", 1)).state == TaskState.SUCCEEDED
+    finally:
+        os.close(reader)
