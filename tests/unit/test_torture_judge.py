@@ -140,6 +140,22 @@ def test_mutex() -> None:
     assert case.verdict().mutex == ["c"]
 
 
+def test_a_receiver_that_checks_the_fence_takes_each_hold_in_one_go(tmp_path: Path) -> None:
+    (tmp_path / record.GUARDED).mkdir()
+    asked = [("a", 7), ("a", 7), ("b", 9), ("a", 7), ("b", 9), ("c", 12)]
+    answers = [record.act(tmp_path, "k", fence, task_id) for task_id, fence in asked]
+    assert answers == [True, True, True, False, True, True]
+    acts = record.acts(tmp_path)
+    assert [(one.task_id, one.fence) for one in acts["k"]] == asked
+    case = Case()
+    assert judge(case.accepted, case.truth, case.lives, {}, acts=acts)[0].clean()
+    record.act(tmp_path, "k", 12, "d")  # the number of somebody else's hold
+    verdict = judge(case.accepted, case.truth, case.lives, {}, acts=record.acts(tmp_path))[0]
+    assert verdict.mutex == ["d"]
+    careless = {"k": [record.Act("b", 9, taken=True), record.Act("a", 7, taken=True)]}
+    assert judge(case.accepted, case.truth, case.lives, {}, acts=careless)[0].mutex == ["a"]
+
+
 def test_attempts_miscounted() -> None:
     case = Case()
     case.truth.attempts["b"] = [Attempt(number=2, fence=1, outcome=Outcome.SUCCEEDED)]
@@ -199,6 +215,7 @@ def test_the_seed_draws_the_run() -> None:
         "failing",
         "capped",
         "mutex",
+        "guarded",
         "inside",
         "outside",
         "graph",

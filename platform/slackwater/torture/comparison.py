@@ -204,7 +204,7 @@ def _signature(item: Mapping[str, Any]) -> Any:
         return effect.s(*arguments)
     if name == "endless":
         return long.signature((arguments[0], 3600.0), {}, time_limit=item["execution_cap"])
-    return long.s(arguments[0], arguments[1] if len(arguments) > 1 else 0.0)
+    return long.s(arguments[0], arguments[-1] if len(arguments) > 1 else 0.0)
 
 
 def _graph(tasks: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -6,9 +6,11 @@ import time
 from functools import cache
 from pathlib import Path
 
-from scheduler_ext.context import current
+from psycopg import Error as DatabaseError
+
+from scheduler_ext.context import TaskContext, current
 from scheduler_ext.handlers import handler
-from slackwater.torture.record import Witness, do_outside, done_outside
+from slackwater.torture.record import Witness, act, do_outside, done_outside
 
 STEP_S = 0.05
 TABLE = "torture_effect"
@@ -88,6 +90,34 @@ def endless(folder: str) -> None:
 def exclusive(folder: str, seconds: float) -> None:
     """Work for that many seconds under a mutex key."""
     long.run(folder, seconds)
+
+
+@handler(name="torture.guarded", idempotent=True)
+def guarded(folder: str, key: str, seconds: float) -> None:
+    """Act for that many seconds upon what a mutex key guards, until it is refused there."""
+    _note(folder, "B")
+    task = current()
+    fence = _hold(task)
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        time.sleep(STEP_S)
+        _note(folder, "S")
+        if not act(Path(folder), key, fence, task.task_id):
+            raise RuntimeError("a later holder has acted: this one was replaced")
+    _note(folder, "E")
+
+
+def _hold(task: TaskContext) -> int:
+    """The number of the hold; asked again while the ledger is away."""
+    while True:
+        try:
+            fence = task.mutex_fence
+        except DatabaseError:
+            time.sleep(4 * STEP_S)
+        else:
+            if fence is None:
+                raise RuntimeError("its claim is lost")
+            return fence
 
 
 @handler(name="torture.inside")

@@ -6,11 +6,12 @@ import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 
 from scheduler_ext.core.states import FINAL, Outcome, TaskState
 from slackwater.torture.clients import Accepted
 from slackwater.torture.ledger import Row, Truth
-from slackwater.torture.record import Life
+from slackwater.torture.record import Act, Life
 from slackwater.torture.workload import FAILS, Expected
 
 MADE_ROOM = frozenset({Outcome.YIELDED, Outcome.PREEMPTED})
@@ -42,7 +43,7 @@ class Verdict:
     order: list[str] = field(default_factory=list)
     """Began before what it needs had ended."""
     mutex: list[str] = field(default_factory=list)
-    """Seen acting while another held its key."""
+    """Seen acting while another held its key; or taken by the key's receiver after another, or with its number."""
     attempts: list[str] = field(default_factory=list)
     """Attempts that were miscounted: numbers with gaps, more than allowed, or a run nobody counted."""
     work: list[str] = field(default_factory=list)
@@ -85,11 +86,12 @@ class Side:
 
 def judge(
     accepted: Sequence[Accepted], truth: Truth, lives: Lives, outside: Mapping[str, int],
-    cuts: Sequence[tuple[float, float]] = (),
+    cuts: Sequence[tuple[float, float]] = (), acts: Mapping[str, Sequence[Act]] = MappingProxyType({}),
 ) -> tuple[Verdict, Side]:  # fmt: skip
     """Hold the three against each other.
 
-    ``outside``: how often each effect outside has happened. ``cuts``: from when to when a worker was cut off.
+    ``outside``: how often each effect outside has happened. ``cuts``: from when to when a worker was cut off. ``acts``:
+    what the receivers of keys were asked for.
     """
     verdict = Verdict()
     expected = {i: e for a in accepted for i, e in zip(a.task_ids, a.submission.expected, strict=True)}
@@ -102,6 +104,8 @@ def judge(
     _effects(verdict, expected, truth, outside)
     _order(verdict, accepted, lives)
     _mutex(verdict, expected, lives)
+    for asked in acts.values():
+        _guarded(verdict, [one for one in asked if one.taken])
     if truth.counted[0] != truth.counted[1]:
         verdict.counters.append(f"counted {truth.counted[0]}, are {truth.counted[1]}")
     if truth.fires[0] != truth.fires[1] or len(by_schedule) != truth.fires[1]:
@@ -221,6 +225,16 @@ def _order(verdict: Verdict, accepted: Sequence[Accepted], lives: Lives) -> None
                 if not ends or min(ends) > began:
                     verdict.order.append(task_id)
                     break
+
+
+def _guarded(verdict: Verdict, taken: Sequence[Act]) -> None:
+    """At a receiver that checks the fence each hold acts in one go, and its number is one task's alone."""
+    holder: dict[int, str] = {}
+    latest = 0
+    for one in taken:
+        if one.fence < latest or holder.setdefault(one.fence, one.task_id) != one.task_id:
+            verdict.mutex.append(one.task_id)
+        latest = max(latest, one.fence)
 
 
 def _mutex(verdict: Verdict, expected: Mapping[str, Expected], lives: Lives) -> None:

@@ -7,6 +7,7 @@ number of a step that is saved. TIME is the system's monotonic clock in seconds,
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from collections import defaultdict
@@ -15,6 +16,8 @@ from pathlib import Path
 
 FILE = "record"
 EFFECTS = "effects"
+GUARDED = "guarded"
+"""Folder of what holders of a mutex key act upon: a file for each key, a line for each act it was asked for."""
 
 
 class Witness:
@@ -87,3 +90,41 @@ def done_outside(folder: Path, key: str) -> int:
     """How often that effect has happened."""
     path = folder / EFFECTS / key
     return path.read_text().count("\n") if path.exists() else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What a holder of a key asked the key's receiver for."""
+
+    task_id: str
+    fence: int
+    """Number of the hold."""
+    taken: bool
+    """False: refused, for a later holder had acted before."""
+
+
+def act(folder: Path, key: str, fence: int, task_id: str) -> bool:
+    """Act upon what a key guards, as a receiver that checks the fence: it keeps the highest, and refuses lower ones.
+
+    Each line is ``HIGHEST TAKEN FENCE TASK``; one act at a time, by a lock of the file.
+    """
+    fd = os.open(folder / GUARDED / key, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        size = os.fstat(fd).st_size
+        last = os.pread(fd, 256, max(0, size - 256)).decode().splitlines()
+        highest = int(last[-1].split()[0]) if last else 0
+        taken = fence >= highest
+        os.write(fd, f"{max(highest, fence)} {int(taken)} {fence} {task_id}\n".encode())
+        return taken
+    finally:
+        os.close(fd)
+
+
+def acts(folder: Path) -> dict[str, list[Act]]:
+    """What each receiver was asked for, in order."""
+    found: dict[str, list[Act]] = {}
+    for path in (folder / GUARDED).iterdir():
+        rows = [line.split() for line in path.read_text().splitlines()]
+        found[path.name] = [Act(task_id, int(fence), taken == "1") for _, taken, fence, task_id in rows]
+    return found

@@ -88,7 +88,8 @@ class Torture:
         self.rng = random.Random(options.seed)
         self.ledger = Ledger(cluster.postgres.url)
         self.injector = faults.Injector(cluster, random.Random(options.seed + 1))
-        (folder / record.EFFECTS).mkdir(parents=True, exist_ok=True)
+        for name in (record.EFFECTS, record.GUARDED):
+            (folder / name).mkdir(parents=True, exist_ok=True)
         self.key = cluster.key()
         pace = options.faults * FAULT_S / max(1, options.tasks) * 1.6
         submissions = workload(options.tasks, options.seed, str(folder))
@@ -126,7 +127,12 @@ class Torture:
         stuck = self.ledger.stuck()
         lives = record.read(self.folder)
         outside = {path.name: record.done_outside(self.folder, path.name) for path in self._effects()}
-        verdict, side = judge(self.crowd.accepted, self.ledger.truth(), lives, outside, self.cuts)
+        acts = record.acts(self.folder)
+        refused_acts = sum(not one.taken for asked in acts.values() for one in asked)
+        self.say(
+            f"receivers of keys took {sum(map(len, acts.values())) - refused_acts} acts, refused {refused_acts}"
+        )
+        verdict, side = judge(self.crowd.accepted, self.ledger.truth(), lives, outside, self.cuts, acts)
         refused = [f"{s.path} {status} {answer}" for s, status, answer in self.crowd.refused]
         self.ledger.close()
         return Result(

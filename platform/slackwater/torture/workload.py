@@ -23,6 +23,7 @@ class Expected:
     parents: tuple[int, ...] = ()
     """Places of the tasks it needs within its submission."""
     mutex_key: str = ""
+    """Held so shortly that nobody may be seen acting beside it."""
     effect: str = ""
     """Key of its effect; ``inside`` or ``outside`` by kind."""
 
@@ -67,8 +68,8 @@ def _many_short(rng: random.Random, number: int, folder: str, count: int) -> Sub
 
 def _task(rng: random.Random, number: int, folder: str) -> tuple[dict[str, Any], Expected]:
     kind = rng.choices(
-        ["short", "long", "steps", "flaky", "failing", "capped", "mutex", "inside", "outside"],
-        [28, 8, 16, 8, 4, 5, 12, 10, 9],
+        ["short", "long", "steps", "flaky", "failing", "capped", "mutex", "guarded", "inside", "outside"],
+        [28, 8, 16, 8, 4, 5, 10, 2, 10, 9],
     )[0]
     base: dict[str, Any] = {
         "total_attempts": MANY, "retry": {"max_s": 1}, "args": [folder],
@@ -97,6 +98,11 @@ def _task(rng: random.Random, number: int, folder: str) -> tuple[dict[str, Any],
         seconds = round(rng.uniform(0.02, 0.4), 2)
         body = {**base, "handler": "torture.exclusive", "args": [folder, seconds], "mutex_key": key}
         return body, Expected(kind=kind, mutex_key=key)
+    if kind == "guarded":
+        # Longer than a lease: a holder behind a cut link is replaced while it acts.
+        key, seconds = f"guarded-{rng.randrange(KEYS)}", round(rng.uniform(4.0, 7.0), 2)
+        body = {**base, "handler": "torture.guarded", "args": [folder, key, seconds], "mutex_key": key}
+        return body, Expected(kind=kind)
     effect = f"effect-{number}"
     return {**base, "handler": f"torture.{kind}", "args": [folder, effect]}, Expected(
         kind=kind, effect=effect
