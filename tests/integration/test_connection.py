@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
 from django.db import DatabaseError, connection
+from django.utils import timezone
 
 from apps.api.errors import normalized
 from apps.resources.faults import FAULTS
+from apps.resources.models import Node
 from apps.resources.registry import PgNodeStore
+from apps.tasks.checkpoints import PgCheckpoints
 from apps.tasks.connection import Database
-from apps.tasks.models import LiveTask
+from apps.tasks.models import Attempt, LiveTask, Task
+from apps.tasks.round_store import PgRoundStore
 from apps.tasks.services import submit
+from apps.tasks.upkeep import LedgerUpkeep
 from apps.tasks.work_store import PgWorkStore
+from apps.tenants.models import TenantCounter
 from apps.tenants.services import create_tenant
+from scheduler_ext.checkpoints import Format
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import Unavailable
-from scheduler_ext.core.states import TaskState
+from scheduler_ext.core.states import Outcome, TaskState
+from scheduler_ext.core.types import Decision, QueueName, WorkKind
+from scheduler_ext.ports import Finished, Started
 from scheduler_ext.worker.starting import Starting
 from tests.support.api import HANDLER, forget_lookups, furnish
-from tests.support.hand_worker import HandWorker
+from tests.support.hand_worker import HOLDER, HandWorker
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -125,6 +136,8 @@ class Link:
     def __init__(self) -> None:
         self.lose = ""
         """What becomes of the next thing asked: ``question``: it never arrives; ``answer``: it is done, unheard."""
+        self.after = 0
+        """So many more pass before that."""
         info = connection.cursor().connection.info
         self._server = socket.socket(socket.AF_UNIX if info.host.startswith("/") else socket.AF_INET)
         unix = f"{info.host}/.s.PGSQL.{info.port}"
@@ -144,8 +157,9 @@ class Link:
                 for source in select.select(list(ends), [], [])[0]:
                     data = source.recv(65_536)
                     lost = "question" if source is client else "answer"
-                    if not data or self.lose == lost:
+                    if not data or (self.lose == lost and self.after <= 0):
                         return
+                    self.after -= self.lose == lost
                     ends[source].sendall(data)
 
     def close(self) -> None:
@@ -189,3 +203,113 @@ def test_a_start_without_an_answer_is_taken_over_and_begins_once(link: Link, los
         assert starting() == [], "what has ended is not begun"
     finally:
         store.close()
+
+
+class Cut:
+    """An operation of the engine on a link that is cut at its nth message, and again until it goes through."""
+
+    def __init__(self, lost: str, after: int) -> None:
+        self.lost, self.after, self.was_cut = lost, after, False
+        self.worker = HandWorker(f"hand-{lost}-{after}-{uuid4()}")
+        self.tenant = create_tenant(f"t{uuid4().hex[:12]}", "Acme")
+
+    def __call__(self, make: Callable[[Database], Callable[[], Any]]) -> Any:
+        link, database = Link(), Database("cut")
+        database._conn = link.opened
+        try:
+            link.lose, link.after = self.lost, self.after
+            operation = make(database)
+            for _ in range(3):
+                with contextlib.suppress(*FAULTS):
+                    return operation()
+            raise AssertionError("it does not go through on a link that is whole again")
+        finally:
+            self.was_cut = database._conn is not link.opened
+            database.close()
+            link.close()
+
+    def begun(self, **fields: Any) -> Started:
+        """A task of its own that runs on the node."""
+        made = submit(self.tenant, {"handler": HANDLER, **fields}).task_ids[0]
+        return self.worker.start(made)[0]
+
+
+def _recorded(cut: Cut) -> None:
+    parent = submit(cut.tenant, {"handler": HANDLER}).task_ids[0]
+    child = submit(cut.tenant, {"handler": HANDLER, "depends_on": [str(parent)]}).task_ids[0]
+    (started,) = cut.worker.start(parent)
+    now = time.time()
+    ended = Finished(started.task_id, started.fence, Outcome.SUCCEEDED, now - 0.1, now, "7", None, None, None)
+    cut(lambda db: lambda: PgWorkStore(SchedulerConf(), "cut", db).record(cut.worker.node.pk, [ended]))
+    task = Task.objects.unscoped().get(pk=parent)
+    assert (task.state, task.result, task.attempts_used) == (TaskState.SUCCEEDED, 7, 1)
+    assert Attempt.objects.unscoped().filter(task_id=parent).count() == 1
+    # Where the answer was lost, nobody could go on from it: upkeep does, every two seconds.
+    upkeep = LedgerUpkeep(SchedulerConf(), lambda changes: None)
+    upkeep.release()
+    upkeep.db.close()
+    assert LiveTask.objects.unscoped().get(pk=child).state == TaskState.READY
+    assert TenantCounter.objects.get(tenant=cut.tenant).unfinished == 1
+
+
+def _handed_back(cut: Cut) -> None:
+    started = cut.begun()
+    claims = [(started.task_id, started.fence)]
+    cut(
+        lambda db: (
+            lambda: PgWorkStore(SchedulerConf(), "cut", db).hand_back(
+                cut.worker.node.pk, claims, running=True, reason="told to"
+            )
+        )
+    )
+    row = LiveTask.objects.unscoped().get(pk=started.task_id)
+    assert (row.state, row.attempts) == (TaskState.READY, 0)
+
+
+def _claimed(cut: Cut) -> None:
+    task_id = submit(cut.tenant, {"handler": HANDLER}).task_ids[0]
+    row = LiveTask.objects.unscoped().get(pk=task_id)
+    decision = Decision(
+        task_id=str(task_id), line_id=row.line_id, node_id=cut.worker.node.pk, kind=WorkKind.PROCESS,
+        queue=QueueName.DELAYABLE, fence=row.fence, expected_us=0, exclusive=True,
+    )  # fmt: skip
+    cut(lambda db: lambda: PgRoundStore(SchedulerConf(), HOLDER, db).claim(cut.worker.epoch, [decision]))
+    after = LiveTask.objects.unscoped().get(pk=task_id)
+    assert (after.state, after.fence) == (TaskState.QUEUED, row.fence + 1), "claimed once, heard or not"
+
+
+def _saved(cut: Cut) -> None:
+    started = cut.begun()
+    cut(lambda db: lambda: PgCheckpoints(started, db).save(Format.JSON, b"[1]"))
+    store = PgCheckpoints(started, Database("look"))
+    found = store.load()
+    store.db.close()
+    assert found is not None
+    assert found.content == b"[1]"
+
+
+def _renewed(cut: Cut) -> None:
+    node = cut.worker.node
+    Node.objects.filter(pk=node.pk).update(lease_expires_at=timezone.now())
+    assert cut(lambda db: lambda: PgNodeStore(SchedulerConf(), db).renew(node.pk, {"busy": 1})) == "active"
+    node.refresh_from_db()
+    assert node.stats == {"busy": 1}
+    assert node.lease_expires_at > timezone.now()
+
+
+def _led(cut: Cut) -> None:
+    lead = cut(lambda db: lambda: PgRoundStore(SchedulerConf(), HOLDER, db).lead(HOLDER))
+    assert lead.epoch == cut.worker.epoch, "it leads on in the epoch it had"
+
+
+@pytest.mark.parametrize("lost", ["question", "answer"])
+@pytest.mark.parametrize("operation", [_recorded, _handed_back, _claimed, _saved, _renewed, _led])
+def test_what_is_cut_at_any_message_is_done_once(operation: Callable[[Cut], None], lost: str) -> None:
+    forget_lookups()
+    furnish()
+    for after in range(20):
+        cut = Cut(lost, after)
+        operation(cut)
+        if not cut.was_cut:
+            break
+    assert 0 < after < 19, "each message was lost in its turn, and then none"
