@@ -7,8 +7,9 @@ from typing import ClassVar
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import format_html_join
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 
@@ -231,9 +232,17 @@ class NodeAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
 class ComponentAdmin(ReadOnlyMixin, ServiceAdmin):
     """The platform's own processes: submitters, dispatchers, upkeeps, beats."""
 
-    list_display = ("kind", "cell", "hostname", "pid", "state", "heard", "started_at")
+    list_display = ("kind", "cell", "hostname", "pid", "state", "heard", "started_at", "admitted")
     list_filter = ("kind", "cell")
     search_fields = ("hostname",)
+
+    @admin.display(description="admitted")
+    def admitted(self, obj: Component) -> SafeString | str:
+        """The list of the tasks that a submitter admitted: all are in the ledger, so nobody need take them over."""
+        if obj.kind != Component.Kind.SUBMITTER:
+            return ""
+        url = reverse("admin:tasks_task_changelist")
+        return format_html('<a href="{}?admitted_by={}">tasks</a>', url, obj.pk)
 
     @admin.display(description="state")
     def state(self, obj: Component) -> SafeString:

@@ -93,3 +93,8 @@ def test_a_task_says_who_admitted_it(heartbeat: Heartbeat, tenant: Tenant, page:
     nobody = submit(tenant, {"handler": "demo.echo"}).task_ids
     assert Task.objects.unscoped().get(pk=nobody[0]).admitted_by is None  # the test is no tenant
     components.own.id = own
+    listed = f"{reverse('admin:tasks_task_changelist')}?admitted_by={own}"
+    assert f'href="{listed}"' in page.get(reverse("admin:resources_component_changelist")).content.decode()
+    rows = page.get(listed).content.decode()
+    assert str(alone[0]) in rows
+    assert str(nobody[0]) not in rows
