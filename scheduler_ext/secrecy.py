@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
@@ -28,8 +29,9 @@ def blotted(text: str, secrets: Iterable[str]) -> str:
 
 
 def reveal(tenant_id: int, secret: str) -> str:
-    """Remember that a handler of this tenant has got to know it; returns it."""
-    _revealed.setdefault(tenant_id, set()).add(secret)
+    """Remember that a handler of this tenant has got to know it, as it is and as it would be quoted; returns it."""
+    written = (secret, repr(secret)[1:-1], json.dumps(secret)[1:-1])
+    _revealed.setdefault(tenant_id, set()).update(written)
     _revealed.move_to_end(tenant_id)
     if len(_revealed) > MOST_TENANTS:
         _revealed.popitem(last=False)
@@ -39,4 +41,4 @@ def reveal(tenant_id: int, secret: str) -> str:
 def hide(tenant_id: int, text: str) -> str:
     """``text`` without what handlers of this tenant got to know in this process."""
     known = _revealed.get(tenant_id)
-    return blotted(text, longest_first(known)) if known else text
+    return blotted(text, longest_first(tuple(known))) if known else text

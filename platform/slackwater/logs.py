@@ -5,7 +5,9 @@ fields (time, level, logger, what structlog's context holds, and of a line from 
 tenant). A worker's children write theirs on a thread of its own, with the worker's name and their slot.
 """
 
+import contextlib
 import logging
+import os
 import sys
 import threading
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -123,7 +125,7 @@ class Beside(logging.Handler):
 
     def __init__(self, targets: Sequence[logging.StreamHandler[Any]]) -> None:
         super().__init__()
-        self._targets = targets
+        self.targets = targets
         self._lines: SimpleQueue[tuple[logging.StreamHandler[Any], str] | None] = SimpleQueue()
         self._dropped = 0
         self._thread = threading.Thread(target=self._write, name="log", daemon=True)
@@ -134,36 +136,53 @@ class Beside(logging.Handler):
         if self._lines.qsize() >= MOST_WAITING:
             self._dropped += 1
             return
-        for target in self._targets:
-            if target.filter(record):
-                self._lines.put((target, target.format(record)))
+        try:
+            for target in self.targets:
+                if record.levelno >= target.level and target.filter(record):
+                    self._lines.put((target, target.format(record)))
+        except Exception:  # noqa: BLE001 - a line that cannot be made is no reason to fail a task
+            self.handleError(record)
 
     def _write(self) -> None:
         while (line := self._lines.get()) is not None:
-            target, text = line
-            try:
-                target.stream.write(text + target.terminator)
-                if self._lines.empty():
-                    if self._dropped:
-                        dropped, self._dropped = self._dropped, 0
-                        target.stream.write(f"{dropped} lines of the log were dropped{target.terminator}")
-                    target.stream.flush()
-                if (
-                    isinstance(target, RotatingFileHandler)
-                    and target.stream
-                    and target.stream.tell() > FILE_BYTES
-                ):
+            self._put(*line)
+            if self._lines.empty():
+                if self._dropped:
+                    self._tell_dropped()
+                self._flush()
+        self._flush()
+
+    @staticmethod
+    def _put(target: logging.StreamHandler[Any], text: str) -> None:
+        with contextlib.suppress(Exception):  # the stream is gone; nobody is left to be told
+            if isinstance(target, RotatingFileHandler):
+                if target.stream is None:
+                    target.stream = target._open()
+                elif target.stream.tell() > FILE_BYTES:
                     target.doRollover()
-            except (OSError, ValueError):  # the stream is gone; nobody is left to be told
-                continue
+            target.stream.write(text + target.terminator)
+
+    def _tell_dropped(self) -> None:
+        dropped, self._dropped = self._dropped, 0
+        said = logging.LogRecord(
+            __name__, logging.WARNING, "", 0, "%s lines of the log were dropped", (dropped,), None
+        )
+        for target in self.targets:
+            self._put(target, target.format(said))
+
+    def _flush(self) -> None:
+        for target in self.targets:
+            with contextlib.suppress(Exception):
+                target.flush()
 
     def close(self) -> None:
         """Write what waits, as far as that goes in two seconds."""
         self._lines.put(None)
         self._thread.join(END_S)
-        for target in self._targets:
-            if isinstance(target, RotatingFileHandler):
-                target.close()
+        if not self._thread.is_alive():
+            for target in self.targets:
+                if isinstance(target, RotatingFileHandler):
+                    target.close()
         super().close()
 
 
@@ -171,17 +190,41 @@ def write_beside(worker: str, slot: int, folder: str) -> None:
     """Let this process's lines carry its place and be written beside its work, and into ``folder`` if that is set."""
     _place.update(worker=worker, slot=slot)
     root = logging.getLogger()
-    targets = [handler for handler in root.handlers if isinstance(handler, logging.StreamHandler)]
-    if folder:
-        own = RotatingFileHandler(Path(folder, f"{worker}-{slot}.log"), backupCount=FILES, encoding="utf-8")
-        own.setFormatter(
-            structlog.stdlib.ProcessorFormatter(
-                processors=_processors("json"), foreign_pre_chain=SHARED_PROCESSORS
-            )
-        )
-        own.addFilter(TokenNoise())
+    # Of what an operator has added, files and senders go on as they are.
+    targets: list[logging.StreamHandler[Any]] = [
+        one
+        for one in root.handlers
+        if isinstance(one, logging.StreamHandler) and not isinstance(one, logging.FileHandler)
+    ]
+    others = [one for one in root.handlers if one not in targets]
+    if folder and (own := _own_file(folder, f"{worker}-{slot}.log")) is not None:
         targets.append(own)
-    root.handlers[:] = [Beside(targets)]
+    root.handlers[:] = [*others, Beside(targets)]
+    # A process that a handler forks has no such thread.
+    os.register_at_fork(after_in_child=_write_plainly)
+
+
+def _own_file(folder: str, name: str) -> RotatingFileHandler | None:
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        own = RotatingFileHandler(Path(folder, name), backupCount=FILES, encoding="utf-8")
+    except OSError as error:
+        logging.getLogger(__name__).warning("no log is kept in SLACKWATER_LOG_DIR: %s", error)
+        return None
+    own.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            processors=_processors("json"), foreign_pre_chain=SHARED_PROCESSORS
+        )
+    )
+    own.addFilter(TokenNoise())
+    return own
+
+
+def _write_plainly() -> None:
+    root = logging.getLogger()
+    root.handlers[:] = [
+        target for one in root.handlers for target in (one.targets if isinstance(one, Beside) else (one,))
+    ]
 
 
 def end_beside() -> None:

@@ -52,12 +52,10 @@ class Groups:
         if self.network is not None:
             self.network.limit(limits.bandwidth_kbps)
 
-    def look(self) -> bool:
-        """Hold it to its rate; True when it should be looked at again soon."""
-        if self.disk is None:
-            return False
-        self.disk.look()
-        return self.disk.active
+    def look(self) -> None:
+        """Hold it to its disk's rate."""
+        if self.disk is not None:
+            self.disk.look()
 
     def lift(self) -> None:
         """Hold it to its rate no more: it is being ended."""

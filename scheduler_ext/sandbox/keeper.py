@@ -29,8 +29,8 @@ from scheduler_ext.sandbox.saver import Saver
 
 WATCH_S = 0.025
 WATCH_SLOWLY_S = 0.1
-WATCH_CLOSELY_S = 0.005
-"""While a script that has a rate uses its disk."""
+PACE_S = 0.01
+"""Between two looks at what a script that works on a disk does there."""
 MIB = 1024 * 1024
 _SUBREAPER = 36
 
@@ -136,8 +136,9 @@ class Keeper:
 
     def _next(self, run: Run) -> float:
         """Hold the script to its rate; the seconds until that, or the next look, is due."""
+        self.groups.look()
         pause = max(0.0, run.looked + self._pause() - time.monotonic())
-        return min(pause, WATCH_CLOSELY_S) if self.groups.look() else pause
+        return min(pause, PACE_S) if run.place is self.folder and self.groups.disk is not None else pause
 
     def _pause(self) -> float:
         """Seconds until the next look: measuring a folder takes longer than asking a file system."""
@@ -285,6 +286,8 @@ class Keeper:
             if used.ru_maxrss > self.own_kb:  # less is what the process held before it became the script
                 run.peak_mb = max(run.peak_mb, used.ru_maxrss >> 10)
             if pid == run.pid:
+                run.looked = 0.0
+                self._watch(run)  # what it ran into at its end was not looked at yet
                 run.code = os.waitstatus_to_exitcode(status)
                 self._end(run)
                 return

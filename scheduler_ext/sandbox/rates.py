@@ -58,8 +58,6 @@ class DiskRate:
         self._iops = self._seen = 0
         self._until = 0.0
         self._frozen = True
-        self.active = False
-        """Operations were seen at the last look."""
         self._operations()
         self.lift()
 
@@ -68,11 +66,11 @@ class DiskRate:
         self.lift()
         self._iops = iops
         if iops:
-            self._seen, self._until, self.active = self._operations(), time.monotonic(), True
+            self._seen, self._until = self._operations(), time.monotonic()
 
     def lift(self) -> None:
         """Hold to none, and let what is frozen go on: only then does it end."""
-        self._iops, self.active = 0, False
+        self._iops = 0
         self._set(frozen=False)
 
     def look(self) -> None:
@@ -80,7 +78,6 @@ class DiskRate:
         if not self._iops:
             return
         now, done = time.monotonic(), self._operations()
-        self.active = done > self._seen
         self._until = max(self._until, now) + (done - self._seen) / self._iops
         self._seen = done
         if self._until - now > BURST_S:

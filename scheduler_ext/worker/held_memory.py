@@ -16,6 +16,7 @@ from scheduler_ext.sandbox import tree
 LEAST_S = 0.25
 EVERY_S = 0.25
 REST_S = 1.0
+AGAIN_S = 5.0
 ALL = 1 << 40
 """Larger than any: then pages are counted without looking which are shared."""
 
@@ -37,40 +38,41 @@ class HeldMemory:
         """``allowed_mb`` tells the memory of a task's tier; it is asked once for each task that runs long."""
         self._allowed_mb = allowed_mb
         self._tasks: dict[int, _Task] = {}
-        self._seen: dict[int, tuple[float, int]] = {}
-        """When a child was looked at last, and what it held then without its children."""
+        self._rest: dict[int, tuple[float, int]] = {}
+        """When a child was last seen idle, and what it held then; until it is seen with a task."""
 
     def rests(self, pid: int) -> None:
         """The child runs nothing: what it holds now is its own."""
-        if pid not in self._seen or time.monotonic() - self._seen[pid][0] > REST_S:
-            self._own_mb(pid)
+        now = time.monotonic()
+        if pid not in self._rest or now - self._rest[pid][0] > REST_S:
+            self._rest[pid] = now, tree.memory_mb([pid], ALL)
 
     def is_over(self, pid: int, task_id: str, fence: int, began: float) -> bool:
         """Whether the task that runs in it has come to hold more than its tier has."""
         task = self._tasks.get(pid)
         if task is None or task.key != (task_id, fence):
-            # It may hold some already, or give some back that the one before had left: the less of both.
-            before = self._seen[pid][1] if pid in self._seen else None
-            now_mb = self._own_mb(pid)
-            base = now_mb if before is None else min(before, now_mb)
+            # It may hold some already; what another one left since the child was idle is not its own.
+            base = tree.memory_mb([pid], ALL)
+            if (rest := self._rest.pop(pid, None)) is not None:
+                base = min(base, rest[1])
             self._tasks[pid] = _Task((task_id, fence), base, began + LEAST_S)
             return False
         now = time.monotonic()
         if now < task.look_at:
             return False
-        task.look_at = now + EVERY_S
         if task.allowed_mb is None:
+            task.look_at = (
+                now + AGAIN_S
+            )  # if it is not told, which may take as long as it takes to reach nobody
             task.allowed_mb = self._allowed_mb(task_id)
+        task.look_at = now + EVERY_S
         most = task.base_mb + task.allowed_mb
         below = tree.below(pid)
-        return self._own_mb(pid) > most or (bool(below) and tree.memory_mb([pid, *below], most) > most)
+        return tree.memory_mb([pid], ALL) > most or (
+            bool(below) and tree.memory_mb([pid, *below], most) > most
+        )
 
     def forget(self, pid: int) -> None:
         """The child is gone."""
         self._tasks.pop(pid, None)
-        self._seen.pop(pid, None)
-
-    def _own_mb(self, pid: int) -> int:
-        held = tree.memory_mb([pid], ALL)
-        self._seen[pid] = time.monotonic(), held
-        return held
+        self._rest.pop(pid, None)

@@ -15,20 +15,23 @@ def read(folder: str, path: str) -> bytes:
 
     What was opened is what is judged, so that nothing put in its place meanwhile is read.
     """
-    source = Path(folder, path).resolve()
-    root = Path(folder).resolve()
+    missing = Refused(f"there is no file {path!r} in the tenant's folder on this node")
+    try:
+        source, root = Path(folder, path).resolve(), Path(folder).resolve()
+    except (OSError, RuntimeError) as error:  # links in a circle
+        raise missing from error
     if not folder or not source.is_relative_to(root):
         raise Refused("its path leads out of the tenant's folder")
     try:
         # Not blocking: a pipe that nobody writes to would hold us for ever.
         handle = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError as error:
-        raise Refused(f"there is no file {path!r} in the tenant's folder on this node") from error
+        raise missing from error
     try:
         if not Path(os.readlink(f"/proc/self/fd/{handle}")).is_relative_to(root):  # noqa: PTH115
             raise Refused("its path leads out of the tenant's folder")
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise Refused(f"there is no file {path!r} in the tenant's folder on this node")
+            raise missing
         with os.fdopen(handle, "rb", closefd=False) as file:
             content = file.read(MAX_SCRIPT_BYTES + 1)
     finally:

@@ -132,11 +132,16 @@ class Watch:
             self._interrupt(slot, batch, index, Outcome.RESOURCE_EXCEEDED, CAP_GRACE_S)
 
     def _over_memory(self, slot: Slot, entry: Entry) -> bool:
-        if self.conf.handler_memory == "measured" or (
-            self.journal.beside and self.journal.table(slot.index).entries()
-        ):
+        if self.conf.handler_memory == "measured":
             return False
-        return self._memory.is_over(slot.pid, entry.task_id, entry.fence, entry.began)
+        if self.journal.beside and self.journal.table(slot.index - slot.index % BATCHES).entries():
+            return False
+        unknown: tuple[type[Exception], ...] = (LookupError, *self.store.faults)
+        try:
+            return self._memory.is_over(slot.pid, entry.task_id, entry.fence, entry.began)
+        except unknown as error:  # caps are kept while the ledger is away
+            log.debug("the tier of %s is not known: %s", entry.task_id, error)
+            return False
 
     def _interrupt(self, slot: Slot, batch: int, index: int, outcome: Outcome, grace_s: float) -> None:
         with _stopped(slot.pid) as stopped:

@@ -29,7 +29,16 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
 HUNGRY = b"#!/usr/bin/python3\nx = []\nwhile True: x.append(bytearray(b'x' * (16 << 20)))\n"
 WRITES = b'i=0\nwhile :; do i=$((i + 1)); head -c 5000000 /dev/zero >"$HOME/full.$i" || exit 1; done\n'
-FORKS = b"while :; do sleep 60 & done\n"
+FORKS = b"""#!/usr/bin/python3
+import os, time
+while True:
+    try:
+        if os.fork() == 0:
+            time.sleep(60)
+            os._exit(0)
+    except OSError:
+        time.sleep(0.01)
+"""
 TALKS = b'exec yes "a line that fills your disk with logs"\n'
 
 

@@ -219,7 +219,7 @@ WRITES = """#!/usr/bin/python3
 import os, time
 file = os.open("x", os.O_WRONLY | os.O_CREAT | os.O_DSYNC)
 began = time.monotonic()
-for _ in range(8000):
+for _ in range(2000):
     os.pwrite(file, b"x" * 4096, 0)
 print(time.monotonic() - began)
 """
@@ -227,10 +227,10 @@ print(time.monotonic() - began)
 
 def test_a_disk_does_no_more_operations_a_second_than_the_tier_has(bench: Bench) -> None:
     needs(bench, "iops")
-    finished, output = bench.run(WRITES, cap_ms=60_000, vector=(1_000, 128, 300, 2_000, 0, 0))
+    finished, output = bench.run(WRITES, cap_ms=60_000, vector=(1_000, 128, 300, 500, 0, 0))
     assert finished.outcome is Outcome.SUCCEEDED, output
     # A write is one operation at least; those of two seconds are let through at once.
-    assert float(output) > 8_000 / 2_000 - 2.1
+    assert float(output) > 2_000 / 500 - 2.1
 
 
 def test_what_is_frozen_for_its_disk_can_be_ended(bench: Bench) -> None:
@@ -238,7 +238,7 @@ def test_what_is_frozen_for_its_disk_can_be_ended(bench: Bench) -> None:
     began = time.monotonic()
     finished, output = bench.run(WRITES, cap_ms=1_500, vector=(1_000, 128, 300, 100, 0, 0))
     assert (finished.outcome, output) == (Outcome.CAP_EXCEEDED, "")
-    assert time.monotonic() - began < 20.0  # 8,000 operations at 100 a second are 80 seconds
+    assert time.monotonic() - began < 15.0  # 2,000 writes at 100 a second are 20 seconds and more
     again, output = bench.run("echo fine", vector=(1_000, 128, 300, 1, 0, 0))
     assert (again.outcome, output) == (Outcome.SUCCEEDED, "fine\n")
 
@@ -324,8 +324,10 @@ def test_what_a_killed_keeper_left_frozen_is_ended_too(bench: Bench) -> None:
     run = bench.prepare(WRITES, vector=(1_000, 128, 300, 1, 0, 0))
 
     def frozen(keeper: int) -> bool:
-        events = Path("/sys/fs/cgroup").rglob(f"slackwater-{keeper}/cgroup.events")
-        return any("frozen 1" in one.read_text() for one in events)
+        with contextlib.suppress(OSError):  # other slots' groups come and go meanwhile
+            events = Path("/sys/fs/cgroup").rglob(f"slackwater-{keeper}/cgroup.events")
+            return any("frozen 1" in one.read_text() for one in events)
+        return False
 
     async def killed() -> list[psutil.Process]:
         job = asyncio.ensure_future(run.run())

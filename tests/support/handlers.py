@@ -110,9 +110,9 @@ def traced() -> dict[str, Any]:
 def hold(mb: int, seconds: float = 1.0, how: str = "") -> int:
     """Hold so much memory for so long. ``how``: ``below``, in a process of its own; ``stubborn``, whatever comes."""
     if how == "below":
-        text = f"import time; held = bytearray(b'x' * ({mb} << 20)); time.sleep({seconds})"
+        text = f"import time; held = b'x' * ({mb} << 20); time.sleep({seconds})"
         return subprocess.run([sys.executable, "-c", text], check=True).returncode
-    held, ends = bytearray(b"x" * (mb << 20)), time.monotonic() + seconds
+    held, ends = b"x" * (mb << 20), time.monotonic() + seconds
     while time.monotonic() < ends:
         try:
             time.sleep(0.05)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import logging
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -46,6 +48,29 @@ def test_who_logs_does_not_wait_for_a_pipe_that_is_full(monkeypatch: pytest.Monk
     assert f"{1000 - kept} lines of the log were dropped".encode() in got
 
 
+def test_a_line_that_cannot_be_made_fails_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    stream = io.StringIO()
+    beside = logs.Beside([logging.StreamHandler(stream)])
+    beside.emit(logging.LogRecord("shop", logging.INFO, __file__, 1, "%d", ("no number",), None))
+    beside.emit(record("fine"))
+    beside.close()
+    assert stream.getvalue() == "fine\n"
+    assert "Logging error" in capsys.readouterr().err
+
+
+def test_a_process_that_is_forked_writes_its_lines_itself(tmp_path: Path) -> None:
+    script = (
+        "import logging, multiprocessing as m\nfrom slackwater import logs\n"
+        "logging.basicConfig()\nlogs.write_beside('w', 1, '')\n"
+        "def say(): logging.getLogger('shop').warning('from below')\n"
+        "p = m.get_context('fork').Process(target=say); p.start(); p.join(); print(p.exitcode)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True, cwd=tmp_path
+    )
+    assert (done.stdout, done.stderr.count("from below")) == ("0\n", 1)
+
+
 def test_a_slot_keeps_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "FILE_BYTES", 10_000)
     root = logging.getLogger()
@@ -53,7 +78,7 @@ def test_a_slot_keeps_few_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     try:
         logs.write_beside("w1@host", 3, str(tmp_path))
         for number in range(300):
-            root.handlers[0].emit(record(f"line {number} " + "x" * 500))
+            root.handlers[-1].emit(record(f"line {number} " + "x" * 500))
         logs.end_beside()
     finally:
         root.handlers[:] = before

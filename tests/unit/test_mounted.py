@@ -33,12 +33,14 @@ def test_files_and_links_within_the_folder_are_read(folder: Path) -> None:
 def test_what_is_no_script_of_the_folder_is_refused(folder: Path) -> None:
     (folder / "link.sh").symlink_to(folder.parent / "secret")
     (folder / "up").symlink_to("..")
+    (folder / "round.sh").symlink_to("round.sh")
     os.mkfifo(folder / "pipe.sh")
     with (folder / "huge.sh").open("wb") as file:
         file.truncate(1 << 40)
     for path, why in (
         ("link.sh", "leads out"), ("up/secret", "leads out"), ("../secret", "leads out"), ("/etc/passwd", "leads out"),
         ("none.sh", "there is no file"), ("releases", "there is no file"), ("pipe.sh", "there is no file"),
+        ("round.sh", "there is no file"),
         ("huge.sh", "larger than the 1048576 bytes"),
     ):  # fmt: skip
         with pytest.raises(Refused, match=why):

@@ -52,6 +52,7 @@ def _how(found: Found) -> str:
         f"control groups {counted}" if found.groups else "no control groups",
         "a user of its own" if found.own_uid else "the worker's user",
         "work folder in memory" if found.work_in_memory else "work folder on disk",
+        f"of the tier {', '.join(found.enforced)} enforced",
     ]
     return ", ".join(parts)
 

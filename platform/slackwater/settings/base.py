@@ -1,6 +1,5 @@
 """What all settings share. The environment is read here, once; nothing else reads it."""
 
-import os
 from logging import getLevelNamesMapping
 from pathlib import Path
 from typing import Any
@@ -302,6 +301,4 @@ if LOG_LEVEL not in getLevelNamesMapping():
     )
 LOG_FORMAT = env.str("SLACKWATER_LOG_FORMAT", default="console")
 LOG_DIR = env.str("SLACKWATER_LOG_DIR", default="")
-if LOG_DIR and not os.access(LOG_DIR, os.W_OK | os.X_OK):
-    raise ImproperlyConfigured(f"SLACKWATER_LOG_DIR is {LOG_DIR!r}: there is no such folder to write to")
 LOGGING = logging_config(level=LOG_LEVEL, form=LOG_FORMAT)
