@@ -26,7 +26,7 @@ SMALL = {
 }
 
 
-ELSEWHERE = {"flushall", "million", "neighbours"}
+ELSEWHERE = {"drain", "flushall", "million", "neighbours"}
 """These have tests of their own, of what they find."""
 
 
