@@ -15,6 +15,7 @@ from scheduler_ext.core.states import Category
 Vector = tuple[int, ...]
 
 MAX_SCRIPT_BYTES = 1_048_576
+"""Stored, or in a tenant's own folder."""
 
 MILLI = 1000
 """A slot (one task at a time) is counted in thousandths, so that many short tasks can share one."""

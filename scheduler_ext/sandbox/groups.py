@@ -203,11 +203,7 @@ def _own() -> dict[str, str]:
 def _version_1(own: dict[str, str], root: str) -> Groups:
     folders = {}
     for controller in (*_NEEDED, *(("cpuacct",) if "cpuacct" in own else ())):
-        parent = Path("/sys/fs/cgroup", controller, own[controller].lstrip("/"))
-        if not (parent / "cgroup.procs").exists():
-            raise OSError(f"no {controller} groups")
-        sweep(parent)
-        folders[controller] = parent / f"slackwater-{os.getpid()}"
+        folders[controller] = _place(controller, own)
     groups = _tried(GroupsV1(folders))
     # Beside them there may be a hierarchy of version 2 that has no controllers. It is taken to freeze: what the freezer
     # of version 1 has frozen cannot be killed.
@@ -215,6 +211,15 @@ def _version_1(own: dict[str, str], root: str) -> Groups:
     groups.disk = _beside(groups, ("blkio", "unified"), own, lambda one, two: _disk_v1(one, two, root))
     groups.network = _beside(groups, ("unified",), own, NetworkRate)
     return groups
+
+
+def _place(hierarchy: str, own: Mapping[str, str]) -> Path:
+    """Where this slot's group of a hierarchy is to be made; ``OSError`` or ``KeyError`` where there is no such one."""
+    parent = Path("/sys/fs/cgroup", hierarchy, own[hierarchy].lstrip("/"))
+    if not (parent / "cgroup.procs").exists():
+        raise OSError(f"no {hierarchy} groups")
+    sweep(parent)
+    return parent / f"slackwater-{os.getpid()}"
 
 
 def _disk_v1(blkio: Path, unified: Path, root: str) -> DiskRate:
@@ -231,10 +236,7 @@ def _beside(
     made = {}
     try:
         for hierarchy in hierarchies:
-            parent = Path("/sys/fs/cgroup", hierarchy, own[hierarchy].lstrip("/"))
-            (parent / "cgroup.procs").stat()  # else it is none
-            sweep(parent)
-            made[hierarchy] = parent / f"slackwater-{os.getpid()}"
+            made[hierarchy] = _place(hierarchy, own)
             made[hierarchy].mkdir(exist_ok=True)
         rate = make(*made.values())
     except (OSError, KeyError):

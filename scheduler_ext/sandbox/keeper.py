@@ -129,7 +129,8 @@ class Keeper:
                 if heard and not all(self._follow(*each) for each in self.control.receive()):
                     return
                 if self.run is not None:
-                    self._watch(self.run)
+                    if time.monotonic() >= self._due(self.run):
+                        self._watch(self.run)
                     self._reap(self.run)
         finally:
             self._close()
@@ -137,13 +138,12 @@ class Keeper:
     def _next(self, run: Run) -> float:
         """Hold the script to its rate; the seconds until that, or the next look, is due."""
         self.groups.look()
-        pause = max(0.0, run.looked + self._pause() - time.monotonic())
+        pause = max(0.0, self._due(run) - time.monotonic())
         return min(pause, PACE_S) if run.place is self.folder and self.groups.disk is not None else pause
 
-    def _pause(self) -> float:
-        """Seconds until the next look: measuring a folder takes longer than asking a file system."""
-        assert self.run is not None
-        return WATCH_SLOWLY_S if self.run.place is self.folder else WATCH_S
+    def _due(self, run: Run) -> float:
+        """When the next look is: measuring a folder takes longer than asking a file system."""
+        return run.looked + (WATCH_SLOWLY_S if run.place is self.folder else WATCH_S)
 
     def _follow(self, message: dict[str, Any] | None, fds: list[int]) -> bool:
         """Do what one message says; False when the agent is gone."""
@@ -233,11 +233,8 @@ class Keeper:
 
     # -- the watch ----------------------------------------------------------------------------------------------------
     def _watch(self, run: Run) -> None:
-        """Measure when it is time; kill what uses more than it may."""
-        now = time.monotonic()
-        if now < run.looked + self._pause():
-            return
-        run.looked = now
+        """Measure; kill what uses more than it may."""
+        run.looked = time.monotonic()
         held = self.groups.memory_mb()
         if held is None:
             pids = tree.below(os.getpid())
@@ -286,7 +283,6 @@ class Keeper:
             if used.ru_maxrss > self.own_kb:  # less is what the process held before it became the script
                 run.peak_mb = max(run.peak_mb, used.ru_maxrss >> 10)
             if pid == run.pid:
-                run.looked = 0.0
                 self._watch(run)  # what it ran into at its end was not looked at yet
                 run.code = os.waitstatus_to_exitcode(status)
                 self._end(run)

@@ -28,7 +28,7 @@ from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.core.types import PER_CHILD, WorkKind
 from scheduler_ext.ports import Finished, Started, WorkStore
 from scheduler_ext.queue_manager import QueueManager, decode
-from scheduler_ext.worker.body import Bodies, End
+from scheduler_ext.worker.body import WORDS, Bodies, End
 from scheduler_ext.worker.events import TaskEvents
 from scheduler_ext.worker.journal import Journal, Table, to_unix_s
 from scheduler_ext.worker.starting import Starting
@@ -169,7 +169,7 @@ class Beside:
         try:
             end = await self.bodies.run_coroutine(entry.task, self.store)
         except asyncio.CancelledError:
-            end = End(Outcome.CANCELLED, error="cancelled while it ran")
+            end = End(Outcome.CANCELLED, error=WORDS[Outcome.CANCELLED])
         self._done(entry, began, end)
 
     def _threaded(self, entry: _Running, loop: asyncio.AbstractEventLoop) -> None:
@@ -178,17 +178,15 @@ class Beside:
         try:
             end = self.bodies.run_in_thread(entry.task, self.store)
         except TaskInterrupted:
-            end = End(Outcome.CANCELLED, error="cancelled while it ran")
+            end = End(Outcome.CANCELLED, error=WORDS[Outcome.CANCELLED])
         finally:
             entry.thread = None
         loop.call_soon_threadsafe(self._done, entry, began, end)
 
     def _done(self, entry: _Running, began: float, end: End) -> None:
         if entry.outcome is not None and end.outcome is not Outcome.SUCCEEDED:
-            cap = entry.outcome is Outcome.CAP_EXCEEDED
-            end = End(
-                entry.outcome, error="its execution cap was reached" if cap else "cancelled while it ran"
-            )
+            why = Outcome.CAP_EXCEEDED if entry.outcome is Outcome.CAP_EXCEEDED else Outcome.CANCELLED
+            end = End(entry.outcome, error=WORDS[why])
         now, unix = time.monotonic(), to_unix_s()
         self.table.end(entry.place, now, end.pack())
         finished = end.finished(entry.task.task_id, entry.task.fence, began + unix, now + unix, self.worker)

@@ -69,6 +69,13 @@ class End:
 
 SUCCESS = End(Outcome.SUCCEEDED)
 YIELDED = End(Outcome.YIELDED)
+WORDS = {
+    Outcome.CAP_EXCEEDED: "its execution cap was reached",
+    Outcome.RESOURCE_EXCEEDED: "memory: it came to hold more than its tier has",
+    Outcome.CANCELLED: "cancelled while it ran",
+    Outcome.PREEMPTED: "ended to make room: it runs again",
+}
+"""Why a run was ended by us, whoever notices: its child, its agent or the one who runs scripts."""
 
 
 def printable(text: str) -> str:
@@ -241,13 +248,7 @@ class Bodies:
     def interrupted(self) -> End:
         """How a task ends that was interrupted."""
         outcome = self.interrupt.outcome or Outcome.CANCELLED
-        if outcome is Outcome.CAP_EXCEEDED:
-            return End(outcome, error="its execution cap was reached")
-        if outcome is Outcome.RESOURCE_EXCEEDED:
-            return End(outcome, error="memory: it came to hold more than its tier has")
-        if outcome is Outcome.PREEMPTED:
-            return End(outcome, error="ended to make room: it runs again")
-        return End(outcome, error="cancelled while it ran")
+        return End(outcome, error=WORDS.get(outcome, WORDS[Outcome.CANCELLED]))
 
 
 def _request(started: Started) -> dict[str, Any]:

@@ -61,9 +61,7 @@ class HeldMemory:
         if now < task.look_at:
             return False
         if task.allowed_mb is None:
-            task.look_at = (
-                now + AGAIN_S
-            )  # if it is not told, which may take as long as it takes to reach nobody
+            task.look_at = now + AGAIN_S  # for the case that nobody answers
             task.allowed_mb = self._allowed_mb(task_id)
         task.look_at = now + EVERY_S
         most = task.base_mb + task.allowed_mb

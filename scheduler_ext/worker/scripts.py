@@ -22,6 +22,7 @@ from scheduler_ext.ports import Finished, ScriptWork, Started
 from scheduler_ext.sandbox.base import Ended, Limits, Order, Refused, Runner, Sandbox, Saves, SlotError
 from scheduler_ext.task_ports import Held, NoPorts
 from scheduler_ext.worker import mounted
+from scheduler_ext.worker.body import WORDS
 
 CHUNK = 65_536
 IOPS, KBPS, PORTS = (DIMENSIONS.index(name) for name in ("iops", "bandwidth_kbps", "ports"))
@@ -224,12 +225,8 @@ class ScriptRun:
             killed = "it did not yield in time: it goes on from its last checkpoint"
             return self._end(began, Outcome.YIELDED, error=killed if code == -9 else None, code=code)
         if self.asked is not None and not at_end:
-            words = {
-                Outcome.PREEMPTED: "ended to make room: it runs again",
-                Outcome.CAP_EXCEEDED: "its execution cap was reached",
-                Outcome.CANCELLED: "cancelled while it ran",
-                Outcome.RESOURCE_EXCEEDED: f"output: it wrote more than {self.conf.script_output_bytes} bytes",
-            }
+            output = f"output: it wrote more than {self.conf.script_output_bytes} bytes"
+            words = {**WORDS, Outcome.RESOURCE_EXCEEDED: output}
             error = words.get(self.asked, self.asked.name.lower())
             return self._end(began, self.asked, error=error, code=code)
         if ended.exceeded:

@@ -16,7 +16,7 @@ import psutil
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.ports import Changes, WorkStore
-from scheduler_ext.worker import account
+from scheduler_ext.worker import account, body
 from scheduler_ext.worker.held_memory import HeldMemory
 from scheduler_ext.worker.journal import BATCHES, BEGUN, Entry, Journal, Slot
 from scheduler_ext.worker.slice import INTERRUPT_SIGNAL
@@ -30,13 +30,7 @@ HELD_UP_S = 0.25
 STOP_WAIT_S = 0.5
 BESIDE_GRACE_S = 1.0
 """What runs beside others is cancelled by its own child; the child is killed this much later."""
-WORDS = {
-    Outcome.CAP_EXCEEDED: "its execution cap was reached",
-    Outcome.RESOURCE_EXCEEDED: "memory: it came to hold more than its tier has",
-    Outcome.CANCELLED: "cancelled while it ran",
-    Outcome.YIELDED: "it did not yield in time: it goes on from its last checkpoint",
-    Outcome.PREEMPTED: "ended to make room: it runs again",
-}
+WORDS = {**body.WORDS, Outcome.YIELDED: "it did not yield in time: it goes on from its last checkpoint"}
 
 
 @dataclass(slots=True)
@@ -70,10 +64,12 @@ class Watch:
     _beside_verdicts: dict[int, tuple[int, tuple[str, int], Outcome]] = field(default_factory=dict)
     _asked: dict[tuple[str, int], float] = field(default_factory=dict)
     """When a task that runs beside others was asked to end."""
-    _memory: HeldMemory = field(init=False)
+    _memory: HeldMemory | None = field(init=False)
+    """Where handlers are held to their tier's memory."""
 
     def __post_init__(self) -> None:
-        self._memory = HeldMemory(self.store.memory_mb)
+        enforced = self.conf.handler_memory == "enforced"
+        self._memory = HeldMemory(self.store.memory_mb) if enforced else None
 
     def look(self) -> None:
         """One look at all slots."""
@@ -90,7 +86,7 @@ class Watch:
             else:
                 if slot.is_open:
                     self._look_at(slot)
-                elif not any(o.is_open for o in self.journal.siblings(slot)):
+                elif self._memory is not None and not any(o.is_open for o in self.journal.siblings(slot)):
                     self._memory.rests(pid)
                 if self.journal.beside:
                     self._look_beside(slot)
@@ -132,7 +128,7 @@ class Watch:
             self._interrupt(slot, batch, index, Outcome.RESOURCE_EXCEEDED, CAP_GRACE_S)
 
     def _over_memory(self, slot: Slot, entry: Entry) -> bool:
-        if self.conf.handler_memory == "measured":
+        if self._memory is None:
             return False
         if self.journal.beside and self.journal.table(slot.index - slot.index % BATCHES).entries():
             return False
@@ -263,7 +259,8 @@ class Watch:
             )
         self._verdicts.pop(slot.index, None)
         self._sentences.pop(slot.index, None)
-        self._memory.forget(pid)
+        if self._memory is not None:
+            self._memory.forget(pid)
         slot.settle()
 
     @staticmethod

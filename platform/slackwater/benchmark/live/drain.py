@@ -63,8 +63,7 @@ def _turn(node: Node, n: int, drains: int) -> dict[str, Any]:
     before = number(queued)
     began = time.monotonic()
     services.drain_node(node)
-    while number(queued) and time.monotonic() - began < GIVEN_UP_S:
-        time.sleep(LOOK_S)
+    wait(lambda: number(queued) == 0, GIVEN_UP_S, LOOK_S)
     took = time.monotonic() - began
     wait(lambda: number(running) == 0, GIVEN_UP_S)
     time.sleep(1.0)

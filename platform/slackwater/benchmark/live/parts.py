@@ -28,13 +28,13 @@ def tell(phase: str, done: int, of: int) -> None:
     report("PROGRESS", phase=phase, done=done, of=of)
 
 
-def wait(done: Callable[[], bool], seconds: float) -> bool:
+def wait(done: Callable[[], bool], seconds: float, every_s: float = 0.2) -> bool:
     """Ask until it is so; False when it took longer."""
     until = time.monotonic() + seconds
     while not done():
         if time.monotonic() > until:
             return False
-        time.sleep(0.2)
+        time.sleep(every_s)
     return True
 
 
