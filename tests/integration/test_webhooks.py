@@ -266,8 +266,8 @@ def test_one_that_hangs_holds_up_no_other(acme: ApiClient) -> None:
         HandWorker().run(*[UUID(acme.task()) for _ in range(30)])
         spread()
         with sending():
-            wait_until(lambda: len(quick.got) == 30, timeout=10)
-            assert len(slow.got) == 8
+            wait_until(lambda: len(quick.got) == 30 and len(slow.got) >= 8, timeout=10)
+            assert len(slow.got) == 8  # no more at a time, however long they hang
             let_go.set()
             wait_until(lambda: len(slow.got) == 30, timeout=10)
 
