@@ -189,9 +189,14 @@ class Agent:
         await self._follow()
 
     async def _beat(self) -> None:
-        """Tell the children that their agent lives, however long the ledger takes to answer."""
+        """Tell the children that their agent lives, however long the ledger takes to answer.
+
+        An agent that wakes after all of its machine was stopped for longer than the lease says so only once the lease
+        holds again: whichever of them wakes first, no child acts before it has looked.
+        """
         while True:
-            self.journal.agent_beat = time.monotonic()
+            if not self.journal.is_forsaken(self.conf.node_lease_s):
+                self.journal.agent_beat = time.monotonic()
             await asyncio.sleep(BEAT_EVERY_S)
 
     async def _orders(self) -> None:

@@ -181,13 +181,17 @@ class Journal:
     def agent_beat(self, value: float) -> None:
         struct.pack_into("<d", self._memory, 24, value)
 
-    def stop_without_lease(self, lease_s: float) -> None:
-        """End this process for good when the node's lease is over and nobody renews it: its tasks run elsewhere by now.
+    def is_forsaken(self, lease_s: float) -> bool:
+        """Whether the node's lease is over and nobody renews it: its tasks run elsewhere by now.
 
         While the agent lives and only the database is away, work goes on: the beat tells the two apart.
         """
         now = time.monotonic()
-        if now > self.lease_deadline and now - self.agent_beat > lease_s / 2:
+        return now > self.lease_deadline and now - self.agent_beat > lease_s / 2
+
+    def stop_without_lease(self, lease_s: float) -> None:
+        """End this process for good when its node is forsaken."""
+        if self.is_forsaken(lease_s):
             log.error("the node's lease is over: this child stops before it acts again")
             os._exit(LEASE_OVER)
 

@@ -13,9 +13,11 @@ import redis
 from django.db import connection
 
 from apps.resources.models import Node
+from apps.tasks.connection import connect
 from apps.tasks.models import Attempt, Leader
 from apps.tasks.services import submit_many
 from scheduler_ext.core.states import Outcome, TaskState
+from scheduler_ext.worker.agent import BEAT_EVERY_S
 from tests.support.platform import Platform, agent_of, children_of, kill_all
 from tests.support.waiting import wait_until
 
@@ -199,3 +201,34 @@ def test_a_worker_that_sleeps_longer_than_its_lease_records_nothing_late(platfor
         lambda: Node.objects.filter(name="w1@test", state=Node.State.ACTIVE).exists(), timeout=30,
         message="the woken worker registers anew",
     )  # fmt: skip
+
+
+def test_no_child_of_a_stopped_machine_acts_though_its_agent_wakes_first(
+    platform: Platform, tmp_path: Path
+) -> None:
+    platform.dispatcher()
+    platform.upkeep()
+    worker = platform.worker(concurrency=1, SLACKWATER_HANDLERS="tests.support.handlers")
+    task_id = platform.submit("test.ticks", str(tmp_path), 5, total_attempts=3)
+    file = tmp_path / "ticks"
+    wait_until(lambda: file.exists() and file.read_text(), message="it acts")
+    agent, (child,) = agent_of(worker), children_of(worker)
+    for process in worker.family():
+        process.suspend()
+    node = Node.objects.get(name="w1@test")
+    wait_until(lambda: Node.objects.get(pk=node.pk).state == Node.State.LOST, message="the node is lost")
+    with connect() as holder, holder.transaction():
+        # What its agent asks for when it wakes, whether the lease still holds, is not answered yet.
+        holder.execute("LOCK TABLE resources_node")
+        agent.resume()
+        time.sleep(5 * BEAT_EVERY_S)  # it is awake by then, and would have said so
+        before = file.read_text()
+        child.resume()
+        wait_until(
+            lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, message="it has ended"
+        )
+        assert file.read_text() == before, "without having acted"
+    for process in worker.family():
+        process.resume()
+    assert platform.wait(task_id, timeout=60).state == TaskState.SUCCEEDED
+    assert [a.outcome for a in platform.attempts(task_id)] == [Outcome.WORKER_LOST, Outcome.SUCCEEDED]

@@ -99,6 +99,16 @@ def spill(name: str) -> None:
     raise ValueError(f"https://user:{scheduler_ext.current().secret(name)}@example.org does not answer")
 
 
+@handler(name="test.tells")
+def tells(name: str) -> None:
+    """Log a secret, in a line and in a traceback."""
+    found = scheduler_ext.current().secret(name)
+    try:
+        int(found)
+    except ValueError:
+        logging.getLogger("shop").exception("tried with %s", found)
+
+
 @handler(name="test.traced")
 def traced() -> dict[str, Any]:
     """The trace this runs in, and the id of a task handed in from here."""
@@ -120,6 +130,16 @@ def hold(mb: int, seconds: float = 1.0, how: str = "") -> int:
             if how != "stubborn":
                 raise
     return len(held)
+
+
+@handler(name="test.ticks", idempotent=True)
+def ticks(folder: str, seconds: float) -> None:
+    """Act outside again and again for so long: a line in a file each time."""
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        with Path(folder, "ticks").open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        time.sleep(0.02)
 
 
 @handler(name="test.says", idempotent=True)
