@@ -183,7 +183,7 @@ class TaskContext:
     def secret(self, name: str) -> str:
         """A secret of the tenant this task belongs to; ``NotFound`` when it has none of that name.
 
-        It is blotted out of the error the task may fail with, not out of what it logs, reports or returns.
+        It is blotted out of the error the task may fail with and of what it logs, not of what it reports or returns.
         """
         return secrecy.reveal(self.task.tenant_id, self.store.aid(self.task).secret(name))
 

@@ -1,10 +1,11 @@
-"""Secrets blotted out of what is kept of a run: the output of scripts, the errors of handlers."""
+"""Secrets blotted out of what is kept of a run: the output of scripts, errors and log lines of handlers."""
 
 from __future__ import annotations
 
 import json
 from collections import OrderedDict
 from collections.abc import Iterable
+from itertools import chain
 from typing import Final
 
 MASK: Final = "***"
@@ -38,7 +39,11 @@ def reveal(tenant_id: int, secret: str) -> str:
     return secret
 
 
-def hide(tenant_id: int, text: str) -> str:
-    """``text`` without what handlers of this tenant got to know in this process."""
-    known = _revealed.get(tenant_id)
-    return blotted(text, longest_first(tuple(known))) if known else text
+def hide(tenant_id: int | None, text: str) -> str:
+    """``text`` without what handlers of this tenant got to know in this process; of any tenant where it is None."""
+    if not _revealed:
+        return text
+    known = (
+        _revealed.get(tenant_id, ()) if tenant_id is not None else chain.from_iterable([*_revealed.values()])
+    )
+    return blotted(text, longest_first(tuple(known)))

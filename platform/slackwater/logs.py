@@ -18,7 +18,7 @@ from typing import Any
 
 import structlog
 
-from scheduler_ext import context
+from scheduler_ext import context, secrecy
 from scheduler_ext.keys import SLICE_TASK
 
 FORMS = ("console", "json")
@@ -82,12 +82,33 @@ def _without_time(logger: Any, name: str, event: MutableMapping[str, Any]) -> Mu
     return event
 
 
+def _without_secrets(logger: Any, name: str, event: Any) -> Any:
+    """``event``, or the line it has become, without what handlers asked for: of its task's tenant, or else of any."""
+    running = context.running()
+    return _hidden(running.tenant_id if running else None, event)
+
+
+def _hidden(tenant_id: int | None, value: Any) -> Any:
+    if isinstance(value, (bool, int, float, type(None))):
+        return value  # a number that is no string any more stays one, or the line would be no JSON
+    if isinstance(value, Mapping):
+        return {key: _hidden(tenant_id, item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_hidden(tenant_id, item) for item in value]
+    return secrecy.hide(tenant_id, value if isinstance(value, str) else repr(value))
+
+
 def _processors(form: str) -> list[Any]:
     remove_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     if form == "json":
-        return [remove_meta, structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0, pad_level=False)
-    return [remove_meta, *([] if sys.stderr.isatty() else [_without_time]), renderer]
+        made = structlog.processors.format_exc_info
+        return [remove_meta, made, _without_secrets, structlog.processors.JSONRenderer()]
+    # Without the values of local variables, which the richer forms of a traceback show.
+    renderer = structlog.dev.ConsoleRenderer(
+        colors=sys.stderr.isatty(), pad_event_to=0, pad_level=False,
+        exception_formatter=structlog.dev.plain_traceback,
+    )  # fmt: skip
+    return [remove_meta, *([] if sys.stderr.isatty() else [_without_time]), renderer, _without_secrets]
 
 
 def logging_config(*, level: str, form: str) -> dict[str, Any]:

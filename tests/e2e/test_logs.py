@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from apps.tasks import secrets
 from scheduler_ext.core.states import TaskState
 from tests.support.platform import Platform
 from tests.support.waiting import wait_until
@@ -40,6 +41,24 @@ def test_each_slot_keeps_a_log_that_names_task_and_tenant(platform: Platform, tm
         "one 0", "warning", platform.tenant.pk, 1,
     )  # fmt: skip
     assert file.name == f"{line['worker']}-{line['slot']}.log"
+
+
+def test_no_line_holds_a_secret(platform: Platform, tmp_path: Path, settings: Any) -> None:
+    settings.SECRETS_KEYS = ["a key of the platform"]
+    secrets.put(platform.tenant, "KEY", 'correct "horse"')
+    platform.dispatcher()
+    worker = platform.worker(
+        concurrency=1, SLACKWATER_HANDLERS="tests.support.handlers", SLACKWATER_LOG_DIR=str(tmp_path),
+        SLACKWATER_SECRETS_KEYS="a key of the platform",
+    )  # fmt: skip
+    assert platform.wait(platform.submit("test.tells", "KEY")).state == TaskState.SUCCEEDED
+    file = tmp_path / "w1@test-0.log"
+    wait_until(lambda: len(lines(file)) == 1, message="the line is written")
+    (line,) = lines(file)
+    assert line["event"] == "tried with ***"
+    assert "invalid literal for int() with base 10: '***'" in line["exception"]
+    worker.wait_for("invalid literal for int() with base 10: '***'")
+    assert "horse" not in file.read_text() + worker.output
 
 
 def test_a_log_nobody_reads_holds_no_task_up(platform: Platform, tmp_path: Path) -> None:
