@@ -55,6 +55,10 @@ class Verdict:
         """Whether nothing is at fault."""
         return not any(getattr(self, spec.name) for spec in fields(self))
 
+    def named(self) -> list[str]:
+        """All that is at fault, each once."""
+        return list(dict.fromkeys(one for spec in fields(self) for one in getattr(self, spec.name)))
+
     def counts(self) -> dict[str, int]:
         """How many of each."""
         return {spec.name: len(getattr(self, spec.name)) for spec in fields(self)}

@@ -29,6 +29,15 @@ EFFECTS = f"SELECT key, count(*)::int FROM {TABLE} GROUP BY key"  # noqa: S608 -
 FIRES = """
 SELECT count(*)::int, count(DISTINCT task_id)::int FROM schedules_schedulefire WHERE outcome = 'submitted'
 """
+STORY = """
+SELECT at, what FROM (
+    SELECT started_at AS at, format('attempt %%s, fence %%s: outcome %%s on node %%s as %%s until %%s', number, fence,
+        outcome, node_id, worker, finished_at) AS what FROM tasks_attempt WHERE task_id = %s
+    UNION ALL
+    SELECT at, format('fence %%s: %%s to %%s: %%s', fence, from_state, to_state, reason) FROM tasks_taskevent
+        WHERE task_id = %s
+) AS told ORDER BY at
+"""
 STUCK = """
 SELECT t.id::text, t.handler, l.state, l.fence, l.node_id, n.state, l.pending, l.mutex_key
 FROM tasks_livetask l JOIN tasks_task t ON t.id = l.task_id LEFT JOIN resources_node n ON n.id = l.node_id
@@ -119,6 +128,10 @@ class Ledger:
     def stuck(self) -> list[tuple[Any, ...]]:
         """Some of the tasks that have not ended, with where they stand."""
         return self.ask(STUCK) or []
+
+    def story(self, task_id: str) -> list[str]:
+        """What it says of one task, oldest first."""
+        return [f"{at}  {what}" for at, what in self.ask(STORY, (task_id, task_id)) or []]
 
     def truth(self) -> Truth:
         """All of it."""

@@ -43,6 +43,7 @@ def as_json(result: Result) -> dict[str, Any]:
         "submissions": _tally(result.submitting), "status_calls": _tally(result.asking),
         "crashes": dict(result.crashes), "refused": result.refused, "stuck": [list(map(str, s)) for s in result.stuck],
         "ids": {name: ids[:20] for name, ids in asdict(result.verdict).items() if ids},
+        "stories": result.stories,
         "recoveries": [asdict(r) for r in result.recoveries],
     }  # fmt: skip
 

@@ -22,6 +22,8 @@ DRAIN_S = 120.0
 """What is not final so long after the last fault is stuck."""
 READY_S = 60.0
 SCHEDULES = 3
+TOLD = 5
+"""Tasks at fault whose story is told."""
 LOOK_S = 0.05
 TOGETHER = 0.2
 """Share of faults that are injected right after another, into a platform that is still mending."""
@@ -67,6 +69,8 @@ class Result:
     seconds: float
     stuck: list[tuple[object, ...]]
     refused: list[str]
+    stories: dict[str, list[str]] = field(default_factory=dict)
+    """Of some tasks at fault: what the ledger and the witness say of it."""
 
     def injected(self) -> Counter[str]:
         """Faults by kind."""
@@ -134,10 +138,14 @@ class Torture:
         )
         verdict, side = judge(self.crowd.accepted, self.ledger.truth(), lives, outside, self.cuts, acts)
         refused = [f"{s.path} {status} {answer}" for s, status, answer in self.crowd.refused]
+        stories = {
+            task_id: [*self.ledger.story(task_id), *(str(life) for life in lives[task_id])]
+            for task_id in [one for one in verdict.named() if one in lives][:TOLD]
+        }
         self.ledger.close()
         return Result(
             self.options, verdict, side, recoveries, self.crowd.submitting, self.crowd.asking, self.cluster.crashes,
-            time.monotonic() - began, list(stuck), refused,
+            time.monotonic() - began, list(stuck), refused, stories,
         )  # fmt: skip
 
     def _effects(self) -> list[Path]:

@@ -135,6 +135,6 @@ class Command(BaseCommand):
         self.stdout.write(json.dumps(found, indent=2) if as_json else report.table(result))
         if not found["passed"]:
             details = json.dumps(
-                {name: found[name] for name in ("bars", "ids", "stuck", "refused")}, indent=1
+                {name: found[name] for name in ("bars", "ids", "stories", "stuck", "refused")}, indent=1
             )
             raise CommandError(f"the run is not clean: {details}")
