@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import select
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -38,6 +35,7 @@ from scheduler_ext.ports import Finished, Started
 from scheduler_ext.worker.starting import Starting
 from tests.support.api import HANDLER, forget_lookups, furnish
 from tests.support.hand_worker import HOLDER, HandWorker
+from tests.support.link import Link
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -128,44 +126,6 @@ def test_repeatable_work_is_repeated_after_its_session_was_ended() -> None:
     finally:
         database.close()
         other.close()
-
-
-class Link:
-    """A connection of its own to the database, by way of this process, which loses one answer when told to."""
-
-    def __init__(self) -> None:
-        self.lose = ""
-        """What becomes of the next thing asked: ``question``: it never arrives; ``answer``: it is done, unheard."""
-        self.after = 0
-        """So many more pass before that."""
-        info = connection.cursor().connection.info
-        self._server = socket.socket(socket.AF_UNIX if info.host.startswith("/") else socket.AF_INET)
-        unix = f"{info.host}/.s.PGSQL.{info.port}"
-        self._server.connect(unix if info.host.startswith("/") else (info.host, info.port))
-        listener = socket.create_server(("127.0.0.1", 0))
-        self._thread = threading.Thread(target=self._serve, args=(listener,), daemon=True)
-        self._thread.start()
-        self.opened = psycopg.connect(
-            host="127.0.0.1", port=listener.getsockname()[1], user=info.user, password=info.password,
-            dbname=info.dbname, autocommit=True, sslmode="disable", gssencmode="disable",
-        )  # fmt: skip
-
-    def _serve(self, listener: socket.socket) -> None:
-        with listener, self._server, listener.accept()[0] as client:
-            ends = {client: self._server, self._server: client}
-            while True:
-                for source in select.select(list(ends), [], [])[0]:
-                    data = source.recv(65_536)
-                    lost = "question" if source is client else "answer"
-                    if not data or (self.lose == lost and self.after <= 0):
-                        return
-                    self.after -= self.lose == lost
-                    ends[source].sendall(data)
-
-    def close(self) -> None:
-        """Close both sides."""
-        self.opened.close()
-        self._thread.join(10)
 
 
 @pytest.fixture
