@@ -7,6 +7,12 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 import redis
 from django.conf import settings
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis
+
+# What a busy machine makes of an example's time says nothing of the code.
+hypothesis.register_profile("slackwater", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+hypothesis.load_profile("slackwater")
 
 
 @pytest.fixture

@@ -79,11 +79,10 @@ class Reranker:
         names = {"cell": self.conf.cell, "fingerprint": chosen.fingerprint(), "passes": PASSES}
         self.db.conn.execute(BEGIN, names)
         moved, until = 0, time.monotonic() + AT_ONCE_S
-        while time.monotonic() < until:
-            step = self.db.repeatable(lambda conn: self._step(conn, chosen))
-            if step is None:
-                break
+        while (step := self.db.repeatable(lambda conn: self._step(conn, chosen))) is not None:
             moved += step
+            if time.monotonic() >= until:
+                break
         return moved
 
     def _step(self, conn: Any, chosen: Chosen) -> int | None:

@@ -27,8 +27,8 @@ def test_nothing_waits_behind_a_task_that_takes_longer_than_all_before(platform:
         long = {"handler": "demo.sleep", "args": [60.0]}
         ids = submit_many(platform.tenant, [SHORT] * (40 + before) + [long] + [SHORT] * 60).task_ids
         held = ids[40 + before]
-        wait_until(lambda: platform.unfinished() == 1, timeout=20, message="all but the long one are done")
-        assert platform.state(held) is TaskState.RUNNING
+        wait_until(lambda: platform.unfinished() == 1, message="all but the long one are done")
+        platform.wait(held, TaskState.RUNNING)
         cancel(platform.tenant.pk, held)
         assert platform.wait(held, timeout=20).state == TaskState.CANCELLED
         short = [platform.row(task_id) for task_id in ids if task_id != held]

@@ -11,21 +11,24 @@ from tests.support.platform import Platform, children_of
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
+SECONDS = 3.0
 
 
 @pytest.mark.parametrize(("handler", "count"), [("demo.nap", 60), ("demo.doze", 12)])
 def test_many_run_beside_one_another(platform: Platform, handler: str, count: int) -> None:
     worker = platform.up()
-    ids = submit_many(platform.tenant, [{"handler": handler, "args": [1.0]}] * count).task_ids
-    wait_until(lambda: platform.unfinished() == 0, timeout=30, message="all are done")
+    ids = submit_many(platform.tenant, [{"handler": handler, "args": [SECONDS]}] * count).task_ids
+    wait_until(lambda: platform.unfinished() == 0, message="all are done")
     attempts = list(Attempt.objects.unscoped().filter(task_id__in=ids))  # the test is no tenant
     assert len(attempts) == count
     begins, ends = [a.started_at for a in attempts], [a.finished_at for a in attempts]
-    assert (max(ends) - min(begins)).total_seconds() < count / 2 / 2, "two at a time would take twice as long"
+    assert (max(ends) - min(begins)).total_seconds() < SECONDS * count / 2 / 2, (
+        "two at a time would take twice as long"
+    )
 
     capped = platform.submit(handler, 60, execution_cap=0.3, total_attempts=2, retry={"base_s": 0.05})
     cancelled = platform.submit(handler, 60)
-    steady = platform.submit(handler, 6)
+    steady = platform.submit(handler, 10)
     platform.wait(cancelled, TaskState.RUNNING)
     platform.wait(steady, TaskState.RUNNING)
     cancel(platform.tenant.pk, cancelled)
@@ -36,7 +39,7 @@ def test_many_run_beside_one_another(platform: Platform, handler: str, count: in
     assert platform.wait(steady).state == TaskState.SUCCEEDED
     assert len(platform.attempts(steady)) == 1, "its neighbours' ends did not touch it"
 
-    again = [platform.submit(handler, 2.0) for _ in range(4)]
+    again = [platform.submit(handler, 8.0) for _ in range(4)]
     for task_id in again:
         platform.wait(task_id, TaskState.RUNNING)
     for child in children_of(worker):

@@ -28,7 +28,7 @@ def test_a_chord_survives_the_loss_of_redis_and_of_every_worker(
     platform.upkeep()
     first = platform.worker(**HANDLERS)
     double, total = signature("test.double"), signature("test.total")
-    slow = [signature("demo.sleep", args=[1.5], immutable=True) for _ in range(3)]
+    slow = [signature("demo.sleep", args=[6], immutable=True) for _ in range(3)]
     canvas = chain(
         signature("demo.add", args=[1, 2]),
         chord(group(double.clone(), chain(double.clone(), double.clone()), *slow), total.clone()),
@@ -40,7 +40,7 @@ def test_a_chord_survives_the_loss_of_redis_and_of_every_worker(
     redis_client.flushall()
     platform.worker("w2", **HANDLERS)
     end = platform.wait(found.result_ids[0], timeout=40)
-    assert (end.state, end.result) == (TaskState.SUCCEEDED, ((6 + 12 + 3 * 1.5) * 2)), end.error
+    assert (end.state, end.result) == (TaskState.SUCCEEDED, ((6 + 12 + 3 * 6) * 2)), end.error
     assert all(platform.row(task_id).state == TaskState.SUCCEEDED for task_id in found.task_ids)
 
 

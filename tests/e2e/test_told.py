@@ -156,7 +156,7 @@ def test_what_cannot_run_and_what_waits_too_long_is_told(platform: Platform, set
     with told(platform, settings) as (receiver, follower):
         platform.dispatcher()
         platform.worker(concurrency=1)
-        long = platform.submit("demo.sleep", kwargs={"seconds": 4})
+        long = platform.submit("demo.sleep", kwargs={"seconds": 12})
         platform.wait(long, TaskState.RUNNING)
         huge = platform.submit("demo.echo", 1, tier="huge")
         late = platform.submit("demo.echo", 2, delay_tolerance=0.5)

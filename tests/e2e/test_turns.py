@@ -34,12 +34,12 @@ def test_a_slice_that_is_over_lets_another_task_by(platform: Platform, kind: str
     platform.upkeep()
     platform.worker("w1", concurrency=1, SLACKWATER_SCRIPT_SLOTS="1")
     make = counting_handler if kind == "handler" else counting_script
-    long = make(platform, 120)
+    long = make(platform, 400)
     wait_for_checkpoint(long, 1)
     other = make(platform, 4)
     assert platform.wait(other, timeout=30).state == TaskState.SUCCEEDED
     assert platform.state(long) in {TaskState.READY, TaskState.QUEUED, TaskState.RUNNING}, "it goes on later"
-    task = platform.wait(long, timeout=60)
+    task = platform.wait(long, timeout=120)
     result: Any = task.result
     assert (task.state, task.attempts_used) == (TaskState.SUCCEEDED, 1), platform.story(long)
     assert result["from"] > 0

@@ -123,7 +123,8 @@ class TestLive:
         assert (now["start_delay"], now["run_time"]) == (None, None)
         assert [part["ended"] for part in now["throughput"]["series"]] == [0] * INTERVALS
 
-    def test_one_snapshot_serves_many(self) -> None:
+    def test_one_snapshot_serves_many(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(live, "FRESH_S", 60.0)
         live.snapshot()
         with CaptureQueriesContext(connection) as asked:
             for _ in range(20):
@@ -296,11 +297,11 @@ class TestBigLists:
     @pytest.mark.django_db(transaction=True)
     def test_a_search_that_takes_too_long_is_stopped(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The list waits for a lock that this test holds: it gives up in its time, and says so."""
-        monkeypatch.setattr(big, "LIST_TIMEOUT_MS", 300)
         page = administrator()
         submit(create_tenant("acme", "Acme"))
         url = reverse("admin:tasks_task_changelist")
         assert page.get(url, {"q": "x"}).status_code == 200
+        monkeypatch.setattr(big, "LIST_TIMEOUT_MS", 300)
         holder = engine.connect(application_name="holder")
         answers: list[Any] = []
 

@@ -28,8 +28,10 @@ page, root, tenant = admin_support.page, admin_support.root, admin_support.tenan
 
 
 @pytest.fixture
-def heartbeat(transactional_db: None) -> Iterator[Heartbeat]:
-    """This process, registered as a submitter."""
+def heartbeat(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Heartbeat]:
+    """This process, registered as a submitter; it beats once."""
+    monkeypatch.setattr(components, "BEAT_S", 3600.0)
+    monkeypatch.setattr(components, "JOIN_S", 30.0)
     forget_lookups()
     furnish()
     live.forget()

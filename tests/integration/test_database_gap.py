@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -58,9 +59,11 @@ def test_upkeep_that_is_back_before_the_leader_loses_no_node(gap: float) -> None
 
 def test_a_node_is_lost_once_its_children_have_seen_the_end_of_their_lease() -> None:
     node = away(0.2, over_s=0.1)
-    upkeep = LedgerUpkeep(CONF, lambda changes: None)
+    upkeep = LedgerUpkeep(replace(CONF, node_lease_s=30.0), lambda changes: None)
+    Node.objects.filter(pk=node.pk).update(lease_expires_at=timezone.now() - timedelta(seconds=0.1))
     upkeep.lose_nodes()
     assert state_of(node) == "active", "its children may still be acting"
+    Leader.objects.update(renewed_at=timezone.now())
     Node.objects.filter(pk=node.pk).update(lease_expires_at=timezone.now() - timedelta(seconds=1.1))
     upkeep.lose_nodes()
     assert state_of(node) == "lost"

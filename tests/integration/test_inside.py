@@ -148,7 +148,7 @@ def test_it_ends_with_all_it_started_when_its_runner_is_gone() -> None:
             await inside.order(b"setsid sleep 60 & trap '' TERM; echo begun; while :; do sleep 1; done")
             await inside.until("out")
             inside.stdin.close()
-            return await asyncio.wait_for(inside.process.wait(), 5)
+            return await asyncio.wait_for(inside.process.wait(), 30)
 
     assert asyncio.run(left()) == 0
 

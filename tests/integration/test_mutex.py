@@ -99,7 +99,7 @@ def test_a_lock_outlives_its_dispatcher_until_the_next_leads(cell: Cell) -> None
     name = cell.dispatcher.queues.keys.mutex(f"{cell.tenant.pk}:door")
     conf, life_s = cell.dispatcher.conf, cell.dispatcher.locks.life_s
     left_s = cell.dispatcher.queues.client.pttl(name) / 1000
-    assert left_s > life_s - 1
+    assert left_s > life_s - 20
     assert left_s - life_s / RENEWALS > conf.leader_lease_s + conf.leader_renew_s + conf.round_interval_s
     next_one = Dispatcher(cell.store, cell.dispatcher.queues, conf, "another")
     cell.dispatcher.queues.client.delete(name)

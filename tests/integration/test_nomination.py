@@ -40,7 +40,9 @@ class Cell:
         forget_lookups()
         self.tenant = client_of("nomination").tenant
         self.node = HandWorker().node
-        self.store = PgRoundStore(SchedulerConf(key_prefix=f"nomination-{uuid.uuid4().hex}"), HOLDER)
+        self.store = PgRoundStore(
+            SchedulerConf(key_prefix=f"nomination-{uuid.uuid4().hex}", leader_lease_s=3600.0), HOLDER
+        )
         self.dispatcher = Dispatcher(
             self.store, QueueManager(engine().redis_client(), self.store.conf), self.store.conf, HOLDER
         )

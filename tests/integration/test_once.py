@@ -103,7 +103,10 @@ def test_who_comes_second_waits_for_the_first(worker: HandWorker, db: Database) 
 
 def _waiters(db: Database) -> int:
     # Asked on another connection: a transaction sees the activity as it was when it first looked.
-    query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s"
+    query = (
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database() "
+        "AND query LIKE %s"
+    )
     return int(db.conn.execute(query, ("%INSERT INTO tasks_effect%",)).fetchone()[0])  # type: ignore[index]
 
 

@@ -195,7 +195,7 @@ def test_room_is_kept_for_a_large_task_by_what_is_learnt_and_short_ones_run_besi
             rounds.round()
             return rounds.dispatcher._wants_ends
 
-        wait_until(impatient, timeout=5, message="the large task has waited long enough")
+        wait_until(impatient, message="the large task has waited long enough")
         hand_in(long, 1)
         hand_in(short, 1)
         result = rounds.round()

@@ -109,6 +109,7 @@ def test_use_is_measured(bench: Bench) -> None:
 
 def test_a_script_asked_to_end_may_clean_up(bench: Bench) -> None:
     run = bench.prepare("trap 'echo tidy; exit 3' TERM; echo begun; while :; do sleep 0.05; done")
+    run.conf = dataclasses.replace(run.conf, cancel_grace_s=20.0)
 
     async def cancelled() -> Finished:
         job = asyncio.ensure_future(run.run())
@@ -170,7 +171,7 @@ def test_a_large_disk_is_a_folder_with_the_same_end(bench: Bench) -> None:
     assert fine.peak_disk_mb == 1
     script = "#!/usr/bin/python3\nfor i in range(3): open(str(i), 'wb').write(bytes(150 << 20))\n"
     script += "import time; time.sleep(5)\n"
-    over, _ = bench.run(script, vector=(1_000, 512, 300, 0, 0, 0))
+    over, _ = bench.run(script, cap_ms=60_000, vector=(1_000, 512, 300, 0, 0, 0))
     assert over.outcome is Outcome.RESOURCE_EXCEEDED
     assert (over.error or "").startswith("disk: it wrote more than its tier's 300 MiB")
 
@@ -191,7 +192,7 @@ def test_the_network_is_there_when_it_is_granted(bench: Bench, request: pytest.F
     script = (
         "#!/usr/bin/python3\nimport json, os, socket\n"
         "kwargs = json.load(open(os.environ['SLACKWATER_INPUTS']))['kwargs']\n"
-        "print(socket.create_connection((kwargs['host'], kwargs['port']), 2).recv(5))\n"
+        "print(socket.create_connection((kwargs['host'], kwargs['port']), 8).recv(5))\n"
     )
 
     async def tried(*, network: bool) -> tuple[Outcome, str]:

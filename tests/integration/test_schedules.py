@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -127,12 +128,14 @@ def test_every_missed_firing_has_a_row(acme: Tenant, policy: dict[str, Any], exp
 
 
 def test_more_missed_than_one_pass_takes(acme: Tenant) -> None:
+    began = time.monotonic()
     schedule = rewind(make(acme, rule={"every_s": 1}, missed="one"), 2_500)
     while fire_due().schedules:
         pass
     found = outcomes(schedule)
     assert len(found) >= 2_500
-    assert found.count("submitted") <= 5  # the latest, and what came while this test ran
+    # The latest, and what came while this test ran.
+    assert found.count("submitted") <= 2 + (time.monotonic() - began)
     assert set(found[:2_400]) == {"missed"}
 
 
@@ -246,7 +249,9 @@ def test_an_edit_waits_for_the_beat_that_fires_and_keeps_what_it_fired(acme: Ten
 
     def blocked() -> bool:
         with connection.cursor() as cur:
-            cur.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+            cur.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+            )
             return bool(cur.fetchone()[0])
 
     with ThreadPoolExecutor(2) as pool:

@@ -23,7 +23,7 @@ from tests.support.processes import ManagedProcess, manage
 from tests.support.waiting import wait_until
 
 FAST = {
-    "node_lease_s": 3.0, "node_renew_s": 0.5, "leader_lease_s": 3.0, "leader_renew_s": 0.5, "claim_ttl_s": 3.0,
+    "node_lease_s": 6.0, "node_renew_s": 0.5, "leader_lease_s": 6.0, "leader_renew_s": 0.5, "claim_ttl_s": 6.0,
     "retry_base_s": 0.1, "cancel_grace_s": 0.5,
 }  # fmt: skip
 
@@ -95,7 +95,7 @@ class Platform:
     def close(self) -> None:
         """End everything; what a killed process had asked of the database may take a moment longer to end."""
         self.processes.close()
-        wait_until(_none_at_work, message="no session of a process that is gone is at work")
+        wait_until(none_at_work, message="no session of a process that is gone is at work")
 
     # -- work -----------------------------------------------------------------------------------------------------
     def submit(self, handler: str = "demo.echo", *args: Any, **fields: Any) -> UUID:
@@ -119,7 +119,7 @@ class Platform:
             )
             return TaskState(cur.fetchone()[0])
 
-    def wait(self, task_id: UUID, *states: TaskState, timeout: float = 20.0) -> Task:
+    def wait(self, task_id: UUID, *states: TaskState, timeout: float = 60.0) -> Task:
         """Wait until the task is final (or in one of ``states``) and return its row."""
 
         def reached() -> bool:
@@ -195,7 +195,7 @@ def agent_of(worker: ManagedProcess) -> psutil.Process:
     return found
 
 
-def _none_at_work() -> bool:
+def none_at_work() -> bool:
     """Whether this test alone uses its database: the tables are emptied next, which must wait for no one."""
     with connection.cursor() as cur:
         cur.execute(AT_WORK)

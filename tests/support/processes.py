@@ -54,7 +54,7 @@ class ManagedProcess:
         """Send it a signal."""
         self._popen.send_signal(number)
 
-    def wait(self, timeout: float = 30.0) -> int:
+    def wait(self, timeout: float = 60.0) -> int:
         """Return its exit code; AssertionError, with its output, when that takes over `timeout` seconds."""
         try:
             return self._popen.wait(timeout)
@@ -63,7 +63,7 @@ class ManagedProcess:
                 f"{self.name} did not end within {timeout:g} s:\n{self.output[-4000:]}"
             ) from error
 
-    def wait_for(self, text: str, *, timeout: float = 30.0) -> str:
+    def wait_for(self, text: str, *, timeout: float = 60.0) -> str:
         """Return the output once it contains `text`; AssertionError when it ends or the time is up before."""
 
         def said() -> bool:

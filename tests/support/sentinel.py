@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 
 PASSWORD = "only-for-tests"
 NAME = "mymaster"
-DOWN_AFTER_MS = 1000
+DOWN_AFTER_MS = 3000
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def wait_until(
-    predicate: Callable[[], T], *, timeout: float = 20.0, message: str = "", interval: float = 0.02
+    predicate: Callable[[], T], *, timeout: float = 60.0, message: str = "", interval: float = 0.02
 ) -> T:
     """Return the first truthy answer of `predicate`; times in seconds.
 
@@ -16,10 +16,11 @@ def wait_until(
     """
     deadline = time.monotonic() + timeout
     while True:
+        late = time.monotonic() > deadline  # before the look: one that was held up counts all the same
         answer = predicate()
         if answer:
             return answer
-        if time.monotonic() > deadline:
+        if late:
             what = message or getattr(predicate, "__name__", "the condition")
             raise AssertionError(f"not within {timeout:g} s: {what} (last answer: {answer!r})")
         time.sleep(interval)

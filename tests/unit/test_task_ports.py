@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import socket
 import subprocess
@@ -35,7 +36,11 @@ sys.stdin.read()
 def conf() -> SchedulerConf:
     """Four ports that are free now, below those the kernel gives out by itself."""
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    first = next(first for first in range(lowest - 4 * random.randint(1, 1000), 1024, -4) if free(first, 4))
+    first = next(
+        first
+        for first in range(lowest - 4 * random.Random(os.getpid()).randint(1, 1000), 1024, -4)
+        if free(first, 4)
+    )
     return SchedulerConf(ports_from=first, ports_count=4)
 
 
