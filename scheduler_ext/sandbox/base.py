@@ -76,6 +76,8 @@ class Order:
     limits: Limits
     saves: Saves | None = None
     """Set for a script that saves checkpoints: then it finds CHECKPOINT_DIR in its environment too."""
+    lease_s: float | None = None
+    """Length of the node's lease: the script ends when that is over and its agent silent for half as long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,7 @@ class Ended:
     code: int
     """Exit code; minus the number of the signal that ended it."""
     exceeded: str = ""
-    """What it used more of than it may: memory, disk, processes. Empty: nothing."""
+    """What it used more of than it may: memory, disk, processes; or ``lease``. Empty: nothing."""
     result: bytes | None = None
     """What it left in its result file."""
     artifacts: bytes | None = None
@@ -155,6 +157,10 @@ class Runner(Protocol):
 
     def kill(self) -> None:
         """End the script with all it has started."""
+        ...
+
+    def beat(self, now: float, until: float) -> None:
+        """Say that the agent lives, and until when its node's lease holds: times of the monotonic clock."""
         ...
 
 

@@ -184,6 +184,9 @@ class ContainerSlot:
         """End the script with all it has started."""
         self._tell({"do": "kill"})
 
+    def beat(self, now: float, until: float) -> None:
+        """Say nothing: what runs in a container ends with its agent, not while that is stopped."""
+
     def close(self) -> None:
         """Leave the runner, which ends whatever runs."""
         if self._socket is not None:

@@ -66,6 +66,16 @@ class Run:
     peak_mb: int = 0
     exceeded: str = ""
     saver: Saver | None = None
+    lease_s: float | None = None
+    heard: float = 0.0
+    """When its agent last said that it lives."""
+    until: float = 0.0
+    """Until when, as far as the agent has said, the node's lease holds."""
+
+    def is_forsaken(self) -> bool:
+        """Whether it may run elsewhere by now, and its agent cannot say so: that is stopped."""
+        now = time.monotonic()
+        return self.lease_s is not None and now > self.until and now - self.heard > self.lease_s / 2
 
 
 class Keeper:
@@ -152,13 +162,8 @@ class Keeper:
         try:
             if message["do"] == "run":
                 self._start(message, fds)
-            elif message["do"] == "kept":
-                if self.run is not None and self.run.saver is not None:
-                    self.run.saver.told = False
-            elif self.run is not None and message["do"] == "stop":
-                self._stop(self.run)
             elif self.run is not None:
-                self._kill()
+                self._heed(self.run, message)
         except (OSError, ValueError, LookupError) as error:
             self._end_all()
             self._clear()
@@ -167,6 +172,18 @@ class Keeper:
             for handle in fds:
                 os.close(handle)
         return True
+
+    def _heed(self, run: Run, message: dict[str, Any]) -> None:
+        """Do what one message says of the script that runs."""
+        if message["do"] == "beat":
+            run.heard, run.until = message["at"], message["until"]
+        elif message["do"] == "kept":
+            if run.saver is not None:
+                run.saver.told = False
+        elif message["do"] == "stop":
+            self._stop(run)
+        else:
+            self._kill()
 
     # -- the start ----------------------------------------------------------------------------------------------------
     def _prepare(self) -> None:
@@ -200,7 +217,10 @@ class Keeper:
             assert self.waiting is not None
             pid, channel = self.waiting
             self.waiting = None
-            self.run = Run(limits, place, pid, saver=saver)
+            at = message.get("at", 0.0)
+            self.run = Run(
+                limits, place, pid, saver=saver, lease_s=message.get("lease_s"), heard=at, until=at
+            )
             env = dict(message["env"])
             if saver is not None:
                 seen = bubblewrap.WORK if self.level is Level.BUBBLEWRAP else place.path
@@ -246,6 +266,7 @@ class Keeper:
         if not run.exceeded and held > run.limits.memory_mb:
             run.exceeded = "memory"
         run.exceeded = run.exceeded or self.groups.exceeded() or ("disk" if run.place.full() else "")
+        run.exceeded = run.exceeded or ("lease" if run.is_forsaken() else "")
         if run.exceeded:
             self._kill()
         elif run.saver is not None:

@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,8 @@ class Slot:
         """Run a script with its output going to the two descriptors; returns when nothing of it is left."""
         await self.start()
         saves = order.saves
-        message = {"do": "run", "limits": asdict(order.limits), "env": dict(order.env)}
+        message: dict[str, Any] = {"do": "run", "limits": asdict(order.limits), "env": dict(order.env)}
+        message |= {"lease_s": order.lease_s, "at": time.monotonic()}
         if saves is not None:
             message["saves"] = {"every_s": saves.every_s, "most_bytes": saves.most_bytes}
         with contextlib.ExitStack() as held:
@@ -111,6 +113,10 @@ class Slot:
     def kill(self) -> None:
         """End the script with all it has started."""
         self._tell_if_there({"do": "kill"})
+
+    def beat(self, now: float, until: float) -> None:
+        """Say that the agent lives, and until when its node's lease holds."""
+        self._tell_if_there({"do": "beat", "at": now, "until": until})
 
     def close(self) -> None:
         """End the keeper, and with it whatever runs."""

@@ -189,14 +189,20 @@ class Agent:
         await self._follow()
 
     async def _beat(self) -> None:
-        """Tell the children that their agent lives, however long the ledger takes to answer.
+        """Tell the children, and who keeps scripts, that their agent lives, however long the ledger takes to answer.
 
         An agent that wakes after all of its machine was stopped for longer than the lease says so only once the lease
-        holds again: whichever of them wakes first, no child acts before it has looked.
+        holds again: whichever of them wakes first, nothing acts before it has looked.
         """
         while True:
-            if not self.journal.is_forsaken(self.conf.node_lease_s):
+            forsaken = self.journal.is_forsaken(self.conf.node_lease_s)
+            if not forsaken:
                 self.journal.agent_beat = time.monotonic()
+            for run in self.scripts.values():
+                if forsaken:
+                    run.abandon()
+                else:
+                    run.beat(self.journal.lease_deadline)
             await asyncio.sleep(BEAT_EVERY_S)
 
     async def _orders(self) -> None:
@@ -280,7 +286,10 @@ class Agent:
             upstream = await self._ledger(self.work.upstream, started.task_id)
             known = await self._ledger(self.work.parents, started.task_id) if inputs.refers(started) else {}
             saves = await self.saving.of(started, details) if details.checkpoints else None
-            run = ScriptRun(self.conf, started, details, self.sandbox, self.root, upstream, known, saves)
+            run = ScriptRun(
+                self.conf, started, details, self.sandbox, self.root, upstream, known, saves,
+                lease_s=self.conf.node_lease_s,
+            )  # fmt: skip
             self.scripts[started.task_id, started.fence] = run
             job = asyncio.create_task(self._run_script(run))
             self.script_tasks.add(job)
@@ -369,16 +378,16 @@ class Agent:
     async def _settle(self) -> None:
         if self.code != LOST_NODE:
             await self.draining.begin()
+        lost = self.code == LOST_NODE
+        if lost or not psutil.pid_exists(self.master_pid) or os.getppid() != self.master_pid:
+            self._kill_children()
         for run in self.scripts.values():
-            run.stop(Outcome.PREEMPTED)
+            if lost:
+                run.abandon()
+            else:
+                run.stop(Outcome.PREEMPTED)
         if self.script_tasks:
             await asyncio.wait(self.script_tasks, timeout=self.conf.cancel_grace_s + 2)
-        if (
-            self.code == LOST_NODE
-            or not psutil.pid_exists(self.master_pid)
-            or os.getppid() != self.master_pid
-        ):
-            self._kill_children()
         await self._wait_for_children()
         if self.code != LOST_NODE:
             await self._ledger(self.nodes.leave, self.node_id)

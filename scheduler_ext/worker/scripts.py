@@ -74,6 +74,8 @@ class ScriptRun:
     """What references in its arguments may name, where it has some."""
     saves: Saves | None = None
     """Set where it declares checkpoints."""
+    lease_s: float | None = None
+    """Set where :meth:`beat` is called: then it ends when that stops and the node's lease is over."""
     runner: Runner | None = None
     asked: Outcome | None = None
     stdout: Output = field(init=False)
@@ -128,11 +130,23 @@ class ScriptRun:
             self.asked = outcome
             self._changed.set()
 
+    def abandon(self) -> None:
+        """Kill it at once: its node's lease is over, and it may run elsewhere by now."""
+        self.asked = Outcome.WORKER_LOST
+        self._changed.set()
+        if self.runner is not None:
+            self.runner.kill()
+
+    def beat(self, until: float) -> None:
+        """Tell its sandbox that the agent lives, and until when (monotonic) the lease holds."""
+        if self.runner is not None:
+            self.runner.beat(time.monotonic(), until)
+
     async def _execute(self, runner: Runner, content: bytes) -> Ended:
         given = {"args": self.task.args, "kwargs": self.task.kwargs, "upstream": self.upstream}
         order = Order(
             script=content, inputs=json.dumps(given).encode(), env=self._environment(), limits=self._limits(),
-            saves=self.saves,
+            saves=self.saves, lease_s=self.lease_s,
         )  # fmt: skip
         async with self._reading(self.stdout) as out, self._reading(self.stderr) as err:
             running = asyncio.ensure_future(runner.run(order, out, err))
@@ -202,7 +216,7 @@ class ScriptRun:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._changed.wait(), (self.task.cap_ms - self.work.used_ms) / 1000)
         self.stop(Outcome.CAP_EXCEEDED)
-        if self.asked is not Outcome.RESOURCE_EXCEEDED:
+        if self.asked not in (Outcome.RESOURCE_EXCEEDED, Outcome.WORKER_LOST):
             runner.stop()
             if self.asked is Outcome.YIELDED:
                 await asyncio.sleep(self.conf.yield_grace_s)
@@ -215,6 +229,8 @@ class ScriptRun:
 
     def _finished(self, began: float, ended: Ended) -> Finished:
         code = ended.code
+        if code != 0 and (self.asked is Outcome.WORKER_LOST or ended.exceeded == "lease"):
+            return self._end(began, Outcome.WORKER_LOST, error="its node's lease was over", code=code)
         # Told to yield it may have come to its end all the same; and of itself it may ask to go on later.
         at_end = self.asked is Outcome.YIELDED and code == 0
         if (

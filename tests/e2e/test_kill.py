@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
+import uuid
 from pathlib import Path
 
 import psutil
@@ -15,7 +17,7 @@ from django.db import connection
 from apps.resources.models import Node
 from apps.tasks.connection import connect
 from apps.tasks.models import Attempt, Leader
-from apps.tasks.services import submit_many
+from apps.tasks.services import store_script, submit_many
 from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.worker.agent import BEAT_EVERY_S
 from tests.support.platform import Platform, agent_of, children_of, kill_all
@@ -191,13 +193,11 @@ def test_a_worker_that_sleeps_longer_than_its_lease_records_nothing_late(platfor
     first = platform.up()
     task_id = platform.submit("demo.sleep", 4, total_attempts=3)
     platform.wait(task_id, TaskState.RUNNING)
-    for process in first.family():
-        process.suspend()
+    first.suspend()
     platform.worker("w2")
     wait_until(lambda: Node.objects.get(name="w1@test").state == Node.State.LOST, message="the node is lost")
     platform.wait(task_id, TaskState.RUNNING)
-    for process in first.family():
-        process.resume()
+    first.resume()
     task = platform.wait(task_id, timeout=30)
     assert task.state == TaskState.SUCCEEDED
     assert [a.outcome for a in platform.attempts(task_id)] == [Outcome.WORKER_LOST, Outcome.SUCCEEDED]
@@ -217,8 +217,7 @@ def test_no_child_of_a_stopped_machine_acts_though_its_agent_wakes_first(
     file = tmp_path / "ticks"
     wait_until(lambda: file.exists() and file.read_text(), message="it acts")
     agent, (child,) = agent_of(worker), children_of(worker)
-    for process in worker.family():
-        process.suspend()
+    worker.suspend()
     node = Node.objects.get(name="w1@test")
     wait_until(lambda: Node.objects.get(pk=node.pk).state == Node.State.LOST, message="the node is lost")
     with connect() as holder, holder.transaction():
@@ -232,7 +231,35 @@ def test_no_child_of_a_stopped_machine_acts_though_its_agent_wakes_first(
             lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, message="it has ended"
         )
         assert file.read_text() == before, "without having acted"
-    for process in worker.family():
-        process.resume()
+    worker.resume()
     assert platform.wait(task_id, timeout=60).state == TaskState.SUCCEEDED
+    assert [a.outcome for a in platform.attempts(task_id)] == [Outcome.WORKER_LOST, Outcome.SUCCEEDED]
+
+
+def test_no_script_acts_on_while_its_agent_is_stopped_for_longer_than_the_lease(platform: Platform) -> None:
+    platform.dispatcher()
+    platform.upkeep()
+    worker = platform.worker()
+    mark = str(4_000_000 + uuid.uuid4().int % 1_000_000)
+    content = f"#!/bin/sh\n[ $SLACKWATER_ATTEMPT = 1 ] || exit 0\ntrap '' TERM; sleep {mark}; exit 1\n"
+    script = store_script(platform.tenant, "acts.sh", content.encode())
+    task_id = platform.submit(script=script.sha256, total_attempts=3)
+
+    def found() -> list[psutil.Process]:
+        sleeping: list[psutil.Process] = []
+        for process in worker.family():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                sleeping += [process] if process.name() == "sleep" and mark in process.cmdline() else []
+        return sleeping
+
+    (acting,) = wait_until(found, message="it acts")
+    agent = agent_of(worker)
+    agent.suspend()
+    wait_until(
+        lambda: not acting.is_running() or acting.status() == psutil.STATUS_ZOMBIE, message="it has ended"
+    )
+    assert agent.status() == psutil.STATUS_STOPPED, "without having been told"
+    wait_until(lambda: Node.objects.get(name="w1@test").state == Node.State.LOST, message="the node is lost")
+    agent.resume()
+    assert platform.wait(task_id).state == TaskState.SUCCEEDED
     assert [a.outcome for a in platform.attempts(task_id)] == [Outcome.WORKER_LOST, Outcome.SUCCEEDED]

@@ -62,13 +62,11 @@ def test_a_worker_outlives_a_broker_without_memory(platform: Platform, own_redis
     platform.wait(running, TaskState.RUNNING)
     own_redis.stop()
     worker.wait_for("Trying again in", timeout=20)
-    for process in worker.family():
-        process.suspend()
+    worker.suspend()
     own_redis.start()
     with Redis.from_url(own_redis.url) as client:
         client.config_set("maxmemory", "1mb")  # before the worker is connected again
-        for process in worker.family():
-            process.resume()
+        worker.resume()
         worker.wait_for("used memory > 'maxmemory'")
         waiting = [platform.submit("demo.echo", n) for n in range(5)]
         client.config_set("maxmemory", "512mb")

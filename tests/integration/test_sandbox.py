@@ -123,6 +123,51 @@ def test_a_script_asked_to_end_may_clean_up(bench: Bench) -> None:
     assert "tidy" in run.stdout.text()[0]
 
 
+STUBBORN = "trap '' TERM; echo begun; while :; do sleep 0.05; done"
+
+
+async def begun(run: ScriptRun) -> asyncio.Future[Finished]:
+    job = asyncio.ensure_future(run.run())
+    while b"begun" not in run.stdout.data:
+        await asyncio.sleep(0.01)
+    return job
+
+
+def test_one_that_may_run_elsewhere_by_now_is_killed_without_a_grace(bench: Bench) -> None:
+    run = bench.prepare(STUBBORN, cap_ms=120_000)
+    run.conf = dataclasses.replace(run.conf, cancel_grace_s=100.0)
+
+    async def abandoned() -> Finished:
+        job = await begun(run)
+        run.stop(Outcome.CANCELLED)
+        await asyncio.sleep(0.1)
+        run.abandon()
+        return await asyncio.wait_for(job, 60.0)
+
+    finished = asyncio.run(abandoned())
+    assert (finished.outcome, finished.error) == (Outcome.WORKER_LOST, "its node's lease was over")
+
+
+def test_it_ends_with_the_lease_of_an_agent_that_is_silent(bench: Bench) -> None:
+    if bench.pool.level == Level.CONTAINER:
+        pytest.skip("what runs in a container hears nothing of its agent's lease")
+    run = bench.prepare(STUBBORN, cap_ms=120_000)
+    run.lease_s = 4.0
+
+    async def left() -> Finished:
+        job = await begun(run)
+        began = time.monotonic()
+        while time.monotonic() - began < 3.0:
+            run.beat(time.monotonic() + 4.0)
+            await asyncio.sleep(0.1)
+        assert not job.done(), "its agent lives"
+        return await asyncio.wait_for(job, 100.0)
+
+    finished = asyncio.run(left())
+    assert (finished.outcome, finished.error) == (Outcome.WORKER_LOST, "its node's lease was over")
+    assert bench.run("echo fine")[1] == "fine\n"
+
+
 def test_what_a_script_is_given_is_not_seen_by_other_users(bench: Bench) -> None:
     """A command line can be read by every user of the machine, an environment only by its owner."""
     run = bench.prepare('echo begun; test "$SLACKWATER_SECRET_word" = "open sesame" || exit 4; sleep 60')

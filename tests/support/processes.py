@@ -86,6 +86,18 @@ class ManagedProcess:
         except psutil.NoSuchProcess:
             return []
 
+    def suspend(self) -> None:
+        """Stop it, and all that descends from it, as a machine that sleeps."""
+        for process in self.family():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.suspend()
+
+    def resume(self) -> None:
+        """Let it go on, and all that descends from it."""
+        for process in self.family():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
+
     def end(self) -> None:
         """Kill it with all that descends from it and forget its log; repeating it is harmless."""
         for process in self.family():
