@@ -27,6 +27,8 @@ TOLD = 5
 LOOK_S = 0.05
 TOGETHER = 0.2
 """Share of faults that are injected right after another, into a platform that is still mending."""
+VICTIM_S = 10.0
+"""So long a fault waits for somebody to strike: whom it needs may not be back from the one before."""
 FAULT_S = 5.0
 """Seconds a fault takes on the average: the workload is spread over the run by it."""
 
@@ -185,9 +187,8 @@ class Torture:
         began = time.monotonic()
         for kind in kinds:
             flying = self.ledger.in_flight() or set()
-            try:
-                injected = self.injector.inject(kind)
-            except faults.NoVictim:
+            injected = self._inject(kind)
+            if injected is None:
                 self.say(f"{kind}: nobody there")
                 continue
             if kind in faults.CUTS:
@@ -205,6 +206,17 @@ class Torture:
                 self.say(f"{kind} ({injected.victim}), and at once the next")
                 recoveries.append(Recovery(kind, injected.victim, injected.at - began, 0.0))
         return recoveries
+
+    def _inject(self, kind: str) -> faults.Injected | None:
+        """Inject a fault; whoever it needs may be about to come back from the one before."""
+        give_up = time.monotonic() + VICTIM_S
+        while True:
+            try:
+                return self.injector.inject(kind)
+            except faults.NoVictim:
+                if time.monotonic() > give_up:
+                    return None
+                time.sleep(LOOK_S)
 
     def mend(self, over: float | None, flying: set[Claim]) -> float | None:
         """Seconds until what was in flight has moved on and a task handed in since has succeeded."""
