@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from scheduler_ext.runner.box import Box, BoxError
-from scheduler_ext.runner.spec import NotAllowed, Shape, Wanted, answer, wanted
+from scheduler_ext.runner.spec import NotAllowed, Shape, Wanted, answer, seconds, wanted
 from scheduler_ext.sandbox import frames
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ log = logging.getLogger(__name__)
 KILL_S: Final = 5.0
 """A keeper that has not ended a script within this is ended itself."""
 KILLED: Final = -9
+LOOK_S: Final = 0.1
+"""Between two looks whether a worker is silent."""
 
 
 class Cell:
@@ -37,7 +40,10 @@ class Cell:
         """It has its order, so it can be asked to end."""
         self._asked: list[dict[str, Any]] = []
         self._killing: asyncio.Task[None] | None = None
-        self._overdue = False
+        self._heard = self._until = 0.0
+        """When the worker last said that it lives, and until when its lease holds, as far as it has said."""
+        self._forsaken = False
+        """The script was ended because both were over."""
         self._left = False
         self._warm: asyncio.Task[Box] | None = None
         self._warm_shape: Shape | None = None
@@ -55,6 +61,8 @@ class Cell:
                     running = asyncio.create_task(self._serve_run(message, content))
                 elif kind == "status" and not busy:
                     await self._say(self.service.facts())
+                elif kind == "beat":
+                    self._hear(message)
                 elif kind in {"stop", "kill", "kept"}:
                     await self._relay({"do": kind}, busy=busy)
                 else:
@@ -81,6 +89,25 @@ class Cell:
         else:
             self._asked.append(message)
 
+    def _hear(self, message: dict[str, Any]) -> None:
+        try:
+            left_s = seconds(message.get("left_s"), "left_s")
+        except NotAllowed as error:
+            raise frames.FrameError(str(error)) from error
+        self._heard = time.monotonic()
+        self._until = self._heard + left_s
+
+    async def _follow_lease(self, lease_s: float) -> None:
+        """End the script when its node's lease is over and the worker silent: it may run elsewhere by now."""
+        while True:
+            now = time.monotonic()
+            if now > self._until and now - self._heard > lease_s / 2:
+                break
+            await asyncio.sleep(LOOK_S)
+        self._forsaken = True
+        log.warning("the worker of node %s is silent and its lease over: its script is ended", self.node)
+        await self._relay({"do": "kill"}, busy=True)
+
     async def _kill_in_a_while(self) -> None:
         await asyncio.sleep(KILL_S)
         if self.box is not None:
@@ -98,7 +125,9 @@ class Cell:
             pass  # the worker is gone: nobody wants to know
 
     async def _run(self, order: Wanted) -> frames.Frame:
-        self._told, self._asked, self._overdue = False, [], False
+        self._told, self._asked, self._forsaken = False, [], False
+        self._heard = self._until = time.monotonic()
+        lease = asyncio.ensure_future(self._follow_lease(order.lease_s)) if order.lease_s else None
         with self.service.counted():
             try:
                 self.box = await self._take(order.shape)
@@ -114,6 +143,8 @@ class Cell:
                 except TimeoutError:
                     return await self._too_late(self.box)
             finally:
+                if lease is not None:
+                    lease.cancel()
                 if self._killing is not None:
                     self._killing.cancel()
                     self._killing = None
@@ -133,7 +164,9 @@ class Cell:
                     continue
                 # Its keeper has ended all of the script before it says so. The container's first process, itself, ends
                 # meanwhile, and is ended in any case: to wait for that would take three times as long.
-                if said["code"] != 0 and not said["exceeded"] and await box.ended():
+                if self._forsaken:
+                    said["exceeded"] = "lease"
+                elif said["code"] != 0 and not said["exceeded"] and await box.ended():
                     said["exceeded"] = "memory"
                 return said, content
         except frames.FrameError as error:
@@ -142,6 +175,8 @@ class Cell:
 
     async def _vanished(self, box: Box) -> frames.Frame:
         """The keeper inside has ended without a word."""
+        if self._forsaken:
+            return _end("lease"), b""
         if await box.ended():
             return _end("memory"), b""
         if self._killing is not None:

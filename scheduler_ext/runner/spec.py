@@ -26,6 +26,7 @@ ROOM: Final = MIB
 """Room for a script and its inputs beside its disk; more of them need a container made for them."""
 PERIOD_US: Final = 100_000
 MOST_SAVED: Final = frames.MOST_CONTENT
+MOST_S: Final = 366 * 86_400
 LONGEST_FAULT: Final = 1_000
 EXCEEDED: Final = frozenset({"", "memory", "disk", "processes"})
 # What the keeper inside is made of, as the runner itself has it.
@@ -103,6 +104,8 @@ class Wanted:
     """The most bytes a checkpoint, artifacts or a result can rightly have."""
     most_saved: int
     name: str
+    lease_s: float
+    """Length of the worker's lease, which it tells of meanwhile; 0: it tells nothing."""
 
 
 def wanted(message: Mapping[str, Any], content: bytes, options: Options) -> Wanted:
@@ -128,7 +131,17 @@ def wanted(message: Mapping[str, Any], content: bytes, options: Options) -> Want
         limits=limits, message=told, content=content, shape=shape(limits, len(script) + len(inputs)),
         most_content=max(limits.result_bytes, limits.artifact_bytes, most_saved), most_saved=most_saved,
         name=re.sub(r"[^a-zA-Z0-9_.-]", "-", env.get("SLACKWATER_RUN", ""))[:80],
+        lease_s=seconds(message.get("lease_s"), "lease_s"),
     )  # fmt: skip
+
+
+def seconds(given: Any, name: str) -> float:
+    """A time from a message, 0 where it is left out; ``NotAllowed`` names one that is none."""
+    if given is None:
+        return 0.0
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not -MOST_S <= given <= MOST_S:
+        raise NotAllowed(f"{name}: it must be a number of seconds")
+    return float(given)
 
 
 def _limits(given: Any, options: Options) -> Limits:

@@ -19,8 +19,10 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.sandbox import frames
 from scheduler_ext.sandbox.base import Ended, Level, Order, Saves, SlotError
 
-PROTOCOL: Final = 2
+PROTOCOL: Final = 3
 CONNECT_S: Final = 5.0
+BEAT_S: Final = 0.4
+"""The agent's own beat comes more often than a runner, perhaps elsewhere, needs to hear it."""
 _CHUNK: Final = 262_144
 
 
@@ -65,6 +67,8 @@ class ContainerSlot:
         self._heard: list[frames.Frame] = []
         self._sending = False
         self._held: list[dict[str, Any]] = []
+        self._runs = False
+        self._beaten = 0.0
 
     async def start(self) -> None:
         """Connect unless connected; ``SlotError`` where the runner is away or refuses."""
@@ -139,6 +143,8 @@ class ContainerSlot:
         except BaseException:
             self.close()  # what runs there ends with the connection
             raise
+        finally:
+            self._runs = False
 
     async def _run(self, order: Order, outputs: dict[str, int]) -> Ended:
         saves, parts = order.saves, [order.script, order.inputs]
@@ -146,11 +152,13 @@ class ContainerSlot:
         if saves is not None:
             message["saves"] = {"every_s": saves.every_s, "most_bytes": saves.most_bytes}
             parts.append(saves.content or b"")
+        if order.lease_s is not None:
+            message["lease_s"] = order.lease_s
         message["parts"] = [len(part) for part in parts]
         for handle in outputs.values():
             os.set_blocking(handle, False)
         await self._send(message, b"".join(parts))
-        artifacts = None
+        self._runs, artifacts = True, None
         while True:
             answer, content = await self._receive()
             stream = next(iter(answer.keys() & outputs.keys()), None)
@@ -185,7 +193,10 @@ class ContainerSlot:
         self._tell({"do": "kill"})
 
     def beat(self, now: float, until: float) -> None:
-        """Say nothing: what runs in a container ends with its agent, not while that is stopped."""
+        """Say that the agent lives, and until when its node's lease holds."""
+        if self._runs and now - self._beaten > BEAT_S:
+            self._beaten = now
+            self._tell({"do": "beat", "left_s": until - now})
 
     def close(self) -> None:
         """Leave the runner, which ends whatever runs."""

@@ -149,8 +149,6 @@ def test_one_that_may_run_elsewhere_by_now_is_killed_without_a_grace(bench: Benc
 
 
 def test_it_ends_with_the_lease_of_an_agent_that_is_silent(bench: Bench) -> None:
-    if bench.pool.level == Level.CONTAINER:
-        pytest.skip("what runs in a container hears nothing of its agent's lease")
     run = bench.prepare(STUBBORN, cap_ms=120_000)
     run.lease_s = 4.0
 

@@ -90,6 +90,8 @@ def test_scripts_of_one_tier_have_one_shape() -> None:
         ({"env": {"A": "b\0c"}}, "a zero byte"),
         ({"parts": [6]}, "a script, its inputs"),
         ({"parts": [6, 3]}, "other sizes"),
+        ({"lease_s": "long"}, "lease_s: it must be a number of seconds"),
+        ({"lease_s": True}, "lease_s: it must be a number of seconds"),
         ({"parts": [6, 2], "saves": {"every_s": 1, "most_bytes": 5}}, "its checkpoint must come"),
         ({"parts": [6, 2, 0], "saves": {"every_s": 0, "most_bytes": 5}}, "every_s must be"),
         ({"parts": [6, 2, 0], "saves": {"every_s": 1, "most_bytes": 1 << 40}}, "most_bytes must be"),
