@@ -22,6 +22,12 @@ def test_options_of_libpq_reach_the_connection_and_win_over_ours() -> None:
     assert str(database["OPTIONS"]["connect_timeout"]) == "1"
 
 
+def test_a_pair_is_named_by_one_url_and_who_takes_writes_is_asked_for() -> None:
+    database = database_from_url("postgresql://u@first:5432,second:5433/d", pooled=False, pool_size=0)
+    assert (database["HOST"], database["PORT"]) == ("first,second", "5432,5433")
+    assert database["OPTIONS"]["target_session_attrs"] == "read-write"
+
+
 def test_every_session_is_limited() -> None:
     options = database_from_url("postgresql://h/d", pooled=False, pool_size=0)["OPTIONS"]["options"]
     assert "idle_in_transaction_session_timeout" in options
