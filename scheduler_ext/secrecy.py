@@ -39,11 +39,12 @@ def reveal(tenant_id: int, secret: str) -> str:
     return secret
 
 
-def hide(tenant_id: int | None, text: str) -> str:
-    """``text`` without what handlers of this tenant got to know in this process; of any tenant where it is None."""
-    if not _revealed:
-        return text
-    known = (
-        _revealed.get(tenant_id, ()) if tenant_id is not None else chain.from_iterable([*_revealed.values()])
-    )
-    return blotted(text, longest_first(tuple(known)))
+def revealed() -> list[str]:
+    """What handlers of any tenant got to know in this process, in the order in which it is to be blotted out."""
+    return longest_first(chain.from_iterable([*_revealed.values()])) if _revealed else []
+
+
+def hide(tenant_id: int, text: str) -> str:
+    """``text`` without what handlers of this tenant got to know in this process."""
+    known = _revealed.get(tenant_id)
+    return blotted(text, longest_first(tuple(known))) if known else text

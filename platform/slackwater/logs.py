@@ -83,19 +83,19 @@ def _without_time(logger: Any, name: str, event: MutableMapping[str, Any]) -> Mu
 
 
 def _without_secrets(logger: Any, name: str, event: Any) -> Any:
-    """``event``, or the line it has become, without what handlers asked for: of its task's tenant, or else of any."""
-    running = context.running()
-    return _hidden(running.tenant_id if running else None, event)
+    """``event``, or the line it has become, without what handlers asked for, of whichever tenant."""
+    secrets = secrecy.revealed()
+    return _blotted(event, secrets) if secrets else event
 
 
-def _hidden(tenant_id: int | None, value: Any) -> Any:
+def _blotted(value: Any, secrets: Sequence[str]) -> Any:
     if isinstance(value, (bool, int, float, type(None))):
         return value  # a number that is no string any more stays one, or the line would be no JSON
     if isinstance(value, Mapping):
-        return {key: _hidden(tenant_id, item) for key, item in value.items()}
+        return {key: _blotted(item, secrets) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_hidden(tenant_id, item) for item in value]
-    return secrecy.hide(tenant_id, value if isinstance(value, str) else repr(value))
+        return [_blotted(item, secrets) for item in value]
+    return secrecy.blotted(value if isinstance(value, str) else repr(value), secrets)
 
 
 def _processors(form: str) -> list[Any]:

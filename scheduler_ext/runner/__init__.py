@@ -8,8 +8,8 @@ their passwords. A worker speaks to it over a local socket (or TCP, inside a net
 the runner                ``{"runner": 3, "nonce": …}`` when a connection is made
 the worker                ``{"do": "hello", "proof": HMAC-SHA-256 of the nonce by the token, "node": …}``
 the runner                what it offers (``image``, ``runtime``, ``network``, …), or ``{"error": why}`` and the end
-the worker                ``{"do": "run", "limits": …, "env": …, "saves": …, "lease_s": …, "parts": [sizes]}`` with the
-                          script, its inputs and the checkpoint it goes on from
+the worker                ``{"do": "run", "limits": …, "env": …, "saves": …, "lease_s": …, "left_s": …, "parts":
+                          [sizes]}`` with the script, its inputs and the checkpoint it goes on from
 the worker, meanwhile     ``{"do": "stop"}`` (SIGTERM), ``{"do": "kill"}``, ``{"do": "kept"}`` (a checkpoint is stored),
                           ``{"do": "beat", "left_s": …}`` (it lives, and its lease holds that long)
 the runner, meanwhile     ``{"out": n}`` and ``{"err": n}`` with output, ``{"saved": n}`` with a checkpoint,

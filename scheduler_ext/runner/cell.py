@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scheduler_ext.runner.box import Box, BoxError
 from scheduler_ext.runner.spec import NotAllowed, Shape, Wanted, answer, seconds, wanted
 from scheduler_ext.sandbox import frames
+from scheduler_ext.sandbox.base import is_forsaken
 
 if TYPE_CHECKING:
     from scheduler_ext.runner.service import Service
@@ -100,8 +101,7 @@ class Cell:
     async def _follow_lease(self, lease_s: float) -> None:
         """End the script when its node's lease is over and the worker silent: it may run elsewhere by now."""
         while True:
-            now = time.monotonic()
-            if now > self._until and now - self._heard > lease_s / 2:
+            if is_forsaken(time.monotonic(), until=self._until, heard=self._heard, lease_s=lease_s):
                 break
             await asyncio.sleep(LOOK_S)
         self._forsaken = True
@@ -126,11 +126,15 @@ class Cell:
 
     async def _run(self, order: Wanted) -> frames.Frame:
         self._told, self._asked, self._forsaken = False, [], False
-        self._heard = self._until = time.monotonic()
-        lease = asyncio.ensure_future(self._follow_lease(order.lease_s)) if order.lease_s else None
+        self._heard = time.monotonic()
+        self._until = self._heard + order.left_s
+        lease = None
         with self.service.counted():
             try:
+                lease = asyncio.ensure_future(self._follow_lease(order.lease_s)) if order.lease_s else None
                 self.box = await self._take(order.shape)
+                if self._forsaken:
+                    return _end("lease"), b""
                 asyncio.ensure_future(self.box.rename(order.name))  # noqa: RUF006 - nothing depends on it
                 await self.box.send(order.message, order.content)
                 self._told = True

@@ -106,6 +106,8 @@ class Wanted:
     name: str
     lease_s: float
     """Length of the worker's lease, which it tells of meanwhile; 0: it tells nothing."""
+    left_s: float
+    """How long that holds yet."""
 
 
 def wanted(message: Mapping[str, Any], content: bytes, options: Options) -> Wanted:
@@ -131,7 +133,7 @@ def wanted(message: Mapping[str, Any], content: bytes, options: Options) -> Want
         limits=limits, message=told, content=content, shape=shape(limits, len(script) + len(inputs)),
         most_content=max(limits.result_bytes, limits.artifact_bytes, most_saved), most_saved=most_saved,
         name=re.sub(r"[^a-zA-Z0-9_.-]", "-", env.get("SLACKWATER_RUN", ""))[:80],
-        lease_s=seconds(message.get("lease_s"), "lease_s"),
+        lease_s=seconds(message.get("lease_s"), "lease_s"), left_s=seconds(message.get("left_s"), "left_s"),
     )  # fmt: skip
 
 

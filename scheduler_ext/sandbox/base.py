@@ -77,7 +77,18 @@ class Order:
     saves: Saves | None = None
     """Set for a script that saves checkpoints: then it finds CHECKPOINT_DIR in its environment too."""
     lease_s: float | None = None
-    """Length of the node's lease: the script ends when that is over and its agent silent for half as long."""
+    """Length of the node's lease: the script ends when it is forsaken (see :func:`is_forsaken`)."""
+    lease_until: float = 0.0
+    """Until when (monotonic) the lease holds, as far as is known when the script is handed over."""
+
+
+def is_forsaken(now: float, *, until: float, heard: float, lease_s: float) -> bool:
+    """Whether work may run elsewhere by now, and its agent cannot say so, being stopped or dead.
+
+    ``until``: how long its node's lease held when the agent was last ``heard``. While the agent lives and only the
+    database is away, work goes on: that is what its silence is asked for.
+    """
+    return now > until and now - heard > lease_s / 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import os
 import socket
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -153,12 +154,12 @@ class ContainerSlot:
             message["saves"] = {"every_s": saves.every_s, "most_bytes": saves.most_bytes}
             parts.append(saves.content or b"")
         if order.lease_s is not None:
-            message["lease_s"] = order.lease_s
+            message |= {"lease_s": order.lease_s, "left_s": order.lease_until - time.monotonic()}
         message["parts"] = [len(part) for part in parts]
         for handle in outputs.values():
             os.set_blocking(handle, False)
-        await self._send(message, b"".join(parts))
         self._runs, artifacts = True, None
+        await self._send(message, b"".join(parts))
         while True:
             answer, content = await self._receive()
             stream = next(iter(answer.keys() & outputs.keys()), None)
@@ -194,7 +195,7 @@ class ContainerSlot:
 
     def beat(self, now: float, until: float) -> None:
         """Say that the agent lives, and until when its node's lease holds."""
-        if self._runs and now - self._beaten > BEAT_S:
+        if now - self._beaten > BEAT_S:
             self._beaten = now
             self._tell({"do": "beat", "left_s": until - now})
 
@@ -205,7 +206,9 @@ class ContainerSlot:
             self._socket = None
 
     def _tell(self, message: dict[str, Any]) -> None:
-        """Send a short message now, or after the one that is on its way."""
+        """Send a short message now, or after the one that is on its way; none without an order before it."""
+        if not self._runs:
+            return
         if self._sending:
             self._held.append(message)
         elif self._socket is not None:

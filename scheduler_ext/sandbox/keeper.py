@@ -22,7 +22,7 @@ from typing import Any
 
 from scheduler_ext.sandbox import bubblewrap, groups, places, saved, seccomp, spare, tree
 from scheduler_ext.sandbox.allowance import rlimits, take_uid
-from scheduler_ext.sandbox.base import Level, Limits
+from scheduler_ext.sandbox.base import Level, Limits, is_forsaken
 from scheduler_ext.sandbox.channels import Channel, SocketChannel
 from scheduler_ext.sandbox.landlock import _libc
 from scheduler_ext.sandbox.saver import Saver
@@ -74,8 +74,9 @@ class Run:
 
     def is_forsaken(self) -> bool:
         """Whether it may run elsewhere by now, and its agent cannot say so: that is stopped."""
-        now = time.monotonic()
-        return self.lease_s is not None and now > self.until and now - self.heard > self.lease_s / 2
+        return self.lease_s is not None and is_forsaken(
+            time.monotonic(), until=self.until, heard=self.heard, lease_s=self.lease_s
+        )
 
 
 class Keeper:
@@ -139,7 +140,8 @@ class Keeper:
                 if heard and not all(self._follow(*each) for each in self.control.receive()):
                     return
                 if self.run is not None:
-                    if time.monotonic() >= self._due(self.run):
+                    # Not while messages may wait: one of them may say that the agent lives.
+                    if not heard and time.monotonic() >= self._due(self.run):
                         self._watch(self.run)
                     self._reap(self.run)
         finally:
@@ -217,10 +219,10 @@ class Keeper:
             assert self.waiting is not None
             pid, channel = self.waiting
             self.waiting = None
-            at = message.get("at", 0.0)
             self.run = Run(
-                limits, place, pid, saver=saver, lease_s=message.get("lease_s"), heard=at, until=at
-            )
+                limits, place, pid, saver=saver, lease_s=message.get("lease_s"), heard=message.get("at", 0.0),
+                until=message.get("until", 0.0),
+            )  # fmt: skip
             env = dict(message["env"])
             if saver is not None:
                 seen = bubblewrap.WORK if self.level is Level.BUBBLEWRAP else place.path

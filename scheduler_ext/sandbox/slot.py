@@ -73,7 +73,7 @@ class Slot:
         await self.start()
         saves = order.saves
         message: dict[str, Any] = {"do": "run", "limits": asdict(order.limits), "env": dict(order.env)}
-        message |= {"lease_s": order.lease_s, "at": time.monotonic()}
+        message |= {"lease_s": order.lease_s, "at": time.monotonic(), "until": order.lease_until}
         if saves is not None:
             message["saves"] = {"every_s": saves.every_s, "most_bytes": saves.most_bytes}
         with contextlib.ExitStack() as held:

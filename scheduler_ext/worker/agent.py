@@ -39,7 +39,7 @@ from scheduler_ext.worker.journal import Journal
 from scheduler_ext.worker.saving import Saving
 from scheduler_ext.worker.scripts import ScriptRun
 from scheduler_ext.worker.starting import Starting
-from scheduler_ext.worker.watch import Watch
+from scheduler_ext.worker.watch import Watch, kill_children
 
 log = logging.getLogger(__name__)
 
@@ -192,18 +192,22 @@ class Agent:
         """Tell the children, and who keeps scripts, that their agent lives, however long the ledger takes to answer.
 
         An agent that wakes after all of its machine was stopped for longer than the lease says so only once the lease
-        holds again: whichever of them wakes first, nothing acts before it has looked.
+        holds again: whichever of them wakes first, no child acts before it has looked, and no script for longer than
+        its keeper's next look.
         """
         while True:
-            forsaken = self.journal.is_forsaken(self.conf.node_lease_s)
-            if not forsaken:
-                self.journal.agent_beat = time.monotonic()
+            now = time.monotonic()  # once: a stop between a look and the word would be passed over
+            if not self.journal.is_forsaken(self.conf.node_lease_s, now):
+                self.journal.agent_beat = now
             for run in self.scripts.values():
-                if forsaken:
-                    run.abandon()
-                else:
-                    run.beat(self.journal.lease_deadline)
+                self._beat_for(run, now)
             await asyncio.sleep(BEAT_EVERY_S)
+
+    def _beat_for(self, run: ScriptRun, now: float) -> None:
+        if self.journal.is_forsaken(self.conf.node_lease_s, now):
+            run.abandon()
+        else:
+            run.beat(now, self.journal.lease_deadline)
 
     async def _orders(self) -> None:
         """Look what the ledger wants of this node. Apart from the lease: a ledger thread held up must not cost it."""
@@ -255,7 +259,7 @@ class Agent:
             self._unknown = unknown - lost
             if lost:
                 reason = "handed back: its worker does not know it"
-                self._publish(await self._ledger(
+                await self._tell(await self._ledger(
                     self.work.hand_back, self.node_id, sorted(lost), running=True, reason=reason, alone=True
                 ))  # fmt: skip
 
@@ -281,7 +285,7 @@ class Agent:
         for started in await self._ledger(Starting(self.work, self.node_id, claims)):
             if self.journal.watched:
                 running = int(TaskState.RUNNING)
-                self._publish([(started.task_id, running, started.tenant_id, started.workflow_id)])
+                await self._tell([(started.task_id, running, started.tenant_id, started.workflow_id)])
             details = await self._ledger(self.work.script, started.task_id)
             upstream = await self._ledger(self.work.upstream, started.task_id)
             known = await self._ledger(self.work.parents, started.task_id) if inputs.refers(started) else {}
@@ -290,6 +294,7 @@ class Agent:
                 self.conf, started, details, self.sandbox, self.root, upstream, known, saves,
                 lease_s=self.conf.node_lease_s,
             )  # fmt: skip
+            self._beat_for(run, time.monotonic())
             self.scripts[started.task_id, started.fence] = run
             job = asyncio.create_task(self._run_script(run))
             self.script_tasks.add(job)
@@ -324,7 +329,7 @@ class Agent:
         )
 
     async def _record(self, finished: list[Finished]) -> None:
-        self._publish(await self._ledger(self.work.record, self.node_id, finished))
+        await self._tell(await self._ledger(self.work.record, self.node_id, finished))
 
     # -- Redis --------------------------------------------------------------------------------------------------------
     async def _listen(self) -> None:
@@ -353,6 +358,10 @@ class Agent:
                 with contextlib.suppress(redis.RedisError, OSError):
                     await client.aclose()
 
+    async def _tell(self, changes: Changes) -> None:
+        """Publish, without keeping the beat waiting for a Redis that hangs."""
+        await asyncio.to_thread(self._publish, changes)
+
     def _publish(self, changes: Changes) -> None:
         """Tell pollers of changes, and the dispatcher that there is room."""
         if not changes:
@@ -376,9 +385,9 @@ class Agent:
         self.saving.close()
 
     async def _settle(self) -> None:
-        if self.code != LOST_NODE:
-            await self.draining.begin()
         lost = self.code == LOST_NODE
+        if not lost:
+            await self.draining.begin()
         if lost or not psutil.pid_exists(self.master_pid) or os.getppid() != self.master_pid:
             self._kill_children()
         for run in self.scripts.values():
@@ -389,13 +398,14 @@ class Agent:
         if self.script_tasks:
             await asyncio.wait(self.script_tasks, timeout=self.conf.cancel_grace_s + 2)
         await self._wait_for_children()
-        if self.code != LOST_NODE:
+        if not lost:
             await self._ledger(self.nodes.leave, self.node_id)
 
     def _kill_children(self) -> None:
         for index in range(self.journal.slots):
             pid = self.journal.slot(index).pid
             if pid:
+                kill_children(pid)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 

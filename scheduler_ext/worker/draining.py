@@ -60,9 +60,8 @@ class Draining:
         queued = [(task_id, fence) for task_id, fence, state in held if state == TaskState.QUEUED]
         if queued:
             reason = "handed back: its node drains"
-            self.publish(
-                await self.ledger(self.work.hand_back, self.node_id, queued, running=False, reason=reason)
-            )
+            back = await self.ledger(self.work.hand_back, self.node_id, queued, running=False, reason=reason)
+            await asyncio.to_thread(self.publish, back)
 
     async def finish(self) -> None:
         """Wait for what runs, for as long as the grace; end the rest, which runs again elsewhere."""

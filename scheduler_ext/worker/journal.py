@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scheduler_ext.conf import MOST_AT_ONCE
+from scheduler_ext.sandbox import tree
+from scheduler_ext.sandbox.base import is_forsaken
 
 log = logging.getLogger(__name__)
 
@@ -181,18 +183,15 @@ class Journal:
     def agent_beat(self, value: float) -> None:
         struct.pack_into("<d", self._memory, 24, value)
 
-    def is_forsaken(self, lease_s: float) -> bool:
-        """Whether the node's lease is over and nobody renews it: its tasks run elsewhere by now.
-
-        While the agent lives and only the database is away, work goes on: the beat tells the two apart.
-        """
-        now = time.monotonic()
-        return now > self.lease_deadline and now - self.agent_beat > lease_s / 2
+    def is_forsaken(self, lease_s: float, now: float) -> bool:
+        """Whether the node's lease is over and nobody renews it: its tasks run elsewhere by now."""
+        return is_forsaken(now, until=self.lease_deadline, heard=self.agent_beat, lease_s=lease_s)
 
     def stop_without_lease(self, lease_s: float) -> None:
-        """End this process for good when its node is forsaken."""
-        if self.is_forsaken(lease_s):
+        """End this process for good, with all it has started, when its node is forsaken."""
+        if self.is_forsaken(lease_s, time.monotonic()):
             log.error("the node's lease is over: this child stops before it acts again")
+            tree.kill(tree.below(os.getpid()))
             os._exit(LEASE_OVER)
 
     def table(self, index: int) -> Table:

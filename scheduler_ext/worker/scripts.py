@@ -28,6 +28,7 @@ CHUNK = 65_536
 IOPS, KBPS, PORTS = (DIMENSIONS.index(name) for name in ("iops", "bandwidth_kbps", "ports"))
 LEAST_IOPS, LEAST_KBPS = 100, 1_000
 """Every script has at least these, also where its tier has none."""
+LEASE_OVER = "its node's lease was over"
 CAP_GRACE_S = 0.5
 """A script at its cap is asked to end this long before it is killed."""
 MUTEX_FENCE = "SLACKWATER_MUTEX_FENCE"
@@ -91,6 +92,7 @@ class ScriptRun:
     """What it left in its folder of artifacts, packed."""
     _held: Held | None = None
     """The ports it is given, where its tier has some."""
+    _until: float = 0.0
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -106,6 +108,8 @@ class ScriptRun:
             content = await asyncio.to_thread(self._content)
             self.runner = self.sandbox.take(self.root, trusted=self.work.trusted)
             try:
+                if self.asked is Outcome.WORKER_LOST:
+                    return self._end(began, Outcome.WORKER_LOST, error=LEASE_OVER)
                 if wanted := self.work.vector[PORTS]:
                     self._held = task_ports.take(self.conf, wanted)
                 ended = await self._execute(self.runner, content)
@@ -137,16 +141,17 @@ class ScriptRun:
         if self.runner is not None:
             self.runner.kill()
 
-    def beat(self, until: float) -> None:
-        """Tell its sandbox that the agent lives, and until when (monotonic) the lease holds."""
+    def beat(self, now: float, until: float) -> None:
+        """Tell its sandbox that the agent lives ``now``, and until when the lease holds: monotonic times."""
+        self._until = until
         if self.runner is not None:
-            self.runner.beat(time.monotonic(), until)
+            self.runner.beat(now, until)
 
     async def _execute(self, runner: Runner, content: bytes) -> Ended:
         given = {"args": self.task.args, "kwargs": self.task.kwargs, "upstream": self.upstream}
         order = Order(
             script=content, inputs=json.dumps(given).encode(), env=self._environment(), limits=self._limits(),
-            saves=self.saves, lease_s=self.lease_s,
+            saves=self.saves, lease_s=self.lease_s, lease_until=self._until,
         )  # fmt: skip
         async with self._reading(self.stdout) as out, self._reading(self.stderr) as err:
             running = asyncio.ensure_future(runner.run(order, out, err))
@@ -229,10 +234,12 @@ class ScriptRun:
 
     def _finished(self, began: float, ended: Ended) -> Finished:
         code = ended.code
-        if code != 0 and (self.asked is Outcome.WORKER_LOST or ended.exceeded == "lease"):
-            return self._end(began, Outcome.WORKER_LOST, error="its node's lease was over", code=code)
-        # Told to yield it may have come to its end all the same; and of itself it may ask to go on later.
-        at_end = self.asked is Outcome.YIELDED and code == 0
+        forsaken = self.asked is Outcome.WORKER_LOST or ended.exceeded == "lease"
+        if forsaken and code != 0:
+            return self._end(began, Outcome.WORKER_LOST, error=LEASE_OVER, code=code)
+        # It may have come to its end all the same: told to yield; or with the lease, and whether that counts is for the
+        # ledger to say. And of itself it may ask to go on later.
+        at_end = code == 0 and (forsaken or self.asked is Outcome.YIELDED)
         if (
             self.saves is not None
             and not at_end
@@ -245,7 +252,7 @@ class ScriptRun:
             words = {**WORDS, Outcome.RESOURCE_EXCEEDED: output}
             error = words.get(self.asked, self.asked.name.lower())
             return self._end(began, self.asked, error=error, code=code)
-        if ended.exceeded:
+        if ended.exceeded and not forsaken:
             error = f"{ended.exceeded}: {self._allowed(ended.exceeded)}"
             return self._end(began, Outcome.RESOURCE_EXCEEDED, error=error, code=code)
         if code != 0:

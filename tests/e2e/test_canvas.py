@@ -39,7 +39,7 @@ def test_a_chord_survives_the_loss_of_redis_and_of_every_worker(
     kill_all(first)
     redis_client.flushall()
     platform.worker("w2", **HANDLERS)
-    end = platform.wait(found.result_ids[0], timeout=40)
+    end = platform.wait(found.result_ids[0])
     assert (end.state, end.result) == (TaskState.SUCCEEDED, ((6 + 12 + 3 * 6) * 2)), end.error
     assert all(platform.row(task_id).state == TaskState.SUCCEEDED for task_id in found.task_ids)
 

@@ -213,7 +213,7 @@ def test_no_child_of_a_stopped_machine_acts_though_its_agent_wakes_first(
     platform.dispatcher()
     platform.upkeep()
     worker = platform.worker(concurrency=1, SLACKWATER_HANDLERS="tests.support.handlers")
-    task_id = platform.submit("test.ticks", str(tmp_path), 5, total_attempts=3)
+    task_id = platform.submit("test.ticks", str(tmp_path), 20, total_attempts=3)
     file = tmp_path / "ticks"
     wait_until(lambda: file.exists() and file.read_text(), message="it acts")
     agent, (child,) = agent_of(worker), children_of(worker)

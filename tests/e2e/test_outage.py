@@ -73,7 +73,7 @@ def test_a_worker_outlives_a_broker_without_memory(platform: Platform, own_redis
     for task_id in waiting:
         assert platform.wait(task_id, timeout=30).state == TaskState.SUCCEEDED
     assert platform.wait(running).state == TaskState.SUCCEEDED
-    assert [a.outcome for a in platform.attempts(running)] == [Outcome.SUCCEEDED], "it went on all the time"
+    assert [a.outcome for a in platform.attempts(running)] == [Outcome.SUCCEEDED]
     assert worker.is_running()
 
 
@@ -96,10 +96,10 @@ def test_a_child_whose_session_breaks_keeps_the_work_it_took(platform: Platform)
 
 def test_a_record_that_waits_for_a_lock_costs_the_node_nothing(platform: Platform) -> None:
     worker = platform.up()
-    victim = platform.submit("demo.sleep", 30, total_attempts=2)
+    victim = platform.submit("demo.sleep", 60, total_attempts=2)
     platform.wait(victim, TaskState.RUNNING)
     child = int(running_child(platform, worker))
-    other = platform.submit("demo.sleep", 7)
+    other = platform.submit("demo.sleep", 14)  # for longer than a lease, and then some
     platform.wait(other, TaskState.RUNNING)
     with connect() as holder, holder.transaction():
         holder.execute("SELECT 1 FROM tasks_livetask WHERE task_id = %s FOR UPDATE", (victim,))

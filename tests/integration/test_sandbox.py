@@ -126,19 +126,14 @@ def test_a_script_asked_to_end_may_clean_up(bench: Bench) -> None:
 STUBBORN = "trap '' TERM; echo begun; while :; do sleep 0.05; done"
 
 
-async def begun(run: ScriptRun) -> asyncio.Future[Finished]:
-    job = asyncio.ensure_future(run.run())
-    while b"begun" not in run.stdout.data:
-        await asyncio.sleep(0.01)
-    return job
-
-
 def test_one_that_may_run_elsewhere_by_now_is_killed_without_a_grace(bench: Bench) -> None:
     run = bench.prepare(STUBBORN, cap_ms=120_000)
     run.conf = dataclasses.replace(run.conf, cancel_grace_s=100.0)
 
     async def abandoned() -> Finished:
-        job = await begun(run)
+        job = asyncio.ensure_future(run.run())
+        while b"begun" not in run.stdout.data:
+            await asyncio.sleep(0.01)
         run.stop(Outcome.CANCELLED)
         await asyncio.sleep(0.1)
         run.abandon()
@@ -153,17 +148,25 @@ def test_it_ends_with_the_lease_of_an_agent_that_is_silent(bench: Bench) -> None
     run.lease_s = 4.0
 
     async def left() -> Finished:
-        job = await begun(run)
-        began = time.monotonic()
-        while time.monotonic() - began < 3.0:
-            run.beat(time.monotonic() + 4.0)
+        job, ends = asyncio.ensure_future(run.run()), float("inf")
+        while (now := time.monotonic()) < ends:
+            run.beat(now, now + 4.0)
             await asyncio.sleep(0.1)
-        assert not job.done(), "its agent lives"
+            assert not job.done(), "its agent lives"
+            if b"begun" in run.stdout.data:
+                ends = min(ends, now + 3.0)
         return await asyncio.wait_for(job, 100.0)
 
     finished = asyncio.run(left())
     assert (finished.outcome, finished.error) == (Outcome.WORKER_LOST, "its node's lease was over")
     assert bench.run("echo fine")[1] == "fine\n"
+
+
+def test_one_that_was_abandoned_before_it_began_does_not_begin(bench: Bench) -> None:
+    run = bench.prepare("echo begun")
+    run.abandon()
+    finished = asyncio.run(run.run())
+    assert (finished.outcome, run.stdout.text()[0]) == (Outcome.WORKER_LOST, "")
 
 
 def test_what_a_script_is_given_is_not_seen_by_other_users(bench: Bench) -> None:

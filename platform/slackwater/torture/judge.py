@@ -56,8 +56,10 @@ class Verdict:
         return not any(getattr(self, spec.name) for spec in fields(self))
 
     def named(self) -> list[str]:
-        """All that is at fault, each once."""
-        return list(dict.fromkeys(one for spec in fields(self) for one in getattr(self, spec.name)))
+        """The ids of all that is at fault, each once; where more is said, the id comes first."""
+        return list(
+            dict.fromkeys(one.split()[0] for spec in fields(self) for one in getattr(self, spec.name))
+        )
 
     def counts(self) -> dict[str, int]:
         """How many of each."""

@@ -138,11 +138,12 @@ class Torture:
         self.say(
             f"receivers of keys took {sum(map(len, acts.values())) - refused_acts} acts, refused {refused_acts}"
         )
-        verdict, side = judge(self.crowd.accepted, self.ledger.truth(), lives, outside, self.cuts, acts)
+        truth = self.ledger.truth()
+        verdict, side = judge(self.crowd.accepted, truth, lives, outside, self.cuts, acts)
         refused = [f"{s.path} {status} {answer}" for s, status, answer in self.crowd.refused]
         stories = {
-            task_id: [*self.ledger.story(task_id), *(str(life) for life in lives[task_id])]
-            for task_id in [one for one in verdict.named() if one in lives][:TOLD]
+            task_id: [*self.ledger.story(task_id), *(str(life) for life in lives.get(task_id, ()))]
+            for task_id in [one for one in verdict.named() if one in truth.tasks][:TOLD]
         }
         self.ledger.close()
         return Result(
@@ -186,8 +187,7 @@ class Torture:
             kinds = [self.options.only[n % len(self.options.only)] for n in range(self.options.faults)]
         began = time.monotonic()
         for kind in kinds:
-            flying = self.ledger.in_flight() or set()
-            injected = self._inject(kind)
+            injected, flying = self._inject(kind)
             if injected is None:
                 self.say(f"{kind}: nobody there")
                 continue
@@ -207,15 +207,16 @@ class Torture:
                 recoveries.append(Recovery(kind, injected.victim, injected.at - began, 0.0))
         return recoveries
 
-    def _inject(self, kind: str) -> faults.Injected | None:
-        """Inject a fault; whoever it needs may be about to come back from the one before."""
+    def _inject(self, kind: str) -> tuple[faults.Injected | None, set[Claim]]:
+        """Inject a fault, and what was in flight then; whom it needs may be about to come back from the one before."""
         give_up = time.monotonic() + VICTIM_S
         while True:
+            flying = self.ledger.in_flight() or set()
             try:
-                return self.injector.inject(kind)
+                return self.injector.inject(kind), flying
             except faults.NoVictim:
                 if time.monotonic() > give_up:
-                    return None
+                    return None, flying
                 time.sleep(LOOK_S)
 
     def mend(self, over: float | None, flying: set[Claim]) -> float | None:
