@@ -8,11 +8,13 @@ import pytest
 import redis
 from django.conf import settings
 from hypothesis import HealthCheck
-from hypothesis import settings as hypothesis
+from hypothesis import settings as hypothesis_settings
 
 # What a busy machine makes of an example's time says nothing of the code.
-hypothesis.register_profile("slackwater", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-hypothesis.load_profile("slackwater")
+hypothesis_settings.register_profile(
+    "slackwater", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+hypothesis_settings.load_profile("slackwater")
 
 
 @pytest.fixture
