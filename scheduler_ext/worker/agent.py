@@ -39,7 +39,7 @@ from scheduler_ext.worker.journal import Journal
 from scheduler_ext.worker.saving import Saving
 from scheduler_ext.worker.scripts import ScriptRun
 from scheduler_ext.worker.starting import Starting
-from scheduler_ext.worker.watch import Watch, kill_children
+from scheduler_ext.worker.watch import Watch, kill
 
 log = logging.getLogger(__name__)
 
@@ -402,12 +402,8 @@ class Agent:
             await self._ledger(self.nodes.leave, self.node_id)
 
     def _kill_children(self) -> None:
-        for index in range(self.journal.slots):
-            pid = self.journal.slot(index).pid
-            if pid:
-                kill_children(pid)
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        for pid in {self.journal.slot(index).pid for index in range(self.journal.slots)} - {0}:
+            kill(pid)
 
     async def _wait_for_children(self) -> None:
         """Until no batch is open; the dead ones' accounts are settled on the way."""

@@ -157,9 +157,7 @@ class Watch:
             if not stopped or (slot.batch, slot.current) != (sentence.batch, sentence.index):
                 return
             self._verdicts[slot.index] = (pid, sentence.outcome, WORDS[sentence.outcome])
-            kill_children(pid)
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+            kill(pid)
 
     def end_all(self) -> None:
         """Kill every child that still runs something: what it runs goes back, and spends no attempt."""
@@ -168,9 +166,7 @@ class Watch:
             if slot.pid and (slot.is_open or self.journal.table(index).entries()):
                 for each in self.journal.slots_of(index // BATCHES):
                     self._verdicts[each.index] = (slot.pid, Outcome.PREEMPTED, WORDS[Outcome.PREEMPTED])
-                kill_children(slot.pid)
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(slot.pid, signal.SIGKILL)
+                kill(slot.pid)
 
     # -- tasks beside one another --------------------------------------------------------------------------------------
     def _look_beside(self, slot: Slot) -> None:
@@ -188,9 +184,7 @@ class Watch:
             if over_cap or over_cancel:
                 outcome = Outcome.CAP_EXCEEDED if over_cap else Outcome.CANCELLED
                 self._beside_verdicts[slot.index] = (slot.pid, key, outcome)
-                kill_children(slot.pid)
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(slot.pid, signal.SIGKILL)
+                kill(slot.pid)
                 return
 
     def _settle_beside(self, slot: Slot, *, guilty: bool) -> None:
@@ -319,6 +313,13 @@ def _wait_for_stop(pid: int) -> bool:
             return False
         time.sleep(0.0005)
     return False
+
+
+def kill(pid: int) -> None:
+    """Kill a child with everything it has started."""
+    kill_children(pid)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def kill_children(pid: int) -> None:

@@ -17,7 +17,7 @@ from apps.tenants.models import TenantCounter
 from scheduler_ext.core.errors import Unavailable
 from scheduler_ext.core.states import TaskState
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
-from tests.support.link import Link, djangos
+from tests.support.link import Link, djangos, first_uncut
 
 pytestmark = pytest.mark.django_db(transaction=True)
 DIAMOND = [
@@ -120,9 +120,11 @@ def test_what_is_cut_at_any_message_is_refused_cleanly_and_done_once(
     operation: Callable[[Cut], None], lost: str, redis_client: Any
 ) -> None:
     furnish()
-    for after in range(60):
+
+    def was_cut(after: int) -> bool:
         cut = Cut(lost, after)
         operation(cut)
-        if not cut.was_cut:
-            break
+        return cut.was_cut
+
+    after = first_uncut(was_cut, 60)
     assert 3 < after < 59, "each message was lost in its turn, and then none"

@@ -35,7 +35,7 @@ from scheduler_ext.ports import Finished, Started
 from scheduler_ext.worker.starting import Starting
 from tests.support.api import HANDLER, forget_lookups, furnish
 from tests.support.hand_worker import HOLDER, HandWorker
-from tests.support.link import Link
+from tests.support.link import Link, first_uncut
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -267,9 +267,11 @@ def _led(cut: Cut) -> None:
 def test_what_is_cut_at_any_message_is_done_once(operation: Callable[[Cut], None], lost: str) -> None:
     forget_lookups()
     furnish()
-    for after in range(20):
+
+    def was_cut(after: int) -> bool:
         cut = Cut(lost, after)
         operation(cut)
-        if not cut.was_cut:
-            break
+        return cut.was_cut
+
+    after = first_uncut(was_cut, 20)
     assert 0 < after < 19, "each message was lost in its turn, and then none"

@@ -107,14 +107,20 @@ def test_use_is_measured(bench: Bench) -> None:
     assert 55 <= (finished.peak_memory_mb or 0) <= 128
 
 
+async def begun(run: ScriptRun) -> asyncio.Future[Finished]:
+    """The run, once its script has said that it has begun."""
+    job = asyncio.ensure_future(run.run())
+    while b"begun" not in run.stdout.data:
+        await asyncio.sleep(0.01)
+    return job
+
+
 def test_a_script_asked_to_end_may_clean_up(bench: Bench) -> None:
     run = bench.prepare("trap 'echo tidy; exit 3' TERM; echo begun; while :; do sleep 0.05; done")
     run.conf = dataclasses.replace(run.conf, cancel_grace_s=20.0)
 
     async def cancelled() -> Finished:
-        job = asyncio.ensure_future(run.run())
-        while b"begun" not in run.stdout.data:
-            await asyncio.sleep(0.01)
+        job = await begun(run)
         run.stop(Outcome.CANCELLED)
         return await job
 
@@ -131,9 +137,7 @@ def test_one_that_may_run_elsewhere_by_now_is_killed_without_a_grace(bench: Benc
     run.conf = dataclasses.replace(run.conf, cancel_grace_s=100.0)
 
     async def abandoned() -> Finished:
-        job = asyncio.ensure_future(run.run())
-        while b"begun" not in run.stdout.data:
-            await asyncio.sleep(0.01)
+        job = await begun(run)
         run.stop(Outcome.CANCELLED)
         await asyncio.sleep(0.1)
         run.abandon()
@@ -175,9 +179,7 @@ def test_what_a_script_is_given_is_not_seen_by_other_users(bench: Bench) -> None
     run.work = dataclasses.replace(run.work, secrets={"word": "open sesame"})
 
     async def looked() -> tuple[Finished, list[str]]:
-        job = asyncio.ensure_future(run.run())
-        while b"begun" not in run.stdout.data:
-            await asyncio.sleep(0.01)
+        job = await begun(run)
         lines: list[str] = []
         while not any("sleep 60" in line for line in lines) and not job.done():
             await asyncio.sleep(0.01)  # "begun" is said before the shell has started what comes next
@@ -355,9 +357,7 @@ def test_a_killed_keeper_fails_its_script_and_is_replaced(bench: Bench) -> None:
     run = bench.prepare("echo begun; sleep 60")
 
     async def killed() -> Finished:
-        job = asyncio.ensure_future(run.run())
-        while b"begun" not in run.stdout.data:
-            await asyncio.sleep(0.01)
+        job = await begun(run)
         os.kill(run.runner.process.pid, signal.SIGKILL)  # type: ignore[union-attr]
         return await job
 

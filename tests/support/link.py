@@ -76,3 +76,8 @@ class Link:
         """Close both sides."""
         self.opened.close()
         self._thread.join(10)
+
+
+def first_uncut(was_cut: Callable[[int], bool], most: int) -> int:
+    """Let each message be lost in its turn: the first number at which nothing was cut, or the last one tried."""
+    return next((after for after in range(most) if not was_cut(after)), most - 1)

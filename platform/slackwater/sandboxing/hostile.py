@@ -24,7 +24,7 @@ FOLDER = ROOT / "tests" / "sandbox"
 VECTOR = (1_000, 128, 32, 0, 0, 0)
 CAP_MS = 1_000
 LONG_CAP_MS = 12_000
-LATE_S = 8.0
+LATE_S = 3.0
 """A script must have ended this long after its cap."""
 _HEAD = re.compile(r"^# (attack|expect|plain|needs): (.+)$", re.MULTILINE)
 _EXCEEDED = frozenset({"memory", "disk", "processes", "output"})
