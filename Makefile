@@ -3,11 +3,13 @@ SHELL := /bin/sh
 PYTHON := .venv/bin/python
 PYTEST_WORKERS ?= 2
 PYTEST_ARGS ?=
+TORTURE_ARGS ?= --tasks 3000 --faults 100 --seed 1
 BENCH_ARGS ?= --peers all --runs 3 --workload noop:20000 --workload sleep10ms:1000 --workload mixed:20000 \
 	--page docs/benchmarks.md
 .DEFAULT_GOAL := help
 
-.PHONY: help env env-dev env-browser up test test-slow test-external test-browser lint format types audit bench docs
+.PHONY: help env env-dev env-browser up test test-slow test-external test-browser lint format types audit bench torture \
+	sandbox-score docs
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,7 +56,13 @@ audit: env-dev ## ask the public advisory database about every installed package
 	@sh bin/audit
 
 bench: env-dev ## compare with Celery and its peers, write docs/benchmarks.md
-	@$(PYTHON) manage.py bench $(BENCH_ARGS)
+	@$(PYTHON) -m tests.lab bench $(BENCH_ARGS)
+
+torture: env-dev ## a mixed workload on real processes that are killed, stopped and cut off at random
+	@$(PYTHON) -m tests.lab torture $(TORTURE_ARGS)
+
+sandbox-score: env-dev ## run hostile scripts at every level that this machine offers and say what held
+	@$(PYTHON) -m tests.lab sandbox_score $(SCORE_ARGS)
 
 docs: env-dev ## write the generated pages of docs/
-	@$(PYTHON) manage.py generate_docs $(DOCS_ARGS)
+	@$(PYTHON) -m tests.lab docs $(DOCS_ARGS)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Put platform/ on the path and hand over to Django."""
+"""Put platform/ and apps/ on the path and hand over to Django."""
 
 import os
 import sys
@@ -8,15 +8,14 @@ from pathlib import Path
 
 def main() -> None:
     """Run a management command, with the settings of the embedded servers unless told otherwise."""
-    sys.path.insert(0, str(Path(__file__).resolve().parent / "platform"))
+    root = Path(__file__).resolve().parent
+    sys.path[:0] = [str(root / "platform"), str(root / "apps")]
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "slackwater.settings.embedded")
     try:
         from django.core.exceptions import ImproperlyConfigured
         from django.core.management import execute_from_command_line
     except ModuleNotFoundError as error:
-        raise SystemExit(
-            "Django is not installed here: run `make env`, then .venv/bin/python manage.py …"
-        ) from error
+        raise SystemExit("Django is not installed here: run `make env`, then .venv/bin/python manage.py …") from error
     try:
         execute_from_command_line(sys.argv)
     except ImproperlyConfigured as error:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from scheduler_ext import windows
+from scheduler_ext.core import ceiling_windows as ceiling
 from scheduler_ext.core.errors import ConfigurationError
 
 MOST_AT_ONCE = 256
@@ -151,7 +151,7 @@ class SchedulerConf:
             if getattr(self, name) <= 0:
                 raise ConfigurationError("must be greater than 0", field=name)
         self._check_choices()
-        windows.parse(self.ceiling_windows)
+        ceiling.parse(self.ceiling_windows)
         if self.node_renew_s * 2 > self.node_lease_s:
             raise ConfigurationError("must be at most half of node_lease_s", field="node_renew_s")
         if self.leader_renew_s * 2 > self.leader_lease_s:
@@ -163,9 +163,7 @@ class SchedulerConf:
         if self.batch_max > MOST_AT_ONCE:
             raise ConfigurationError(f"must be at most {MOST_AT_ONCE}", field="batch_max")
         if not 1024 <= self.ports_from <= 65_536 - self.ports_count:
-            raise ConfigurationError(
-                "must be at least 1024, and all ports_count below 65536", field="ports_from"
-            )
+            raise ConfigurationError("must be at least 1024, and all ports_count below 65536", field="ports_from")
         for name, allowed in _WORDS.items():
             if getattr(self, name) not in allowed:
                 raise ConfigurationError(f"must be one of {', '.join(allowed)}", field=name)
@@ -177,9 +175,7 @@ class SchedulerConf:
         clean: dict[str, Any] = {}
         for name, value in values.items():
             if name not in known:
-                raise ConfigurationError(
-                    f"there is no such setting; known are {', '.join(sorted(known))}", field=name
-                )
+                raise ConfigurationError(f"there is no such setting; known are {', '.join(sorted(known))}", field=name)
             want = {"int": int, "float": float, "str": str}[str(known[name].type)]
             if want is float and isinstance(value, int) and not isinstance(value, bool):
                 clean[name] = float(value)

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from scheduler_ext.aid import TaskAid
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.types import Decision, Reason, Snapshot, WorkKind
-from scheduler_ext.handlers import Export
 from scheduler_ext.policies.base import SharePolicy
+from scheduler_ext.task.backend import TaskAid
+from scheduler_ext.task.handlers import Export
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

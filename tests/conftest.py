@@ -11,9 +11,7 @@ from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
 # What a busy machine makes of an example's time says nothing of the code.
-hypothesis_settings.register_profile(
-    "slackwater", deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+hypothesis_settings.register_profile("slackwater", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 hypothesis_settings.load_profile("slackwater")
 
 

@@ -17,12 +17,10 @@ from typing import Any
 
 from PIL import Image, ImageOps
 
-from scheduler_ext.context import current
-from scheduler_ext.handlers import handler
+from scheduler_ext.task.context import current
+from scheduler_ext.task.handlers import handler
 
-ROOT = Path(
-    os.environ.get("PHOTOS_ROOT") or Path(os.environ.get("SLACKWATER_VAR") or "var") / "photos"
-).resolve()
+ROOT = Path(os.environ.get("PHOTOS_ROOT") or Path(os.environ.get("SLACKWATER_VAR") or "var") / "photos").resolve()
 INDEX = ROOT / "published" / "index.json"
 SAME = 6
 """Two photos whose hashes differ in no more bits than this, of 64, show the same picture."""
@@ -152,6 +150,4 @@ def gallery(index: dict[str, dict[str, Any]]) -> str:
             f"<figcaption>{shown}</figcaption></figure>"
         )
     style = "body{font:16px sans-serif;margin:2rem}img{width:50vw}figure{margin:0 0 2rem}"
-    return (
-        f"<!doctype html><meta charset=utf-8><title>Photos</title><style>{style}</style>{''.join(figures)}\n"
-    )
+    return f"<!doctype html><meta charset=utf-8><title>Photos</title><style>{style}</style>{''.join(figures)}\n"

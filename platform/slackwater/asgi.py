@@ -6,7 +6,7 @@ import os
 
 from django.core.asgi import get_asgi_application
 
-from slackwater.processes.orphans import end_with_server
+from slackwater.local.orphans import end_with_server
 
 end_with_server()
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "slackwater.settings.embedded")
@@ -15,8 +15,8 @@ os.environ.setdefault("SLACKWATER_DATABASE_POOL", "16")
 
 site = get_asgi_application()
 
-from apps.api.front import ApiFront  # noqa: E402  (its views need Django, which the line above sets up)
 from slackwater.wiring import heartbeat  # noqa: E402  (the same)
+from slackwater_api.server.application import ApiFront  # noqa: E402  (its views need Django, which the line above sets up)
 
 application = ApiFront(site)
 application.warm()

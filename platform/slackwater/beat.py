@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-from apps.monitoring.alerts.watcher import Watcher
-from apps.monitoring.alerts.watching import pulse
-from apps.resources.components import Heartbeat
-from apps.schedules.beat import ClaimingScheduler
 from slackwater.wiring import heartbeat
+from slackwater_monitoring.alerts.evaluation import pulse
+from slackwater_monitoring.alerts.thread import Watcher
+from slackwater_resources.components import Heartbeat
+from slackwater_schedules.beat import ClaimingScheduler
 
 PULSE_S: Final = 2.0
 

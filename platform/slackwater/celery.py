@@ -10,14 +10,14 @@ from django.conf import settings
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "slackwater.settings.embedded")
 
-from scheduler_ext.execution import install
-from scheduler_ext.worker import runtime
+from scheduler_ext.worker import process_state
 from scheduler_ext.worker.bootsteps import NodeStep, TokenStep
+from scheduler_ext.worker.execution import install
 from slackwater import logs
 
 app = Celery("slackwater")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.conf.task_routes = ("scheduler_ext.router.route",)
+app.conf.task_routes = ("scheduler_ext.dispatch.router.route",)
 app.conf.slackwater_engine = "slackwater.wiring:engine"
 app.conf.worker_consumer = "scheduler_ext.worker.consumer:Consumer"
 # The module is not called "tasks": that is the name of one of our apps.
@@ -31,7 +31,7 @@ install(app)
 @signals.worker_process_init.connect
 def begin_log(**_: Any) -> None:
     """A child of a worker writes its log beside its work."""
-    logs.write_beside(*runtime.place(), settings.LOG_DIR)
+    logs.write_beside(*process_state.place(), settings.LOG_DIR)
 
 
 @signals.worker_process_shutdown.connect

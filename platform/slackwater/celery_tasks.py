@@ -8,9 +8,9 @@ from typing import Any
 
 from django.conf import settings
 
-from scheduler_ext.context import current
 from scheduler_ext.core.types import WorkKind
-from scheduler_ext.handlers import handler
+from scheduler_ext.task.context import current
+from scheduler_ext.task.handlers import handler
 
 if settings.DEMO_HANDLERS:
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import structlog
 
-from scheduler_ext import context, secrecy
-from scheduler_ext.keys import SLICE_TASK
+from scheduler_ext.dispatch.keys import SLICE_TASK
+from scheduler_ext.task import context, redaction
 
 FORMS = ("console", "json")
 MOST_WAITING = 10_000
@@ -57,9 +57,7 @@ class TokenNoise(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """False for such a line."""
         told = record.args
-        return not (
-            record.levelno <= logging.INFO and isinstance(told, Mapping) and told.get("name") == SLICE_TASK
-        )
+        return not (record.levelno <= logging.INFO and isinstance(told, Mapping) and told.get("name") == SLICE_TASK)
 
 
 def configure_structlog() -> None:
@@ -84,7 +82,7 @@ def _without_time(logger: Any, name: str, event: MutableMapping[str, Any]) -> Mu
 
 def _without_secrets(logger: Any, name: str, event: Any) -> Any:
     """``event``, or the line it has become, without what handlers asked for, of whichever tenant."""
-    secrets = secrecy.revealed()
+    secrets = redaction.revealed()
     return _blotted(event, secrets) if secrets else event
 
 
@@ -95,7 +93,7 @@ def _blotted(value: Any, secrets: Sequence[str]) -> Any:
         return {key: _blotted(item, secrets) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_blotted(item, secrets) for item in value]
-    return secrecy.blotted(value if isinstance(value, str) else repr(value), secrets)
+    return redaction.blotted(value if isinstance(value, str) else repr(value), secrets)
 
 
 def _processors(form: str) -> list[Any]:
@@ -130,9 +128,7 @@ def logging_config(*, level: str, form: str) -> dict[str, Any]:
             },
         },
         "filters": {"tokens": {"()": TokenNoise}},
-        "handlers": {
-            "stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["tokens"]}
-        },
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["tokens"]}},
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {
             "django": {"level": level, "propagate": True, "handlers": []},
@@ -185,9 +181,7 @@ class Beside(logging.Handler):
 
     def _tell_dropped(self) -> None:
         dropped, self._dropped = self._dropped, 0
-        said = logging.LogRecord(
-            __name__, logging.WARNING, "", 0, "%s lines of the log were dropped", (dropped,), None
-        )
+        said = logging.LogRecord(__name__, logging.WARNING, "", 0, "%s lines of the log were dropped", (dropped,), None)
         for target in self.targets:
             self._put(target, target.format(said))
 
@@ -233,9 +227,7 @@ def _own_file(folder: str, name: str) -> RotatingFileHandler | None:
         logging.getLogger(__name__).warning("no log is kept in SLACKWATER_LOG_DIR: %s", error)
         return None
     own.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            processors=_processors("json"), foreign_pre_chain=SHARED_PROCESSORS
-        )
+        structlog.stdlib.ProcessorFormatter(processors=_processors("json"), foreign_pre_chain=SHARED_PROCESSORS)
     )
     own.addFilter(TokenNoise())
     return own

@@ -3,11 +3,11 @@
 from django.contrib import admin
 from django.urls import include, path
 
-from apps.monitoring.collector import metrics
-from apps.monitoring.health import healthz, readyz
+from slackwater_monitoring.health import healthz, readyz
+from slackwater_monitoring.metrics import metrics
 
 urlpatterns = [
-    path("api/", include("apps.api.urls")),
+    path("api/", include("slackwater_api.urls")),
     path("admin/", admin.site.urls),
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),

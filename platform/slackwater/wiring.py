@@ -18,15 +18,15 @@ from celery import Celery
 from django.apps import apps
 from django.conf import settings
 
-from scheduler_ext import redis_client
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.dispatch import redis_client
 from scheduler_ext.policies.base import SharePolicy
+from scheduler_ext.preemption.controller import TurnTaking
 from scheduler_ext.sandbox.base import Sandbox
 from scheduler_ext.sandbox.pool import SlotPool
-from scheduler_ext.turn_taking import TurnTaking
 
 if TYPE_CHECKING:
-    from apps.resources.components import Heartbeat
+    from slackwater_resources.components import Heartbeat
 
 IOPS = 10_000
 BANDWIDTH_KBPS = 1_000_000
@@ -53,37 +53,37 @@ class Engine:
 
     def work_store(self, name: str, told: Callable[[], bool] = lambda: True) -> Any:
         """A new connection to the ledger for a worker's process; ``told()`` is False while no tenant listens."""
-        from apps.tasks.work_store import PgWorkStore
+        from slackwater_tasks.runtime.work_store import PgWorkStore
 
         return PgWorkStore(self.conf, name, told=told)
 
     def node_store(self) -> Any:
         """The registry of nodes."""
-        from apps.resources.registry import PgNodeStore
+        from slackwater_resources.registry import PgNodeStore
 
         return PgNodeStore(self.conf, self._database("slackwater nodes"))
 
     def round_store(self, holder: str) -> Any:
         """The ledger as the dispatcher uses it."""
-        from apps.tasks.round_store import PgRoundStore
+        from slackwater_tasks.ledger.round_store import PgRoundStore
 
         return PgRoundStore(self.conf, holder)
 
     def turns(self, rounds: Any, share: Callable[[], SharePolicy]) -> TurnTaking:
         """Which running tasks make room for what waits, for the dispatcher that has ``rounds``."""
-        from apps.tasks.turn_store import PgTurnStore
+        from slackwater_tasks.ledger.preemption_store import PgTurnStore
 
         return TurnTaking(PgTurnStore(rounds), self.queues(), self.conf, share)
 
     def watcher(self, rounds: Any) -> Any:
         """What is shown each round: the recorder and the shadow."""
-        from apps.tasks.watching import RoundWatcher
+        from slackwater_tasks.ledger.round_recorder import RoundWatcher
 
         return RoundWatcher(self.conf, rounds)
 
     def queues(self) -> Any:
         """The nodes' queues."""
-        from scheduler_ext.queue_manager import QueueManager
+        from scheduler_ext.dispatch.queue_manager import QueueManager
 
         return QueueManager(self.redis_client(), self.conf)
 
@@ -114,7 +114,7 @@ class Engine:
 
     @staticmethod
     def _database(name: str) -> Any:
-        from apps.tasks.connection import Database
+        from slackwater_tasks.ledger.connection import Database
 
         return Database(name)
 
@@ -129,7 +129,7 @@ def engine() -> Engine:
 
 def heartbeat(kind: str) -> Heartbeat:
     """Tell from now on that this process is there, as a component of that kind."""
-    from apps.resources.components import Heartbeat
+    from slackwater_resources.components import Heartbeat
 
     made = engine()
     return Heartbeat(kind, made.conf.cell, made._database(f"slackwater {kind} heartbeat")).start()

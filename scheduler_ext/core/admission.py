@@ -48,9 +48,7 @@ def check_cap(plan: PlanLimits, cap_ms: int, *, field: str = "cap_ms") -> None:
         raise InvalidInput("must be greater than 0", field=field)
     if plan.max_cap_ms is not None and cap_ms > plan.max_cap_ms:
         longest = plan.max_cap_ms / 1000
-        raise TooLarge(
-            f"the plan allows an execution cap of {longest:g} seconds at most", field=field, limit=longest
-        )
+        raise TooLarge(f"the plan allows an execution cap of {longest:g} seconds at most", field=field, limit=longest)
 
 
 def check_payload(plan: PlanLimits, size: int, *, field: str = "args") -> None:
@@ -86,9 +84,7 @@ def check_waiting(plan: PlanLimits, *, waiting: int, adding: int, field: str | N
         )
 
 
-def check_urgent(
-    plan: PlanLimits, *, urgent: int, waiting: int, adding: int, field: str = "category"
-) -> None:
+def check_urgent(plan: PlanLimits, *, urgent: int, waiting: int, adding: int, field: str = "category") -> None:
     """``QuotaExceeded`` when ``adding`` urgent tasks would make too many of the tenant's tasks urgent.
 
     ``urgent`` and ``waiting`` count what waits already, without the new ones. The share is taken of all

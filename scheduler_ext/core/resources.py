@@ -109,9 +109,7 @@ def validate(vector: Iterable[Any], *, field: str = "resources") -> Vector:
     """Check a vector from outside and return it as a tuple; ``InvalidInput`` names the component at fault."""
     components = tuple(vector)
     if len(components) != SIZE:
-        raise InvalidInput(
-            f"must have {SIZE} numbers ({', '.join(DIMENSIONS)}), not {len(components)}", field=field
-        )
+        raise InvalidInput(f"must have {SIZE} numbers ({', '.join(DIMENSIONS)}), not {len(components)}", field=field)
     for name, value in zip(DIMENSIONS, components, strict=True):
         _check_component(value, f"{field}.{name}")
     return components

@@ -1,6 +1,6 @@
 """The states of a task and the legal changes between them, as data.
 
-The page ``docs/reference/states.md`` is generated from this table; ``apps.tasks.transitions`` writes nothing else.
+The page ``docs/reference/states.md`` is generated from this table; ``slackwater_tasks.ledger.transitions`` writes nothing else.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from scheduler_ext.core.types import (
 )
 from scheduler_ext.policies.accounts import Account, Measure
 from scheduler_ext.policies.base import CATEGORY_REASONS, LINE_REASONS, TENANT_REASONS
-from scheduler_ext.policies.branches import Branch, Clock, Line, Place, place_of
+from scheduler_ext.policies.tree_nodes import Branch, Clock, Line, Place, place_of
 
 Path = tuple[str, ...]
 

@@ -20,7 +20,7 @@ the worker, between       ``{"do": "status"}``, answered with what the runner of
 ========================  ===========================================================================================
 
 That a connection ends ends what runs for it. The same messages, less the greeting, pass between the runner and the
-keeper inside (:mod:`scheduler_ext.sandbox.inside`); nothing goes by shared folders. So whatever starts that keeper and
-passes bytes to and from it can stand in the engine's place: another runtime of the engine (gVisor's ``runsc``, Kata's
-virtual machines), another node, a virtual machine.
+keeper inside (:mod:`scheduler_ext.sandbox.keeper.container_init`); nothing goes by shared folders. So whatever starts
+that keeper and passes bytes to and from it can stand in the engine's place: another runtime of the engine (gVisor's
+``runsc``, Kata's virtual machines), another node, a virtual machine.
 """

@@ -38,9 +38,7 @@ class Engine:
             raise ValueError(f"the engine is spoken to over its local socket only, as unix:///PATH: {host!r}")
         self.path = host.removeprefix("unix://")
 
-    async def ask(
-        self, method: str, path: str, body: Any = None, *, absent_ok: bool = False, **query: Any
-    ) -> Any:
+    async def ask(self, method: str, path: str, body: Any = None, *, absent_ok: bool = False, **query: Any) -> Any:
         """The decoded answer, ``None`` where it is empty; ``EngineError`` with the engine's own words otherwise.
 
         ``absent_ok``: what is asked about may be gone already, or be gone in a moment.

@@ -15,8 +15,8 @@ from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from scheduler_ext.runner.box import Box, BoxError, remove
-from scheduler_ext.runner.cell import Cell
+from scheduler_ext.runner.connection import Cell
+from scheduler_ext.runner.container import Box, BoxError, remove
 from scheduler_ext.runner.engine import Engine, EngineError
 from scheduler_ext.runner.options import Options
 from scheduler_ext.runner.spec import RUNNER_LABEL, NotAllowed, Shape

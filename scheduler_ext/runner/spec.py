@@ -11,9 +11,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from scheduler_ext import sandbox
 from scheduler_ext.runner.options import Options
-from scheduler_ext.sandbox import frames, groups, places, saved
+from scheduler_ext.sandbox import frames
 from scheduler_ext.sandbox.base import Limits
+from scheduler_ext.sandbox.keeper import cgroups, checkpoint_folder, work_folder
 
 WORK: Final = "/task"
 MIB: Final = 1024 * 1024
@@ -31,8 +33,9 @@ LONGEST_FAULT: Final = 1_000
 EXCEEDED: Final = frozenset({"", "memory", "disk", "processes"})
 # What the keeper inside is made of, as the runner itself has it.
 MODULES: Final = (
-    "allowance", "base", "bubblewrap", "channels", "frames", "groups", "inside", "keeper", "landlock", "places",
-    "rates", "saved", "saver", "seccomp", "spare", "tree",
+    "base", "bubblewrap", "frames", "landlock", "seccomp", "keeper.privileges", "keeper.channels", "keeper.cgroups",
+    "keeper.container_init", "keeper.keeper", "keeper.work_folder", "keeper.io_limits", "keeper.checkpoint_folder",
+    "keeper.checkpoint_sender", "keeper.prefork", "keeper.process_tree",
 )  # fmt: skip
 # Takes one frame from standard input: the code and where to work. No file of the image but Python is needed.
 BOOT: Final = """
@@ -62,8 +65,8 @@ class Sent:
     def exec_module(self, module):
         exec(compile(code[module.__name__] or "", "<" + module.__name__ + ">", "exec"), module.__dict__)
 sys.meta_path.insert(0, Sent())
-from scheduler_ext.sandbox import inside
-inside.main(told["root"], in_memory=told["in_memory"])
+from scheduler_ext.sandbox.keeper import container_init
+container_init.main(told["root"], in_memory=told["in_memory"])
 """
 
 
@@ -180,7 +183,7 @@ def _saves(given: Any) -> dict[str, Any]:
 
 def shape(limits: Limits, found_bytes: int = 0) -> Shape:
     """The shape for these limits and that many bytes of script and inputs."""
-    disk = places.disk_bytes(limits)
+    disk = work_folder.disk_bytes(limits)
     room = ROOM * (1 + (found_bytes + 65_536) // ROOM)
     return Shape(
         cpu_milli=max(10, limits.cpu_milli), memory_mb=max(limits.memory_mb, 8), processes=max(limits.processes, 1),
@@ -198,7 +201,7 @@ def container(
         "NetworkMode": options.network if shape.network else "none", "IpcMode": "private", "PidMode": "",
         "Memory": memory * MIB, "MemorySwap": memory * MIB, "OomScoreAdj": 200,
         "CpuPeriod": PERIOD_US, "CpuQuota": max(1_000, shape.cpu_milli * PERIOD_US // 1000),
-        "PidsLimit": shape.processes + groups.SPARE_PROCESSES, "ShmSize": SHM_MB * MIB,
+        "PidsLimit": shape.processes + cgroups.SPARE_PROCESSES, "ShmSize": SHM_MB * MIB,
         "LogConfig": {"Type": "none"}, "RestartPolicy": {"Name": "no"}, "Init": False,
         "Ulimits": [{"Name": "core", "Soft": 0, "Hard": 0}, {"Name": "nofile", "Soft": 1024, "Hard": 1024}],
     }  # fmt: skip
@@ -222,9 +225,10 @@ def container(
 @cache
 def code() -> dict[str, str | None]:
     """The keeper inside, by the names of its modules; packages are ``None``."""
-    folder = Path(places.__file__).parent
-    modules = {f"scheduler_ext.sandbox.{name}": (folder / f"{name}.py").read_text() for name in MODULES}
-    return {"scheduler_ext": None, "scheduler_ext.sandbox": None, **modules}
+    folder = Path(sandbox.__file__).parent
+    text = {name: folder.joinpath(*name.split(".")).with_suffix(".py").read_text() for name in MODULES}
+    packages = ("scheduler_ext", "scheduler_ext.sandbox", "scheduler_ext.sandbox.keeper")
+    return {**dict.fromkeys(packages), **{f"scheduler_ext.sandbox.{name}": code for name, code in text.items()}}
 
 
 def first_frame(shape: Shape) -> bytes:
@@ -254,7 +258,7 @@ def answer(message: Mapping[str, Any], content: bytes, order: Wanted) -> dict[st
 
 def _sound(content: bytes, most: int) -> None:
     try:
-        saved.check(content)
+        checkpoint_folder.check(content)
     except ValueError as error:
         raise frames.FrameError(f"it packed no files: {error}") from error
     if len(content) > most:

@@ -80,9 +80,7 @@ class ContainerSlot:
             await asyncio.wait_for(self._connect(), CONNECT_S)
         except (OSError, ValueError, TimeoutError, frames.FrameError) as error:
             self.close()
-            raise SlotError(
-                f"the runner at {self._address} cannot be reached: {str(error) or 'no answer'}"
-            ) from error
+            raise SlotError(f"the runner at {self._address} cannot be reached: {str(error) or 'no answer'}") from error
         except BaseException:
             self.close()
             raise
@@ -104,9 +102,7 @@ class ContainerSlot:
         if "error" in greeting:
             raise SlotError(f"the runner at {self._address}: {greeting['error']}")
         if greeting.get("runner") != PROTOCOL:
-            raise SlotError(
-                f"the runner speaks version {greeting.get('runner')} of the protocol, not {PROTOCOL}"
-            )
+            raise SlotError(f"the runner speaks version {greeting.get('runner')} of the protocol, not {PROTOCOL}")
         nonce = str(greeting.get("nonce"))
         shown = proof(read_token(self._token_file), nonce)
         await self._send({"do": "hello", "proof": shown, "node": socket.gethostname()})

@@ -14,7 +14,7 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.sandbox import bubblewrap, landlock
 from scheduler_ext.sandbox.base import Found, Level, Limits, Order, SlotError
 from scheduler_ext.sandbox.container import ContainerSlot
-from scheduler_ext.sandbox.keeper import Plan
+from scheduler_ext.sandbox.keeper.keeper import Plan
 from scheduler_ext.sandbox.slot import Slot
 
 STRONGEST_FIRST = (Level.CONTAINER, Level.BUBBLEWRAP, Level.LANDLOCK, Level.PROCESS)

@@ -66,9 +66,7 @@ class Parser:
             middle, end = _HEAD.size + text, _HEAD.size + text + content
             if len(self._buffer) < end:
                 break
-            found.append(
-                (_message(bytes(self._buffer[_HEAD.size : middle])), bytes(self._buffer[middle:end]))
-            )
+            found.append((_message(bytes(self._buffer[_HEAD.size : middle])), bytes(self._buffer[middle:end])))
             del self._buffer[:end]
         return found
 

@@ -50,9 +50,7 @@ class SlotPool:
             level = Level.PROCESS
         if not (trusted or level.contains_untrusted):
             reasons = "; ".join(
-                f"{one.level}: {one.why or 'not chosen'}"
-                for one in self.found
-                if one.level.contains_untrusted
+                f"{one.level}: {one.why or 'not chosen'}" for one in self.found if one.level.contains_untrusted
             )
             raise Refused(f"this node runs scripts of trusted tenants only, it has no sandbox ({reasons})")
         free = self._free.setdefault(level, [])

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import scheduler_ext
-from scheduler_ext.sandbox import spare
 from scheduler_ext.sandbox.base import Ended, Level, Order, Saves, SlotError
-from scheduler_ext.sandbox.channels import memory_file
-from scheduler_ext.sandbox.keeper import Plan
+from scheduler_ext.sandbox.keeper import prefork
+from scheduler_ext.sandbox.keeper.channels import memory_file
+from scheduler_ext.sandbox.keeper.keeper import Plan
 
 READY_S = 10.0
 
@@ -60,7 +60,7 @@ class Slot:
         home = str(Path(scheduler_ext.__file__).parent.parent)
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-m", "scheduler_ext.sandbox.keeper",
+                [sys.executable, "-W", "ignore", "-m", "scheduler_ext.sandbox.keeper.keeper",
                  json.dumps(asdict(self.plan)), str(theirs.fileno())],
                 env={"PATH": "/usr/bin:/bin", "PYTHONPATH": home, "LANG": "C.UTF-8"}, cwd=self.plan.root,
                 pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -137,7 +137,7 @@ class Slot:
         if self._socket is None:
             raise SlotError("the slot is closed")
         try:
-            spare.tell(self._socket, message, array.array("i", fds))
+            prefork.tell(self._socket, message, array.array("i", fds))
         except OSError as error:
             raise SlotError(f"the sandbox could not be reached: {error}") from error
 
@@ -156,7 +156,7 @@ class Slot:
                 await readable.wait()
                 readable.clear()
                 with contextlib.suppress(BlockingIOError):
-                    message, fds = spare.receive(handle)
+                    message, fds = prefork.receive(handle)
                     return message or {"error": "the sandbox ended unexpectedly"}, fds
         except OSError as error:
             return {"error": f"the sandbox ended unexpectedly: {error}"}, []

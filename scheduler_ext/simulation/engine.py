@@ -16,10 +16,10 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.resources import fits
 from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TenantView, Vector, WorkKind
-from scheduler_ext.gate import Gate, expected_end
-from scheduler_ext.node_account import Node
 from scheduler_ext.policies.base import OrderPolicy, SharePolicy
-from scheduler_ext.policies.running_tree import RunningTree
+from scheduler_ext.policies.incremental_tree import RunningTree
+from scheduler_ext.round.gate import Gate, expected_end
+from scheduler_ext.round.node_account import Node
 from scheduler_ext.simulation.layout import edges_of, lines_of, tenants_of
 from scheduler_ext.simulation.model import Cell, Job, Run, Trace
 from scheduler_ext.simulation.preemption import Preemptor

@@ -33,8 +33,7 @@ from typing import Any, Final
 
 import yaml
 
-from scheduler_ext import windows
-from scheduler_ext.core import resources
+from scheduler_ext.core import ceiling_windows, resources
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import Category
 from scheduler_ext.simulation.model import ONE_CPU, Cell, Job, RateLimit, Trace
@@ -114,7 +113,7 @@ def moment(value: Any, where: str) -> float:
 def _windows(value: Any) -> str:
     if not isinstance(value, str):
         raise InvalidInput("must be a string", field="ceiling_windows")
-    windows.parse(value)
+    ceiling_windows.parse(value)
     return value
 
 
@@ -262,9 +261,7 @@ def _cell(value: Any) -> Cell:
         slots=int(_number(given, "slots", "cell", default=4, least=1)),
         capacity=None
         if capacity is None
-        else resources.from_mapping(
-            _mapping(capacity, "cell.capacity", resources.DIMENSIONS), field="cell.capacity"
-        ),
+        else resources.from_mapping(_mapping(capacity, "cell.capacity", resources.DIMENSIONS), field="cell.capacity"),
     )
 
 
@@ -285,9 +282,7 @@ def _mapping(value: Any, where: str, known: tuple[str, ...]) -> Mapping[str, Any
     return value
 
 
-def _number(
-    given: Mapping[str, Any], key: str, where: str, *, least: float, default: float | None = None
-) -> float:
+def _number(given: Mapping[str, Any], key: str, where: str, *, least: float, default: float | None = None) -> float:
     value = given.get(key, default)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidInput("must be a number", field=f"{where}.{key}")

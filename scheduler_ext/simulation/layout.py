@@ -41,10 +41,7 @@ def lines_of(trace: Trace) -> tuple[list[LineView], dict[int, LineView]]:
 def tenants_of(trace: Trace) -> dict[int, TenantView]:
     """The tenants of a trace with their weights."""
     numbers = {job.tenant for job in trace.jobs}
-    return {
-        number: TenantView(tenant_id=number, weight=trace.weights.get(number, 1))
-        for number in sorted(numbers)
-    }
+    return {number: TenantView(tenant_id=number, weight=trace.weights.get(number, 1)) for number in sorted(numbers)}
 
 
 def edges_of(trace: Trace) -> tuple[list[list[int]], list[int]]:

@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Final
 
 from scheduler_ext.core.types import WorkKind
-from scheduler_ext.node_account import Node
 from scheduler_ext.policies.accounts import Account
-from scheduler_ext.policies.running_tree import RunningTree
+from scheduler_ext.policies.incremental_tree import RunningTree
 from scheduler_ext.policies.share.fair import Running, spared, victims
+from scheduler_ext.round.node_account import Node
 from scheduler_ext.simulation.model import Job
 
 MICRO: Final = 1_000_000

@@ -63,9 +63,7 @@ class Columns:
         self.ended: Floats = ended[self.kept] / MICRO
         self.ran: Floats = np.array([job.run_us for job in jobs], dtype=np.float64)[self.kept] / MICRO
         self.tenant = np.array([job.tenant for job in jobs], dtype=np.int64)[self.kept]
-        self.need: Floats = np.array([job.vector for job in jobs], dtype=np.float64).reshape(-1, SIZE)[
-            self.kept
-        ]
+        self.need: Floats = np.array([job.vector for job in jobs], dtype=np.float64).reshape(-1, SIZE)[self.kept]
         latest = [job.latest_start if job.latest_start is not None else np.inf for job in jobs]
         self.latest: Floats = np.array(latest, dtype=np.float64)[self.kept]
         views = run.cell.views()

@@ -11,10 +11,10 @@ from heapq import heappop, heappush
 from typing import Final
 
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.ceiling_windows import next_change
 from scheduler_ext.core.types import LineView
-from scheduler_ext.gate import Gate
+from scheduler_ext.round.gate import Gate
 from scheduler_ext.simulation.model import Job, Trace
-from scheduler_ext.windows import next_change
 
 MICRO: Final = 1_000_000
 IN_VAIN: Final = 256

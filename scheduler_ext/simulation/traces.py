@@ -106,10 +106,7 @@ def read_wfformat(path: Path) -> tuple[Trace, Cell]:
         raise InvalidInput(f"has no {error}; is it WfFormat 1.5?", field="trace") from error
     names = [_text(task, "id", index) for index, task in enumerate(tasks)]
     graph = Dag.build(names, [task.get("parents", []) for task in tasks])
-    jobs = [
-        _wf_job(index, names[index], ran.get(names[index]), graph.parents[index])
-        for index in range(len(tasks))
-    ]
+    jobs = [_wf_job(index, names[index], ran.get(names[index]), graph.parents[index]) for index in range(len(tasks))]
     return Trace(name=path.stem, jobs=jobs, tenants={0: path.stem}), Cell(nodes=1, slots=4)
 
 
@@ -118,9 +115,7 @@ def _wf_job(index: int, name: str, ran: Any, parents: Iterable[int]) -> Job:
         raise InvalidInput("has no runtimeInSeconds", field=f"tasks[{index}] {name}")
     run = max(1, int(ran["runtimeInSeconds"] * MICRO))
     memory = int(ran.get("memoryInBytes") or 0) // (1 << 20)
-    return Job(
-        index, 0, run, vector=(1000, memory, 0, 0, 0, 0), expected_us=run, parents=tuple(parents), name=name
-    )
+    return Job(index, 0, run, vector=(1000, memory, 0, 0, 0, 0), expected_us=run, parents=tuple(parents), name=name)
 
 
 def read_azure(path: Path) -> tuple[Trace, Cell]:

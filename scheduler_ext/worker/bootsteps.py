@@ -20,13 +20,13 @@ from typing import Any
 from celery import bootsteps
 from celery.worker import state
 
-from scheduler_ext import handlers
 from scheduler_ext.core.types import PER_CHILD, WorkKind
-from scheduler_ext.keys import SLICE_TASK, token_queue
-from scheduler_ext.leftovers import forget_token_queues
+from scheduler_ext.dispatch.keys import SLICE_TASK, token_queue
+from scheduler_ext.dispatch.node_cleanup import forget_token_queues
 from scheduler_ext.ports import NodeSpec
-from scheduler_ext.worker import runtime
-from scheduler_ext.worker.agent import LOST_NODE
+from scheduler_ext.task import handlers
+from scheduler_ext.worker import process_state
+from scheduler_ext.worker.agent.agent import LOST_NODE
 from scheduler_ext.worker.journal import BATCHES, Journal
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class NodeStep(bootsteps.StartStopStep):
     def __init__(self, worker: Any, **kwargs: Any) -> None:
         """Steps are made before any is started: the children inherit the journal."""
         super().__init__(worker, **kwargs)
-        self.engine = runtime.engine()
+        self.engine = process_state.engine()
         self.agent: subprocess.Popen[bytes] | None = None
         self.stopping = False
         self.slots = int(worker.concurrency or 1)
@@ -55,7 +55,7 @@ class NodeStep(bootsteps.StartStopStep):
         self.journal = Journal(BATCHES * self.slots)
         self.hostname = str(worker.hostname)
         worker.slackwater = self
-        runtime.adopt(self.journal, self.hostname)
+        process_state.adopt(self.journal, self.hostname)
 
     def create(self, worker: Any) -> Any:
         """Register the node; nothing of ours is started by Celery itself."""
@@ -103,7 +103,7 @@ class NodeStep(bootsteps.StartStopStep):
             "script_slots": self.script_slots, "master_pid": os.getpid(),
         })  # fmt: skip
         self.agent = subprocess.Popen(
-            [sys.executable, "-m", "scheduler_ext.worker.agent", described], pass_fds=(self.journal.fd,),
+            [sys.executable, "-m", "scheduler_ext.worker.agent.agent", described], pass_fds=(self.journal.fd,),
             start_new_session=True,
         )  # fmt: skip
 

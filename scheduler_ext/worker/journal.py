@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scheduler_ext.conf import MOST_AT_ONCE
-from scheduler_ext.sandbox import tree
 from scheduler_ext.sandbox.base import is_forsaken
+from scheduler_ext.sandbox.keeper import process_tree
 
 log = logging.getLogger(__name__)
 
@@ -32,9 +32,7 @@ BLOB_BYTES = 1_048_576
 # The header: node id (q), lease deadline (d), draining, listened, activated, watched, beside, unheard (a byte each,
 # padded to 8), the agent's beat (d).
 # A slot: pid, open, count, current, limit, (pad), batch number (q), task to interrupt, outcome of the interruption.
-_ENTRY = struct.Struct(
-    "<16siiddBBxxxxxxii"
-)  # id, fence, cap ms, began, ended, state, cancelled, blob offset, length
+_ENTRY = struct.Struct("<16siiddBBxxxxxxii")  # id, fence, cap ms, began, ended, state, cancelled, blob offset, length
 # Made once: the name of a format is looked up on each call of the functions that take one.
 _INT, _DOUBLE, _BEGUN_AT, _BLOB_AT = (struct.Struct(f) for f in ("<i", "<d", "<id", "<ii"))
 HEADER_BYTES = 64
@@ -191,7 +189,7 @@ class Journal:
         """End this process for good, with all it has started, when its node is forsaken."""
         if self.is_forsaken(lease_s, time.monotonic()):
             log.error("the node's lease is over: this child stops before it acts again")
-            tree.kill(tree.below(os.getpid()))
+            process_tree.kill(process_tree.below(os.getpid()))
             os._exit(LEASE_OVER)
 
     def table(self, index: int) -> Table:
@@ -232,9 +230,7 @@ class Table:
     def note(self, task_id: str, fence: int) -> int:
         """Take a free place for a claim; ``IndexError`` when there is none."""
         place = self.free.pop()
-        _ENTRY.pack_into(
-            self._memory, self._at(place), uuid.UUID(task_id).bytes, fence, 0, 0.0, 0.0, WAITING, 0, 0, 0
-        )
+        _ENTRY.pack_into(self._memory, self._at(place), uuid.UUID(task_id).bytes, fence, 0, 0.0, 0.0, WAITING, 0, 0, 0)
         return place
 
     def begin(self, place: int, cap_ms: int, now: float) -> None:

@@ -17,7 +17,7 @@ from prometheus_client import generate_latest
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.runner.options import parse
-from slackwater.reference import environment
+from tests.lab.reference import environment
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKER = ROOT / "docker"
@@ -92,7 +92,7 @@ def test_every_secret_is_asked_for_and_stands_in_the_example() -> None:
 
 @pytest.mark.django_db
 def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
-    from apps.monitoring.collector import registry
+    from slackwater_monitoring.metrics import registry
 
     there = set(re.findall(r"^# HELP (\w+)", generate_latest(registry).decode(), re.MULTILINE))
     board = json.loads((DOCKER / "grafana" / "dashboards" / "slackwater.json").read_text())

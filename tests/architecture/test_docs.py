@@ -12,8 +12,9 @@ from django.core.management import call_command
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import TRANSITIONS, Outcome, RunCondition, TaskState
 from scheduler_ext.policies.registry import ORDER_POLICIES, SHARE_POLICIES, parameters_of
-from slackwater.reference import PAGES, commands, environment
-from slackwater.reference.markdown import attribute_docs
+from tests.lab.reference import PAGES, commands, environment
+from tests.lab.reference.command import Command as GenerateDocs
+from tests.lab.reference.markdown import attribute_docs
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -38,7 +39,7 @@ def pages() -> list[Path]:
 
 
 def test_generated_pages_are_up_to_date() -> None:
-    call_command("generate_docs", "--check", verbosity=0)
+    call_command(GenerateDocs(), "--check", verbosity=0)
 
 
 def test_every_setting_says_what_it_does() -> None:
@@ -80,9 +81,7 @@ def test_every_policy_and_parameter_is_documented(name: str, policy: type) -> No
 
 def test_every_environment_variable_is_documented() -> None:
     files = [
-        path
-        for folder in ("platform", "apps", "scheduler_ext", "examples")
-        for path in (ROOT / folder).rglob("*.py")
+        path for folder in ("platform", "apps", "scheduler_ext", "examples") for path in (ROOT / folder).rglob("*.py")
     ]
     files += [ROOT / "manage.py", ROOT / "Makefile", *(ROOT / "bin").iterdir()]
     used = set()
@@ -98,11 +97,7 @@ def test_every_environment_variable_is_documented() -> None:
 
 @pytest.mark.parametrize("page", pages(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
-    targets = [
-        link
-        for link in LINK.findall(page.read_text())
-        if "://" not in link and not link.startswith("mailto:")
-    ]
+    targets = [link for link in LINK.findall(page.read_text()) if "://" not in link and not link.startswith("mailto:")]
     assert [link for link in targets if not (page.parent / link).exists()] == []
 
 
@@ -113,9 +108,7 @@ def test_every_page_can_be_reached_from_the_index() -> None:
         if page in found or page.suffix != ".md":
             continue
         found.add(page)
-        todo += [
-            (page.parent / link).resolve() for link in LINK.findall(page.read_text()) if "://" not in link
-        ]
+        todo += [(page.parent / link).resolve() for link in LINK.findall(page.read_text()) if "://" not in link]
     assert [str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if page not in found] == []
 
 

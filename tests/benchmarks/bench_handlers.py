@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from common import awork, work  # type: ignore[import-not-found]  # the harness puts its module on the path
 
-from scheduler_ext.handlers import handler
+from scheduler_ext.task.handlers import handler
 
 
 @handler(name="bench.work", idempotent=True)

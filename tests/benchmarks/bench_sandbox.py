@@ -29,9 +29,7 @@ ORDER = Order(script=b"#!/bin/sh\nexit 0\n", inputs=b"{}", env={"PATH": "/usr/bi
 async def bare(script: Path, out: int) -> float:
     """A process without any sandbox."""
     began = time.perf_counter()
-    process = await asyncio.create_subprocess_exec(
-        script, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out
-    )
+    process = await asyncio.create_subprocess_exec(script, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out)
     await process.wait()
     return (time.perf_counter() - began) * 1000
 
@@ -68,9 +66,7 @@ async def measure(runs: int, conf: SchedulerConf) -> dict[str, list[float]]:
     times: dict[str, list[float]] = {"bare": []}
     with tempfile.TemporaryDirectory() as folder, open(os.devnull, "wb") as null:  # noqa: PTH123, ASYNC230
         script = prepared(folder)
-        slots = {
-            one.level: detect.slot(one.level, f"{folder}/{one.level}", conf) for one in found if one.works
-        }
+        slots = {one.level: detect.slot(one.level, f"{folder}/{one.level}", conf) for one in found if one.works}
         for _ in range(runs):
             times["bare"].append(await bare(script, null.fileno()))
             for level, slot in slots.items():

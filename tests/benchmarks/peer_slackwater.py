@@ -23,7 +23,7 @@ ENV = {
     "SLACKWATER_LOG_LEVEL": "WARNING",
 }
 os.environ.update(ENV)
-sys.path[:0] = [str(ROOT), str(ROOT / "platform"), str(ROOT / "tests" / "benchmarks")]
+sys.path[:0] = [str(ROOT), str(ROOT / "platform"), str(ROOT / "apps"), str(ROOT / "tests" / "benchmarks")]
 
 import django  # noqa: E402 - the settings are named first
 
@@ -43,8 +43,8 @@ class Peer(common.Peer):  # type: ignore[misc]  # untyped module of the harness
         import bench_handlers  # type: ignore[import-not-found]  # noqa: F401 - beside this script
         from django.core.management import call_command
 
-        from apps.tenants.models import Plan
-        from apps.tenants.services import create_tenant
+        from slackwater_tenants.models import Plan
+        from slackwater_tenants.services import create_tenant
 
         call_command("migrate", verbosity=0)
         Plan.objects.create(
@@ -58,8 +58,9 @@ class Peer(common.Peer):  # type: ignore[misc]  # untyped module of the harness
         """Empty the ledger."""
         self.flush_redis()
         self.pg().execute(
-            "TRUNCATE tasks_task, tasks_livetask, tasks_attempt, tasks_dependency, tasks_taskevent, tasks_deadletter;"
-            "UPDATE tenants_tenantcounter SET unfinished = 0, urgent_unfinished = 0"
+            "TRUNCATE slackwater_tasks_task, slackwater_tasks_livetask, slackwater_tasks_attempt,"
+            " slackwater_tasks_dependency, slackwater_tasks_taskevent, slackwater_tasks_deadletter;"
+            "UPDATE slackwater_tenants_tenantcounter SET unfinished = 0, urgent_unfinished = 0"
         )
 
     def worker_cmds(self) -> list[list[str]]:
@@ -92,20 +93,18 @@ class Peer(common.Peer):  # type: ignore[misc]  # untyped module of the harness
         for command in self.worker_cmds():
             env = {**os.environ, "PYTHONPATH": path}
             self.procs.append(
-                subprocess.Popen(
-                    command, env=env, cwd=common.HERE, stdout=log, stderr=log, start_new_session=True
-                )
+                subprocess.Popen(command, env=env, cwd=common.HERE, stdout=log, stderr=log, start_new_session=True)
             )
 
     def submit(self, i: int, ms: float) -> None:
         """One task over the Python call."""
-        from apps.tasks.services import submit
+        from slackwater_tasks.submission.service import submit
 
         submit(self.tenants[i % TENANTS], self._data(i, ms))
 
     def submit_bulk(self, lo: int, hi: int, ms: float) -> None:
         """Chunks, one for each tenant in turn."""
-        from apps.tasks.services import submit_many
+        from slackwater_tasks.submission.service import submit_many
 
         for chunk, start in enumerate(range(lo, hi, CHUNK)):
             items = [self._data(i, ms) for i in range(start, min(hi, start + CHUNK))]
@@ -116,7 +115,7 @@ class Peer(common.Peer):  # type: ignore[misc]  # untyped module of the harness
 
     def recorded(self) -> int:
         """Tasks recorded as succeeded."""
-        return int(self.pg().execute("SELECT count(*) FROM tasks_task WHERE state = 6").fetchone()[0])
+        return int(self.pg().execute("SELECT count(*) FROM slackwater_tasks_task WHERE state = 6").fetchone()[0])
 
 
 common.main(Peer())

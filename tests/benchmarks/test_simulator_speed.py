@@ -40,9 +40,7 @@ def poisson(count: int, tenants: int, per_s: float, vectors: tuple[Vector, ...] 
 
 
 def simulate(trace: Trace, cell: Cell, share: str) -> Run:
-    engine = Engine(
-        trace, cell, order=order_policy("fifo"), share=share_policy(share), conf=OPEN, backfill=False
-    )
+    engine = Engine(trace, cell, order=order_policy("fifo"), share=share_policy(share), conf=OPEN, backfill=False)
     return engine.run(time.process_time)
 
 

@@ -13,11 +13,11 @@ from django.contrib.auth.models import User
 from django.db import connections
 from django.urls import reverse
 
-from apps.dashboard import live
-from apps.tasks import services
-from apps.tasks.models import Task
-from apps.tenants.models import Tenant
-from apps.tenants.services import create_tenant
+from slackwater_dashboard import live
+from slackwater_tasks.models import Task
+from slackwater_tasks.submission import service
+from slackwater_tenants.models import Tenant
+from slackwater_tenants.services import create_tenant
 from tests.support.api import HANDLER, forget_lookups, furnish
 from tests.support.hand_worker import HandWorker
 
@@ -104,7 +104,7 @@ def browser(tenant: Tenant, live_server: Any, monkeypatch: pytest.MonkeyPatch) -
 
 def submit(tenant: Tenant, **fields: Any) -> Any:
     """One task, handed in."""
-    return services.submit(tenant, {"handler": HANDLER, **fields}, actor="test").task_ids[0]
+    return service.submit(tenant, {"handler": HANDLER, **fields}, actor="test").task_ids[0]
 
 
 def test_the_live_page_moves_by_itself(browser: Watched, tenant: Tenant) -> None:
@@ -130,7 +130,7 @@ def test_the_live_page_moves_by_itself(browser: Watched, tenant: Tenant) -> None
 
 def test_a_task_is_handed_in_and_cancelled(browser: Watched, tenant: Tenant) -> None:
     page = browser.page
-    browser.go("tasks_task_add")
+    browser.go("slackwater_tasks_task_add")
     page.select_option("#id_tenant", str(tenant.pk), force=True)
     page.select_option("#id_handler", HANDLER, force=True)
     page.fill("#id_name", "from the browser")
@@ -155,10 +155,10 @@ def test_a_tasks_page_follows_it(browser: Watched, tenant: Tenant) -> None:
         {"name": "parent", "handler": HANDLER},
         {"name": "child", "handler": HANDLER, "depends_on": ["parent"]},
     ]
-    made = services.submit_workflow(tenant, {"name": "pair", "tasks": tasks}, actor="test")
+    made = service.submit_workflow(tenant, {"name": "pair", "tasks": tasks}, actor="test")
     worker = HandWorker()
     started = worker.start(made.task_ids[0])
-    browser.go("tasks_task_change", made.task_ids[0])
+    browser.go("slackwater_tasks_task_change", made.task_ids[0])
     page.wait_for_selector(".sw-head .sw-badge.sw-running")
     worker.end(started, result='{"answer": 42}', logs="said by the task\n")
     page.wait_for_selector(".sw-head .sw-badge.sw-succeeded")
@@ -173,7 +173,12 @@ def test_pages_hold_together_in_the_dark_and_on_a_phone(browser: Watched, tenant
     page = browser.page
     submit(tenant, name="a task with quite a long name that has to fit somewhere")
     page.set_viewport_size({"width": 390, "height": 800})
-    for name in ("index", "tasks_task_changelist", "tasks_task_add", "tenants_apikey_add"):
+    for name in (
+        "index",
+        "slackwater_tasks_task_changelist",
+        "slackwater_tasks_task_add",
+        "slackwater_tenants_apikey_add",
+    ):
         browser.go(name)
         page.wait_for_load_state("load")
         wider = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
@@ -181,13 +186,12 @@ def test_pages_hold_together_in_the_dark_and_on_a_phone(browser: Watched, tenant
     assert browser.troubles == []
 
 
-def test_the_reference_page_and_every_kind_of_page_live_with_their_policies(
-    browser: Watched, tenant: Tenant
-) -> None:
+def test_the_reference_page_and_every_kind_of_page_live_with_their_policies(browser: Watched, tenant: Tenant) -> None:
     task_id = submit(tenant, name="x")
     for name, args in (
-        ("index", ()), ("tasks_task_changelist", ()), ("tasks_task_change", (task_id,)), ("tasks_task_add", ()),
-        ("monitoring_alert_changelist", ()), ("auth_user_changelist", ()), ("schedules_schedule_add", ()),
+        ("index", ()), ("slackwater_tasks_task_changelist", ()), ("slackwater_tasks_task_change", (task_id,)),
+        ("slackwater_tasks_task_add", ()),
+        ("slackwater_monitoring_alert_changelist", ()), ("auth_user_changelist", ()), ("slackwater_schedules_schedule_add", ()),
         ("sw_sizes", ()), ("sw_run_times", ()), ("password_change", ()),
     ):  # fmt: skip
         browser.go(name, *args)

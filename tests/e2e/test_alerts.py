@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from apps.monitoring.models import Alert, Pulse
-from apps.tasks.models import Leader
+from slackwater_monitoring.models import Alert, Pulse
+from slackwater_tasks.models import Leader
 from tests.support.platform import Platform
 from tests.support.processes import ManagedProcess, manage
 from tests.support.receiver import receiving

@@ -1,15 +1,16 @@
-"""`manage.py bench` as a user runs it: on servers of its own, with nothing left behind."""
+"""`python -m tests.lab bench` as a user runs it: on servers of its own, with nothing left behind."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.processes import ROOT, manage
+from tests.support.processes import ROOT
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -18,7 +19,7 @@ def bench(var: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("SLACKWATER_")}
     env |= {"SLACKWATER_VAR": str(var), "DJANGO_SETTINGS_MODULE": "slackwater.settings.embedded"}
     return subprocess.run(
-        manage("bench", *arguments),
+        [sys.executable, "-m", "tests.lab", "bench", *arguments],
         cwd=ROOT,
         env=env,
         capture_output=True,
@@ -35,13 +36,9 @@ def test_a_mixed_run_is_complete_and_counted(tmp_path: Path) -> None:
     assert result["complete"] is True
     assert result["recorded"] == 240  # with the warm-up; failed ones are recorded too
     assert result["cpu_s_per_1k"] > 0
-    assert {"producer", "postgres child", "redis", "dispatcher", "worker child"} <= result[
-        "cpu_by_process"
-    ].keys()
+    assert {"producer", "postgres child", "redis", "dispatcher", "worker child"} <= result["cpu_by_process"].keys()
     assert result["lat_idle_ms"]["n"] == 5
-    assert [path.name for path in (tmp_path / "bench").iterdir() if path.is_dir()] == [], (
-        "its servers' data is left"
-    )
+    assert [path.name for path in (tmp_path / "bench").iterdir() if path.is_dir()] == [], "its servers' data is left"
 
 
 def test_the_small_measurements_run(tmp_path: Path) -> None:
@@ -61,9 +58,7 @@ def test_a_database_that_is_not_named_for_it_is_refused(tmp_path: Path) -> None:
     assert "the name must contain 'bench'; this one is called 'production'" in done.stderr
 
 
-def test_a_redis_that_holds_something_is_refused(
-    tmp_path: Path, redis_client: object, redis_url: str
-) -> None:
+def test_a_redis_that_holds_something_is_refused(tmp_path: Path, redis_client: object, redis_url: str) -> None:
     redis_client.set("precious", "1")  # type: ignore[attr-defined]
     done = bench(tmp_path, "--redis-url", redis_url)
     assert done.returncode != 0

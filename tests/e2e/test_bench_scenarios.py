@@ -1,4 +1,4 @@
-"""Every scenario of `manage.py bench`, small: that it runs to its end and says what its page shows."""
+"""Every scenario of `python -m tests.lab bench`, small: that it runs to its end and says what its page shows."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from slackwater.benchmark.scenarios import SCENARIOS
 from tests.e2e.test_bench import bench
+from tests.lab.benchmarks.scenarios import SCENARIOS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from apps.tasks.models import Attempt
-from apps.tasks.services import cancel, submit_many
 from scheduler_ext.core.states import Outcome, TaskState
+from slackwater_tasks.models import Attempt
+from slackwater_tasks.submission.service import cancel, submit_many
 from tests.support.platform import Platform, children_of
 from tests.support.waiting import wait_until
 
@@ -22,9 +22,7 @@ def test_many_run_beside_one_another(platform: Platform, handler: str, count: in
     attempts = list(Attempt.objects.unscoped().filter(task_id__in=ids))  # the test is no tenant
     assert len(attempts) == count
     begins, ends = [a.started_at for a in attempts], [a.finished_at for a in attempts]
-    assert (max(ends) - min(begins)).total_seconds() < SECONDS * count / 2 / 2, (
-        "two at a time would take twice as long"
-    )
+    assert (max(ends) - min(begins)).total_seconds() < SECONDS * count / 2 / 2, "two at a time would take twice as long"
 
     capped = platform.submit(handler, 60, execution_cap=0.3, total_attempts=2, retry={"base_s": 0.05})
     cancelled = platform.submit(handler, 60)

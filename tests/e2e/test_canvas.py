@@ -9,11 +9,11 @@ import pytest
 import redis
 from celery import chain, chord, group, signature
 
-from apps.tasks import secrets
-from apps.tasks.canvas import submit_canvas
-from apps.tasks.models import Secret
-from apps.tasks.services import store_script
 from scheduler_ext.core.states import Outcome, TaskState
+from slackwater_tasks.control import secrets
+from slackwater_tasks.models import Secret
+from slackwater_tasks.submission.canvas import submit_canvas
+from slackwater_tasks.submission.service import store_script
 from tests.support import handlers  # noqa: F401 - exports them here too
 from tests.support.platform import Platform, kill_all
 
@@ -21,9 +21,7 @@ pytestmark = pytest.mark.e2e
 HANDLERS: Any = {"SLACKWATER_HANDLERS": "tests.support.handlers"}
 
 
-def test_a_chord_survives_the_loss_of_redis_and_of_every_worker(
-    platform: Platform, redis_client: redis.Redis
-) -> None:
+def test_a_chord_survives_the_loss_of_redis_and_of_every_worker(platform: Platform, redis_client: redis.Redis) -> None:
     platform.dispatcher()
     platform.upkeep()
     first = platform.worker(**HANDLERS)
@@ -44,9 +42,7 @@ def test_a_chord_survives_the_loss_of_redis_and_of_every_worker(
     assert all(platform.row(task_id).state == TaskState.SUCCEEDED for task_id in found.task_ids)
 
 
-def test_subtasks_secrets_and_references_of_running_tasks(
-    platform: Platform, tmp_path: Path, settings: Any
-) -> None:
+def test_subtasks_secrets_and_references_of_running_tasks(platform: Platform, tmp_path: Path, settings: Any) -> None:
     settings.SECRETS_KEYS = ["a key of the platform"]
     secrets.put(platform.tenant, "MAIL_KEY", "correct horse")
     assert b"correct horse" not in bytes(Secret._plain.get().sealed)

@@ -6,10 +6,10 @@ from uuid import UUID
 
 import pytest
 
-from apps.resources.models import Component, Node
-from apps.tasks.models import Leader
-from apps.tenants.services import create_tenant
 from scheduler_ext.core.states import TaskState
+from slackwater_resources.models import Component, Node
+from slackwater_tasks.models import Leader
+from slackwater_tenants.services import create_tenant
 from tests.support.platform import Platform
 from tests.support.processes import manage
 from tests.support.waiting import wait_until

@@ -9,11 +9,11 @@ from uuid import UUID
 import pytest
 from django.db import connection
 
-from apps.resources import services as nodes
-from apps.resources.models import Handler, Node
-from apps.tasks.models import Attempt, Checkpoint, TaskEvent
-from apps.tasks.services import store_script
 from scheduler_ext.core.states import Outcome, TaskState
+from slackwater_resources import services as nodes
+from slackwater_resources.models import Handler, Node
+from slackwater_tasks.models import Attempt, Checkpoint, TaskEvent
+from slackwater_tasks.submission.service import store_script
 from tests.support.platform import Platform, kill_all, none_at_work
 from tests.support.waiting import wait_until
 
@@ -61,9 +61,7 @@ def wait_for_checkpoint(task_id: UUID, number: int = 3) -> None:
 
 
 def counting_handler(platform: Platform, to: int, **fields: Any) -> UUID:
-    wait_until(
-        lambda: Handler.objects.filter(name="demo.count", checkpoints=True).exists(), message="it is exported"
-    )
+    wait_until(lambda: Handler.objects.filter(name="demo.count", checkpoints=True).exists(), message="it is exported")
     return platform.submit("demo.count", to, **fields)
 
 
@@ -121,10 +119,10 @@ def test_a_damaged_checkpoint_is_passed_over(platform: Platform) -> None:
     kill_all(first)
     wait_until(none_at_work, message="what it was saving is saved")
     with connection.cursor() as cur:
-        cur.execute("SELECT max(number) FROM tasks_checkpoint WHERE task_id = %s", (task_id,))
+        cur.execute("SELECT max(number) FROM slackwater_tasks_checkpoint WHERE task_id = %s", (task_id,))
         newest = cur.fetchone()[0]
         cur.execute(
-            "UPDATE tasks_checkpoint SET content = %s WHERE task_id = %s AND number = %s",
+            "UPDATE slackwater_tasks_checkpoint SET content = %s WHERE task_id = %s AND number = %s",
             (b"55", task_id, newest),
         )
     platform.worker("w2")
@@ -168,7 +166,7 @@ def test_what_has_not_begun_is_handed_back_while_what_runs_runs_on(platform: Pla
     node = Node.objects.get(name="w1@test")
     with connection.cursor() as cur:  # claims that lie in its queues, as they would under load
         cur.execute(
-            "UPDATE tasks_livetask SET state = 4, node_id = %s, fence = fence + 1, "
+            "UPDATE slackwater_tasks_livetask SET state = 4, node_id = %s, fence = fence + 1, "
             "claim_expires_at = clock_timestamp() + interval '1 hour' WHERE task_id = ANY(%s)",
             (node.pk, stuck),
         )

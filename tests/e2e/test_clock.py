@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scheduler_ext.core.states import Outcome, TaskState
-from slackwater.torture.clocks import Clocks, compiler
+from tests.lab.torture.clocks import Clocks, compiler
 from tests.support.platform import Platform
 
 pytestmark = [

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from scheduler_ext.core.states import Outcome, TaskState
-from slackwater.torture import links, record
-from slackwater.torture.clients import Client
-from slackwater.torture.cluster import Cluster, Member
-from slackwater.torture.ledger import Ledger
+from tests.lab.torture import links, record
+from tests.lab.torture.clients import Client
+from tests.lab.torture.cluster import Cluster, Member
+from tests.lab.torture.ledger import Ledger
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(400)]
@@ -72,14 +72,10 @@ def _cut_off(cluster: Cluster, ledger: Ledger, folder: Path, task_ids: list[str]
     cluster.links.heal(1)
     lives = record.read(folder)
     for task_id in task_ids:
-        assert [life.ended for life in lives[task_id]] == [True, True], (
-            "both came to an end, one behind the cut"
-        )
+        assert [life.ended for life in lives[task_id]] == [True, True], "both came to an end, one behind the cut"
 
 
-def _back(
-    cluster: Cluster, ledger: Ledger, client: Client, folder: Path, task_ids: list[str], cut: Member
-) -> None:
+def _back(cluster: Cluster, ledger: Ledger, client: Client, folder: Path, task_ids: list[str], cut: Member) -> None:
     """The one that was cut off is heard again, takes work, and has changed nothing of what was decided without it."""
     others = [member for member in cluster.of("worker") if member is not cut]
     for member in others:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from scheduler_ext.core.states import Outcome
-from slackwater.torture import clients
-from slackwater.torture.clients import Client, Crowd
-from slackwater.torture.workload import Submission
 from tests.e2e.test_up import START, platform, settings_in, url_of
+from tests.lab.torture import clients
+from tests.lab.torture.clients import Client, Crowd
+from tests.lab.torture.workload import Submission
 from tests.support.processes import ManagedProcess
 from tests.support.standby import PostgresPair
 from tests.support.waiting import wait_until
@@ -53,9 +53,7 @@ def test_nothing_accepted_is_lost_and_nothing_done_twice(
     client = Client([port], demo["SLACKWATER_KEY"])
     status, long = client.call("POST", "/tasks", {"handler": "demo.sleep", "args": [AWAY_S + 6]})
     assert status == 201, long
-    crowd = Crowd(
-        lambda: Client([port], demo["SLACKWATER_KEY"]), map(submission, range(TASKS)), pace_s=0.1, seed=1
-    )
+    crowd = Crowd(lambda: Client([port], demo["SLACKWATER_KEY"]), map(submission, range(TASKS)), pace_s=0.1, seed=1)
     crowd.start()
     wait_until(lambda: len(crowd.accepted) >= 20, timeout=60, message="clients are served")
     pair.kill_primary()
@@ -66,15 +64,15 @@ def test_nothing_accepted_is_lost_and_nothing_done_twice(
     assert set(crowd.submitting.refused) == {503}, "refused cleanly"
     assert set(crowd.asking.refused) <= {503}
     wait_until(
-        lambda: pair.ask("SELECT count(*) FROM tasks_livetask") == [(0,)],
+        lambda: pair.ask("SELECT count(*) FROM slackwater_tasks_livetask") == [(0,)],
         timeout=60,
         message="all have ended",
     )
     accepted = {one.task_ids[0]: f"k{one.submission.number}" for one in crowd.accepted}
-    ids = pair.ask("SELECT id::text, name FROM tasks_task WHERE name LIKE 'k%%'")
+    ids = pair.ask("SELECT id::text, name FROM slackwater_tasks_task WHERE name LIKE 'k%%'")
     assert sorted(ids) == sorted(accepted.items()), "each exactly once"
     done = pair.ask(
-        "SELECT task_id::text, count(*) FROM tasks_attempt WHERE outcome = %s GROUP BY 1",
+        "SELECT task_id::text, count(*) FROM slackwater_tasks_attempt WHERE outcome = %s GROUP BY 1",
         int(Outcome.SUCCEEDED),
     )
     assert dict(done) == dict.fromkeys([long["id"], *accepted], 1)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from apps.resources.models import Tier
 from scheduler_ext.core.states import Outcome, TaskState
+from slackwater_resources.models import Tier
 from tests.support.platform import Platform
 
 pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]

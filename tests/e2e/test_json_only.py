@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from celery import current_app
 
-from apps.resources.models import Node
 from scheduler_ext.core.states import TaskState
-from scheduler_ext.keys import SLICE_TASK
+from scheduler_ext.dispatch.keys import SLICE_TASK
+from slackwater_resources.models import Node
 from tests.support.platform import Platform
 from tests.support.waiting import wait_until
 
@@ -27,9 +27,7 @@ class Bomb:
         return os.mkdir, (str(self.path),)
 
 
-def test_a_pickled_message_is_refused_unopened_and_the_worker_goes_on(
-    platform: Platform, tmp_path: Path
-) -> None:
+def test_a_pickled_message_is_refused_unopened_and_the_worker_goes_on(platform: Platform, tmp_path: Path) -> None:
     platform.dispatcher()
     worker = platform.worker(concurrency=1)
     queue = f"slackwater.node.{Node.objects.get().pk}"

@@ -14,12 +14,12 @@ import pytest
 import redis
 from django.db import connection
 
-from apps.resources.models import Node
-from apps.tasks.connection import connect
-from apps.tasks.models import Attempt, Leader
-from apps.tasks.services import store_script, submit_many
 from scheduler_ext.core.states import Outcome, TaskState
-from scheduler_ext.worker.agent import BEAT_EVERY_S
+from scheduler_ext.worker.agent.agent import BEAT_EVERY_S
+from slackwater_resources.models import Node
+from slackwater_tasks.ledger.connection import connect
+from slackwater_tasks.models import Attempt, Leader
+from slackwater_tasks.submission.service import store_script, submit_many
 from tests.support.platform import Platform, agent_of, children_of, kill_all
 from tests.support.waiting import wait_until
 
@@ -30,11 +30,9 @@ def learn(platform: Platform, handler: str = "demo.noop") -> None:
     """Let the platform learn that a handler is short, so that it is run in batches."""
     submit_many(platform.tenant, [{"handler": handler}] * 12)
     wait_until(lambda: platform.unfinished() == 0, message="the first tasks are done")
-    from apps.tasks.models import RunTime
+    from slackwater_tasks.models import RunTime
 
-    wait_until(
-        lambda: RunTime.objects.filter(key=handler, samples__gte=5).exists(), message="the run time is learnt"
-    )
+    wait_until(lambda: RunTime.objects.filter(key=handler, samples__gte=5).exists(), message="the run time is learnt")
 
 
 def test_a_killed_child_costs_its_task_one_attempt(platform: Platform) -> None:
@@ -106,9 +104,7 @@ def test_a_worker_that_vanishes_loses_nothing(platform: Platform, redis_client: 
     lost = Node.objects.get(name="w1@test")
     assert lost.state == Node.State.LOST
     own = (f"*slackwater.node.{lost.pk}", f"*:claims:{lost.pk}:*")
-    wait_until(
-        lambda: not any(redis_client.keys(name) for name in own), timeout=45, message="its queues are gone"
-    )
+    wait_until(lambda: not any(redis_client.keys(name) for name in own), timeout=45, message="its queues are gone")
 
 
 def test_a_worker_told_to_stop_finishes_or_hands_back(platform: Platform) -> None:
@@ -207,9 +203,7 @@ def test_a_worker_that_sleeps_longer_than_its_lease_records_nothing_late(platfor
     )  # fmt: skip
 
 
-def test_no_child_of_a_stopped_machine_acts_though_its_agent_wakes_first(
-    platform: Platform, tmp_path: Path
-) -> None:
+def test_no_child_of_a_stopped_machine_acts_though_its_agent_wakes_first(platform: Platform, tmp_path: Path) -> None:
     platform.dispatcher()
     platform.upkeep()
     worker = platform.worker(concurrency=1, SLACKWATER_HANDLERS="tests.support.handlers")
@@ -222,14 +216,12 @@ def test_no_child_of_a_stopped_machine_acts_though_its_agent_wakes_first(
     wait_until(lambda: Node.objects.get(pk=node.pk).state == Node.State.LOST, message="the node is lost")
     with connect() as holder, holder.transaction():
         # What its agent asks for when it wakes, whether the lease still holds, is not answered yet.
-        holder.execute("LOCK TABLE resources_node")
+        holder.execute("LOCK TABLE slackwater_resources_node")
         agent.resume()
         time.sleep(5 * BEAT_EVERY_S)  # it is awake by then, and would have said so
         before = file.read_text()
         child.resume()
-        wait_until(
-            lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, message="it has ended"
-        )
+        wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, message="it has ended")
         assert file.read_text() == before, "without having acted"
     worker.resume()
     assert platform.wait(task_id, timeout=60).state == TaskState.SUCCEEDED
@@ -255,9 +247,7 @@ def test_no_script_acts_on_while_its_agent_is_stopped_for_longer_than_the_lease(
     (acting,) = wait_until(found, message="it acts")
     agent = agent_of(worker)
     agent.suspend()
-    wait_until(
-        lambda: not acting.is_running() or acting.status() == psutil.STATUS_ZOMBIE, message="it has ended"
-    )
+    wait_until(lambda: not acting.is_running() or acting.status() == psutil.STATUS_ZOMBIE, message="it has ended")
     assert agent.status() == psutil.STATUS_STOPPED, "without having been told"
     wait_until(lambda: Node.objects.get(name="w1@test").state == Node.State.LOST, message="the node is lost")
     agent.resume()

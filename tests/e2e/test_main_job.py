@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from apps.tasks.history import history
-from apps.tasks.services import cancel, edit, retry, store_script
-from apps.tenants.models import Tenant
-from apps.tenants.scoping import tenant_scope
 from scheduler_ext.core.errors import Conflict
 from scheduler_ext.core.states import Outcome, TaskState
+from slackwater_tasks.read.history import history
+from slackwater_tasks.submission.service import cancel, edit, retry, store_script
+from slackwater_tenants.models import Tenant
+from slackwater_tenants.scoping import tenant_scope
 from tests.support.platform import Platform
 from tests.support.waiting import wait_until
 
@@ -79,14 +79,10 @@ def _references(platform: Platform) -> None:
         task = platform.wait(task_id)
         assert (task.state, task.result) == (TaskState.SUCCEEDED, 7), task.error
     script = store_script(platform.tenant, "given.sh", b"cat $SLACKWATER_INPUTS > $SLACKWATER_RESULT\n")
-    task = platform.wait(
-        platform.submit("", {"$from": str(one)}, script=script.sha256, depends_on=[str(one)])
-    )
+    task = platform.wait(platform.submit("", {"$from": str(one)}, script=script.sha256, depends_on=[str(one)]))
     assert task.result == {"args": [3], "kwargs": {}, "upstream": {"one": 3}}
     wrong = {"$from": str(one), "path": "nothing"}
-    task = platform.wait(
-        platform.submit("", wrong, script=script.sha256, depends_on=[str(one)], total_attempts=1)
-    )
+    task = platform.wait(platform.submit("", wrong, script=script.sha256, depends_on=[str(one)], total_attempts=1))
     assert (task.state, task.error) == (
         TaskState.FAILED,
         "args[0]: the result of " + repr(str(one)) + " has no 'nothing'",
@@ -147,9 +143,7 @@ def _conditions(platform: Platform) -> None:
 
 
 def _scripts(platform: Platform) -> None:
-    content = (
-        b'echo out; echo err >&2; printf \'{"seen": %s}\' "$(cat $SLACKWATER_INPUTS)" > $SLACKWATER_RESULT\n'
-    )
+    content = b'echo out; echo err >&2; printf \'{"seen": %s}\' "$(cat $SLACKWATER_INPUTS)" > $SLACKWATER_RESULT\n'
     script = store_script(platform.tenant, "hello.sh", content)
     task = platform.wait(platform.submit(script=script.sha256, kwargs={"n": 1}))
     assert task.state == TaskState.SUCCEEDED, task.error

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from apps.monitoring import subscriptions
-from apps.monitoring.models import Delivery
 from scheduler_ext.core.states import TaskState
+from slackwater_monitoring.models import Delivery
+from slackwater_monitoring.notify import subscriptions
 from tests.support.platform import Platform
 from tests.support.processes import ManagedProcess, manage
 from tests.support.receiver import receiving

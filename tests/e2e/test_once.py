@@ -52,9 +52,7 @@ def test_ten_dollars_are_sent_once_wherever_the_worker_is_killed(ready: Platform
     assert len(transfers()) == 3
 
 
-def test_a_charge_elsewhere_happens_once_and_verify_settles_the_doubt(
-    ready: Platform, tmp_path: Path
-) -> None:
+def test_a_charge_elsewhere_happens_once_and_verify_settles_the_doubt(ready: Platform, tmp_path: Path) -> None:
     orders = {}
     for order, die in [("before", "before effect"), ("after", "after effect"), ("settled", "after settling")]:
         folder = tmp_path / order
@@ -67,9 +65,7 @@ def test_a_charge_elsewhere_happens_once_and_verify_settles_the_doubt(
         assert (tmp_path / order / "bank").read_text() == f"{order}\n", "charged once"
 
 
-def test_without_a_way_to_verify_the_doubt_is_told_and_nothing_repeated(
-    ready: Platform, tmp_path: Path
-) -> None:
+def test_without_a_way_to_verify_the_doubt_is_told_and_nothing_repeated(ready: Platform, tmp_path: Path) -> None:
     doubt = ready.submit(
         "test.charge", "doubt", str(tmp_path), "after effect", total_attempts=3, kwargs={"verify": False}
     )

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from apps.resources.models import Node
-from apps.tasks.connection import connect
 from scheduler_ext.core.states import Outcome, TaskState
-from slackwater.embedded import EmbeddedRedis, socket_folder
+from slackwater.local.servers import EmbeddedRedis, socket_folder
+from slackwater_resources.models import Node
+from slackwater_tasks.ledger.connection import connect
 from tests.e2e.test_kill import running_child
 from tests.support.platform import Platform, reset
 from tests.support.waiting import wait_until
@@ -102,7 +102,7 @@ def test_a_record_that_waits_for_a_lock_costs_the_node_nothing(platform: Platfor
     other = platform.submit("demo.sleep", 14)  # for longer than a lease, and then some
     platform.wait(other, TaskState.RUNNING)
     with connect() as holder, holder.transaction():
-        holder.execute("SELECT 1 FROM tasks_livetask WHERE task_id = %s FOR UPDATE", (victim,))
+        holder.execute("SELECT 1 FROM slackwater_tasks_livetask WHERE task_id = %s FOR UPDATE", (victim,))
         os.kill(child, signal.SIGKILL)
         assert platform.wait(other).state == TaskState.SUCCEEDED
     assert [a.outcome for a in platform.attempts(other)] == [Outcome.SUCCEEDED]

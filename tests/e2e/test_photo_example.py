@@ -119,7 +119,5 @@ def _the_readmes_first_tasks_run_as_they_stand(var: Path) -> None:
     said = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=60).stdout
     assert json.loads(said)["created"] is True
     env |= settings_in(var / "demo.env")
-    said = subprocess.run(
-        [sys.executable, "-c", python], env=env, capture_output=True, text=True, check=True
-    ).stdout
+    said = subprocess.run([sys.executable, "-c", python], env=env, capture_output=True, text=True, check=True).stdout
     assert said == "{'left': 5, 'right': 9}\n"

@@ -11,10 +11,10 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from apps.tasks.changing import cancel
-from apps.tasks.models import Attempt, LiveTask, PolicyChoice, RankSweep
-from apps.tasks.services import submit_many
 from scheduler_ext.core.states import TaskState
+from slackwater_tasks.control.changing import cancel
+from slackwater_tasks.models import Attempt, LiveTask, PolicyChoice, RankSweep
+from slackwater_tasks.submission.service import submit_many
 from tests.support.platform import Platform
 from tests.support.processes import ROOT, manage
 from tests.support.waiting import wait_until
@@ -29,9 +29,7 @@ def order(platform: Platform, tasks: list[UUID]) -> list[int]:
     """The tolerances of the tasks in the order in which they began."""
     for task in tasks:
         assert platform.wait(task, timeout=30).state == TaskState.SUCCEEDED, platform.story(task)
-    rows = (
-        Attempt.objects.unscoped().filter(task_id__in=tasks).order_by("started_at")
-    )  # the test is no tenant
+    rows = Attempt.objects.unscoped().filter(task_id__in=tasks).order_by("started_at")  # the test is no tenant
     began = list(rows.values_list("task_id", flat=True))
     assert sorted(began) == sorted(tasks), "each has run once"
     return [TOLERANCES[tasks.index(task)] for task in began]
@@ -82,7 +80,7 @@ def test_what_starts_next_obeys_the_order_chosen_meanwhile(platform: Platform, a
     assert by_command == sorted(TOLERANCES), "shortest tolerance first"
 
     def in_the_admin() -> None:
-        page = reverse("admin:tasks_policychoice_delete", args=[PolicyChoice.objects.get().pk])
+        page = reverse("admin:slackwater_tasks_policychoice_delete", args=[PolicyChoice.objects.get().pk])
         assert admin_client.post(page, {"post": "yes"}).status_code == 302
 
     assert switched_while_they_wait(platform, in_the_admin) == list(TOLERANCES), "the configured order again"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from scheduler_ext import redis_client
 from scheduler_ext.core.states import Outcome, TaskState
+from scheduler_ext.dispatch import redis_client
 from tests.support.platform import Platform, reset
 from tests.support.sentinel import SentinelGroup
 from tests.support.waiting import wait_until

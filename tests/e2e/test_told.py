@@ -14,11 +14,11 @@ from uuid import UUID
 
 import pytest
 
-from apps.monitoring import subscriptions
-from apps.resources.models import Node, Tier
-from apps.tasks.services import store_script
-from apps.tenants.services import create_api_key
 from scheduler_ext.core.states import TaskState
+from slackwater_monitoring.notify import subscriptions
+from slackwater_resources.models import Node, Tier
+from slackwater_tasks.submission.service import store_script
+from slackwater_tenants.services import create_api_key
 from tests.integration.test_limits import free_port, is_up
 from tests.integration.test_streams import events_in
 from tests.support.platform import Platform

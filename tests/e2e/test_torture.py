@@ -9,14 +9,14 @@ import sys
 
 import pytest
 
-from slackwater.torture.faults import FAULTS
+from tests.lab.torture.faults import FAULTS
 from tests.support.processes import ROOT
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def test_every_fault_once() -> None:
-    command = [sys.executable, str(ROOT / "manage.py"), "torture", "--tasks", "200", "--seed", "7", "--json"]
+    command = [sys.executable, "-m", "tests.lab", "torture", "--tasks", "200", "--seed", "7", "--json"]
     # Its own servers and settings, not those of the test run.
     env = {name: value for name, value in os.environ.items() if not name.startswith("SLACKWATER_")}
     env |= {"DJANGO_SETTINGS_MODULE": "slackwater.settings.embedded"}

@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from apps.tasks.services import store_script
-from apps.tenants.services import create_api_key
 from scheduler_ext.core.states import TaskState
+from slackwater_tasks.submission.service import store_script
+from slackwater_tenants.services import create_api_key
 from tests.support.api import ALL_SCOPES, ApiClient
 from tests.support.collector import Seen, endpoint, spans
 from tests.support.platform import Platform
@@ -27,9 +27,7 @@ def of(receiver: Receiver, task_id: UUID) -> list[Seen]:
     return [span for span in spans(receiver) if span.about["messaging.message.id"] == str(task_id)]
 
 
-def test_spans_of_a_retried_task_and_of_a_script_arrive_under_the_clients(
-    platform: Platform, settings: Any
-) -> None:
+def test_spans_of_a_retried_task_and_of_a_script_arrive_under_the_clients(platform: Platform, settings: Any) -> None:
     with receiving() as receiver:
         settings.TRACES = {"ENDPOINT": endpoint(receiver), "RATIO": 0.0, "BACKLOG": 100}
         platform.env |= {

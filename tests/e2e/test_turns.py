@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 import redis
 
-from apps.tasks.models import Resumable, RunTime
-from apps.tasks.round_store import PgRoundStore
-from apps.tasks.services import submit, submit_many
-from apps.tasks.turn_store import PgTurnStore
-from apps.tenants.models import Plan
-from apps.tenants.services import create_tenant
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome, TaskState
-from scheduler_ext.dispatcher import Dispatcher
+from scheduler_ext.dispatch.dispatcher import Dispatcher
+from scheduler_ext.dispatch.queue_manager import QueueManager
 from scheduler_ext.policies.registry import share_policy
-from scheduler_ext.queue_manager import QueueManager
-from scheduler_ext.turn_taking import TurnTaking
+from scheduler_ext.preemption.controller import TurnTaking
+from slackwater_tasks.ledger.preemption_store import PgTurnStore
+from slackwater_tasks.ledger.round_store import PgRoundStore
+from slackwater_tasks.models import Resumable, RunTime
+from slackwater_tasks.submission.service import submit, submit_many
+from slackwater_tenants.models import Plan
+from slackwater_tenants.services import create_tenant
 from tests.e2e.test_checkpoints import counting_handler, counting_script, outcomes, wait_for_checkpoint
 from tests.support.platform import FAST, Platform
 from tests.support.waiting import wait_until
@@ -97,9 +97,7 @@ def test_a_pool_that_starves_is_given_its_share(platform: Platform, redis_client
     first = platform.submit("demo.sleep", 60, priority=5)
     wait_until(lambda: decided(lambda: platform.state(first) is TaskState.RUNNING), message="the first runs")
     second = platform.submit("demo.sleep", 60)
-    wait_until(
-        lambda: decided(lambda: platform.state(second) is TaskState.RUNNING), message="the second runs"
-    )
+    wait_until(lambda: decided(lambda: platform.state(second) is TaskState.RUNNING), message="the second runs")
     Plan.objects.create(slug="half", name="Half", guaranteed_permille=500)
     beta = create_tenant("beta", "Beta", "half")
     began = time.monotonic()

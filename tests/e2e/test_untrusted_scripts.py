@@ -7,9 +7,9 @@ import signal
 
 import pytest
 
-from apps.resources.models import Node
-from apps.tasks.services import store_script
 from scheduler_ext.core.states import Outcome, TaskState
+from slackwater_resources.models import Node
+from slackwater_tasks.submission.service import store_script
 from tests.support.platform import Platform, agent_of
 from tests.support.runner import Runner, skip_without_engine
 from tests.support.waiting import wait_until
@@ -38,9 +38,7 @@ def test_run_contained_and_are_told_what_they_exceeded(
         assert level == "container"
     if level == "process":
         pytest.skip("this machine offers no sandbox")
-    looks = store_script(
-        platform.tenant, "looks.sh", b'cat /etc/shadow 2>/dev/null; id -u >"$SLACKWATER_RESULT"\n'
-    )
+    looks = store_script(platform.tenant, "looks.sh", b'cat /etc/shadow 2>/dev/null; id -u >"$SLACKWATER_RESULT"\n')
     hungry = store_script(platform.tenant, "hungry.py", HUNGRY)
     leaves = store_script(platform.tenant, "leaves.sh", b'printf hi >"$SLACKWATER_ARTIFACTS/out.txt"\n')
     left = platform.wait(platform.submit(script=leaves.sha256))

@@ -34,9 +34,7 @@ def var(tmp_path: Path) -> Path:
 def environment(var: Path, **more: str) -> dict[str, str]:
     """Return the environment of somebody who has nothing but a checkout."""
     own = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("SLACKWATER_", "DJANGO_", "PYTEST_"))
+        name: value for name, value in os.environ.items() if not name.startswith(("SLACKWATER_", "DJANGO_", "PYTEST_"))
     }
     return {**own, "SLACKWATER_VAR": str(var), "SLACKWATER_PORT": "0", **more}
 
@@ -44,9 +42,7 @@ def environment(var: Path, **more: str) -> dict[str, str]:
 @contextmanager
 def platform(var: Path, *arguments: str, **more: str) -> Iterator[ManagedProcess]:
     """Run `up` until the end of the `with`, whatever happens in it."""
-    with running(
-        ["env", "-i", *pairs(environment(var, **more)), *manage("up", *arguments)], name="up"
-    ) as process:
+    with running(["env", "-i", *pairs(environment(var, **more)), *manage("up", *arguments)], name="up") as process:
         yield process
 
 
@@ -66,9 +62,7 @@ def get(url: str) -> tuple[int, str]:
 
 
 def settings_in(path: Path) -> dict[str, str]:
-    return dict(
-        line.split("=", 1) for line in path.read_text().splitlines() if line.startswith("SLACKWATER_")
-    )
+    return dict(line.split("=", 1) for line in path.read_text().splitlines() if line.startswith("SLACKWATER_"))
 
 
 def belongings(var: Path) -> list[str]:
@@ -176,9 +170,7 @@ def test_components_and_servers_that_die_come_back(var: Path) -> None:
         servers = json.loads((var / "servers.json").read_text())
         family = up.family()
         api = next(process for process in family if "granian" in " ".join(process.cmdline()))
-        postgres = next(
-            process for process in family if "-D" in process.cmdline() and process.ppid() == up.pid
-        )
+        postgres = next(process for process in family if "-D" in process.cmdline() and process.ppid() == up.pid)
         workers = api.children(recursive=True)
         api.kill()
         postgres.kill()
@@ -199,9 +191,7 @@ def test_components_and_servers_that_die_come_back(var: Path) -> None:
         assert up.wait(STOP) == 0
 
 
-def test_servers_of_ones_own_are_used(
-    var: Path, transactional_db: None, database_url: str, redis_url: str
-) -> None:
+def test_servers_of_ones_own_are_used(var: Path, transactional_db: None, database_url: str, redis_url: str) -> None:
     with platform(var, SLACKWATER_DATABASE_URL=database_url, SLACKWATER_REDIS_URL=redis_url) as up:
         said = up.wait_for("Slackwater is up", timeout=START)
         assert re.search(r"PostgreSQL +SLACKWATER_DATABASE_URL", said)

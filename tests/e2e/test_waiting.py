@@ -7,11 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from apps.resources.models import Handler, Tier
-from apps.tasks.models import Attempt, Impossible, LiveTask, RateLimit, TaskEvent
-from apps.tasks.services import submit_many
-from apps.tenants.services import create_tenant
 from scheduler_ext.core.states import TaskState
+from slackwater_resources.models import Handler, Tier
+from slackwater_tasks.models import Attempt, Impossible, LiveTask, RateLimit, TaskEvent
+from slackwater_tasks.submission.service import submit_many
+from slackwater_tenants.services import create_tenant
 from tests.support.platform import Platform
 from tests.support.waiting import wait_until
 
@@ -49,9 +49,7 @@ def test_no_time_frame_ever_holds_more_starts_than_its_limit(platform: Platform)
     ids = submit_many(tenant, mine).task_ids
     key, handler, free = ids[:24], ids[24:32], ids[32:]
     theirs = submit_many(other, [{"handler": "demo.add", "args": [n, 2]} for n in range(8)]).task_ids
-    wait_until(
-        lambda: LiveTask.objects.unscoped().filter(parked__gt=0).exists(), message="the rest waits parked"
-    )
+    wait_until(lambda: LiveTask.objects.unscoped().filter(parked__gt=0).exists(), message="the rest waits parked")
     for task_id in free:
         assert platform.wait(task_id).state == TaskState.SUCCEEDED
     begun_free = begun(*free)
@@ -63,9 +61,7 @@ def test_no_time_frame_ever_holds_more_starts_than_its_limit(platform: Platform)
     assert most_in_any(begun(*theirs), 1) <= 4
     # Eight time frames, and no more than a round's delay is lost at the turn of each.
     assert (max(begun(*key)) - min(begun(*key))).total_seconds() < 15
-    reasons = {
-        e.reason for e in TaskEvent.objects.unscoped().filter(task_id__in=key)
-    }  # the test is no tenant
+    reasons = {e.reason for e in TaskEvent.objects.unscoped().filter(task_id__in=key)}  # the test is no tenant
     assert reasons == {"parked: its execution rate is used up", "its execution rate allows it"}
 
 

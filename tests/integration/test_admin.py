@@ -16,11 +16,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from apps.tasks import services
-from apps.tasks.models import DeadLetter, LiveTask, MutexScope, Script, Task, TaskEvent, Workflow
-from apps.tenants.models import Plan, Tenant, TenantCounter
-from apps.tenants.services import create_api_key, create_tenant
 from scheduler_ext.core.states import Outcome, TaskState
+from slackwater_tasks.models import DeadLetter, LiveTask, MutexScope, Script, Task, TaskEvent, Workflow
+from slackwater_tasks.submission import service
+from slackwater_tenants.models import Plan, Tenant, TenantCounter
+from slackwater_tenants.services import create_api_key, create_tenant
 from tests.support.admin import (  # noqa: F401 - fixtures are found by their names
     act,
     add_form,
@@ -53,9 +53,9 @@ class TestPages:
         worker.run(failed, outcome=Outcome.FAILED, error="ValueError: <b>no</b>")
         worker.start(submit(tenant, name="running"))
         tasks = [{"name": "a", "handler": HANDLER}, {"name": "b", "handler": HANDLER, "depends_on": ["a"]}]
-        services.submit_workflow(tenant, {"name": "flow", "tasks": tasks}, actor="test")
-        services.store_script(tenant, "job.sh", b"#!/bin/sh\necho hi\n")
-        from apps.schedules.services import create_schedule
+        service.submit_workflow(tenant, {"name": "flow", "tasks": tasks}, actor="test")
+        service.store_script(tenant, "job.sh", b"#!/bin/sh\necho hi\n")
+        from slackwater_schedules.services import create_schedule
 
         create_schedule(
             tenant,
@@ -92,17 +92,15 @@ class TestPages:
         }  # fmt: skip
 
     def test_an_unknown_task_is_not_found(self, page: Client) -> None:
-        assert page.get(reverse("admin:tasks_task_change", args=[uuid4()])).status_code == 404
-        assert page.get("/admin/tasks/task/nonsense/change/").status_code == 404
-        assert page.get("/admin/tasks/workflow/nonsense/change/").status_code == 404
+        assert page.get(reverse("admin:slackwater_tasks_task_change", args=[uuid4()])).status_code == 404
+        assert page.get("/admin/slackwater_tasks/task/nonsense/change/").status_code == 404
+        assert page.get("/admin/slackwater_tasks/workflow/nonsense/change/").status_code == 404
 
     def test_the_task_page_tells_everything(self, page: Client, tenant: Tenant) -> None:
         worker = HandWorker("node-7")
         task_id = submit(tenant, name="mail", args=["to@example.org"], tags=["nightly"], total_attempts=1)
-        worker.run(
-            task_id, outcome=Outcome.FAILED, error="Traceback\nValueError: no <such> address", logs="trying\n"
-        )
-        text = page.get(reverse("admin:tasks_task_change", args=[task_id])).content.decode()
+        worker.run(task_id, outcome=Outcome.FAILED, error="Traceback\nValueError: no <such> address", logs="trying\n")
+        text = page.get(reverse("admin:slackwater_tasks_task_change", args=[task_id])).content.decode()
         for part in (
             str(task_id), "sw-failed", "nightly", "to@example.org", "node-7", "trying", "no &lt;such&gt; address",
             "dead-letter queue", "claimed for a node", "Run again",
@@ -116,19 +114,19 @@ class TestPages:
             {"name": "<middle>", "handler": HANDLER, "depends_on": ["first"]},
             {"name": "last", "handler": HANDLER, "depends_on": ["<middle>"]},
         ]
-        made = services.submit_workflow(tenant, {"name": "w", "tasks": tasks}, actor="test")
-        text = page.get(reverse("admin:tasks_task_change", args=[made.task_ids[1]])).content.decode()
+        made = service.submit_workflow(tenant, {"name": "w", "tasks": tasks}, actor="test")
+        text = page.get(reverse("admin:slackwater_tasks_task_change", args=[made.task_ids[1]])).content.decode()
         svg = re.search(r"<svg class=\"sw-graph\".*?</svg>", text, re.DOTALL)
         assert svg is not None
         for task_id in made.task_ids:
-            assert reverse("admin:tasks_task_change", args=[task_id]) in svg[0]
+            assert reverse("admin:slackwater_tasks_task_change", args=[task_id]) in svg[0]
         assert "&lt;middle&gt;" in svg[0]
         assert "<middle>" not in text
-        whole = page.get(reverse("admin:tasks_workflow_change", args=[made.workflow_id])).content.decode()
+        whole = page.get(reverse("admin:slackwater_tasks_workflow_change", args=[made.workflow_id])).content.decode()
         assert whole.count('class="sw-edge"') == 2
 
     def test_a_list_of_tasks_costs_the_same_for_any_number(self, page: Client, tenant: Tenant) -> None:
-        url = reverse("admin:tasks_task_changelist")
+        url = reverse("admin:slackwater_tasks_task_changelist")
         worker = HandWorker()
         worker.run(submit(tenant))
         page.get(url)
@@ -149,7 +147,7 @@ class TestFinding:
 
     def ids(self, page: Client, **query: str) -> set[UUID]:
         """What the list of tasks shows."""
-        response = page.get(reverse("admin:tasks_task_changelist"), query)
+        response = page.get(reverse("admin:slackwater_tasks_task_changelist"), query)
         assert response.status_code == 200
         return {task.pk for task in response.context["cl"].result_list}
 
@@ -211,10 +209,10 @@ class TestTasks:
             priority="7", tags="x, y", execution_cap="12.5", delay_tolerance="3", mutex_key="door",
             mutex_limit="2", mutex_scope="dependent",
         )  # fmt: skip
-        response = page.post(reverse("admin:tasks_task_add"), form)
+        response = page.post(reverse("admin:slackwater_tasks_task_add"), form)
         assert response.status_code == 302, response.context["adminform"].form.errors
         task = Task.objects.unscoped().get()
-        assert response["Location"] == reverse("admin:tasks_task_change", args=[task.pk])
+        assert response["Location"] == reverse("admin:slackwater_tasks_task_change", args=[task.pk])
         assert (task.name, task.args, task.kwargs, task.priority) == (
             "from the page",
             ["a", 1],
@@ -230,7 +228,7 @@ class TestTasks:
         Tenant.objects.filter(pk=tenant.pk).update(trusted=True)
         content = b"#!/bin/sh\necho hi\n"
         form = add_form(tenant, script_file=SimpleUploadedFile("job.sh", content))
-        response = page.post(reverse("admin:tasks_task_add"), form)
+        response = page.post(reverse("admin:slackwater_tasks_task_add"), form)
         assert response.status_code == 302, response.context["adminform"].form.errors
         script = Script.objects.unscoped().get()
         assert bytes(script.content) == content
@@ -251,7 +249,7 @@ class TestTasks:
     def test_what_the_service_refuses_is_told_at_its_field(
         self, page: Client, tenant: Tenant, fields: dict[str, str], field: str, part: str
     ) -> None:
-        response = page.post(reverse("admin:tasks_task_add"), add_form(tenant, **fields))
+        response = page.post(reverse("admin:slackwater_tasks_task_add"), add_form(tenant, **fields))
         assert response.status_code == 200
         assert part in " ".join(response.context["adminform"].form.errors[field])
         assert not Task.objects.unscoped().exists()
@@ -259,19 +257,19 @@ class TestTasks:
     def test_a_full_quota_is_told_above_the_form(self, page: Client) -> None:
         Plan.objects.create(slug="tiny", name="Tiny", max_waiting=0)
         small = create_tenant("small", "Small", "tiny")
-        response = page.post(reverse("admin:tasks_task_add"), add_form(small, handler=HANDLER))
+        response = page.post(reverse("admin:slackwater_tasks_task_add"), add_form(small, handler=HANDLER))
         assert response.status_code == 200
         assert response.context["adminform"].form.non_field_errors()
 
     def test_an_idempotency_key_leads_to_the_first_task(self, page: Client, tenant: Tenant) -> None:
         form = add_form(tenant, handler=HANDLER, idempotency_key="once")
-        first, second = (page.post(reverse("admin:tasks_task_add"), form) for _ in range(2))
+        first, second = (page.post(reverse("admin:slackwater_tasks_task_add"), form) for _ in range(2))
         assert first["Location"] == second["Location"]
         assert Task.objects.unscoped().count() == 1
 
     def test_editing_a_waiting_task(self, page: Client, tenant: Tenant) -> None:
         task_id = submit(tenant, name="old", priority=1, tags=["a"], execution_cap=60)
-        url = reverse("admin:tasks_task_edit", args=[task_id])
+        url = reverse("admin:slackwater_tasks_task_edit", args=[task_id])
         form = page.get(url).context["adminform"].form
         data = {name: form[name].value() for name in form.fields if name != "start_at"}
         data = {name: value for name, value in data.items() if value is not None}
@@ -295,28 +293,25 @@ class TestTasks:
         task_id = submit(tenant)
         HandWorker().start(task_id)
         data = {**add_form(tenant), "name": "late"}
-        response = page.post(reverse("admin:tasks_task_edit", args=[task_id]), data)
+        response = page.post(reverse("admin:slackwater_tasks_task_edit", args=[task_id]), data)
         assert response.status_code == 200
         assert "only a waiting task" in str(response.context["adminform"].form.errors)
 
     def test_cancelling_from_its_page(self, page: Client, tenant: Tenant) -> None:
         task_id = submit(tenant)
-        assert "cancelled" in said(press(page, "tasks_task", task_id, "cancel"))
+        assert "cancelled" in said(press(page, "slackwater_tasks_task", task_id, "cancel"))
         assert state(task_id) is TaskState.CANCELLED
-        assert (
-            TaskEvent.objects.unscoped().get(task_id=task_id, to_state=TaskState.CANCELLED).actor
-            == "user:root"
-        )
+        assert TaskEvent.objects.unscoped().get(task_id=task_id, to_state=TaskState.CANCELLED).actor == "user:root"
 
     def test_a_running_task_is_asked_to_end(self, page: Client, tenant: Tenant) -> None:
         task_id = submit(tenant)
         HandWorker().start(task_id)
-        assert "asked to end" in said(press(page, "tasks_task", task_id, "cancel"))
+        assert "asked to end" in said(press(page, "slackwater_tasks_task", task_id, "cancel"))
         assert LiveTask.objects.unscoped().get(pk=task_id).cancel_requested
 
     def test_a_link_changes_nothing(self, page: Client, tenant: Tenant) -> None:
         task_id = submit(tenant)
-        url = reverse("admin:tasks_task_change", args=[task_id]).removesuffix("change/") + "do/cancel/"
+        url = reverse("admin:slackwater_tasks_task_change", args=[task_id]).removesuffix("change/") + "do/cancel/"
         assert page.get(url).status_code == 405
         assert state(task_id) is TaskState.READY
         strict = Client(enforce_csrf_checks=True)
@@ -327,46 +322,46 @@ class TestTasks:
     def test_actions_on_many_and_what_is_refused(self, page: Client, tenant: Tenant) -> None:
         done, one, two = submit(tenant), submit(tenant), submit(tenant)
         HandWorker().run(done)
-        response = act(page, "tasks_task", "cancel", done, one, two)
+        response = act(page, "slackwater_tasks_task", "cancel", done, one, two)
         text = said(response)
         assert "2 cancelled" in text
         assert "1 refused" in text
         assert [state(t) for t in (done, one, two)] == [
             TaskState.SUCCEEDED, TaskState.CANCELLED, TaskState.CANCELLED,
         ]  # fmt: skip
-        assert "2 running again" in said(act(page, "tasks_task", "retry", one, two))
+        assert "2 running again" in said(act(page, "slackwater_tasks_task", "retry", one, two))
         assert state(one) is TaskState.READY
 
     def test_cancelling_with_what_depends_on_it(self, page: Client, tenant: Tenant) -> None:
         tasks = [{"name": "a", "handler": HANDLER}, {"name": "b", "handler": HANDLER, "depends_on": ["a"],
                  "condition": "all_done"}]  # fmt: skip
-        first, second = services.submit_workflow(tenant, {"name": "w", "tasks": tasks}, actor="test").task_ids
-        act(page, "tasks_task", "cancel_with_dependants", first)
+        first, second = service.submit_workflow(tenant, {"name": "w", "tasks": tasks}, actor="test").task_ids
+        act(page, "slackwater_tasks_task", "cancel_with_dependants", first)
         assert (state(first), state(second)) == (TaskState.CANCELLED, TaskState.CANCELLED)
 
     def test_a_workflow_is_cancelled_as_a_whole(self, page: Client, tenant: Tenant) -> None:
         tasks: list[dict[str, Any]] = [{"name": "a", "handler": HANDLER}, {"name": "b", "handler": HANDLER}]
         tasks.append({"name": "c", "handler": HANDLER, "depends_on": ["a", "b"], "condition": "all_done"})
-        made = services.submit_workflow(tenant, {"name": "w", "tasks": tasks}, actor="test")
+        made = service.submit_workflow(tenant, {"name": "w", "tasks": tasks}, actor="test")
         bystander = submit(tenant)
         HandWorker().start(made.task_ids[1])
-        assert "3 tasks" in said(press(page, "tasks_workflow", made.workflow_id, "cancel"))
+        assert "3 tasks" in said(press(page, "slackwater_tasks_workflow", made.workflow_id, "cancel"))
         assert [state(task_id) for task_id in made.task_ids] == [
             TaskState.CANCELLED, TaskState.RUNNING, TaskState.CANCELLED,
         ]  # fmt: skip
         assert LiveTask.objects.unscoped().get(pk=made.task_ids[1]).cancel_requested
         assert state(bystander) is TaskState.READY
-        viewer = staff("tasks.view_workflow", "tasks.view_task")
-        assert press(viewer, "tasks_workflow", made.workflow_id, "cancel").status_code == 403
+        viewer = staff("slackwater_tasks.view_workflow", "slackwater_tasks.view_task")
+        assert press(viewer, "slackwater_tasks_workflow", made.workflow_id, "cancel").status_code == 403
 
     def test_a_dead_letter_is_requeued(self, page: Client, tenant: Tenant) -> None:
         worker = HandWorker()
         one, two = submit(tenant, total_attempts=1), submit(tenant, total_attempts=1)
         worker.run(one, two, outcome=Outcome.FAILED, error="ValueError: no")
         assert DeadLetter.objects.unscoped().count() == 2
-        response = press(page, "tasks_deadletter", one, "requeue")
-        assert response["Location"] == reverse("admin:tasks_task_change", args=[one])
-        assert "1 requeued" in said(act(page, "tasks_deadletter", "requeue", two))
+        response = press(page, "slackwater_tasks_deadletter", one, "requeue")
+        assert response["Location"] == reverse("admin:slackwater_tasks_task_change", args=[one])
+        assert "1 requeued" in said(act(page, "slackwater_tasks_deadletter", "requeue", two))
         assert (state(one), state(two)) == (TaskState.READY, TaskState.READY)
         assert not DeadLetter.objects.unscoped().exists()
 
@@ -374,20 +369,18 @@ class TestTasks:
         task_id = submit(tenant)
         HandWorker().run(task_id)
         for model in (
-            "tasks_task",
-            "tenants_tenant",
-            "resources_tier",
-            "resources_node",
-            "tasks_line",
-            "tasks_attempt",
+            "slackwater_tasks_task",
+            "slackwater_tenants_tenant",
+            "slackwater_resources_tier",
+            "slackwater_resources_node",
+            "slackwater_tasks_line",
+            "slackwater_tasks_attempt",
         ):
-            pk = {"tasks_task": task_id, "tenants_tenant": tenant.pk}.get(model, 1)
-            assert (
-                page.post(reverse(f"admin:{model}_delete", args=[pk]), {"post": "yes"}).status_code == 403
-            ), model
+            pk = {"slackwater_tasks_task": task_id, "slackwater_tenants_tenant": tenant.pk}.get(model, 1)
+            assert page.post(reverse(f"admin:{model}_delete", args=[pk]), {"post": "yes"}).status_code == 403, model
             response = page.get(reverse(f"admin:{model}_changelist"))
             assert "delete_selected" not in response.content.decode(), model
-        page.post(reverse("admin:tasks_task_change", args=[task_id]), {"name": "forged", "state": "7"})
+        page.post(reverse("admin:slackwater_tasks_task_change", args=[task_id]), {"name": "forged", "state": "7"})
         assert Task.objects.unscoped().get(pk=task_id).name == ""
         assert state(task_id) is TaskState.SUCCEEDED
 
@@ -406,13 +399,13 @@ class TestWorkflowsByHand:
         }
 
     def test_a_graph_is_handed_in(self, page: Client, tenant: Tenant) -> None:
-        assert page.get(reverse("admin:tasks_workflow_add")).status_code == 200
+        assert page.get(reverse("admin:slackwater_tasks_workflow_add")).status_code == 200
         tasks = [{"name": "a", "handler": HANDLER}, {"name": "b", "handler": HANDLER, "depends_on": ["a"]}]
         form = self.form(tenant, tasks, idempotency_key="once")
-        first, second = (page.post(reverse("admin:tasks_workflow_add"), form) for _ in range(2))
+        first, second = (page.post(reverse("admin:slackwater_tasks_workflow_add"), form) for _ in range(2))
         made = Workflow.objects.unscoped().get()
         assert (
-            first["Location"] == second["Location"] == reverse("admin:tasks_workflow_change", args=[made.pk])
+            first["Location"] == second["Location"] == reverse("admin:slackwater_tasks_workflow_change", args=[made.pk])
         )
         assert (made.name, made.task_count, made.edge_count) == ("by hand", 2, 1)
         assert set(Task.objects.unscoped().values_list("submitted_by", flat=True)) == {"user:root"}
@@ -426,10 +419,8 @@ class TestWorkflowsByHand:
             ([], "required"),
         ],
     )
-    def test_nothing_of_a_wrong_one_is_stored(
-        self, page: Client, tenant: Tenant, tasks: Any, part: str
-    ) -> None:
-        response = page.post(reverse("admin:tasks_workflow_add"), self.form(tenant, tasks))
+    def test_nothing_of_a_wrong_one_is_stored(self, page: Client, tenant: Tenant, tasks: Any, part: str) -> None:
+        response = page.post(reverse("admin:slackwater_tasks_workflow_add"), self.form(tenant, tasks))
         assert response.status_code == 200
         assert part in " ".join(response.context["adminform"].form.errors["tasks"])
         assert not Task.objects.unscoped().exists()
@@ -437,4 +428,4 @@ class TestWorkflowsByHand:
 
     def test_it_needs_the_permission(self, client: Client, tenant: Tenant) -> None:
         client.force_login(User.objects.create_user("staff", password="x", is_staff=True))
-        assert client.get(reverse("admin:tasks_workflow_add")).status_code == 403
+        assert client.get(reverse("admin:slackwater_tasks_workflow_add")).status_code == 403

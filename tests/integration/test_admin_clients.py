@@ -11,13 +11,13 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 from django.urls import reverse
 
-from apps.resources.models import Handler, Tier
-from apps.schedules.models import Schedule
-from apps.tasks.models import LiveTask, Task
-from apps.tenants.models import ApiKey, Membership, Plan, Team, Tenant, TenantCounter
-from apps.tenants.services import authenticate, create_tenant
 from scheduler_ext.core.errors import NotAuthenticated
 from scheduler_ext.core.states import TaskState
+from slackwater_resources.models import Handler, Tier
+from slackwater_schedules.models import Schedule
+from slackwater_tasks.models import LiveTask, Task
+from slackwater_tenants.models import ApiKey, Membership, Plan, Team, Tenant, TenantCounter
+from slackwater_tenants.services import authenticate, create_tenant
 from tests.support.admin import (  # noqa: F401 - fixtures are found by their names
     act,
     add_form,
@@ -45,17 +45,15 @@ class TestClients:
             "script_root": "/srv/initech", "memberships-TOTAL_FORMS": "0", "memberships-INITIAL_FORMS": "0",
             "teams-TOTAL_FORMS": "0", "teams-INITIAL_FORMS": "0",
         }  # fmt: skip
-        response = page.post(reverse("admin:tenants_tenant_add"), form)
+        response = page.post(reverse("admin:slackwater_tenants_tenant_add"), form)
         assert response.status_code == 302, response.context["adminform"].form.errors
         made = Tenant.objects.get(slug="initech")
         assert (made.plan, made.trusted, made.script_root) == (plan, True, "/srv/initech")
         assert TenantCounter.objects.filter(tenant=made).exists()
 
-    def test_what_the_service_refuses_stays_in_the_form(
-        self, page: Client, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_what_the_service_refuses_stays_in_the_form(self, page: Client, monkeypatch: pytest.MonkeyPatch) -> None:
         """A slug taken between the form's check and the service's: the form comes back filled in."""
-        from apps.tenants import admin as tenants_admin
+        from slackwater_tenants import admin as tenants_admin
 
         create_tenant("taken", "Taken")
         monkeypatch.setattr(tenants_admin.TenantForm, "validate_unique", lambda self: None)
@@ -64,22 +62,22 @@ class TestClients:
             "memberships-TOTAL_FORMS": "0", "memberships-INITIAL_FORMS": "0",
             "teams-TOTAL_FORMS": "0", "teams-INITIAL_FORMS": "0",
         }  # fmt: skip
-        response = page.post(reverse("admin:tenants_tenant_add"), form)
+        response = page.post(reverse("admin:slackwater_tenants_tenant_add"), form)
         assert response.status_code == 200
         errors = response.context["adminform"].form.errors["slug"]
         assert list(errors) == ["slug: the tenant 'taken' exists already"]
         assert response.context["adminform"].form["name"].value() == "Second"
 
     def test_pausing_and_resuming(self, page: Client, tenant: Tenant) -> None:
-        press(page, "tenants_tenant", tenant.pk, "pause")
+        press(page, "slackwater_tenants_tenant", tenant.pk, "pause")
         assert Tenant.objects.get(pk=tenant.pk).paused
-        assert "1 refused" in said(act(page, "tenants_tenant", "pause", tenant.pk))
-        assert "1 resumed" in said(act(page, "tenants_tenant", "resume", tenant.pk))
+        assert "1 refused" in said(act(page, "slackwater_tenants_tenant", "pause", tenant.pk))
+        assert "1 resumed" in said(act(page, "slackwater_tenants_tenant", "resume", tenant.pk))
         assert not Tenant.objects.get(pk=tenant.pk).paused
 
     def test_a_key_is_shown_once_and_works(self, page: Client, tenant: Tenant) -> None:
         form = {"tenant": tenant.pk, "name": "ci", "scopes": ["submit", "read"]}
-        response = page.post(reverse("admin:tenants_apikey_add"), form)
+        response = page.post(reverse("admin:slackwater_tenants_apikey_add"), form)
         assert response.status_code == 200
         found = re.search(r'id="api-key">(sw_[^<]+)<', response.content.decode())
         assert found is not None
@@ -88,12 +86,12 @@ class TestClients:
         assert "no-store" in response["Cache-Control"]
         secret = found[1].rsplit("_", 1)[1]
         for url in (
-            reverse("admin:tenants_apikey_changelist"),
-            reverse("admin:tenants_apikey_change", args=[key.pk]),
+            reverse("admin:slackwater_tenants_apikey_changelist"),
+            reverse("admin:slackwater_tenants_apikey_change", args=[key.pk]),
         ):
             assert secret not in page.get(url).content.decode()
         assert secret not in str(page.cookies)
-        assert "revoked" in said(press(page, "tenants_apikey", key.pk, "revoke"))
+        assert "revoked" in said(press(page, "slackwater_tenants_apikey", key.pk, "revoke"))
         with pytest.raises(NotAuthenticated):
             authenticate(found[1])
 
@@ -105,10 +103,10 @@ class TestClients:
         clerk.user_permissions.set(Permission.objects.filter(codename__in=["add_apikey", "view_apikey"]))
         other = Client()
         other.force_login(clerk)
-        response = other.post(reverse("admin:tenants_apikey_add"), form)
+        response = other.post(reverse("admin:slackwater_tenants_apikey_add"), form)
         assert "operate" in str(response.context["adminform"].form.errors["scopes"])
         assert not ApiKey.objects.exists()
-        assert page.post(reverse("admin:tenants_apikey_add"), form).status_code == 200
+        assert page.post(reverse("admin:slackwater_tenants_apikey_add"), form).status_code == 200
         assert ApiKey.objects.get().scopes == ["operate"]
 
     def test_a_key_that_is_born_expired_is_refused_at_its_field(self, page: Client, tenant: Tenant) -> None:
@@ -119,7 +117,7 @@ class TestClients:
             "expires_at_0": "2001-01-01",
             "expires_at_1": "00:00",
         }
-        response = page.post(reverse("admin:tenants_apikey_add"), form)
+        response = page.post(reverse("admin:slackwater_tenants_apikey_add"), form)
         assert "expires_at" in response.context["adminform"].form.errors
         assert not ApiKey.objects.exists()
 
@@ -129,29 +127,29 @@ class TestResources:
 
     def test_draining_and_activating_a_node(self, page: Client) -> None:
         node = HandWorker().node
-        press(page, "resources_node", node.pk, "drain")
+        press(page, "slackwater_resources_node", node.pk, "drain")
         node.refresh_from_db()
         assert node.state == "draining"
-        assert "1 refused" in said(act(page, "resources_node", "drain", node.pk))
-        act(page, "resources_node", "activate", node.pk)
+        assert "1 refused" in said(act(page, "slackwater_resources_node", "drain", node.pk))
+        act(page, "slackwater_resources_node", "activate", node.pk)
         node.refresh_from_db()
         assert node.state == "active"
         type(node).objects.update(state="lost")
-        assert "lost, not draining" in said(press(page, "resources_node", node.pk, "activate"))
+        assert "lost, not draining" in said(press(page, "slackwater_resources_node", node.pk, "activate"))
 
     def test_pausing_a_handler(self, page: Client) -> None:
         handler = Handler.objects.get(name=HANDLER)
-        press(page, "resources_handler", handler.pk, "pause")
+        press(page, "slackwater_resources_handler", handler.pk, "pause")
         handler.refresh_from_db()
         assert handler.paused
 
     def test_pausing_a_line(self, page: Client, tenant: Tenant) -> None:
         submit(tenant)
         line = LiveTask.objects.unscoped().get().line
-        press(page, "tasks_line", line.pk, "pause")
+        press(page, "slackwater_tasks_line", line.pk, "pause")
         line.refresh_from_db()
         assert line.paused
-        assert "1 resumed" in said(act(page, "tasks_line", "resume", line.pk))
+        assert "1 resumed" in said(act(page, "slackwater_tasks_line", "resume", line.pk))
         line.refresh_from_db()
         assert not line.paused
 
@@ -161,7 +159,7 @@ class TestResources:
             "iops": "0", "bandwidth_kbps": "0", "ports": "0", "default_cap_s": "60",
             "price_micros_per_hour": "0",
         }  # fmt: skip
-        assert page.post(reverse("admin:resources_tier_add"), form).status_code == 302
+        assert page.post(reverse("admin:slackwater_resources_tier_add"), form).status_code == 302
         assert Tier.objects.get(slug="huge").tenant == tenant
 
 
@@ -177,20 +175,20 @@ class TestSchedules:
         }  # fmt: skip
 
     def test_adding_changing_pausing_deleting(self, page: Client, tenant: Tenant) -> None:
-        response = page.post(reverse("admin:schedules_schedule_add"), self.form(tenant))
+        response = page.post(reverse("admin:slackwater_schedules_schedule_add"), self.form(tenant))
         assert response.status_code == 302, response.context["adminform"].form.errors
         schedule = Schedule.objects.unscoped().get()
         assert (schedule.created_by, schedule.next_fire_at.hour) == ("user:root", 3)
-        url = reverse("admin:schedules_schedule_change", args=[schedule.pk])
+        url = reverse("admin:slackwater_schedules_schedule_change", args=[schedule.pk])
         response = page.post(url, self.form(tenant, rule='{"times": ["04:00"]}'))
         assert response.status_code == 302, response.context["adminform"].form.errors
         schedule.refresh_from_db()
         assert (schedule.version, schedule.next_fire_at.hour) == (2, 4)
-        assert "1 paused" in said(act(page, "schedules_schedule", "pause", schedule.pk))
+        assert "1 paused" in said(act(page, "slackwater_schedules_schedule", "pause", schedule.pk))
         schedule.refresh_from_db()
         assert schedule.paused
         assert schedule.next_due_at is None
-        page.post(reverse("admin:schedules_schedule_delete", args=[schedule.pk]), {"post": "yes"})
+        page.post(reverse("admin:slackwater_schedules_schedule_delete", args=[schedule.pk]), {"post": "yes"})
         assert not Schedule.objects.unscoped().exists()
 
     @pytest.mark.parametrize(
@@ -206,14 +204,14 @@ class TestSchedules:
     def test_what_is_wrong_is_told_at_its_field(
         self, page: Client, tenant: Tenant, fields: dict[str, str], field: str
     ) -> None:
-        response = page.post(reverse("admin:schedules_schedule_add"), self.form(tenant, **fields))
+        response = page.post(reverse("admin:slackwater_schedules_schedule_add"), self.form(tenant, **fields))
         assert response.status_code == 200
         assert field in response.context["adminform"].form.errors
         assert not Schedule.objects.unscoped().exists()
 
     def test_a_taken_name_is_told_at_its_field(self, page: Client, tenant: Tenant) -> None:
-        page.post(reverse("admin:schedules_schedule_add"), self.form(tenant))
-        response = page.post(reverse("admin:schedules_schedule_add"), self.form(tenant))
+        page.post(reverse("admin:slackwater_schedules_schedule_add"), self.form(tenant))
+        response = page.post(reverse("admin:slackwater_schedules_schedule_add"), self.form(tenant))
         assert response.status_code == 200
         assert "name" in response.context["adminform"].form.errors
         assert Schedule.objects.unscoped().count() == 1
@@ -224,41 +222,47 @@ class TestPermissions:
 
     def test_a_viewer_sees_and_changes_nothing(self, tenant: Tenant) -> None:
         task_id = submit(tenant)
-        viewer = staff("tasks.view_task")
-        text = viewer.get(reverse("admin:tasks_task_change", args=[task_id])).content.decode()
+        viewer = staff("slackwater_tasks.view_task")
+        text = viewer.get(reverse("admin:slackwater_tasks_task_change", args=[task_id])).content.decode()
         assert "/do/cancel/" not in text
-        assert press(viewer, "tasks_task", task_id, "cancel").status_code == 403
-        act(viewer, "tasks_task", "cancel", task_id)
-        assert viewer.get(reverse("admin:tasks_task_edit", args=[task_id])).status_code == 403
-        assert viewer.get(reverse("admin:tasks_task_add")).status_code == 403
+        assert press(viewer, "slackwater_tasks_task", task_id, "cancel").status_code == 403
+        act(viewer, "slackwater_tasks_task", "cancel", task_id)
+        assert viewer.get(reverse("admin:slackwater_tasks_task_edit", args=[task_id])).status_code == 403
+        assert viewer.get(reverse("admin:slackwater_tasks_task_add")).status_code == 403
         assert (
-            viewer.post(reverse("admin:tasks_task_add"), add_form(tenant, handler=HANDLER)).status_code == 403
+            viewer.post(reverse("admin:slackwater_tasks_task_add"), add_form(tenant, handler=HANDLER)).status_code
+            == 403
         )
         assert state(task_id) is TaskState.READY
         assert Task.objects.unscoped().count() == 1
 
     def test_an_operator_may_change_and_not_add(self, tenant: Tenant) -> None:
         task_id = submit(tenant)
-        operator = staff("tasks.view_task", "tasks.change_task")
-        assert press(operator, "tasks_task", task_id, "cancel").status_code == 302
+        operator = staff("slackwater_tasks.view_task", "slackwater_tasks.change_task")
+        assert press(operator, "slackwater_tasks_task", task_id, "cancel").status_code == 302
         assert state(task_id) is TaskState.CANCELLED
-        assert operator.get(reverse("admin:tasks_task_add")).status_code == 403
+        assert operator.get(reverse("admin:slackwater_tasks_task_add")).status_code == 403
 
     def test_only_who_may_change_nodes_drains_them(self) -> None:
         node = HandWorker().node
-        viewer = staff("resources.view_node")
-        assert press(viewer, "resources_node", node.pk, "drain").status_code == 403
-        act(viewer, "resources_node", "drain", node.pk)
+        viewer = staff("slackwater_resources.view_node")
+        assert press(viewer, "slackwater_resources_node", node.pk, "drain").status_code == 403
+        act(viewer, "slackwater_resources_node", "drain", node.pk)
         node.refresh_from_db()
         assert node.state == "active"
-        act(staff("resources.view_node", "resources.change_node"), "resources_node", "drain", node.pk)
+        act(
+            staff("slackwater_resources.view_node", "slackwater_resources.change_node"),
+            "slackwater_resources_node",
+            "drain",
+            node.pk,
+        )
         node.refresh_from_db()
         assert node.state == "draining"
 
     def test_the_side_bar_offers_what_one_may_see(self) -> None:
-        text = staff("tasks.view_task").get(reverse("admin:index")).content.decode()
-        assert reverse("admin:tasks_task_changelist") in text
-        assert reverse("admin:tenants_apikey_changelist") not in text
+        text = staff("slackwater_tasks.view_task").get(reverse("admin:index")).content.decode()
+        assert reverse("admin:slackwater_tasks_task_changelist") in text
+        assert reverse("admin:slackwater_tenants_apikey_changelist") not in text
 
     def test_nobody_unknown_gets_anything(self, tenant: Tenant) -> None:
         task_id = submit(tenant)
@@ -266,7 +270,7 @@ class TestPermissions:
             ("sw_live", []),
             ("sw_task", [task_id]),
             ("sw_run_times", []),
-            ("tasks_task_changelist", []),
+            ("slackwater_tasks_task_changelist", []),
         ):
             response = Client().get(reverse(f"admin:{name}", args=args))
             assert response.status_code == 302
@@ -282,6 +286,6 @@ def test_a_member_can_be_put_in_a_team_of_the_same_tenant_only(root: Any, page: 
     for one in (mine, theirs):
         Team.objects.create(tenant=one, slug="crew", name=f"Crew of {one.slug}")
     Membership.objects.create(tenant=mine, user=root)
-    shown = page.get(f"/admin/tenants/tenant/{mine.pk}/change/").content.decode()
+    shown = page.get(f"/admin/slackwater_tenants/tenant/{mine.pk}/change/").content.decode()
     assert "Crew of mine" in shown
     assert "Crew of theirs" not in shown

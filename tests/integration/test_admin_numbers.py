@@ -16,16 +16,16 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from apps.adminkit import big
-from apps.adminkit.big import EstimatedPaginator
-from apps.dashboard import live
-from apps.dashboard.throughput import COUNTED, INTERVAL_S, INTERVALS, Throughput
-from apps.tasks import connection as engine
-from apps.tasks import services
-from apps.tasks.models import Attempt, LiveTask, Task
-from apps.tenants.models import Tenant, TenantCounter
-from apps.tenants.services import create_tenant
 from scheduler_ext.core.states import Outcome, TaskState
+from slackwater_adminkit import big
+from slackwater_adminkit.big import EstimatedPaginator
+from slackwater_dashboard import live
+from slackwater_dashboard.throughput import COUNTED, INTERVAL_S, INTERVALS, Throughput
+from slackwater_tasks.ledger import connection as engine
+from slackwater_tasks.models import Attempt, LiveTask, Task
+from slackwater_tasks.submission import service
+from slackwater_tenants.models import Tenant, TenantCounter
+from slackwater_tenants.services import create_tenant
 from tests.support.api import HANDLER, forget_lookups, furnish
 from tests.support.hand_worker import HandWorker, raw_cursor
 from tests.support.waiting import wait_until
@@ -52,7 +52,7 @@ def administrator() -> Client:
 
 def submit(tenant: Tenant, **fields: Any) -> Any:
     """One task, handed in."""
-    return services.submit(tenant, {"handler": HANDLER, **fields}, actor="test").task_ids[0]
+    return service.submit(tenant, {"handler": HANDLER, **fields}, actor="test").task_ids[0]
 
 
 def attempts(seconds_ago: list[float], outcome: Outcome = Outcome.SUCCEEDED) -> None:
@@ -150,12 +150,12 @@ class TestLive:
             ]
             names = ", ".join(columns)
             cursor.execute(
-                f"INSERT INTO tasks_livetask (task_id, state, {names}) SELECT gen_random_uuid(), "
+                f"INSERT INTO slackwater_tasks_livetask (task_id, state, {names}) SELECT gen_random_uuid(), "
                 f"CASE WHEN n %% 4 = 0 THEN 2 ELSE 3 END, {names} "
-                "FROM tasks_livetask, generate_series(1, 4000) n WHERE task_id = %s",
+                "FROM slackwater_tasks_livetask, generate_series(1, 4000) n WHERE task_id = %s",
                 [first],
             )
-            cursor.execute("ANALYZE tasks_livetask")
+            cursor.execute("ANALYZE slackwater_tasks_livetask")
         TenantCounter.objects.filter(pk=acme.pk).update(unfinished=400_000)
         HandWorker().start(first)
         monkeypatch.setattr(live, "EXACT_LIVE", 1_000)
@@ -174,7 +174,7 @@ class TestLive:
         page = administrator()
         task_id = submit(create_tenant("acme", "Acme"))
         url = reverse("admin:sw_task", args=[task_id])
-        shown = page.get(reverse("admin:tasks_task_change", args=[task_id])).context["seen"]
+        shown = page.get(reverse("admin:slackwater_tasks_task_change", args=[task_id])).context["seen"]
         assert page.get(url).json() == {"mark": shown, "final": False}
         HandWorker().run(task_id)
         after = page.get(url).json()
@@ -198,9 +198,7 @@ class TestThroughput:
         with raw_cursor() as cur:
             return throughput.series(cur, now)
 
-    @pytest.mark.parametrize(
-        "spread", [[], [0.0], [1000.0], [3.0 * n for n in range(200)], [15.0] * 50 + [200.0] * 3]
-    )
+    @pytest.mark.parametrize("spread", [[], [0.0], [1000.0], [3.0 * n for n in range(200)], [15.0] * 50 + [200.0] * 3])
     def test_it_finds_what_counting_finds(self, spread: list[float]) -> None:
         attempts(spread)
         now = datetime.now(tz=UTC).timestamp()
@@ -224,9 +222,7 @@ class TestThroughput:
 
     def test_many_ends_are_told_by_their_numbers(self) -> None:
         attempts([25.0] * (COUNTED + 100))
-        part = max(
-            self.series(Throughput(), datetime.now(tz=UTC).timestamp()), key=lambda part: part["ended"]
-        )
+        part = max(self.series(Throughput(), datetime.now(tz=UTC).timestamp()), key=lambda part: part["ended"])
         assert part["ended"] == COUNTED + 100
         assert part["bad"] is None
 
@@ -265,14 +261,14 @@ class TestBigLists:
         assert EstimatedPaginator(Task.objects.unscoped().none(), 5).count == 0
         monkeypatch.setattr(big, "COUNTED", 1)
         with connection.cursor() as cursor:
-            cursor.execute("ANALYZE tasks_task")
+            cursor.execute("ANALYZE slackwater_tasks_task")
         with CaptureQueriesContext(connection) as asked:
             assert EstimatedPaginator(Task.objects.unscoped().order_by("-id"), 5).count == 7
         assert [query["sql"].split()[0] for query in asked] == ["EXPLAIN"]
 
     def test_filters_count_nothing(self) -> None:
         submit(create_tenant("acme", "Acme"))
-        page, url = administrator(), reverse("admin:tasks_task_changelist")
+        page, url = administrator(), reverse("admin:slackwater_tasks_task_changelist")
         page.get(url)
         with CaptureQueriesContext(connection) as plain:
             page.get(url)
@@ -285,13 +281,13 @@ class TestBigLists:
         for _ in range(200):
             submit(acme)
         with connection.cursor() as cursor:
-            cursor.execute("ANALYZE tasks_task")
+            cursor.execute("ANALYZE slackwater_tasks_task")
             # So few rows may be sorted as quickly; what counts is that they need not be.
             cursor.execute("SET LOCAL enable_seqscan = off")
             cursor.execute("SET LOCAL enable_sort = off")
         rows = Task.objects.unscoped().select_related("live", "tenant", "tier").order_by("-id")[:50]
         plan = rows.explain()
-        assert "tasks_task_pkey" in plan
+        assert "slackwater_tasks_task_pkey" in plan
         assert "Sort" not in plan
 
     @pytest.mark.django_db(transaction=True)
@@ -299,7 +295,7 @@ class TestBigLists:
         """The list waits for a lock that this test holds: it gives up in its time, and says so."""
         page = administrator()
         submit(create_tenant("acme", "Acme"))
-        url = reverse("admin:tasks_task_changelist")
+        url = reverse("admin:slackwater_tasks_task_changelist")
         assert page.get(url, {"q": "x"}).status_code == 200
         monkeypatch.setattr(big, "LIST_TIMEOUT_MS", 300)
         holder = engine.connect(application_name="holder")
@@ -311,7 +307,7 @@ class TestBigLists:
 
         try:
             with holder.transaction():
-                holder.execute("LOCK TABLE tasks_task IN ACCESS EXCLUSIVE MODE")
+                holder.execute("LOCK TABLE slackwater_tasks_task IN ACCESS EXCLUSIVE MODE")
                 thread = threading.Thread(target=look)
                 thread.start()
                 wait_until(lambda: answers, message="the list gives up")

@@ -17,16 +17,16 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from apps.dashboard import live
-from apps.monitoring.alerts import telling, watching
-from apps.monitoring.alerts.conf import RULES, changed
-from apps.monitoring.alerts.watching import look, pulse
-from apps.monitoring.models import Alert, AlertNotice, Pulse
-from apps.resources.models import Node
-from apps.tasks.models import Leader, LiveTask
-from apps.tenants.models import Tenant
 from scheduler_ext.core.errors import ConfigurationError, Conflict
 from scheduler_ext.core.states import Outcome
+from slackwater_dashboard import live
+from slackwater_monitoring.alerts import evaluation, sender
+from slackwater_monitoring.alerts.evaluation import look, pulse
+from slackwater_monitoring.alerts.rules import RULES, changed
+from slackwater_monitoring.models import Alert, AlertNotice, Pulse
+from slackwater_resources.models import Node
+from slackwater_tasks.models import Leader, LiveTask
+from slackwater_tenants.models import Tenant
 from tests.support.admin import (  # noqa: F401 - fixtures are found by their names
     act,
     furnished,
@@ -79,9 +79,7 @@ def watch(settings: Any) -> Watch:
 
 def _unused(watch: Watch, acme: Tenant) -> Callable[[], object]:
     worker = HandWorker()
-    Node.objects.update(
-        started_at=watch.now - timedelta(hours=9), lease_expires_at=watch.now + timedelta(hours=9)
-    )
+    Node.objects.update(started_at=watch.now - timedelta(hours=9), lease_expires_at=watch.now + timedelta(hours=9))
     return lambda: worker.start(submit(acme))
 
 
@@ -135,11 +133,11 @@ def _failures(watch: Watch, acme: Tenant) -> Callable[[], object]:
     worker = HandWorker()
     worker.run(*[submit(acme) for _ in range(20)])
     cursor = connection.cursor()
-    cursor.execute("UPDATE tasks_attempt SET finished_at = %s", [watch.now - timedelta(minutes=5)])
+    cursor.execute("UPDATE slackwater_tasks_attempt SET finished_at = %s", [watch.now - timedelta(minutes=5)])
     worker.run(*[submit(acme) for _ in range(15)])
     worker.run(*[submit(acme, total_attempts=1) for _ in range(5)], outcome=Outcome.FAILED, error="no")
     late = watch.now + timedelta(hours=9)  # so that they stay within the last minute of every look
-    cursor.execute("UPDATE tasks_attempt SET finished_at = %s WHERE finished_at > %s",
+    cursor.execute("UPDATE slackwater_tasks_attempt SET finished_at = %s WHERE finished_at > %s",
                    [late, watch.now - timedelta(minutes=1)])  # fmt: skip
 
     def end() -> None:
@@ -152,7 +150,7 @@ def _failures(watch: Watch, acme: Tenant) -> Callable[[], object]:
 def _stretch(late: Any) -> None:
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE tasks_attempt SET finished_at = %s WHERE finished_at > now() - interval '1 minute'",
+            "UPDATE slackwater_tasks_attempt SET finished_at = %s WHERE finished_at > now() - interval '1 minute'",
             [late],
         )
 
@@ -232,7 +230,7 @@ def test_few_failures_and_the_usual_ones_are_no_alert(watch: Watch, tenant: Tena
     worker.run(*failing, outcome=Outcome.FAILED, error="no")
     assert watch.after(1) == []  # too few to say
     with connection.cursor() as cursor:
-        cursor.execute("UPDATE tasks_attempt SET finished_at = %s", [watch.now - timedelta(minutes=5)])
+        cursor.execute("UPDATE slackwater_tasks_attempt SET finished_at = %s", [watch.now - timedelta(minutes=5)])
     worker.run(*[submit(tenant, total_attempts=1) for _ in range(20)], outcome=Outcome.FAILED, error="no")
     assert watch.after(1) == []  # as many as before
 
@@ -250,18 +248,18 @@ def test_it_is_acknowledged_once_and_shown_on_every_page(watch: Watch, page: Cli
     )
     gauge = 'slackwater_alerts_open{{acknowledged="{}",cell="default",rule="dispatcher"}} 1.0'
     assert gauge.format(0) in Client().get("/metrics").content.decode()
-    listed = page.get(reverse("admin:monitoring_alert_changelist")).content.decode()
+    listed = page.get(reverse("admin:slackwater_monitoring_alert_changelist")).content.decode()
     assert RULES["dispatcher"].says in listed
-    assert "You look after it" in said(press(page, "monitoring_alert", alert.pk, "acknowledge"))
-    assert "already" in said(act(page, "monitoring_alert", "acknowledge_all", alert.pk))
+    assert "You look after it" in said(press(page, "slackwater_monitoring_alert", alert.pk, "acknowledge"))
+    assert "already" in said(act(page, "slackwater_monitoring_alert", "acknowledge_all", alert.pk))
     alert.refresh_from_db()
     assert alert.acknowledged_by == "user:root"
     assert alert.acknowledged_at is not None
     assert gauge.format(1) in Client().get("/metrics").content.decode()
     with pytest.raises(Conflict):
-        watching.acknowledge(alert, "other")
-    viewer = staff("monitoring.view_alert")
-    assert press(viewer, "monitoring_alert", alert.pk, "acknowledge").status_code == 403
+        evaluation.acknowledge(alert, "other")
+    viewer = staff("slackwater_monitoring.view_alert")
+    assert press(viewer, "slackwater_monitoring_alert", alert.pk, "acknowledge").status_code == 403
 
 
 def test_administrators_are_told_once_by_mail_and_by_webhook(
@@ -278,13 +276,13 @@ def test_administrators_are_told_once_by_mail_and_by_webhook(
         end = _dispatcher(watch, tenant)
         watch.after(1)
         AlertNotice.objects.update(due_at=timezone.now())
-        assert (telling.tell(), telling.tell()) == (1, 0)  # the webhook was refused, and waits
+        assert (sender.tell(), sender.tell()) == (1, 0)  # the webhook was refused, and waits
         AlertNotice.objects.filter(done_at=None).update(due_at=timezone.now())
-        assert (telling.tell(), telling.tell()) == (1, 0)
+        assert (sender.tell(), sender.tell()) == (1, 0)
         end()
         watch.after(1)
         AlertNotice.objects.filter(done_at=None).update(due_at=timezone.now())
-        assert (telling.tell(), telling.tell()) == (2, 0)
+        assert (sender.tell(), sender.tell()) == (2, 0)
     assert [(m.to, m.subject) for m in mail.outbox] == [
         (["root@example.org"], "[Slackwater] raised: dispatcher in default"),
         (["root@example.org"], "[Slackwater] cleared: dispatcher in default"),

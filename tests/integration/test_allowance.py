@@ -23,9 +23,7 @@ print(tree.threads_of_user(uid), allowance.hidden_threads(uid))
 
 
 def looked(*before: str) -> tuple[int, int]:
-    done = subprocess.run(
-        [*before, sys.executable, "-c", LOOK, str(UID)], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*before, sys.executable, "-c", LOOK, str(UID)], capture_output=True, text=True, check=False)
     if before and done.returncode and "unshare" in done.stderr:
         pytest.skip(f"no process namespace here: {done.stderr}")
     assert done.returncode == 0, done.stderr

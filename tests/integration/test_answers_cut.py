@@ -9,13 +9,13 @@ from uuid import uuid4
 import pytest
 from django.db import connection
 
-from apps.tasks import gathered
-from apps.tasks.gathered import Single
-from apps.tasks.models import LiveTask, Task, TaskEvent, Workflow
-from apps.tasks.services import Submission
-from apps.tenants.models import TenantCounter
 from scheduler_ext.core.errors import Unavailable
 from scheduler_ext.core.states import TaskState
+from slackwater_tasks.models import LiveTask, Task, TaskEvent, Workflow
+from slackwater_tasks.submission import group_commit
+from slackwater_tasks.submission.group_commit import Single
+from slackwater_tasks.submission.service import Submission
+from slackwater_tenants.models import TenantCounter
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 from tests.support.link import Link, djangos, first_uncut
 
@@ -92,13 +92,11 @@ def _workflow(cut: Cut) -> None:
 
 def _gathered(cut: Cut) -> None:
     def once() -> Any:
-        found = gathered.submit_each(
+        found = group_commit.submit_each(
             cut.api.tenant,
             [Single(data={"handler": HANDLER}, actor="test", idempotency_key=f"k{n}") for n in range(3)],
         )
-        assert all(isinstance(one, (Submission, Unavailable)) or "connection" in str(one) for one in found), (
-            found
-        )
+        assert all(isinstance(one, (Submission, Unavailable)) or "connection" in str(one) for one in found), found
         return found if all(isinstance(one, Submission) for one in found) else None
 
     cut(once)

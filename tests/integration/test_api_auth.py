@@ -14,16 +14,16 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from apps.api import auth
-from apps.api.v1.urls import urlpatterns
-from apps.api.v1.views.platform import Nowhere
-from apps.monitoring.models import Delivery, Sizing, Subscription, Usage
-from apps.resources.models import Node, Tier
-from apps.schedules.models import Schedule
-from apps.tasks.models import Artifact, DeadLetter, Line, LiveTask, RateLimit, Task
-from apps.tenants.models import ApiKey, Membership, Team, Tenant
-from apps.tenants.services import create_api_key, revoke_api_key
 from scheduler_ext.core.states import Category, TaskState
+from slackwater_api.http import auth
+from slackwater_api.v1.urls import urlpatterns
+from slackwater_api.v1.views.platform import Nowhere
+from slackwater_monitoring.models import Delivery, Sizing, Subscription, Usage
+from slackwater_resources.models import Node, Tier
+from slackwater_schedules.models import Schedule
+from slackwater_tasks.models import Artifact, DeadLetter, Line, LiveTask, RateLimit, Task
+from slackwater_tenants.models import ApiKey, Membership, Team, Tenant
+from slackwater_tenants.services import create_api_key, revoke_api_key
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 from tests.support.waiting import wait_until
 
@@ -133,9 +133,7 @@ def own_something(client: ApiClient) -> Objects:
     client.post("/secrets", {"name": "theirs_alone", "value": "secret"})
     hook = client.post("/webhooks", {"url": "https://secret.example", "events": ["task.failed"]}).body["id"]
     sent = client.post(f"/webhooks/{hook}/ping").body["id"]
-    Usage._plain.create(
-        tenant=client.tenant, day=timezone.now().date(), tier="secret", category=1, attempts=1
-    )
+    Usage._plain.create(tenant=client.tenant, day=timezone.now().date(), tier="secret", category=1, attempts=1)
     Sizing._plain.create(
         tenant=client.tenant, kind="handler", name="secret", tier=Tier.objects.get(slug="premium"), runs=20,
         cpu_milli=[1] * 20, memory_mb=[1] * 20, disk_mb=[0] * 20,
@@ -207,9 +205,7 @@ BODIES: dict[str, list[Callable[[Objects], Any]]] = {
         lambda theirs: {"handler": HANDLER, "depends_on": [theirs.task_id]},
         lambda theirs: {"script": theirs.sha256},
     ],
-    "workflows": [
-        lambda theirs: {"tasks": [{"name": "a", "handler": HANDLER, "depends_on": [theirs.task_id]}]}
-    ],
+    "workflows": [lambda theirs: {"tasks": [{"name": "a", "handler": HANDLER, "depends_on": [theirs.task_id]}]}],
     "secrets": [],  # names nothing that exists
     "tiers": [],  # names nothing that exists
     "rates": [],  # names nothing that exists
@@ -282,9 +278,7 @@ def path_of(route: str, parameters: set[str], values: dict[str, str]) -> str:
 @pytest.mark.parametrize(
     ("name", "route", "view", "parameters"), list(endpoints()), ids=lambda v: v if isinstance(v, str) else ""
 )
-def test_another_tenants_object_does_not_exist(
-    name: str, route: str, view: Any, parameters: set[str]
-) -> None:
+def test_another_tenants_object_does_not_exist(name: str, route: str, view: Any, parameters: set[str]) -> None:
     acme, other = client_of("acme"), client_of("other")
     theirs = own_something(other)
     values = theirs.names
@@ -303,9 +297,7 @@ def test_another_tenants_object_does_not_exist(
             assert name in LISTS, f"the list {route} has no case here"
             found = acme.get(LISTS[name](theirs)).body
             shown = str(found)
-            assert not [
-                value for name, value in values.items() if name not in NUMBERS | WORDS and value in shown
-            ]
+            assert not [value for name, value in values.items() if name not in NUMBERS | WORDS and value in shown]
             listed = {str(item.get("id")) for item in found["items"]} if "items" in found else set()
             assert not listed & {values[name] for name in NUMBERS}
             assert "secret" not in shown

@@ -19,12 +19,12 @@ from urllib.request import urlopen
 
 import pytest
 
-from apps.api.reference import document
-from apps.resources.models import Handler
-from apps.tasks.models import Task
-from apps.tenants.keys import make_key
-from apps.tenants.models import ApiKey, Tenant
-from apps.tenants.services import create_api_key
+from slackwater_api.http.reference import document
+from slackwater_resources.models import Handler
+from slackwater_tasks.models import Task
+from slackwater_tenants.keys import make_key
+from slackwater_tenants.models import ApiKey, Tenant
+from slackwater_tenants.services import create_api_key
 from tests.integration.test_api_auth import NUMBERS, fingerprint, own_something
 from tests.support.api import ALL_SCOPES, ApiClient, client_of, forget_lookups, furnish
 from tests.support.processes import running
@@ -104,7 +104,7 @@ class Served:
 
 def scopes_of(role: str) -> list[str]:
     """All that the role allows."""
-    from apps.tenants.members import ROLE_SCOPES
+    from slackwater_tenants.members import ROLE_SCOPES
 
     return sorted(ROLE_SCOPES[role])
 
@@ -139,7 +139,7 @@ def served(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[Served
         "SLACKWATER_REDIS_URL": redis_url,
         "SLACKWATER_VAR": str(tmp_path / "var"),
         "DJANGO_SETTINGS_MODULE": "slackwater.settings.embedded",
-        "PYTHONPATH": "platform:.",
+        "PYTHONPATH": "platform:apps:.",
     }
     server = [sys.executable, "-m", "granian", "--interface", "asgi", "--port", str(port), "--no-ws"]
     made.configure()

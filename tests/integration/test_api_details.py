@@ -15,20 +15,20 @@ from django.core.management import CommandError, call_command
 from django.db import connections, transaction
 from django.utils import timezone
 
-from apps.monitoring.models import Delivery
-from apps.resources.models import Handler
-from apps.schedules.models import Schedule, ScheduleFire
-from apps.tasks import graph, graph_shelf
-from apps.tasks.connection import connect
-from apps.tasks.lines import set_line_paused
-from apps.tasks.models import DeadLetter, IdempotencyKey, Line, Task
-from apps.tasks.services import submit, submit_workflow
-from apps.tasks.upkeep import LedgerUpkeep
-from apps.tenants.models import Plan, Tenant
-from apps.tenants.scoping import tenant_scope
-from apps.tenants.services import set_paused
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Category, Outcome
+from slackwater_monitoring.models import Delivery
+from slackwater_resources.models import Handler
+from slackwater_schedules.models import Schedule, ScheduleFire
+from slackwater_tasks.control.lines import set_line_paused
+from slackwater_tasks.graph import cache, relatives
+from slackwater_tasks.ledger.connection import connect
+from slackwater_tasks.models import DeadLetter, IdempotencyKey, Line, Task
+from slackwater_tasks.submission.service import submit, submit_workflow
+from slackwater_tasks.upkeep.jobs import LedgerUpkeep
+from slackwater_tenants.models import Plan, Tenant
+from slackwater_tenants.scoping import tenant_scope
+from slackwater_tenants.services import set_paused
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 from tests.support.hand_worker import HandWorker
 from tests.support.waiting import wait_until
@@ -285,9 +285,9 @@ def test_the_first_question_about_a_large_graph_reads_no_edge(
     forget_lookups()
     furnish()
     tenant = client_of("acme").tenant
-    monkeypatch.setattr(graph, "LARGE", 2)
-    monkeypatch.setattr(graph, "AT_ONCE", 2)
-    graph.kept.forget()
+    monkeypatch.setattr(relatives, "LARGE", 2)
+    monkeypatch.setattr(relatives, "AT_ONCE", 2)
+    relatives.kept.forget()
     names = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
     items = [{"name": name, "handler": HANDLER, "depends_on": needs} for name, needs in names.items()]
     found = submit_workflow(tenant, {"name": "w", "tasks": items})
@@ -296,16 +296,16 @@ def test_the_first_question_about_a_large_graph_reads_no_edge(
     def refuse(*args: Any) -> Any:
         raise AssertionError("the edges are read")
 
-    read = graph.of_workflow
+    read = relatives.of_workflow
     with tenant_scope(tenant.pk):
-        monkeypatch.setattr(graph, "of_workflow", refuse)
-        here = graph.graph(b)
-        graph.kept.forget()
-        elsewhere = graph.graph(b)  # what another process finds in Redis
-        graph.kept.forget()
-        monkeypatch.setattr(graph, "of_workflow", read)
-        monkeypatch.setattr(graph_shelf, "get", lambda *args: None)
-        from_the_rows = graph.graph(b)
+        monkeypatch.setattr(relatives, "of_workflow", refuse)
+        here = relatives.graph(b)
+        relatives.kept.forget()
+        elsewhere = relatives.graph(b)  # what another process finds in Redis
+        relatives.kept.forget()
+        monkeypatch.setattr(relatives, "of_workflow", read)
+        monkeypatch.setattr(cache, "get", lambda *args: None)
+        from_the_rows = relatives.graph(b)
     assert here == elsewhere == from_the_rows
     assert (here["ancestors"], here["descendants"], here["depth"]) == ([str(a)], [str(d)], 2)
     assert str(c) not in here["topological_order"]
@@ -318,15 +318,15 @@ def test_a_large_graph_that_its_caller_takes_back_is_not_kept(
     forget_lookups()
     furnish()
     tenant = client_of("acme").tenant
-    monkeypatch.setattr(graph, "AT_ONCE", 1)
-    graph.kept.forget()
+    monkeypatch.setattr(relatives, "AT_ONCE", 1)
+    relatives.kept.forget()
     items = [{"name": "a", "handler": HANDLER}, {"name": "b", "handler": HANDLER, "depends_on": ["a"]}]
     with transaction.atomic():
         submit_workflow(tenant, {"name": "w", "tasks": items})
         transaction.set_rollback(True)
-    assert not graph.kept._shapes
+    assert not relatives.kept._shapes
     submit_workflow(tenant, {"name": "w", "tasks": items})
-    assert len(graph.kept._shapes) == 1
+    assert len(relatives.kept._shapes) == 1
 
 
 # -- pausing one's own ------------------------------------------------------------------------------------------------
@@ -388,9 +388,7 @@ def test_an_operator_of_a_tenant_pauses_a_line_and_no_viewer_does(acme: ApiClien
     acme.task()
     for role, status in (("viewer", 403), ("operator", 200)):
         member = acme.post("/members", {"username": role, "role": role}).body["id"]
-        key = ApiClient(
-            acme.tenant, acme.key, acme.post("/keys", {"name": role, "member": member}).body["key"]
-        )
+        key = ApiClient(acme.tenant, acme.key, acme.post("/keys", {"name": role, "member": member}).body["key"])
         assert key.patch("/queues/delayable/basic", {"paused": True}).status == status
         assert key.patch("/organization", {"paused": True}).status == 403
 

@@ -16,13 +16,13 @@ from django.conf import settings as django_settings
 from django.db import connections
 from django.utils import timezone
 
-from apps.api.feed import read_batch
-from apps.api.front import ApiFront
-from apps.api.waiting import ended_in
-from apps.tasks.hints import keys
-from apps.tasks.models import LiveTask, Task
 from scheduler_ext.core.states import TaskState
-from scheduler_ext.feed import FIELD
+from scheduler_ext.dispatch.change_feed import FIELD
+from slackwater_api.live.change_feed import read_batch
+from slackwater_api.live.long_poll import ended_in
+from slackwater_api.server.application import ApiFront
+from slackwater_tasks.ledger.hints import keys
+from slackwater_tasks.models import LiveTask, Task
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -43,8 +43,7 @@ class Visit:
         self.body = b""
         path, _, query = path.partition("?")
         self._messages = [
-            {"type": "http.request", "body": chunk, "more_body": n + 1 < len(chunks)}
-            for n, chunk in enumerate(chunks)
+            {"type": "http.request", "body": chunk, "more_body": n + 1 < len(chunks)} for n, chunk in enumerate(chunks)
         ] or [{"type": "http.request", "body": b"", "more_body": False}]
         length = str(sum(map(len, chunks))).encode()
         headers = [(b"authorization", f"Bearer {key}".encode()), (b"content-length", length)]
@@ -112,9 +111,7 @@ def drive(story: Callable[[ApiFront], Coroutine[Any, Any, None]]) -> None:
 def finish(task_id: str) -> None:
     """End a task in the ledger, and tell nobody."""
     LiveTask._plain.filter(pk=UUID(task_id)).delete()
-    Task._plain.filter(pk=UUID(task_id)).update(
-        state=TaskState.SUCCEEDED, finished_at=timezone.now(), result=42
-    )
+    Task._plain.filter(pk=UUID(task_id)).update(state=TaskState.SUCCEEDED, finished_at=timezone.now(), result=42)
     connections.close_all()
 
 
@@ -136,9 +133,7 @@ def test_a_body_in_pieces_is_one_body(acme: ApiClient) -> None:
     body = json.dumps({"handler": HANDLER, "args": ["ü" * 100]}).encode()
 
     async def story(front: ApiFront) -> None:
-        visit = await Visit(
-            front, acme.text, "POST", "/api/v1/tasks", body[:7], body[7:150], body[150:]
-        ).run()
+        visit = await Visit(front, acme.text, "POST", "/api/v1/tasks", body[:7], body[7:150], body[150:]).run()
         assert visit.status == 201, visit.body
         shown = await Visit(front, acme.text, "GET", f"/api/v1/tasks/{visit.json['id']}").run()
         assert shown.json["args"] == ["ü" * 100]
@@ -182,7 +177,7 @@ def test_a_body_over_the_limit_is_refused_and_not_kept(acme: ApiClient, settings
 
 
 def test_who_waits_is_woken_by_the_published_change(acme: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("apps.api.waiting.LOOK_S", 60.0)
+    monkeypatch.setattr("slackwater_api.live.long_poll.LOOK_S", 60.0)
     task_id = acme.task()
 
     async def story(front: ApiFront) -> None:

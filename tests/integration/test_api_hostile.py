@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from apps.tasks.models import Task, Workflow
+from slackwater_tasks.models import Task, Workflow
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 
 pytestmark = pytest.mark.django_db
@@ -152,10 +152,7 @@ def test_a_body_over_the_platforms_limit_is_413(acme: ApiClient, settings: Any) 
 def test_another_media_type_is_415(acme: ApiClient) -> None:
     answer = acme.post("/tasks", {"handler": HANDLER}, Content_Type="application/x-www-form-urlencoded")
     assert (answer.status, answer.code) == (415, "unsupported_media_type")
-    assert (
-        acme.post("/tasks", {"handler": HANDLER}, Content_Type="Application/JSON; charset=utf-8").status
-        == 201
-    )
+    assert acme.post("/tasks", {"handler": HANDLER}, Content_Type="Application/JSON; charset=utf-8").status == 201
 
 
 def test_other_methods_are_405(acme: ApiClient) -> None:
@@ -167,8 +164,7 @@ def test_other_methods_are_405(acme: ApiClient) -> None:
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=30),
     lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(st.text(st.characters(), max_size=12), inner, max_size=4)
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(), max_size=12), inner, max_size=4)
     ),
     max_leaves=12,
 )

@@ -9,9 +9,9 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.utils import timezone
 
-from apps.resources.models import Tier
-from apps.tasks.models import Task
-from apps.tenants.models import ApiKey, Membership, Tenant
+from slackwater_resources.models import Tier
+from slackwater_tasks.models import Task
+from slackwater_tenants.models import ApiKey, Membership, Tenant
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 
 pytestmark = pytest.mark.django_db
@@ -49,9 +49,7 @@ def test_each_role_may_do_what_it_is_for(acme: ApiClient) -> None:
         assert statuses == expected, role  # manage must be asked for, even by an owner
     owner = acme.get("/members?role=owner").body["items"][0]["id"]
     text = acme.post("/keys", {"name": "all", "member": owner, "scopes": ["manage"]}).body["key"]
-    assert (
-        acme.call("POST", "/teams", {"slug": "x", "name": "X"}, Authorization=f"Bearer {text}").status == 201
-    )
+    assert acme.call("POST", "/teams", {"slug": "x", "name": "X"}, Authorization=f"Bearer {text}").status == 201
 
 
 def test_a_key_follows_its_members_role_at_once(acme: ApiClient) -> None:
@@ -207,14 +205,8 @@ def test_it_costs_what_the_shared_ones_would(acme: ApiClient) -> None:
     for slug, cpu, price in (("basic", 1000, 100), ("huge", 10_000, 700)):
         Tier.objects.create(slug=slug, cpu_milli=cpu, memory_mb=1000, price_micros_per_hour=price)
     # Twice a basic tier's CPU costs 200; a fifth of the huge one's 140, but its memory is needed half: 350.
-    assert (
-        acme.post("/tiers", {"name": "a", "cpu_milli": 2000, "memory_mb": 500}).body["price_micros_per_hour"]
-        == 200
-    )
-    assert (
-        acme.post("/tiers", {"name": "b", "cpu_milli": 4000, "memory_mb": 1}).body["price_micros_per_hour"]
-        == 280
-    )
+    assert acme.post("/tiers", {"name": "a", "cpu_milli": 2000, "memory_mb": 500}).body["price_micros_per_hour"] == 200
+    assert acme.post("/tiers", {"name": "b", "cpu_milli": 4000, "memory_mb": 1}).body["price_micros_per_hour"] == 280
     assert acme.patch("/tiers/b", {"cpu_milli": 1}).body["price_micros_per_hour"] == 1
 
 

@@ -12,11 +12,11 @@ import pytest
 from django.core.management import call_command
 from django.utils import timezone
 
-from apps.api.pagination import encode
-from apps.tasks import secrets
-from apps.tasks.models import DeadLetter, LiveTask, Task, TaskEvent
-from apps.tenants.models import TenantCounter
 from scheduler_ext.core.states import TaskState
+from slackwater_api.http.pagination import encode
+from slackwater_tasks.control import secrets
+from slackwater_tasks.models import DeadLetter, LiveTask, Task, TaskEvent
+from slackwater_tenants.models import TenantCounter
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 
 pytestmark = pytest.mark.django_db
@@ -176,9 +176,7 @@ def test_what_matches_is_cancelled_and_nothing_else(acme: ApiClient) -> None:
     theirs = other.task(tags=["t"])
     ids = [acme.task(tags=["t"]) for _ in range(3)]
     kept = acme.task()
-    first = acme.post(
-        "/tasks/cancel", {"filter": {"tag": "t", "status": ["waiting", "failed"]}, "limit": 2}
-    ).body
+    first = acme.post("/tasks/cancel", {"filter": {"tag": "t", "status": ["waiting", "failed"]}, "limit": 2}).body
     assert (sorted(first["ids"]), first["more"], first["asked"]) == (ids[:2], True, [])
     rest = acme.post("/tasks/cancel", {"filter": {"tag": "t"}}).body
     assert (rest["ids"], rest["more"], rest["matched"]) == (ids[2:], False, 1)
@@ -249,9 +247,7 @@ def test_what_is_skipped_does_not_stand_in_the_way_of_the_rest(acme: ApiClient) 
         matched.append(stuck["matched"])
     assert (done, skipped, matched) == (small, large, [3, 1])
     ids = [acme.task(tags=["u"]) for _ in range(3)]
-    told = acme.post(
-        "/tasks/cancel", {"filter": {"tag": "u"}, "limit": 1, "dry_run": True, "after": ids[0]}
-    ).body
+    told = acme.post("/tasks/cancel", {"filter": {"tag": "u"}, "limit": 1, "dry_run": True, "after": ids[0]}).body
     assert (told["ids"], told["next"], told["matched"]) == ([ids[1]], ids[1], 2)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from apps.schedules.models import Schedule, ScheduleFire
-from apps.tasks.models import Task
+from slackwater_schedules.models import Schedule, ScheduleFire
+from slackwater_tasks.models import Task
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 
 pytestmark = pytest.mark.django_db

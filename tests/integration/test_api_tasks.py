@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 from django.utils import timezone
 
-from apps.tasks.models import DeadLetter, LiveTask, Task
 from scheduler_ext.core.states import TaskState
+from slackwater_tasks.models import DeadLetter, LiveTask, Task
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 
 pytestmark = pytest.mark.django_db
@@ -28,9 +28,7 @@ def acme() -> ApiClient:
 def finish(task_id: str, state: TaskState = TaskState.FAILED) -> None:
     """Put a task into a final state as the ledger holds it."""
     LiveTask._plain.filter(pk=UUID(task_id)).delete()
-    Task._plain.filter(pk=UUID(task_id)).update(
-        state=state, finished_at=timezone.now(), reason="for the test"
-    )
+    Task._plain.filter(pk=UUID(task_id)).update(state=state, finished_at=timezone.now(), reason="for the test")
 
 
 def test_a_task_is_stored_and_can_be_read_back(acme: ApiClient) -> None:
@@ -55,9 +53,7 @@ def test_a_task_is_stored_and_can_be_read_back(acme: ApiClient) -> None:
 
 
 def test_a_list_is_stored_all_or_none(acme: ApiClient) -> None:
-    answer = acme.post(
-        "/tasks", [{"handler": HANDLER, "name": "a"}, {"handler": HANDLER, "depends_on": ["a"]}]
-    )
+    answer = acme.post("/tasks", [{"handler": HANDLER, "name": "a"}, {"handler": HANDLER, "depends_on": ["a"]}])
     assert answer.status == 201
     first, second = answer.body["ids"]
     child = acme.get(f"/tasks/{second}").body
@@ -212,9 +208,7 @@ def test_dead_letters_are_paged(acme: ApiClient) -> None:
     ids = [acme.task() for _ in range(3)]
     for task_id in ids:
         finish(task_id)
-        DeadLetter._plain.create(
-            task_id=task_id, tenant=acme.tenant, reason="r"
-        )  # one transaction: one moment
+        DeadLetter._plain.create(task_id=task_id, tenant=acme.tenant, reason="r")  # one transaction: one moment
     seen, cursor = [], ""
     for _ in range(3):
         page = acme.get(f"/dead-letters?limit=1&cursor={cursor}").body

@@ -11,9 +11,9 @@ from uuid import UUID
 import pytest
 from django.utils import timezone
 
-from apps.resources.models import Node, Tier
-from apps.tasks.models import LiveTask, Task
 from scheduler_ext.core.states import TaskState
+from slackwater_resources.models import Node, Tier
+from slackwater_tasks.models import LiveTask, Task
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 
 pytestmark = pytest.mark.django_db
@@ -167,13 +167,9 @@ def test_nodes_of_the_cell_are_shown_with_ones_own_tasks(acme: ApiClient) -> Non
             heartbeat_at=now,
             lease_expires_at=now + timedelta(minutes=1),
         )
-    LiveTask._plain.filter(pk=UUID(acme.task())).update(
-        state=TaskState.RUNNING, node=Node.objects.get(name="a")
-    )
+    LiveTask._plain.filter(pk=UUID(acme.task())).update(state=TaskState.RUNNING, node=Node.objects.get(name="a"))
     items = acme.get("/nodes").body["items"]
-    assert [(row["name"], row["own_running"], row["capacity"]["cpu_milli"]) for row in items] == [
-        ("a", 1, 2000)
-    ]
+    assert [(row["name"], row["own_running"], row["capacity"]["cpu_milli"]) for row in items] == [("a", 1, 2000)]
     assert "secret" not in str(items)
 
 

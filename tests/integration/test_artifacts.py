@@ -10,17 +10,17 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from apps.tasks import aid
-from apps.tasks.aid import PgTaskAid
-from apps.tasks.artifacts import PgArtifacts
-from apps.tasks.connection import Database
-from apps.tasks.models import Artifact, LiveTask, Task
-from apps.tasks.prune import delete_tenant
-from scheduler_ext.artifacts import ArtifactsTooLarge, File
-from scheduler_ext.context import TaskContext
 from scheduler_ext.core.errors import InvalidInput
-from scheduler_ext.effects import AttemptReplaced
 from scheduler_ext.ports import Started
+from scheduler_ext.task.artifacts import ArtifactsTooLarge, File
+from scheduler_ext.task.context import TaskContext
+from scheduler_ext.task.effects import AttemptReplaced
+from slackwater_tasks.ledger.connection import Database
+from slackwater_tasks.models import Artifact, LiveTask, Task
+from slackwater_tasks.runtime import task_backend as aid
+from slackwater_tasks.runtime.artifacts import PgArtifacts
+from slackwater_tasks.runtime.task_backend import PgTaskAid
+from slackwater_tasks.upkeep.retention import delete_tenant
 from tests.support.api import ApiClient, client_of, forget_lookups, furnish
 from tests.support.hand_worker import HandWorker
 
@@ -118,7 +118,7 @@ def test_they_go_with_their_task(acme: ApiClient, started: Started, store: PgArt
 def test_operators_download_them_in_the_admin(store: PgArtifacts) -> None:
     store.save([File(name="a/b.txt", content=b"<script>")])
     row = Artifact._plain.get()
-    url = f"/admin/tasks/artifact/{row.pk}/"
+    url = f"/admin/slackwater_tasks/artifact/{row.pk}/"
     stranger, root = Client(), Client()
     stranger.force_login(User.objects.create_user("staff", is_staff=True))
     root.force_login(User.objects.create_superuser("root"))

@@ -11,9 +11,9 @@ import pytest
 from django.conf import settings
 from django.db import connection
 
-from apps.tasks import secrets
-from apps.tasks.services import submit, submit_workflow
-from slackwater.embedded.postgres import programs
+from slackwater.local.servers.postgres import programs
+from slackwater_tasks.control import secrets
+from slackwater_tasks.submission.service import submit, submit_workflow
 from tests.conftest import with_database
 from tests.support.api import HANDLER, client_of, forget_lookups, furnish
 
@@ -49,9 +49,7 @@ def test_a_dump_restores_everything(database_url: str, tmp_path: Path) -> None:
     secrets.put(tenant, "KEY", "value")
     dump, copy = tmp_path / "slackwater.dump", f"restored_{uuid4().hex[:8]}"
     tools = programs()
-    subprocess.run(
-        [tools / "pg_dump", "--format=custom", f"--file={dump}", database_url], check=True, timeout=100
-    )
+    subprocess.run([tools / "pg_dump", "--format=custom", f"--file={dump}", database_url], check=True, timeout=100)
     admin = with_database(settings.DATABASE_URL, "postgres")
     with psycopg.connect(admin, autocommit=True) as conn:
         conn.execute(f'CREATE DATABASE "{copy}"')
@@ -60,14 +58,12 @@ def test_a_dump_restores_everything(database_url: str, tmp_path: Path) -> None:
         restore = [str(tools / "pg_restore"), "--exit-on-error", "--single-transaction", "--no-owner"]
         subprocess.run([*restore, f"--dbname={restored}", dump], check=True, timeout=100)
         assert counts(restored) == counts(database_url)
-        assert counts(restored)["tasks_task"] == 4
+        assert counts(restored)["slackwater_tasks_task"] == 4
         with psycopg.connect(restored) as conn:
-            held = conn.execute("SELECT fence, state FROM tasks_livetask").fetchall()
+            held = conn.execute("SELECT fence, state FROM slackwater_tasks_livetask").fetchall()
             assert len(held) == 4
-            (sealed,) = conn.execute("SELECT sealed FROM tasks_secret").fetchone() or (b"",)
-            assert secrets.open_sealed(tenant.pk, "KEY", bytes(sealed)) == "value", (
-                "the key is not in the dump"
-            )
+            (sealed,) = conn.execute("SELECT sealed FROM slackwater_tasks_secret").fetchone() or (b"",)
+            assert secrets.open_sealed(tenant.pk, "KEY", bytes(sealed)) == "value", "the key is not in the dump"
     finally:
         with psycopg.connect(admin, autocommit=True) as conn:
             conn.execute(f'DROP DATABASE "{copy}" WITH (FORCE)')

@@ -17,15 +17,15 @@ from django.conf import settings
 from django.db import connection, connections
 from django_celery_beat.models import IntervalSchedule, PeriodicTask, PeriodicTasks
 
-from apps.schedules import services
-from apps.schedules.beat import LONGEST_SLEEP_S, ClaimingScheduler
-from apps.schedules.dead_letters import ACTOR, Retried, retry_due
-from apps.schedules.models import ScheduleFire
-from apps.tasks.models import DeadLetter, LiveTask, Task, TaskEvent
-from apps.tasks.services import submit
-from apps.tenants.models import Plan, Tenant
-from apps.tenants.services import create_tenant
 from scheduler_ext.core.states import Outcome
+from slackwater_schedules import services
+from slackwater_schedules.beat import LONGEST_SLEEP_S, ClaimingScheduler
+from slackwater_schedules.dead_letters import ACTOR, Retried, retry_due
+from slackwater_schedules.models import ScheduleFire
+from slackwater_tasks.models import DeadLetter, LiveTask, Task, TaskEvent
+from slackwater_tasks.submission.service import submit
+from slackwater_tenants.models import Plan, Tenant
+from slackwater_tenants.services import create_tenant
 from tests.support.api import HANDLER, forget_lookups, furnish
 from tests.support.hand_worker import HandWorker
 from tests.support.processes import ManagedProcess, running
@@ -112,9 +112,7 @@ def drain(scheduler: ClaimingScheduler) -> None:
 
 def test_an_ordinary_periodic_task_is_sent_by_one_of_two_beats(redis_client: redis.Redis) -> None:
     tasks = [periodic("one"), periodic("two")]
-    PeriodicTask.objects.filter(pk=tasks[1].pk).update(
-        last_run_at=None, date_changed=datetime(2020, 1, 1, tzinfo=UTC)
-    )
+    PeriodicTask.objects.filter(pk=tasks[1].pk).update(last_run_at=None, date_changed=datetime(2020, 1, 1, tzinfo=UTC))
     first, second = beat(), beat()
     for scheduler in (first, second, first, second):
         drain(scheduler)
@@ -244,7 +242,7 @@ def environment(database_url: str, redis_url: str) -> dict[str, str]:
         "DJANGO_SETTINGS_MODULE": "slackwater.settings.test",
         "SLACKWATER_SECRET_KEY": "only-for-tests",
         "SLACKWATER_LOG_LEVEL": "INFO",
-        "PYTHONPATH": os.pathsep.join([".", "platform"]),
+        "PYTHONPATH": os.pathsep.join([".", "platform", "apps"]),
     }
 
 
@@ -274,9 +272,7 @@ def test_two_real_beats_of_which_one_is_killed_miss_nothing_and_double_nothing(
             wait_until(lambda: fired(count + 60), timeout=60, message="a new beat takes over")
     for schedule in schedules:
         times = list(
-            ScheduleFire._plain.filter(schedule=schedule)
-            .order_by("fire_at")
-            .values_list("fire_at", flat=True)
+            ScheduleFire._plain.filter(schedule=schedule).order_by("fire_at").values_list("fire_at", flat=True)
         )
         expected = [schedule.anchor_at + timedelta(seconds=n + 1) for n in range(len(times))]
         assert times == expected, "every second of its life, once"

@@ -10,7 +10,7 @@ import pytest
 from celery import Celery
 
 from scheduler_ext.worker.consumer import Consumer
-from slackwater.embedded import EmbeddedRedis, socket_folder
+from slackwater.local.servers import EmbeddedRedis, socket_folder
 
 
 @pytest.fixture
@@ -31,9 +31,7 @@ def test_unacknowledged_messages_of_a_lost_broker_do_not_end_the_worker(own_redi
     # The links of two channels are in use when they break, as an event loop's are: closing the first one raises.
     for channel in (consumer.connection.default_channel, consumer.connection.channel()):
         queue = channel.queue_declare("tokens").queue
-        channel.basic_consume(
-            queue, no_ack=False, callback=lambda message: None, consumer_tag=f"tag {id(channel)}"
-        )
+        channel.basic_consume(queue, no_ack=False, callback=lambda message: None, consumer_tag=f"tag {id(channel)}")
         channel.client.connection = channel.client.connection_pool.get_connection()
         channel._brpop_start()
     own_redis.stop()

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from celery import Celery, Task, chain, chord, group
 
-from apps.resources.models import Handler
-from apps.tasks.canvas import submit_canvas
-from apps.tasks.models import Dependency, Workflow
-from apps.tasks.models import Task as Row
-from apps.tasks.services import submit, submit_workflow
-from apps.tenants.models import Tenant
-from apps.tenants.services import create_tenant
-from scheduler_ext import inputs
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import RunCondition
 from scheduler_ext.ports import Started
+from scheduler_ext.task import references
+from slackwater_resources.models import Handler
+from slackwater_tasks.models import Dependency, Workflow
+from slackwater_tasks.models import Task as Row
+from slackwater_tasks.submission.canvas import submit_canvas
+from slackwater_tasks.submission.service import submit, submit_workflow
+from slackwater_tenants.models import Tenant
+from slackwater_tenants.services import create_tenant
 from tests.support.api import HANDLER, forget_lookups, furnish
 
 pytestmark = pytest.mark.django_db
@@ -134,19 +134,17 @@ def started(args: list[Any], kwargs: dict[str, Any]) -> Started:
 
 def test_references_are_filled_in_when_the_task_starts() -> None:
     results = {"a": {"rows": [{"id": 7}]}, "b": None}
-    task = started(
-        [{"$from": "a", "path": "rows.0.id"}, {"x": {"$from": "a"}}], {"all": {"$from": ["a", ["b"]]}}
-    )
-    found = inputs.filled(task, lambda _: results)
+    task = started([{"$from": "a", "path": "rows.0.id"}, {"x": {"$from": "a"}}], {"all": {"$from": ["a", ["b"]]}})
+    found = references.filled(task, lambda _: results)
     assert found.args == [7, {"x": {"$from": "a"}}], "deeper it is data like any other"
     assert found.kwargs == {"all": [results["a"], [None]]}
     with pytest.raises(InvalidInput, match="has no 'nothing'"):
-        inputs.filled(started([{"$from": "a", "path": "nothing"}], {}), lambda _: results)
+        references.filled(started([{"$from": "a", "path": "nothing"}], {}), lambda _: results)
 
 
 def test_a_task_without_references_asks_for_nothing() -> None:
     task = started([1, {"a": 1}], {"b": []})
-    assert inputs.filled(task, lambda _: pytest.fail("it asked")) is task
+    assert references.filled(task, lambda _: pytest.fail("it asked")) is task
 
 
 @pytest.mark.parametrize(

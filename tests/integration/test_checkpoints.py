@@ -12,20 +12,20 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from apps.tasks import reading
-from apps.tasks.admin.form import TaskForm
-from apps.tasks.admin.page import context_of
-from apps.tasks.checkpoints import PgCheckpoints, forget_ended
-from apps.tasks.connection import Database
-from apps.tasks.models import Attempt, Checkpoint, DeadLetter, LiveTask, OnLate, Resumable, Task, TaskEvent
-from apps.tasks.services import cancel, retry, submit
-from apps.tenants.models import Plan, Tenant
-from apps.tenants.scoping import tenant_scope
-from apps.tenants.services import create_tenant
-from scheduler_ext.checkpoints import CheckpointTooLarge, Format, digest
 from scheduler_ext.core.states import Outcome, TaskState
-from scheduler_ext.effects import AttemptReplaced
 from scheduler_ext.ports import Started
+from scheduler_ext.task.checkpoints import CheckpointTooLarge, Format, digest
+from scheduler_ext.task.effects import AttemptReplaced
+from slackwater_tasks.admin.task_form import TaskForm
+from slackwater_tasks.admin.task_page import context_of
+from slackwater_tasks.ledger.connection import Database
+from slackwater_tasks.models import Attempt, Checkpoint, DeadLetter, LiveTask, OnLate, Resumable, Task, TaskEvent
+from slackwater_tasks.read import tasks
+from slackwater_tasks.runtime.checkpoints import PgCheckpoints, forget_ended
+from slackwater_tasks.submission.service import cancel, retry, submit
+from slackwater_tenants.models import Plan, Tenant
+from slackwater_tenants.scoping import tenant_scope
+from slackwater_tenants.services import create_tenant
 from tests.support.api import forget_lookups, furnish
 from tests.support.hand_worker import HandWorker
 
@@ -81,13 +81,11 @@ def test_the_latest_two_are_kept(tenant: Tenant) -> None:
 def shown(tenant: Tenant, task_id: UUID) -> tuple[bool, Any]:
     """What the API and the admin tell of its checkpoints, and that its page does."""
     with tenant_scope(tenant.pk):
-        detail = reading.task(task_id)
+        detail = tasks.task(task_id)
     row = dict(context_of(Task._plain.select_related("live", "tenant").get(pk=task_id))["attributes"])
     found = detail["checkpoint"]
     on_page = row.get("Checkpoints", "")
-    assert (
-        (f"number {found['number']}: " in on_page) if found else ("none" in on_page) is detail["checkpoints"]
-    )
+    assert (f"number {found['number']}: " in on_page) if found else ("none" in on_page) is detail["checkpoints"]
     return detail["checkpoints"], found
 
 
@@ -150,9 +148,7 @@ def test_damaged_ones_are_passed_over_and_told(tenant: Tenant) -> None:
     saves = store(started)
     saves.save(Format.JSON, b"1")
     saves.save(Format.JSON, b"2")
-    Checkpoint.objects.unscoped().filter(task_id=task_id).update(
-        sha256=digest(b"other")
-    )  # the test is no tenant
+    Checkpoint.objects.unscoped().filter(task_id=task_id).update(sha256=digest(b"other"))  # the test is no tenant
     assert saves.load() is None
     events = TaskEvent.objects.unscoped().filter(task_id=task_id).order_by("id")  # the test is no tenant
     assert list(events.values_list("reason", flat=True)) == [
@@ -207,9 +203,7 @@ def test_one_that_was_cancelled_meanwhile_is_cancelled(tenant: Tenant) -> None:
         ({"checkpoints": True, "total_attempts": 1}, Outcome.PREEMPTED, Outcome.PREEMPTED),
     ],
 )
-def test_who_may_be_paused(
-    tenant: Tenant, fields: dict[str, Any], outcome: Outcome, recorded: Outcome
-) -> None:
+def test_who_may_be_paused(tenant: Tenant, fields: dict[str, Any], outcome: Outcome, recorded: Outcome) -> None:
     worker = HandWorker()
     (started,) = worker.start(task_id := task(tenant, **fields))
     worker.end([started], outcome)
@@ -222,9 +216,7 @@ def test_ended_tasks_leave_no_checkpoint_but_dead_letters_go_on_from_theirs(tena
     good, bad = task(tenant), task(tenant, total_attempts=1)
     for started in worker.start(good, bad):
         store(started).save(Format.JSON, b"1")
-        worker.end(
-            [started], Outcome.SUCCEEDED if started.task_id == str(good) else Outcome.FAILED, error="boom"
-        )
+        worker.end([started], Outcome.SUCCEEDED if started.task_id == str(good) else Outcome.FAILED, error="boom")
     assert DeadLetter.objects.unscoped().filter(pk=bad).exists()  # the test is no tenant
     assert forget_ended(_db, 100) == 1
     assert (numbers(good), numbers(bad)) == ([], [1])
@@ -237,5 +229,5 @@ def test_ended_tasks_leave_no_checkpoint_but_dead_letters_go_on_from_theirs(tena
     worker.end([again])
     assert forget_ended(_db, 100) == 1
     with connection.cursor() as cur:
-        cur.execute("SELECT count(*) FROM tasks_checkpoint")
+        cur.execute("SELECT count(*) FROM slackwater_tasks_checkpoint")
         assert cur.fetchone()[0] == 0

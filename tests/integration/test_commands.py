@@ -15,14 +15,14 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from apps.monitoring.models import Usage
-from apps.resources.models import Node
-from apps.schedules.services import create_schedule
-from apps.tasks import secrets
-from apps.tasks.models import DeadLetter, LiveTask, MutexScope, Script, Task
-from apps.tenants.models import ApiKey, Plan, Tenant, TenantCounter
-from apps.tenants.services import authenticate, create_tenant
 from scheduler_ext.core.states import TaskState
+from slackwater_monitoring.models import Usage
+from slackwater_resources.models import Node
+from slackwater_schedules.services import create_schedule
+from slackwater_tasks.control import secrets
+from slackwater_tasks.models import DeadLetter, LiveTask, MutexScope, Script, Task
+from slackwater_tenants.models import ApiKey, Plan, Tenant, TenantCounter
+from slackwater_tenants.services import authenticate, create_tenant
 from tests.support.api import HANDLER, forget_lookups, furnish
 
 pytestmark = pytest.mark.django_db

@@ -12,14 +12,14 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from apps.dashboard import live
-from apps.resources import components
-from apps.resources.components import KEPT_DAYS, Heartbeat
-from apps.resources.models import Component
-from apps.tasks.connection import Database
-from apps.tasks.models import Task
-from apps.tasks.services import submit, submit_many
-from apps.tenants.models import Tenant
+from slackwater_dashboard import live
+from slackwater_resources import components
+from slackwater_resources.components import KEPT_DAYS, Heartbeat
+from slackwater_resources.models import Component
+from slackwater_tasks.ledger.connection import Database
+from slackwater_tasks.models import Task
+from slackwater_tasks.submission.service import submit, submit_many
+from slackwater_tenants.models import Tenant
 from tests.support import admin as admin_support
 from tests.support.api import forget_lookups, furnish
 from tests.support.waiting import wait_until
@@ -58,7 +58,7 @@ def test_it_registers_tells_and_leaves(heartbeat: Heartbeat, page: Client) -> No
     one = Component.objects.get()
     assert (one.kind, one.cell, one.pid, one.left_at) == ("submitter", "default", os.getpid(), None)
     assert [(c["kind"], c["alive"]) for c in overview(page)] == [("submitter", True)]
-    listed = reverse("admin:resources_component_changelist")
+    listed = reverse("admin:slackwater_resources_component_changelist")
     assert "alive" in page.get(listed).content.decode()
     Component.objects.update(beat_at=timezone.now() - timedelta(minutes=1))
     assert [c["alive"] for c in overview(page)] == [False]
@@ -89,14 +89,14 @@ def test_a_task_says_who_admitted_it(heartbeat: Heartbeat, tenant: Tenant, page:
     own = components.own.id
     found = Task.objects.unscoped().filter(pk__in=[*alone, *many])  # the test is no tenant
     assert {task.admitted_by for task in found} == {own}
-    shown = page.get(reverse("admin:tasks_task_change", args=[alone[0]])).content.decode()
+    shown = page.get(reverse("admin:slackwater_tasks_task_change", args=[alone[0]])).content.decode()
     assert str(Component.objects.get()) in shown
     components.own.id = None
     nobody = submit(tenant, {"handler": "demo.echo"}).task_ids
     assert Task.objects.unscoped().get(pk=nobody[0]).admitted_by is None  # the test is no tenant
     components.own.id = own
-    listed = f"{reverse('admin:tasks_task_changelist')}?admitted_by={own}"
-    assert f'href="{listed}"' in page.get(reverse("admin:resources_component_changelist")).content.decode()
+    listed = f"{reverse('admin:slackwater_tasks_task_changelist')}?admitted_by={own}"
+    assert f'href="{listed}"' in page.get(reverse("admin:slackwater_resources_component_changelist")).content.decode()
     rows = page.get(listed).content.decode()
     assert str(alone[0]) in rows
     assert str(nobody[0]) not in rows

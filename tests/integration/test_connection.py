@@ -13,26 +13,26 @@ import pytest
 from django.db import DatabaseError, connection
 from django.utils import timezone
 
-from apps.api.errors import normalized
-from apps.resources.faults import FAULTS
-from apps.resources.models import Node
-from apps.resources.registry import PgNodeStore
-from apps.tasks.checkpoints import PgCheckpoints
-from apps.tasks.connection import Database
-from apps.tasks.models import Attempt, LiveTask, Task
-from apps.tasks.round_store import PgRoundStore
-from apps.tasks.services import submit
-from apps.tasks.upkeep import LedgerUpkeep
-from apps.tasks.work_store import PgWorkStore
-from apps.tenants.models import TenantCounter
-from apps.tenants.services import create_tenant
-from scheduler_ext.checkpoints import Format
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import Unavailable
 from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.core.types import Decision, QueueName, WorkKind
 from scheduler_ext.ports import Finished, Started
-from scheduler_ext.worker.starting import Starting
+from scheduler_ext.task.checkpoints import Format
+from scheduler_ext.worker.child.claims import Starting
+from slackwater_api.http.problems import normalized
+from slackwater_resources.faults import FAULTS
+from slackwater_resources.models import Node
+from slackwater_resources.registry import PgNodeStore
+from slackwater_tasks.ledger.connection import Database
+from slackwater_tasks.ledger.round_store import PgRoundStore
+from slackwater_tasks.models import Attempt, LiveTask, Task
+from slackwater_tasks.runtime.checkpoints import PgCheckpoints
+from slackwater_tasks.runtime.work_store import PgWorkStore
+from slackwater_tasks.submission.service import submit
+from slackwater_tasks.upkeep.jobs import LedgerUpkeep
+from slackwater_tenants.models import TenantCounter
+from slackwater_tenants.services import create_tenant
 from tests.support.api import HANDLER, forget_lookups, furnish
 from tests.support.hand_worker import HOLDER, HandWorker
 from tests.support.link import Link, first_uncut
@@ -48,9 +48,7 @@ def dismissed(database: Database, other: Database) -> None:
     pid = conn.info.backend_pid
     conn.execute("BEGIN")
     wait_until(
-        lambda: (
-            other.conn.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchone() is None
-        ),
+        lambda: other.conn.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchone() is None,
         message="the idle session is ended",
     )
 
@@ -113,10 +111,7 @@ def test_repeatable_work_is_repeated_after_its_session_was_ended() -> None:
             conn.execute("SET LOCAL idle_in_transaction_session_timeout = '50ms'")
             pid = calls[0]
             wait_until(
-                lambda: (
-                    other.conn.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchone()
-                    is None
-                )
+                lambda: other.conn.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchone() is None
             )
         return conn.execute("SELECT 7").fetchone()
 
@@ -152,9 +147,7 @@ def test_a_start_without_an_answer_is_taken_over_and_begins_once(link: Link, los
         starting()
     try:
         expected = TaskState.RUNNING if lost == "answer" else TaskState.QUEUED
-        wait_until(
-            lambda: {row.state for row in LiveTask._plain.all()} == {expected}, message="it was lost so"
-        )
+        wait_until(lambda: {row.state for row in LiveTask._plain.all()} == {expected}, message="it was lost so")
         started = starting()
         assert [(s.task_id, s.fence) for s in started] == list(claims)
         assert {(row.state, row.attempts) for row in LiveTask._plain.all()} == {(TaskState.RUNNING, 0)}

@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from apps.tasks.checks import messages
 from scheduler_ext.runner.engine import Engine
 from scheduler_ext.sandbox.base import Ended, Level, Limits, Order, SlotError
 from scheduler_ext.sandbox.container import ContainerSlot
 from scheduler_ext.sandbox.detect import try_level
 from scheduler_ext.sandbox.pool import SlotPool
+from slackwater_tasks.checks import messages
 from tests.support.runner import HOST, IMAGE, Runner, skip_without_engine
 from tests.support.waiting import wait_until
 

@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from apps.resources.models import Node
-from apps.tasks.models import Leader
-from apps.tasks.upkeep import LedgerUpkeep
 from scheduler_ext.conf import SchedulerConf
 from slackwater.wiring import engine
+from slackwater_resources.models import Node
+from slackwater_tasks.models import Leader
+from slackwater_tasks.upkeep.jobs import LedgerUpkeep
 from tests.support.hand_worker import HandWorker
 from tests.support.waiting import wait_until
 

@@ -7,7 +7,7 @@ import redis
 from django.db import connection
 from django.test import Client
 
-from apps.tasks.demand import demands
+from slackwater_tasks.read.demand import demands
 from tests.integration.test_explain import Cell
 from tests.support.api import HANDLER
 
@@ -29,7 +29,7 @@ def test_the_ratio_of_resources_to_demand_is_published_with_its_target(redis_cli
         # Work known to be short shares slots, and so asks for less.
         with connection.cursor() as cur:
             cur.execute(
-                "INSERT INTO tasks_runtime (tenant_id, key, samples, mean_us, updated_at) "
+                "INSERT INTO slackwater_tasks_runtime (tenant_id, key, samples, mean_us, updated_at) "
                 "VALUES (%s, %s, 50, 8e3, now())",
                 (cell.tenant.pk, HANDLER),
             )

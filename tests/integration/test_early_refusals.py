@@ -12,9 +12,9 @@ import pytest
 import redis
 from django.db import connections
 
-from apps.api.auth import remembered
-from apps.api.front import NOT_HELD, ApiFront
-from apps.tasks import refusals
+from slackwater_api.http.auth import remembered
+from slackwater_api.server.application import NOT_HELD, ApiFront
+from slackwater_tasks.submission import refusal_cache
 from tests.integration.test_api_front import Visit, drive
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 
@@ -46,7 +46,7 @@ def acme(redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> ApiClien
     """A tenant that may submit two tasks in an hour."""
     forget_lookups()
     furnish()
-    monkeypatch.setattr("apps.api.auth.REMEMBER_S", 60.0)
+    monkeypatch.setattr("slackwater_api.http.auth.REMEMBER_S", 60.0)
     made = client_of("acme")
     plan = made.tenant.plan
     plan.burst, plan.tasks_per_hour = 2, 2
@@ -130,7 +130,7 @@ def test_a_repeat_gets_its_first_answer(acme: ApiClient, body: bytes, headers: d
 
 
 def test_what_a_view_answers_otherwise_is_left_to_it(acme: ApiClient) -> None:
-    from apps.tenants.services import create_api_key
+    from slackwater_tenants.services import create_api_key
 
     reader = create_api_key(acme.tenant, "reader", ("read",))[1]
 
@@ -160,13 +160,13 @@ def test_it_ends_with_its_time_and_with_the_plan(acme: ApiClient, monkeypatch: p
 
     async def story(front: ApiFront) -> None:
         await used_up(front, acme)
-        assert refusals.known(acme.tenant) is not None
+        assert refusal_cache.known(acme.tenant) is not None
         now = time.monotonic()
         with monkeypatch.context() as patch:
             patch.setattr(time, "monotonic", lambda: now + 1_801)
-            assert refusals.known(acme.tenant) is None
+            assert refusal_cache.known(acme.tenant) is None
         await asyncio.to_thread(widen)
-        assert refusals.known(acme.tenant) is None
+        assert refusal_cache.known(acme.tenant) is None
 
         assert (await Submission(front, acme.text).run()).status == 429
         remembered.forget()  # as after a second: the key is read anew
@@ -180,7 +180,7 @@ def test_one_that_waits_for_a_thread_is_told_when_another_was_refused(acme: ApiC
 
     async def story(front: ApiFront) -> None:
         await used_up(front, acme)
-        refusals.forget()
+        refusal_cache.forget()
         counted = Counted(front)
         scope, body = Submission(front, acme.text)._scope, io.BytesIO(TASK)
         first = await front.workshop.run(front._in_turn, scope, body, NOT_HELD)

@@ -9,9 +9,9 @@ from uuid import UUID
 import pytest
 from django.utils import timezone
 
-from apps.tasks.models import LiveTask
-from apps.tasks.services import edit, retry
 from scheduler_ext.core.states import Outcome
+from slackwater_tasks.models import LiveTask
+from slackwater_tasks.submission.service import edit, retry
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 from tests.support.hand_worker import HandWorker
 

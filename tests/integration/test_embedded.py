@@ -12,15 +12,15 @@ import psycopg
 import pytest
 import redis
 
-from slackwater.embedded import EmbeddedPostgres, EmbeddedRedis, ServerError, folders, socket_folder
-from slackwater.processes.launch import RunAs, tied, unprivileged
+from slackwater.local.launch import RunAs, tied, unprivileged
+from slackwater.local.servers import EmbeddedPostgres, EmbeddedRedis, ServerError, folders, socket_folder
 from tests.support.processes import running
 from tests.support.waiting import wait_until
 
 HOLDER = """
 import signal, sys
 from pathlib import Path
-from slackwater.embedded import EmbeddedPostgres, EmbeddedRedis, socket_folder
+from slackwater.local.servers import EmbeddedPostgres, EmbeddedRedis, socket_folder
 var = Path(sys.argv[1])
 run = socket_folder(var)
 with EmbeddedPostgres(var / "postgres", run) as pg, EmbeddedRedis(var / "redis", run) as rd:
@@ -170,9 +170,7 @@ def test_what_runs_for_root_holds_no_powers(run_as: RunAs) -> None:
     show = "import os; print(os.geteuid(), [l for l in open('/proc/self/status') if l.startswith('CapEff')])"
     done = subprocess.run(
         tied(
-            ["/usr/bin/env", "python3", "-I", "-S", "-c", show]
-            if run_as is RunAs.NAMESPACE
-            else ["id", "-u"],
+            ["/usr/bin/env", "python3", "-I", "-S", "-c", show] if run_as is RunAs.NAMESPACE else ["id", "-u"],
             run_as=run_as,
         ),
         capture_output=True,

@@ -14,23 +14,23 @@ from django.core.management import call_command
 from django.db import connection
 from django.utils import timezone
 
-from apps.resources.models import Handler, Tier
-from apps.tasks.explaining import KINDS, explain
-from apps.tasks.lookups import scheduler_conf
-from apps.tasks.models import Line, LiveTask, PolicyChoice, RateLimit, Resumable
-from apps.tasks.round_store import PgRoundStore
-from apps.tasks.services import cancel, edit, store_script, submit, submit_workflow
-from apps.tasks.transitions import start_if_queued, unpark
-from apps.tasks.turn_store import PgTurnStore
-from apps.tenants.models import Plan, Pool, Tenant
-from apps.tenants.scoping import tenant_scope
-from apps.tenants.services import create_tenant
 from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import Outcome, TaskState
-from scheduler_ext.dispatcher import Dispatcher
+from scheduler_ext.dispatch.dispatcher import Dispatcher
+from scheduler_ext.dispatch.queue_manager import QueueManager
 from scheduler_ext.ports import Started
-from scheduler_ext.queue_manager import QueueManager
-from scheduler_ext.turn_taking import TurnTaking
+from scheduler_ext.preemption.controller import TurnTaking
+from slackwater_resources.models import Handler, Tier
+from slackwater_tasks.explain.explanation import KINDS, explain
+from slackwater_tasks.ledger.preemption_store import PgTurnStore
+from slackwater_tasks.ledger.reference_cache import scheduler_conf
+from slackwater_tasks.ledger.round_store import PgRoundStore
+from slackwater_tasks.ledger.transitions import start_if_queued, unpark
+from slackwater_tasks.models import Line, LiveTask, PolicyChoice, RateLimit, Resumable
+from slackwater_tasks.submission.service import cancel, edit, store_script, submit, submit_workflow
+from slackwater_tenants.models import Plan, Pool, Tenant
+from slackwater_tenants.scoping import tenant_scope
+from slackwater_tenants.services import create_tenant
 from tests.support.api import HANDLER, client_of, forget_lookups, furnish
 from tests.support.hand_worker import HOLDER, HandWorker, raw_cursor
 from tests.support.waiting import wait_until
@@ -137,7 +137,7 @@ def back_off(cell: Cell) -> tuple[UUID, Remove]:
     cell.worker.conf = replace(cell.worker.conf, retry_base_s=3600.0)
     task = cell.submit()
     cell.worker.run(task, outcome=Outcome.FAILED, error="boom")
-    return task, lambda: sql("UPDATE tasks_livetask SET not_before = now() WHERE task_id = %s", task)
+    return task, lambda: sql("UPDATE slackwater_tasks_livetask SET not_before = now() WHERE task_id = %s", task)
 
 
 def mutex(cell: Cell) -> tuple[UUID, Remove]:
@@ -397,7 +397,7 @@ def no_node(cell: Cell) -> tuple[UUID, Remove]:
 
 
 def dispatcher(cell: Cell) -> tuple[UUID, Remove]:
-    sql("UPDATE tasks_leader SET expires_at = now() - interval '1 s'")
+    sql("UPDATE slackwater_tasks_leader SET expires_at = now() - interval '1 s'")
     cell.dispatcher._renewed = float("-inf")
     return cell.submit(), cell.dispatcher.keep_lead
 
@@ -456,8 +456,8 @@ def test_removing_the_named_blocker_starts_the_task(cell: Cell, name: str) -> No
 
 def let_go(cell: Cell) -> None:
     """What upkeep does when a node appears, or a limit is gone."""
-    from apps.tasks.parking import ParkingUpkeep
-    from apps.tasks.work_store import PgWorkStore
+    from slackwater_tasks.ledger.parking import ParkingUpkeep
+    from slackwater_tasks.runtime.work_store import PgWorkStore
 
     work = PgWorkStore(cell.worker.conf, "test", cell.store.db)
     upkeep = ParkingUpkeep(cell.worker.conf, cell.store.db, work, lambda changes: None)
@@ -468,7 +468,7 @@ def let_go(cell: Cell) -> None:
 def test_the_forecast_counts_what_is_ahead(cell: Cell) -> None:
     """Five slots, runs of ten seconds: the sixteenth of those that wait starts after three more rounds of them."""
     sql(
-        "INSERT INTO tasks_runtime (tenant_id, key, samples, mean_us, updated_at) VALUES (%s, %s, 50, 10e6, now())",
+        "INSERT INTO slackwater_tasks_runtime (tenant_id, key, samples, mean_us, updated_at) VALUES (%s, %s, 50, 10e6, now())",
         cell.tenant.pk, HANDLER,
     )  # fmt: skip
     cell.worker.start(*[cell.submit() for _ in range(5)])
@@ -510,9 +510,7 @@ def test_what_does_not_wait_says_so_and_what_is_not_there_is_not_found(cell: Cel
         explain(task)
 
 
-def test_it_is_told_over_rest_by_command_and_changes_nothing(
-    cell: Cell, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_is_told_over_rest_by_command_and_changes_nothing(cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
     task, _ = mutex(cell)
     before = list(LiveTask.objects.unscoped().values())  # the test is no tenant
     answer = cell.client.get(f"/tasks/{task}/explain")

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from apps.tenants.services import ensure_plan
+from slackwater_tenants.services import ensure_plan
 from tests.support.api import ApiClient, client_of, forget_lookups, furnish
 from tests.support.fuzzing import Bodies
 
 pytestmark = pytest.mark.django_db
 CHECK_EVERY = 250
 STORED = """
-SELECT (SELECT count(*) FROM tasks_task), (SELECT count(*) FROM tasks_livetask), (SELECT count(*) FROM tasks_workflow),
-       (SELECT count(*) FROM tasks_idempotencykey), (SELECT sum(unfinished) FROM tenants_tenantcounter)
+SELECT (SELECT count(*) FROM slackwater_tasks_task), (SELECT count(*) FROM slackwater_tasks_livetask), (SELECT
+    count(*) FROM slackwater_tasks_workflow),
+       (SELECT count(*) FROM slackwater_tasks_idempotencykey), (SELECT sum(unfinished) FROM slackwater_tenants_tenantcounter)
 """
 UNNAMED = {"malformed_body", "unsupported_media_type"}
 """Problems of the body as a whole."""
@@ -43,9 +44,7 @@ def fuzz(client: ApiClient, seed: int, cases: int) -> Counter[str]:
         if answer.status == 201:
             made = len(answer.body.get("task_ids") or answer.body["ids"])
             one = json.loads(body)
-            keyed = "Idempotency-Key" in headers or (
-                isinstance(one, dict) and bool(one.get("idempotency_key"))
-            )
+            keyed = "Idempotency-Key" in headers or (isinstance(one, dict) and bool(one.get("idempotency_key")))
             for place, more in enumerate((made, made, path == "/workflows", keyed, made)):
                 expected[place] += int(more)
         elif answer.status >= 400:

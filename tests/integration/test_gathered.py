@@ -9,11 +9,6 @@ import pytest
 from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
-from apps.tasks import gathered, refusals, services
-from apps.tasks.gathered import Single, submit_each
-from apps.tasks.models import IdempotencyKey, LiveTask, Task
-from apps.tasks.services import Submission
-from apps.tenants.models import Tenant, TenantCounter
 from scheduler_ext.core.errors import (
     IdempotencyMismatch,
     InvalidInput,
@@ -24,6 +19,11 @@ from scheduler_ext.core.errors import (
     TooLarge,
     UnknownDependency,
 )
+from slackwater_tasks.models import IdempotencyKey, LiveTask, Task
+from slackwater_tasks.submission import group_commit, refusal_cache, service
+from slackwater_tasks.submission.group_commit import Single, submit_each
+from slackwater_tasks.submission.service import Submission
+from slackwater_tenants.models import Tenant, TenantCounter
 from tests.support.api import HANDLER, client_of, forget_lookups, furnish
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -33,7 +33,7 @@ CREATE FUNCTION poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     IF NEW.name = 'end' THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;
     RETURN NEW;
 END $$;
-CREATE TRIGGER poison BEFORE INSERT ON tasks_task FOR EACH ROW EXECUTE FUNCTION poison()
+CREATE TRIGGER poison BEFORE INSERT ON slackwater_tasks_task FOR EACH ROW EXECUTE FUNCTION poison()
 """
 
 
@@ -73,7 +73,7 @@ def kinds(answers: list[Submission | Exception]) -> list[type]:
 def transactions() -> int:
     """How many transactions stored the live tasks."""
     with connection.cursor() as cur:
-        cur.execute("SELECT count(DISTINCT xmin::text) FROM tasks_livetask")
+        cur.execute("SELECT count(DISTINCT xmin::text) FROM slackwater_tasks_livetask")
         return int(cur.fetchone()[0])
 
 
@@ -91,7 +91,7 @@ def test_they_are_one_transaction(acme: Tenant, n: int) -> None:
     with CaptureQueriesContext(connection) as queries:
         answers = submit_each(acme, [single(name=f"t{i}", args=[i]) for i in range(n)])
     assert kinds(answers) == [Submission] * n
-    assert sum("UPDATE tenants_tenantcounter" in query["sql"] for query in queries) == 1
+    assert sum("UPDATE slackwater_tenants_tenantcounter" in query["sql"] for query in queries) == 1
     assert (transactions(), counted(acme)) == (1, (n, n, n))
     for i, answer in enumerate(answers):
         assert isinstance(answer, Submission)
@@ -103,7 +103,7 @@ def test_one_alone_is_submitted_as_ever(acme: Tenant) -> None:
     with CaptureQueriesContext(connection) as queries:
         (answer,) = submit_each(acme, [single()])
     assert type(answer) is Submission
-    assert not any("tasks_task" in query["sql"] for query in queries), (
+    assert not any("slackwater_tasks_task" in query["sql"] for query in queries), (
         "its one statement does not go through Django"
     )
     assert counted(acme) == (1, 1, 1)
@@ -134,7 +134,7 @@ def test_bad_ones_are_told_as_if_they_were_alone_and_harm_nobody(acme: Tenant) -
         assert isinstance(answer, SlackwaterError)
         assert answer.field == field
         with pytest.raises(kind) as caught:
-            services.submit(acme, data)
+            service.submit(acme, data)
         assert (caught.value.field, caught.value.message, caught.value.extra) == (
             answer.field, answer.message, answer.extra,
         )  # fmt: skip
@@ -144,7 +144,7 @@ def test_bad_ones_are_told_as_if_they_were_alone_and_harm_nobody(acme: Tenant) -
 def test_the_first_that_fit_are_accepted_in_their_order(acme: Tenant, before: int) -> None:
     limit(acme, burst=10, tasks_per_hour=7)
     for _ in range(before):
-        services.submit(acme, {"handler": HANDLER})
+        service.submit(acme, {"handler": HANDLER})
     answers = submit_each(acme, [single(name=f"t{i}") for i in range(25)])
     room = 10 - before
     assert kinds(answers) == [Submission] * room + [LimitExceeded] * (25 - room)
@@ -154,16 +154,16 @@ def test_the_first_that_fit_are_accepted_in_their_order(acme: Tenant, before: in
     assert refused.retry_after is not None
     assert 500 < refused.retry_after <= 3600 / 7, "when one more would be accepted"
     assert refused.extra["burst"] == 10
-    assert refusals.known(acme) is not None, "the door knows it from now on"
+    assert refusal_cache.known(acme) is not None, "the door knows it from now on"
 
 
 def test_a_limit_reached_costs_few_transactions(acme: Tenant) -> None:
     limit(acme, burst=100, tasks_per_hour=1)
-    services.submit_many(acme, [{"handler": HANDLER}] * 60)
+    service.submit_many(acme, [{"handler": HANDLER}] * 60)
     with CaptureQueriesContext(connection) as queries:
         answers = submit_each(acme, [single() for _ in range(90)])
     assert kinds(answers) == [Submission] * 40 + [LimitExceeded] * 50
-    assert sum("UPDATE tenants_tenantcounter" in query["sql"] for query in queries) <= 3
+    assert sum("UPDATE slackwater_tenants_tenantcounter" in query["sql"] for query in queries) <= 3
     assert transactions() == 2
 
 
@@ -172,7 +172,7 @@ def test_keys_over_the_limit_are_not_written_to_be_refused(acme: Tenant) -> None
     with CaptureQueriesContext(connection) as queries:
         answers = submit_each(acme, [single(f"k{i}") for i in range(40)])
     assert kinds(answers) == [Submission] * 10 + [LimitExceeded] * 30
-    assert sum("UPDATE tenants_tenantcounter" in query["sql"] for query in queries) <= 3
+    assert sum("UPDATE slackwater_tenants_tenantcounter" in query["sql"] for query in queries) <= 3
     repeat, new = submit_each(acme, [single("k3"), single("k30")])
     assert isinstance(repeat, Submission)
     assert (repeat.created, type(new)) == (False, LimitExceeded)
@@ -252,13 +252,13 @@ def test_when_the_session_breaks_nothing_is_stored_and_nothing_is_tried_again(
     acme: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries: list[int] = []
-    together = gathered._together
+    together = group_commit._together
 
     def noted(tenant: Tenant, singles: Any) -> Any:
         tries.append(len(singles))
         return together(tenant, singles)
 
-    monkeypatch.setattr(gathered, "_together", noted)
+    monkeypatch.setattr(group_commit, "_together", noted)
     answers = submit_each(acme, [single(name="end" if i == 7 else "good") for i in range(20)])
     assert len(answers) == 20
     assert all(isinstance(answer, OperationalError) for answer in answers)
@@ -272,7 +272,7 @@ def test_checkpoints_mutexes_rates_and_webhooks_are_written_with_the_others(acme
         {"checkpoints": True}, {"mutex_key": "m", "mutex_scope": "dependent"}, {"rate_key": "r"}, {"tags": ["a", "b"]},
         {"start_at": "2031-01-01T00:00:00Z"}, {"retry": {"base_s": 1}},
     ]  # fmt: skip
-    alone = [services.submit(acme, {"handler": HANDLER, **some}).task_ids[0] for some in fields]
+    alone = [service.submit(acme, {"handler": HANDLER, **some}).task_ids[0] for some in fields]
     answers = submit_each(acme, [single(**some) for some in fields])
     assert kinds(answers) == [Submission] * len(fields)
     own = {"id", "submitted_at", "submitted_by", "task_id", "rank", "latest_start", "promote_at"}
@@ -283,5 +283,5 @@ def test_checkpoints_mutexes_rates_and_webhooks_are_written_with_the_others(acme
             first, second = ({k: v for k, v in row.items() if k not in own} for row in rows)
             assert first == second
     with connection.cursor() as cur:
-        cur.execute("SELECT count(*) FROM tasks_livetask WHERE alone")
+        cur.execute("SELECT count(*) FROM slackwater_tasks_livetask WHERE alone")
         assert cur.fetchone() == (2,)

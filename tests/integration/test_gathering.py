@@ -22,10 +22,11 @@ import redis
 from django.db import connections
 from django.middleware.security import SecurityMiddleware
 
-from apps.api import auth, plain
-from apps.api.front import NOT_HELD, ApiFront
-from apps.tasks.connection import connect
-from apps.tenants.services import create_api_key, create_tenant
+from slackwater_api.http import auth
+from slackwater_api.server import response as plain
+from slackwater_api.server.application import NOT_HELD, ApiFront
+from slackwater_tasks.ledger.connection import connect
+from slackwater_tenants.services import create_api_key, create_tenant
 from tests.integration.test_api_front import until
 from tests.integration.test_early_refusals import OWN, Counted, Submission, told
 from tests.integration.test_limits import (
@@ -40,11 +41,9 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 TASK = json.dumps({"handler": HANDLER}).encode()
-LOCK = "SELECT 1 FROM tenants_tenantcounter WHERE tenant_id = %s FOR UPDATE"
+LOCK = "SELECT 1 FROM slackwater_tenants_tenantcounter WHERE tenant_id = %s FOR UPDATE"
 BUSY = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_xid IS NOT NULL"
-WAITING = (
-    "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-)
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
 
 @pytest.fixture(autouse=True)
@@ -78,9 +77,9 @@ def asked(query: str) -> Any:
 def stored() -> tuple[int, int, int]:
     """Live tasks, the transactions that stored them, and what the counters say."""
     return (
-        asked("SELECT count(*) FROM tasks_livetask"),
-        asked("SELECT count(DISTINCT xmin::text) FROM tasks_livetask"),
-        asked("SELECT coalesce(sum(unfinished), 0)::int FROM tenants_tenantcounter"),
+        asked("SELECT count(*) FROM slackwater_tasks_livetask"),
+        asked("SELECT count(DISTINCT xmin::text) FROM slackwater_tasks_livetask"),
+        asked("SELECT coalesce(sum(unfinished), 0)::int FROM slackwater_tenants_tenantcounter"),
     )
 
 
@@ -147,9 +146,7 @@ def test_one_that_finds_nobody_goes_at_once_and_other_tenants_wait_for_nobody(ac
     assert stored() == (4, 4, 4)
 
 
-def test_keys_of_one_tenant_go_together_once_they_are_known(
-    acme: ApiClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_of_one_tenant_go_together_once_they_are_known(acme: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auth, "REMEMBER_S", 60.0)
     second = create_api_key(acme.tenant, "second", ("submit",))[1]
     reader = create_api_key(acme.tenant, "reader", ("read",))[1]
@@ -169,7 +166,7 @@ def test_keys_of_one_tenant_go_together_once_they_are_known(
 
     told(story)
     assert stored() == (13, 4, 13)
-    actors = asked("SELECT array_agg(DISTINCT submitted_by) FROM tasks_task")
+    actors = asked("SELECT array_agg(DISTINCT submitted_by) FROM slackwater_tasks_task")
     assert len(actors) == 2, "history names each by its own key"
 
 
@@ -271,7 +268,7 @@ def test_what_belongs_to_a_trace_goes_to_its_view(acme: ApiClient, settings: Any
         assert counted.views == 1
 
     told(story)
-    assert asked("SELECT array_agg(trace_id) FROM tasks_tasktrace") == ["0af7651916cd43dd8448eb211c80319c"]
+    assert asked("SELECT array_agg(trace_id) FROM slackwater_tasks_tasktrace") == ["0af7651916cd43dd8448eb211c80319c"]
 
 
 def test_what_is_sent_on_to_https_is_not_stored(
@@ -340,7 +337,7 @@ def test_a_mixed_crowd_over_four_processes_is_exact(submitters: list[int]) -> No
         assert by_kind[f"k{n}"][201] <= 1
     assert sum(found[201] for found in by_kind.values()) == limit
     assert stored()[::2] == (limit, limit)
-    assert asked("SELECT count(*) FROM tasks_idempotencykey") == len(ids)
+    assert asked("SELECT count(*) FROM slackwater_tasks_idempotencykey") == len(ids)
 
 
 @contextmanager
@@ -375,7 +372,7 @@ def test_a_process_killed_in_the_middle_leaves_nothing_of_its_group(
     env = {
         "SLACKWATER_DATABASE_URL": database_url, "SLACKWATER_REDIS_URL": redis_url,
         "SLACKWATER_VAR": str(tmp_path / "var"), "DJANGO_SETTINGS_MODULE": "slackwater.settings.embedded",
-        "PYTHONPATH": "platform:.",
+        "PYTHONPATH": "platform:apps:.",
     }  # fmt: skip
     tenant = create_tenant("acme", "Acme")
     key = create_api_key(tenant, "test", ("submit",))[1]

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from django.core.wsgi import get_wsgi_application
 
-from apps.api.reference import document
+from slackwater_api.http.reference import document
 from tests.support.api import HANDLER, client_of, forget_lookups, furnish
 
 pytestmark = pytest.mark.django_db(transaction=True)  # the real handler closes connections between requests
@@ -60,9 +60,7 @@ def test_it_submits_a_task_reads_it_lists_it_and_is_told_what_is_wrong(generated
         token=acme.text,
         httpx_args={"transport": httpx.WSGITransport(app=get_wsgi_application())},
     )
-    task = models.TaskIn(
-        handler=HANDLER, name="made by a machine", priority=3, category=models.Category("urgent")
-    )
+    task = models.TaskIn(handler=HANDLER, name="made by a machine", priority=3, category=models.Category("urgent"))
     submitted = operation("tasks", "submit_tasks").sync(client=client, body=task, idempotency_key="once")
     again = operation("tasks", "submit_tasks").sync(client=client, body=task, idempotency_key="once")
     assert (submitted.created, again.created, again.id) == (True, False, submitted.id)
@@ -76,8 +74,6 @@ def test_it_submits_a_task_reads_it_lists_it_and_is_told_what_is_wrong(generated
     wanted = models.BulkIn.from_dict({"filter": {"name": "made by a machine"}})
     cancelled = operation("tasks", "cancel_tasks").sync(client=client, body=wanted)
     assert cancelled.ids == [submitted.id]
-    refused = operation("tasks", "submit_tasks").sync(
-        client=client, body=models.TaskIn(handler=HANDLER, priority=5000)
-    )
+    refused = operation("tasks", "submit_tasks").sync(client=client, body=models.TaskIn(handler=HANDLER, priority=5000))
     assert isinstance(refused, models.ProblemOut)
     assert (refused.code, refused.field) == ("invalid_input", "priority")

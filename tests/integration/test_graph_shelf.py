@@ -7,10 +7,10 @@ from dataclasses import fields
 import numpy as np
 import redis
 
-from apps.tasks import graph_shelf
-from apps.tasks.graph_shape import Shape
-from apps.tasks.hints import keys
-from apps.tasks.storing import fresh_ids
+from slackwater_tasks.graph import cache
+from slackwater_tasks.graph.packed import Shape
+from slackwater_tasks.ledger.hints import keys
+from slackwater_tasks.submission.store import fresh_ids
 
 
 def diamond() -> Shape:
@@ -22,31 +22,31 @@ def diamond() -> Shape:
 
 def test_a_graph_comes_back_as_it_was_left(redis_client: redis.Redis) -> None:
     shape, workflow = diamond(), fresh_ids(1)[0]
-    assert graph_shelf.get(workflow, (4, 4)) is None
-    assert not graph_shelf.has(workflow, (4, 4))
-    graph_shelf.put(workflow, (4, 4), shape)
-    found = graph_shelf.get(workflow, (4, 4))
-    assert graph_shelf.has(workflow, (4, 4))
+    assert cache.get(workflow, (4, 4)) is None
+    assert not cache.has(workflow, (4, 4))
+    cache.put(workflow, (4, 4), shape)
+    found = cache.get(workflow, (4, 4))
+    assert cache.has(workflow, (4, 4))
     assert found is not None
     for each in fields(Shape):
         assert getattr(found, each.name) == getattr(shape, each.name), each.name
     assert found.way(0).nodes == [0, 2, 3]
     left_ms = redis_client.pttl(keys().graph(str(workflow)))
     assert isinstance(left_ms, int)
-    assert 0 < left_ms <= graph_shelf.KEPT_S * 1000
+    assert 0 < left_ms <= cache.KEPT_S * 1000
 
 
 def test_a_workflow_that_has_grown_is_not_answered_from_what_it_was(redis_client: redis.Redis) -> None:
     workflow = fresh_ids(1)[0]
-    graph_shelf.put(workflow, (4, 4), diamond())
-    assert graph_shelf.get(workflow, (5, 4)) is None
-    assert not graph_shelf.has(workflow, (4, 5))
+    cache.put(workflow, (4, 4), diamond())
+    assert cache.get(workflow, (5, 4)) is None
+    assert not cache.has(workflow, (4, 5))
 
 
 def test_what_another_release_packed_is_left_alone(redis_client: redis.Redis) -> None:
     workflow = fresh_ids(1)[0]
-    data = graph_shelf.pack(diamond(), (4, 4))
+    data = cache.pack(diamond(), (4, 4))
     for other in (b"SWG0" + data[4:], b"", b"SWG1", data[:4] + b"?" + data[5:]):
         redis_client.set(keys().graph(str(workflow)), other)
-        assert graph_shelf.get(workflow, (4, 4)) is None
-        assert not graph_shelf.has(workflow, (4, 4))
+        assert cache.get(workflow, (4, 4)) is None
+        assert not cache.has(workflow, (4, 4))

@@ -14,9 +14,9 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
-from apps.resources.models import Node
-from apps.tasks.models import Leader, LiveTask
 from scheduler_ext.core.states import TaskState
+from slackwater_resources.models import Node
+from slackwater_tasks.models import Leader, LiveTask
 from tests.support.api import client_of, forget_lookups, furnish
 
 
@@ -68,7 +68,7 @@ def test_readyz_stays_ready_without_redis_for_submissions_need_none(settings: An
 @pytest.mark.django_db
 def test_readyz_is_503_without_the_tables() -> None:
     with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE tasks_leader RENAME TO elsewhere")
+        cursor.execute("ALTER TABLE slackwater_tasks_leader RENAME TO elsewhere")
     answer = Client().get("/readyz")
     assert (answer.status_code, answer.json()["status"]) == (503, "not ready")
 

@@ -15,10 +15,14 @@ from django.db import connection
 from django.db.models import F
 from django.utils import timezone
 
-from apps.resources.models import Handler, Tier
-from apps.tasks import queries, secrets
-from apps.tasks.connection import Database
-from apps.tasks.models import (
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.errors import Conflict
+from scheduler_ext.core.states import Outcome
+from slackwater_resources.models import Handler, Tier
+from slackwater_tasks.control import secrets
+from slackwater_tasks.ledger import queries
+from slackwater_tasks.ledger.connection import Database
+from slackwater_tasks.models import (  # fmt: skip
     Attempt,
     AttemptLog,
     DeadLetter,
@@ -31,15 +35,12 @@ from apps.tasks.models import (
     Task,
     TaskEvent,
     Workflow,
-)  # fmt: skip
-from apps.tasks.pauses import PauseUpkeep
-from apps.tasks.prune import Pruner, delete_tenant
-from apps.tasks.services import submit, submit_workflow
-from apps.tenants.models import ApiKey, Tenant
-from apps.tenants.services import create_api_key, create_tenant, set_paused
-from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.core.errors import Conflict
-from scheduler_ext.core.states import Outcome
+)
+from slackwater_tasks.submission.service import submit, submit_workflow
+from slackwater_tasks.upkeep.paused_time import PauseUpkeep
+from slackwater_tasks.upkeep.retention import Pruner, delete_tenant
+from slackwater_tenants.models import ApiKey, Tenant
+from slackwater_tenants.services import create_api_key, create_tenant, set_paused
 from tests.support.api import HANDLER, forget_lookups, furnish
 from tests.support.hand_worker import HandWorker
 
@@ -71,7 +72,7 @@ def aged(*ids: UUID, days: int = 31) -> dict[UUID, UUID]:
         new[old] = older
         with connection.cursor() as cur:
             cur.execute(
-                "UPDATE tasks_task SET id = %s, submitted_at = submitted_at - %s, finished_at = finished_at - %s "
+                "UPDATE slackwater_tasks_task SET id = %s, submitted_at = submitted_at - %s, finished_at = finished_at - %s "
                 "WHERE id = %s",
                 [older, ago, ago, old],  # type: ignore[list-item]  # psycopg adapts an interval
             )
@@ -84,9 +85,7 @@ def aged(*ids: UUID, days: int = 31) -> dict[UUID, UUID]:
 
 def pasts() -> list[int]:
     """How many rows each table of the past has."""
-    return [model._plain.count() for model in (Attempt, AttemptLog, DeadLetter)] + [
-        Dependency.objects.count()
-    ]
+    return [model._plain.count() for model in (Attempt, AttemptLog, DeadLetter)] + [Dependency.objects.count()]
 
 
 def test_what_is_old_goes_with_all_its_past_and_what_is_live_stays(acme: Tenant, db: Database) -> None:
@@ -111,9 +110,7 @@ def test_what_is_old_goes_with_all_its_past_and_what_is_live_stays(acme: Tenant,
 
 
 def test_a_workflow_goes_as_a_whole(acme: Tenant, db: Database) -> None:
-    found = submit_workflow(
-        acme, {"tasks": [{"name": "a", "handler": HANDLER}, {"name": "b", "handler": HANDLER}]}
-    )
+    found = submit_workflow(acme, {"tasks": [{"name": "a", "handler": HANDLER}, {"name": "b", "handler": HANDLER}]})
     worker = HandWorker()
     first, second = found.task_ids
     worker.end(worker.start(first))

@@ -92,9 +92,7 @@ async def ran(script: bytes, **changes: Any) -> tuple[dict[str, Any], bytes, byt
 
 
 def test_inputs_go_in_and_output_result_and_exit_code_come_out() -> None:
-    end, result, said = asyncio.run(
-        ran(b'cat "$SLACKWATER_INPUTS" >"$SLACKWATER_RESULT"; echo o; echo e >&2; exit 3')
-    )
+    end, result, said = asyncio.run(ran(b'cat "$SLACKWATER_INPUTS" >"$SLACKWATER_RESULT"; echo o; echo e >&2; exit 3'))
     assert (end["code"], end["result"], result) == (3, True, b'{"a": 1}')
     assert sorted(said.split()) == [b"e", b"o"]
 

@@ -8,10 +8,10 @@ import pytest
 import redis
 from django.db import connection
 
-from apps.resources.models import Handler, Tier
-from apps.tasks.models import Event, Listener, LiveTask, Outbox, Task, TaskEvent
-from apps.tasks.upkeep import LedgerUpkeep
 from scheduler_ext.core.states import TaskState
+from slackwater_resources.models import Handler, Tier
+from slackwater_tasks.models import Event, Listener, LiveTask, Outbox, Task, TaskEvent
+from slackwater_tasks.upkeep.jobs import LedgerUpkeep
 from tests.integration.test_explain import Cell
 from tests.support.api import HANDLER, forget_lookups
 
@@ -47,16 +47,15 @@ def test_what_no_node_can_run_is_refused_where_the_plan_says_so(cell: Cell) -> N
     assert cell.client.post("/tasks", {"handler": HANDLER}).status == 201
     cell.worker.node.state = "left"
     cell.worker.node.save()
-    assert cell.client.post("/tasks", huge).status == 201, (
-        "a cell whose nodes are just starting refuses nothing"
-    )
+    assert cell.client.post("/tasks", huge).status == 201, "a cell whose nodes are just starting refuses nothing"
 
 
 def test_a_latest_start_that_cannot_be_met_is_refused_where_the_plan_says_so(cell: Cell) -> None:
     """Five slots, runs of ten seconds: ten tasks ahead take twenty seconds."""
     with connection.cursor() as cur:
         cur.execute(
-            "INSERT INTO tasks_runtime (tenant_id, key, samples, mean_us, updated_at) VALUES (%s, %s, 50, 10e6, now())",
+            "INSERT INTO slackwater_tasks_runtime (tenant_id, key, samples, mean_us, updated_at)"
+            " VALUES (%s, %s, 50, 10e6, now())",
             (cell.tenant.pk, HANDLER),
         )
     for _ in range(10):

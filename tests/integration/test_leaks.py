@@ -19,18 +19,18 @@ from django.core.management import CommandError, call_command, get_commands, loa
 from django.test import Client
 from django.urls import URLPattern, URLResolver
 
-from apps.monitoring import notify
-from apps.monitoring.models import Delivery
-from apps.tasks.connection import connect
-from apps.tasks.upkeep import LedgerUpkeep
+from slackwater_monitoring.models import Delivery
+from slackwater_monitoring.notify import deliveries
+from slackwater_tasks.ledger.connection import connect
+from slackwater_tasks.upkeep.jobs import LedgerUpkeep
 from tests.integration.test_api_auth import Objects, fingerprint, own_something
 from tests.support.api import client_of, forget_lookups, furnish
 from tests.support.hand_worker import HandWorker
 from tests.support.webhooks import ALL, hook
 
 OPERATORS = {
-    "bench", "create_api_key", "create_demo", "create_tenant", "delete_tenant", "generate_docs", "nodes", "prune",
-    "reseal_secrets", "run_dispatcher", "run_upkeep", "sandbox_score", "simulate", "torture", "up", "workflow_report",
+    "create_api_key", "create_demo", "create_tenant", "delete_tenant", "nodes", "prune", "reseal_secrets",
+    "run_dispatcher", "run_upkeep", "simulate", "up", "workflow_report",
 }  # fmt: skip
 """Commands of the platform's operator, which speak for no tenant."""
 Case = Callable[[Objects], list[str]]
@@ -183,9 +183,9 @@ def test_what_is_told_of_a_task_is_told_to_its_tenant_alone(settings: Any) -> No
     upkeep = LedgerUpkeep(worker.conf, lambda _: None)
     upkeep.expire_late()
     upkeep.db.close()
-    notices: list[notify.Notice] = []
+    notices: list[deliveries.Notice] = []
     with connect() as conn, conn.transaction():
-        notify.spread(conn, 100, notices)
+        deliveries.spread(conn, 100, notices)
     found: dict[int, set[str]] = {}
     for row in Delivery._plain.select_related("subscription"):
         assert row.tenant_id == row.subscription.tenant_id

@@ -11,10 +11,10 @@ from django.conf import settings
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.types import QueueName, WorkKind
-from scheduler_ext.keys import token_queue
-from scheduler_ext.leftovers import forget_claims, forget_token_queues
-from scheduler_ext.queue_manager import QueueManager
-from slackwater.embedded.folders import free_port
+from scheduler_ext.dispatch.keys import token_queue
+from scheduler_ext.dispatch.node_cleanup import forget_claims, forget_token_queues
+from scheduler_ext.dispatch.queue_manager import QueueManager
+from slackwater.local.servers.folders import free_port
 
 
 def test_only_what_is_of_these_nodes_goes(redis_client: redis.Redis) -> None:

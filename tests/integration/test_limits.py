@@ -22,16 +22,16 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from apps.monitoring import usage
-from apps.monitoring.models import Usage
-from apps.resources.models import Tier
-from apps.tasks import refusals, services
-from apps.tasks.connection import connect
-from apps.tasks.hints import keys
-from apps.tasks.models import Attempt, Task
-from apps.tenants.services import create_api_key, create_tenant
 from scheduler_ext.core.errors import LimitExceeded, TooLarge
 from scheduler_ext.core.states import Outcome
+from slackwater_monitoring import usage
+from slackwater_monitoring.models import Usage
+from slackwater_resources.models import Tier
+from slackwater_tasks.ledger.connection import connect
+from slackwater_tasks.ledger.hints import keys
+from slackwater_tasks.models import Attempt, Task
+from slackwater_tasks.submission import refusal_cache, service
+from slackwater_tenants.services import create_api_key, create_tenant
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 from tests.support.hand_worker import HandWorker
 from tests.support.processes import running
@@ -46,8 +46,8 @@ AWAY = "redis://127.0.0.1:1/0"
 def _furnished(monkeypatch: pytest.MonkeyPatch) -> None:
     forget_lookups()
     furnish()
-    monkeypatch.setattr(refusals, "TIMEOUT_S", 10.0)
-    monkeypatch.setattr(refusals._remembered, "_clients", {})
+    monkeypatch.setattr(refusal_cache, "TIMEOUT_S", 10.0)
+    monkeypatch.setattr(refusal_cache._remembered, "_clients", {})
 
 
 def slow_plan(client: ApiClient, *, burst: int = 2, per_hour: int = 60) -> None:
@@ -84,15 +84,13 @@ def submitters(database_url: str, tmp_path: Path, request: Any) -> Iterator[list
         "SLACKWATER_REDIS_URL": url,
         "SLACKWATER_VAR": str(tmp_path / "var"),
         "DJANGO_SETTINGS_MODULE": "slackwater.settings.embedded",
-        "PYTHONPATH": "platform:.",
+        "PYTHONPATH": "platform:apps:.",
     }
     ports = [free_port() for _ in range(4)]
     with contextlib.ExitStack() as servers:
         for port in ports:
             command = [sys.executable, "-m", "granian", "--interface", "asgi", "--port", str(port), "--no-ws"]
-            servers.enter_context(
-                running([*command, "slackwater.asgi:application"], env=env, name=f"api{port}")
-            )
+            servers.enter_context(running([*command, "slackwater.asgi:application"], env=env, name=f"api{port}"))
         for port in ports:
             wait_until(lambda port=port: is_up(port), timeout=60, message=f"port {port} answers")  # type: ignore[misc]
         yield ports
@@ -163,7 +161,7 @@ def test_exactly_the_limit_is_accepted_over_four_processes(submitters: list[int]
 def test_a_known_refusal_asks_neither_database_nor_redis(
     redis_client: redis.Redis, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apps.api.auth.REMEMBER_S", 60.0)
+    monkeypatch.setattr("slackwater_api.http.auth.REMEMBER_S", 60.0)
     acme = client_of("acme")
     slow_plan(acme)
     for expected in (201, 201, 429):
@@ -176,7 +174,7 @@ def test_a_known_refusal_asks_neither_database_nor_redis(
     assert len(queries) == 0
     assert 0 < int(answer.headers["Retry-After"]) <= 60
     with pytest.raises(LimitExceeded) as caught:
-        refusals.check(acme.tenant, 2)
+        refusal_cache.check(acme.tenant, 2)
     assert caught.value.retry_after is not None
     assert 60 < caught.value.retry_after <= 120  # two need a minute more than one
 
@@ -189,12 +187,12 @@ def test_another_submitters_refusal_is_heard_through_redis(
     now = time.monotonic()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "monotonic", lambda: now - 50.0)
-        refusals.remember(acme.tenant, LimitExceeded(retry_after=20.0), 1)  # over by now
+        refusal_cache.remember(acme.tenant, LimitExceeded(retry_after=20.0), 1)  # over by now
     assert redis_client.delete(*redis_client.keys("*refused*"))
-    refusals.check(acme.tenant, 1)
-    redis_client.set(keys().refusal(acme.tenant.pk), refusals._mark(acme.tenant.plan), px=300_000)
+    refusal_cache.check(acme.tenant, 1)
+    redis_client.set(keys().refusal(acme.tenant.pk), refusal_cache._mark(acme.tenant.plan), px=300_000)
     with pytest.raises(LimitExceeded) as caught:
-        refusals.check(acme.tenant, 1)
+        refusal_cache.check(acme.tenant, 1)
     assert caught.value.retry_after is not None
     assert 200 < caught.value.retry_after < 300.01
 
@@ -229,11 +227,11 @@ def test_what_a_callers_transaction_takes_back_was_never_a_refusal() -> None:
     slow_plan(acme)
     with transaction.atomic():
         for _ in range(2):
-            services.submit(acme.tenant, {"handler": HANDLER})
+            service.submit(acme.tenant, {"handler": HANDLER})
         with pytest.raises(LimitExceeded):
-            services.submit(acme.tenant, {"handler": HANDLER})
+            service.submit(acme.tenant, {"handler": HANDLER})
         transaction.set_rollback(True)
-    assert services.submit(acme.tenant, {"handler": HANDLER}).created
+    assert service.submit(acme.tenant, {"handler": HANDLER}).created
 
 
 def test_a_repeat_gets_its_first_answer_though_the_limit_is_reached() -> None:
@@ -254,7 +252,7 @@ def test_more_at_once_than_the_burst_is_said_to_be_too_large_however_full_it_is(
     for _ in range(3):
         acme.post("/tasks", {"handler": HANDLER})
     with pytest.raises(TooLarge):
-        services.submit_many(acme.tenant, [{"handler": HANDLER}] * 3)
+        service.submit_many(acme.tenant, [{"handler": HANDLER}] * 3)
 
 
 def test_limits_tell_where_one_stands() -> None:
@@ -279,11 +277,11 @@ def add_up() -> int:
 
 def settle() -> None:
     """Until all attempts are in: they wait for every transaction before them, also of others on the same server."""
-    newest = number("SELECT coalesce(max(id), 0) FROM tasks_attempt")
+    newest = number("SELECT coalesce(max(id), 0) FROM slackwater_tasks_attempt")
 
     def all_in() -> bool:
         add_up()
-        return number("SELECT coalesce(max(done), 0) FROM monitoring_usagemark") >= newest
+        return number("SELECT coalesce(max(done), 0) FROM slackwater_monitoring_usagemark") >= newest
 
     wait_until(all_in, timeout=120, message="all attempts are added up")
 
@@ -344,10 +342,10 @@ def test_an_attempt_that_becomes_visible_late_is_counted_and_none_twice() -> Non
     with connect() as slow:
         slow.execute("BEGIN")
         slow.execute(
-            "UPDATE tasks_task SET priority = 1 WHERE id = %s", (task_id,)
+            "UPDATE slackwater_tasks_task SET priority = 1 WHERE id = %s", (task_id,)
         )  # as each of ours writes first
         slow.execute(
-            "INSERT INTO tasks_attempt (task_id, tenant_id, number, fence, worker, started_at, finished_at, outcome, "
+            "INSERT INTO slackwater_tasks_attempt (task_id, tenant_id, number, fence, worker, started_at, finished_at, outcome, "
             "error) VALUES (%s, %s, 1, 1, '', now(), now(), 1, '')",
             (task_id, acme.tenant.pk),
         )

@@ -10,15 +10,15 @@ import pytest
 import redis
 from django.db import connection
 
-from apps.tasks.models import LiveTask
-from apps.tasks.services import edit, submit_workflow
-from apps.tasks.transitions import unpark
-from apps.tasks.work_store import PgWorkStore
 from scheduler_ext.core.states import Outcome, TaskState
-from scheduler_ext.dispatcher import Dispatcher
-from scheduler_ext.keys import Keys
-from scheduler_ext.mutex import RENEWALS, LockMirror
+from scheduler_ext.dispatch.dispatcher import Dispatcher
+from scheduler_ext.dispatch.keys import Keys
+from scheduler_ext.dispatch.mutex import RENEWALS, LockMirror
 from scheduler_ext.ports import Lock
+from slackwater_tasks.ledger.transitions import unpark
+from slackwater_tasks.models import LiveTask
+from slackwater_tasks.runtime.work_store import PgWorkStore
+from slackwater_tasks.submission.service import edit, submit_workflow
 from tests.integration.test_explain import Cell
 from tests.support.api import HANDLER
 from tests.support.hand_worker import raw_cursor
@@ -139,12 +139,8 @@ def test_a_holder_that_is_to_run_later_blocks_nobody(cell: Cell) -> None:
     assert cell.claimed(now)
 
 
-@pytest.mark.parametrize(
-    ("scope", "excluded"), [("both", ["a", "b"]), ("dependent", ["b"]), ("independent", ["a"])]
-)
-def test_a_key_spans_dependent_work_independent_work_or_both(
-    cell: Cell, scope: str, excluded: list[str]
-) -> None:
+@pytest.mark.parametrize(("scope", "excluded"), [("both", ["a", "b"]), ("dependent", ["b"]), ("independent", ["a"])])
+def test_a_key_spans_dependent_work_independent_work_or_both(cell: Cell, scope: str, excluded: list[str]) -> None:
     """While another task holds the key, what stands outside its scope starts."""
     holder = cell.submit(mutex_key="door")
     cell.worker.start(holder)
@@ -167,6 +163,6 @@ def test_a_key_spans_dependent_work_independent_work_or_both(
         assert live(ids[name]).mutex_key, "an edit lost the key"
     with connection.cursor() as cur:
         cur.execute(
-            "SELECT DISTINCT mutex_scope FROM tasks_task WHERE mutex_key = 'door' AND id <> %s", (holder,)
+            "SELECT DISTINCT mutex_scope FROM slackwater_tasks_task WHERE mutex_key = 'door' AND id <> %s", (holder,)
         )
         assert len(cur.fetchall()) == 1

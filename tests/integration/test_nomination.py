@@ -8,26 +8,26 @@ from collections.abc import Iterator
 import pytest
 from django.db import connection
 
-from apps.resources.models import Handler
-from apps.resources.services import set_handler_paused
-from apps.tasks.models import LiveTask
-from apps.tasks.round_store import FEW, PgRoundStore
-from apps.tasks.services import submit_many
-from apps.tasks.upkeep import LedgerUpkeep
-from apps.tenants.models import Tenant
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import TaskState
 from scheduler_ext.core.types import RoundResult
-from scheduler_ext.dispatcher import Dispatcher
-from scheduler_ext.queue_manager import QueueManager
+from scheduler_ext.dispatch.dispatcher import Dispatcher
+from scheduler_ext.dispatch.queue_manager import QueueManager
 from slackwater.wiring import engine
+from slackwater_resources.models import Handler
+from slackwater_resources.services import set_handler_paused
+from slackwater_tasks.ledger.round_store import FEW, PgRoundStore
+from slackwater_tasks.models import LiveTask
+from slackwater_tasks.submission.service import submit_many
+from slackwater_tasks.upkeep.jobs import LedgerUpkeep
+from slackwater_tenants.models import Tenant
 from tests.support.api import client_of, forget_lookups, furnish
 from tests.support.hand_worker import HOLDER, HandWorker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ELSEWHERE = "demo.elsewhere"
 LEARNT = """
-INSERT INTO tasks_runtime (tenant_id, key, samples, mean_us, updated_at) VALUES (%s, 'demo.echo', 50, %s, now())
+INSERT INTO slackwater_tasks_runtime (tenant_id, key, samples, mean_us, updated_at) VALUES (%s, 'demo.echo', 50, %s, now())
 """
 
 

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from apps.tasks.connection import Database
-from apps.tasks.models import Effect as Row
-from apps.tasks.models import LiveTask, Script
-from apps.tasks.once import PgEffects
-from apps.tasks.services import submit
-from apps.tenants.models import Tenant
-from apps.tenants.services import create_tenant
 from scheduler_ext.core.errors import InvalidInput
-from scheduler_ext.effects import AttemptReplaced, DidNotHappen, InDoubt, UnderWay, perform
 from scheduler_ext.ports import Started
+from scheduler_ext.task.effects import AttemptReplaced, DidNotHappen, InDoubt, UnderWay, perform
+from slackwater_tasks.ledger.connection import Database
+from slackwater_tasks.models import Effect as Row
+from slackwater_tasks.models import LiveTask, Script
+from slackwater_tasks.runtime.effects import PgEffects
+from slackwater_tasks.submission.service import submit
+from slackwater_tenants.models import Tenant
+from slackwater_tenants.services import create_tenant
 from tests.support.api import HANDLER, forget_lookups, furnish
 from tests.support.hand_worker import HandWorker
 from tests.support.waiting import wait_until
@@ -107,7 +107,7 @@ def _waiters(db: Database) -> int:
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database() "
         "AND query LIKE %s"
     )
-    return int(db.conn.execute(query, ("%INSERT INTO tasks_effect%",)).fetchone()[0])  # type: ignore[index]
+    return int(db.conn.execute(query, ("%INSERT INTO slackwater_tasks_effect%",)).fetchone()[0])  # type: ignore[index]
 
 
 def test_who_has_waited_too_long_is_told_so(worker: HandWorker, db: Database) -> None:

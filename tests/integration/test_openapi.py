@@ -16,18 +16,18 @@ from django.utils import timezone
 from drf_spectacular.validation import validate_schema
 from jsonschema import Draft202012Validator
 
-from apps.api.errors import STATUS
-from apps.api.reference import document
-from apps.api.schema import ANSWERS
-from apps.api.v1 import serializers as shapes
-from apps.api.v1.urls import urlpatterns
-from apps.api.v1.views.platform import Nowhere
-from apps.monitoring.models import Sizing, Usage
-from apps.resources.models import Handler, Node, Tier
-from apps.schedules.fields import FIELDS as SCHEDULE_FIELDS
-from apps.tasks.models import Artifact, Attempt, AttemptLog, DeadLetter, LiveTask, Task
-from apps.tasks.specs import EDITABLE, FIELDS
 from scheduler_ext.core.states import Outcome, TaskState
+from slackwater_api.http.openapi import ANSWERS
+from slackwater_api.http.problems import STATUS
+from slackwater_api.http.reference import document
+from slackwater_api.v1 import serializers as shapes
+from slackwater_api.v1.urls import urlpatterns
+from slackwater_api.v1.views.platform import Nowhere
+from slackwater_monitoring.models import Sizing, Usage
+from slackwater_resources.models import Handler, Node, Tier
+from slackwater_schedules.fields import FIELDS as SCHEDULE_FIELDS
+from slackwater_tasks.models import Artifact, Attempt, AttemptLog, DeadLetter, LiveTask, Task
+from slackwater_tasks.spec import EDITABLE, FIELDS
 from tests.support.api import HANDLER, Answer, ApiClient, client_of, forget_lookups, furnish
 
 SHOWN_BY_ANOTHER = {
@@ -64,9 +64,7 @@ def test_every_address_is_described_and_no_other() -> None:
             )
             path = "/api/v1/" + route.replace("<", "{").replace(">", "}")
             served |= {
-                (path, method.upper())
-                for method in ("get", "post", "patch", "put", "delete")
-                if hasattr(view, method)
+                (path, method.upper()) for method in ("get", "post", "patch", "put", "delete") if hasattr(view, method)
             }
     assert served == {(path, method) for path, method, _ in operations()}
 
@@ -85,9 +83,7 @@ def test_every_operation_is_complete() -> None:
         if "{" in path:
             assert "404" in operation["responses"], where
         if "requestBody" in operation:
-            assert operation["requestBody"]["content"]["application/json"]["examples"], (
-                f"{where} shows no example"
-            )
+            assert operation["requestBody"]["content"]["application/json"]["examples"], f"{where} shows no example"
 
 
 def answers() -> Iterator[Any]:
@@ -102,7 +98,7 @@ def answers() -> Iterator[Any]:
 @pytest.mark.parametrize(("operation", "content"), list(answers()))
 def test_every_answer_has_an_example_in_its_shape(operation: str, content: dict[str, Any]) -> None:
     shown = [example["value"] for example in content.get("examples", {}).values()]
-    assert shown or operation in SHOWN_BY_ANOTHER, "write an answer into apps/api/v1/examples.json"
+    assert shown or operation in SHOWN_BY_ANOTHER, "write an answer into apps/slackwater_api/v1/examples.json"
     schema = {**content["schema"], "components": PLAIN["components"]}
     for value in shown:
         errors = list(Draft202012Validator(closed(schema)).iter_errors(value))
@@ -219,9 +215,7 @@ def ended(acme: ApiClient) -> str:
         result={"x": [1]},
         error="ValueError: no",
     )
-    DeadLetter._plain.create(
-        task_id=task_id, tenant=acme.tenant, outcome=Outcome.FAILED, reason="ValueError: no"
-    )
+    DeadLetter._plain.create(task_id=task_id, tenant=acme.tenant, outcome=Outcome.FAILED, reason="ValueError: no")
     return task_id
 
 
@@ -295,11 +289,7 @@ def examples() -> Iterator[Any]:
     """Every example of a body."""
     for path, method, operation in operations():
         for name, example in (
-            operation.get("requestBody", {})
-            .get("content", {})
-            .get("application/json", {})
-            .get("examples", {})
-            .items()
+            operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("examples", {}).items()
         ):
             yield pytest.param(path, method, example["value"], id=f"{method} {path} {name}")
 

@@ -11,12 +11,12 @@ import pytest
 import redis
 from django.utils import timezone
 
-from apps.tasks.models import Leader, PastUse, PolicyChoice
-from apps.tasks.round_store import PgRoundStore
-from apps.tasks.services import submit_many
-from apps.tenants.models import Pool, Tenant
-from apps.tenants.services import create_tenant
 from scheduler_ext.core.types import Snapshot
+from slackwater_tasks.ledger.round_store import PgRoundStore
+from slackwater_tasks.models import Leader, PastUse, PolicyChoice
+from slackwater_tasks.submission.service import submit_many
+from slackwater_tenants.models import Pool, Tenant
+from slackwater_tenants.services import create_tenant
 from tests.support.api import forget_lookups, furnish
 from tests.support.rounds import Rounds
 
@@ -90,9 +90,7 @@ def test_it_survives_a_dispatcher_and_fades_meanwhile(rounds: Rounds) -> None:
     other = PgRoundStore(rounds.conf, "another")
     assert other.lead("another").leads
     assert _seen(other.snapshot(), tenant) == pytest.approx(before * math.exp(-0.5), rel=0.15)
-    assert _seen(other.view(8), tenant) == pytest.approx(before * math.exp(-0.5), rel=0.15), (
-        "explaining sees it"
-    )
+    assert _seen(other.view(8), tenant) == pytest.approx(before * math.exp(-0.5), rel=0.15), "explaining sees it"
     other.db.close()
 
 

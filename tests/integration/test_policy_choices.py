@@ -14,16 +14,18 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.urls import reverse
 
-from apps.resources.models import Handler
-from apps.tasks import choices, choosing, reranking
-from apps.tasks.connection import Database
-from apps.tasks.models import Line, LiveTask, PolicyChoice, RankSweep, RunTime
-from apps.tasks.reranking import Reranker
-from apps.tasks.services import submit, submit_many
-from apps.tenants.models import Pool, Tenant
-from apps.tenants.services import create_tenant
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import ConfigurationError, InvalidInput, NotFound
+from slackwater_resources.models import Handler
+from slackwater_tasks.control import policies as choosing
+from slackwater_tasks.ledger import active_policies
+from slackwater_tasks.ledger.connection import Database
+from slackwater_tasks.models import Line, LiveTask, PolicyChoice, RankSweep, RunTime
+from slackwater_tasks.submission.service import submit, submit_many
+from slackwater_tasks.upkeep import reranking
+from slackwater_tasks.upkeep.reranking import Reranker
+from slackwater_tenants.models import Pool, Tenant
+from slackwater_tenants.services import create_tenant
 from tests.support.api import forget_lookups, furnish
 from tests.support.rounds import Rounds
 from tests.support.waiting import wait_until
@@ -71,9 +73,7 @@ def test_an_order_is_switched_while_work_waits_and_nothing_is_lost(
     assert (sweep.epoch, sweep.passes, sweep.moved) == (1, 2, 4)
     mixed = rounds.served(3)  # some ranks are of the epoch before: rounds go on
     monkeypatch.undo()
-    wait_until(
-        lambda: reranker.run() >= 0 and RankSweep.objects.get().passes == 0, message="both passes are over"
-    )
+    wait_until(lambda: reranker.run() >= 0 and RankSweep.objects.get().passes == 0, message="both passes are over")
     all_of = tasks | late
     rest = rounds.served(14)
     assert [all_of[task_id] for task_id in rest] == sorted(all_of[task_id] for task_id in rest)
@@ -90,9 +90,7 @@ def test_ranks_after_a_sweep_are_those_a_submission_gives(rounds: Rounds, rerank
         moved = reranker.run()
         assert moved > 0 or order not in ("shortest_first", "deadline", "feedback"), order
         fresh = submit(tenant, {"handler": "demo.echo", "delay_tolerance": 30}).task_ids[0]
-        rows = {
-            row.pk: row for row in LiveTask.objects.unscoped().filter(tenant=tenant)
-        }  # the test is no tenant
+        rows = {row.pk: row for row in LiveTask.objects.unscoped().filter(tenant=tenant)}  # the test is no tenant
         old = rows[list(before)[1]]
         apart = rows[fresh].rank - old.rank
         submitted = rows[fresh].task.submitted_at - old.task.submitted_at
@@ -112,7 +110,7 @@ def test_the_nearest_choice_holds(rounds: Rounds) -> None:
     line = Line.objects.unscoped().get(tenant=a, tier__slug="premium")  # the test is no tenant
 
     def names() -> list[str]:
-        chosen = choices.current(rounds.conf, "default")
+        chosen = active_policies.current(rounds.conf, "default")
         other = Line.objects.unscoped().exclude(pk=line.pk).filter(tenant=a)[0].pk  # the test is no tenant
         return [
             chosen.order_of(a.pk, line.pk).name,
@@ -191,7 +189,7 @@ def test_the_command_lists_shows_sets_and_unsets(rounds: Rounds) -> None:
     assert policies("unset", "share", "--pool", "org/team")["policies"] != shown
     with pytest.raises(CommandError, match="no line urgent/basic"):
         call_command("policies", "set", "order", "fifo", "--tenant", "a", "--line", "urgent/basic")
-    chosen = choices.read(choices._django, SchedulerConf(), "default")
+    chosen = active_policies.read(active_policies._django, SchedulerConf(), "default")
     assert (chosen.share.name, chosen.share.parameters["memory_s"]) == ("capacity", 60)
     assert chosen.share.parameters["queues"]["org/team"]["lends"] == 100.0
 
@@ -210,41 +208,33 @@ class TestAdmin:
             "cell": "default",
             "tenant": tenant.pk,
         }
-        answer = admin_client.post(reverse("admin:tasks_policychoice_add"), form)
+        answer = admin_client.post(reverse("admin:slackwater_tasks_policychoice_add"), form)
         assert answer.status_code == 302, answer.content
         choice = PolicyChoice.objects.get()
         assert (choice.tenant, choice.policy, choice.chosen_by) == (tenant, "deadline", "user:admin")
-        page = reverse("admin:tasks_policychoice_change", args=[choice.pk])
+        page = reverse("admin:slackwater_tasks_policychoice_change", args=[choice.pk])
         assert admin_client.get(page).status_code == 200
         wrong = admin_client.post(page, {"policy": "shortest_first", "parameters": '{"weight": 0}'})
         assert b"must be from 1 to 1000000" in wrong.content
-        assert (
-            admin_client.post(page, {"policy": "shortest_first", "parameters": '{"weight": 2}'}).status_code
-            == 302
-        )
+        assert admin_client.post(page, {"policy": "shortest_first", "parameters": '{"weight": 2}'}).status_code == 302
         assert PolicyChoice.objects.get().parameters == {"weight": 2}
-        gone = reverse("admin:tasks_policychoice_delete", args=[choice.pk])
+        gone = reverse("admin:slackwater_tasks_policychoice_delete", args=[choice.pk])
         assert admin_client.post(gone, {"post": "yes"}).status_code == 302
         assert not PolicyChoice.objects.exists()
         lost = admin_client.post(
-            reverse("admin:tasks_policychoice_add"), {**form, "cell": "defualt", "tenant": ""}
+            reverse("admin:slackwater_tasks_policychoice_add"), {**form, "cell": "defualt", "tenant": ""}
         )
-        assert lost.context["adminform"].form.errors["cell"] == [
-            "cell: there is no cell 'defualt'; known are default"
-        ]
+        assert lost.context["adminform"].form.errors["cell"] == ["cell: there is no cell 'defualt'; known are default"]
 
     def test_pools_that_do_not_fit_are_refused_at_their_field(self, admin_client: Client) -> None:
         form = {"cell": "default", "weight": 1, "maximum": 100, "lends": 100, "inside": "fair"}
-        add = reverse("admin:tenants_pool_add")
+        add = reverse("admin:slackwater_tenants_pool_add")
         assert admin_client.post(add, {**form, "slug": "a", "guaranteed": 60}).status_code == 302
         refused = admin_client.post(add, {**form, "slug": "b", "guaranteed": 50})
         assert b"more than 100 % would be guaranteed" in refused.content
         top = Pool.objects.get()
-        assert (
-            admin_client.post(add, {**form, "slug": "b", "guaranteed": 50, "parent": top.pk}).status_code
-            == 302
-        )
-        page = reverse("admin:tenants_pool_change", args=[top.pk])
+        assert admin_client.post(add, {**form, "slug": "b", "guaranteed": 50, "parent": top.pk}).status_code == 302
+        page = reverse("admin:slackwater_tenants_pool_change", args=[top.pk])
         inside = Pool.objects.get(slug="b")
         circle = admin_client.post(page, {**form, "slug": "a", "guaranteed": 60, "parent": inside.pk})
         assert b"cannot stand in itself" in circle.content

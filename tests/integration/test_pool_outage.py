@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 from psycopg_pool import ConnectionPool
 
-from slackwater.embedded import EmbeddedPostgres, socket_folder
+from slackwater.local.servers import EmbeddedPostgres, socket_folder
 from slackwater.settings.environment import database_from_url
 from tests.support.waiting import wait_until
 
@@ -31,9 +31,7 @@ def test_refused_soon_while_the_database_is_away_and_served_soon_after(tmp_path:
                 longest = max(longest, time.monotonic() - began)
                 return False
 
-        with ConnectionPool(
-            postgres.url, open=True, check=ConnectionPool.check_connection, **options
-        ) as pool:
+        with ConnectionPool(postgres.url, open=True, check=ConnectionPool.check_connection, **options) as pool:
             assert works()
             postgres.stop()
             began = time.monotonic()

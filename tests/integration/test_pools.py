@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from apps.resources.models import Tier
-from apps.tasks.models import Line, LiveTask, PolicyChoice, RunTime
-from apps.tasks.services import submit, submit_many
-from apps.tenants.models import Pool, Tenant
-from apps.tenants.services import create_tenant
 from scheduler_ext.core.types import Reason
+from slackwater_resources.models import Tier
+from slackwater_tasks.models import Line, LiveTask, PolicyChoice, RunTime
+from slackwater_tasks.submission.service import submit, submit_many
+from slackwater_tenants.models import Pool, Tenant
+from slackwater_tenants.services import create_tenant
 from tests.support.api import forget_lookups, furnish
 from tests.support.rounds import Rounds
 from tests.support.waiting import wait_until
@@ -98,9 +98,7 @@ def test_pools_of_fifty_and_fifty_are_fair_whatever_each_hands_in(rounds: Rounds
 
 
 @pytest.mark.parametrize("category", ["urgent", "delayable", "periodic", "offpeak"])
-def test_inside_a_category_each_tenant_has_the_same_chance_whatever_it_hands_in(
-    rounds: Rounds, category: str
-) -> None:
+def test_inside_a_category_each_tenant_has_the_same_chance_whatever_it_hands_in(rounds: Rounds, category: str) -> None:
     loud, quiet = create_tenant("loud", "Loud"), create_tenant("quiet", "Quiet")
     hand_in(loud, 60, category=category, tags=["a"])
     hand_in(loud, 30, category=category, tier="premium")

@@ -10,24 +10,30 @@ import psycopg
 import pytest
 from django.db import connection, connections
 
-from apps.resources.models import Handler
-from apps.tasks import queries
-from apps.tasks.connection import HOT_PLANS, Database
-from apps.tenants.models import Plan
 from scheduler_ext.core.states import TaskState
-from slackwater.benchmark import filling
+from slackwater_resources.models import Handler
+from slackwater_tasks.ledger import queries
+from slackwater_tasks.ledger.connection import HOT_PLANS, Database
+from slackwater_tenants.models import Plan
+from tests.lab.benchmarks import filling
 from tests.support.api import furnish
 from tests.support.hand_worker import HOLDER, HandWorker
 
 pytestmark = pytest.mark.django_db
 
-HOT = {"tasks_livetask", "tasks_task", "tasks_attempt"}
+HOT = {"slackwater_tasks_livetask", "slackwater_tasks_task", "slackwater_tasks_attempt"}
 LINES = 10
 BACKLOG = 100_000
 FEW = 1_000
 BATCH = 100
-LIVE_KEY, TASK_KEY = ("tasks_livetask", "tasks_livetask_pkey"), ("tasks_task", "tasks_task_pkey")
-TASK_TENANT, TASK_RELEASE = ("tasks_task", "task_tenant"), ("tasks_task", "task_release")
+LIVE_KEY, TASK_KEY = (
+    ("slackwater_tasks_livetask", "slackwater_tasks_livetask_pkey"),
+    ("slackwater_tasks_task", "slackwater_tasks_task_pkey"),
+)
+TASK_TENANT, TASK_RELEASE = (
+    ("slackwater_tasks_task", "slackwater_task_tenant"),
+    ("slackwater_tasks_task", "slackwater_task_release"),
+)
 KEYS = {LIVE_KEY[1], TASK_KEY[1], TASK_TENANT[1]}
 Scans = set[tuple[str, str]]
 """(table, index) of every scan in a plan; the index is empty for a scan of the whole table."""
@@ -76,7 +82,7 @@ class Ledger:
     def analyze(self) -> None:
         """Fresh statistics."""
         with connection.cursor() as cur:
-            cur.execute("ANALYZE tasks_livetask, tasks_task, tasks_attempt")
+            cur.execute("ANALYZE slackwater_tasks_livetask, slackwater_tasks_task, slackwater_tasks_attempt")
 
 
 @pytest.fixture
@@ -130,7 +136,7 @@ def hot_queries(ledger: Ledger) -> dict[str, tuple[str, Any, Scans]]:
         "disks": ones,
     }  # fmt: skip
     start = {"ids": ids, "fences": fences, "node": node, "batch": BATCH}
-    ready = {("tasks_livetask", "live_ready")}
+    ready = {("slackwater_tasks_livetask", "slackwater_live_ready")}
     return {
         "nominate": (queries.NOMINATE, (8,), ready),
         "claim": (queries.CLAIM, claim, {LIVE_KEY}),
@@ -140,14 +146,15 @@ def hot_queries(ledger: Ledger) -> dict[str, tuple[str, Any, Scans]]:
         "retry": (queries.RETRY, _used(queries.RETRY, ended | {"delays": times}), {LIVE_KEY, TASK_KEY, TASK_TENANT}),
         "release": (queries.RELEASE, (ids, ones, ones), {LIVE_KEY, TASK_KEY, TASK_RELEASE}),
         "finish": (queries.FINISH, _used(queries.FINISH, ended), {LIVE_KEY, TASK_KEY, TASK_TENANT}),
-        "wake": (queries.WAKE, (2048,), {("tasks_livetask", "live_due"), LIVE_KEY}),
-        "next due": (queries.NEXT_DUE, None, {("tasks_livetask", "live_due")}),
-        "promotable": (queries.PROMOTABLE, (2048,), {("tasks_livetask", "live_promote")}),
-        "late": (queries.LATE, (100,), {("tasks_livetask", "live_late")}),
+        "wake": (queries.WAKE, (2048,), {("slackwater_tasks_livetask", "slackwater_live_due"), LIVE_KEY}),
+        "next due": (queries.NEXT_DUE, None, {("slackwater_tasks_livetask", "slackwater_live_due")}),
+        "promotable": (queries.PROMOTABLE, (2048,), {("slackwater_tasks_livetask", "slackwater_live_promote")}),
+        "late": (queries.LATE, (100,), {("slackwater_tasks_livetask", "slackwater_live_late")}),
         "promote": (queries.PROMOTE, (ids, [ledger.lines[0]] * BATCH), {LIVE_KEY}),
-        "in flight": (queries.IN_FLIGHT, None, {("tasks_livetask", "live_in_flight")}),
+        "in flight": (queries.IN_FLIGHT, None, {("slackwater_tasks_livetask", "slackwater_live_in_flight")}),
         "mutex held": (
-            queries.MUTEX_HELD, None, {("tasks_livetask", "live_mutex"), ("tasks_livetask", "live_in_flight")},
+            queries.MUTEX_HELD, None,
+            {("slackwater_tasks_livetask", "slackwater_live_mutex"), ("slackwater_tasks_livetask", "slackwater_live_in_flight")},
         ),
     }  # fmt: skip
 
@@ -183,7 +190,7 @@ def test_with_statistics_of_an_empty_table(ledger: Ledger) -> None:
     ledger.fill(BACKLOG)
     check_all(ledger)
     with connection.cursor() as cur:
-        cur.execute("ANALYZE tasks_line")  # now few lines are known, and nothing of what waits in them
+        cur.execute("ANALYZE slackwater_tasks_line")  # now few lines are known, and nothing of what waits in them
     check_all(ledger)
 
 
@@ -193,11 +200,11 @@ def test_with_statistics_that_know_nothing_ready_or_running(ledger: Ledger) -> N
     ledger.analyze()
     with connection.cursor() as cur:
         cur.execute(
-            "UPDATE tasks_livetask SET state = 5, node_id = %s, fence = 1, started_at = now() WHERE task_id <= %s",
+            "UPDATE slackwater_tasks_livetask SET state = 5, node_id = %s, fence = 1, started_at = now() WHERE task_id <= %s",
             (ledger.worker.node.pk, filling.task_id(BACKLOG // 2)),
         )
         cur.execute(
-            "UPDATE tasks_livetask SET state = 3 WHERE task_id > %s", (filling.task_id(BACKLOG // 2),)
+            "UPDATE slackwater_tasks_livetask SET state = 3 WHERE task_id > %s", (filling.task_id(BACKLOG // 2),)
         )
     check_all(ledger)
 
@@ -229,9 +236,7 @@ def test_a_hot_connection_keeps_a_plan_made_while_nothing_was_there(ledger: Ledg
     for name, (query, _, allowed) in hot_queries(ledger).items():
         plan = ledger.generic(query)
         assert scans(plan) <= allowed, f"{name} scans {sorted(scans(plan) - allowed)}"
-        whole = [
-            n["Index Name"] for n in nodes(plan) if n.get("Index Name") in KEYS and "Index Cond" not in n
-        ]
+        whole = [n["Index Name"] for n in nodes(plan) if n.get("Index Name") in KEYS and "Index Cond" not in n]
         # Parents to be released have a small index of their own, and ended a moment ago.
         assert not whole or name == "release", f"{name} walks through all of {whole}"
 
@@ -245,7 +250,7 @@ def test_only_a_direct_hot_connection_prepares(pooled: bool) -> None:
     database = Database("test hot", hot=True)
     try:
         for _ in range(5):
-            database.conn.execute("SELECT count(*) FROM tasks_leader WHERE cell = %s", ("default",))
+            database.conn.execute("SELECT count(*) FROM slackwater_tasks_leader WHERE cell = %s", ("default",))
         prepared = database.conn.execute("SELECT count(*) FROM pg_prepared_statements").fetchone()
         mode = database.conn.execute("SHOW plan_cache_mode").fetchone()
     finally:
@@ -273,9 +278,9 @@ def test_looking_for_what_is_due_does_not_read_what_is_not(ledger: Ledger, name:
     ledger.fill(BACKLOG, TaskState.SCHEDULED if name == "wake" else TaskState.READY)
     with connection.cursor() as cur:
         cur.execute(
-            "UPDATE tasks_livetask SET on_late = 2, not_before = not_before + interval '1 hour' WHERE state = 2"
+            "UPDATE slackwater_tasks_livetask SET on_late = 2, not_before = not_before + interval '1 hour' WHERE state = 2"
             if name == "wake"
-            else "UPDATE tasks_livetask SET on_late = 2"
+            else "UPDATE slackwater_tasks_livetask SET on_late = 2"
         )
     ledger.analyze()
     query, params, allowed = hot_queries(ledger)[name]
@@ -298,7 +303,7 @@ def test_a_start_enters_nothing_into_any_index(backlog: Ledger) -> None:
     ids = [filling.task_id(FEW + 20 * (n + 1)) for n in range(BATCH)]  # apart: each page has room
     claim, start = hot_queries(backlog)["claim"][1], hot_queries(backlog)["start"][1]
     counts = "SELECT pg_stat_get_xact_tuples_updated({0}), pg_stat_get_xact_tuples_hot_updated({0})".format(
-        "'tasks_livetask'::regclass"
+        "'slackwater_tasks_livetask'::regclass"
     )
     seen = []
     with psycopg.Cursor(connection.connection) as cur:

@@ -9,12 +9,12 @@ import redis
 from django.db import connection
 from django.urls import reverse
 
-from apps.resources.models import Handler
-from apps.tasks.connection import Database
-from apps.tasks.models import LiveTask, RateLimit, RateStart
-from apps.tasks.plan_rates import PlanRates
-from apps.tenants.models import Plan, Tenant
 from scheduler_ext.core.states import Outcome, TaskState
+from slackwater_resources.models import Handler
+from slackwater_tasks.ledger.connection import Database
+from slackwater_tasks.models import LiveTask, RateLimit, RateStart
+from slackwater_tasks.upkeep.plan_rates import PlanRates
+from slackwater_tenants.models import Plan, Tenant
 from tests.integration.test_explain import Cell, let_go
 from tests.support.api import HANDLER, client_of, forget_lookups, furnish
 
@@ -83,8 +83,8 @@ def test_a_claim_that_did_not_begin_gives_its_place_back(cell: Cell) -> None:
     assert queued(cell) == 0
     assert RateStart.objects.get().at is not None
     with connection.cursor() as cur:
-        cur.execute("UPDATE tasks_ratestart SET at = at - interval '3601 s'")
-        cur.execute("UPDATE tasks_livetask SET not_before = now() WHERE state = 2")
+        cur.execute("UPDATE slackwater_tasks_ratestart SET at = at - interval '3601 s'")
+        cur.execute("UPDATE slackwater_tasks_livetask SET not_before = now() WHERE state = 2")
     assert queued(cell) == 1
 
 
@@ -95,8 +95,8 @@ def test_work_without_limits_writes_nothing(cell: Cell) -> None:
 
 
 def test_a_deleted_limit_holds_nobody(cell: Cell) -> None:
-    from apps.tasks.parking import ParkingUpkeep
-    from apps.tasks.work_store import PgWorkStore
+    from slackwater_tasks.ledger.parking import ParkingUpkeep
+    from slackwater_tasks.runtime.work_store import PgWorkStore
 
     limit = RateLimit.objects.create(tenant=cell.tenant, key="bank", starts=1, per_s=3600)
     tasks = [cell.submit(rate_key="bank") for _ in range(3)]
@@ -141,9 +141,7 @@ def test_each_tenant_of_a_plan_has_its_rate_for_itself(cell: Cell) -> None:
         for _ in range(4):
             client.task(category="urgent")
     assert running(cell, *clients) == [2, 2, 4]
-    assert [(r["of"], r["starts"], r["own"]) for r in fellow.get("/rates").body["items"]] == [
-        ("tenant", 2, False)
-    ]
+    assert [(r["of"], r["starts"], r["own"]) for r in fellow.get("/rates").body["items"]] == [("tenant", 2, False)]
     assert fellow.call("DELETE", f"/rates/{fellow.get('/rates').body['items'][0]['id']}").status == 404
 
 
@@ -175,8 +173,8 @@ def test_a_change_of_plan_changes_the_rate(cell: Cell) -> None:
 def test_what_a_plan_gives_is_changed_in_the_plan(cell: Cell, admin_client: Any) -> None:
     plan_rate(cell, 1)
     limit = RateLimit.objects.get()
-    page = reverse("admin:tasks_ratelimit_change", args=[limit.pk])
+    page = reverse("admin:slackwater_tasks_ratelimit_change", args=[limit.pk])
     assert admin_client.get(page).status_code == 200
     assert admin_client.post(page, {"starts": 9, "per_s": 9}).status_code == 403
-    assert admin_client.post(reverse("admin:tasks_ratelimit_delete", args=[limit.pk])).status_code == 403
+    assert admin_client.post(reverse("admin:slackwater_tasks_ratelimit_delete", args=[limit.pk])).status_code == 403
     assert RateLimit.objects.get().starts == 1

@@ -13,12 +13,12 @@ import pytest
 import redis
 from django.core.management import call_command
 
-from apps.tasks import choosing
-from apps.tasks.services import submit_many
-from apps.tasks.watching import Recorder, RoundWatcher
-from apps.tenants.models import Pool, Tenant
-from apps.tenants.services import create_tenant
 from scheduler_ext.conf import SchedulerConf
+from slackwater_tasks.control import policies as choosing
+from slackwater_tasks.ledger.round_recorder import Recorder, RoundWatcher
+from slackwater_tasks.submission.service import submit_many
+from slackwater_tenants.models import Pool, Tenant
+from slackwater_tenants.services import create_tenant
 from tests.support.api import forget_lookups, furnish
 from tests.support.rounds import Rounds
 
@@ -45,9 +45,7 @@ def policies(*args: str) -> Any:
 
 
 @pytest.mark.parametrize("share", ["equal", "capacity", "fair", "dominant_resource"])
-def test_recorded_live_rounds_decide_the_same_byte_for_byte(
-    rounds: Rounds, tmp_path: Path, share: str
-) -> None:
+def test_recorded_live_rounds_decide_the_same_byte_for_byte(rounds: Rounds, tmp_path: Path, share: str) -> None:
     a, b, c = (create_tenant(name, name) for name in "abc")
     a.pool = Pool.objects.create(slug="org", guaranteed=60, weight=3)
     a.save()

@@ -9,14 +9,16 @@ from uuid import UUID
 import pytest
 from django.db import connection, transaction
 
-from apps.tasks import bulk, graph, transitions, workflows
-from apps.tasks.models import LiveTask, Task
-from apps.tasks.services import cancel, retry, submit_workflow
-from apps.tenants.models import Tenant
-from apps.tenants.scoping import tenant_scope
-from apps.tenants.services import create_tenant
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome, TaskState
+from slackwater_tasks.control import bulk, workflows
+from slackwater_tasks.graph import relatives
+from slackwater_tasks.ledger import transitions
+from slackwater_tasks.models import LiveTask, Task
+from slackwater_tasks.submission.service import cancel, retry, submit_workflow
+from slackwater_tenants.models import Tenant
+from slackwater_tenants.scoping import tenant_scope
+from slackwater_tenants.services import create_tenant
 from tests.support.api import HANDLER, forget_lookups, furnish
 from tests.support.hand_worker import HandWorker, raw_cursor
 from tests.support.waiting import wait_until
@@ -32,7 +34,7 @@ WAITING_FOR_A_LOCK = (
 def acme() -> Tenant:
     """A tenant."""
     forget_lookups()
-    graph.kept.forget()
+    relatives.kept.forget()
     furnish()
     return create_tenant("acme", "Acme")
 

@@ -16,7 +16,6 @@ from typing import Any
 import psutil
 import pytest
 
-from apps.tasks.checks import messages
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.states import Outcome
@@ -24,9 +23,10 @@ from scheduler_ext.ports import Finished, ScriptWork, Started
 from scheduler_ext.sandbox import seccomp
 from scheduler_ext.sandbox.base import Found, Level, Refused
 from scheduler_ext.sandbox.detect import choose
+from scheduler_ext.sandbox.keeper.checkpoint_folder import files_of
 from scheduler_ext.sandbox.pool import SlotPool
-from scheduler_ext.sandbox.saved import files_of
-from scheduler_ext.worker.scripts import ScriptRun
+from scheduler_ext.worker.agent.scripts import ScriptRun
+from slackwater_tasks.checks import messages
 
 CONF = SchedulerConf(script_processes=64, script_output_bytes=4 << 20, cancel_grace_s=0.5)
 
@@ -212,9 +212,7 @@ def test_a_missing_interpreter_is_told(bench: Bench) -> None:
 
 def test_a_large_disk_is_a_folder_with_the_same_end(bench: Bench) -> None:
     vector = (1_000, 128, 300, 0, 0, 0)
-    fine, output = bench.run(
-        'head -c 1000000 /dev/zero >x; echo 1 >"$SLACKWATER_RESULT"; stat -c %s x', vector=vector
-    )
+    fine, output = bench.run('head -c 1000000 /dev/zero >x; echo 1 >"$SLACKWATER_RESULT"; stat -c %s x', vector=vector)
     assert (fine.outcome, fine.result, output) == (Outcome.SUCCEEDED, "1", "1000000\n")
     assert fine.peak_disk_mb == 1
     script = "#!/usr/bin/python3\nfor i in range(3): open(str(i), 'wb').write(bytes(150 << 20))\n"

@@ -39,9 +39,7 @@ class Kept:
         return Saves(keep=keep, refuse=refuse, content=last, **{"every_s": 0.05, **changes})
 
 
-def turn(
-    bench: Bench, kept: Kept, script: str, ask: bool = False, grace_s: float = 20.0, **changes: Any
-) -> Finished:
+def turn(bench: Bench, kept: Kept, script: str, ask: bool = False, grace_s: float = 20.0, **changes: Any) -> Finished:
     run = bench.prepare(script, checkpoints=True)
     run.conf = dataclasses.replace(run.conf, yield_grace_s=grace_s)
     run.saves = kept.saves(**changes)
@@ -69,9 +67,7 @@ def test_each_turn_goes_on_from_the_one_before(bench: Bench) -> None:
 
 def test_what_is_published_while_it_runs_is_kept_though_it_is_killed(bench: Bench) -> None:
     kept = Kept()
-    finished = turn(
-        bench, kept, f"#!/bin/sh\ntrap '' TERM\nset -- 7\n{PUBLISH}\n{WAIT}", ask=True, grace_s=2.0
-    )
+    finished = turn(bench, kept, f"#!/bin/sh\ntrap '' TERM\nset -- 7\n{PUBLISH}\n{WAIT}", ask=True, grace_s=2.0)
     assert finished.outcome is Outcome.YIELDED, finished.error
     assert finished.error == "it did not yield in time: it goes on from its last checkpoint"
     assert kept.contents[-1].endswith(b"\n7")

@@ -11,8 +11,8 @@ import pytest
 
 from scheduler_ext.sandbox.base import Level
 from scheduler_ext.sandbox.pool import SlotPool
-from slackwater.sandboxing.hostile import Hostile, Verdict, attack, load, settings
-from slackwater.sandboxing.targets import targets
+from tests.lab.sandbox_score.hostile import Hostile, Verdict, attack, load, settings
+from tests.lab.sandbox_score.targets import targets
 from tests.support.runner import HOST, Runner, skip_without_engine
 from tests.support.waiting import wait_until
 

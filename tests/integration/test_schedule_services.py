@@ -9,14 +9,14 @@ from uuid import uuid4
 
 import pytest
 
-from apps.schedules import services
-from apps.schedules.firing import Counts, fire_due, seconds_to_next
-from apps.schedules.models import Schedule
-from apps.tasks.models import Task
-from apps.tenants.models import Tenant
-from apps.tenants.scoping import tenant_scope
-from apps.tenants.services import create_tenant
 from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, NotGranted, SlackwaterError, TooLarge
+from slackwater_schedules import services
+from slackwater_schedules.firing import Counts, fire_due, seconds_to_next
+from slackwater_schedules.models import Schedule
+from slackwater_tasks.models import Task
+from slackwater_tenants.models import Tenant
+from slackwater_tenants.scoping import tenant_scope
+from slackwater_tenants.services import create_tenant
 from tests.support.api import HANDLER, forget_lookups, furnish
 from tests.support.hand_worker import HandWorker
 from tests.support.schedules import FIRES, due, make, outcomes, rewind, state_of, tasks_of
@@ -228,16 +228,12 @@ DAY = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 def test_a_backfill_submits_what_was_never_submitted(acme: Tenant) -> None:
-    schedule = make(
-        acme, kind="daily", rule={"times": ["06:00"]}, task={"handler": HANDLER, "args": ["$fire_at"]}
-    )
+    schedule = make(acme, kind="daily", rule={"times": ["06:00"]}, task={"handler": HANDLER, "args": ["$fire_at"]})
     first = services.backfill(acme.pk, schedule.pk, DAY, DAY + timedelta(days=3))
     assert len(first.task_ids) == 3
     assert {t.workflow_id for t in Task._plain.all()} == {first.workflow_id}
     assert Task._plain.get(pk=first.task_ids[1]).name == "nightly 2026-03-02T06:00:00Z"
-    assert [Task._plain.get(pk=t).args for t in first.task_ids] == [
-        [f"2026-03-0{n}T06:00:00Z"] for n in (1, 2, 3)
-    ]
+    assert [Task._plain.get(pk=t).args for t in first.task_ids] == [[f"2026-03-0{n}T06:00:00Z"] for n in (1, 2, 3)]
     again = services.backfill(acme.pk, schedule.pk, DAY, DAY + timedelta(days=4))
     assert len(again.task_ids) == 1
     nothing = services.backfill(acme.pk, schedule.pk, DAY, DAY + timedelta(days=4))
@@ -249,9 +245,7 @@ def test_a_backfill_makes_up_for_missed_firings(acme: Tenant) -> None:
     schedule = rewind(make(acme, missed="skip"), 5 * 3600 + 5)
     fire_due()
     assert outcomes(schedule) == ["missed"] * 4 + ["submitted"]
-    done = services.backfill(
-        acme.pk, schedule.pk, schedule.anchor_at, datetime.now(UTC) - timedelta(minutes=1)
-    )
+    done = services.backfill(acme.pk, schedule.pk, schedule.anchor_at, datetime.now(UTC) - timedelta(minutes=1))
     # The interval's anchor itself comes too: a backfill goes back before the schedule's start.
     assert len(done.task_ids) == 5
     assert outcomes(schedule) == ["submitted"] * 6

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from apps.schedules import services
-from apps.schedules.firing import Counts, fire_due, prune_fires, seconds_to_next
-from apps.schedules.models import Schedule, ScheduleFire
-from apps.tasks.models import LiveTask, Task, TaskEvent
-from apps.tasks.services import submit
-from apps.tenants.models import Plan, Tenant, TenantCounter
-from apps.tenants.services import create_tenant
+from slackwater_schedules import services
+from slackwater_schedules.firing import Counts, fire_due, prune_fires, seconds_to_next
+from slackwater_schedules.models import Schedule, ScheduleFire
+from slackwater_tasks.models import LiveTask, Task, TaskEvent
+from slackwater_tasks.submission.service import submit
+from slackwater_tenants.models import Plan, Tenant, TenantCounter
+from slackwater_tenants.services import create_tenant
 from tests.support.api import HANDLER, forget_lookups, furnish
 from tests.support.hand_worker import HandWorker
 from tests.support.schedules import FIRES, due, fire_again, make, outcomes, rewind, state_of, tasks_of
@@ -315,9 +315,7 @@ def test_overlap_cancel_old(acme: Tenant) -> None:
     running = worker.start(second)
     fire_again(schedule)
     third = tasks_of(schedule)[-1]
-    assert (state_of(second), state_of(third)) == ("RUNNING", "BLOCKED"), (
-        "it waits until the old one has ended"
-    )
+    assert (state_of(second), state_of(third)) == ("RUNNING", "BLOCKED"), "it waits until the old one has ended"
     assert LiveTask._plain.get(pk=second).cancel_requested
     worker.end(running)
     assert state_of(third) == "READY"
@@ -353,9 +351,7 @@ def test_one_refused_firing_stops_no_other(acme: Tenant) -> None:
 
 
 def test_a_tenant_at_its_limit_fails_alone(acme: Tenant) -> None:
-    poor = create_tenant(
-        "poor", "Poor", plan_slug=Plan.objects.create(slug="small", name="S", max_waiting=3).slug
-    )
+    poor = create_tenant("poor", "Poor", plan_slug=Plan.objects.create(slug="small", name="S", max_waiting=3).slug)
     for n in range(8):
         due(poor, f"p{n}")
         due(acme, f"a{n}")
@@ -379,9 +375,7 @@ def test_many_tenants_due_at_once_are_submitted_together(django_assert_max_num_q
     assert fire_due() == Counts(schedules=40, submitted=40)
     made = [due(tenant, f"s{n}") for tenant in many for n in range(3)]
     bad = due(broken, "bad", task={"handler": HANDLER, "tier": "premium"})
-    Tenant.objects.filter(pk=broken.pk).update(
-        plan=Plan.objects.create(slug="plain", name="P", tiers=["basic"])
-    )
+    Tenant.objects.filter(pk=broken.pk).update(plan=Plan.objects.create(slug="plain", name="P", tiers=["basic"]))
     queued = due(careful, "queued", overlap="queue_one")
     with django_assert_max_num_queries(140):
         assert fire_due() == Counts(schedules=122, submitted=120, failed=2)
@@ -430,13 +424,13 @@ def test_the_claim_goes_by_its_index(acme: Tenant) -> None:
     data = {"kind": "interval", "rule": {"every_s": 3600}, "task": {"handler": HANDLER}}
     services.create_schedules(acme, [{**data, "name": f"s{n}"} for n in range(2_000)])
     with connection.cursor() as cur:
-        cur.execute("ANALYZE schedules_schedule")
+        cur.execute("ANALYZE slackwater_schedules_schedule")
         cur.execute(
-            "EXPLAIN SELECT * FROM schedules_schedule WHERE next_due_at <= statement_timestamp() "
+            "EXPLAIN SELECT * FROM slackwater_schedules_schedule WHERE next_due_at <= statement_timestamp() "
             "ORDER BY next_due_at, tenant_id LIMIT 200 FOR UPDATE SKIP LOCKED"
         )
         plan = "\n".join(row[0] for row in cur.fetchall())
-    assert "schedule_due" in plan
+    assert "slackwater_schedule_due" in plan
     assert "Sort" not in plan
 
 

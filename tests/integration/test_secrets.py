@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from django.test import override_settings
 
-from apps.tasks import secrets
-from apps.tasks.models import Secret
-from apps.tenants.scoping import tenant_scope
-from apps.tenants.services import create_tenant
 from scheduler_ext.core.errors import ConfigurationError, InvalidInput, NotFound, QuotaExceeded
+from slackwater_tasks.control import secrets
+from slackwater_tasks.models import Secret
+from slackwater_tenants.scoping import tenant_scope
+from slackwater_tenants.services import create_tenant
 from tests.support.api import client_of, forget_lookups, furnish
 
 pytestmark = pytest.mark.django_db

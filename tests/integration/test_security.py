@@ -18,10 +18,10 @@ from django.test import Client, RequestFactory
 from django.urls import reverse
 from django.utils import timezone
 
-from apps.api import csp
-from apps.api.front import _headers
-from apps.monitoring.logins import MOST_OF_ADDRESS, MOST_OF_BOTH, MOST_OF_NAME, WINDOW, address_of
-from apps.monitoring.models import Login
+from slackwater_api.server import content_security
+from slackwater_api.server.application import _headers
+from slackwater_monitoring.logins import MOST_OF_ADDRESS, MOST_OF_BOTH, MOST_OF_NAME, WINDOW, address_of
+from slackwater_monitoring.models import Login
 from tests.support.admin import furnished, page, press, root, staff, tenant  # noqa: F401 - fixtures by their names
 from tests.support.hand_worker import HandWorker
 
@@ -44,9 +44,7 @@ def outcomes() -> list[str]:
 class TestLogins:
     """Guessing is limited, and everything is recorded."""
 
-    def test_a_name_is_refused_at_an_address_after_some_failures_whatever_the_password(
-        self, root: User
-    ) -> None:
+    def test_a_name_is_refused_at_an_address_after_some_failures_whatever_the_password(self, root: User) -> None:
         for _ in range(MOST_OF_BOTH):
             assert not log_in("wrong")
         assert not log_in(GOOD)
@@ -70,10 +68,7 @@ class TestLogins:
         assert log_in(GOOD, address="192.0.2.2")
 
     def test_a_name_is_refused_after_failures_from_many_addresses(self, root: User) -> None:
-        rows = [
-            Login(username="root", address=f"198.51.100.{n}", outcome="failed")
-            for n in range(MOST_OF_NAME - 1)
-        ]
+        rows = [Login(username="root", address=f"198.51.100.{n}", outcome="failed") for n in range(MOST_OF_NAME - 1)]
         Login.objects.bulk_create(rows)
         assert log_in(GOOD)
         Login.objects.create(username="Root", address="x", outcome="failed")
@@ -82,9 +77,9 @@ class TestLogins:
     def test_logins_and_changes_are_shown_and_cannot_be_edited(self, page: Client, root: User) -> None:
         log_in("wrong", username="<mallory>")
         worker = HandWorker()
-        press(page, "resources_node", worker.node.pk, "drain")
+        press(page, "slackwater_resources_node", worker.node.pk, "drain")
         assert LogEntry.objects.get().get_change_message() == "Draining."
-        text = page.get(reverse("admin:monitoring_login_changelist")).content.decode()
+        text = page.get(reverse("admin:slackwater_monitoring_login_changelist")).content.decode()
         assert "&lt;mallory&gt;" in text
         assert "sw-failed" in text
         assert "Draining." in page.get(reverse("admin:admin_logentry_changelist")).content.decode()
@@ -93,7 +88,10 @@ class TestLogins:
             request = page.get("/admin/").wsgi_request
             may = (site.has_add_permission, site.has_change_permission, site.has_delete_permission)
             assert [one(request) for one in may] == [False] * 3
-        assert staff("tasks.view_task").get(reverse("admin:monitoring_login_changelist")).status_code == 403
+        assert (
+            staff("slackwater_tasks.view_task").get(reverse("admin:slackwater_monitoring_login_changelist")).status_code
+            == 403
+        )
 
     def test_a_logout_is_recorded(self, page: Client) -> None:
         page.post(reverse("admin:logout"))
@@ -109,9 +107,7 @@ class TestLogins:
             (1, "", "192.0.2.1"),
         ],
     )
-    def test_only_trusted_proxies_are_believed(
-        self, proxies: int, forwarded: str, address: str, settings: Any
-    ) -> None:
+    def test_only_trusted_proxies_are_believed(self, proxies: int, forwarded: str, address: str, settings: Any) -> None:
         settings.TRUSTED_PROXIES = proxies
         request = RequestFactory().get("/", REMOTE_ADDR="192.0.2.1", HTTP_X_FORWARDED_FOR=forwarded)
         assert address_of(request) == address
@@ -120,27 +116,29 @@ class TestLogins:
 @pytest.mark.parametrize(
     ("path", "policy"),
     [
-        ("/healthz", csp.NOTHING), ("/metrics", csp.NOTHING), ("/api/v1/tasks", csp.NOTHING),
-        ("/api/schema/", csp.NOTHING), ("/api/docs/errors", csp.NOTHING), ("/api/docs/", csp.REFERENCE),
-        ("/admin/login/", csp.ADMIN), ("/admin/", csp.ADMIN), ("/nowhere", csp.NOTHING),
+        ("/healthz", content_security.NOTHING), ("/metrics", content_security.NOTHING),
+        ("/api/v1/tasks", content_security.NOTHING),
+        ("/api/schema/", content_security.NOTHING), ("/api/docs/errors", content_security.NOTHING),
+        ("/api/docs/", content_security.REFERENCE),
+        ("/admin/login/", content_security.ADMIN), ("/admin/", content_security.ADMIN), ("/nowhere", content_security.NOTHING),
     ],
 )  # fmt: skip
 def test_every_page_has_its_policy(path: str, policy: str) -> None:
-    assert Client().get(path).headers[csp.HEADER] == policy
+    assert Client().get(path).headers[content_security.HEADER] == policy
 
 
 def test_policies_are_as_strict_as_the_pages_allow() -> None:
-    for policy in (csp.NOTHING, csp.REFERENCE, csp.ADMIN):
+    for policy in (content_security.NOTHING, content_security.REFERENCE, content_security.ADMIN):
         assert "default-src 'none'" in policy
         assert "frame-ancestors 'none'" in policy
         scripts = [part for part in policy.split("; ") if part.startswith("script-src")]
         assert not [part for part in scripts if "unsafe-inline" in part or "*" in part or "http" in part]
-    assert "unsafe-eval" not in csp.REFERENCE
-    assert "script-src" not in csp.NOTHING
+    assert "unsafe-eval" not in content_security.REFERENCE
+    assert "script-src" not in content_security.NOTHING
 
 
 def test_the_apis_own_front_sends_the_policy_too() -> None:
-    assert (b"content-security-policy", csp.NOTHING.encode()) in _headers(HttpResponse())
+    assert (b"content-security-policy", content_security.NOTHING.encode()) in _headers(HttpResponse())
     page = Client().get("/api/docs/").content.decode()
     assert "<script>" not in page  # what the page's policy would not run
 

@@ -12,13 +12,13 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from apps.monitoring.models import Sizing
-from apps.monitoring.sizing import percentile
-from apps.monitoring.usage import KEPT_RUNS
-from apps.resources.models import Tier
-from apps.tasks import transitions
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.ports import Finished
+from slackwater_monitoring.models import Sizing
+from slackwater_monitoring.right_sizing import percentile
+from slackwater_monitoring.usage import KEPT_RUNS
+from slackwater_resources.models import Tier
+from slackwater_tasks.ledger import transitions
 from tests.integration.test_limits import settle
 from tests.support.admin import page, root, staff  # noqa: F401 - fixtures are found by their names
 from tests.support.api import ApiClient, client_of, forget_lookups, furnish
@@ -39,9 +39,7 @@ def acme() -> Iterator[ApiClient]:
     forget_lookups()
 
 
-def ran(
-    client: ApiClient, uses: Sequence[Use], tier: str = "premium", outcome: Outcome = Outcome.SUCCEEDED
-) -> None:
+def ran(client: ApiClient, uses: Sequence[Use], tier: str = "premium", outcome: Outcome = Outcome.SUCCEEDED) -> None:
     """Attempts of one second each that were measured to use (CPU ‰, memory MiB, disk MiB)."""
     worker = HandWorker(f"hand-{time.monotonic_ns()}")
     ids = [UUID(client.task(tier=tier, total_attempts=1)) for _ in uses]
@@ -87,9 +85,7 @@ def test_who_asked_for_premium_and_used_basic_is_told(acme: ApiClient) -> None:
         ([(200, None, None)] * 20, None),  # nobody knows its memory
     ],
 )
-def test_the_smallest_that_holds_everything_is_named(
-    acme: ApiClient, uses: list[Use], suggested: str | None
-) -> None:
+def test_the_smallest_that_holds_everything_is_named(acme: ApiClient, uses: list[Use], suggested: str | None) -> None:
     ran(acme, uses)
     assert [hint["suggested_tier"] for hint in hints(acme)] == ([suggested] if suggested else [])
 
@@ -121,7 +117,7 @@ def test_operators_see_all_tenants_hints(acme: ApiClient, page: Client) -> None:
     text = page.get(reverse("admin:sw_sizes")).content.decode()
     assert "demo.echo" in text
     assert "<td>premium</td><td>basic</td>" in text
-    assert staff("tasks.view_task").get(reverse("admin:sw_sizes")).status_code == 403
+    assert staff("slackwater_tasks.view_task").get(reverse("admin:sw_sizes")).status_code == 403
 
 
 @pytest.mark.parametrize(("count", "rank"), [(1, 1), (19, 19), (20, 19), (21, 20), (100, 95), (200, 190)])

@@ -11,13 +11,13 @@ import pytest
 import redis
 from django.db import connections
 
-from apps.api import statuses as module
-from apps.api.feed import Batch
-from apps.api.front import ApiFront
-from apps.api.statuses import Statuses
-from apps.tasks import reading
-from apps.tasks.hints import tell_changes
 from scheduler_ext.core.states import TaskState
+from slackwater_api.live import status_cache as module
+from slackwater_api.live.change_feed import Batch
+from slackwater_api.live.status_cache import Statuses
+from slackwater_api.server.application import ApiFront
+from slackwater_tasks.ledger.hints import tell_changes
+from slackwater_tasks.read import tasks
 from tests.integration.test_api_front import Visit, drive, finish, until
 from tests.support.api import ApiClient, client_of, forget_lookups, furnish
 
@@ -35,13 +35,13 @@ def acme(redis_client: redis.Redis) -> ApiClient:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[UUID]:
     """What the ledger was asked."""
     found: list[UUID] = []
-    read = reading.status
+    read = tasks.status
 
     def noted(task_id: UUID) -> dict[str, Any]:
         found.append(task_id)
         return read(task_id)
 
-    monkeypatch.setattr(reading, "status", noted)
+    monkeypatch.setattr(tasks, "status", noted)
     return found
 
 
@@ -82,13 +82,13 @@ def test_a_task_narrowed_to_its_status_is_answered_from_memory_too(
 ) -> None:
     monkeypatch.setattr(module, "FRESH_S", 60.0)
     whole: list[UUID] = []
-    read = reading.task
+    read = tasks.task
 
     def noted(task_id: UUID) -> dict[str, Any]:
         whole.append(task_id)
         return read(task_id)
 
-    monkeypatch.setattr(reading, "task", noted)
+    monkeypatch.setattr(tasks, "task", noted)
     task_id = acme.task()
 
     async def narrowed(front: ApiFront, fields: str) -> Visit:

@@ -15,17 +15,17 @@ import pytest
 import redis
 from django.db import connections
 
-from apps.api import streams as live
-from apps.api.front import ApiFront
-from apps.tasks import progress
-from apps.tasks.hints import keys, tell_changes
-from apps.tasks.models import LiveTask, Task
-from apps.tasks.progress import EVERY_S, LONGEST, Teller
-from apps.tasks.work_store import PgWorkStore
-from scheduler_ext import feed
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import TaskState
-from scheduler_ext.keys import Keys
+from scheduler_ext.dispatch import change_feed
+from scheduler_ext.dispatch.keys import Keys
+from slackwater_api.live import event_streams as live
+from slackwater_api.server.application import ApiFront
+from slackwater_tasks.ledger.hints import keys, tell_changes
+from slackwater_tasks.models import LiveTask, Task
+from slackwater_tasks.runtime import progress
+from slackwater_tasks.runtime.progress import EVERY_S, LONGEST, Teller
+from slackwater_tasks.runtime.work_store import PgWorkStore
 from tests.integration.test_api_front import Visit, drive, finish, until
 from tests.integration.test_limits import free_port, is_up
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
@@ -112,9 +112,7 @@ def test_progress_is_told_while_somebody_follows(acme: ApiClient, redis_client: 
         report(1)
         report(2, after=EVERY_S / 2)  # too soon: the ledger has it, and who asks
         report(3)
-        store.progress(
-            task_id, started.fence - 1, json.dumps({"done": 9})
-        )  # from an attempt that was replaced
+        store.progress(task_id, started.fence - 1, json.dumps({"done": 9}))  # from an attempt that was replaced
         clock[0] += 1
         store.progress(task_id, started.fence, json.dumps("x" * LONGEST))
         tell(acme, task_id, TaskState.SUCCEEDED)
@@ -131,9 +129,7 @@ def test_progress_is_told_while_somebody_follows(acme: ApiClient, redis_client: 
     store.db.close()
 
 
-def test_progress_costs_the_feed_nothing_while_nobody_follows(
-    acme: ApiClient, redis_client: redis.Redis
-) -> None:
+def test_progress_costs_the_feed_nothing_while_nobody_follows(acme: ApiClient, redis_client: redis.Redis) -> None:
     assert not Teller().tell(str(uuid4()), acme.tenant.pk, None, "1")
     assert redis_client.xlen(keys().changes()) == 0
 
@@ -355,7 +351,7 @@ def test_five_hundred_streams_on_one_process(
     env = {
         "SLACKWATER_DATABASE_URL": database_url, "SLACKWATER_REDIS_URL": redis_url,
         "SLACKWATER_VAR": str(tmp_path / "var"), "DJANGO_SETTINGS_MODULE": "slackwater.settings.embedded",
-        "PYTHONPATH": "platform:.",
+        "PYTHONPATH": "platform:apps:.",
     }  # fmt: skip
     command = [sys.executable, "-m", "granian", "--interface", "asgi", "--port", str(port), "--no-ws"]
 
@@ -363,8 +359,7 @@ def test_five_hundred_streams_on_one_process(
         sources = [Source() for _ in range(streams)]
         paths = ["/api/v1/events"] * (streams // 2) + [f"/api/v1/tasks/{one}/events" for one in task_ids]
         jobs = [
-            asyncio.create_task(source.run(port, path, acme.text))
-            for source, path in zip(sources, paths, strict=True)
+            asyncio.create_task(source.run(port, path, acme.text)) for source, path in zip(sources, paths, strict=True)
         ]
         async with asyncio.timeout(60):
             await asyncio.gather(*(source.is_open.wait() for source in sources))
@@ -408,7 +403,7 @@ def test_the_workers_tell_beginnings_and_ends(
 
         def told() -> list[list[Any]]:
             entries: Any = redis_client.xrange(names.changes())
-            return [change for _, fields in entries for change in json.loads(fields[feed.FIELD.encode()])]
+            return [change for _, fields in entries for change in json.loads(fields[change_feed.FIELD.encode()])]
 
         quiet = platform.submit(handler, 0.05)
         platform.wait(quiet)

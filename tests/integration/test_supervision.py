@@ -16,15 +16,15 @@ from urllib.request import urlopen
 import psutil
 import pytest
 
-from slackwater.embedded import ServerError
-from slackwater.embedded.folders import free_port
+from slackwater.local import readiness
+from slackwater.local.child import Child
+from slackwater.local.components import Component, Layout, components
+from slackwater.local.console import Console
+from slackwater.local.guardian import Guardian
+from slackwater.local.lock import folder_lock
+from slackwater.local.servers import ServerError
+from slackwater.local.servers.folders import free_port
 from slackwater.settings.local import is_supervised, read_servers, write_private
-from slackwater.supervision import readiness
-from slackwater.supervision.child import Child
-from slackwater.supervision.components import Component, Layout, components
-from slackwater.supervision.console import Console
-from slackwater.supervision.guardian import Guardian
-from slackwater.supervision.lock import folder_lock
 from tests.support.processes import ManagedProcess, running
 from tests.support.waiting import wait_until
 
@@ -39,10 +39,10 @@ time.sleep(600)
 SUPERVISOR = """
 import asyncio, os, sys
 from pathlib import Path
-from slackwater.supervision.child import Child
-from slackwater.supervision.components import Component
-from slackwater.supervision.console import Console
-from slackwater.supervision.guardian import Guardian
+from slackwater.local.child import Child
+from slackwater.local.components import Component
+from slackwater.local.console import Console
+from slackwater.local.guardian import Guardian
 
 async def main():
     guardian = Guardian("SLACKWATER_SUPERVISOR=of-this-test")
@@ -115,7 +115,7 @@ def test_very_long_lines_do_not_stop_the_log(tmp_path: Path) -> None:
 
 
 def test_a_log_file_that_is_full_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slackwater.supervision.console.LARGEST_FILE", 100)
+    monkeypatch.setattr("slackwater.local.console.LARGEST_FILE", 100)
     console = Console(tmp_path, io.StringIO())
     for number in range(20):
         console.line("part", f"line {number}")
@@ -196,7 +196,7 @@ def test_a_worker_of_the_api_ends_with_its_killed_server_and_leaves_the_port(tmp
     server = [sys.executable, "-m", "granian", "--interface", "asginl", "--port", str(port), "--no-ws"]
     env = {
         "DJANGO_SETTINGS_MODULE": "slackwater.settings.embedded",
-        "PYTHONPATH": "platform:.",
+        "PYTHONPATH": "platform:apps:.",
         "SLACKWATER_VAR": str(tmp_path),
     }
 

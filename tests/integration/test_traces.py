@@ -15,17 +15,17 @@ from django.test.utils import CaptureQueriesContext
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import format_span_id, format_trace_id
 
-from apps.monitoring.models import TraceSending
-from apps.monitoring.tracing import ledger
-from apps.monitoring.tracing.sending import SpanSender
-from apps.tasks import aid, traces
-from apps.tasks.aid import PgTaskAid
-from apps.tasks.models import TaskTrace
-from apps.tasks.prune import delete_tenant
-from apps.tasks.services import store_script, submit_workflow
-from apps.tasks.work_store import PgWorkStore
-from apps.tasks.workflows import add_subtasks
 from scheduler_ext.core.states import Outcome
+from slackwater_monitoring.models import TraceSending
+from slackwater_monitoring.tracing import pending
+from slackwater_monitoring.tracing.exporter import SpanSender
+from slackwater_tasks.control.workflows import add_subtasks
+from slackwater_tasks.models import TaskTrace
+from slackwater_tasks.runtime import task_backend, trace_context
+from slackwater_tasks.runtime.task_backend import PgTaskAid
+from slackwater_tasks.runtime.work_store import PgWorkStore
+from slackwater_tasks.submission.service import store_script, submit_workflow
+from slackwater_tasks.upkeep.retention import delete_tenant
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 from tests.support.collector import Seen, endpoint, spans
 from tests.support.hand_worker import HandWorker
@@ -104,9 +104,7 @@ def test_a_clients_trace_goes_from_submission_to_finish(
     assert send() == 1
     found = spans(collector)
     assert [span.what for span in found] == ["task", "wait", "queue", "process", "wait", "queue", "process"]
-    assert {(span.trace_id, span.state, span.service) for span in found} == {
-        (TRACE, "vendor=1", "slackwater")
-    }
+    assert {(span.trace_id, span.state, span.service) for span in found} == {(TRACE, "vendor=1", "slackwater")}
     whole, runs = found[0], [span for span in found if span.what == "process"]
     assert (whole.name, whole.parent_id, whole.kind) == (f"task {HANDLER}", CLIENT, "producer")
     assert all(span.parent_id == whole.span_id for span in found[1:])
@@ -161,10 +159,8 @@ def test_a_trace_that_is_not_recorded_is_passed_on_and_not_sent(
     task_id = traced(acme, {"traceparent": f"00-{TRACE}-{CLIENT}-00", "tracestate": "x" * 600})
     (started,) = worker.start(task_id)
     handed = PgTaskAid(started).trace()
-    aid._claims().close()
-    assert handed == {
-        "traceparent": f"00-{TRACE}-{traces.span_id(str(task_id), 'process', started.fence)}-00"
-    }
+    task_backend._claims().close()
+    assert handed == {"traceparent": f"00-{TRACE}-{trace_context.span_id(str(task_id), 'process', started.fence)}-00"}
     worker.end([started])
     assert send() == 0
     assert collector.got == []
@@ -179,15 +175,13 @@ def test_lists_workflows_and_what_a_task_hands_in_belong_to_the_trace(
         "tasks": [{"name": "a", "handler": HANDLER}, {"name": "b", "handler": HANDLER, "depends_on": ["a"]}],
     }
     made = acme.post("/workflows", body, **HEADERS).body
-    more = acme.post(
-        f"/workflows/{made['id']}/tasks", {"tasks": [{"name": "c", "handler": HANDLER}]}, **HEADERS
-    )
+    more = acme.post(f"/workflows/{made['id']}/tasks", {"tasks": [{"name": "c", "handler": HANDLER}]}, **HEADERS)
     assert more.status == 201
     assert TaskTrace._plain.filter(trace_id=TRACE, parent_id=CLIENT, sampled=True).count() == 23
     a, b = map(UUID, made["task_ids"])
     (started,) = worker.start(a)
     (child,) = add_subtasks(started, [{"handler": HANDLER}], join=False)
-    running = traces.span_id(str(a), "process", started.fence)
+    running = trace_context.span_id(str(a), "process", started.fence)
     assert (row(child).trace_id, row(child).parent_id) == (TRACE, running)
     worker.end([started])
     worker.run(b)
@@ -258,8 +252,8 @@ def test_a_sender_that_dies_leaves_its_tasks_to_another_which_makes_the_same_spa
 ) -> None:
     worker.run(traced(acme))
     with sender() as dying:
-        claimed = ledger.claim(dying.db.conn, ledger.Cursor(), 10)
-        assert dying._export(ledger.read(dying.db.conn, claimed))
+        claimed = pending.claim(dying.db.conn, pending.Cursor(), 10)
+        assert dying._export(pending.read(dying.db.conn, claimed))
     first = spans(collector)
     assert send() == 0, "it is the dead one's until its lease is over"
     TaskTrace._plain.update(export_at="2020-01-01T00:00:00Z")
@@ -302,7 +296,7 @@ def test_the_backlog_is_bounded_and_its_oldest_given_up(
 def test_ended_tasks_are_found_behind_many_that_wait(
     acme: ApiClient, worker: HandWorker, collector: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "LOOKED_AT", 4)
+    monkeypatch.setattr(pending, "LOOKED_AT", 4)
     acme.post("/tasks", [{"handler": HANDLER}] * 10, **HEADERS)
     last = traced(acme)
     worker.run(last)
@@ -365,24 +359,22 @@ def test_a_task_that_runs_again_while_it_is_sent_is_not_forgotten(
     task_id = traced(acme, total_attempts=1)
     worker.run(task_id, outcome=Outcome.FAILED, error="boom")
     with sender() as one:
-        claimed = ledger.claim(one.db.conn, ledger.Cursor(), 10)
-        tasks = ledger.read(one.db.conn, claimed)
+        claimed = pending.claim(one.db.conn, pending.Cursor(), 10)
+        tasks = pending.read(one.db.conn, claimed)
         assert acme.post(f"/tasks/{task_id}/retry").status == 200
-        ledger.done(one.db.conn, claimed, tasks)
+        pending.done(one.db.conn, claimed, tasks)
     worker.run(task_id)
     assert send() == 1
 
 
-def test_a_script_finds_its_trace_in_its_environment(
-    acme: ApiClient, worker: HandWorker, collector: Receiver
-) -> None:
+def test_a_script_finds_its_trace_in_its_environment(acme: ApiClient, worker: HandWorker, collector: Receiver) -> None:
     script = store_script(acme.tenant, "x.sh", b"true\n")
     with_trace = UUID(acme.post("/tasks", {"script": script.sha256}, **HEADERS).body["id"])
     without = UUID(acme.post("/tasks", {"script": script.sha256}).body["id"])
     store = PgWorkStore(worker.conf, "test")
     try:
         (started,) = worker.start(with_trace)
-        made = traces.span_id(str(with_trace), "process", started.fence)
+        made = trace_context.span_id(str(with_trace), "process", started.fence)
         assert store.script(str(with_trace)).trace == {
             "traceparent": f"00-{TRACE}-{made}-01", "tracestate": "vendor=1"
         }  # fmt: skip
@@ -399,7 +391,7 @@ def test_traces_go_with_their_tenant(acme: ApiClient, collector: Receiver) -> No
 
 
 FILL = """
-INSERT INTO tasks_tasktrace (task_id, tenant_id, trace_id, parent_id, sampled, tracestate, export_at)
+INSERT INTO slackwater_tasks_tasktrace (task_id, tenant_id, trace_id, parent_id, sampled, tracestate, export_at)
 SELECT gen_random_uuid(), 1, repeat('a', 32), '', true, '', CASE WHEN n <= %s THEN to_timestamp(0) END
 FROM generate_series(1, %s) AS n
 """
@@ -408,19 +400,19 @@ FROM generate_series(1, %s) AS n
 @pytest.mark.parametrize("analyzed", [False, True])
 def test_what_was_sent_long_ago_is_not_walked_through(analyzed: bool) -> None:
     params: dict[str, Any] = {
-        "after": ledger.FIRST,
-        "upto": ledger.FIRST.replace("0", "f"),
+        "after": pending.FIRST,
+        "upto": pending.FIRST.replace("0", "f"),
         "look": 10_000,
         "most": 200,
         "lease": 1.0,
     }
     with connection.cursor() as cur:
-        cur.execute("TRUNCATE tasks_tasktrace")
+        cur.execute("TRUNCATE slackwater_tasks_tasktrace")
         cur.execute(FILL, (20, 20_000))
         if analyzed:
-            cur.execute("ANALYZE tasks_tasktrace")
-        for statement in (ledger.SEEN, ledger.CLAIM):
+            cur.execute("ANALYZE slackwater_tasks_tasktrace")
+        for statement in (pending.SEEN, pending.CLAIM):
             cur.execute(f"EXPLAIN {statement}", params)
             plan = "\n".join(row[0] for row in cur.fetchall())
-            assert "trace_pending" in plan, plan
-            assert "Seq Scan on tasks_tasktrace" not in plan, plan
+            assert "slackwater_trace_pending" in plan, plan
+            assert "Seq Scan on slackwater_tasks_tasktrace" not in plan, plan

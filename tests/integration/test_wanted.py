@@ -13,8 +13,8 @@ from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 
-from apps.resources.models import Node, Tier
-from apps.tasks.wanted import by_cell, wanted
+from slackwater_resources.models import Node, Tier
+from slackwater_tasks.read.autoscaling import by_cell, wanted
 from tests.integration.test_explain import Cell
 from tests.support.api import HANDLER, forget_lookups
 
@@ -34,7 +34,7 @@ def cell(redis_client: redis.Redis) -> Iterator[Cell]:
 def learn(cell: Cell, mean_s: float) -> None:
     with connection.cursor() as cur:
         cur.execute(
-            "INSERT INTO tasks_runtime (tenant_id, key, samples, mean_us, updated_at) VALUES (%s, %s, 50, %s, now())",
+            "INSERT INTO slackwater_tasks_runtime (tenant_id, key, samples, mean_us, updated_at) VALUES (%s, %s, 50, %s, now())",
             (cell.tenant.pk, HANDLER, mean_s * 1e6),
         )
 
@@ -73,7 +73,7 @@ def test_known_run_times_ask_for_what_begins_them_within_a_minute(cell: Cell) ->
     (basic,) = [one for one in wanted() if one.tier == "basic"]
     assert (basic.ready, basic.waiting_slots, basic.per_worker, basic.workers) == (120, 12.0, 8, 2)
     with connection.cursor() as cur:
-        cur.execute("UPDATE tasks_runtime SET mean_us = 3600e6")
+        cur.execute("UPDATE slackwater_tasks_runtime SET mean_us = 3600e6")
     assert workers()["basic"] == 19  # a slot each, however long: 150 of eight
 
 
@@ -113,10 +113,7 @@ def test_the_command_and_the_metrics_tell_the_same(cell: Cell) -> None:
     assert [(row["tier"], row["ready"], row["workers"]) for row in shown["tiers"]] == [
         ("basic", 0, 0), ("premium", 13, 5), ("regular", 0, 0),
     ]  # fmt: skip
-    assert (
-        'slackwater_wanted_workers{cell="default",tier="premium"} 5.0'
-        in Client().get("/metrics").content.decode()
-    )
+    assert 'slackwater_wanted_workers{cell="default",tier="premium"} 5.0' in Client().get("/metrics").content.decode()
     out = StringIO()
     call_command("nodes", "--wanted", stdout=out)
     assert "premium" in out.getvalue()

@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from apps.monitoring.webhooks_http import NotSent, post
-from apps.tasks.addresses import is_public, parse_url
 from scheduler_ext.core.errors import InvalidInput
+from slackwater_monitoring.notify.webhook_client import NotSent, post
+from slackwater_tasks.submission.webhook_address import is_public, parse_url
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 from tests.support.hand_worker import HandWorker
 from tests.support.receiver import receiving
@@ -165,9 +165,7 @@ def test_one_tasks_address_that_is_gone_says_nothing_of_the_others(acme: ApiClie
             acme.post(f"/tasks/{acme.task(webhook=url)}/cancel")
         spread()
         with sending():
-            wait_until(
-                lambda: sorted(row["state"] for row in told(acme, made["id"])) == ["delivered", "failed"]
-            )
+            wait_until(lambda: sorted(row["state"] for row in told(acme, made["id"])) == ["delivered", "failed"])
         assert acme.get(f"/webhooks/{made['id']}").body["enabled"]
         assert (len(gone.got), len(receiver.got)) == (1, 1)
 

@@ -18,16 +18,16 @@ from django.db import connection, transaction
 from django.test import Client
 from django.utils import timezone
 
-from apps.api.v1.shapes import notify as shapes
-from apps.monitoring import subscriptions
-from apps.monitoring.models import Delivery, Subscription
-from apps.monitoring.notify_sending import BACK_OFF_S, Attempted, Claimed, Sender, record
-from apps.monitoring.webhooks import signature
-from apps.tasks.connection import connect
-from apps.tasks.models import Event, Listener, LiveTask, Outbox
-from apps.tasks.upkeep import LedgerUpkeep
-from apps.tenants.models import Membership
 from scheduler_ext.core.states import Outcome
+from slackwater_api.v1.shapes import notify as shapes
+from slackwater_monitoring.models import Delivery, Subscription
+from slackwater_monitoring.notify import subscriptions
+from slackwater_monitoring.notify.sender import BACK_OFF_S, Attempted, Claimed, Sender, record
+from slackwater_monitoring.notify.webhook_signature import signature
+from slackwater_tasks.ledger.connection import connect
+from slackwater_tasks.models import Event, Listener, LiveTask, Outbox
+from slackwater_tasks.upkeep.jobs import LedgerUpkeep
+from slackwater_tenants.models import Membership
 from tests.support.api import ApiClient, client_of, forget_lookups, furnish
 from tests.support.hand_worker import HandWorker
 from tests.support.receiver import receiving
@@ -53,9 +53,7 @@ def test_each_event_is_told_to_who_asked(acme: ApiClient) -> None:
     worker = HandWorker()
     made = hook(acme, "http://127.0.0.1:9/x")
     forget_lookups()
-    good, bad, capped = (
-        UUID(acme.task(name=n, total_attempts=a)) for n, a in (("good", 3), ("bad", 1), ("cap", 2))
-    )
+    good, bad, capped = (UUID(acme.task(name=n, total_attempts=a)) for n, a in (("good", 3), ("bad", 1), ("cap", 2)))
     worker.run(good, result="7")
     worker.run(bad, outcome=Outcome.FAILED, error="ValueError: no")
     worker.run(capped, outcome=Outcome.CAP_EXCEEDED, error="its execution cap was reached")
@@ -63,18 +61,14 @@ def test_each_event_is_told_to_who_asked(acme: ApiClient) -> None:
     acme.post(f"/tasks/{dropped}/cancel")
     assert spread()
     assert not Outbox._plain.exists()
-    seen = [
-        (row["payload"]["data"]["name"], row["event"].removeprefix("task.")) for row in told(acme, made["id"])
-    ]
+    seen = [(row["payload"]["data"]["name"], row["event"].removeprefix("task.")) for row in told(acme, made["id"])]
     assert seen == [
         ("good", "started"), ("good", "succeeded"),
         ("bad", "started"), ("bad", "failed"), ("bad", "dead_lettered"),
         ("cap", "started"), ("cap", "retrying"), ("cap", "cap_exceeded"),
         ("dropped", "cancelled"),
     ]  # fmt: skip
-    by_event = {
-        (row["payload"]["data"]["name"], row["event"]): row["payload"] for row in told(acme, made["id"])
-    }
+    by_event = {(row["payload"]["data"]["name"], row["event"]): row["payload"] for row in told(acme, made["id"])}
     failed = by_event["bad", "task.failed"]
     assert failed["data"]["task_id"] == str(bad)
     assert (failed["data"]["state"], failed["data"]["attempt"]) == ("failed", 1)
@@ -205,9 +199,7 @@ def test_it_is_given_up_after_a_day_and_more() -> None:
     rng = random.Random(1)
     waits: list[float] = []
     for left in range(subscriptions.TRIES - 1, -1, -1):
-        claimed = Claimed(
-            "d", subscriptions.TRIES - left, left, "{}", "s", 1, "http://x", b"", b"", "webhook"
-        )
+        claimed = Claimed("d", subscriptions.TRIES - left, left, "{}", "s", 1, "http://x", b"", b"", "webhook")
         wait = Attempted(claimed=claimed, at=0, took_s=0, status=500).wait_s(rng)
         if wait is None:
             break
@@ -240,17 +232,13 @@ def test_two_senders_send_each_once_and_a_dead_ones_claims_pass_on(acme: ApiClie
             wait_until(lambda: all(row["state"] == "delivered" for row in told(acme, made["id"])))
         assert len({one.headers["webhook-id"] for one in receiver.got}) == len(receiver.got) == 20
         # A sender that died after its claim: the lease is over, and another sends it; the dead one's late word is void.
-        Delivery._plain.update(
-            state="pending", next_attempt_at=timezone.now() + timedelta(seconds=60), attempts=1
-        )
+        Delivery._plain.update(state="pending", next_attempt_at=timezone.now() + timedelta(seconds=60), attempts=1)
         with sending():
             Delivery._plain.filter(pk=Delivery._plain.latest("id").pk).update(next_attempt_at=timezone.now())
             wait_until(lambda: len(receiver.got) == 21)
             wait_until(lambda: told(acme, made["id"])[-1]["state"] == "delivered")
         newest = Delivery._plain.latest("id")
-        late = Claimed(
-            str(newest.pk), 1, 5, "{}", made["id"], acme.tenant.pk, receiver.url, b"", b"", "webhook"
-        )
+        late = Claimed(str(newest.pk), 1, 5, "{}", made["id"], acme.tenant.pk, receiver.url, b"", b"", "webhook")
         with connect() as conn:
             record(conn, [Attempted(claimed=late, at=0, took_s=0, error="late")], random.Random(1))
         newest.refresh_from_db()
@@ -275,9 +263,7 @@ def test_one_that_hangs_holds_up_no_other(acme: ApiClient) -> None:
 def test_the_signature_is_that_of_the_specification() -> None:
     # The example of the Standard Webhooks' own libraries.
     body = b'{"test": 2432232314}'
-    made = signature(
-        ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body
-    )
+    made = signature(["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, body)
     assert made == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
@@ -356,7 +342,7 @@ def test_the_log_is_paged_and_filtered(acme: ApiClient) -> None:
     assert acme.get(f"{path}?state=failed").body["items"] == []
     assert acme.get(f"{path}?state=lost").status == 422
     with connection.cursor() as cursor:
-        cursor.execute("SELECT payload FROM monitoring_delivery LIMIT 1")
+        cursor.execute("SELECT payload FROM slackwater_monitoring_delivery LIMIT 1")
         assert json.loads(cursor.fetchone()[0])["type"] == "ping"
 
 
@@ -366,12 +352,16 @@ def test_operators_switch_try_and_send_again(acme: ApiClient) -> None:
     get_user_model().objects.create_superuser("root", "root@example.org", "secret")
     page = Client()
     page.login(username="root", password="secret")
-    address = f"/admin/monitoring/subscription/{made['id']}"
+    address = f"/admin/slackwater_monitoring/subscription/{made['id']}"
     assert page.post(f"{address}/do/ping/").status_code == 302
     sent = Delivery._plain.get()
-    shown = page.get(f"/admin/monitoring/delivery/{sent.pk}/change/")
+    shown = page.get(f"/admin/slackwater_monitoring/delivery/{sent.pk}/change/")
     assert (shown.status_code, b"webhook_id" in shown.content) == (200, True)
-    for path in ("/admin/monitoring/delivery/", "/admin/monitoring/subscription/", f"{address}/change/"):
+    for path in (
+        "/admin/slackwater_monitoring/delivery/",
+        "/admin/slackwater_monitoring/subscription/",
+        f"{address}/change/",
+    ):
         text = page.get(path).content.decode()
         assert "whsec" not in text
         assert "x.org" in text
@@ -379,6 +369,6 @@ def test_operators_switch_try_and_send_again(acme: ApiClient) -> None:
     assert not acme.get(f"/webhooks/{made['id']}").body["enabled"]
     page.post(f"{address}/do/enable/")
     Delivery._plain.update(state="failed", tries_left=0)
-    page.post(f"/admin/monitoring/delivery/{sent.pk}/do/replay/")
+    page.post(f"/admin/slackwater_monitoring/delivery/{sent.pk}/do/replay/")
     sent.refresh_from_db()
     assert (sent.state, sent.tries_left) == ("pending", subscriptions.TRIES)

@@ -14,12 +14,12 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import connection
 
-from apps.resources.models import Handler
-from apps.tasks.models import Attempt, Dependency, LiveTask, Task
-from apps.tasks.reporting import TaskRun, measure, percentile
-from apps.tenants.models import Tenant
-from apps.tenants.services import create_tenant
 from scheduler_ext.core.states import TaskState
+from slackwater_resources.models import Handler
+from slackwater_tasks.models import Attempt, Dependency, LiveTask, Task
+from slackwater_tasks.read.workflow_report import TaskRun, measure, percentile
+from slackwater_tenants.models import Tenant
+from slackwater_tenants.services import create_tenant
 from tests.support.api import forget_lookups, furnish
 from tests.support.hand_worker import HandWorker
 from tests.unit.test_wfformat import RECORDED, document
@@ -52,9 +52,7 @@ def command(name: str, *args: Any, **options: Any) -> str:
 
 def imported(path: Path, **options: Any) -> tuple[dict[str, Any], dict[str, Task]]:
     said = json.loads(command("import_workflow", path, json=True, **options))
-    rows = (
-        Task.objects.unscoped().filter(workflow_id=said["id"]).select_related("tier")
-    )  # the test is no tenant
+    rows = Task.objects.unscoped().filter(workflow_id=said["id"]).select_related("tier")  # the test is no tenant
     return said, {task.name: task for task in rows}
 
 
@@ -131,7 +129,7 @@ def test_a_child_that_began_too_early_is_found(demo: Tenant, file: Path) -> None
     parent = Attempt.objects.unscoped().get(task=tasks["b"])  # the test is no tenant
     with connection.cursor() as cursor:
         early = parent.finished_at - timedelta(microseconds=1)
-        cursor.execute("UPDATE tasks_attempt SET started_at = %s WHERE task_id = %s", [early, tasks["d"].pk])
+        cursor.execute("UPDATE slackwater_tasks_attempt SET started_at = %s WHERE task_id = %s", [early, tasks["d"].pk])
     report = reported(said["id"])
     assert "b -> d" in report["violating"]
     assert report["violations"] == len(report["violating"])
@@ -172,9 +170,7 @@ def test_what_cannot_be_is_refused(demo: Tenant, file: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(not RECORDED.is_dir(), reason=f"the recorded workflows are not at {RECORDED}")
-@pytest.mark.parametrize(
-    ("name", "tasks", "edges"), [("montage", 58, 114), ("1000genome-chameleon-22ch", 902, 1166)]
-)
+@pytest.mark.parametrize(("name", "tasks", "edges"), [("montage", 58, 114), ("1000genome-chameleon-22ch", 902, 1166)])
 def test_recorded_workflows_are_stored_whole(demo: Tenant, name: str, tasks: int, edges: int) -> None:
     (path,) = RECORDED.glob(f"{name}-*.json")
     said, rows = imported(path, time_scale=0.01)
@@ -186,9 +182,7 @@ def test_recorded_workflows_are_stored_whole(demo: Tenant, name: str, tasks: int
 BEGAN = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-def run(
-    name: str, started_s: float | None, ended_s: float | None, work_s: float = 1.0, **more: Any
-) -> TaskRun:
+def run(name: str, started_s: float | None, ended_s: float | None, work_s: float = 1.0, **more: Any) -> TaskRun:
     state = TaskState.SUCCEEDED if ended_s is not None else TaskState.RUNNING
     return TaskRun(
         id=UUID(int=ord(name)), name=name, state=more.get("state", state), may_start_at=BEGAN, work_s=work_s,
@@ -222,8 +216,6 @@ def test_starting_before_an_unfinished_parent_is_a_violation() -> None:
     assert figures([run("a", 0, 1), run("b", 1, 2)], "ab").violations == 0
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"), [([], None), ([7.0], 7.0), ([float(n) for n in range(1, 101)], 95.0)]
-)
+@pytest.mark.parametrize(("values", "expected"), [([], None), ([7.0], 7.0), ([float(n) for n in range(1, 101)], 95.0)])
 def test_percentile_by_nearest_rank(values: list[float], expected: float | None) -> None:
     assert percentile(values, 95) == expected

@@ -15,12 +15,13 @@ from uuid import UUID
 
 import pytest
 
-from apps.tasks import graph, hints
-from apps.tasks.connection import Database
-from apps.tasks.models import Dependency, Task, Workflow
-from apps.tasks.services import submit_workflow
-from apps.tenants.models import Tenant
 from scheduler_ext.core.errors import DependencyCycle
+from slackwater_tasks.graph import relatives
+from slackwater_tasks.ledger import hints
+from slackwater_tasks.ledger.connection import Database
+from slackwater_tasks.models import Dependency, Task, Workflow
+from slackwater_tasks.submission.service import submit_workflow
+from slackwater_tenants.models import Tenant
 from tests.support.api import HANDLER, client_of, forget_lookups, furnish
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
@@ -54,7 +55,7 @@ def seconds(work: Callable[[], Any]) -> float:
 def acme() -> Tenant:
     """A tenant whose plan takes the largest graph."""
     forget_lookups()
-    graph.kept.forget()
+    relatives.kept.forget()
     furnish()
     tenant = client_of("acme").tenant
     tenant.plan.tasks_per_hour = tenant.plan.burst = 1_000_000
@@ -93,13 +94,13 @@ def test_a_hundred_thousand_edges_in_one_call_and_their_graph(acme: Tenant) -> N
 
 FRESH = """
 import sys, time
-sys.path[:0] = [".", "platform"]
+sys.path[:0] = [".", "platform", "apps"]
 import django
 django.setup()
 from uuid import UUID
-from apps.tasks import graph, hints
-from apps.tasks.connection import Database
-from apps.tenants.scoping import tenant_scope
+from slackwater_tasks import graph, hints
+from slackwater_tasks.ledger.connection import Database
+from slackwater_tenants.scoping import tenant_scope
 from scheduler_ext.core.errors import NotFound
 tenant, asked = int(sys.argv[1]), UUID(sys.argv[2])
 with tenant_scope(tenant):
@@ -117,9 +118,7 @@ print(took * 1000, len(found["topological_order"]))
 def test_the_first_question_in_a_fresh_process(acme: Tenant, database_url: str, redis_url: str) -> None:
     """Upkeep has packed the graph soon after it was handed in; nobody who asks has to wait for that."""
     submit_workflow(acme, {"name": "large", "tasks": tasks(20_000, 100_000)})
-    ids: list[UUID] = list(
-        Task._plain.filter(workflow__name="large").order_by("pk").values_list("pk", flat=True)
-    )
+    ids: list[UUID] = list(Task._plain.filter(workflow__name="large").order_by("pk").values_list("pk", flat=True))
     env = os.environ | {"SLACKWATER_DATABASE_URL": database_url, "SLACKWATER_REDIS_URL": redis_url}
 
     def ask() -> float:
@@ -132,7 +131,7 @@ def test_the_first_question_in_a_fresh_process(acme: Tenant, database_url: str, 
 
     without = ask()
     hints.client().delete(*hints.client().keys("*:graph:*"))
-    upkeep = graph.GraphUpkeep(Database("packing"))
+    upkeep = relatives.GraphUpkeep(Database("packing"))
     assert [upkeep.pack(), upkeep.pack()] == [1, 0]
     upkeep.db.close()
     packed = sorted(ask() for _ in range(3))
@@ -149,6 +148,6 @@ def test_a_cycle_of_many_is_named(acme: Tenant) -> None:
 
 
 def _key(tenant: Tenant) -> str:
-    from apps.tenants.services import create_api_key
+    from slackwater_tenants.services import create_api_key
 
     return create_api_key(tenant, "read", ("read",))[1]

@@ -8,15 +8,17 @@ from uuid import UUID
 import pytest
 from django.db import connection
 
-from apps.tasks import graph, transitions, workflows
-from apps.tasks.models import DeadLetter, Dependency, LiveTask, Task, TaskEvent, Workflow
-from apps.tasks.services import retry, submit, submit_workflow
-from apps.tenants.models import Tenant
-from apps.tenants.scoping import tenant_scope
-from apps.tenants.services import create_tenant
 from scheduler_ext.core.errors import Conflict, DuplicateName, NotFound, TooLarge, UnknownDependency
 from scheduler_ext.core.states import Outcome, TaskState
-from scheduler_ext.effects import AttemptReplaced
+from scheduler_ext.task.effects import AttemptReplaced
+from slackwater_tasks.control import workflows
+from slackwater_tasks.graph import relatives
+from slackwater_tasks.ledger import transitions
+from slackwater_tasks.models import DeadLetter, Dependency, LiveTask, Task, TaskEvent, Workflow
+from slackwater_tasks.submission.service import retry, submit, submit_workflow
+from slackwater_tenants.models import Tenant
+from slackwater_tenants.scoping import tenant_scope
+from slackwater_tenants.services import create_tenant
 from tests.support.api import HANDLER, forget_lookups, furnish
 from tests.support.hand_worker import HandWorker
 
@@ -27,14 +29,12 @@ pytestmark = pytest.mark.django_db
 def acme() -> Tenant:
     """A tenant."""
     forget_lookups()
-    graph.kept.forget()
+    relatives.kept.forget()
     furnish()
     return create_tenant("acme", "Acme")
 
 
-def make(
-    tenant: Tenant, shape: dict[str, list[str]], **fields: dict[str, Any]
-) -> tuple[UUID, dict[str, UUID]]:
+def make(tenant: Tenant, shape: dict[str, list[str]], **fields: dict[str, Any]) -> tuple[UUID, dict[str, UUID]]:
     """A workflow of the given shape: name -> names it needs."""
     tasks = [{"name": n, "handler": HANDLER, "depends_on": p, **fields.get(n, {})} for n, p in shape.items()]
     found = submit_workflow(tenant, {"name": "w", "tasks": tasks})
@@ -46,7 +46,7 @@ def around(tenant: Tenant, task_id: UUID, names: dict[str, UUID]) -> dict[str, A
     """The graph around a task, with names for ids."""
     words = {str(value): key for key, value in names.items()}
     with tenant_scope(tenant.pk):
-        found = graph.graph(task_id)
+        found = relatives.graph(task_id)
     return {
         "ancestors": [words[i] for i in found["ancestors"]],
         "descendants": [words[i] for i in found["descendants"]],
@@ -74,12 +74,12 @@ def test_the_graph_around_a_task(acme: Tenant) -> None:
 
 
 def test_the_critical_path_goes_by_what_is_learnt(acme: Tenant) -> None:
-    from apps.resources.models import Handler
+    from slackwater_resources.models import Handler
 
     Handler.objects.get_or_create(name="slow.one")
     with connection.cursor() as cur:
         cur.execute(
-            "INSERT INTO tasks_runtime (tenant_id, key, samples, mean_us) "
+            "INSERT INTO slackwater_tasks_runtime (tenant_id, key, samples, mean_us) "
             "VALUES (%s, 'slow.one', 9, 9e6), (%s, %s, 9, 1e6)",
             (acme.pk, acme.pk, HANDLER),
         )
@@ -95,16 +95,14 @@ def test_a_graph_that_leaves_its_workflow_is_followed_everywhere(acme: Tenant) -
     loose = submit(acme, {"handler": HANDLER, "depends_on": [str(second["y"])]}).task_ids[0]
     names = {**first, **second, "loose": loose}
     assert around(acme, loose, names)["ancestors"] == ["a", "b", "x", "y"]
-    assert around(acme, first["a"], names)["descendants"] == ["b", "x", "y", "loose"], (
-        "a kept graph is not used"
-    )
+    assert around(acme, first["a"], names)["descendants"] == ["b", "x", "y", "loose"], "a kept graph is not used"
 
 
 def test_another_tenants_task_has_no_graph(acme: Tenant) -> None:
     _, ids = make(acme, {"a": []})
     other = create_tenant("other", "Other")
     with tenant_scope(other.pk), pytest.raises(NotFound):
-        graph.graph(ids["a"])
+        relatives.graph(ids["a"])
     with pytest.raises(NotFound):
         workflows.add_tasks(other, Workflow._plain.get().pk, [{"handler": HANDLER, "name": "x"}])
     with pytest.raises(NotFound):
@@ -140,9 +138,7 @@ def test_tasks_are_added_by_name_and_the_graph_grows(acme: Tenant) -> None:
         ({"name": "c", "depends_on": ["nobody"]}, UnknownDependency),
     ],
 )
-def test_what_does_not_fit_is_refused_whole(
-    acme: Tenant, item: dict[str, Any], error: type[Exception]
-) -> None:
+def test_what_does_not_fit_is_refused_whole(acme: Tenant, item: dict[str, Any], error: type[Exception]) -> None:
     workflow_id, _ = make(acme, {"a": []})
     fine = {"name": "fine", "handler": HANDLER}
     with pytest.raises(error):
@@ -168,9 +164,7 @@ def test_subtasks_hold_up_what_follows_their_parent(acme: Tenant) -> None:
     (running,) = worker.start(ids["split"])
     items = [{"name": f"part-{n}", "handler": HANDLER} for n in range(2)]
     parts = workflows.add_subtasks(running, items, join=True, key="once")
-    assert workflows.add_subtasks(running, items, join=True, key="once") == parts, (
-        "a repeated attempt adds none"
-    )
+    assert workflows.add_subtasks(running, items, join=True, key="once") == parts, "a repeated attempt adds none"
     worker.end([running])
     assert LiveTask._plain.get(pk=ids["total"]).state == TaskState.BLOCKED
     worker.end(worker.start(parts[0]))

@@ -11,9 +11,9 @@ from django.db import connection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.tasks import copying
-from apps.tasks.specs import parse_task, parse_tasks
 from scheduler_ext.core.errors import InvalidInput
+from slackwater_tasks.ledger import copy_format
+from slackwater_tasks.spec import parse_task, parse_tasks
 
 VALUES = st.one_of(
     st.none(), st.booleans(), st.integers(-1, 3), st.just(1.0), st.text(max_size=3), st.just("demo.echo"),
@@ -89,7 +89,7 @@ def test_copy_reads_what_was_written(rows: list[tuple[Any, ...]]) -> None:
         cur.execute("CREATE TEMP TABLE copied (n serial, a text, b int, c boolean, d timestamptz, e text[])")
         try:
             with cur.copy("COPY copied (a, b, c, d, e) FROM STDIN") as copy:
-                copy.write("".join(map(copying.line, rows)))
+                copy.write("".join(map(copy_format.line, rows)))
             cur.execute("SELECT a, b, c, d, e FROM copied ORDER BY n")
             assert cur.fetchall() == rows
         finally:
@@ -105,6 +105,6 @@ def test_lines_of_one_kind_differ_only_where_they_may() -> None:
 
     items = [("a", 1), ("a", 2), ("b", 3), ("a", 4)]
     vary = [(0, lambda item: str(item[1])), (3, lambda item: str(item[1]))]
-    lines = list(copying.alike(items, lambda item: item[0], row, vary))
-    assert lines == [copying.line(row(item)) for item in items]
+    lines = list(copy_format.alike(items, lambda item: item[0], row, vary))
+    assert lines == [copy_format.line(row(item)) for item in items]
     assert made[:2] == [1, 3], "a row is built once for each kind"

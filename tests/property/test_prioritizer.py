@@ -21,9 +21,9 @@ from scheduler_ext.core.types import (
     TenantView,
     WorkKind,
 )
-from scheduler_ext.gate import Costs
 from scheduler_ext.policies.registry import SHARE_POLICIES, share_policy
-from scheduler_ext.prioritizer import prioritize
+from scheduler_ext.round.gate import Costs
+from scheduler_ext.round.prioritizer import prioritize
 from tests.support.deciding import many, node, snapshot
 
 CONF = SchedulerConf(round_limit=40, lookahead_ms=40, max_ahead=16)
@@ -129,9 +129,7 @@ def test_no_node_holds_more_than_it_has(cell: Snapshot, share: str) -> None:
         _check_node(views[node_id], decisions, of_task)
 
 
-def _check_node(
-    view: NodeView, decisions: list[Decision], of_task: dict[str, tuple[LineView, TaskView]]
-) -> None:
+def _check_node(view: NodeView, decisions: list[Decision], of_task: dict[str, tuple[LineView, TaskView]]) -> None:
     held, largest, milli, shorts = view.exclusive_used, zero(), 0, 0
     counts = Counter(view.exclusive_count)
     for decision in decisions:
@@ -191,8 +189,7 @@ def _applied(cell: Snapshot, plan: Plan, conf: SchedulerConf) -> Snapshot:
     held = Counter(cell.mutex_held)
     flights, slots = Counter[int](), Counter[int]()
     nodes = [
-        _with(view, [d for d in plan.decisions if d.node_id == view.node_id], of_task, conf)
-        for view in cell.nodes
+        _with(view, [d for d in plan.decisions if d.node_id == view.node_id], of_task, conf) for view in cell.nodes
     ]
     for decision in plan.decisions:
         line, task = of_task[decision.task_id]
@@ -262,9 +259,7 @@ def _with(
     st.integers(1, 60),
     st.lists(st.integers(0, 8), min_size=6, max_size=6),
 )
-def test_equal_turns_at_saturation_differ_by_at_most_one_task(
-    weights: list[int], slots: int, held: list[int]
-) -> None:
+def test_equal_turns_at_saturation_differ_by_at_most_one_task(weights: list[int], slots: int, held: list[int]) -> None:
     """Max-min fairness: nobody who was served holds more for its weight than another with one task more."""
     tenants = [
         TenantView(tenant_id=number, weight=weight, used_slots_milli=held[number - 1] * 1000)

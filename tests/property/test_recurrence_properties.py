@@ -13,9 +13,9 @@ from celery.schedules import crontab_parser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.schedules.cron import parse_cron
-from apps.schedules.planning import PASS_LIMIT, Due, Missed, MissedPolicy, jitter, plan
-from apps.schedules.recurrence import INSTANT, Kind, Rule, between, next_after, resolve, zone_of
+from slackwater_schedules.cron import parse_cron
+from slackwater_schedules.occurrences import PASS_LIMIT, Due, Missed, MissedPolicy, jitter, plan
+from slackwater_schedules.recurrence import INSTANT, Kind, Rule, between, next_after, resolve, zone_of
 
 ZONES = [
     "Africa/Cairo",
@@ -100,8 +100,7 @@ def test_a_time_that_does_not_exist_runs_after_the_gap_and_one_that_happens_twic
             fired = list(between(rule, change - timedelta(hours=20), change + timedelta(hours=20)))
             assert fired == sorted(set(fired))
             wanted = {
-                shown.get(datetime.combine(wall.date() + timedelta(days=n), wall.time()), change)
-                for n in (-1, 0, 1)
+                shown.get(datetime.combine(wall.date() + timedelta(days=n), wall.time()), change) for n in (-1, 0, 1)
             }
             inside = {w for w in wanted if abs(w - change) <= timedelta(hours=20)}
             if high - low < timedelta(hours=12):  # where a whole day is left out, its neighbours collapse too

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler_ext import replay
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.types import PoolView, RunEnd, Snapshot, WorkKind
 from scheduler_ext.policies.registry import SHARE_POLICIES, share_policy
-from scheduler_ext.prioritizer import prioritize
+from scheduler_ext.round import replay
+from scheduler_ext.round.prioritizer import prioritize
 from tests.property.test_prioritizer import CONF, cells
 from tests.support.deciding import many, node, snapshot
 
@@ -39,9 +39,7 @@ def test_equal_snapshots_have_equal_digests(cell: Snapshot) -> None:
 
 def _recorded() -> dict[str, object]:
     ends = (RunEnd(at=1010.0, kind=WorkKind.PROCESS, vector=(1, 0, 0, 0, 0, 0)),)
-    cell = snapshot(
-        [many(1, 3, pool="a/b")], [node(1, ends=ends)], pools={"a/b": PoolView(used_slots_milli=5)}
-    )
+    cell = snapshot([many(1, 3, pool="a/b")], [node(1, ends=ends)], pools={"a/b": PoolView(used_slots_milli=5)})
     document: dict[str, object] = json.loads(
         replay.record(cell, CONF, "equal", {}, prioritize(cell, CONF, share_policy("equal")))
     )

@@ -14,16 +14,14 @@ from scheduler_ext.policies.base import RankInput
 from scheduler_ext.policies.order.feedback import Feedback
 from scheduler_ext.policies.order.shortest_first import ShortestFirst
 from scheduler_ext.policies.registry import order_policy, share_policy
-from scheduler_ext.prioritizer import prioritize
+from scheduler_ext.round.prioritizer import prioritize
 from scheduler_ext.simulation.engine import Engine
 from scheduler_ext.simulation.model import Cell, Job, Run, Trace
 from tests.support.deciding import many, node, snapshot
 
 OPEN = SchedulerConf(delayable_permille=1000, peak_permille=1000, round_limit=5000, reserve_after_s=1e9)
 CAPACITY: Vector = (1000, 1000, 1000, 0, 0, 0)
-NEEDS = st.tuples(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40)).map(
-    lambda need: (*need, 0, 0, 0)
-)
+NEEDS = st.tuples(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40)).map(lambda need: (*need, 0, 0, 0))
 
 
 def decide(view: Snapshot, name: str, **parameters: object) -> Plan:
@@ -77,9 +75,7 @@ def test_drf_leaves_nobody_envious(needs: list[Vector]) -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(USERS, st.tuples(*[st.integers(0, 30)] * 3))
-def test_drf_does_not_reward_asking_for_more_than_is_needed(
-    needs: list[Vector], more: tuple[int, ...]
-) -> None:
+def test_drf_does_not_reward_asking_for_more_than_is_needed(needs: list[Vector], more: tuple[int, ...]) -> None:
     """Strategy-proofness, but for the one task by which whole tasks may differ."""
     lied = tuple(asks + extra for asks, extra in zip(needs[0], (*more, 0, 0, 0), strict=True))
     assert drf([lied, *needs[1:]])[0] <= drf(needs)[0] + 1
@@ -111,9 +107,7 @@ def test_no_queue_passes_its_maximum_and_no_guarantee_goes_short(
         f"q{number}": {"guaranteed": guaranteed, "maximum": guaranteed + more}
         for number, (guaranteed, more) in enumerate(terms)
     }
-    lines = [
-        many(number, size, pool=f"q{number - 1}") for number, size in enumerate(sizes[: len(terms)], start=1)
-    ]
+    lines = [many(number, size, pool=f"q{number - 1}") for number, size in enumerate(sizes[: len(terms)], start=1)]
     plan = decide(snapshot(lines, [node(1, slots)]), "capacity", queues=queues)
     got = Counter(decision.line_id for decision in plan.decisions)
     for number, (guaranteed, more) in enumerate(terms, start=1):
@@ -173,9 +167,7 @@ def test_no_slot_idles_while_work_waits(
 
 
 def _run(given_jobs: list[tuple[int, int]], slots: int, share_name: str, order_name: str) -> Run:
-    jobs = [
-        Job(index, 0, run, tenant=tenant, expected_us=run) for index, (tenant, run) in enumerate(given_jobs)
-    ]
+    jobs = [Job(index, 0, run, tenant=tenant, expected_us=run) for index, (tenant, run) in enumerate(given_jobs)]
     engine = Engine(
         Trace(name="random", jobs=jobs),
         Cell(slots=slots),
@@ -191,9 +183,7 @@ def _run(given_jobs: list[tuple[int, int]], slots: int, share_name: str, order_n
 def test_equal_tenants_are_served_level_within_one_task(tenants: int, slots: int, runs: list[int]) -> None:
     """At saturation, in the simulator as in a round: started work of two tenants differs by at most one
     task each."""
-    jobs = [
-        Job(index, 0, 1000 * runs[index % tenants], tenant=index % tenants) for index in range(60 * tenants)
-    ]
+    jobs = [Job(index, 0, 1000 * runs[index % tenants], tenant=index % tenants) for index in range(60 * tenants)]
     engine = Engine(
         Trace(name="level", jobs=jobs),
         Cell(slots=slots),
@@ -205,9 +195,7 @@ def test_equal_tenants_are_served_level_within_one_task(tenants: int, slots: int
     until = min(max(run.started_us[job.index] for job in jobs if job.tenant == t) for t in range(tenants))
     for moment in range(0, until, max(1, until // 20)):
         held = [
-            sum(
-                1 for j in jobs if j.tenant == t and run.started_us[j.index] <= moment < run.ended_us[j.index]
-            )
+            sum(1 for j in jobs if j.tenant == t and run.started_us[j.index] <= moment < run.ended_us[j.index])
             for t in range(tenants)
         ]
         assert max(held) - min(held) <= 1

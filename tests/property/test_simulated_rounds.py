@@ -14,7 +14,7 @@ from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import LineView, NodeView, Snapshot, TaskView, TenantView, Vector, WorkKind
 from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.policies.registry import order_policy, share_policy
-from scheduler_ext.prioritizer import prioritize
+from scheduler_ext.round.prioritizer import prioritize
 from scheduler_ext.simulation.engine import Engine
 from scheduler_ext.simulation.model import Cell, Job, RateLimit, Trace
 
@@ -22,9 +22,7 @@ CONF = SchedulerConf(reserve_after_s=1e9, round_limit=10_000, peak_permille=700,
 POOLS = ("", "", "org/a", "org/b", "solo")
 PARAMETERS: dict[str, dict[str, Any]] = {
     "equal": {},
-    "capacity": {
-        "queues": {"org": {"guaranteed": 50, "maximum": 70}, "org/a": {"guaranteed": 30, "maximum": 60}}
-    },
+    "capacity": {"queues": {"org": {"guaranteed": 50, "maximum": 70}, "org/a": {"guaranteed": 30, "maximum": 60}}},
     "fair": {"pools": {"org": {"weight": 2}, "org/a": {"guaranteed": 20}, "solo": {"inside": "fifo"}}},
     "dominant_resource": {"pools": {"org": {"weight": 3}}},
 }
@@ -93,9 +91,7 @@ def test_so_it_is_with_past_use_and_execution_rates(
         job.rates = limits
     left = {1: 2, 2: 5}
     policy = share_policy(share, {**PARAMETERS[share], "memory_s": 60})
-    assert _simulated(given_jobs, cell, tenants, policy, left) == _live(
-        given_jobs, cell, tenants, policy, left
-    )
+    assert _simulated(given_jobs, cell, tenants, policy, left) == _live(given_jobs, cell, tenants, policy, left)
 
 
 def _simulated(

@@ -12,11 +12,11 @@ from django.contrib.messages import get_messages
 from django.test import Client
 from django.urls import reverse
 
-from apps.tasks import services
-from apps.tasks.models import LiveTask, Task
-from apps.tenants.models import Tenant
-from apps.tenants.services import create_tenant
 from scheduler_ext.core.states import TaskState
+from slackwater_tasks.models import LiveTask, Task
+from slackwater_tasks.submission import service
+from slackwater_tenants.models import Tenant
+from slackwater_tenants.services import create_tenant
 from tests.support.api import HANDLER, forget_lookups, furnish
 
 pytestmark = pytest.mark.django_db
@@ -64,7 +64,7 @@ def staff(*permissions: str) -> Client:
 
 def submit(tenant: Tenant, **fields: Any) -> UUID:
     """One task, handed in."""
-    return services.submit(tenant, {"handler": HANDLER, **fields}, actor="test").task_ids[0]
+    return service.submit(tenant, {"handler": HANDLER, **fields}, actor="test").task_ids[0]
 
 
 def state(task_id: UUID) -> TaskState:

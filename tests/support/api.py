@@ -9,11 +9,12 @@ from uuid import UUID
 
 from django.test import Client
 
-from apps.api.auth import remembered
-from apps.resources.models import Handler, Tier
-from apps.tasks import choices, lookups, refusals
-from apps.tenants.models import ApiKey, Tenant
-from apps.tenants.services import create_api_key, create_tenant
+from slackwater_api.http.auth import remembered
+from slackwater_resources.models import Handler, Tier
+from slackwater_tasks.ledger import active_policies, reference_cache
+from slackwater_tasks.submission import refusal_cache
+from slackwater_tenants.models import ApiKey, Tenant
+from slackwater_tenants.services import create_api_key, create_tenant
 
 HANDLER = "demo.echo"
 ALL_SCOPES = ("submit", "read", "cancel", "manage")
@@ -22,9 +23,9 @@ TIERS = {"basic": (250, 256), "regular": (500, 1024), "premium": (1000, 4096)}
 
 def forget_lookups() -> None:
     """Forget what this process remembers between requests: the test before may have rolled it back."""
-    lookups.forget()
-    choices.forget()
-    refusals.forget()
+    reference_cache.forget()
+    active_policies.forget()
+    refusal_cache.forget()
     remembered.forget()
 
 
@@ -56,9 +57,7 @@ class ApiClient:
         self.tenant, self.key, self.text = tenant, key, text
         self._client = Client(raise_request_exception=False)
 
-    def call(
-        self, method: str, path: str, body: Any = None, *, raw: bytes | None = None, **headers: str
-    ) -> Answer:
+    def call(self, method: str, path: str, body: Any = None, *, raw: bytes | None = None, **headers: str) -> Answer:
         """One request under ``/api/v1``; ``headers`` with underscores for dashes."""
         data = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
         sent = {name.replace("_", "-"): value for name, value in headers.items()}

@@ -33,9 +33,7 @@ def line(number: int, tasks: Sequence[TaskView], *, tenant: int | None = None, *
 
 def many(number: int, count: int, **changes: Any) -> LineView:
     """A line with ``count`` equal tasks, ``<line>-<place>``."""
-    of_task = {
-        name: changes.pop(name) for name in ("expected_us", "mutex_key", "kind", "alone") if name in changes
-    }
+    of_task = {name: changes.pop(name) for name in ("expected_us", "mutex_key", "kind", "alone") if name in changes}
     tasks = [
         task(f"{number}-{place:04}", number, rank=(0, place), submitted_at=float(place), **of_task)
         for place in range(count)

@@ -15,7 +15,7 @@ FIELDS = [
 ]  # fmt: skip
 STRANGE_NAMES = [
     "", "__proto__", "constructor", "state", "tenant", "id", "fence", "name\x00", "ns:name", "🦀", "a" * 300, "Handler",
-    "workflow", "$ref", "args[0]", "tasks", "\ud800", "'; DROP TABLE tasks_task; --",
+    "workflow", "$ref", "args[0]", "tasks", "\ud800", "'; DROP TABLE slackwater_tasks_task; --",
 ]  # fmt: skip
 TEXTS = [
     "", "x", HANDLER, "a" * 10_000, "\x00", "a\x00b", "\ud800", "\udfff\ud800", "🦀" * 70, "../../etc/passwd",
@@ -152,8 +152,5 @@ class Bodies:
         if depth and roll < 0.15:
             return [self.anything(depth - 1) for _ in range(rng.randint(0, 3))]
         if depth and roll < 0.3:
-            return {
-                rng.choice([*STRANGE_NAMES, *FIELDS]): self.anything(depth - 1)
-                for _ in range(rng.randint(0, 3))
-            }
+            return {rng.choice([*STRANGE_NAMES, *FIELDS]): self.anything(depth - 1) for _ in range(rng.randint(0, 3))}
         return rng.choice(TEXTS) if roll < 0.65 else rng.choice(NUMBERS)

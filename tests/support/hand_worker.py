@@ -14,13 +14,13 @@ from uuid import UUID
 from django.db import connection
 from django.utils import timezone
 
-from apps.resources.models import Handler, Node
-from apps.tasks import queries, transitions
-from apps.tasks.models import LiveTask
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome, TaskState, is_final
 from scheduler_ext.core.types import Decision, QueueName, WorkKind
 from scheduler_ext.ports import Finished, Started
+from slackwater_resources.models import Handler, Node
+from slackwater_tasks.ledger import queries, transitions
+from slackwater_tasks.models import LiveTask
 
 HOLDER = "hand"
 
@@ -101,7 +101,7 @@ class HandWorker:
                 for one in started:
                     log = (one.task_id, one.tenant_id, one.fence, logs)
                     cur.execute(
-                        "INSERT INTO tasks_attemptlog (task_id, tenant_id, fence, stream, text, truncated) "
+                        "INSERT INTO slackwater_tasks_attemptlog (task_id, tenant_id, fence, stream, text, truncated) "
                         "VALUES (%s, %s, %s, 'stdout', %s, false)",
                         log,
                     )

@@ -14,7 +14,7 @@ from typing import Any
 from django.db import connection
 
 import scheduler_ext
-from scheduler_ext.handlers import handler
+from scheduler_ext.task.handlers import handler
 
 
 def _die_once(folder: str, where: str) -> None:

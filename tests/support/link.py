@@ -20,9 +20,7 @@ Dial = Callable[[Mapping[str, Any]], psycopg.Connection[Any]]
 def alone(params: Mapping[str, Any]) -> psycopg.Connection[Any]:
     """An autocommit connection of its own."""
     info = connection.cursor().connection.info
-    return psycopg.connect(
-        user=info.user, password=info.password, dbname=info.dbname, autocommit=True, **params
-    )
+    return psycopg.connect(user=info.user, password=info.password, dbname=info.dbname, autocommit=True, **params)
 
 
 def djangos(params: Mapping[str, Any]) -> psycopg.Connection[Any]:

@@ -13,11 +13,11 @@ from uuid import UUID
 import psutil
 from django.db import connection
 
-from apps.tasks.models import Attempt, LiveTask, Task, TaskEvent
-from apps.tasks.services import submit, submit_workflow
-from apps.tenants.models import Tenant
-from apps.tenants.services import create_tenant
 from scheduler_ext.core.states import TaskState, is_final
+from slackwater_tasks.models import Attempt, LiveTask, Task, TaskEvent
+from slackwater_tasks.submission.service import submit, submit_workflow
+from slackwater_tenants.models import Tenant
+from slackwater_tenants.services import create_tenant
 from tests.support.api import forget_lookups, furnish
 from tests.support.processes import ManagedProcess, manage
 from tests.support.waiting import wait_until
@@ -43,7 +43,7 @@ class Platform:
             "SLACKWATER_SCHEDULER": json.dumps({**FAST, **conf}),
             "DJANGO_SETTINGS_MODULE": "slackwater.settings.test",
             "SLACKWATER_SECRET_KEY": "only-for-tests",
-            "PYTHONPATH": os.pathsep.join([".", "platform"]),
+            "PYTHONPATH": os.pathsep.join([".", "platform", "apps"]),
         }
         self.processes = contextlib.ExitStack()
         furnish()
@@ -51,9 +51,7 @@ class Platform:
 
     def set(self, **conf: Any) -> None:
         """Change settings of what is started from now on."""
-        self.env["SLACKWATER_SCHEDULER"] = json.dumps(
-            {**json.loads(self.env["SLACKWATER_SCHEDULER"]), **conf}
-        )
+        self.env["SLACKWATER_SCHEDULER"] = json.dumps({**json.loads(self.env["SLACKWATER_SCHEDULER"]), **conf})
 
     def start(self, name: str, command: list[str], **env: str) -> ManagedProcess:
         """Start a process of the platform."""
@@ -113,7 +111,8 @@ class Platform:
         """The state now."""
         with connection.cursor() as cur:
             cur.execute(
-                "SELECT coalesce(l.state, t.state) FROM tasks_task t LEFT JOIN tasks_livetask l ON l.task_id = t.id "
+                "SELECT coalesce(l.state, t.state) FROM slackwater_tasks_task t"
+                " LEFT JOIN slackwater_tasks_livetask l ON l.task_id = t.id "
                 "WHERE t.id = %s",
                 (task_id,),
             )
@@ -130,9 +129,7 @@ class Platform:
         try:
             wait_until(reached, timeout=timeout, message=f"{task_id} is {wanted}")
         except AssertionError as error:
-            raise AssertionError(
-                f"{error}; it is {self.state(task_id).name}; {self.story(task_id)}"
-            ) from None
+            raise AssertionError(f"{error}; it is {self.state(task_id).name}; {self.story(task_id)}") from None
         return self.row(task_id)
 
     def row(self, task_id: UUID) -> Task:
@@ -145,9 +142,7 @@ class Platform:
 
     def attempts(self, task_id: UUID) -> list[Attempt]:
         """Its attempts, oldest first."""
-        return list(
-            Attempt.objects.unscoped().filter(task_id=task_id).order_by("fence")
-        )  # the test is no tenant
+        return list(Attempt.objects.unscoped().filter(task_id=task_id).order_by("fence"))  # the test is no tenant
 
     def story(self, task_id: UUID) -> str:
         """Its events, for a failing test's message."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from slackwater.processes.launch import tied
+from slackwater.local.launch import tied
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,9 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 class ManagedProcess:
     """A process in a session of its own, tied to the test run; its output goes to a file."""
 
-    def __init__(
-        self, command: Sequence[str], *, env: Mapping[str, str] | None = None, name: str = ""
-    ) -> None:
+    def __init__(self, command: Sequence[str], *, env: Mapping[str, str] | None = None, name: str = "") -> None:
         self.name = name or Path(command[0]).name
         self.command = list(command)
         self._log = tempfile.NamedTemporaryFile(prefix=f"{self.name}-", suffix=".log")  # noqa: SIM115 (closed in end)
@@ -59,9 +57,7 @@ class ManagedProcess:
         try:
             return self._popen.wait(timeout)
         except subprocess.TimeoutExpired as error:
-            raise AssertionError(
-                f"{self.name} did not end within {timeout:g} s:\n{self.output[-4000:]}"
-            ) from error
+            raise AssertionError(f"{self.name} did not end within {timeout:g} s:\n{self.output[-4000:]}") from error
 
     def wait_for(self, text: str, *, timeout: float = 60.0) -> str:
         """Return the output once it contains `text`; AssertionError when it ends or the time is up before."""

@@ -10,15 +10,15 @@ from uuid import UUID
 import redis
 from django.conf import settings
 
-from apps.tasks import choices, transitions
-from apps.tasks.models import LiveTask
-from apps.tasks.round_store import PgRoundStore
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import TaskState
 from scheduler_ext.core.types import RoundResult
-from scheduler_ext.dispatcher import Dispatcher
+from scheduler_ext.dispatch.dispatcher import Dispatcher
+from scheduler_ext.dispatch.queue_manager import QueueManager
 from scheduler_ext.ports import Started
-from scheduler_ext.queue_manager import QueueManager
+from slackwater_tasks.ledger import active_policies, transitions
+from slackwater_tasks.ledger.round_store import PgRoundStore
+from slackwater_tasks.models import LiveTask
 from tests.support.api import forget_lookups
 from tests.support.hand_worker import HOLDER, HandWorker, raw_cursor
 
@@ -51,7 +51,7 @@ class Rounds:
 
     def changed(self) -> None:
         """What was chosen has changed: nobody goes by what they remember."""
-        choices.forget()
+        active_policies.forget()
         self.store.reference.read_at = float("-inf")
 
     def round(self) -> RoundResult:

@@ -92,9 +92,7 @@ class Runner:
 def skip_without_engine() -> None:
     """Skip the test where no engine is named."""
     if not HOST:
-        pytest.skip(
-            "no container engine: SLACKWATER_TEST_DOCKER_HOST is not set (unix:///var/run/docker.sock)"
-        )
+        pytest.skip("no container engine: SLACKWATER_TEST_DOCKER_HOST is not set (unix:///var/run/docker.sock)")
 
 
 @pytest.fixture(scope="session")

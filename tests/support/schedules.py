@@ -8,12 +8,12 @@ from uuid import UUID
 
 from django.db.models import F
 
-from apps.schedules import services
-from apps.schedules.firing import fire_due
-from apps.schedules.models import Schedule, ScheduleFire
-from apps.tasks.models import LiveTask, Task
-from apps.tenants.models import Tenant
 from scheduler_ext.core.states import TaskState
+from slackwater_schedules import services
+from slackwater_schedules.firing import fire_due
+from slackwater_schedules.models import Schedule, ScheduleFire
+from slackwater_tasks.models import LiveTask, Task
+from slackwater_tenants.models import Tenant
 from tests.support.api import HANDLER
 
 FIRES = ScheduleFire._plain

@@ -10,9 +10,9 @@ from typing import Self
 
 import redis
 
-from slackwater.embedded.folders import free_port
-from slackwater.embedded.redis import program
-from slackwater.processes.launch import tied
+from slackwater.local.launch import tied
+from slackwater.local.servers.folders import free_port
+from slackwater.local.servers.redis import program
 from tests.support.waiting import wait_until
 
 PASSWORD = "only-for-tests"
@@ -79,9 +79,7 @@ class SentinelGroup:
                 return False
         return True
 
-    def _start(
-        self, kind: dict[int, subprocess.Popen[bytes]], port: int, configuration: str, *options: str
-    ) -> None:
+    def _start(self, kind: dict[int, subprocess.Popen[bytes]], port: int, configuration: str, *options: str) -> None:
         path = self.folder / f"{port}.conf"
         path.write_text(configuration + f'dir "{self.folder}"\n')
         with (self.folder / f"{port}.log").open("ab") as log:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from slackwater.embedded import EmbeddedPostgres, EmbeddedRedis, socket_folder
+from slackwater.local.servers import EmbeddedPostgres, EmbeddedRedis, socket_folder
 
 OWNED = contextlib.ExitStack()
 WITHOUT_SERVERS = ("--help", "-h", "--version", "-V", "--fixtures", "--markers", "--collect-only", "--co")

@@ -14,9 +14,9 @@ from urllib.parse import quote
 
 import psycopg
 
-from slackwater.embedded import EmbeddedPostgres, socket_folder
-from slackwater.embedded.postgres import PORT, USER, programs
-from slackwater.processes.launch import give_to_server, tied, unprivileged
+from slackwater.local.launch import give_to_server, tied, unprivileged
+from slackwater.local.servers import EmbeddedPostgres, socket_folder
+from slackwater.local.servers.postgres import PORT, USER, programs
 from tests.support.waiting import wait_until
 
 IN_STEP = "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"

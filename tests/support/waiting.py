@@ -7,9 +7,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_until(
-    predicate: Callable[[], T], *, timeout: float = 60.0, message: str = "", interval: float = 0.02
-) -> T:
+def wait_until(predicate: Callable[[], T], *, timeout: float = 60.0, message: str = "", interval: float = 0.02) -> T:
     """Return the first truthy answer of `predicate`; times in seconds.
 
     Raises AssertionError with the message and the last answer when the time is up.

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from apps.monitoring import notify, subscriptions
-from apps.monitoring.notify_sending import Sender
-from apps.tasks.connection import connect
+from slackwater_monitoring.notify import deliveries, subscriptions
+from slackwater_monitoring.notify.sender import Sender
+from slackwater_tasks.ledger.connection import connect
 from tests.support.api import ApiClient
 from tests.support.receiver import Received
 
@@ -28,7 +28,7 @@ def hook(client: ApiClient, url: str, events: list[str] | None = None, **fields:
 def spread() -> int:
     """Make deliveries of what is in the outbox."""
     with connect() as conn, conn.transaction():
-        return notify.spread(conn, 100)
+        return deliveries.spread(conn, 100)
 
 
 @contextmanager

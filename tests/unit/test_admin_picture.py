@@ -8,7 +8,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apps.tasks.admin.picture import Box, arrange, columns, draw
+from slackwater_tasks.admin.picture import Box, arrange, columns, draw
 
 
 def node(n: int) -> UUID:
@@ -44,9 +44,7 @@ def test_children_stand_in_the_order_of_their_parents() -> None:
     ids = [node(n) for n in range(6)]
     crossed = [(node(0), node(5)), (node(1), node(4)), (node(2), node(3))]
     places = arrange(ids, crossed)
-    assert [places[child][1] for _, child in sorted(crossed)] == [
-        places[parent][1] for parent, _ in sorted(crossed)
-    ]
+    assert [places[child][1] for _, child in sorted(crossed)] == [places[parent][1] for parent, _ in sorted(crossed)]
 
 
 def test_the_picture_is_well_formed_and_escapes_names() -> None:

@@ -10,10 +10,10 @@ import pytest
 from django.db import OperationalError
 from django.http import Http404
 
-from apps.api import errors as api
-from apps.api import pagination
-from apps.api.body import parse
 from scheduler_ext.core import errors
+from slackwater_api.http import pagination
+from slackwater_api.http import problems as api
+from slackwater_api.http.body import parse
 
 
 def family(root: type[errors.SlackwaterError]) -> Iterator[type[errors.SlackwaterError]]:
@@ -101,6 +101,4 @@ def test_text_that_cannot_be_stored_is_named_by_its_path(body: bytes, path: str)
 
 
 def test_good_bodies_pass_unchanged() -> None:
-    assert parse('{"a": ["ü", 1.5, 10000000000000000000000, null]}'.encode()) == {
-        "a": ["ü", 1.5, 10**22, None]
-    }
+    assert parse('{"a": ["ü", 1.5, 10000000000000000000000, null]}'.encode()) == {"a": ["ü", 1.5, 10**22, None]}

@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 
 from scheduler_ext.core.dag import Dag
-from slackwater.benchmark import compare, pages
-from slackwater.benchmark.account import cpu_clock, memory_mb, own_memory_mb, usage
-from slackwater.benchmark.channel import Channel
-from slackwater.benchmark.live.flushall import AFTER_S, BASE_S, back_s
-from slackwater.benchmark.live.million import thirds
-from slackwater.benchmark.measure import percentiles
-from slackwater.benchmark.micro.dag import graph
-from slackwater.benchmark.peer import Config
-from slackwater.benchmark.scenarios import SCENARIOS
-from slackwater.benchmark.workloads import WORKLOADS, item
-from slackwater.embedded import ServerError
-from slackwater.processes.launch import tied
+from slackwater.local.launch import tied
+from slackwater.local.servers import ServerError
+from tests.lab.benchmarks import compare, pages
+from tests.lab.benchmarks.account import cpu_clock, memory_mb, own_memory_mb, usage
+from tests.lab.benchmarks.channel import Channel
+from tests.lab.benchmarks.live.flushall import AFTER_S, BASE_S, back_s
+from tests.lab.benchmarks.live.million import thirds
+from tests.lab.benchmarks.measure import percentiles
+from tests.lab.benchmarks.micro.dag import graph
+from tests.lab.benchmarks.peer import Config
+from tests.lab.benchmarks.scenarios import SCENARIOS
+from tests.lab.benchmarks.workloads import WORKLOADS, item
 
 BURN = """
 import time
@@ -77,9 +77,7 @@ def test_the_mixed_workload_is_what_it_says() -> None:
     dag = Dag.build(names, needs, path=lambda index, place: f"{index}/{place}")
     assert dag.edges == 6 * 100
     failing = {n for n, i in enumerate(items) if i["handler"] == "bench.fail"}
-    assert not failing & {parent for parents in dag.parents for parent in parents}, (
-        "a failure would cancel others"
-    )
+    assert not failing & {parent for parents in dag.parents for parent in parents}, "a failure would cancel others"
     assert "depends_on" not in item(WORKLOADS["mixed"], 4, alone=True)
 
 
@@ -154,7 +152,7 @@ def test_a_measured_block_is_replaced_where_it_stands(tmp_path: Path) -> None:
     page.write_text("# Performance\n\nBefore.\n")
     scenario = SCENARIOS["dag"]
     for seconds in (1.0, 2.0):
-        pages.write_block(page, scenario, "manage.py bench", [{"tasks": 1000, "seconds": seconds}], "2 cores")
+        pages.write_block(page, scenario, "python -m tests.lab bench", [{"tasks": 1000, "seconds": seconds}], "2 cores")
     text = page.read_text()
     assert text.startswith("# Performance\n\nBefore.\n")
     assert text.count("<!-- measured: dag -->") == 1
@@ -183,9 +181,7 @@ def test_throughput_is_back_when_it_stays_back() -> None:
 
 
 def test_memory_is_compared_by_thirds() -> None:
-    samples = [
-        (at, {"steady": 50.0, "leaks": 10.0 + at, **({"early": 5.0} if at < 5 else {})}) for at in range(31)
-    ]
+    samples = [(at, {"steady": 50.0, "leaks": 10.0 + at, **({"early": 5.0} if at < 5 else {})}) for at in range(31)]
     found = thirds(samples, 0.0, 30.0)
     assert found["steady"] == {"first": 50.0, "last": 50.0, "ratio": 1.0}
     assert found["leaks"]["ratio"] == round(39.0 / 19.0, 3)

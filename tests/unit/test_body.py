@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from scheduler_ext import context, handlers, task_ports
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.ports import Started
-from scheduler_ext.worker.body import Bodies, End
+from scheduler_ext.task import context, handlers, network_ports
+from scheduler_ext.worker.child.handler_call import Bodies, End
 
 app = Celery("test_body", broker="memory://", set_as_current=False)
 seen: list[Any] = []
@@ -82,9 +82,7 @@ class Ledger:
 LEDGER: Any = Ledger()
 
 
-def started(
-    name: str, task_id: str = "t1", attempt: int = 1, args: Sequence[Any] = (), **kwargs: Any
-) -> Started:
+def started(name: str, task_id: str = "t1", attempt: int = 1, args: Sequence[Any] = (), **kwargs: Any) -> Started:
     return Started(task_id, 1, 1, name, "", "", list(args), kwargs, 1000, attempt, "", None)
 
 
@@ -127,9 +125,7 @@ def test_a_thread_has_a_request_of_its_own() -> None:
     bodies = Bodies(app, 10_000)
     run(bodies, started("body.about", "t1"))
     found: list[End] = []
-    thread = threading.Thread(
-        target=lambda: found.append(bodies.run_in_thread(started("body.about", "t2"), LEDGER))
-    )
+    thread = threading.Thread(target=lambda: found.append(bodies.run_in_thread(started("body.about", "t2"), LEDGER)))
     thread.start()
     thread.join()
     assert value(found[0])["id"] == "t2"
@@ -153,6 +149,6 @@ def test_ports_are_held_while_the_handler_runs(how: str) -> None:
     bodies = Bodies(app, 10_000)
     first = value(getattr(bodies, how)(started("body.serving"), LEDGER))
     assert len(set(first)) == 2
-    assert not task_ports.held
+    assert not network_ports.held
     run(bodies, started("body.nothing"))
-    assert not task_ports.held
+    assert not network_ports.held

@@ -11,17 +11,13 @@ from hypothesis import strategies as st
 from scheduler_ext.sandbox import frames
 
 MESSAGES = st.lists(
-    st.tuples(
-        st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=20)), st.binary(max_size=50)
-    ),
+    st.tuples(st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=20)), st.binary(max_size=50)),
     max_size=5,
 )
 
 
 @given(MESSAGES, st.lists(st.integers(1, 40), min_size=1))
-def test_they_come_out_as_they_went_in_however_the_bytes_are_cut(
-    messages: list[frames.Frame], cuts: list[int]
-) -> None:
+def test_they_come_out_as_they_went_in_however_the_bytes_are_cut(messages: list[frames.Frame], cuts: list[int]) -> None:
     data = b"".join(frames.pack(*each) for each in messages)
     parser, found, at, turn = frames.Parser(), [], 0, 0
     while at < len(data):

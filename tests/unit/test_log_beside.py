@@ -34,9 +34,7 @@ def test_who_logs_does_not_wait_for_a_pipe_that_is_full(monkeypatch: pytest.Monk
     with os.fdopen(writable, "w") as stream:
         beside = logs.Beside([logging.StreamHandler(stream)])
         for _ in range(1000):
-            beside.emit(
-                record("x" * 1000)
-            )  # a megabyte into 64 KiB: a plain handler would stand here for ever
+            beside.emit(record("x" * 1000))  # a megabyte into 64 KiB: a plain handler would stand here for ever
         got = b""
         until = time.monotonic() + 10
         while b"dropped" not in got and time.monotonic() < until:

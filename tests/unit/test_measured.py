@@ -13,7 +13,7 @@ import pytest
 
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.ports import Finished
-from scheduler_ext.worker.measured import LEAST_S, Meter
+from scheduler_ext.worker.child.usage_meter import LEAST_S, Meter
 
 BURN = "import time\nwhile time.process_time() < {}: pass"
 

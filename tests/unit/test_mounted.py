@@ -9,7 +9,7 @@ import pytest
 
 from scheduler_ext.core.types import MAX_SCRIPT_BYTES
 from scheduler_ext.sandbox.base import Refused
-from scheduler_ext.worker import mounted
+from scheduler_ext.worker.agent import mounted_scripts
 
 
 @pytest.fixture
@@ -25,9 +25,9 @@ def folder(tmp_path: Path) -> Path:
 def test_files_and_links_within_the_folder_are_read(folder: Path) -> None:
     (folder / "current").symlink_to("releases")
     for path in ("releases/one.sh", "current/one.sh"):
-        assert mounted.read(str(folder), path) == b"echo 1"
+        assert mounted_scripts.read(str(folder), path) == b"echo 1"
     (folder / "largest.sh").write_bytes(bytes(MAX_SCRIPT_BYTES))
-    assert len(mounted.read(str(folder), "largest.sh")) == MAX_SCRIPT_BYTES
+    assert len(mounted_scripts.read(str(folder), "largest.sh")) == MAX_SCRIPT_BYTES
 
 
 def test_what_is_no_script_of_the_folder_is_refused(folder: Path) -> None:
@@ -44,9 +44,9 @@ def test_what_is_no_script_of_the_folder_is_refused(folder: Path) -> None:
         ("huge.sh", "larger than the 1048576 bytes"),
     ):  # fmt: skip
         with pytest.raises(Refused, match=why):
-            mounted.read(str(folder), path)
+            mounted_scripts.read(str(folder), path)
     with pytest.raises(Refused, match="leads out"):
-        mounted.read("", "tests/unit/test_mounted.py")
+        mounted_scripts.read("", "tests/unit/test_mounted.py")
 
 
 def test_a_folder_swapped_for_a_link_after_it_was_looked_at_gives_nothing_away(
@@ -63,4 +63,4 @@ def test_a_folder_swapped_for_a_link_after_it_was_looked_at_gives_nothing_away(
 
     monkeypatch.setattr(os, "open", swapped)
     with pytest.raises(Refused, match="leads out"):
-        mounted.read(str(folder), "jobs/secret")
+        mounted_scripts.read(str(folder), "jobs/secret")

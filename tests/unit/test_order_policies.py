@@ -83,11 +83,7 @@ def test_slices() -> None:
 def test_feedback_sinks_and_rises() -> None:
     policy = Feedback(boost_ms=1000)
     used = given(arrived_us=0, level=2)
-    assert (
-        policy.rank(given(arrived_us=1_999_999))
-        < policy.rank(used)
-        < policy.rank(given(arrived_us=2_000_001))
-    )
+    assert policy.rank(given(arrived_us=1_999_999)) < policy.rank(used) < policy.rank(given(arrived_us=2_000_001))
 
 
 @pytest.mark.parametrize(

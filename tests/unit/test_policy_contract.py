@@ -15,7 +15,7 @@ from scheduler_ext.core.types import MILLI, Plan, PoolView, Reason, Snapshot, Te
 from scheduler_ext.policies.base import Chooser
 from scheduler_ext.policies.registry import SHARE_POLICIES, share_policy
 from scheduler_ext.policies.share.fair import Running, victims
-from scheduler_ext.prioritizer import prioritize
+from scheduler_ext.round.prioritizer import prioritize
 from tests.support.deciding import line, many, node, snapshot, task
 
 OPEN = SchedulerConf(delayable_permille=1000, peak_permille=1000)
@@ -218,9 +218,7 @@ def test_a_minimum_share_comes_before_weights() -> None:
     assert got == {1: 5, 2: 5}
 
 
-@pytest.mark.parametrize(
-    ("inside", "first"), [("fifo", ["1-0000", "1-0001"]), ("fair", ["1-0000", "2-0000"])]
-)
+@pytest.mark.parametrize(("inside", "first"), [("fifo", ["1-0000", "1-0001"]), ("fair", ["1-0000", "2-0000"])])
 def test_a_pool_is_fifo_or_fair_inside(inside: str, first: list[str]) -> None:
     early = line(1, [task("1-0000", 1), task("1-0001", 1, rank=(0, 1))], pool="team")
     late = line(2, [task("2-0000", 2, rank=(0, 5))], pool="team")

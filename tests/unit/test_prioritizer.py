@@ -10,9 +10,9 @@ import pytest
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import Plan, QueueName, Reason, Snapshot, TenantView, WorkKind
-from scheduler_ext.gate import Costs
 from scheduler_ext.policies.registry import share_policy
-from scheduler_ext.prioritizer import prioritize, queue_of
+from scheduler_ext.round.gate import Costs
+from scheduler_ext.round.prioritizer import prioritize, queue_of
 from tests.support.deciding import ROOMY, line, many, node, snapshot, task
 
 CONF = SchedulerConf()
@@ -54,9 +54,7 @@ def test_the_round_limit_leaves_the_others_to_the_next_round() -> None:
 
 
 def test_categories_in_strict_order() -> None:
-    lines = [
-        many(number, 1, category=category) for number, category in enumerate(reversed(Category), start=1)
-    ]
+    lines = [many(number, 1, category=category) for number, category in enumerate(reversed(Category), start=1)]
     conf = SchedulerConf(peak_permille=1000, delayable_permille=1000)
     assert started(decide(snapshot(lines, [node(1, 3)]), conf)) == ["4-0000", "3-0000", "2-0000"]
 
@@ -282,9 +280,7 @@ def test_decisions_carry_what_committing_needs() -> None:
 def test_utilization_is_of_the_snapshot() -> None:
     plan = decide(snapshot([many(1, 1)], [node(1, 4, exclusive_count={WorkKind.PROCESS: 1})]))
     assert plan.utilization_permille == 250
-    big = node(
-        1, 4, exclusive_used=(700_000, 0, 0, 0, 0, 0), exclusive_count={WorkKind.PROCESS: 1}, capacity=ROOMY
-    )
+    big = node(1, 4, exclusive_used=(700_000, 0, 0, 0, 0, 0), exclusive_count={WorkKind.PROCESS: 1}, capacity=ROOMY)
     assert decide(snapshot([many(1, 1)], [big])).utilization_permille == 700
 
 

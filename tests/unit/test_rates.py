@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from scheduler_ext.sandbox.rates import DiskRate
+from scheduler_ext.sandbox.keeper.io_limits import DiskRate
 
 VERSION_1 = "8:0 Read {r}\n8:0 Write {w}\n8:0 Sync 9\n8:0 Total {t}\n8:16 Total 5000\nTotal {all}\n"
-VERSION_2 = (
-    "8:16 rbytes=9 wbytes=9 rios=5000 wios=0 dios=0\n8:0 rbytes=4096 wbytes=9 rios={r} wios={w} dios=7\n"
-)
+VERSION_2 = "8:16 rbytes=9 wbytes=9 rios=5000 wios=0 dios=0\n8:0 rbytes=4096 wbytes=9 rios={r} wios={w} dios=7\n"
 
 
 class Disk:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from apps.schedules.cron import parse_cron
-from apps.schedules.planning import Missed, MissedPolicy, jitter, plan
-from apps.schedules.recurrence import INSTANT, Kind, Rule, between, next_after, zone_of
-from apps.schedules.rules import check_zone, read_instant, read_rule
 from scheduler_ext.core.errors import InvalidInput
+from slackwater_schedules.cron import parse_cron
+from slackwater_schedules.occurrences import Missed, MissedPolicy, jitter, plan
+from slackwater_schedules.recurrence import INSTANT, Kind, Rule, between, next_after, zone_of
+from slackwater_schedules.rules import check_zone, read_instant, read_rule
 
 NOW = datetime(2026, 1, 15, 12, tzinfo=UTC)
 
@@ -199,9 +199,7 @@ def test_a_cron_that_never_fires_ends() -> None:
         ("once", {"at": "9999-01-01T00:00"}, "rule.at", "between 1971 and 2199"),
     ],
 )
-def test_a_wrong_rule_is_refused_by_its_field(
-    kind: str, parameters: dict[str, Any], field: str, message: str
-) -> None:
+def test_a_wrong_rule_is_refused_by_its_field(kind: str, parameters: dict[str, Any], field: str, message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         rule(kind, **parameters)
     assert caught.value.field == field

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from scheduler_ext.redis_client import connect, group
+from scheduler_ext.dispatch.redis_client import connect, group
 from slackwater.settings.environment import celery_broker_url, redis_group
 
 FULL = "sentinel://user:p%40ss@one:26380,[::1]:26381,three/4?master=main&sentinel_password=s"

@@ -9,7 +9,7 @@ import pytest
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.types import NodeView, Plan, Reason, RunEnd, Snapshot, TenantView, WorkKind
 from scheduler_ext.policies.registry import share_policy
-from scheduler_ext.prioritizer import prioritize
+from scheduler_ext.round.prioritizer import prioritize
 from tests.support.deciding import line, many, node, snapshot, task
 
 OPEN = SchedulerConf(delayable_permille=1000, reserve_after_s=0)

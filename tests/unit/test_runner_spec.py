@@ -151,17 +151,15 @@ def test_the_code_it_sends_is_whole() -> None:
     sent = spec.code()
     for text in sent.values():
         for line in (text or "").splitlines():
-            if line.startswith("from scheduler_ext.sandbox import "):
-                names = line.removeprefix("from scheduler_ext.sandbox import ").split(", ")
-                assert {f"scheduler_ext.sandbox.{name}" for name in names} <= set(sent)
+            if line.startswith(("from scheduler_ext.sandbox import ", "from scheduler_ext.sandbox.keeper import ")):
+                package, names = line.removeprefix("from ").split(" import ")
+                assert {f"{package}.{name}" for name in names.split(", ")} <= set(sent)
             elif line.startswith("from scheduler_ext."):
                 assert line.split()[1] in sent
     assert len(spec.first_frame(spec.shape(LIMITS))) < frames.MOST_JSON
 
 
-@pytest.mark.parametrize(
-    "text", ["", "unix:relative", "tcp:7070", "tcp::7070", "tcp:h:0", "http://h:1", "tcp:h:99999"]
-)
+@pytest.mark.parametrize("text", ["", "unix:relative", "tcp:7070", "tcp::7070", "tcp:h:0", "http://h:1", "tcp:h:99999"])
 def test_an_address_is_one_of_two_kinds(text: str) -> None:
     with pytest.raises(ValueError, match="is not unix:/PATH or tcp:HOST:PORT"):
         address(text)

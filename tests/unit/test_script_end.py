@@ -11,7 +11,7 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.ports import ScriptWork, Started
 from scheduler_ext.sandbox.base import Ended, Sandbox
-from scheduler_ext.worker.scripts import ScriptRun
+from scheduler_ext.worker.agent.scripts import ScriptRun
 
 NOWHERE = cast("Sandbox", None)
 """Nothing is run here."""

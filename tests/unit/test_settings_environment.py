@@ -7,17 +7,13 @@ from slackwater.settings.environment import celery_broker_url, database_from_url
 
 
 def test_a_unix_socket_is_a_host() -> None:
-    database = database_from_url(
-        "postgresql://me:s%40crt@/mine?host=%2Frun%2Fpg&port=5433", pooled=False, pool_size=0
-    )
+    database = database_from_url("postgresql://me:s%40crt@/mine?host=%2Frun%2Fpg&port=5433", pooled=False, pool_size=0)
     assert (database["HOST"], database["PORT"], database["NAME"]) == ("/run/pg", "5433", "mine")
     assert (database["USER"], database["PASSWORD"]) == ("me", "s@crt")
 
 
 def test_options_of_libpq_reach_the_connection_and_win_over_ours() -> None:
-    database = database_from_url(
-        "postgresql://h/d?sslmode=require&connect_timeout=1", pooled=False, pool_size=0
-    )
+    database = database_from_url("postgresql://h/d?sslmode=require&connect_timeout=1", pooled=False, pool_size=0)
     assert database["OPTIONS"]["sslmode"] == "require"
     assert str(database["OPTIONS"]["connect_timeout"]) == "1"
 

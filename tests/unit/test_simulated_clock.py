@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.ceiling_windows import next_change
 from scheduler_ext.core.errors import ConfigurationError, InvalidInput
 from scheduler_ext.core.states import Category
 from scheduler_ext.policies.registry import order_policy, share_policy
 from scheduler_ext.simulation.engine import Engine
 from scheduler_ext.simulation.generator import generate
 from scheduler_ext.simulation.model import Cell, Job, RateLimit, Run, Trace
-from scheduler_ext.windows import next_change
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND

@@ -82,9 +82,7 @@ def test_a_slice_that_nobody_waits_for_costs_nothing(order: str) -> None:
 def test_the_feedback_queue_lets_short_tasks_by_and_finishes_long_ones() -> None:
     jobs = [Job(0, 0, 100 * SECOND), *[Job(index, index * 2 * SECOND, SECOND) for index in range(1, 40)]]
     run = simulate(jobs, ONE, "feedback", order_parameters={"quanta_ms": [1000, 2000, 4000]})
-    assert all(
-        end - job.arrived_us <= 5 * SECOND for job, end in zip(jobs[1:], run.ended_us[1:], strict=True)
-    )
+    assert all(end - job.arrived_us <= 5 * SECOND for job, end in zip(jobs[1:], run.ended_us[1:], strict=True))
     assert ends(run)[0] == 139
 
 
@@ -243,10 +241,7 @@ def test_backfill_fills_the_gap_without_delaying_the_big_one() -> None:
 
 def test_without_a_reservation_small_jobs_would_starve_the_big_one() -> None:
     def stream() -> list[Job]:
-        small = [
-            Job(index, index * SECOND // 2, 2 * SECOND, tenant=1, expected_us=2 * SECOND)
-            for index in range(200)
-        ]
+        small = [Job(index, index * SECOND // 2, 2 * SECOND, tenant=1, expected_us=2 * SECOND) for index in range(200)]
         big = Job(200, 100 * SECOND, SECOND, tenant=2, vector=(4000, 0, 0, 0, 0, 0), expected_us=SECOND)
         return [*small, big]
 
@@ -259,10 +254,7 @@ def test_equal_shares_whatever_is_handed_in() -> None:
     jobs = [Job(index, 0, SECOND, tenant=0 if index % 51 else 1) for index in range(5100)]
     run = simulate(jobs, Cell(slots=4))
     until = max(run.ended_us[job.index] for job in jobs if job.tenant == 1)
-    served = [
-        sum(1 for job in jobs if job.tenant == tenant and run.ended_us[job.index] <= until)
-        for tenant in (0, 1)
-    ]
+    served = [sum(1 for job in jobs if job.tenant == tenant and run.ended_us[job.index] <= until) for tenant in (0, 1)]
     assert abs(served[0] - served[1]) <= 4
 
 

@@ -16,16 +16,16 @@ from typing import Any
 
 import pytest
 
-from scheduler_ext import task_ports
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.ports import Started
-from scheduler_ext.task_ports import NoPorts, take
+from scheduler_ext.task import network_ports
+from scheduler_ext.task.network_ports import NoPorts, take
 
 TAKER = """
 import sys
 from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.task_ports import take
+from scheduler_ext.task.network_ports import take
 held = take(SchedulerConf(ports_from=int(sys.argv[1]), ports_count=4), 2)
 print(*held.ports, flush=True)
 sys.stdin.read()
@@ -37,9 +37,7 @@ def conf() -> SchedulerConf:
     """Four ports that are free now, below those the kernel gives out by itself."""
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     first = next(
-        first
-        for first in range(lowest - 4 * random.Random(os.getpid()).randint(1, 1000), 1024, -4)
-        if free(first, 4)
+        first for first in range(lowest - 4 * random.Random(os.getpid()).randint(1, 1000), 1024, -4) if free(first, 4)
     )
     return SchedulerConf(ports_from=first, ports_count=4)
 
@@ -105,9 +103,9 @@ def test_none_are_wanted(conf: SchedulerConf) -> None:
 
 @pytest.fixture
 def process(conf: SchedulerConf) -> Iterator[None]:
-    task_ports.configure(conf)
+    network_ports.configure(conf)
     yield
-    task_ports.configure(SchedulerConf())
+    network_ports.configure(SchedulerConf())
 
 
 @pytest.mark.usefixtures("process")
@@ -119,17 +117,17 @@ def test_a_task_keeps_its_ports_until_its_end() -> None:
         return 2
 
     one, other = (Started(name, 1, 1, "h", "", "", [], {}, 1000, 1, "") for name in ("one", "other"))
-    ports = task_ports.of(one, count)
-    assert task_ports.of(one, count) == ports
+    ports = network_ports.of(one, count)
+    assert network_ports.of(one, count) == ports
     assert len(asked) == 1, "the ledger is asked once"
-    assert not set(task_ports.of(other, count)) & set(ports)
-    task_ports.release(one)
-    task_ports.release(one)
+    assert not set(network_ports.of(other, count)) & set(ports)
+    network_ports.release(one)
+    network_ports.release(one)
     third = replace(one, task_id="third")
-    assert task_ports.of(third, count) == ports
+    assert network_ports.of(third, count) == ports
     for task in (other, third):
-        task_ports.release(task)
-    assert not task_ports.held
+        network_ports.release(task)
+    assert not network_ports.held
 
 
 @pytest.mark.parametrize("values", [{"ports_from": 80}, {"ports_from": 60_000, "ports_count": 6_000}])

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from scheduler_ext.core.states import Outcome, TaskState
-from slackwater.torture import faults, record
-from slackwater.torture.clients import Accepted, Tally
-from slackwater.torture.judge import Side, Verdict, judge
-from slackwater.torture.ledger import Attempt, Row, Truth
-from slackwater.torture.record import Life
-from slackwater.torture.report import bars, passed, percentile, table
-from slackwater.torture.run import Options, Recovery, Result
-from slackwater.torture.workload import Expected, Submission, workload
+from tests.lab.torture import faults, record
+from tests.lab.torture.clients import Accepted, Tally
+from tests.lab.torture.judge import Side, Verdict, judge
+from tests.lab.torture.ledger import Attempt, Row, Truth
+from tests.lab.torture.record import Life
+from tests.lab.torture.report import bars, passed, percentile, table
+from tests.lab.torture.run import Options, Recovery, Result
+from tests.lab.torture.workload import Expected, Submission, workload
 
 
 def row(task_id: str, state: TaskState = TaskState.SUCCEEDED, used: int = 1, total: int = 3) -> Row:
@@ -36,9 +36,7 @@ class Case:
 
     def __init__(self, **second: object) -> None:
         first, then = Expected(kind="short"), Expected(kind="short", **second)  # type: ignore[arg-type]  # fields by name
-        self.accepted = [
-            Accepted(Submission(number=1, path="", body=None, expected=(first, then)), ["a", "b"])
-        ]
+        self.accepted = [Accepted(Submission(number=1, path="", body=None, expected=(first, then)), ["a", "b"])]
         self.truth = Truth(tasks={"a": row("a"), "b": row("b")})
         for task_id in ("a", "b"):
             self.truth.attempts[task_id] = [Attempt(number=1, fence=1, outcome=Outcome.SUCCEEDED)]

@@ -11,9 +11,9 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind
 from opentelemetry.trace.status import StatusCode
 
-from apps.monitoring.tracing.spans import AttemptRow, EventRow, Traced, spans_of
-from apps.tasks.traces import span_id
 from scheduler_ext.core.states import Category, Outcome, TaskState
+from slackwater_monitoring.tracing.spans import AttemptRow, EventRow, Traced, spans_of
+from slackwater_tasks.runtime.trace_context import span_id
 
 AT = datetime(2030, 1, 1, 12, 0, 0, 123_457, tzinfo=UTC)
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -26,9 +26,7 @@ def after(seconds: float) -> datetime:
     return AT + timedelta(seconds=seconds)
 
 
-def attempt(
-    number: int, queued: float, started: float, finished: float, outcome: Outcome, **more: Any
-) -> AttemptRow:
+def attempt(number: int, queued: float, started: float, finished: float, outcome: Outcome, **more: Any) -> AttemptRow:
     return AttemptRow(
         number=number, fence=number + 1, queued_at=after(queued), started_at=after(started),
         finished_at=after(finished), outcome=outcome, **more,
@@ -82,9 +80,7 @@ def test_a_retried_task_is_one_span_with_each_wait_queue_and_run_below_it() -> N
         SpanKind.PRODUCER, SpanKind.INTERNAL, SpanKind.INTERNAL, SpanKind.CONSUMER,
         SpanKind.INTERNAL, SpanKind.INTERNAL, SpanKind.CONSUMER,
     ]  # fmt: skip
-    assert all(
-        span.context is not None and span.context.trace_state.to_header() == "vendor=1" for span in found
-    )
+    assert all(span.context is not None and span.context.trace_state.to_header() == "vendor=1" for span in found)
 
 
 def test_attributes_and_status_tell_what_happened_where() -> None:
@@ -160,9 +156,7 @@ def test_what_runs_again_is_another_span_of_the_same_trace() -> None:
 
 def test_events_and_parents_are_shown_within_bounds() -> None:
     event = EventRow(at=after(1), state=TaskState.READY, reason="edited", actor="key:x")
-    found = spans(traced(events=[event] * 200, parents=[("0190b0a0-0000-7000-8000-000000000003", TRACE, 0)]))[
-        0
-    ]
+    found = spans(traced(events=[event] * 200, parents=[("0190b0a0-0000-7000-8000-000000000003", TRACE, 0)]))[0]
     assert len(found.events) == 128
     assert (found.events[0].name, dict(found.events[0].attributes or {})) == (
         "slackwater.ready", {"slackwater.reason": "edited", "slackwater.actor": "key:x"}

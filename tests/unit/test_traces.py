@@ -15,7 +15,7 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import Category
 from scheduler_ext.policies.registry import order_policy, share_policy
-from scheduler_ext.simulation import pictures, report, scenarios, traces
+from scheduler_ext.simulation import plots, report, scenarios, traces
 from scheduler_ext.simulation.engine import Engine
 from scheduler_ext.simulation.generator import generate
 from scheduler_ext.simulation.model import Cell, Job, Run, Trace
@@ -62,9 +62,7 @@ def test_a_broken_swf_line_is_named(tmp_path: Path, text: str, field: str) -> No
 def workflow(**changes: Any) -> dict[str, Any]:
     specification = [{"id": "a", "parents": []}, {"id": "b", "parents": ["a"]}, {"id": "c", "parents": ["a"]}]
     execution = [{"id": name, "runtimeInSeconds": 1.5, "memoryInBytes": 3 << 20} for name in "abc"]
-    return {
-        "workflow": {"specification": {"tasks": specification}, "execution": {"tasks": execution}, **changes}
-    }
+    return {"workflow": {"specification": {"tasks": specification}, "execution": {"tasks": execution}, **changes}}
 
 
 def test_wfformat(tmp_path: Path) -> None:
@@ -217,7 +215,7 @@ def test_curves_and_pictures(tmp_path: Path) -> None:
     assert (shares[0] + shares[1] <= 1 + 1e-9).all()
     assert waiting[0].min() >= 0
     assert waiting[0].max() > 1
-    written = pictures.draw(done, tmp_path) + pictures.compare([report.measure(done)], tmp_path)
+    written = plots.draw(done, tmp_path) + plots.compare([report.measure(done)], tmp_path)
     assert Counter(path.suffix for path in written) == {".png": 4, ".svg": 4}
     assert all(path.stat().st_size > 2000 for path in written)
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from scheduler_ext import starvation
-from scheduler_ext import turns as pure
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Category, Outcome
 from scheduler_ext.core.types import LineView, NodeView, Plan, Snapshot, TaskView, TenantView, WorkKind
 from scheduler_ext.policies.base import RankInput
 from scheduler_ext.policies.registry import order_policy, share_policy
-from scheduler_ext.prioritizer import prioritize
-from scheduler_ext.turns import Turn
+from scheduler_ext.preemption import choose as pure
+from scheduler_ext.preemption import starvation
+from scheduler_ext.preemption.choose import Turn
+from scheduler_ext.round.prioritizer import prioritize
 
 CPU = (1000, 0, 0, 0, 0, 0)
 EQUAL = share_policy("equal")
@@ -180,9 +180,7 @@ def test_feedback_sinks_what_uses_its_slices_up() -> None:
     order = order_policy("feedback", {"quanta_ms": [1000, 2000, 4000], "boost_ms": 60_000})
     world = World([Job("A", 0, 12), Job("B", 3, 2), Job("C", 6, 1)], order)
     assert world.run() == {"A": 15, "B": 8, "C": 7}
-    assert "".join(world.log).startswith("AAABAACBA"), (
-        "each newcomer runs at once; what used its slice up sinks"
-    )
+    assert "".join(world.log).startswith("AAABAACBA"), "each newcomer runs at once; what used its slice up sinks"
 
 
 def test_what_has_no_checkpoints_runs_to_its_end() -> None:
@@ -221,10 +219,7 @@ def test_one_that_was_asked_is_not_asked_again_and_its_room_counts() -> None:
 
 def starved(*, idempotent: bool = True, checkpoints: bool = False) -> World:
     """Four slots, all taken by tenant 1; tenant 2 is guaranteed half of them, and waits."""
-    jobs = [
-        Job(f"{n}", n, 100, idempotent=idempotent, checkpoints=checkpoints, priority=int(n == 1))
-        for n in range(4)
-    ]
+    jobs = [Job(f"{n}", n, 100, idempotent=idempotent, checkpoints=checkpoints, priority=int(n == 1)) for n in range(4)]
     for n, job in enumerate(jobs):
         job.began = float(n)
     world = World(

@@ -8,13 +8,13 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.ceiling_windows import open_ceilings
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import Reason, WorkKind
-from scheduler_ext.gate import ceilings
 from scheduler_ext.policies.registry import share_policy
-from scheduler_ext.prioritizer import prioritize
-from scheduler_ext.windows import open_ceilings
+from scheduler_ext.round.gate import ceilings
+from scheduler_ext.round.prioritizer import prioritize
 from tests.support.deciding import many, node, snapshot
 
 NIGHT = "22:00-06:00 Europe/Berlin"
@@ -64,9 +64,7 @@ def test_what_is_wrong_is_refused_at_start(wrong: str) -> None:
 @pytest.mark.parametrize("category", list(Category))
 @pytest.mark.parametrize("used", range(11))
 @pytest.mark.parametrize("share", ["equal", "fair", "dominant_resource"])
-def test_below_its_ceiling_no_slot_stays_idle_while_work_waits(
-    category: Category, used: int, share: str
-) -> None:
+def test_below_its_ceiling_no_slot_stays_idle_while_work_waits(category: Category, used: int, share: str) -> None:
     conf = SchedulerConf()
     cell = [node(1, 10, exclusive_count={WorkKind.PROCESS: used})]
     work = [many(1, 20, category=category), many(2, 20, category=category)]

@@ -8,11 +8,11 @@ from typing import Any
 from django.core.management.base import CommandParser
 from rich.progress import Progress
 
-from apps.api.v1.filters import TaskFilter, matching_tasks
-from apps.tasks import bulk
-from apps.tenants.models import Tenant
 from scheduler_ext.core.errors import InvalidInput
 from slackwater.management.console import ACTOR, PlatformCommand, scoped, task_id
+from slackwater_api.v1.filters import TaskFilter, matching_tasks
+from slackwater_tasks.control import bulk
+from slackwater_tenants.models import Tenant
 
 SHOWN = 20
 
@@ -36,9 +36,7 @@ class BulkCommand(PlatformCommand):
             metavar="NAME=VALUE",
             help=f"instead of ids: all tasks that match; several narrow together ({names})",
         )
-        parser.add_argument(
-            "--dry-run", action="store_true", help="with --filter: only tell how many, and which"
-        )
+        parser.add_argument("--dry-run", action="store_true", help="with --filter: only tell how many, and which")
         parser.add_argument(
             "--limit", type=int, default=bulk.AT_ONCE, help=f"tasks in one transaction ({bulk.AT_ONCE})"
         )
@@ -79,9 +77,7 @@ class BulkCommand(PlatformCommand):
                 ids += done.ids
                 asked += done.asked
                 skipped |= {row["id"]: row for row in done.skipped}
-                total = (
-                    None if done.matched_is_minimum else len(ids) + len(skipped) - _met(done) + done.matched
-                )
+                total = None if done.matched_is_minimum else len(ids) + len(skipped) - _met(done) + done.matched
                 progress.update(bar, completed=len(ids) + len(skipped), total=total)
                 if how["dry_run"] or done.next is None:
                     break

@@ -18,9 +18,9 @@ from django.utils import timezone
 from rich.console import Console
 from rich.table import Table
 
-from apps.tenants.models import Tenant
-from apps.tenants.scoping import tenant_scope
 from scheduler_ext.core import errors
+from slackwater_tenants.models import Tenant
+from slackwater_tenants.scoping import tenant_scope
 
 EXIT_CODES: dict[type[errors.SlackwaterError], int] = {
     errors.InvalidInput: 2,
@@ -45,9 +45,7 @@ class PlatformCommand(BaseCommand):
         """Add the options all have."""
         parser.add_argument("--json", action="store_true", help="print JSON for programs instead of a table")
         if self.for_tenant:
-            parser.add_argument(
-                "--tenant", help="slug of the tenant; may be left out while there is only one"
-            )
+            parser.add_argument("--tenant", help="slug of the tenant; may be left out while there is only one")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run, and turn what goes wrong into one line and an exit code."""
@@ -82,9 +80,7 @@ class PlatformCommand(BaseCommand):
         """Print a value as JSON."""
         self.stdout.write(json.dumps(value, cls=Encoder, indent=2, ensure_ascii=False))
 
-    def show_table(
-        self, title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str
-    ) -> None:
+    def show_table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
         """Print rows as a table, or ``empty`` where there are none."""
         table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
         for column in columns:
@@ -150,9 +146,7 @@ def find_tenant(slug: str | None) -> Tenant:
         return found
     some = list(tenants[:2])
     if not some:
-        raise errors.NotFound(
-            "there is no tenant yet; make one with: manage.py create_tenant SLUG", field="--tenant"
-        )
+        raise errors.NotFound("there is no tenant yet; make one with: manage.py create_tenant SLUG", field="--tenant")
     if len(some) > 1:
         known = ", ".join(Tenant.objects.values_list("slug", flat=True)[:20])
         raise errors.InvalidInput(f"say which tenant: {known}", field="--tenant")

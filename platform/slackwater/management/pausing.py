@@ -7,15 +7,15 @@ from uuid import UUID
 
 from django.core.management.base import CommandParser
 
-from apps.resources.models import Handler
-from apps.resources.services import set_handler_paused
-from apps.schedules import services as schedules
-from apps.schedules.models import Schedule
-from apps.tasks.lines import find_line, set_line_paused
-from apps.tenants import services as tenants
-from apps.tenants.models import Tenant
 from scheduler_ext.core.errors import InvalidInput, NotFound
 from slackwater.management.console import ACTOR, PlatformCommand, find_tenant
+from slackwater_resources.models import Handler
+from slackwater_resources.services import set_handler_paused
+from slackwater_schedules import services as schedules
+from slackwater_schedules.models import Schedule
+from slackwater_tasks.control.lines import find_line, set_line_paused
+from slackwater_tenants import services as tenants
+from slackwater_tenants.models import Tenant
 
 
 class PauseCommand(PlatformCommand):

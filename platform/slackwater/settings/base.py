@@ -51,19 +51,19 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
     "django_filters",
     "django_celery_beat",
-    "apps.tenants",
-    "apps.resources",
-    "apps.tasks",
-    "apps.schedules",
-    "apps.monitoring",
-    "apps.api",
-    "apps.dashboard",
+    "slackwater_tenants",
+    "slackwater_resources",
+    "slackwater_tasks",
+    "slackwater_schedules",
+    "slackwater_monitoring",
+    "slackwater_api",
+    "slackwater_dashboard",
     "slackwater",
 ]
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "apps.api.csp.ContentSecurityPolicy",
+    "slackwater_api.server.content_security.ContentSecurityPolicy",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -182,7 +182,7 @@ REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
-    "DEFAULT_AUTHENTICATION_CLASSES": ["apps.api.auth.BearerAuthentication"],
+    "DEFAULT_AUTHENTICATION_CLASSES": ["slackwater_api.http.auth.BearerAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "UNAUTHENTICATED_USER": None,
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
@@ -203,16 +203,16 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     },
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "ENUM_NAME_OVERRIDES": {
-        "TaskState": "apps.api.v1.serializers.STATES",
-        "TaskStatus": "apps.api.v1.serializers.STATUSES",
-        "NodeState": "apps.api.v1.serializers.NODE_STATES",
-        "Category": "apps.api.v1.serializers.CATEGORIES",
-        "RunCondition": "apps.api.v1.serializers.CONDITIONS",
-        "OnLate": "apps.api.v1.serializers.ON_LATE",
-        "AttemptOutcome": "apps.api.v1.serializers.OUTCOMES",
-        "TaskKind": "apps.api.v1.serializers.KINDS",
-        "ScheduleKind": "apps.api.v1.serializers.KINDS_OF_SCHEDULE",
-        "FireOutcome": "apps.api.v1.serializers.FIRE_OUTCOMES",
+        "TaskState": "slackwater_api.v1.serializers.STATES",
+        "TaskStatus": "slackwater_api.v1.serializers.STATUSES",
+        "NodeState": "slackwater_api.v1.serializers.NODE_STATES",
+        "Category": "slackwater_api.v1.serializers.CATEGORIES",
+        "RunCondition": "slackwater_api.v1.serializers.CONDITIONS",
+        "OnLate": "slackwater_api.v1.serializers.ON_LATE",
+        "AttemptOutcome": "slackwater_api.v1.serializers.OUTCOMES",
+        "TaskKind": "slackwater_api.v1.serializers.KINDS",
+        "ScheduleKind": "slackwater_api.v1.serializers.KINDS_OF_SCHEDULE",
+        "FireOutcome": "slackwater_api.v1.serializers.FIRE_OUTCOMES",
     },
 }
 SLACKWATER_API: dict[str, Any] = {
@@ -255,7 +255,7 @@ TRACES: dict[str, Any] = tracing()
 
 # -- logins: how many proxies stand in front, each of which adds to X-Forwarded-For ----------------------------
 TRUSTED_PROXIES = env.int("SLACKWATER_TRUSTED_PROXIES", default=0)
-AUTHENTICATION_BACKENDS = ["apps.monitoring.logins.LimitedBackend"]
+AUTHENTICATION_BACKENDS = ["slackwater_monitoring.logins.LimitedBackend"]
 
 # -- admin ---------------------------------------------------------------------------------------------------
 LOGIN_URL = "admin:login"
@@ -269,10 +269,10 @@ UNFOLD: dict[str, Any] = {
     "SITE_SYMBOL": "waves",
     "SITE_URL": None,
     "SITE_FAVICONS": [
-        {"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("dashboard/favicon.svg")}
+        {"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("slackwater_dashboard/favicon.svg")}
     ],
-    "STYLES": [lambda request: static("dashboard/slackwater.css")],
-    "DASHBOARD_CALLBACK": "apps.dashboard.views.dashboard_context",
+    "STYLES": [lambda request: static("slackwater_dashboard/slackwater.css")],
+    "DASHBOARD_CALLBACK": "slackwater_dashboard.views.dashboard_context",
     "SHOW_VIEW_ON_SITE": False,
     "BORDER_RADIUS": "6px",
     "COLORS": {
@@ -290,15 +290,13 @@ UNFOLD: dict[str, Any] = {
             "950": "oklch(29.3% .066 243.157)",
         },
     },
-    "SIDEBAR": {"show_search": True, "navigation": "apps.dashboard.navigation.sidebar"},
+    "SIDEBAR": {"show_search": True, "navigation": "slackwater_dashboard.navigation.sidebar"},
 }
 
 # -- logs ----------------------------------------------------------------------------------------------------
 LOG_LEVEL = env.str("SLACKWATER_LOG_LEVEL", default="INFO").upper()
 if LOG_LEVEL not in getLevelNamesMapping():
-    raise ImproperlyConfigured(
-        f"SLACKWATER_LOG_LEVEL must be one of DEBUG, INFO, WARNING, ERROR, not {LOG_LEVEL}"
-    )
+    raise ImproperlyConfigured(f"SLACKWATER_LOG_LEVEL must be one of DEBUG, INFO, WARNING, ERROR, not {LOG_LEVEL}")
 LOG_FORMAT = env.str("SLACKWATER_LOG_FORMAT", default="console")
 LOG_DIR = env.str("SLACKWATER_LOG_DIR", default="")
 LOGGING = logging_config(level=LOG_LEVEL, form=LOG_FORMAT)

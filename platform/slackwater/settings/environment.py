@@ -8,7 +8,7 @@ from django.core.exceptions import ImproperlyConfigured
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
-from scheduler_ext import redis_client
+from scheduler_ext.dispatch import redis_client
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -64,9 +64,7 @@ def database_from_url(url: str, *, pooled: bool, pool_size: int) -> dict[str, An
     """
     if not url.startswith(("postgresql://", "postgres://")):
         # Without its text, which may hold a password.
-        raise ImproperlyConfigured(
-            "SLACKWATER_DATABASE_URL is not a PostgreSQL URL: it must begin with postgresql://"
-        )
+        raise ImproperlyConfigured("SLACKWATER_DATABASE_URL is not a PostgreSQL URL: it must begin with postgresql://")
     try:
         parts = conninfo_to_dict(url)
     except ProgrammingError as error:
@@ -138,10 +136,7 @@ def tracing() -> dict[str, Any]:
 
 def _collector() -> str:
     """The address by OpenTelemetry's own variables."""
-    if (
-        env.bool("OTEL_SDK_DISABLED", default=False)
-        or env.str("OTEL_TRACES_EXPORTER", default="otlp") == "none"
-    ):
+    if env.bool("OTEL_SDK_DISABLED", default=False) or env.str("OTEL_TRACES_EXPORTER", default="otlp") == "none":
         return ""
     for name, path in (
         ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", ""),
@@ -149,9 +144,7 @@ def _collector() -> str:
     ):
         url: str = env.str(name, default="")
         if url and not url.startswith(("http://", "https://")):
-            raise ImproperlyConfigured(
-                f"{name} must begin with http:// or https://: spans go by OTLP over HTTP"
-            )
+            raise ImproperlyConfigured(f"{name} must begin with http:// or https://: spans go by OTLP over HTTP")
         if url:
             return url.rstrip("/") + path if path else url
     return ""

@@ -29,11 +29,7 @@ class Feedback:
     def __post_init__(self) -> None:
         """Refuse slices that do not grow."""
         quanta: Any = self.quanta_ms
-        if (
-            not isinstance(quanta, (list, tuple))
-            or not all(type(each) is int for each in quanta)
-            or not quanta
-        ):
+        if not isinstance(quanta, (list, tuple)) or not all(type(each) is int for each in quanta) or not quanta:
             raise ConfigurationError("must be a list of whole numbers", field="quanta_ms")
         if quanta[0] < 1 or list(quanta) != sorted(quanta):
             raise ConfigurationError("must be positive and never shrink", field="quanta_ms")

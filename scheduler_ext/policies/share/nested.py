@@ -45,8 +45,7 @@ class NestedShare:
         if not isinstance(self.levels, Mapping):
             raise ConfigurationError("must be a mapping of pool paths to policies", field="levels")
         built = {
-            tuple(path.split("/")) if path else (): _level(told, f"levels.{path}")
-            for path, told in self.levels.items()
+            tuple(path.split("/")) if path else (): _level(told, f"levels.{path}") for path, told in self.levels.items()
         }
         built.setdefault((), EqualShare())
         object.__setattr__(self, "_levels", built)
@@ -59,9 +58,7 @@ class NestedShare:
     @property
     def starvation_s(self) -> int:
         """The shortest time after which a pool may have tasks of others ended for it; for ever where none does that."""
-        return min(
-            [p.starvation_s for p in self._levels.values() if hasattr(p, "starvation_s")], default=1 << 40
-        )
+        return min([p.starvation_s for p in self._levels.values() if hasattr(p, "starvation_s")], default=1 << 40)
 
     def start(self, snapshot: Snapshot) -> TreeChooser:
         """Begin a round over ``snapshot``."""
@@ -77,9 +74,7 @@ class NestedShare:
 
     def kept(self) -> list[Path]:
         """Pools that do not lend all they are guaranteed, where their level's policy has a use for that."""
-        return [
-            path for policy in self._levels.values() for path in policy.kept() if self._above(path) is policy
-        ]
+        return [path for policy in self._levels.values() for path in policy.kept() if self._above(path) is policy]
 
     def owned(self, line: LineView) -> bool:
         """Whether the last account is the tenant's own: as the pool's policy says; with equal turns always."""

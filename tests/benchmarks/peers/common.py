@@ -9,8 +9,8 @@ from typing import Any, LiteralString
 import psycopg
 import redis
 
-from slackwater.benchmark.channel import Channel
-from slackwater.benchmark.peer import Config, Peer
+from tests.lab.benchmarks.channel import Channel
+from tests.lab.benchmarks.peer import Config, Peer
 
 CONFIG = Config.from_json(os.environ["BENCH_CONFIG"])
 MARK = "slackwater-bench"

@@ -14,8 +14,8 @@ from pgqueuer.db import AsyncpgDriver
 from pgqueuer.models import Job
 from pgqueuer.queries import Queries
 
-from slackwater.benchmark.measure import main
 from tests.benchmarks.peers.common import CONFIG, Rival, channel
+from tests.lab.benchmarks.measure import main
 
 CHUNK = 1000
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import procrastinate
 
-from slackwater.benchmark.measure import main
 from tests.benchmarks.peers.common import CONFIG, Rival, channel
+from tests.lab.benchmarks.measure import main
 
 CHUNK = 1000
 app = procrastinate.App(

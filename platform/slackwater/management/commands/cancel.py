@@ -6,9 +6,10 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from apps.tasks import bulk, services
 from slackwater.management.bulk import BulkCommand
 from slackwater.management.console import ACTOR, find_tenant
+from slackwater_tasks.control import bulk
+from slackwater_tasks.submission import service
 
 
 class Command(BulkCommand):
@@ -22,9 +23,7 @@ class Command(BulkCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Ids or filters, and what goes along."""
         super().add_arguments(parser)
-        parser.add_argument(
-            "--dependents", action="store_true", help="with ids: also all that depends on them"
-        )
+        parser.add_argument("--dependents", action="store_true", help="with ids: also all that depends on them")
 
     def run(self, options: dict[str, Any]) -> None:
         """Cancel each, or all that match; the first id that cannot be cancelled ends the command."""
@@ -35,7 +34,7 @@ class Command(BulkCommand):
             return
         done = []
         for wanted in options["ids"]:
-            state = services.cancel(tenant.pk, wanted, actor=ACTOR, dependents=options["dependents"])
+            state = service.cancel(tenant.pk, wanted, actor=ACTOR, dependents=options["dependents"])
             done.append({"id": wanted, "state": state.name.lower()})
         if self.as_json:
             self.show(done)

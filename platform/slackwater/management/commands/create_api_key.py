@@ -8,9 +8,9 @@ from typing import Any
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from apps.tenants.services import create_api_key
 from scheduler_ext.core.errors import InvalidInput
 from slackwater.management.console import PlatformCommand, find_tenant
+from slackwater_tenants.services import create_api_key
 
 MOST_DAYS = 36_500
 

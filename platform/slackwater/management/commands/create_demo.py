@@ -12,10 +12,10 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand
 from django.db import transaction
 
-from apps.tenants.keys import TENANT_SCOPES
-from apps.tenants.models import Tenant
-from apps.tenants.services import create_api_key, create_tenant
 from slackwater.settings.local import write_private
+from slackwater_tenants.keys import TENANT_SCOPES
+from slackwater_tenants.models import Tenant
+from slackwater_tenants.services import create_api_key, create_tenant
 
 DEMO_SLUG = "demo"
 ADMINISTRATOR = "admin"
@@ -59,9 +59,7 @@ class Command(BaseCommand):
             if not _is_valid(key, tenant):
                 _, key = create_api_key(tenant, "demo", sorted(TENANT_SCOPES))
                 self.stdout.write(f"Key of the demo tenant, shown this once and kept in {path}: {key}")
-        write_private(
-            path, f"SLACKWATER_URL={url}\nSLACKWATER_KEY={key}\nexport SLACKWATER_URL SLACKWATER_KEY\n"
-        )
+        write_private(path, f"SLACKWATER_URL={url}\nSLACKWATER_KEY={key}\nexport SLACKWATER_URL SLACKWATER_KEY\n")
 
 
 def _key_in(path: Path) -> str:
@@ -73,8 +71,8 @@ def _key_in(path: Path) -> str:
 
 
 def _is_valid(key: str, tenant: Tenant) -> bool:
-    from apps.tenants.services import authenticate
     from scheduler_ext.core.errors import NotAuthenticated
+    from slackwater_tenants.services import authenticate
 
     try:
         return bool(key) and authenticate(key).tenant == tenant

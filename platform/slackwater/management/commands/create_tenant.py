@@ -6,8 +6,8 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from apps.tenants.services import create_tenant
 from slackwater.management.console import PlatformCommand
+from slackwater_tenants.services import create_tenant
 
 
 class Command(PlatformCommand):
@@ -23,9 +23,7 @@ class Command(PlatformCommand):
         parser.add_argument("--name", help="its name (the slug)")
         parser.add_argument("--plan", default="standard", help="slug of its plan (standard)")
         parser.add_argument("--trusted", action="store_true", help="its scripts may run without a sandbox")
-        parser.add_argument(
-            "--script-root", default="", help="folder mounted on the workers for its script paths"
-        )
+        parser.add_argument("--script-root", default="", help="folder mounted on the workers for its script paths")
         parser.add_argument("--cell", default="default", help="where its tasks run (default)")
 
     def run(self, options: dict[str, Any]) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 from django.core.management.base import CommandParser
 from rich.progress import track
 
-from apps.tasks import services, shelves
-from apps.tenants.models import Tenant
 from scheduler_ext.core.errors import InvalidInput, SlackwaterError
 from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, scoped, task_id
+from slackwater_tasks.read import dead_letters
+from slackwater_tasks.submission import service
+from slackwater_tenants.models import Tenant
 
 MOST = 100_000
 SHOWN = 20
@@ -26,12 +27,8 @@ class Command(PlatformCommand):
         """What to list, and what to requeue."""
         super().add_arguments(parser)
         parser.add_argument("--limit", type=int, default=50, help="rows of the list (50)")
-        parser.add_argument(
-            "--requeue", nargs="*", type=task_id, metavar="ID", help="run these again; with --all, all"
-        )
-        parser.add_argument(
-            "--all", action="store_true", help="with --requeue: every dead letter of the tenant"
-        )
+        parser.add_argument("--requeue", nargs="*", type=task_id, metavar="ID", help="run these again; with --all, all")
+        parser.add_argument("--all", action="store_true", help="with --requeue: every dead letter of the tenant")
 
     def run(self, options: dict[str, Any]) -> None:
         """List or requeue."""
@@ -40,7 +37,7 @@ class Command(PlatformCommand):
             if options["requeue"] is not None:
                 self._requeue(tenant, options)
                 return
-            rows = shelves.latest_dead_letters(max(1, options["limit"]))
+            rows = dead_letters.latest_dead_letters(max(1, options["limit"]))
         if self.as_json:
             self.show(rows)
             return
@@ -67,12 +64,12 @@ class Command(PlatformCommand):
         if bool(ids) == options["all"]:
             raise InvalidInput("give either ids or --all", field="--requeue")
         if options["all"]:
-            ids = [row["id"] for row in shelves.latest_dead_letters(MOST)]
+            ids = [row["id"] for row in dead_letters.latest_dead_letters(MOST)]
         done, left = [], []
         for wanted in track(ids, "requeueing", console=self.console, disable=self.as_json or len(ids) < 20):
             try:
-                shelves.require_dead_letter(wanted)
-                services.retry(tenant.pk, wanted, actor=ACTOR, reason=REASON)
+                dead_letters.require_dead_letter(wanted)
+                service.retry(tenant.pk, wanted, actor=ACTOR, reason=REASON)
                 done.append(wanted)
             except SlackwaterError as error:
                 if not options["all"]:

@@ -7,10 +7,10 @@ from typing import Any
 from django.core.management.base import CommandParser
 from rich.progress import Progress
 
-from apps.tasks.models import Task
-from apps.tasks.prune import delete_tenant
 from scheduler_ext.core.errors import InvalidInput
 from slackwater.management.console import PlatformCommand, find_tenant
+from slackwater_tasks.models import Task
+from slackwater_tasks.upkeep.retention import delete_tenant
 
 
 class Command(PlatformCommand):

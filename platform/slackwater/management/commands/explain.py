@@ -6,8 +6,8 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from apps.tasks.explaining import explain
 from slackwater.management.console import PlatformCommand, find_tenant, scoped, task_id
+from slackwater_tasks.explain.explanation import explain
 
 
 class Command(PlatformCommand):
@@ -36,7 +36,5 @@ class Command(PlatformCommand):
             }
         )  # fmt: skip
         if found["blockers"]:
-            rows = [
-                (b["kind"].replace("_", " "), b["detail"], b["clears"], b["at"]) for b in found["blockers"]
-            ]
+            rows = [(b["kind"].replace("_", " "), b["detail"], b["clears"], b["at"]) for b in found["blockers"]]
             self.show_table("Blockers", ("what", "why", "goes when", "at"), rows, empty="")

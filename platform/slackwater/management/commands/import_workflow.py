@@ -14,13 +14,14 @@ from django.core.management.base import BaseCommand, CommandError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from apps.tasks import lookups, reading
-from apps.tasks.services import submit_workflow
-from apps.tasks.wfformat import ImportPlan, RecordedWorkflow, TierMemory, plan_import, read_workflow
-from apps.tenants.models import Tenant
-from apps.tenants.scoping import tenant_scope
 from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.core.resources import DIMENSIONS
+from slackwater_tasks.ledger import reference_cache
+from slackwater_tasks.read import tasks as reading
+from slackwater_tasks.submission.service import submit_workflow
+from slackwater_tasks.submission.wfformat import ImportPlan, RecordedWorkflow, TierMemory, plan_import, read_workflow
+from slackwater_tenants.models import Tenant
+from slackwater_tenants.scoping import tenant_scope
 
 MEMORY = DIMENSIONS.index("memory_mb")
 LOOK_S = 0.2
@@ -34,19 +35,13 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
-        parser.add_argument(
-            "file", type=Path, help="a WfFormat 1.5 JSON file, see https://wfcommons.org/format"
-        )
+        parser.add_argument("file", type=Path, help="a WfFormat 1.5 JSON file, see https://wfcommons.org/format")
         parser.add_argument(
             "--time-scale", type=float, default=1.0, metavar="S", help="multiply run times by S (default 1)"
         )
         parser.add_argument("--tenant", default="demo", help="tenant that submits it (default demo)")
-        parser.add_argument(
-            "--name", default="", help="name of the workflow (default: the file's, with the scale)"
-        )
-        parser.add_argument(
-            "--wait", action="store_true", help="wait until it has ended, then print its report"
-        )
+        parser.add_argument("--name", default="", help="name of the workflow (default: the file's, with the scale)")
+        parser.add_argument("--wait", action="store_true", help="wait until it has ended, then print its report")
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -62,9 +57,7 @@ class Command(BaseCommand):
         except SlackwaterError as error:
             raise CommandError(f"{path}: {error}") from None
         try:
-            plan = plan_import(
-                recorded, scale=options["time_scale"], tiers=allowed_tiers(tenant), name=options["name"]
-            )
+            plan = plan_import(recorded, scale=options["time_scale"], tiers=allowed_tiers(tenant), name=options["name"])
             submission = submit_workflow(tenant, plan.workflow, actor="command:import_workflow")
         except SlackwaterError as error:
             raise CommandError(str(error)) from None
@@ -99,7 +92,7 @@ class Command(BaseCommand):
 
 def allowed_tiers(tenant: Tenant) -> list[TierMemory]:
     """The tiers the tenant may name: its own, and the shared ones its plan allows."""
-    known = lookups.tiers(tenant.pk).values()
+    known = reference_cache.tiers(tenant.pk).values()
     return [
         TierMemory(slug=tier.slug, memory_mb=tier.vector[MEMORY])
         for tier in known

@@ -6,12 +6,12 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from apps.resources import services
-from apps.resources.models import Node
-from apps.tasks import overview
-from apps.tasks.wanted import by_cell, wanted
 from scheduler_ext.core.errors import InvalidInput, NotFound
 from slackwater.management.console import PlatformCommand
+from slackwater_resources import services
+from slackwater_resources.models import Node
+from slackwater_tasks.read import overview
+from slackwater_tasks.read.autoscaling import by_cell, wanted
 
 DOING = {"drain": services.drain_node, "resume": services.activate_node}
 SAID = {
@@ -36,9 +36,7 @@ class Command(PlatformCommand):
         parser.add_argument("action", nargs="?", choices=["list", *DOING], default="list",
                             help="list them (what is done without it), or drain or resume one")  # fmt: skip
         parser.add_argument("node", nargs="?", help="name or id, for drain and resume")
-        parser.add_argument(
-            "--wanted", action="store_true", help="instead, how many workers the work asks for"
-        )
+        parser.add_argument("--wanted", action="store_true", help="instead, how many workers the work asks for")
         parser.add_argument("--all", action="store_true", help="also those that left or were lost")
 
     def run(self, options: dict[str, Any]) -> None:
@@ -91,9 +89,7 @@ class Command(PlatformCommand):
                 }
             )
             return
-        self.show_table(
-            "Wanted workers, by tier", [name.replace("_", " ") for name in names], rows, empty="No cell."
-        )
+        self.show_table("Wanted workers, by tier", [name.replace("_", " ") for name in names], rows, empty="No cell.")
         self.show_table("In all", ["cell", "workers"], list(cells.items()), empty="No cell.")
 
 

@@ -8,15 +8,15 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import CommandParser
 
-from apps.tasks import choosing
-from apps.tasks.models import Line, PolicyChoice, RankSweep, ShadowUse
-from apps.tenants.models import Pool
-from scheduler_ext import replay
 from scheduler_ext.core.errors import InvalidInput, NotFound
 from scheduler_ext.core.states import Category
 from scheduler_ext.policies.registry import ORDER_POLICIES, SHARE_POLICIES, parameters_of
+from scheduler_ext.round import replay
 from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, parse_json
 from slackwater.wiring import engine
+from slackwater_tasks.control import policies
+from slackwater_tasks.models import Line, PolicyChoice, RankSweep, ShadowUse
+from slackwater_tenants.models import Pool
 
 ACTIONS = ("list", "show", "set", "unset", "replay", "compare")
 
@@ -34,19 +34,13 @@ class Command(PlatformCommand):
         """Declare the options."""
         super().add_arguments(parser)
         parser.add_argument("action", choices=ACTIONS)
-        parser.add_argument(
-            "kind", nargs="?", help="order, share or shadow (set, unset); a file of rounds (replay)"
-        )
+        parser.add_argument("kind", nargs="?", help="order, share or shadow (set, unset); a file of rounds (replay)")
         parser.add_argument("policy", nargs="?", help="its name (set)")
-        parser.add_argument(
-            "parameters", nargs="*", metavar="NAME=VALUE", help="its parameters, as JSON (set)"
-        )
+        parser.add_argument("parameters", nargs="*", metavar="NAME=VALUE", help="its parameters, as JSON (set)")
         parser.add_argument("--cell", default=settings.CELL, help="the cell (default: the configured one)")
         parser.add_argument("--pool", metavar="PATH", help="for a pool: org/team")
         parser.add_argument("--tenant", metavar="SLUG", help="for a tenant's lines (orders only)")
-        parser.add_argument(
-            "--line", metavar="CATEGORY/TIER", help="with --tenant: for this line of it (orders only)"
-        )
+        parser.add_argument("--line", metavar="CATEGORY/TIER", help="with --tenant: for this line of it (orders only)")
 
     def run(self, options: dict[str, Any]) -> None:
         """Do what the action says."""
@@ -67,9 +61,7 @@ class Command(PlatformCommand):
 
     def _show(self, options: dict[str, Any]) -> None:
         conf, cell = engine().conf, options["cell"]
-        chosen = PolicyChoice.objects.filter(cell=cell).select_related(
-            "pool", "tenant", "line__tenant", "line__tier"
-        )
+        chosen = PolicyChoice.objects.filter(cell=cell).select_related("pool", "tenant", "line__tenant", "line__tier")
         sweep = RankSweep.objects.filter(cell=cell).first()
         rows = [
             {"kind": one.kind, "for": _subject(one), "policy": one.policy, "parameters": one.parameters,
@@ -99,7 +91,7 @@ class Command(PlatformCommand):
         for text in options["parameters"]:
             name, _, value = text.partition("=")
             parameters[name] = parse_json(value, name)
-        choice = choosing.choose(
+        choice = policies.choose(
             options["kind"],
             options["policy"],
             parameters,
@@ -111,7 +103,7 @@ class Command(PlatformCommand):
     def _unset(self, options: dict[str, Any]) -> None:
         if not options["kind"]:
             raise InvalidInput("say what to unset: policies unset order|share|shadow")
-        choosing.unchoose(options["kind"], cell=options["cell"], subject=self._target(options))
+        policies.unchoose(options["kind"], cell=options["cell"], subject=self._target(options))
         self._tell(f"{options['kind']}: what is chosen further up holds", options)
 
     def _replay(self, options: dict[str, Any]) -> None:
@@ -131,20 +123,14 @@ class Command(PlatformCommand):
         if self.as_json:
             self.show({"rounds": rounds, "same": rounds - len(wrong), "different": wrong})
         else:
-            self.console.print(
-                f"{rounds} rounds decided again, {rounds - len(wrong)} of them the same byte for byte"
-            )
-            self.show_table(
-                "Different", ("line", "snapshot"), [tuple(one.values()) for one in wrong], empty=""
-            )
+            self.console.print(f"{rounds} rounds decided again, {rounds - len(wrong)} of them the same byte for byte")
+            self.show_table("Different", ("line", "snapshot"), [tuple(one.values()) for one in wrong], empty="")
         if wrong:
             raise SystemExit(1)
 
     def _compare(self, options: dict[str, Any]) -> None:
         """What the shadow has counted in the cell."""
-        rows = [
-            _compared(one) for one in ShadowUse.objects.filter(cell=options["cell"]).select_related("tenant")
-        ]
+        rows = [_compared(one) for one in ShadowUse.objects.filter(cell=options["cell"]).select_related("tenant")]
         rows.sort(key=lambda row: row["mean_change_s"])
         if self.as_json:
             self.show(rows)
@@ -160,7 +146,7 @@ class Command(PlatformCommand):
         else:
             self.console.print(f"{said}; it holds from the next round on")
 
-    def _target(self, options: dict[str, Any]) -> choosing.Subject:
+    def _target(self, options: dict[str, Any]) -> policies.Subject:
         """What the choice is for."""
         if options["line"] and not options["tenant"]:
             raise InvalidInput("say whose line it is", field="--tenant")

@@ -7,9 +7,9 @@ from typing import Any
 from django.core.management.base import CommandParser
 from rich.progress import Progress
 
-from apps.tasks.connection import Database
-from apps.tasks.prune import Pruner
 from slackwater.management.console import PlatformCommand, find_tenant
+from slackwater_tasks.ledger.connection import Database
+from slackwater_tasks.upkeep.retention import Pruner
 
 
 class Command(PlatformCommand):

@@ -6,9 +6,9 @@ from typing import Any
 
 from rich.progress import Progress
 
-from apps.tasks.models import Secret
-from apps.tasks.secrets import reseal
 from slackwater.management.console import PlatformCommand
+from slackwater_tasks.control.secrets import reseal
+from slackwater_tasks.models import Secret
 
 
 class Command(PlatformCommand):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from apps.tasks import bulk, services
 from slackwater.management.bulk import BulkCommand
 from slackwater.management.console import ACTOR, find_tenant
+from slackwater_tasks.control import bulk
+from slackwater_tasks.submission import service
 
 
 class Command(BulkCommand):
@@ -25,7 +26,7 @@ class Command(BulkCommand):
             self.do_matching(tenant, filters, options)
             return
         for wanted in options["ids"]:
-            services.retry(tenant.pk, wanted, actor=ACTOR)
+            service.retry(tenant.pk, wanted, actor=ACTOR)
         if self.as_json:
             self.show([{"id": wanted} for wanted in options["ids"]])
             return

@@ -8,9 +8,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from apps.resources.faults import FAULTS
-from scheduler_ext.dispatcher import Dispatcher, HintListener, run
+from scheduler_ext.dispatch.dispatcher import Dispatcher, HintListener, run
 from slackwater.wiring import engine, heartbeat, holder_name
+from slackwater_resources.faults import FAULTS
 
 
 class Command(BaseCommand):

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand
 
-from apps.monitoring.alerts.watcher import Watcher
-from apps.monitoring.notify_sending import Sender
-from apps.monitoring.notify_upkeep import NotifyUpkeep
-from apps.resources.faults import FAULTS
-from apps.tasks import hints, traces
-from apps.tasks.upkeep import LedgerUpkeep
-from scheduler_ext.leftovers import forget_claims, forget_token_queues
+from scheduler_ext.dispatch.node_cleanup import forget_claims, forget_token_queues
 from scheduler_ext.ports import Changes
 from scheduler_ext.upkeep import Job, Upkeep
 from slackwater.wiring import engine, heartbeat
+from slackwater_monitoring.alerts.thread import Watcher
+from slackwater_monitoring.notify.sender import Sender
+from slackwater_monitoring.notify.upkeep import NotifyUpkeep
+from slackwater_resources.faults import FAULTS
+from slackwater_tasks.ledger import hints
+from slackwater_tasks.runtime import trace_context
+from slackwater_tasks.upkeep.jobs import LedgerUpkeep
 
 if TYPE_CHECKING:
-    from apps.monitoring.tracing.sending import SpanSender
+    from slackwater_monitoring.tracing.exporter import SpanSender
 
 LEFTOVERS_EVERY_S = 20.0
 
@@ -67,9 +68,9 @@ class Command(BaseCommand):
 
 def _span_sender() -> SpanSender | None:
     """Who sends traces; nobody, and OpenTelemetry is not even loaded, where no collector is configured."""
-    if not traces.is_on():
+    if not trace_context.is_on():
         return None
-    from apps.monitoring.tracing.sending import SpanSender
+    from slackwater_monitoring.tracing.exporter import SpanSender
 
     return SpanSender()
 

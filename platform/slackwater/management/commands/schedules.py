@@ -9,13 +9,13 @@ from uuid import UUID
 from django.core.management.base import CommandParser
 from django.utils.dateparse import parse_datetime
 
-from apps.schedules import services
-from apps.schedules.fields import FIELDS
-from apps.schedules.models import Schedule
-from apps.tenants.models import Tenant
 from scheduler_ext.core.errors import InvalidInput
 from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, scoped
 from slackwater.management.pausing import find_schedule
+from slackwater_schedules import services
+from slackwater_schedules.fields import FIELDS
+from slackwater_schedules.models import Schedule
+from slackwater_tenants.models import Tenant
 
 LAST = 10
 
@@ -88,10 +88,7 @@ class Command(PlatformCommand):
         self.show_table(
             "Last",
             ["fired for", "late (s)", "outcome", "task", "error"],
-            [
-                (fire.fire_at, f"{fire.lateness_s:.3f}", fire.outcome, fire.task_id, fire.error)
-                for fire in fired
-            ],
+            [(fire.fire_at, f"{fire.lateness_s:.3f}", fire.outcome, fire.task_id, fire.error) for fire in fired],
             empty="It has not fired yet.",
         )
 

@@ -41,21 +41,13 @@ class Command(BaseCommand):
             metavar="ORDER/SHARE",
             help="for example fifo/equal; may be given several times; 'all': every order and every share",
         )
-        parser.add_argument(
-            "--order-parameters", metavar="JSON", default="{}", help="of every order policy named"
-        )
-        parser.add_argument(
-            "--share-parameters", metavar="JSON", default="{}", help="of every share policy named"
-        )
+        parser.add_argument("--order-parameters", metavar="JSON", default="{}", help="of every order policy named")
+        parser.add_argument("--share-parameters", metavar="JSON", default="{}", help="of every share policy named")
         parser.add_argument("--nodes", type=int, help="number of nodes (default: what the trace suggests)")
         parser.add_argument("--slots", type=int, help="slots of one node")
-        parser.add_argument(
-            "--load", type=float, default=1.0, help="let the work arrive this many times as fast"
-        )
+        parser.add_argument("--load", type=float, default=1.0, help="let the work arrive this many times as fast")
         parser.add_argument("--seed", type=int, default=0, help="of the YAML generator")
-        parser.add_argument(
-            "--peak", type=int, help="off-peak work starts below this utilization, in thousandths"
-        )
+        parser.add_argument("--peak", type=int, help="off-peak work starts below this utilization, in thousandths")
         parser.add_argument("--ceiling", type=int, help="delayable work starts below this, in thousandths")
         parser.add_argument(
             "--windows",
@@ -67,15 +59,9 @@ class Command(BaseCommand):
             metavar="TIME",
             help="when the trace begins, like 2026-01-05T18:00:00+01:00, for windows",
         )
-        parser.add_argument(
-            "--no-backfill", action="store_true", help="keep no node for what does not fit yet"
-        )
-        parser.add_argument(
-            "--json", type=Path, metavar="FILE", help="write the numbers as JSON ('-': print them)"
-        )
-        parser.add_argument(
-            "--pictures", type=Path, metavar="FOLDER", help="draw PNG and SVG pictures into it"
-        )
+        parser.add_argument("--no-backfill", action="store_true", help="keep no node for what does not fit yet")
+        parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers as JSON ('-': print them)")
+        parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="draw PNG and SVG pictures into it")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Read, run, report."""
@@ -133,14 +119,12 @@ class Command(BaseCommand):
             if run.unplaced:
                 self.stderr.write(f"{run.label}: {len(run.unplaced)} tasks could never run on these nodes")
         if options["pictures"]:
-            from scheduler_ext.simulation import pictures
+            from scheduler_ext.simulation import plots
 
             written = [
-                path
-                for run in runs
-                for path in pictures.draw(run, options["pictures"], peak_permille=conf.peak_permille)
+                path for run in runs for path in plots.draw(run, options["pictures"], peak_permille=conf.peak_permille)
             ]
-            written += pictures.compare(measures, options["pictures"])
+            written += plots.compare(measures, options["pictures"])
             self.stderr.write(f"{len(written)} pictures in {options['pictures']}")
 
 

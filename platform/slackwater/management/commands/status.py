@@ -7,11 +7,12 @@ from uuid import UUID
 
 from django.core.management.base import CommandParser
 
-from apps.tasks import history, overview, reading
-from apps.tasks.models import Task
 from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import TaskState
 from slackwater.management.console import PlatformCommand, find_tenant, scoped, task_id
+from slackwater_tasks.models import Task
+from slackwater_tasks.read import history, overview
+from slackwater_tasks.read import tasks as reading
 
 STATES = [state.name.lower() for state in TaskState]
 
@@ -19,19 +20,13 @@ STATES = [state.name.lower() for state in TaskState]
 class Command(PlatformCommand):
     """``manage.py status``"""
 
-    help = (
-        "Show a task with its past and logs, a workflow with its counts, or the latest tasks and the lines."
-    )
+    help = "Show a task with its past and logs, a workflow with its counts, or the latest tasks and the lines."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """An id, or filters of the list."""
         super().add_arguments(parser)
-        parser.add_argument(
-            "id", nargs="?", type=task_id, help="of a task or a workflow; without it, the latest tasks"
-        )
-        parser.add_argument(
-            "--state", choices=STATES, action="append", help="only tasks in this state; repeatable"
-        )
+        parser.add_argument("id", nargs="?", type=task_id, help="of a task or a workflow; without it, the latest tasks")
+        parser.add_argument("--state", choices=STATES, action="append", help="only tasks in this state; repeatable")
         parser.add_argument("--limit", type=int, default=20, help="rows of the list (20)")
         parser.add_argument("--logs", action="store_true", help="also what the task wrote")
 
@@ -89,9 +84,7 @@ class Command(PlatformCommand):
         attempts = reading.attempts(found["id"])
         written = reading.logs(found["id"]) if logs else []
         if self.as_json:
-            self.show(
-                {**found, "history": past, "attempts_made": attempts, **({"logs": written} if logs else {})}
-            )
+            self.show({**found, "history": past, "attempts_made": attempts, **({"logs": written} if logs else {})})
             return
         self.show_pairs(found)
         self.show_table(
@@ -101,7 +94,5 @@ class Command(PlatformCommand):
             empty="",
         )
         for entry in written:
-            self.stdout.write(
-                f"--- {entry['stream']} (fence {entry['fence']}){' cut' if entry['truncated'] else ''}"
-            )
+            self.stdout.write(f"--- {entry['stream']} (fence {entry['fence']}){' cut' if entry['truncated'] else ''}")
             self.stdout.write(entry["text"])

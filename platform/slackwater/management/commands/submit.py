@@ -12,10 +12,11 @@ from uuid import UUID
 
 from django.core.management.base import CommandParser
 
-from apps.tasks import reading, services
-from apps.tenants.models import Tenant
 from scheduler_ext.core.errors import InvalidInput
 from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, parse_json, scoped
+from slackwater_tasks.read import tasks as reading
+from slackwater_tasks.submission import service
+from slackwater_tenants.models import Tenant
 
 EXAMPLES = """examples:
   manage.py submit demo.add --args '[2, 3]' --wait 30
@@ -67,9 +68,7 @@ class Command(PlatformCommand):
         )
         parser.add_argument("--depends-on", action="append", metavar="ID", help="a task it needs; repeatable")
         parser.add_argument("--tag", action="append", dest="tags", help="repeatable")
-        parser.add_argument(
-            "--retry", help='back-off as JSON: {"base_s": 1, "factor": 2, "max_s": 60, "jitter": 0.2}'
-        )
+        parser.add_argument("--retry", help='back-off as JSON: {"base_s": 1, "factor": 2, "max_s": 60, "jitter": 0.2}')
         parser.add_argument(
             "--checkpoints", action="store_true", help="it saves checkpoints, and yields when it is asked to"
         )
@@ -90,14 +89,14 @@ class Command(PlatformCommand):
             raise InvalidInput("give either a handler or --file", field="--file")
         key = options["idempotency_key"]
         if isinstance(data, list):
-            found = services.submit_many(tenant, data, actor=ACTOR, idempotency_key=key)
+            found = service.submit_many(tenant, data, actor=ACTOR, idempotency_key=key)
         elif isinstance(data, dict) and "tasks" in data:
-            found = services.submit_workflow(tenant, data, actor=ACTOR, idempotency_key=key)
+            found = service.submit_workflow(tenant, data, actor=ACTOR, idempotency_key=key)
         else:
-            found = services.submit(tenant, data, actor=ACTOR, idempotency_key=key)
+            found = service.submit(tenant, data, actor=ACTOR, idempotency_key=key)
         self._report(tenant, found, options["wait"])
 
-    def _report(self, tenant: Tenant, found: services.Submission, wait: float) -> None:
+    def _report(self, tenant: Tenant, found: service.Submission, wait: float) -> None:
         ended = _wait(found.task_ids, wait) if wait > 0 else False
         with scoped(tenant):
             tasks = [reading.task(task_id) for task_id in found.task_ids] if wait > 0 else []
@@ -150,11 +149,9 @@ def _script(tenant: Tenant, given: str) -> str:
     path = Path(given)
     if not path.is_file():
         if not SHA256.fullmatch(given):
-            raise InvalidInput(
-                f"there is no file {given}, and it is no SHA-256 of a stored script", field="--script"
-            )
+            raise InvalidInput(f"there is no file {given}, and it is no SHA-256 of a stored script", field="--script")
         return given
-    return services.store_script(tenant, path.name, path.read_bytes()).sha256
+    return service.store_script(tenant, path.name, path.read_bytes()).sha256
 
 
 def _wait(task_ids: list[UUID], seconds: float) -> bool:

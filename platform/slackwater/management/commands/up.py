@@ -12,10 +12,10 @@ from django.conf import settings
 from django.core import checks
 from django.core.management.base import BaseCommand, CommandError
 
-from slackwater.embedded import ServerError
-from slackwater.processes.shim import PR_SET_PDEATHSIG
+from slackwater.local.servers import ServerError
+from slackwater.local.shim import PR_SET_PDEATHSIG
+from slackwater.local.supervisor import UpOptions, run_platform
 from slackwater.settings.environment import ABSENT_REDIS_URL
-from slackwater.supervision.supervisor import UpOptions, run_platform
 
 
 class Command(BaseCommand):
@@ -28,9 +28,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
         parser.add_argument("--workers", type=_positive, default=1, help="worker nodes to run (default 1)")
-        parser.add_argument(
-            "--concurrency", type=_positive, default=2, help="processes of each worker (default 2)"
-        )
+        parser.add_argument("--concurrency", type=_positive, default=2, help="processes of each worker (default 2)")
         parser.add_argument(
             "--die-with-parent",
             action="store_true",
@@ -61,12 +59,8 @@ class Command(BaseCommand):
 
 def _check_configuration() -> None:
     """Say at once what every process of the platform would stumble over, again and again, after its start."""
-    wrong = [
-        message.msg for message in checks.run_checks(tags=["scheduler", "alerts"]) if message.is_serious()
-    ]
-    wrong += [
-        f"SLACKWATER_HANDLERS: there is no module {name!r}" for name in settings.HANDLERS if not _exists(name)
-    ]
+    wrong = [message.msg for message in checks.run_checks(tags=["scheduler", "alerts"]) if message.is_serious()]
+    wrong += [f"SLACKWATER_HANDLERS: there is no module {name!r}" for name in settings.HANDLERS if not _exists(name)]
     if wrong:
         raise CommandError("\n".join(wrong))
 

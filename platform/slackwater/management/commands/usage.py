@@ -7,10 +7,10 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from apps.monitoring import usage
-from apps.tasks import overview
 from scheduler_ext.core.errors import InvalidInput
 from slackwater.management.console import PlatformCommand, find_tenant, scoped
+from slackwater_monitoring import usage
+from slackwater_tasks.read import overview
 
 MICROS = 1_000_000
 

@@ -9,9 +9,9 @@ from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError
 
-from apps.tasks.models import Workflow
-from apps.tasks.reporting import WorkflowReport, report
-from apps.tenants.scoping import tenant_scope
+from slackwater_tasks.models import Workflow
+from slackwater_tasks.read.workflow_report import WorkflowReport, report
+from slackwater_tenants.scoping import tenant_scope
 
 WIDTH = 24
 
@@ -25,9 +25,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
         parser.add_argument("id", help="id of the workflow")
-        parser.add_argument(
-            "--slots", type=int, help="tasks that could run at once (default: counted from the nodes)"
-        )
+        parser.add_argument("--slots", type=int, help="tasks that could run at once (default: counted from the nodes)")
         parser.add_argument("--json", action="store_true", help="print JSON")
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -1,1 +1,0 @@
-"""The Django apps: the ledger, its rules, and the pages and endpoints on top."""

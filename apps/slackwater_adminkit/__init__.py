@@ -1,0 +1,25 @@
+"""What the admins of all apps share: service calls told as messages, POST buttons, lists over millions of rows."""
+
+from slackwater_adminkit.big import BigTableAdmin, EstimatedPaginator
+from slackwater_adminkit.buttons import Button, ButtonsMixin
+from slackwater_adminkit.display import JsonField, ago, badge, clock, json_block, seconds, short
+from slackwater_adminkit.services import ReadOnlyMixin, ServiceAdmin, actor, tell, tell_each
+
+__all__ = [
+    "BigTableAdmin",
+    "Button",
+    "ButtonsMixin",
+    "EstimatedPaginator",
+    "JsonField",
+    "ReadOnlyMixin",
+    "ServiceAdmin",
+    "actor",
+    "ago",
+    "badge",
+    "clock",
+    "json_block",
+    "seconds",
+    "short",
+    "tell",
+    "tell_each",
+]

@@ -1,0 +1,94 @@
+"""Buttons on an object's page that do something: each a form that posts, so that no link changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.urls import URLPattern, path, reverse
+
+from scheduler_ext.core.errors import SlackwaterError
+from slackwater_adminkit.services import tell
+
+if TYPE_CHECKING:
+    from django.contrib.admin import ModelAdmin as Base
+else:
+    Base = object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Button:
+    """One action on one object."""
+
+    label: str
+    method: str
+    """Name of the admin's method ``(request, obj) -> str``: what it did, shown as a message."""
+    permission: str = "change"
+    danger: bool = False
+    title: str = ""
+    when: Callable[[Any], bool] = lambda _: True
+    """Whether it makes sense for the object now."""
+
+
+class ButtonsMixin(Base):  # type: ignore[type-arg]
+    """Adds ``buttons`` to an object's page. A service's refusal becomes a message."""
+
+    buttons: ClassVar[Mapping[str, Button]] = {}
+    change_form_outer_before_template = "slackwater_adminkit/buttons.html"
+
+    def get_urls(self) -> list[URLPattern]:
+        """The address of the buttons, before the object's own."""
+        return [
+            path(
+                "<path:object_id>/do/<slug:name>/",
+                self.admin_site.admin_view(self.press),
+                name=self.press_url_name(),
+            ),
+            *super().get_urls(),
+        ]
+
+    def press_url_name(self) -> str:
+        """The name of the buttons' address."""
+        return f"{self.opts.app_label}_{self.opts.model_name}_do"
+
+    def may(self, request: HttpRequest, permission: str) -> bool:
+        """Whether the user has a Django permission on this model; a read-only admin still honours ``change``."""
+        return bool(request.user.has_perm(f"{self.opts.app_label}.{permission}_{self.opts.model_name}"))
+
+    def press(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
+        """Do what the button says, and go back to the page."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        button = self.buttons.get(name)
+        if button is None or not self.may(request, button.permission):
+            raise PermissionDenied
+        obj = self.get_object(request, object_id)
+        if obj is None:
+            raise Http404
+        try:
+            messages.success(request, getattr(self, button.method)(request, obj))
+        except SlackwaterError as error:
+            tell(request, error)
+        back = f"admin:{self.opts.app_label}_{self.opts.model_name}_change"
+        return HttpResponseRedirect(reverse(back, args=[obj.pk]))
+
+    def shown_buttons(self, request: HttpRequest, obj: Any) -> list[dict[str, Any]]:
+        """The buttons that the user may press on this object now."""
+        target = f"admin:{self.press_url_name()}"
+        return [
+            {"button": button, "url": reverse(target, args=[obj.pk, name])}
+            for name, button in self.buttons.items()
+            if self.may(request, button.permission) and button.when(obj)
+        ]
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        """Give the page its buttons."""
+        obj = kwargs.get("obj")
+        context["sw_buttons"] = self.shown_buttons(request, obj) if obj is not None and obj.pk else []
+        return super().render_change_form(request, context, *args, **kwargs)

@@ -1,0 +1,71 @@
+"""Small pieces of page that every list uses."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django import forms
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+SHORT_ID = 8
+UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+def badge(text: str, kind: str) -> SafeString:
+    """A coloured label; ``kind`` is a class of the style sheet, for example ``running``."""
+    return format_html('<span class="sw-badge sw-{}">{}</span>', kind, text)
+
+
+def short(value: object) -> str:
+    """The last characters of an id: UUIDv7s of one moment differ there, not in front."""
+    return f"…{str(value)[-SHORT_ID:]}"
+
+
+def seconds(value: float | timedelta | None) -> str:
+    """A length of time in the unit that reads best: ``12 ms``, ``3.4 s``, ``5 min``, ``2 h``."""
+    if value is None:
+        return "–"
+    total = value.total_seconds() if isinstance(value, timedelta) else value
+    if abs(total) < 1:
+        return f"{total * 1000:.0f} ms"
+    if abs(total) < 120:
+        return f"{total:.1f} s" if abs(total) < 10 else f"{total:.0f} s"
+    for size, unit in UNITS:
+        if abs(total) >= 2 * size:
+            return f"{total / size:.0f} {unit}"
+    return f"{total:.0f} s"
+
+
+def ago(moment: datetime | None) -> SafeString | str:
+    """How long ago (or in how long) something is, with the full time as a tooltip."""
+    if moment is None:
+        return "–"
+    gap = (timezone.now() - moment).total_seconds()
+    text = f"{seconds(gap)} ago" if gap >= 0 else f"in {seconds(-gap)}"
+    return format_html('<time datetime="{0}" title="{0}">{1}</time>', moment.isoformat(timespec="milliseconds"), text)
+
+
+def clock(moment: datetime | None, *, day: bool = False) -> str:
+    """A time of day in UTC to the millisecond, with its day where that is asked for."""
+    if moment is None:
+        return "–"
+    form = "%Y-%m-%d %H:%M:%S" if day else "%H:%M:%S"
+    return f"{moment.astimezone(UTC).strftime(form)}.{moment.microsecond // 1000:03d}"
+
+
+def json_block(value: Any) -> SafeString:
+    """JSON, indented, in a box that scrolls."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    return format_html('<pre class="sw-pre">{}</pre>', text)
+
+
+class JsonField(forms.JSONField):
+    """JSON as text; nothing at all where it is empty."""
+
+    def prepare_value(self, value: Any) -> Any:
+        """Text for the widget."""
+        return "" if value is None else super().prepare_value(value)

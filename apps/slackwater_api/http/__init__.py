@@ -1,0 +1,1 @@
+"""What every endpoint shares: authentication, bodies, problems, pages, OpenAPI."""

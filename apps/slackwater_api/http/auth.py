@@ -1,0 +1,148 @@
+"""API keys as DRF's authentication, remembered for a second so that a busy client costs no query per request."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from dataclasses import dataclass
+
+from django.utils import timezone
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.request import Request
+
+from scheduler_ext.core.errors import NotAuthenticated, NotPermitted
+from slackwater_tenants import services
+from slackwater_tenants.members import ROLE_SCOPES
+from slackwater_tenants.models import ApiKey, Tenant
+
+REMEMBER_S = 1.0
+"""A revoked key, or a changed plan or role, is noticed this long after at most."""
+REMEMBER_MOST = 10_000
+LONGEST_KEY = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """Who asks: a key of a tenant."""
+
+    key: ApiKey
+    scopes: frozenset[str]
+
+    is_authenticated = True
+    """What Django and DRF ask a user."""
+
+    @property
+    def tenant(self) -> Tenant:
+        """The tenant, with its plan."""
+        return self.key.tenant
+
+    @property
+    def actor(self) -> str:
+        """How history names it."""
+        return f"key:{self.key.prefix}"
+
+    def may(self, scope: str) -> bool:
+        """Whether the key has the scope; ``manage`` includes the tenant's others, not ``operate``."""
+        included = scope != ApiKey.Scope.OPERATE and ApiKey.Scope.MANAGE in self.scopes
+        return scope in self.scopes or included
+
+    def require(self, scope: str) -> None:
+        """``NotPermitted`` unless the key has the scope."""
+        if not self.may(scope):
+            raise NotPermitted(f"This key lacks the scope {scope!r}.", scope=scope)
+
+
+class Remembered:
+    """Keys found lately, by the hash of their text: the text itself is not kept."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: dict[bytes, tuple[float, Principal]] = {}
+
+    def known(self, header: str) -> Principal | None:
+        """Who an ``Authorization`` header speaks for, if it was found lately; asks nobody."""
+        scheme, _, text = header.partition(" ")
+        return self._lately(_digest(text.strip())) if scheme.lower() == "bearer" else None
+
+    def _lately(self, digest: bytes) -> Principal | None:
+        entry = self._found.get(digest)
+        if entry is None or entry[0] <= time.monotonic() or _expired(entry[1].key):
+            return None
+        return entry[1]
+
+    def principal(self, text: str) -> Principal:
+        """Who the key's text belongs to; ``NotAuthenticated`` when to nobody."""
+        digest, now = _digest(text), time.monotonic()
+        lately = self._lately(digest)
+        if lately is not None:
+            return lately
+        key = services.authenticate(text)
+        scopes = frozenset(key.scopes)
+        if key.member is not None:
+            scopes &= ROLE_SCOPES[key.member.role]
+        principal = Principal(key=key, scopes=scopes)
+        with self._lock:
+            if len(self._found) >= REMEMBER_MOST:
+                self._found.clear()
+            self._found[digest] = (now + REMEMBER_S, principal)
+        return principal
+
+    def forget(self) -> None:
+        """Forget all, for tests."""
+        with self._lock:
+            self._found.clear()
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def _expired(key: ApiKey) -> bool:
+    return key.expires_at is not None and key.expires_at <= timezone.now()
+
+
+remembered = Remembered()
+
+
+def principal_of(header: str) -> Principal:
+    """Who an ``Authorization`` header speaks for; ``NotAuthenticated`` says what is wrong with it."""
+    if not header:
+        raise NotAuthenticated("Send your API key in the header: Authorization: Bearer KEY")
+    scheme, _, text = header.partition(" ")
+    text = text.strip()
+    if scheme.lower() != "bearer" or not text:
+        raise NotAuthenticated("The Authorization header must read: Bearer KEY")
+    # What no key can be is refused before the database sees it: it could not even store some of it.
+    if len(text) > LONGEST_KEY or not text.isascii() or not text.isprintable():
+        raise NotAuthenticated
+    return remembered.principal(text)
+
+
+class BearerAuthentication(BaseAuthentication):
+    """``Authorization: Bearer KEY``."""
+
+    def authenticate(self, request: Request) -> tuple[Principal, ApiKey]:
+        """The principal, which views find in ``request.user``."""
+        principal = principal_of(request.META.get("HTTP_AUTHORIZATION", ""))
+        return principal, principal.key
+
+    def authenticate_header(self, request: Request) -> str:
+        """The challenge of a 401."""
+        return 'Bearer realm="slackwater"'
+
+
+class BearerScheme(OpenApiAuthenticationExtension):
+    """How OpenAPI describes it."""
+
+    target_class = "slackwater_api.http.auth.BearerAuthentication"
+    name = "apiKey"
+
+    def get_security_definition(self, auto_schema: object) -> dict[str, str]:
+        """An HTTP bearer scheme."""
+        return {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "An API key of your tenant, as shown once.",
+        }

@@ -1,0 +1,165 @@
+"""The base of every endpoint: authenticate, check the scope, enter the tenant, answer in JSON, problems included.
+
+DRF's own dispatch is kept in shape but not in weight: one renderer, one parser, no negotiation, no throttles.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any, ClassVar, cast
+from urllib.parse import unquote_plus
+
+import structlog
+import uuid_utils
+from django.http import HttpRequest, HttpResponseBase
+from django.utils.cache import patch_cache_control
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from scheduler_ext.core.errors import InvalidInput
+from slackwater_api.http import operation as contract
+from slackwater_api.http.auth import BearerAuthentication, Principal
+from slackwater_api.http.problems import MethodNotAllowed, as_response, problem
+from slackwater_tenants.scoping import tenant_scope
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+READ, SUBMIT, CANCEL, MANAGE, OPERATE = "read", "submit", "cancel", "manage", "operate"
+
+
+class OneRenderer(BaseContentNegotiation):
+    """Every answer is JSON, whatever the client says it would rather have."""
+
+    def select_parser(self, request: Request, parsers: Any) -> Any:
+        """The only one."""
+        return parsers[0]
+
+    def select_renderer(self, request: Request, renderers: Any, format_suffix: str | None = None) -> tuple[Any, str]:
+        """The only one."""
+        return renderers[0], renderers[0].media_type
+
+
+def request_id_of(request: HttpRequest) -> str:
+    """The client's ``X-Request-Id`` where it is a plain word, else a new one."""
+    given = request.META.get("HTTP_X_REQUEST_ID", "")
+    return given if REQUEST_ID.fullmatch(given) else str(uuid_utils.uuid7())
+
+
+def check_query(request: HttpRequest) -> None:
+    """Refuse query strings with what PostgreSQL cannot store."""
+    raw = request.META.get("QUERY_STRING", "")
+    if "%" not in raw and raw.isascii():
+        return
+    for part in raw.split("&"):
+        name, _, value = part.partition("=")
+        text = unquote_plus(value, errors="surrogateescape")
+        shown = unquote_plus(name)[:60]
+        if "\x00" in text or "\x00" in shown:
+            raise InvalidInput("must not contain the NUL character", field=shown.replace("\x00", "") or None)
+        if any("\ud800" <= char <= "\udfff" for char in text):
+            raise InvalidInput("is not valid UTF-8", field=shown or None)
+
+
+class PublicView(APIView):
+    """An endpoint without a key."""
+
+    authentication_classes = []
+    permission_classes = []
+    throttle_classes = []
+    renderer_classes = [JSONRenderer]
+    content_negotiation_class = OneRenderer
+    metadata_class = None
+    request_id = ""
+    format_kwarg = None
+
+    def enter(self, request: Request) -> Any:
+        """What the handler runs within."""
+        return nullcontext()
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """Answer a request; whatever goes wrong becomes a problem with the request's id."""
+        self.args, self.kwargs = args, kwargs
+        self.headers = {}
+        self.request_id = request_id_of(request)
+        # Both go when the request ends: the thread that served it serves another tenant next.
+        with structlog.contextvars.bound_contextvars(request_id=self.request_id, tenant=None):
+            self.request = wrapped = self.initialize_request(request, *args, **kwargs)
+            negotiated = self.perform_content_negotiation(wrapped)
+            wrapped.accepted_renderer, wrapped.accepted_media_type = negotiated
+            try:
+                check_query(request)
+                with self.enter(wrapped):
+                    response = self.sent(wrapped, self.handler(wrapped)(wrapped, *args, **kwargs))
+            except Exception as error:  # noqa: BLE001 (the boundary: every error becomes a problem, and is logged)
+                response = as_response(problem(error, self.request_id))
+                vars(response)["_has_been_logged"] = True  # Django would log each refusal of a client as a warning
+            self.response = self.finalize_response(wrapped, cast("Response", response), *args, **kwargs)
+        self.response["X-Request-Id"] = self.request_id
+        if self.response.has_header("ETag"):
+            patch_cache_control(self.response, private=True, no_cache=True)
+        else:
+            patch_cache_control(self.response, no_store=True)
+        return self.response
+
+    def sent(self, request: Request, response: HttpResponseBase) -> HttpResponseBase:
+        """What becomes of a handler's answer before it goes out."""
+        return response
+
+    def handler(self, request: Request) -> Any:
+        """The method that answers this request."""
+        name = (request.method or "").lower()
+        if name not in self.http_method_names or name == "options":
+            return self.http_method_not_allowed
+        return getattr(self, name, self.http_method_not_allowed)
+
+    def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        """405, with the methods there are."""
+        there = [name.upper() for name in self.http_method_names if hasattr(self, name) and name != "options"]
+        raise MethodNotAllowed(str(request.method)[:20], there)
+
+
+class ApiView(PublicView):
+    """An endpoint of a tenant. ``scopes`` names what each method needs."""
+
+    authentication_classes = [BearerAuthentication]
+    contract: contract.Contract | None = None
+    scopes: ClassVar[Mapping[str, str]] = {}
+
+    def enter(self, request: Request) -> Any:
+        """Authenticate, check the scope, and enter the tenant: nothing of another tenant exists inside."""
+        principal = cast("Principal", request.user)
+        method = "GET" if request.method == "HEAD" else request.method or ""
+        if method in self.scopes:
+            principal.require(self.scopes[method])
+        structlog.contextvars.bind_contextvars(tenant=principal.tenant.slug)
+        return tenant_scope(principal.tenant.pk)
+
+    def handler(self, request: Request) -> Any:
+        """The method that answers, once it knows every parameter of the query."""
+        found = super().handler(request)
+        self.contract = getattr(found, "contract", None)
+        if self.contract is not None and request.META.get("QUERY_STRING"):
+            self.contract.check(request._request.GET)
+        return found
+
+    def sent(self, request: Request, response: HttpResponseBase) -> HttpResponseBase:
+        """An answer with its ETag, sorted and narrowed as asked."""
+        if self.contract is None or type(response) is not Response or response.status_code != 200:
+            return response
+        if request.method == "POST":
+            return response
+        return contract.answer(self.contract, request, response)
+
+    @property
+    def principal(self) -> Principal:
+        """Who asks."""
+        return cast("Principal", self.request.user)
+
+
+def created(body: dict[str, Any], location: str, *, new: bool) -> Response:
+    """201 with ``Location``; 200 where an idempotency key returned the first answer."""
+    return Response(body, status=201 if new else 200, headers={"Location": location})

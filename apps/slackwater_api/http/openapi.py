@@ -1,0 +1,210 @@
+"""How endpoints are described in OpenAPI: one decorator that adds the problems each can answer with, and examples."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
+
+from slackwater_api.http.operation import PARTIAL, Contract, names_of
+from slackwater_api.http.pagination import LARGEST_PAGE, PAGE
+from slackwater_api.http.problems import DOCUMENTATION, PROBLEM_TYPE, STATUS
+from slackwater_api.v1.serializers import ProblemOut
+
+View = TypeVar("View", bound=Callable[..., Any])
+
+ALWAYS = (401, 403, 422, 503)
+REQUEST_ID = OpenApiParameter(
+    "X-Request-Id", str, OpenApiParameter.HEADER, description="Your own id of this request; it comes back."
+)
+IDEMPOTENCY_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    str,
+    OpenApiParameter.HEADER,
+    description="A repeat with the same key and body returns the first answer; with another body it is a 409.",
+)
+TRACE_CONTEXT = [
+    OpenApiParameter(
+        "traceparent",
+        str,
+        OpenApiParameter.HEADER,
+        description="W3C trace context: where the platform has a collector, the spans of the tasks join this trace.",
+    ),
+    OpenApiParameter("tracestate", str, OpenApiParameter.HEADER, description="Goes with traceparent."),
+]
+PAGING = [
+    OpenApiParameter("cursor", str, description="Where the page begins: next_cursor of the page before."),
+    OpenApiParameter(
+        "limit",
+        {"type": "integer", "minimum": 1, "maximum": LARGEST_PAGE, "default": PAGE},
+        description="Rows a page.",
+    ),
+]
+IF_NONE_MATCH = OpenApiParameter(
+    "If-None-Match",
+    str,
+    OpenApiParameter.HEADER,
+    description="The ETag of what you have: 304 without a body while nothing has changed.",
+)
+IF_MATCH = OpenApiParameter(
+    "If-Match",
+    str,
+    OpenApiParameter.HEADER,
+    description="The ETag of what you have read, in whole: 412 where it has changed since.",
+)
+ANSWERS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "v1" / "examples.json").read_text())
+"""By operation, an answer as it looks: taken from a running platform once; a test holds each to its shape."""
+EXAMPLE_ID = "0198c9a0-5a3e-7c62-9b1e-2f4f1c0f6a11"
+EXAMPLE_REQUEST = "0198c9a0-6b2f-7d11-8a3c-9f0e1d2c3b4a"
+
+DETAILS = {
+    "malformed_body": "The body is not valid JSON: Expecting value at line 1, column 9.",
+    "not_authenticated": "Send your API key in the header: Authorization: Bearer KEY",
+    "not_permitted": "This key lacks the scope 'submit'.",
+    "not_found": f"There is no task {EXAMPLE_ID}.",
+    "conflict": "the task has ended already: succeeded",
+    "precondition_failed": "It has changed since; read it again.",
+    "too_large": "the payload has 300000 bytes; the plan allows 262144",
+    "unsupported_media_type": "The body must be application/json.",
+    "invalid_input": "must be from 0 to 1000",
+    "limit_exceeded": "Limit exceeded",
+    "unavailable": "The database does not answer; try again.",
+}
+FIELDS = {"too_large": "args", "invalid_input": "priority"}
+
+
+def problem_example(code: str) -> OpenApiExample:
+    """A problem with this code as it looks."""
+    status, title = STATUS[code]
+    body: dict[str, Any] = {
+        "type": f"{DOCUMENTATION}{code}",
+        "title": title,
+        "status": status,
+        "detail": DETAILS[code],
+        "code": code,
+        "request_id": EXAMPLE_REQUEST,
+    }
+    if code in FIELDS:
+        body["field"] = FIELDS[code]
+    return OpenApiExample(code, value=body, media_type=PROBLEM_TYPE, status_codes=[str(status)], response_only=True)
+
+
+def _problems(statuses: Sequence[int]) -> dict[Any, Any]:
+    found = {}
+    for status in statuses:
+        codes = [code for code, (number, _) in STATUS.items() if number == status]
+        found[status, PROBLEM_TYPE] = OpenApiResponse(ProblemOut, description=f"Problem: {', '.join(codes)}.")
+    return found
+
+
+def _fields(known: frozenset[str], *, is_list: bool) -> OpenApiParameter:
+    some = ",".join(sorted(known & {"id", "name", "state", "at"}) or sorted(known)[:2])
+    where = "of each item" if is_list else "of the answer"
+    return OpenApiParameter(
+        "fields",
+        {"type": "string", "pattern": f"^({'|'.join(sorted(known))})(,({'|'.join(sorted(known))}))*$"},
+        description=f"Only these fields {where}, by comma: {some}. The answer is then {PARTIAL}.",
+    )
+
+
+def _sort(known: frozenset[str]) -> OpenApiParameter:
+    words = [sign + name for name in sorted(known) for sign in ("", "-")]
+    text = "One field; with - before it descending. What has none comes last."
+    return OpenApiParameter("sort", {"type": "string", "enum": words}, description=text)
+
+
+def _reading(answer: Any, given: Sequence[OpenApiParameter]) -> tuple[Contract, list[OpenApiParameter]]:
+    """What every GET can do: fields, sort where it is a list, ETags."""
+    fields, plain, is_list = names_of(answer)
+    parameters = [*given, IF_NONE_MATCH]
+    paged = any(p.name == "cursor" for p in given)
+    here = plain if is_list and not paged else frozenset()
+    if here:
+        parameters.append(_sort(here))
+    if fields:
+        parameters.append(_fields(fields, is_list=is_list))
+    return Contract(query=_query(parameters), fields=fields, is_list=is_list, sorted_here=here), parameters
+
+
+def _query(parameters: Sequence[OpenApiParameter]) -> frozenset[str]:
+    return frozenset(p.name for p in parameters if p.location == OpenApiParameter.QUERY)
+
+
+def describe(
+    operation_id: str,
+    *,
+    answers: Mapping[int, Any],
+    summary: str,
+    tag: str,
+    scope: str,
+    body: Any = None,
+    problems: Sequence[int] = (),
+    parameters: Sequence[OpenApiParameter] = (),
+    examples: Sequence[OpenApiExample] = (),
+    media: str = "application/json",
+    conditional: bool = False,
+) -> Callable[[View], View]:
+    """Describe a method of an endpoint. ``problems``: statuses besides those that every endpoint has.
+
+    ``conditional``: a change that heeds ``If-Match``. What answers 200 with a shape to a GET gets an ETag, and takes
+    ``fields`` and, where it is a list, ``sort``.
+    """
+    replies: dict[Any, Any] = {(code, media): found for code, found in answers.items()}
+    shape = answers.get(200)
+    reads = body is None and set(answers) == {200} and media == "application/json" and names_of(shape)[0]
+    contract = Contract(query=_query(parameters))
+    if conditional:
+        parameters, problems = [*parameters, IF_MATCH], [*problems, 412]
+
+    def decorate(view: View) -> View:
+        nonlocal contract, parameters
+        if reads and view.__name__ == "get":
+            contract, parameters = _reading(shape, parameters)
+            replies[200, PARTIAL] = OpenApiResponse(OpenApiTypes.OBJECT, description="With `fields`: a part.")
+            replies[304] = OpenApiResponse(description="Nothing has changed since `If-None-Match`.")
+        statuses = sorted({*ALWAYS, *problems, *((400, 413, 415) if body is not None else ())})
+        shown = [code for code in DETAILS if STATUS[code][0] in statuses]
+        answered = _answered(operation_id, media)
+        described: View = extend_schema(
+            operation_id=operation_id,
+            summary=summary,
+            description=f"Needs the scope `{scope}`.",
+            tags=[tag],
+            request=body if body is None else {"application/json": body},
+            responses={**replies, **_problems(statuses)},
+            parameters=[*parameters, REQUEST_ID],
+            examples=[*examples, *answered, *(problem_example(code) for code in shown)],
+        )(view)
+        vars(described)["contract"] = contract
+        return described
+
+    return decorate
+
+
+def _answered(operation_id: str, media: str) -> list[OpenApiExample]:
+    """The answer of an operation as it looks, where one is written down."""
+    found = ANSWERS.get(operation_id)
+    if found is None:
+        return []
+    status, value = found["status"], found["value"]
+    example = OpenApiExample("answer", value=value, response_only=True, status_codes=[str(status)], media_type=media)
+    return [example]
+
+
+def request_example(name: str, value: Any, summary: str = "") -> OpenApiExample:
+    """A body as a client may send it."""
+    return OpenApiExample(name, value=value, summary=summary or name, request_only=True)
+
+
+def answer_example(name: str, value: Any, status: int = 200) -> OpenApiExample:
+    """A body as a client gets it."""
+    return OpenApiExample(name, value=value, response_only=True, status_codes=[str(status)])
+
+
+def path_id(name: str, of: str) -> OpenApiParameter:
+    """An id in the path."""
+    return OpenApiParameter(name, OpenApiTypes.UUID, OpenApiParameter.PATH, description=f"The id of the {of}.")

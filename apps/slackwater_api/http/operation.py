@@ -1,0 +1,157 @@
+"""What an operation promises beside its shape: the parameters it knows, the fields it can be narrowed to, its ETag.
+
+``describe`` writes it from the same words as the OpenAPI document, so what is served and what is described are one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpResponse, QueryDict
+from rest_framework import serializers as s
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from scheduler_ext.core.errors import InvalidInput
+from slackwater_api.http.problems import PreconditionFailed
+
+PARTIAL = "application/vnd.slackwater.partial+json"
+"""The media type of an answer that ``fields`` has narrowed: a part of the shape, not the shape."""
+TAGS = re.compile(r'\s*(?:W/)?"[\x21\x23-\x7e]*"\s*(?:,\s*(?:W/)?"[\x21\x23-\x7e]*"\s*)*')
+TAG = re.compile(r'(W/)?("[\x21\x23-\x7e]*")')
+LONGEST_HEADER = 4_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract:
+    """One operation's parameters and the names of what it answers."""
+
+    query: frozenset[str]
+    """Every parameter it takes in the query."""
+    fields: frozenset[str] = frozenset()
+    """What ``fields`` may name: of a list, the fields of its items. Empty: the answer cannot be narrowed."""
+    is_list: bool = False
+    sorted_here: frozenset[str] = frozenset()
+    """Of a list without pages: what ``sort`` may name. Lists with pages sort in the database."""
+
+    def check(self, query: QueryDict) -> None:
+        """``InvalidInput`` for a parameter there is not: a misspelt one is refused, not passed over."""
+        for name in query:
+            if name not in self.query:
+                words = ", ".join(sorted(self.query)) or "none"
+                raise InvalidInput(f"there is no such parameter; known are {words}", field=name[:60])
+
+    def arrange(self, query: QueryDict, data: Any) -> tuple[Any, bool]:
+        """``data`` sorted and narrowed as the query asks, and whether it was narrowed."""
+        if self.sorted_here and "sort" in query:
+            data = {**data, "items": _sorted(data["items"], str(query["sort"]), self.sorted_here)}
+        if not self.fields or "fields" not in query:
+            return data, False
+        names = self._asked_fields(str(query["fields"]))
+        if self.is_list:
+            return {**data, "items": [_part(item, names) for item in data["items"]]}, True
+        return _part(data, names), True
+
+    def _asked_fields(self, text: str) -> list[str]:
+        names = [name.strip() for name in text.split(",")]
+        for name in names:
+            if name not in self.fields:
+                known = ", ".join(sorted(self.fields))
+                raise InvalidInput(f"there is no field {name[:60]!r}; known are {known}", field="fields")
+        return names
+
+
+def names_of(answer: Any) -> tuple[frozenset[str], frozenset[str], bool]:
+    """Of a shape: its fields, those of them that can be sorted by, and whether it is a list (then: of its items)."""
+    serializer = answer() if isinstance(answer, type) else answer
+    if not isinstance(serializer, s.Serializer):
+        return frozenset(), frozenset(), False
+    fields: dict[str, Any] = dict(serializer.fields)
+    is_list = "items" in fields and fields.keys() <= {"items", "next_cursor"}
+    if is_list:
+        fields = dict(fields["items"].child.fields)
+    nested = (s.BaseSerializer, s.ListField, s.DictField, s.JSONField)
+    plain = frozenset(name for name, field in fields.items() if not isinstance(field, nested))
+    return frozenset(fields), plain, is_list
+
+
+def _part(item: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: item[name] for name in names if name in item}
+
+
+def read_sort(text: str, known: Collection[str]) -> tuple[str, bool]:
+    """``-name`` as (name, descending); ``InvalidInput`` for what cannot be sorted by."""
+    name = text.removeprefix("-")
+    if name not in known:
+        raise InvalidInput(f"must be one of {', '.join(sorted(known))}, with - before it for descending", field="sort")
+    return name, text.startswith("-")
+
+
+def _sorted(items: list[dict[str, Any]], text: str, known: Collection[str]) -> list[dict[str, Any]]:
+    """By one field; those without it come last either way, and equals stay as they were."""
+    name, descending = read_sort(text, known)
+    some = [item for item in items if item[name] is not None]
+    some.sort(key=lambda item: item[name], reverse=descending)
+    return some + [item for item in items if item[name] is None]
+
+
+# -- entity tags ------------------------------------------------------------------------------------------------------
+def tag_of(content: bytes) -> str:
+    """The strong ETag of a representation."""
+    return f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
+
+
+def _asked_tags(request: Request, name: str, *, strong: bool) -> list[str] | None:
+    """The tags of a header; ``["*"]`` for any; ``None`` without the header."""
+    text = request.META.get(f"HTTP_{name.upper().replace('-', '_')}")
+    if text is None:
+        return None
+    if text.strip() == "*":
+        return ["*"]
+    if len(text) > LONGEST_HEADER or not TAGS.fullmatch(text):
+        raise InvalidInput('must be * or entity tags: "8f1c…"', field=name)
+    return [tag for weak, tag in TAG.findall(text) if not (strong and weak)]
+
+
+def answer(contract: Contract, request: Request, response: Response) -> HttpResponse:
+    """A good answer as it is sent: arranged, with its ETag; 304 where the client has it already."""
+    query = request._request.GET
+    reads = request.method in {"GET", "HEAD"}
+    data, narrowed = contract.arrange(query, response.data) if reads else (response.data, False)
+    content: bytes = JSONRenderer().render(data)
+    tag = tag_of(content)
+    known = _asked_tags(request, "If-None-Match", strong=False) if reads else None
+    found: HttpResponse
+    if known and (tag in known or known == ["*"]):
+        found = HttpResponse(status=304)
+    else:
+        found = HttpResponse(content, content_type=PARTIAL if narrowed else "application/json")
+    found["ETag"] = tag
+    return found
+
+
+@contextmanager
+def unchanged(request: Request, rows: QuerySet[Any], now: Callable[[], Any]) -> Iterator[None]:
+    """Do what follows only if the resource still is what ``If-Match`` names; without the header, in any case.
+
+    ``rows`` are locked first, so that nothing comes between the comparison and the change; ``now`` reads the resource
+    as GET answers it. Raises ``PreconditionFailed`` (412).
+    """
+    wanted = _asked_tags(request, "If-Match", strong=True)
+    if wanted is None:
+        yield
+        return
+    with transaction.atomic():
+        list(rows.select_for_update().values_list("pk", flat=True))
+        tag = tag_of(JSONRenderer().render(now()))
+        if wanted != ["*"] and tag not in wanted:
+            raise PreconditionFailed(etag=tag)
+        yield

@@ -1,0 +1,185 @@
+"""Errors as ``application/problem+json`` (RFC 9457): one table gives each stable code its HTTP status."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from django.core.exceptions import PermissionDenied, RequestDataTooBig
+from django.db import InterfaceError, OperationalError
+from django.http import Http404
+from rest_framework import exceptions as drf
+from rest_framework.response import Response
+
+from scheduler_ext.core import errors
+from slackwater_resources.faults import ENDED
+
+log = logging.getLogger(__name__)
+
+PROBLEM_TYPE: Final = "application/problem+json"
+DOCUMENTATION: Final = "/api/docs/errors#"
+"""Where a problem's ``type`` points; the anchor is its code."""
+
+
+class MalformedBody(errors.SlackwaterError):
+    """The body is not valid JSON."""
+
+    code = "malformed_body"
+
+
+class UnsupportedMediaType(errors.SlackwaterError):
+    """The body must be application/json."""
+
+    code = "unsupported_media_type"
+
+
+class MethodNotAllowed(errors.SlackwaterError):
+    """This method is not allowed here."""
+
+    code = "method_not_allowed"
+
+    def __init__(self, method: str = "This", allowed: Iterable[str] = ()) -> None:
+        """``allowed``: the methods there are, which the answer names in ``Allow`` (RFC 9110, 15.5.6)."""
+        self.allowed = ", ".join(allowed)
+        super().__init__(f"{method} is not allowed here; {self.allowed or 'nothing'} is.")
+
+
+class PreconditionFailed(errors.SlackwaterError):
+    """It has changed since; read it again."""
+
+    code = "precondition_failed"
+
+
+class InternalError(errors.SlackwaterError):
+    """Something went wrong on our side; it has been logged under the request id."""
+
+    code = "internal"
+
+
+STATUS: Final[dict[str, tuple[int, str]]] = {
+    "malformed_body": (400, "Malformed body"),
+    "not_authenticated": (401, "Not authenticated"),
+    "not_permitted": (403, "Not permitted"),
+    "not_granted": (403, "Not granted by the plan"),
+    "not_found": (404, "Not found"),
+    "method_not_allowed": (405, "Method not allowed"),
+    "conflict": (409, "Conflict"),
+    "idempotency_mismatch": (409, "Idempotency key used before"),
+    "precondition_failed": (412, "Precondition failed"),
+    "too_large": (413, "Too large"),
+    "unsupported_media_type": (415, "Unsupported media type"),
+    "invalid_input": (422, "Invalid input"),
+    "unknown_dependency": (422, "Unknown dependency"),
+    "dependency_cycle": (422, "Dependency cycle"),
+    "duplicate_name": (422, "Duplicate name"),
+    "impossible": (422, "Impossible to run"),
+    "limit_exceeded": (429, "Limit exceeded"),
+    "quota_exceeded": (429, "Quota exceeded"),
+    "internal": (500, "Internal error"),
+    "unavailable": (503, "Unavailable"),
+    # These mean that the platform itself is wrong; a client can do nothing about them.
+    "error": (500, "Internal error"),
+    "no_tenant": (500, "Internal error"),
+    "configuration": (500, "Internal error"),
+    "leadership_lost": (500, "Internal error"),
+}
+"""Code -> (HTTP status, title). The only such table; a code keeps its meaning for ever."""
+
+LONGEST_FIELD: Final = 300
+UNAVAILABLE_RETRY_S: Final = 2.0
+QUOTA_RETRY_S: Final = 5.0
+"""Sent where nobody can know when work ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """An error as the API shows it."""
+
+    status: int
+    body: dict[str, Any]
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def normalized(error: Exception) -> errors.SlackwaterError:
+    """``error`` as one of ours: what Django, DRF and the database raise is translated, the rest is internal."""
+    if isinstance(error, errors.SlackwaterError):
+        return error
+    if isinstance(error, (OperationalError, InterfaceError)) or isinstance(error.__cause__, ENDED):
+        return errors.Unavailable("The database does not answer; try again.")
+    if isinstance(error, Http404):
+        return errors.NotFound()
+    if isinstance(error, PermissionDenied):
+        return errors.NotPermitted()
+    if isinstance(error, RequestDataTooBig):
+        return errors.TooLarge("The body is too large.")
+    if isinstance(error, drf.APIException):
+        return _from_drf(error)
+    return InternalError()
+
+
+def _from_drf(error: drf.APIException) -> errors.SlackwaterError:
+    by_status: dict[int, type[errors.SlackwaterError]] = {
+        400: MalformedBody,
+        401: errors.NotAuthenticated,
+        403: errors.NotPermitted,
+        404: errors.NotFound,
+        415: UnsupportedMediaType,
+    }
+    return by_status.get(error.status_code, InternalError)()
+
+
+def problem(error: Exception, request_id: str) -> Problem:
+    """The answer to ``error``. What is internal is logged with its traceback and not shown."""
+    ours = normalized(error)
+    status, title = STATUS[ours.code]
+    if status >= 500 and not isinstance(ours, errors.Unavailable):
+        log.error("request failed", exc_info=error, extra={"request_id": request_id})
+        ours = InternalError()
+    elif isinstance(ours, errors.Unavailable):
+        log.warning("request refused: %s", error)
+    body: dict[str, Any] = {
+        "type": f"{DOCUMENTATION}{ours.code}",
+        "title": title,
+        "status": status,
+        "detail": ours.message,
+        "code": ours.code,
+        "request_id": request_id,
+    }
+    if ours.field:
+        # A path may hold names that a client made up, of any length and of what cannot be encoded.
+        body["field"] = ours.field.encode("utf-8", "backslashreplace").decode()[:LONGEST_FIELD]
+    body.update({key: value for key, value in ours.extra.items() if value is not None and key not in body})
+    return Problem(status=status, body=body, headers=_headers(ours))
+
+
+def _headers(error: errors.SlackwaterError) -> dict[str, str]:
+    if isinstance(error, errors.NotAuthenticated):
+        return {"WWW-Authenticate": 'Bearer realm="slackwater"'}
+    if isinstance(error, MethodNotAllowed):
+        return {"Allow": error.allowed}
+    if isinstance(error, errors.Unavailable):
+        return {"Retry-After": f"{UNAVAILABLE_RETRY_S:.0f}"}
+    if isinstance(error, errors.LimitExceeded):
+        wait = error.retry_after if error.retry_after is not None else QUOTA_RETRY_S
+        seconds = max(1, math.ceil(wait))
+        name = "submissions" if error.code == "limit_exceeded" else "quota"
+        return {
+            "Retry-After": str(seconds), "RateLimit": f'"{name}";r=0;t={seconds}', **_policy(name, error.extra)
+        }  # fmt: skip
+    return {}
+
+
+def _policy(name: str, extra: dict[str, Any]) -> dict[str, str]:
+    """The limit itself, where it is a rate: so many at once, and the seconds in which as many come back."""
+    per_hour, burst = extra.get("limit"), extra.get("burst")
+    if not per_hour or not burst:
+        return {}
+    return {"RateLimit-Policy": f'"{name}";q={burst};w={max(1, round(burst * 3600 / per_hour))}'}
+
+
+def as_response(found: Problem) -> Response:
+    """The problem as a response of DRF's."""
+    return Response(found.body, status=found.status, headers=found.headers, content_type=PROBLEM_TYPE)

@@ -1,0 +1,67 @@
+"""The OpenAPI document, the interactive page on it, and the page of error codes that problems point to."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html, format_html_join
+from django.views.decorators.http import require_safe
+from drf_spectacular.generators import SchemaGenerator
+from drf_spectacular.renderers import (
+    OpenApiJsonRenderer,
+    OpenApiJsonRenderer2,
+    OpenApiYamlRenderer,
+    OpenApiYamlRenderer2,
+)
+from drf_spectacular.views import SpectacularSwaggerSplitView
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from slackwater_api.http.problems import STATUS
+
+
+@functools.cache
+def document() -> dict[str, Any]:
+    """The OpenAPI document, made once: it changes with the code alone."""
+    found: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)
+    return found
+
+
+class OpenApi(APIView):
+    """``/api/schema/``: JSON, or YAML where that is asked for."""
+
+    authentication_classes = []
+    permission_classes = []
+    renderer_classes = [OpenApiJsonRenderer2, OpenApiJsonRenderer, OpenApiYamlRenderer, OpenApiYamlRenderer2]
+    schema = None
+
+    def get(self, request: Request) -> Response:
+        """The OpenAPI document."""
+        return Response(document(), headers={"Cache-Control": "max-age=300"})
+
+
+class Page(SpectacularSwaggerSplitView):
+    """``/api/docs/``: try each endpoint with your key. Its scripts come from this server."""
+
+    authentication_classes = []
+    permission_classes = []
+    url_name = "schema"
+
+
+@require_safe
+def errors_page(request: HttpRequest) -> HttpResponse:
+    """``/api/docs/errors``: what each code means."""
+    rows = format_html_join(
+        "\n",
+        '<tr id="{}"><td><code>{}</code></td><td>{}</td><td>{}</td></tr>',
+        ((code, code, status, title) for code, (status, title) in STATUS.items()),
+    )
+    page = format_html(
+        "<!doctype html><html lang=en><meta charset=utf-8><title>Error codes</title>"
+        "<h1>Error codes</h1><table><tr><th>code<th>status<th>meaning</tr>{}</table></html>",
+        rows,
+    )
+    return HttpResponse(page)

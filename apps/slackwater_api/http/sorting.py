@@ -1,0 +1,141 @@
+"""Lists in pages, sorted by what the client asks for; the cursor holds where the last page ended, in that order."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db.models import F, Q, QuerySet
+from django.db.models.expressions import OrderBy
+from django.http import QueryDict
+from drf_spectacular.utils import OpenApiParameter
+
+from scheduler_ext.core.errors import InvalidInput
+from slackwater_api.http.operation import read_sort
+from slackwater_api.http.pagination import asked_page, decode, encode, envelope
+
+Present = Callable[[QuerySet[Any]], list[dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What a list can be sorted by."""
+
+    column: str
+    """In the database."""
+    kind: Callable[[str], Any] = str
+    item: str = ""
+    """Its name in an item, where that is not the name it is sorted by."""
+    may_lack: bool = False
+    """Whether a row may have none; an index in plain order serves only the columns that always have one."""
+
+
+def moment(text: str) -> datetime:
+    """A time with its zone; ``ValueError`` for anything else."""
+    found = datetime.fromisoformat(text)
+    if found.tzinfo is None:
+        raise ValueError(text)
+    try:
+        return found.astimezone(UTC)  # PostgreSQL knows no zone sixteen hours from it
+    except OverflowError:
+        raise ValueError(text) from None
+
+
+def whole(text: str) -> int:
+    """A number PostgreSQL can hold; ``ValueError`` for anything else."""
+    number = int(text)
+    if abs(number) >= 2**63:
+        raise ValueError(text)
+    return number
+
+
+ID = Column("id", uuid.UUID, "id")
+BY_AGE = Column("id", uuid.UUID, "id")
+"""Ids are in the order of time, and the index is theirs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sorting:
+    """How one list can be sorted."""
+
+    columns: Mapping[str, Column]
+    default: str
+    """Where the client asks for nothing; ``-`` before it: descending."""
+    tie: Column = ID
+    """Unique: the order among equals."""
+
+    @property
+    def parameter(self) -> OpenApiParameter:
+        """As OpenAPI shows it."""
+        words = [sign + name for name in self.columns for sign in ("", "-")]
+        return OpenApiParameter(
+            "sort",
+            {"type": "string", "enum": words, "default": self.default},
+            description="One field; with - before it descending. What has none comes last.",
+        )
+
+    def page(self, query: QueryDict, rows: QuerySet[Any], present: Present) -> dict[str, Any]:
+        """The page the query asks for, of ``rows`` as ``present`` shows them."""
+        asked = asked_page(query)
+        text = query.get("sort", self.default)
+        name, descending = read_sort(text, self.columns)
+        column = self.columns[name]
+        if asked.cursor:
+            rows = rows.filter(self._after(asked.cursor, text, column, descending=descending))
+        order = [column] if column.column == self.tie.column else [column, self.tie]
+        found = present(rows.order_by(*(_by(of, descending) for of in order))[: asked.limit + 1])
+
+        def cursor_of(item: dict[str, Any]) -> str:
+            value, tie = item[column.item or name], item[self.tie.item]
+            return encode(text, json.dumps(value, default=_plain), str(_plain(tie)))
+
+        return envelope(found, asked.limit, cursor_of)
+
+    def _after(self, cursor: str, text: str, column: Column, *, descending: bool) -> Q:
+        sort, value, tie = decode(cursor, str, _loaded(column.kind), _unspoilt(self.tie.kind))
+        if sort != text:
+            raise InvalidInput("belongs to a list sorted otherwise", field="cursor")
+        beyond = "lt" if descending else "gt"
+        of, last = column.column, self.tie.column
+        if of == last:
+            return Q(**{f"{of}__{beyond}": value})
+        if value is None:
+            return Q(**{f"{of}__isnull": True, f"{last}__{beyond}": tie})
+        after = Q(**{f"{of}__{beyond}": value}) | Q(**{of: value, f"{last}__{beyond}": tie})
+        return after | Q(**{f"{of}__isnull": True}) if column.may_lack else after
+
+
+def _by(column: Column, descending: bool) -> OrderBy:
+    last = True if column.may_lack else None
+    of = F(column.column)
+    return of.desc(nulls_last=last) if descending else of.asc(nulls_last=last)
+
+
+def _plain(value: Any) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def _unspoilt(kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    """``kind``, for what PostgreSQL can store."""
+
+    def read(text: str) -> Any:
+        if "\x00" in text:
+            raise ValueError(text)
+        text.encode()
+        return kind(text)
+
+    return read
+
+
+def _loaded(kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A value of a cursor, which is JSON; null where the row had none."""
+
+    def read(text: str) -> Any:
+        value = json.loads(text)
+        return None if value is None else _unspoilt(kind)(str(value))
+
+    return read

@@ -1,0 +1,1 @@
+"""The ASGI application of the API: threads, fast refusals, group commit, headers."""

@@ -1,0 +1,293 @@
+"""The ASGI front of the API: its requests skip the site's middleware and run in threads that keep their connection.
+
+Django's own ASGI handler makes a thread, and takes a connection from the pool, for each request; for an API that
+costs more than the request. Requests under ``/api/v1/`` are answered here by a fixed number of threads instead, and
+those that wait for a task are parked in the event loop meanwhile. Everything else goes on to Django's handler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+from urllib.parse import parse_qs
+
+from django.conf import settings
+from django.core.handlers.asgi import ASGIRequest
+from django.core.handlers.base import BaseHandler
+from django.core.handlers.exception import convert_exception_to_response
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
+from django.middleware.security import SecurityMiddleware
+from django.urls import resolve, set_script_prefix
+
+from slackwater_api.live.change_feed import Feed
+from slackwater_api.live.event_streams import Streams
+from slackwater_api.live.long_poll import Waiters
+from slackwater_api.live.status_cache import Statuses, asks_status
+from slackwater_api.server import content_security, fast_refusal
+from slackwater_api.server.group_commit import Gatherer, ordinary
+from slackwater_api.server.thread_pool import Workshop
+from slackwater_api.v1.waits import Wait, asked_wait, may_read
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+
+PREFIX = "/api/v1/"
+IN_MEMORY = 1_048_576
+NOT_HELD = False
+
+
+class Disconnected(Exception):
+    """The client went away before its request was complete."""
+
+
+class ApiHandler(BaseHandler):
+    """Django's resolver and views, behind the one middleware that an API needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # What Django's handler sets up from the settings, for the one middleware that an API needs.
+        self._view_middleware: list[Any] = []
+        self._template_response_middleware: list[Any] = []
+        self._exception_middleware: list[Any] = []
+        inner = convert_exception_to_response(self._get_response)  # type: ignore[attr-defined]
+        self._middleware_chain = convert_exception_to_response(SecurityMiddleware(inner))
+
+    def answer(self, scope: Scope, body: Any, *, held: bool) -> HttpResponseBase:
+        """The rendered response to a request."""
+        set_script_prefix(scope.get("root_path", "") or "/")
+        request = ASGIRequest(scope, body)
+        request.slackwater_held = held  # type: ignore[attr-defined]
+        # The response is not closed: that would end Django's request cycle, which gives up this thread's connection
+        # or tries it anew each time. ``Workshop`` looks after it, and all content is in memory.
+        return self.get_response(request)
+
+
+class ApiFront:
+    """An ASGI application: the API here, the rest by ``site``."""
+
+    def __init__(self, site: Application) -> None:
+        self.site = site
+        self.workshop = Workshop(settings.SLACKWATER_API["THREADS"])
+        self.handler = ApiHandler()
+        self.gatherer = Gatherer(self.workshop.run)
+        self._waiters: dict[asyncio.AbstractEventLoop, Waiters] = {}
+        self._feeds: dict[asyncio.AbstractEventLoop, Feed] = {}
+        self._statuses: dict[asyncio.AbstractEventLoop, Statuses] = {}
+        self._streams: dict[asyncio.AbstractEventLoop, Streams] = {}
+
+    @property
+    def feed(self) -> Feed:
+        """The feed of changes as the running loop follows it."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._feeds:
+            self._feeds = {known: feed for known, feed in self._feeds.items() if not known.is_closed()}
+            self._feeds[loop] = Feed()
+        return self._feeds[loop]
+
+    @property
+    def waiters(self) -> Waiters:
+        """Those who wait in the running loop."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._waiters:
+            self._waiters = {known: w for known, w in self._waiters.items() if not known.is_closed()}
+            self._waiters[loop] = Waiters(self.workshop.run, self.feed)
+        return self._waiters[loop]
+
+    @property
+    def statuses(self) -> Statuses:
+        """What the running loop's process remembers of tasks that are polled."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._statuses:
+            self._statuses = {known: s for known, s in self._statuses.items() if not known.is_closed()}
+            self._statuses[loop] = Statuses(self.feed)
+        return self._statuses[loop]
+
+    @property
+    def streams(self) -> Streams:
+        """The live streams of the running loop."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._streams:
+            self._streams = {known: s for known, s in self._streams.items() if not known.is_closed()}
+            self._streams[loop] = Streams(self.feed)
+        return self._streams[loop]
+
+    def warm(self) -> None:
+        """Make ready what the first requests would have to wait for; returns at once."""
+        resolve(f"{PREFIX}tasks")
+        self.workshop.warm()
+
+    def close(self) -> None:
+        """End its threads."""
+        self.workshop.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+            return
+        if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
+            await self.site(scope, receive, send)
+            return
+        began = time.perf_counter()
+        limit: int = settings.SLACKWATER_API["MAX_BODY_BYTES"]
+        body = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) if _is_large(scope) else io.BytesIO()  # noqa: SIM115
+        try:
+            await _read_body(receive, body, limit)
+            if scope["path"].endswith("/events") and scope["method"] == "GET":
+                await self._stream(scope, receive, send, body)
+                return
+            if _asks_status(scope):
+                self.statuses.follow()
+            refused = fast_refusal.refusal(scope, body)
+            if refused is not None:
+                response = fast_refusal.answer(scope, refused)
+            elif (text := ordinary(scope, body)) is not None:
+                response = await self.gatherer.answer(scope, text)
+            else:
+                held = await self._hold(scope, receive)
+                scope["slackwater.statuses"] = self.statuses
+                response = await self.workshop.run(self._in_turn, scope, body, held)
+        except Disconnected:
+            return
+        finally:
+            body.close()
+        response["Server-Timing"] = f"app;dur={(time.perf_counter() - began) * 1000:.2f}"
+        await _send(response, send)
+
+    def _in_turn(self, scope: Scope, body: Any, held: bool) -> HttpResponseBase:
+        """A request whose turn has come: by now it may be known that it is refused."""
+        refused = fast_refusal.refusal(scope, body)
+        if refused is not None:
+            return fast_refusal.answer(scope, refused)
+        return _answer(self.handler, scope, body, held)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Begin and end with the server: Django's handler knows no such thing."""
+        while True:
+            message = await receive()
+            await send({"type": f"{message['type']}.complete"})
+            if message["type"] == "lifespan.shutdown":
+                self.waiters.close()
+                self.feed.close()
+                await asyncio.to_thread(self.close)
+                return
+
+    async def _hold(self, scope: Scope, receive: Receive) -> bool:
+        """Wait first where the client asks to; True when it has been waited for."""
+        if scope["method"] != "GET" or b"wait=" not in scope["query_string"]:
+            return False
+        wait = asked_wait(scope["path"], parse_qs(scope["query_string"].decode("latin-1")))
+        if wait is None or not await self.workshop.run(wait.is_allowed, _authorization(scope)):
+            return False  # the view says what is wrong
+        waiting = asyncio.ensure_future(self._until(wait))
+        leaving = asyncio.ensure_future(_gone(receive))
+        done, _ = await asyncio.wait({waiting, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        for unfinished in {waiting, leaving} - done:
+            unfinished.cancel()
+        if waiting not in done:
+            raise Disconnected
+        return True
+
+    async def _stream(self, scope: Scope, receive: Receive, send: Send, body: Any) -> None:
+        """Open a live stream where the view allows it, and keep it open until its client leaves."""
+        streams = self.streams
+        try:
+            await streams.listen()
+            response = await self.workshop.run(_answer, self.handler, scope, body, NOT_HELD)
+            opening = getattr(response, "opening", None)
+            if opening is None or streams.is_full:
+                await _send(response, send)
+                return
+            await send({"type": "http.response.start", "status": 200, "headers": _headers(response)})
+            authorization = _authorization(scope)
+
+            async def write(text: bytes) -> None:
+                await send({"type": "http.response.body", "body": text, "more_body": True})
+
+            async def allowed() -> bool:
+                return bool(await self.workshop.run(may_read, authorization))
+
+            running = asyncio.ensure_future(streams.run(opening, write, allowed))
+            leaving = asyncio.ensure_future(_gone(receive))
+            done, unfinished = await asyncio.wait({running, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            for job in unfinished:
+                job.cancel()
+            await asyncio.gather(*unfinished, return_exceptions=True)
+            if running in done and running.exception() is None:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            streams.rest()
+
+    async def _until(self, wait: Wait) -> None:
+        await self.waiters.until_final(wait.task_id, wait.seconds)
+
+
+def _answer(handler: ApiHandler, scope: Scope, body: Any, held: bool) -> HttpResponseBase:
+    body.seek(0)
+    return handler.answer(scope, body, held=held)
+
+
+def _asks_status(scope: Scope) -> bool:
+    path, query = scope["path"], scope["query_string"]
+    if not query:
+        return bool(path.endswith("/status"))
+    return asks_status(path, parse_qs(query.decode("latin-1")))
+
+
+def _is_large(scope: Scope) -> bool:
+    length = _header(scope, b"content-length")
+    return not length.isdigit() or int(length[:20]) > IN_MEMORY
+
+
+def _header(scope: Scope, name: bytes) -> bytes:
+    for key, value in scope["headers"]:
+        if key == name:
+            return bytes(value)
+    return b"" if name != b"content-length" else b"0"
+
+
+def _authorization(scope: Scope) -> str:
+    return _header(scope, b"authorization").decode("latin-1")
+
+
+async def _read_body(receive: Receive, body: Any, limit: int) -> None:
+    """Take in the body, but never more than a little over the limit: the view refuses what is longer."""
+    more = True
+    size = 0
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        chunk = message.get("body", b"")
+        if size <= limit:
+            body.write(chunk)
+            size += len(chunk)
+        more = message.get("more_body", False)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+_POLICY = (content_security.HEADER.lower().encode(), content_security.NOTHING.encode())
+
+
+def _headers(response: HttpResponseBase) -> list[tuple[bytes, bytes]]:
+    return [_POLICY, *((name.encode("latin-1"), value.encode("latin-1")) for name, value in response.items())]
+
+
+async def _send(response: HttpResponseBase, send: Send) -> None:
+    headers = _headers(response)
+    content = response.content if isinstance(response, HttpResponse) else b"".join(response)
+    headers.append((b"content-length", str(len(content)).encode()))
+    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+    await send({"type": "http.response.body", "body": content})

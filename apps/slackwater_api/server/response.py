@@ -1,0 +1,54 @@
+"""Answers written without a view: with the headers of a view's, and behind the same middleware."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any, Final
+
+import structlog
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
+from django.middleware.security import SecurityMiddleware
+from django.utils.cache import patch_cache_control
+from rest_framework.renderers import JSONRenderer
+
+from slackwater_api.http.endpoint import request_id_of
+from slackwater_api.http.problems import PROBLEM_TYPE, problem
+
+JSON: Final = "application/json"
+
+
+def _none(_: Any) -> HttpResponse:
+    return HttpResponse()
+
+
+_security = SecurityMiddleware(_none)
+_render = JSONRenderer().render
+
+
+class PlainRequest:
+    """A request that no view sees."""
+
+    def __init__(self, scope: Any) -> None:
+        self.http = ASGIRequest(scope, io.BytesIO())
+        self.id = request_id_of(self.http)
+        self.instead: HttpResponseBase | None = _security.process_request(self.http)
+        """What the middleware answers, where it lets nothing through: sent to HTTPS, for instance."""
+
+    def answer(self, status: int, body: Any, headers: Mapping[str, str], kind: str = JSON) -> HttpResponseBase:
+        """``body`` as JSON."""
+        response = HttpResponse(_render(body), content_type=kind, status=status)
+        for name, value in headers.items():
+            response[name] = value
+        response["X-Request-Id"] = self.id
+        patch_cache_control(response, no_store=True)
+        found: HttpResponseBase = _security.process_response(self.http, response)
+        return found
+
+    def problem(self, error: Exception) -> HttpResponseBase:
+        """The problem that ``error`` is; what is internal is logged under this request's id."""
+        with structlog.contextvars.bound_contextvars(request_id=self.id):
+            found = problem(error, self.id)
+        return self.answer(found.status, found.body, found.headers, PROBLEM_TYPE)

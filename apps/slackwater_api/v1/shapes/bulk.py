@@ -1,0 +1,77 @@
+"""Shapes of what is done to many tasks at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers as s
+
+from slackwater_api.v1.filters import TaskFilter
+from slackwater_tasks.control.bulk import AT_ONCE, COUNTED, MOST_AT_ONCE
+
+_WORDS: dict[str, Any] = {"type": "string", "minLength": 1}
+
+
+@extend_schema_field(
+    {
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": False,
+        "properties": {
+            name: {"oneOf": [_WORDS, {"type": "array", "minItems": 1, "items": _WORDS}]}
+            for name in TaskFilter.base_filters
+        },
+    }
+)
+class FilterField(s.JSONField):
+    """Which tasks: the filters of the list of tasks."""
+
+
+class BulkIn(s.Serializer[Any]):
+    """What is to be done, to how many, or only told."""
+
+    filter = FilterField(help_text="As in the list of tasks; several narrow together; at least one.")
+    dry_run = s.BooleanField(required=False, help_text="Change nothing; answer what would be done.")
+    limit = s.IntegerField(
+        min_value=1,
+        max_value=MOST_AT_ONCE,
+        required=False,
+        help_text=f"At most so many; {AT_ONCE} by default.",
+    )
+    after = s.UUIDField(required=False, help_text="Only tasks beyond this one: what `next` of an answer says.")
+
+
+class BulkDone(s.Serializer[Any]):
+    """What was done, or would be."""
+
+    matched = s.IntegerField(help_text="Tasks matched to which it can be done, before this call.")
+    matched_is_minimum = s.BooleanField(help_text=f"True when there are more: counting stops at {COUNTED}.")
+    dry_run = s.BooleanField()
+    more = s.BooleanField(help_text="There are others, and something was done: call again.")
+    next = s.UUIDField(
+        allow_null=True,
+        help_text="Others match beyond this task: send it as `after` to go on there, past what was skipped. "
+        "Null: that was all.",
+    )
+    ids = s.ListField(child=s.UUIDField(), help_text="Those it was done to; of a dry run those that come first.")
+
+
+class BulkCancelled(BulkDone):
+    """What was cancelled."""
+
+    asked = s.ListField(child=s.UUIDField(), help_text="Of these: running tasks, which were asked to end.")
+
+
+class BulkSkipped(s.Serializer[Any]):
+    """A task that cannot run again as things are."""
+
+    id = s.UUIDField()
+    code = s.CharField()
+    detail = s.CharField()
+
+
+class BulkRetried(BulkDone):
+    """What runs again."""
+
+    skipped = BulkSkipped(many=True)

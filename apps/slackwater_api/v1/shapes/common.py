@@ -1,0 +1,68 @@
+"""Words and fields that the shapes share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field, inline_serializer
+from rest_framework import serializers as s
+
+from scheduler_ext.core.states import Category, ClientStatus, Outcome, RunCondition, TaskState
+from slackwater_schedules.models import Schedule, ScheduleFire
+from slackwater_tasks.models import MutexScope, OnLate
+from slackwater_tasks.spec import MAX_SECONDS
+
+
+def words(enum: type[Any]) -> list[str]:
+    """The members of an enum as the API spells them."""
+    return [member.name.lower() for member in enum]
+
+
+STATES, CATEGORIES, CONDITIONS, ON_LATE = (
+    words(TaskState),
+    words(Category),
+    words(RunCondition),
+    words(OnLate),
+)
+STATUSES = [status.label for status in ClientStatus]
+OUTCOMES = words(Outcome)
+NODE_STATES = ["active", "draining"]
+KINDS = ["handler", "script"]
+MUTEX_SCOPES = words(MutexScope)
+KINDS_OF_SCHEDULE: list[str] = Schedule.Kind.values
+FIRE_OUTCOMES: list[str] = ScheduleFire.Outcome.values
+
+
+@extend_schema_field({})
+class Anything(s.JSONField):
+    """Any JSON value."""
+
+
+@extend_schema_field({"type": "array", "items": {}})
+class AnyList(s.JSONField):
+    """An array of any JSON values."""
+
+
+def seconds(**more: Any) -> s.FloatField:
+    """A duration in seconds."""
+    return s.FloatField(min_value=0, max_value=MAX_SECONDS, **more)
+
+
+class ProblemOut(s.Serializer[Any]):
+    """An error (RFC 9457). ``code`` is stable; ``field`` is the path of the input at fault."""
+
+    type = s.CharField()
+    title = s.CharField()
+    status = s.IntegerField()
+    detail = s.CharField()
+    code = s.CharField()
+    request_id = s.CharField()
+    field = s.CharField(required=False)
+
+
+def listing(item: type[s.Serializer[Any]], *, paged: bool = True) -> Any:
+    """The answer of a list."""
+    fields: dict[str, Any] = {"items": item(many=True)}
+    if paged:
+        fields["next_cursor"] = s.CharField(allow_null=True, help_text="Give it as cursor; null on the last page.")
+    return inline_serializer(f"{item.__name__}{'Page' if paged else 'List'}", fields)

@@ -1,0 +1,162 @@
+"""Shapes of a tenant's own: the organisation, its teams, users and keys, its tiers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers as s
+
+from slackwater_api.v1.shapes.platform import PAUSED_BY, TierOut
+from slackwater_resources.own_tiers import RESOURCES
+from slackwater_tenants.keys import TENANT_SCOPES
+from slackwater_tenants.models import ApiKey, Membership
+
+ROLES: list[str] = Membership.Role.values
+SCOPES: list[str] = ApiKey.Scope.values
+GIVEN: list[str] = sorted(TENANT_SCOPES)
+SLUG = r"^[a-z0-9][a-z0-9-]{0,62}$"
+
+
+class OrganizationOut(s.Serializer[Any]):
+    """Your organisation, and what the key you use may do."""
+
+    slug = s.CharField()
+    name = s.CharField()
+    plan = s.CharField()
+    cell = s.CharField()
+    paused = s.BooleanField(help_text="Tasks are accepted, none is started.")
+    paused_by = s.ChoiceField(PAUSED_BY, allow_null=True, help_text="Who paused it, and can let it go on.")
+    created_at = s.DateTimeField()
+    scopes = s.ListField(child=s.ChoiceField(SCOPES), help_text="Of the key you use, within its member's role.")
+    member = s.IntegerField(allow_null=True, help_text="Whose key it is; null: the organisation's.")
+    role = s.ChoiceField(ROLES, allow_null=True)
+
+
+class OrganizationChange(s.Serializer[Any]):
+    """What can be changed of it."""
+
+    name = s.CharField(max_length=200, required=False)
+    paused = s.BooleanField(required=False, help_text="Tasks are accepted, none is started.")
+
+
+class TeamIn(s.Serializer[Any]):
+    """A team to make."""
+
+    slug = s.RegexField(SLUG)
+    name = s.CharField(max_length=120)
+
+
+class TeamChange(s.Serializer[Any]):
+    """A team's other name."""
+
+    name = s.CharField(max_length=120)
+
+
+class TeamOut(s.Serializer[Any]):
+    """A team."""
+
+    slug = s.CharField()
+    name = s.CharField()
+    members = s.IntegerField(help_text="How many users belong to it.")
+    created_at = s.DateTimeField()
+
+
+class MemberChange(s.Serializer[Any]):
+    """What can be changed of a user."""
+
+    email = s.EmailField(required=False, allow_blank=True)
+    role = s.ChoiceField(ROLES, required=False, help_text="viewer: read; operator: submit and cancel too; owner: all.")
+    team = s.CharField(required=False, allow_null=True, help_text="A team's slug; null: none.")
+
+
+class MemberIn(MemberChange):
+    """A user to make."""
+
+    username = s.RegexField(r"^[\w.@+-]{1,150}$", help_text="Unique on the platform.")
+
+
+class MemberOut(s.Serializer[Any]):
+    """A user of your organisation."""
+
+    id = s.IntegerField()
+    username = s.CharField()
+    email = s.CharField(allow_blank=True)
+    role = s.ChoiceField(ROLES)
+    team = s.CharField(allow_null=True)
+    created_at = s.DateTimeField()
+
+
+class KeyIn(s.Serializer[Any]):
+    """A key to make."""
+
+    name = s.CharField(max_length=120)
+    scopes = s.ListField(
+        child=s.ChoiceField(GIVEN), required=False, help_text="All but manage where they are not given."
+    )
+    expires_at = s.DateTimeField(required=False, allow_null=True)
+    member = s.IntegerField(
+        required=False,
+        allow_null=True,
+        min_value=0,
+        help_text="Whose it is: it never can do more than the role.",
+    )
+
+
+class KeyOut(s.Serializer[Any]):
+    """A key, without its secret."""
+
+    id = s.IntegerField()
+    name = s.CharField()
+    prefix = s.CharField(help_text="Its visible part.")
+    scopes = s.ListField(child=s.ChoiceField(SCOPES))
+    member = s.IntegerField(allow_null=True)
+    created_at = s.DateTimeField()
+    expires_at = s.DateTimeField(allow_null=True)
+    revoked_at = s.DateTimeField(allow_null=True)
+    last_used_at = s.DateTimeField(allow_null=True, help_text="To the minute.")
+
+
+class KeyMade(KeyOut):
+    """A new key with its text; it is shown this once."""
+
+    key = s.CharField()
+
+
+class KeyRotation(s.Serializer[Any]):
+    """How long the old key goes on."""
+
+    overlap_s = s.IntegerField(required=False, min_value=0, max_value=604_800, help_text="0: it ends at once.")
+
+
+def _amounts(*, required: bool) -> dict[str, s.Field[Any, Any, Any, Any]]:
+    return {
+        name: s.IntegerField(min_value=1 if least else 0, required=least and required)
+        for name in RESOURCES
+        for least in [name in {"cpu_milli", "memory_mb"}]
+    }
+
+
+class TierChange(s.Serializer[Any]):
+    """What can be changed of a tier of your own; the plan says how much each may be."""
+
+    default_execution_cap = s.IntegerField(min_value=1, required=False, help_text="Seconds.")
+
+    def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
+        """The resources, one by one."""
+        return {**_amounts(required=False), **super().get_fields()}
+
+
+class TierIn(TierChange):
+    """A tier to make."""
+
+    name = s.RegexField(SLUG)
+
+    def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
+        """CPU and memory are what no task can do without."""
+        return {**super().get_fields(), **_amounts(required=True)}
+
+
+__all__ = [
+    "ROLES", "SCOPES", "KeyIn", "KeyMade", "KeyOut", "KeyRotation", "MemberChange", "MemberIn", "MemberOut",
+    "OrganizationChange", "OrganizationOut", "TeamChange", "TeamIn", "TeamOut", "TierChange", "TierIn", "TierOut",
+]  # fmt: skip

@@ -1,0 +1,153 @@
+"""Shapes of scripts, dead letters, tiers, nodes, lines and limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers as s
+
+from slackwater_api.v1.shapes.common import CATEGORIES, NODE_STATES, OUTCOMES, Anything
+
+PAUSED_BY = ["organization", "platform"]
+
+
+class ScriptIn(s.Serializer[Any]):
+    """A script to store."""
+
+    name = s.CharField(max_length=200)
+    content = s.CharField(trim_whitespace=False, required=False, help_text="Its text.")
+    content_base64 = s.CharField(required=False, help_text="Its bytes in base64, where it is no text.")
+
+
+class ScriptSummary(s.Serializer[Any]):
+    """A stored script."""
+
+    sha256 = s.CharField()
+    name = s.CharField()
+    size = s.IntegerField()
+    created_at = s.DateTimeField()
+
+
+class ScriptDetail(ScriptSummary):
+    """A stored script with its content."""
+
+    content = s.CharField(allow_blank=True)
+
+
+class DeadLetterOut(s.Serializer[Any]):
+    """A task whose attempts are used up."""
+
+    id = s.UUIDField()
+    task_id = s.UUIDField()
+    name = s.CharField(allow_blank=True)
+    handler = s.CharField(allow_blank=True)
+    script = s.CharField(allow_blank=True)
+    at = s.DateTimeField()
+    outcome = s.ChoiceField(OUTCOMES, allow_null=True)
+    reason = s.CharField()
+    retries = s.IntegerField()
+    next_retry_at = s.DateTimeField(allow_null=True)
+
+
+class Resources(s.Serializer[Any]):
+    """A vector of resources."""
+
+    cpu_milli = s.IntegerField(help_text="Thousandths of a CPU.")
+    memory_mb = s.IntegerField()
+    disk_mb = s.IntegerField()
+    iops = s.IntegerField()
+    bandwidth_kbps = s.IntegerField()
+    ports = s.IntegerField()
+
+
+class TierOut(Resources):
+    """A tier that your plan lets you name."""
+
+    name = s.CharField()
+    own = s.BooleanField()
+    default_execution_cap = s.IntegerField(help_text="Seconds.")
+    price_micros_per_hour = s.IntegerField(help_text="In millionths of the unit charged in.")
+
+
+class NodeOut(s.Serializer[Any]):
+    """A node of your cell, with your own tasks on it."""
+
+    id = s.IntegerField()
+    name = s.CharField()
+    state = s.ChoiceField(NODE_STATES)
+    capacity = Resources()
+    slots = s.DictField(child=s.IntegerField())
+    labels = s.ListField(child=s.CharField())
+    sandbox = s.CharField()
+    enforced = s.ListField(child=s.CharField(), help_text="What of its tier a script is held to there.")
+    started_at = s.DateTimeField()
+    heartbeat_at = s.DateTimeField()
+    handlers = s.ListField(child=s.CharField())
+    own_queued = s.IntegerField()
+    own_running = s.IntegerField()
+
+
+class NodeChanged(s.Serializer[Any]):
+    """A node whose state was changed."""
+
+    id = s.IntegerField()
+    name = s.CharField()
+    cell = s.CharField()
+    state = s.ChoiceField(NODE_STATES)
+
+
+class QueueChange(s.Serializer[Any]):
+    """What can be changed of a line."""
+
+    paused = s.BooleanField()
+
+
+class QueueOut(s.Serializer[Any]):
+    """One of your lines: the tasks of one category and tier."""
+
+    category = s.ChoiceField(CATEGORIES)
+    tier = s.CharField()
+    paused = s.BooleanField(help_text="Tasks are accepted, none is started: it, or the whole organisation.")
+    paused_by = s.ChoiceField(PAUSED_BY, allow_null=True, help_text="Who paused it, and can let it go on.")
+    ready = s.IntegerField()
+    ready_is_minimum = s.BooleanField(help_text="True when there are more: counting stops at 10,000.")
+    queued = s.IntegerField()
+    running = s.IntegerField()
+    earliest_latest_start = s.DateTimeField(allow_null=True)
+
+
+class Used(s.Serializer[Any]):
+    """What is used of a plan now."""
+
+    unfinished = s.IntegerField()
+    urgent_unfinished = s.IntegerField()
+    in_flight = s.IntegerField()
+    submissions_available_now = s.IntegerField()
+
+
+class Rate(s.Serializer[Any]):
+    """The limit of submissions, and where you stand."""
+
+    per_hour = s.IntegerField(help_text="Submissions an hour, in the long run.")
+    burst = s.IntegerField(help_text="Submissions at once.")
+    available_now = s.IntegerField()
+    next_at = s.DateTimeField(allow_null=True, help_text="When the next one is accepted; null: never.")
+    full_at = s.DateTimeField(allow_null=True, help_text="When a whole burst is accepted again.")
+
+
+class Prices(s.Serializer[Any]):
+    """What work costs, in millionths of the unit charged in."""
+
+    attempt_micros = s.IntegerField(help_text="Each attempt.")
+    tier_hour_micros = s.DictField(child=s.IntegerField(), help_text="An hour of a tier.")
+    category_permille = s.DictField(child=s.IntegerField(), help_text="Thousandths of the tier's price, by category.")
+
+
+class LimitsOut(s.Serializer[Any]):
+    """Your plan's numbers, and what is used of them."""
+
+    plan = s.CharField()
+    limits = s.DictField(child=Anything())
+    used = Used()
+    rate = Rate()
+    prices = Prices()

@@ -1,0 +1,103 @@
+"""Shapes of schedules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers as s
+
+from slackwater_api.v1.shapes.common import FIRE_OUTCOMES, KINDS_OF_SCHEDULE, Anything
+from slackwater_schedules.models import MAX_JITTER_S, MAX_MISSED_LIMIT, Schedule
+
+
+class ScheduleFields(s.Serializer[Any]):
+    """The fields of a schedule."""
+
+    name = s.CharField(max_length=100, required=False)
+    kind = s.ChoiceField(KINDS_OF_SCHEDULE, required=False)
+    rule = s.DictField(child=Anything(), required=False, help_text="Parameters of its kind.")
+    time_zone = s.CharField(required=False, help_text="Of the tz database: Europe/Berlin")
+    start_at = s.DateTimeField(required=False, allow_null=True)
+    end_at = s.DateTimeField(required=False, allow_null=True)
+    jitter_s = s.IntegerField(min_value=0, max_value=MAX_JITTER_S, required=False)
+    paused = s.BooleanField(required=False)
+    missed = s.ChoiceField(Schedule.Missed.values, required=False)
+    missed_after_s = s.IntegerField(min_value=0, required=False)
+    missed_limit = s.IntegerField(min_value=1, max_value=MAX_MISSED_LIMIT, required=False)
+    missed_window_s = s.IntegerField(min_value=0, required=False)
+    overlap = s.ChoiceField(Schedule.Overlap.values, required=False)
+    task = s.DictField(child=Anything(), required=False, help_text="What is submitted: the fields of a task.")
+
+
+class ScheduleChange(ScheduleFields):
+    """What can be changed of a schedule."""
+
+    version = s.IntegerField(required=False, help_text="The version you saw: a 409 when it has moved on since.")
+
+
+class ScheduleIn(ScheduleFields):
+    """A task that is to run again and again."""
+
+    name = s.CharField(max_length=100)
+    kind = s.ChoiceField(KINDS_OF_SCHEDULE)
+    task = s.DictField(child=Anything(), help_text="What is submitted: the fields of a task.")
+
+
+class ScheduleSummary(s.Serializer[Any]):
+    """A schedule."""
+
+    id = s.UUIDField()
+    name = s.CharField()
+    kind = s.ChoiceField(KINDS_OF_SCHEDULE)
+    rule = s.DictField(child=Anything())
+    time_zone = s.CharField()
+    start_at = s.DateTimeField(allow_null=True)
+    end_at = s.DateTimeField(allow_null=True)
+    jitter_s = s.IntegerField()
+    paused = s.BooleanField()
+    missed = s.ChoiceField(Schedule.Missed.values)
+    missed_after_s = s.IntegerField()
+    missed_limit = s.IntegerField()
+    missed_window_s = s.IntegerField()
+    overlap = s.ChoiceField(Schedule.Overlap.values)
+    task = s.DictField(child=Anything())
+    version = s.IntegerField()
+    next_fire_at = s.DateTimeField(allow_null=True)
+    created_at = s.DateTimeField()
+    created_by = s.CharField(allow_blank=True)
+    updated_at = s.DateTimeField()
+    updated_by = s.CharField(allow_blank=True)
+
+
+class ScheduleDetail(ScheduleSummary):
+    """A schedule with its next firings."""
+
+    next_firings = s.ListField(child=s.DateTimeField(), help_text="The next ten, without jitter.")
+
+
+class ScheduleFireOut(s.Serializer[Any]):
+    """One time a schedule fired for, or missed."""
+
+    fire_at = s.DateTimeField()
+    due_at = s.DateTimeField()
+    fired_at = s.DateTimeField()
+    lateness_s = s.FloatField()
+    outcome = s.ChoiceField(FIRE_OUTCOMES)
+    task_id = s.UUIDField(allow_null=True)
+    error = s.CharField(allow_blank=True)
+    backfill = s.BooleanField()
+    version = s.IntegerField()
+
+
+class BackfillIn(s.Serializer[Any]):
+    """A past range, both ends included."""
+
+    start = s.DateTimeField()
+    end = s.DateTimeField()
+
+
+class BackfillOut(s.Serializer[Any]):
+    """What a backfill submitted."""
+
+    workflow_id = s.UUIDField(allow_null=True)
+    task_ids = s.ListField(child=s.UUIDField())

@@ -1,0 +1,81 @@
+"""Files that tasks left behind: list, download."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpResponse
+from django.utils.http import content_disposition_header
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers as s
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from slackwater_api.http.endpoint import READ, ApiView
+from slackwater_api.http.openapi import describe, path_id
+from slackwater_api.v1.shapes.common import listing
+from slackwater_tasks.runtime import artifacts
+
+ID = path_id("task_id", "task")
+NAME = OpenApiParameter("artifact_name", str, OpenApiParameter.PATH, description="Its name, a relative path.")
+
+
+class ArtifactOut(s.Serializer[Any]):
+    """A file that a task left behind."""
+
+    name = s.CharField()
+    content_type = s.CharField(help_text="As the task says; downloads come as application/octet-stream.")
+    size = s.IntegerField(help_text="Bytes.")
+    sha256 = s.CharField()
+    saved_at = s.DateTimeField()
+
+
+class TaskArtifacts(ApiView):
+    """``/api/v1/tasks/{id}/artifacts``"""
+
+    scopes = {"GET": READ}
+
+    @describe(
+        "list_task_artifacts",
+        summary="List the files a task left behind",
+        tag="tasks",
+        scope=READ,
+        answers={200: listing(ArtifactOut, paged=False)},
+        problems=(404,),
+        parameters=[ID],
+    )
+    def get(self, request: Request, task_id: UUID) -> Response:
+        """All of them, by name."""
+        return Response({"items": artifacts.listed(artifacts.of_task(task_id).order_by("name"))})
+
+
+class OneArtifact(ApiView):
+    """``/api/v1/tasks/{id}/artifacts/{name}``"""
+
+    scopes = {"GET": READ}
+
+    @describe(
+        "get_task_artifact",
+        summary="Download a file a task left behind",
+        tag="tasks",
+        scope=READ,
+        answers={200: OpenApiTypes.BINARY},
+        media="application/octet-stream",
+        problems=(404,),
+        parameters=[ID, NAME],
+    )
+    def get(self, request: Request, task_id: UUID, artifact_name: str) -> HttpResponse:
+        """Its bytes, to be saved: whatever a task wrote, no browser shows it as a page of this server."""
+        return download(artifacts.get(task_id, artifact_name))
+
+
+def download(found: Any) -> HttpResponse:
+    """The answer that carries an artifact."""
+    response = HttpResponse(bytes(found.content), content_type="application/octet-stream")
+    name = content_disposition_header(as_attachment=True, filename=found.name.rpartition("/")[2])
+    response["Content-Disposition"] = name or "attachment"
+    response["X-Content-Type-Options"] = "nosniff"
+    response["X-Artifact-SHA256"] = found.sha256
+    return response

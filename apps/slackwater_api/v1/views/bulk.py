@@ -1,0 +1,96 @@
+"""Many tasks at once: cancel, or run again, all that a filter matches; a dry run tells which."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from scheduler_ext.core.errors import InvalidInput
+from slackwater_api.http.body import read_json
+from slackwater_api.http.endpoint import CANCEL, SUBMIT, ApiView
+from slackwater_api.http.openapi import EXAMPLE_ID, answer_example, describe, request_example
+from slackwater_api.v1.filters import matching_tasks
+from slackwater_api.v1.shapes import bulk as shapes
+from slackwater_tasks.control import bulk
+
+KNOWN = {"filter", "dry_run", "limit", "after"}
+COUNTS = {"matched": 1, "matched_is_minimum": False, "more": False, "next": None, "ids": [EXAMPLE_ID]}
+
+
+def _asked(request: Request) -> tuple[QuerySet[Any], dict[str, Any]]:
+    """The tasks that the body's filter matches, and how it is to be done."""
+    data = read_json(request._request)
+    if not isinstance(data, dict):
+        raise InvalidInput("The body must be an object.")
+    for name in data:
+        if name not in KNOWN:
+            raise InvalidInput("there is no such field", field=name[:60])
+    dry_run = data.get("dry_run", False)
+    if not isinstance(dry_run, bool):
+        raise InvalidInput("must be true or false", field="dry_run")
+    limit = bulk.check_limit(data.get("limit", bulk.AT_ONCE))
+    how = {"limit": limit, "dry_run": dry_run, "after": _task_id(data["after"]) if "after" in data else None}
+    return matching_tasks(data.get("filter")), how
+
+
+def _task_id(value: Any) -> UUID:
+    try:
+        return UUID(value) if isinstance(value, str) else UUID("")
+    except ValueError:
+        raise InvalidInput("must be the id of a task", field="after") from None
+
+
+class CancelTasks(ApiView):
+    """``/api/v1/tasks/cancel``"""
+
+    scopes = {"POST": CANCEL}
+
+    @describe(
+        "cancel_tasks",
+        summary="Cancel all tasks that a filter matches",
+        tag="tasks",
+        scope=CANCEL,
+        body=shapes.BulkIn,
+        answers={200: shapes.BulkCancelled},
+        examples=[
+            request_example("what waits of a handler", {"filter": {"status": "waiting", "handler": "mail.send"}}),
+            request_example("only tell which", {"filter": {"tag": "nightly"}, "dry_run": True, "limit": 100}),
+            answer_example("cancelled", {**COUNTS, "dry_run": False, "asked": []}),
+        ],
+    )
+    def post(self, request: Request) -> Response:
+        """The first ``limit`` of them by age, in one transaction; go on with ``after`` while ``next`` names one."""
+        rows, how = _asked(request)
+        principal = self.principal
+        done = bulk.cancel_matching(principal.tenant, rows, actor=principal.actor, **how)
+        return Response(done.shown("skipped"))
+
+
+class RetryTasks(ApiView):
+    """``/api/v1/tasks/retry``"""
+
+    scopes = {"POST": SUBMIT}
+
+    @describe(
+        "retry_tasks",
+        summary="Run all failed, cancelled or expired tasks again that a filter matches",
+        tag="tasks",
+        scope=SUBMIT,
+        body=shapes.BulkIn,
+        answers={200: shapes.BulkRetried},
+        problems=(409, 429),
+        examples=[
+            request_example("what failed today", {"filter": {"state": "failed", "tag": "nightly"}}),
+            answer_example("run again", {**COUNTS, "dry_run": False, "skipped": []}),
+        ],
+    )
+    def post(self, request: Request) -> Response:
+        """The first ``limit`` of them by age, all or none, counted against the plan; go on with ``after``."""
+        rows, how = _asked(request)
+        principal = self.principal
+        done = bulk.retry_matching(principal.tenant, rows, actor=principal.actor, **how)
+        return Response(done.shown("asked"))

@@ -1,0 +1,32 @@
+"""Why a task waits."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from slackwater_api.http.endpoint import READ, ApiView
+from slackwater_api.http.openapi import describe, path_id
+from slackwater_api.v1.shapes.explain import Explanation
+from slackwater_tasks.explain import explanation
+
+
+class ExplainTask(ApiView):
+    """``/api/v1/tasks/{id}/explain``"""
+
+    scopes = {"GET": READ}
+
+    @describe(
+        "explain_task",
+        summary="Ask why a task waits",
+        tag="tasks",
+        scope=READ,
+        answers={200: Explanation},
+        problems=(404,),
+        parameters=[path_id("task_id", "task")],
+    )
+    def get(self, request: Request, task_id: UUID) -> Response:
+        """Every blocker by name, what would remove it, and when the task will likely start."""
+        return Response(explanation.explain(task_id))

@@ -1,0 +1,121 @@
+"""What a tenant sees of the platform: nodes, its lines, its limits."""
+
+from __future__ import annotations
+
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from scheduler_ext.core.errors import NotFound
+from slackwater_api.http.body import read_json
+from slackwater_api.http.endpoint import CANCEL, READ, ApiView, PublicView
+from slackwater_api.http.openapi import describe, request_example
+from slackwater_api.http.operation import unchanged
+from slackwater_api.v1 import serializers as shapes
+from slackwater_tasks.control import lines
+from slackwater_tasks.models import Line
+from slackwater_tasks.read import overview
+
+CATEGORY = OpenApiParameter("category", str, OpenApiParameter.PATH, description="The line's category.")
+TIER = OpenApiParameter("tier_name", str, OpenApiParameter.PATH, description="The name of its tier.")
+
+
+class Nodes(ApiView):
+    """``/api/v1/nodes``"""
+
+    scopes = {"GET": READ}
+
+    @describe(
+        "list_nodes",
+        summary="List the nodes that run your tasks",
+        tag="platform",
+        scope=READ,
+        answers={200: shapes.listing(shapes.NodeOut, paged=False)},
+    )
+    def get(self, request: Request) -> Response:
+        """The live nodes of the tenant's cell, with its own tasks on each."""
+        return Response({"items": overview.nodes(self.principal.tenant)})
+
+
+class Queues(ApiView):
+    """``/api/v1/queues``"""
+
+    scopes = {"GET": READ}
+
+    @describe(
+        "list_queues",
+        summary="List your lines and what stands in them",
+        tag="platform",
+        scope=READ,
+        answers={200: shapes.listing(shapes.QueueOut, paged=False)},
+    )
+    def get(self, request: Request) -> Response:
+        """One row for each category and tier the tenant has used."""
+        return Response({"items": overview.queues(self.principal.tenant)})
+
+
+class OneQueue(ApiView):
+    """``/api/v1/queues/{category}/{tier_name}``"""
+
+    scopes = {"GET": READ, "PATCH": CANCEL}
+
+    @describe(
+        "get_queue",
+        summary="Look at one of your lines",
+        tag="platform",
+        scope=READ,
+        answers={200: shapes.QueueOut},
+        problems=(404,),
+        parameters=[CATEGORY, TIER],
+    )
+    def get(self, request: Request, category: str, tier_name: str) -> Response:
+        """What stands in it."""
+        return Response(overview.queue(self.principal.tenant, category, tier_name))
+
+    @describe(
+        "change_queue",
+        summary="Pause one of your lines, or let it go on",
+        tag="platform",
+        scope=CANCEL,
+        body=shapes.QueueChange,
+        answers={200: shapes.QueueOut},
+        problems=(404,),
+        parameters=[CATEGORY, TIER],
+        conditional=True,
+        examples=[request_example("pause", {"paused": True})],
+    )
+    def patch(self, request: Request, category: str, tier_name: str) -> Response:
+        """Its tasks are accepted and none is started; time paused does not count against delay tolerances."""
+        tenant = self.principal.tenant
+        rows = Line.objects.filter(pk=lines.find_line(tenant.pk, category, tier_name).pk)
+        with unchanged(request, rows, lambda: overview.queue(tenant, category, tier_name)):
+            lines.change_own_line(tenant.pk, category, tier_name, read_json(request._request))
+        return Response(overview.queue(tenant, category, tier_name))
+
+
+class Limits(ApiView):
+    """``/api/v1/limits``"""
+
+    scopes = {"GET": READ}
+
+    @describe(
+        "get_limits",
+        summary="Read your plan's limits and what is used of them",
+        tag="platform",
+        scope=READ,
+        answers={200: shapes.LimitsOut},
+    )
+    def get(self, request: Request) -> Response:
+        """The plan's numbers beside the counters."""
+        return Response(overview.limits(self.principal.tenant))
+
+
+class Nowhere(PublicView):
+    """What no endpoint answers: a problem like every other, not a page."""
+
+    schema = None
+
+    def _none(self, *args: object, **kwargs: object) -> Response:
+        raise NotFound("There is no such endpoint.")
+
+    get = post = put = patch = delete = _none

@@ -1,0 +1,105 @@
+"""Secrets of the tenant: list, look at, put, forget; their values are never shown."""
+
+from __future__ import annotations
+
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from scheduler_ext.core.errors import InvalidInput, NotFound
+from slackwater_api.http.body import read_json
+from slackwater_api.http.endpoint import MANAGE, READ, ApiView, created
+from slackwater_api.http.openapi import describe, request_example
+from slackwater_api.http.operation import unchanged
+from slackwater_api.http.problems import PreconditionFailed
+from slackwater_api.v1.shapes import graphs as shapes
+from slackwater_api.v1.shapes.common import listing
+from slackwater_tasks.control import secrets
+
+NAME = OpenApiParameter("secret_name", str, OpenApiParameter.PATH, description="Its name.")
+
+
+def _there(name: str) -> dict[str, object]:
+    """The secret as GET shows it; one that is not there is not what ``If-Match`` names."""
+    try:
+        return secrets.shown(name)
+    except NotFound:
+        raise PreconditionFailed from None
+
+
+class Secrets(ApiView):
+    """``/api/v1/secrets``"""
+
+    scopes = {"GET": READ, "POST": MANAGE}
+
+    @describe(
+        "list_secrets",
+        summary="List secrets, without their values",
+        tag="secrets",
+        scope=READ,
+        answers={200: listing(shapes.SecretOut, paged=False)},
+    )
+    def get(self, request: Request) -> Response:
+        """The names of the tenant's secrets."""
+        return Response({"items": secrets.names()})
+
+    @describe(
+        "put_secret",
+        summary="Store or replace a secret",
+        tag="secrets",
+        scope=MANAGE,
+        body=shapes.SecretIn,
+        answers={201: shapes.SecretOut, 200: shapes.SecretOut},
+        problems=(429,),
+        conditional=True,
+        examples=[request_example("a key of yours", {"name": "MAIL_KEY", "value": "s3cret"})],
+    )
+    def post(self, request: Request) -> Response:
+        """Keep a value for the tenant's own tasks; nobody can read it back. ``If-Match``: only replace."""
+        data, principal = read_json(request._request), self.principal
+        if not isinstance(data, dict):
+            raise InvalidInput("The body must be an object.")
+        for field in data:
+            if field not in {"name", "value"}:
+                raise InvalidInput("there is no such field", field=field[:60])
+        name = data.get("name")
+        if not isinstance(name, str):
+            raise InvalidInput("must be a string", field="name")
+        with unchanged(request, secrets.rows(name), lambda: _there(name)):
+            new = secrets.put(principal.tenant, name, data.get("value"), actor=principal.actor)
+        return created(secrets.shown(name), f"/api/v1/secrets/{name}", new=new)
+
+
+class OneSecret(ApiView):
+    """``/api/v1/secrets/{name}``"""
+
+    scopes = {"GET": READ, "DELETE": MANAGE}
+
+    @describe(
+        "get_secret",
+        summary="Look at a secret, without its value",
+        tag="secrets",
+        scope=READ,
+        answers={200: shapes.SecretOut},
+        problems=(404,),
+        parameters=[NAME],
+    )
+    def get(self, request: Request, secret_name: str) -> Response:
+        """Its name, and who stored it when."""
+        return Response(secrets.shown(secret_name))
+
+    @describe(
+        "delete_secret",
+        summary="Forget a secret",
+        tag="secrets",
+        scope=MANAGE,
+        answers={204: None},
+        problems=(404,),
+        parameters=[NAME],
+        conditional=True,
+    )
+    def delete(self, request: Request, secret_name: str) -> Response:
+        """Forget it; tasks that ask for it from now on fail."""
+        with unchanged(request, secrets.rows(secret_name), lambda: secrets.shown(secret_name)):
+            secrets.remove(secret_name)
+        return Response(status=204)

@@ -1,0 +1,209 @@
+"""The beginnings of live streams: may it be opened, what came since the client last heard, and how things stand.
+
+What these views answer is a whole, finite answer. The ASGI front keeps it open and goes on from there; any other
+server ends it, and the client comes back with ``Last-Event-ID``, as event sources do.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any, Final
+from uuid import UUID
+
+import redis
+from django.conf import settings
+from django.http import HttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+
+from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.states import FINAL
+from scheduler_ext.dispatch import change_feed, redis_client
+from slackwater_api.http.endpoint import READ, ApiView
+from slackwater_api.http.openapi import describe, path_id
+from slackwater_api.live.change_feed import Batch, Place, place_of, read_batch
+from slackwater_api.live.event_streams import RETRY, Opening, changes_for, event, gap
+from slackwater_tasks.ledger.hints import keys
+from slackwater_tasks.read import history, tasks
+
+EVENT_STREAM: Final = "text/event-stream"
+LAST: Final = re.compile(r"(\d{1,15})-(\d{1,15})(?:\.(\d{1,6}))?")
+ENDED = frozenset(state.name.lower() for state in FINAL)
+LAST_EVENT_ID = OpenApiParameter(
+    "Last-Event-ID",
+    str,
+    OpenApiParameter.HEADER,
+    description="The id of the last event you have: the stream goes on after it. Event sources send it by themselves.",
+)
+RESUME = OpenApiParameter("last_event_id", str, description="The same, where no header can be set.")
+
+
+class StreamResponse(HttpResponse):
+    """A stream's beginning; the front goes on with ``opening``."""
+
+    def __init__(self, opening: Opening) -> None:
+        super().__init__(RETRY + opening.first, content_type=EVENT_STREAM)
+        self.opening = opening
+        self["X-Accel-Buffering"] = "no"
+
+
+def _client() -> redis.Redis:
+    return redis_client.connect(settings.REDIS_URL, socket_timeout=1.0, socket_connect_timeout=0.5)
+
+
+def _last_heard(request: Request) -> tuple[Place, int] | None:
+    query = request._request.GET
+    text = request.META.get("HTTP_LAST_EVENT_ID") or query.get("last_event_id")
+    if not text:
+        return None
+    found = LAST.fullmatch(text)
+    if found is None or not text.isascii():
+        raise InvalidInput("is not an id of ours", field="Last-Event-ID")
+    return (int(found[1]), int(found[2])), int(found[3] or 999_999)
+
+
+def _feed_after(last: tuple[Place, int] | None) -> tuple[Place | None, list[Batch] | None]:
+    """Where the feed ends, and its batches since ``last``: ``None`` where it no longer reaches back so far."""
+    name = keys().changes()
+    try:
+        with _client() as client:
+            newest: Any = client.xrevrange(name, count=1)
+            # An empty feed gets a first entry: without one, "nothing yet" and "all forgotten" would look the same.
+            end = place_of(newest[0][0] if newest else change_feed.add(client, keys(), []))
+            if last is None:
+                return end, []
+            oldest: Any = client.xrange(name, count=1)
+            if not oldest or place_of(oldest[0][0]) > last[0]:
+                return end, None
+            rows: Any = client.xrange(name, f"{last[0][0]}-{last[0][1]}", count=change_feed.KEPT * 2)
+    except (redis.RedisError, OSError):
+        return None, None if last is not None else []
+    batches = [read_batch(entry_id, fields) for entry_id, fields in rows]
+    return (batches[-1].place if batches else end), batches
+
+
+class _StreamView(ApiView):
+    """What the three have in common."""
+
+    scopes = {"GET": READ}
+
+    def open(self, request: Request, **subject: Any) -> HttpResponse:
+        """The stream's beginning: what was missed, or how things stand."""
+        last = _last_heard(request)
+        # Asked before the ledger: a change after this place comes with the stream, one before is in what is read.
+        place, missed = _feed_after(last)
+        opening = Opening(tenant_id=self.principal.tenant.pk, place=place, **subject)
+        event_id = f"{place[0]}-{place[1]}.999999" if place is not None else ""
+        if last is None:
+            first, ended = self.standing(event_id, **subject)
+        elif missed is None:
+            first, ended = self.standing(event_id, **subject)
+            first = gap(since=f"{last[0][0]}-{last[0][1]}") + self.past(last[0], **subject) + first
+        else:
+            found = changes_for(opening.key, missed, last)
+            first, ended = b"".join(text for text, _ in found), any(final for _, final in found)
+            if not found and self.is_over(**subject):
+                return HttpResponse(status=204)  # tells an event source not to come back
+        return StreamResponse(Opening(tenant_id=opening.tenant_id, place=place, first=first, ended=ended, **subject))
+
+    def standing(self, event_id: str, **subject: Any) -> tuple[bytes, bool]:
+        """How things stand now, and whether nothing more is to come."""
+        return event("open", {}, event_id), False
+
+    def past(self, since: Place, **subject: Any) -> bytes:
+        """What the ledger tells of the time that the feed no longer does."""
+        return b""
+
+    def is_over(self, **subject: Any) -> bool:
+        """Whether nothing more is to come."""
+        return False
+
+
+class TaskEvents(_StreamView):
+    """``/api/v1/tasks/{id}/events``"""
+
+    @describe(
+        "stream_task",
+        summary="Follow a task live",
+        tag="streams",
+        scope=READ,
+        answers={200: OpenApiTypes.STR, 204: None},
+        media=EVENT_STREAM,
+        problems=(404,),
+        parameters=[path_id("task_id", "task"), LAST_EVENT_ID, RESUME],
+    )
+    def get(self, request: Request, task_id: UUID) -> HttpResponse:
+        """Server-sent events: its state now, then each change, until it has ended."""
+        tasks.require_task(task_id)
+        return self.open(request, task_id=task_id)
+
+    def standing(self, event_id: str, **subject: Any) -> tuple[bytes, bool]:
+        """Its state now."""
+        row = tasks.task(subject["task_id"])
+        data = {
+            "task_id": row["id"], "workflow_id": row["workflow_id"], "state": row["state"], "status": row["status"],
+            "at": row["finished_at"] or datetime.now(UTC),
+        }  # fmt: skip
+        if row["progress"] is not None:
+            data["progress"] = row["progress"]
+        return event("task", _plain(data), event_id), row["state"] in ENDED
+
+    def past(self, since: Place, **subject: Any) -> bytes:
+        """The changes that its history has since then."""
+        moment = datetime.fromtimestamp(min(since[0] / 1000, 32_503_680_000), UTC)
+        entries = [entry for entry in history.history(subject["task_id"]) if entry["at"] > moment]
+        return b"".join(
+            event("task", _plain({
+                "task_id": subject["task_id"], "state": entry["to"], "reason": entry["reason"], "at": entry["at"],
+            })) for entry in entries
+        )  # fmt: skip
+
+    def is_over(self, **subject: Any) -> bool:
+        """Whether it has ended."""
+        return bool(tasks.finished_ids([subject["task_id"]]))
+
+
+class WorkflowEvents(_StreamView):
+    """``/api/v1/workflows/{id}/events``"""
+
+    @describe(
+        "stream_workflow",
+        summary="Follow the tasks of a workflow live",
+        tag="streams",
+        scope=READ,
+        answers={200: OpenApiTypes.STR},
+        media=EVENT_STREAM,
+        problems=(404,),
+        parameters=[path_id("workflow_id", "workflow"), LAST_EVENT_ID, RESUME],
+    )
+    def get(self, request: Request, workflow_id: UUID) -> HttpResponse:
+        """Server-sent events: its counts now, then each change of one of its tasks."""
+        tasks.workflow(workflow_id)
+        return self.open(request, workflow_id=workflow_id)
+
+    def standing(self, event_id: str, **subject: Any) -> tuple[bytes, bool]:
+        """Its tasks, counted by state."""
+        return event("workflow", _plain(tasks.workflow(subject["workflow_id"])), event_id), False
+
+
+class TenantEvents(_StreamView):
+    """``/api/v1/events``"""
+
+    @describe(
+        "stream_events",
+        summary="Follow all your tasks live",
+        tag="streams",
+        scope=READ,
+        answers={200: OpenApiTypes.STR},
+        media=EVENT_STREAM,
+        parameters=[LAST_EVENT_ID, RESUME],
+    )
+    def get(self, request: Request) -> HttpResponse:
+        """Server-sent events: each change of state of one of the tenant's tasks."""
+        return self.open(request)
+
+
+def _plain(data: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in data.items()}

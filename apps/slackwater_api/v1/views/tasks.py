@@ -1,0 +1,346 @@
+"""Tasks: hand in, list, look at, wait for, change, cancel, run again."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpRequest
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from scheduler_ext.core.errors import InvalidInput
+from slackwater_api.http.auth import Principal
+from slackwater_api.http.body import read_json, read_object
+from slackwater_api.http.endpoint import CANCEL, READ, SUBMIT, ApiView, created
+from slackwater_api.http.openapi import (
+    EXAMPLE_ID,
+    IDEMPOTENCY_KEY,
+    PAGING,
+    TRACE_CONTEXT,
+    answer_example,
+    describe,
+    path_id,
+    request_example,
+)
+from slackwater_api.http.operation import unchanged
+from slackwater_api.http.sorting import BY_AGE, Column, Sorting, moment, whole
+from slackwater_api.live.status_cache import Statuses, is_about_status
+from slackwater_api.v1 import serializers as shapes
+from slackwater_api.v1.filters import TASK_FILTERS, filtered_tasks
+from slackwater_api.v1.waits import read_seconds
+from slackwater_tasks.models import LiveTask
+from slackwater_tasks.read import history, tasks
+from slackwater_tasks.runtime import trace_context
+from slackwater_tasks.submission import service
+
+LOOK_AGAIN_S = 0.2
+ID = path_id("task_id", "task")
+SORT = Sorting(
+    columns={
+        "submitted_at": BY_AGE,
+        "finished_at": Column("finished_at", moment, may_lack=True),
+        "name": Column("name"),
+        "priority": Column("priority", whole),
+    },
+    default="-submitted_at",
+)
+TASK_OR_TASKS: dict[str, Any] = {
+    "oneOf": [
+        {"$ref": "#/components/schemas/TaskIn"},
+        {"type": "array", "minItems": 1, "items": {"$ref": "#/components/schemas/TaskIn"}},
+    ]
+}
+SUBMIT_EXAMPLES = [
+    request_example("handler", {"handler": "demo.add", "args": [2, 3], "name": "sum"}, "A Celery task"),
+    request_example(
+        "urgent",
+        {
+            "handler": "mail.send",
+            "kwargs": {"to": "a@example.org"},
+            "category": "urgent",
+            "delay_tolerance": 2,
+        },
+        "Urgent work",
+    ),
+    request_example(
+        "several",
+        [
+            {"name": "fetch", "handler": "demo.echo", "args": ["x"]},
+            {"name": "use", "handler": "demo.echo", "depends_on": ["fetch"]},
+        ],
+        "Several tasks, all or none",
+    ),
+]
+
+
+def idempotency_key(request: Request | HttpRequest) -> str | None:
+    """The header's key; ``None`` without one."""
+    text: str | None = request.META.get("HTTP_IDEMPOTENCY_KEY")
+    if text is None:
+        return None
+    if not text.isascii() or not text.isprintable() or not 0 < len(text) <= 200:
+        raise InvalidInput("must be 1 to 200 printable ASCII characters", field="Idempotency-Key")
+    return text
+
+
+def submitted(one: service.Submission) -> tuple[int, dict[str, Any], dict[str, str]]:
+    """The answer to one task handed in: status, body and headers."""
+    task_id = one.task_ids[0]
+    body = {"id": task_id, "ids": [task_id], "created": one.created}
+    return (201 if one.created else 200), body, {"Location": f"/api/v1/tasks/{task_id}"}
+
+
+class Tasks(ApiView):
+    """``/api/v1/tasks``"""
+
+    scopes = {"POST": SUBMIT, "GET": READ}
+
+    @describe(
+        "submit_tasks",
+        summary="Hand in one task, or several at once",
+        tag="tasks",
+        scope=SUBMIT,
+        body=TASK_OR_TASKS,
+        answers={201: shapes.Submitted, 200: shapes.Submitted},
+        problems=(409, 429),
+        parameters=[IDEMPOTENCY_KEY, *TRACE_CONTEXT],
+        examples=[
+            *SUBMIT_EXAMPLES,
+            answer_example("stored", {"id": EXAMPLE_ID, "ids": [EXAMPLE_ID], "created": True}, 201),
+        ],
+    )
+    def post(self, request: Request) -> Response:
+        """Store what was handed in; 200 with the first ids when the idempotency key was used before."""
+        data = read_json(request._request)
+        principal, key = self.principal, idempotency_key(request)
+        trace = trace_context.of_request(request.META)
+        if isinstance(data, list):
+            many = service.submit_many(principal.tenant, data, actor=principal.actor, idempotency_key=key, trace=trace)
+            return created({"ids": many.task_ids, "created": many.created}, "/api/v1/tasks", new=many.created)
+        if not isinstance(data, dict):
+            raise InvalidInput("The body must be an object, or an array of objects.")
+        one = service.submit(principal.tenant, data, actor=principal.actor, idempotency_key=key, trace=trace)
+        status, body, headers = submitted(one)
+        return Response(body, status=status, headers=headers)
+
+    @describe(
+        "list_tasks",
+        summary="List tasks, newest first",
+        tag="tasks",
+        scope=READ,
+        answers={200: shapes.listing(shapes.TaskSummary)},
+        parameters=[*TASK_FILTERS, SORT.parameter, *PAGING],
+    )
+    def get(self, request: Request) -> Response:
+        """A page of the tenant's tasks."""
+        query = request._request.GET
+        return Response(SORT.page(query, filtered_tasks(query), tasks.summaries))
+
+
+class OneTask(ApiView):
+    """``/api/v1/tasks/{id}``"""
+
+    scopes = {"GET": READ, "PATCH": SUBMIT}
+
+    @describe(
+        "get_task",
+        summary="Look at a task, or wait for its end",
+        tag="tasks",
+        scope=READ,
+        answers={200: shapes.TaskDetail},
+        problems=(404,),
+        parameters=[
+            ID,
+            OpenApiParameter(
+                "wait",
+                {"type": "number", "minimum": 0, "maximum": 60},
+                description="Seconds to hold the answer until the task ends; then it comes as it is.",
+            ),
+        ],
+    )
+    def get(self, request: Request, task_id: UUID) -> Response:
+        """One task; with ``wait`` held until it ends."""
+        query = request._request.GET
+        if "wait" in query:
+            seconds = read_seconds(query["wait"])
+            if not getattr(request._request, "slackwater_held", False):
+                tasks.require_task(task_id)
+                _hold_here(task_id, seconds)
+        elif "fields" in query and is_about_status(query["fields"]):
+            return Response(_status(request, self.principal, task_id))
+        return Response(tasks.task(task_id))
+
+    @describe(
+        "change_task",
+        summary="Change a task that waits",
+        tag="tasks",
+        scope=SUBMIT,
+        body=shapes.TaskChange,
+        answers={200: shapes.TaskDetail},
+        problems=(404, 409, 429),
+        parameters=[ID],
+        conditional=True,
+        examples=[request_example("later", {"start_at": "2030-01-31T09:00:00+01:00", "priority": 10})],
+    )
+    def patch(self, request: Request, task_id: UUID) -> Response:
+        """Change fields of a waiting task; its history keeps the old values."""
+        changes = read_json(request._request)
+        principal = self.principal
+        with unchanged(request, LiveTask.objects.filter(pk=task_id), lambda: tasks.task(task_id)):
+            service.edit(principal.tenant.pk, task_id, changes, actor=principal.actor)
+        return Response(tasks.task(task_id))
+
+
+def _hold_here(task_id: UUID, seconds: float) -> None:
+    """Wait in this thread: only where something other than the ASGI front serves the request."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not tasks.finished_ids([task_id]):
+        time.sleep(LOOK_AGAIN_S)
+
+
+class TaskStatus(ApiView):
+    """``/api/v1/tasks/{id}/status``"""
+
+    scopes = {"GET": READ}
+
+    @describe(
+        "get_task_status",
+        summary="Poll where a task stands",
+        tag="tasks",
+        scope=READ,
+        answers={200: shapes.TaskStatusOut},
+        problems=(404,),
+        parameters=[ID],
+    )
+    def get(self, request: Request, task_id: UUID) -> Response:
+        """State and status alone: answered from memory, which the feed of changes keeps true."""
+        return Response(_status(request, self.principal, task_id))
+
+
+def _status(request: Request, principal: Principal, task_id: UUID) -> dict[str, Any]:
+    statuses: Statuses | None = getattr(request._request, "scope", {}).get("slackwater.statuses")
+    if statuses is None:
+        return tasks.status(task_id)
+    return statuses.get(principal.tenant.pk, task_id, lambda: tasks.status(task_id))
+
+
+class TaskHistory(ApiView):
+    """``/api/v1/tasks/{id}/history``"""
+
+    scopes = {"GET": READ}
+
+    @describe(
+        "get_task_history",
+        summary="Read a task's past",
+        tag="tasks",
+        scope=READ,
+        answers={200: shapes.listing(shapes.HistoryEntry, paged=False)},
+        problems=(404,),
+        parameters=[ID],
+    )
+    def get(self, request: Request, task_id: UUID) -> Response:
+        """Every change of state and every edit, oldest first."""
+        return Response({"items": history.history(task_id)})
+
+
+class TaskAttempts(ApiView):
+    """``/api/v1/tasks/{id}/attempts``"""
+
+    scopes = {"GET": READ}
+
+    @describe(
+        "get_task_attempts",
+        summary="List a task's attempts",
+        tag="tasks",
+        scope=READ,
+        answers={200: shapes.listing(shapes.AttemptOut, paged=False)},
+        problems=(404,),
+        parameters=[ID],
+    )
+    def get(self, request: Request, task_id: UUID) -> Response:
+        """The attempts that began and ended, oldest first."""
+        tasks.require_task(task_id)
+        return Response({"items": tasks.attempts(task_id)})
+
+
+class TaskLogs(ApiView):
+    """``/api/v1/tasks/{id}/logs``"""
+
+    scopes = {"GET": READ}
+
+    @describe(
+        "get_task_logs",
+        summary="Read what a task wrote",
+        tag="tasks",
+        scope=READ,
+        answers={200: shapes.listing(shapes.LogOut, paged=False)},
+        problems=(404,),
+        parameters=[
+            ID,
+            OpenApiParameter("fence", {"type": "integer", "minimum": 0}, description="Only of the attempt with it."),
+            OpenApiParameter("stream", str, enum=["stdout", "stderr"]),
+        ],
+    )
+    def get(self, request: Request, task_id: UUID) -> Response:
+        """The captured output by attempt and stream, each cut at the platform's limit."""
+        query = request._request.GET
+        fence, stream = query.get("fence"), query.get("stream", "")
+        if fence is not None and not (fence.isascii() and fence.isdigit() and len(fence) < 10):
+            raise InvalidInput("must be a whole number", field="fence")
+        if stream not in {"", "stdout", "stderr"}:
+            raise InvalidInput("must be stdout or stderr", field="stream")
+        tasks.require_task(task_id)
+        found = tasks.logs(task_id, fence=int(fence) if fence is not None else None, stream=stream)
+        return Response({"items": found})
+
+
+class CancelTask(ApiView):
+    """``/api/v1/tasks/{id}/cancel``"""
+
+    scopes = {"POST": CANCEL}
+
+    @describe(
+        "cancel_task",
+        summary="Cancel a task",
+        tag="tasks",
+        scope=CANCEL,
+        body=shapes.CancelIn,
+        answers={200: shapes.TaskDetail, 202: shapes.TaskDetail},
+        problems=(404, 409),
+        parameters=[ID],
+        examples=[request_example("with dependants", {"dependents": True})],
+    )
+    def post(self, request: Request, task_id: UUID) -> Response:
+        """End it at once where it waits (200); a running one is asked to end, then killed (202)."""
+        data: dict[str, Any] = read_object(request._request, known=frozenset({"dependents"}))
+        dependents = data.get("dependents", False)
+        if not isinstance(dependents, bool):
+            raise InvalidInput("must be true or false", field="dependents")
+        principal = self.principal
+        state = service.cancel(principal.tenant.pk, task_id, actor=principal.actor, dependents=dependents)
+        return Response(tasks.task(task_id), status=202 if state.name == "RUNNING" else 200)
+
+
+class RetryTask(ApiView):
+    """``/api/v1/tasks/{id}/retry``"""
+
+    scopes = {"POST": SUBMIT}
+
+    @describe(
+        "retry_task",
+        summary="Run a failed, cancelled or expired task again",
+        tag="tasks",
+        scope=SUBMIT,
+        answers={200: shapes.TaskDetail},
+        problems=(400, 404, 409, 413, 415, 429),
+        parameters=[ID],
+    )
+    def post(self, request: Request, task_id: UUID) -> Response:
+        """Give it its attempts anew; its dead letter goes."""
+        read_object(request._request, known=frozenset())
+        principal = self.principal
+        service.retry(principal.tenant.pk, task_id, actor=principal.actor)
+        return Response(tasks.task(task_id))

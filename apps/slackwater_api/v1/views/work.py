@@ -1,0 +1,264 @@
+"""Workflows, scripts and dead letters."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+from uuid import UUID
+
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from scheduler_ext.core.errors import InvalidInput
+from slackwater_api.http.body import read_json, read_object
+from slackwater_api.http.endpoint import READ, SUBMIT, ApiView, created
+from slackwater_api.http.openapi import (
+    EXAMPLE_ID,
+    IDEMPOTENCY_KEY,
+    PAGING,
+    TRACE_CONTEXT,
+    answer_example,
+    describe,
+    path_id,
+    request_example,
+)
+from slackwater_api.http.sorting import BY_AGE, Column, Sorting, moment, whole
+from slackwater_api.v1 import serializers as shapes
+from slackwater_api.v1.list_filters import (
+    DEAD_LETTER_FILTERS,
+    SCRIPT_FILTERS,
+    WORKFLOW_FILTERS,
+    DeadLetterFilter,
+    ScriptFilter,
+    WorkflowFilter,
+    narrowed,
+)
+from slackwater_api.v1.views.tasks import idempotency_key
+from slackwater_tasks.models import DeadLetter, Script, Workflow
+from slackwater_tasks.read import dead_letters, tasks
+from slackwater_tasks.runtime import trace_context
+from slackwater_tasks.submission import service
+
+WORKFLOWS = Sorting(
+    columns={
+        "submitted_at": BY_AGE,
+        "name": Column("name"),
+        "task_count": Column("task_count", whole),
+        "edge_count": Column("edge_count", whole),
+    },
+    default="-submitted_at",
+)
+SCRIPTS = Sorting(
+    columns={
+        "created_at": Column("created_at", moment),
+        "name": Column("name"),
+        "size": Column("size", whole),
+    },
+    default="-created_at",
+    tie=Column("sha256", item="sha256"),
+)
+DEAD_LETTERS = Sorting(
+    columns={
+        "at": Column("at", moment),
+        "retries": Column("retries", whole),
+        "next_retry_at": Column("next_retry_at", moment, may_lack=True),
+    },
+    default="-at",
+    tie=Column("task_id", UUID, "task_id"),
+)
+DIAMOND = {
+    "name": "photo",
+    "tasks": [
+        {"name": "fetch", "handler": "demo.echo"},
+        {"name": "small", "handler": "demo.echo", "depends_on": ["fetch"]},
+        {"name": "large", "handler": "demo.echo", "depends_on": ["fetch"]},
+        {"name": "publish", "handler": "demo.echo", "depends_on": ["small", "large"]},
+    ],
+}
+
+
+class Workflows(ApiView):
+    """``/api/v1/workflows``"""
+
+    scopes = {"POST": SUBMIT, "GET": READ}
+
+    @describe(
+        "submit_workflow",
+        summary="Hand in a graph of tasks",
+        tag="workflows",
+        scope=SUBMIT,
+        body=shapes.WorkflowIn,
+        answers={201: shapes.WorkflowSubmitted, 200: shapes.WorkflowSubmitted},
+        problems=(409, 429),
+        parameters=[IDEMPOTENCY_KEY, *TRACE_CONTEXT],
+        examples=[
+            request_example("diamond", DIAMOND),
+            answer_example("stored", {"id": EXAMPLE_ID, "task_ids": [EXAMPLE_ID], "created": True}, 201),
+        ],
+    )
+    def post(self, request: Request) -> Response:
+        """Check and store the whole graph, or nothing of it."""
+        data, principal = read_json(request._request), self.principal
+        if not isinstance(data, dict):
+            raise InvalidInput("The body must be an object.")
+        found = service.submit_workflow(
+            principal.tenant, data, actor=principal.actor, idempotency_key=idempotency_key(request),
+            trace=trace_context.of_request(request.META),
+        )  # fmt: skip
+        body = {"id": found.workflow_id, "task_ids": found.task_ids, "created": found.created}
+        return created(body, f"/api/v1/workflows/{found.workflow_id}", new=found.created)
+
+    @describe(
+        "list_workflows",
+        summary="List workflows, newest first",
+        tag="workflows",
+        scope=READ,
+        answers={200: shapes.listing(shapes.WorkflowSummary)},
+        parameters=[*WORKFLOW_FILTERS, WORKFLOWS.parameter, *PAGING],
+    )
+    def get(self, request: Request) -> Response:
+        """A page of the tenant's workflows."""
+        query = request._request.GET
+        rows = narrowed(WorkflowFilter, query, Workflow.objects.all())
+        return Response(WORKFLOWS.page(query, rows, tasks.workflow_rows))
+
+
+class OneWorkflow(ApiView):
+    """``/api/v1/workflows/{id}``"""
+
+    scopes = {"GET": READ}
+
+    @describe(
+        "get_workflow",
+        summary="Look at a workflow",
+        tag="workflows",
+        scope=READ,
+        answers={200: shapes.WorkflowDetail},
+        problems=(404,),
+        parameters=[path_id("workflow_id", "workflow")],
+    )
+    def get(self, request: Request, workflow_id: UUID) -> Response:
+        """One workflow with its tasks counted by state; the tasks themselves: ``/tasks?workflow=ID``."""
+        return Response(tasks.workflow(workflow_id))
+
+
+def _content(data: dict[str, Any]) -> bytes:
+    """A script's bytes, given as text or in base64."""
+    for name in ("content", "content_base64"):
+        if not isinstance(data.get(name, ""), str):
+            raise InvalidInput("must be a string", field=name)
+    if ("content" in data) == ("content_base64" in data):
+        raise InvalidInput("give exactly one of content and content_base64", field="content")
+    if "content" in data:
+        return bytes(data["content"].encode())
+    try:
+        return base64.b64decode(data["content_base64"], validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidInput("is not base64", field="content_base64") from None
+
+
+class Scripts(ApiView):
+    """``/api/v1/scripts``"""
+
+    scopes = {"POST": SUBMIT, "GET": READ}
+
+    @describe(
+        "store_script",
+        summary="Store a script",
+        tag="scripts",
+        scope=SUBMIT,
+        body=shapes.ScriptIn,
+        answers={201: shapes.ScriptSummary},
+        examples=[request_example("shell", {"name": "hello.sh", "content": "#!/bin/sh\necho hello\n"})],
+    )
+    def post(self, request: Request) -> Response:
+        """Store a script under the hash of its content; the same content is stored once."""
+        data, principal = read_json(request._request), self.principal
+        if not isinstance(data, dict):
+            raise InvalidInput("The body must be an object.")
+        for name in data:
+            if name not in {"name", "content", "content_base64"}:
+                known = "known are name, content, content_base64"
+                raise InvalidInput(f"there is no such field; {known}", field=name[:60])
+        if not isinstance(data.get("name"), str):
+            raise InvalidInput("must be a string", field="name")
+        script = service.store_script(principal.tenant, data["name"], _content(data))
+        return created(dead_letters.script_summary(script), f"/api/v1/scripts/{script.sha256}", new=True)
+
+    @describe(
+        "list_scripts",
+        summary="List stored scripts, newest first",
+        tag="scripts",
+        scope=READ,
+        answers={200: shapes.listing(shapes.ScriptSummary)},
+        parameters=[*SCRIPT_FILTERS, SCRIPTS.parameter, *PAGING],
+    )
+    def get(self, request: Request) -> Response:
+        """A page of the tenant's scripts."""
+        query = request._request.GET
+        rows = narrowed(ScriptFilter, query, Script.objects.all())
+        return Response(SCRIPTS.page(query, rows, dead_letters.script_rows))
+
+
+class OneScript(ApiView):
+    """``/api/v1/scripts/{sha256}``"""
+
+    scopes = {"GET": READ}
+
+    @describe(
+        "get_script",
+        summary="Read a stored script",
+        tag="scripts",
+        scope=READ,
+        answers={200: shapes.ScriptDetail},
+        problems=(404,),
+        parameters=[OpenApiParameter("sha256", str, OpenApiParameter.PATH, pattern="^[0-9a-f]{64}$")],
+    )
+    def get(self, request: Request, sha256: str) -> Response:
+        """One script with its content."""
+        return Response(dead_letters.script(sha256))
+
+
+class DeadLetters(ApiView):
+    """``/api/v1/dead-letters``"""
+
+    scopes = {"GET": READ}
+
+    @describe(
+        "list_dead_letters",
+        summary="List dead letters, latest first",
+        tag="dead letters",
+        scope=READ,
+        answers={200: shapes.listing(shapes.DeadLetterOut)},
+        parameters=[*DEAD_LETTER_FILTERS, DEAD_LETTERS.parameter, *PAGING],
+    )
+    def get(self, request: Request) -> Response:
+        """A page of the tenant's tasks whose attempts are used up."""
+        query = request._request.GET
+        rows = narrowed(DeadLetterFilter, query, DeadLetter.objects.all())
+        return Response(DEAD_LETTERS.page(query, rows, dead_letters.dead_letter_rows))
+
+
+class RequeueDeadLetter(ApiView):
+    """``/api/v1/dead-letters/{id}/requeue``"""
+
+    scopes = {"POST": SUBMIT}
+
+    @describe(
+        "requeue_dead_letter",
+        summary="Run a dead letter's task again",
+        tag="dead letters",
+        scope=SUBMIT,
+        answers={200: shapes.TaskDetail},
+        problems=(400, 404, 409, 413, 415, 429),
+        parameters=[path_id("task_id", "task")],
+    )
+    def post(self, request: Request, task_id: UUID) -> Response:
+        """Give the task its attempts anew and remove its dead letter."""
+        read_object(request._request, known=frozenset())
+        dead_letters.require_dead_letter(task_id)
+        principal = self.principal
+        service.retry(principal.tenant.pk, task_id, actor=principal.actor, reason="requeued from the dead-letter queue")
+        return Response(tasks.task(task_id))

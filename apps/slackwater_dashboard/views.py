@@ -1,0 +1,84 @@
+"""The live page's data, for staff."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+
+from slackwater_dashboard import live
+from slackwater_monitoring import right_sizing
+from slackwater_tasks.admin.task_page import state_of, watch_mark
+from slackwater_tasks.models import RunTime, Task
+
+RUN_TIMES_SHOWN = 500
+RUN_TIMES_PERMISSION = "slackwater_tasks.view_runtime"
+SIZES_PERMISSION = "slackwater_monitoring.view_sizing"
+SIZES_LOOKED_AT = 1_000
+LIVE_PERMISSION = "slackwater_tasks.view_task"
+
+
+def dashboard_context(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
+    """What the admin's first page is given: unfold calls it by its name in the settings."""
+    if request.user.has_perm(LIVE_PERMISSION):
+        context["live_url"] = reverse("admin:sw_live")
+    context["run_times_url"] = reverse("admin:sw_run_times") if request.user.has_perm(RUN_TIMES_PERMISSION) else ""
+    return context
+
+
+def _answer(value: dict[str, Any]) -> JsonResponse:
+    return JsonResponse(value, headers={"Cache-Control": "no-store"})
+
+
+def live_numbers(request: HttpRequest) -> HttpResponse:
+    """The numbers now."""
+    if not request.user.has_perm(LIVE_PERMISSION):
+        raise PermissionDenied
+    return _answer(live.snapshot())
+
+
+def task_mark(request: HttpRequest, task_id: UUID) -> HttpResponse:
+    """What changes when a task's page must be read again."""
+    if not request.user.has_perm(LIVE_PERMISSION):
+        raise PermissionDenied
+    # Unscoped: the admin sees all tenants.
+    task = Task.objects.unscoped().select_related("live").only("state", "live__state", "live__fence", "live__progress")
+    found = task.filter(pk=task_id).first()
+    if found is None:
+        raise Http404
+    held = found.live if hasattr(found, "live") else None
+    mark = watch_mark(state_of(found), held.fence if held else 0, held.progress if held else None)
+    return _answer({"mark": mark, "final": held is None})
+
+
+def run_times(request: HttpRequest) -> HttpResponse:
+    """What is learnt of run times, by tenant and handler, the most seen first."""
+    if not request.user.has_perm(RUN_TIMES_PERMISSION):
+        raise PermissionDenied
+    rows = RunTime.objects.select_related("tenant").order_by("-samples")[:RUN_TIMES_SHOWN]
+    context = {**admin.site.each_context(request), "title": "Run times", "rows": rows}
+    return TemplateResponse(request, "slackwater_dashboard/run_times.html", context)
+
+
+def sizes(request: HttpRequest) -> HttpResponse:
+    """What would run in a smaller tier, by tenant and handler or script, the most run first."""
+    if not request.user.has_perm(SIZES_PERMISSION):
+        raise PermissionDenied
+    rows = right_sizing.all_hints(SIZES_LOOKED_AT)
+    context = {**admin.site.each_context(request), "title": "Smaller tiers", "rows": rows}
+    return TemplateResponse(request, "slackwater_dashboard/sizes.html", context)
+
+
+def extra_urls() -> list[URLPattern]:
+    """Addresses beside the admin's own, behind the same login."""
+    return [
+        path("live.json", admin.site.admin_view(live_numbers), name="sw_live"),
+        path("live/tasks/<uuid:task_id>.json", admin.site.admin_view(task_mark), name="sw_task"),
+        path("run-times/", admin.site.admin_view(run_times), name="sw_run_times"),
+        path("sizes/", admin.site.admin_view(sizes), name="sw_sizes"),
+    ]

@@ -1,0 +1,108 @@
+"""Alerts in the admin: what is wrong, since when, who was told, and who looks after it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
+
+from slackwater_adminkit import Button, ButtonsMixin, ReadOnlyMixin, ServiceAdmin, ago, badge, tell_each
+from slackwater_adminkit.services import actor
+from slackwater_monitoring.alerts import evaluation
+from slackwater_monitoring.alerts.rules import RULES
+from slackwater_monitoring.models import Alert
+
+
+class OpenFilter(admin.SimpleListFilter):
+    """Those that are open, until all are asked for."""
+
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """What can be chosen."""
+        return [("open", "open"), ("cleared", "cleared")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Alert]) -> QuerySet[Alert]:
+        """The chosen ones."""
+        if self.value() is None:
+            return queryset
+        return queryset.filter(cleared_at__isnull=self.value() == "open")
+
+
+@admin.register(Alert)
+class AlertAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
+    """What is, or was, wrong with the platform. Written by who watches; here it is acknowledged."""
+
+    list_display = ("says", "cell", "subject", "state", "detail", "raised", "cleared", "acknowledged_by")
+    list_filter = (OpenFilter, "rule", "cell")
+    search_fields = ("subject", "detail")
+    fields = (
+        "says", "rule", "cell", "subject", "detail", "state", "since", "raised_at", "last_seen_at", "quiet_since",
+        "cleared_at", "acknowledged_at", "acknowledged_by", "told",
+    )  # fmt: skip
+    actions = ("acknowledge_all",)
+    buttons: ClassVar = {
+        "acknowledge": Button(
+            label="Acknowledge", method="acknowledge", title="I look after it",
+            when=lambda a: a.cleared_at is None and a.acknowledged_at is None,
+        )
+    }  # fmt: skip
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Alert]:
+        """Those that were raised; what may still pass by itself is nobody's concern."""
+        return super().get_queryset(request).exclude(raised_at=None)
+
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        """Who may acknowledge: those who may change alerts."""
+        return self.may(request, "change")
+
+    @admin.display(description="what is wrong")
+    def says(self, obj: Alert) -> str:
+        """In words."""
+        return RULES[obj.rule].says if obj.rule in RULES else obj.rule
+
+    @admin.display(description="state")
+    def state(self, obj: Alert) -> SafeString:
+        """Open, looked after, or over."""
+        if obj.cleared_at is not None:
+            return badge("cleared", "succeeded")
+        return badge("acknowledged", "scheduled") if obj.acknowledged_at else badge("open", "failed")
+
+    @admin.display(description="raised", ordering="raised_at")
+    def raised(self, obj: Alert) -> SafeString | str:
+        """How long ago."""
+        return ago(obj.raised_at)
+
+    @admin.display(description="cleared", ordering="cleared_at")
+    def cleared(self, obj: Alert) -> SafeString | str:
+        """How long ago."""
+        return ago(obj.cleared_at)
+
+    @admin.display(description="told")
+    def told(self, obj: Alert) -> SafeString | str:
+        """Who was told what, and when."""
+        rows = (
+            (
+                one.event,
+                one.get_channel_display(),
+                ago(one.done_at) if one.done_at else one.error or "on its way",
+            )
+            for one in obj.notices.order_by("id")
+        )
+        return format_html_join("", "<div>{} by {}: {}</div>", rows) or "nobody: no address is known"
+
+    def acknowledge(self, request: HttpRequest, obj: Alert) -> str:
+        """Say that somebody looks after it."""
+        evaluation.acknowledge(obj, actor(request))
+        self.log_change(request, obj, "Acknowledged.")
+        return f"You look after it: {obj}."
+
+    @admin.action(description="Acknowledge", permissions=["operate"])
+    def acknowledge_all(self, request: HttpRequest, queryset: QuerySet[Alert]) -> None:
+        """Acknowledge the selected ones."""
+        tell_each(request, queryset, lambda one: self.acknowledge(request, one), "acknowledged")

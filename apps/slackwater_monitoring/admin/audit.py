@@ -1,0 +1,45 @@
+"""Who logged in, and what administrators did: the audit, read-only."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.contrib.admin.models import LogEntry
+from django.utils.safestring import SafeString
+
+from slackwater_adminkit import BigTableAdmin, ReadOnlyMixin, badge
+from slackwater_monitoring.models import Login
+
+KINDS = {"succeeded": "succeeded", "failed": "failed", "refused": "failed", "left": "cancelled"}
+
+
+@admin.register(Login)
+class LoginAdmin(ReadOnlyMixin, BigTableAdmin):
+    """Tries to log in."""
+
+    list_display = ("at", "username", "address", "shown_outcome")
+    list_filter: ClassVar[Any] = ("outcome",)
+    search_fields = ("username", "address")
+    fields = ("at", "username", "address", "outcome")
+
+    @admin.display(description="outcome")
+    def shown_outcome(self, obj: Login) -> SafeString:
+        """In colour."""
+        return badge(obj.outcome, KINDS[obj.outcome])
+
+
+@admin.register(LogEntry)
+class LogEntryAdmin(ReadOnlyMixin, BigTableAdmin):
+    """What administrators added, changed and deleted, and the buttons they pressed."""
+
+    list_display = ("action_time", "user", "content_type", "object_repr", "what")
+    list_select_related = ("user", "content_type")
+    list_filter: ClassVar[Any] = ("action_flag",)
+    search_fields = ("user__username", "object_repr")
+    fields = ("action_time", "user", "content_type", "object_id", "object_repr", "what")
+
+    @admin.display(description="what")
+    def what(self, obj: LogEntry) -> str:
+        """In words."""
+        return obj.get_change_message() or str(obj.get_action_flag_display())

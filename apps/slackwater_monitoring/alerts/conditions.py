@@ -1,0 +1,178 @@
+"""What is wrong now, by the ledger and the clock of its database. Costs what is in flight, and the last attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import redis
+from django.conf import settings
+from django.db import connection
+
+from scheduler_ext.core.states import Category
+from scheduler_ext.dispatch import redis_client
+from slackwater_monitoring.alerts.rules import Rule
+from slackwater_tasks.ledger.queries import ACTIVE_LINES
+from slackwater_tasks.read.demand import demands
+from slackwater_tasks.read.tasks import word
+
+RECENT: Final = 20_000
+"""Attempts looked at, the newest."""
+LEAST: Final = 20
+"""Attempts within a minute below which nothing is said of how many fail."""
+REDIS_TIMEOUT_S: Final = 1.0
+
+NODES = """
+SELECT n.cell, n.name FROM slackwater_resources_node n
+WHERE n.state = 'active' AND n.lease_expires_at > %(now)s AND n.started_at < %(now)s - %(for)s * interval '1 second'
+    AND NOT EXISTS (SELECT 1 FROM slackwater_tasks_livetask l WHERE l.phase = 4 AND l.node_id = n.id)
+    AND NOT EXISTS (
+        SELECT 1 FROM (SELECT node_id, finished_at FROM slackwater_tasks_attempt ORDER BY id DESC LIMIT %(recent)s) a
+        WHERE a.node_id = n.id AND a.finished_at > %(now)s - %(for)s * interval '1 second')
+"""
+LOST = """
+SELECT DISTINCT n.cell, n.name, n.hostname FROM slackwater_resources_node n
+WHERE (n.state = 'lost' OR n.state IN ('active', 'draining') AND n.lease_expires_at < %(now)s)
+    AND n.heartbeat_at > %(now)s - %(for)s * interval '1 second'
+    AND NOT EXISTS (
+        SELECT 1 FROM slackwater_resources_node x WHERE x.cell = n.cell AND x.name = n.name AND x.started_at > n.started_at)
+"""
+# 2 failed, 4 over its cap, 6 lost, 7 over its tier.
+FAILURES = """
+SELECT n.cell, count(*) FILTER (WHERE a.finished_at > %(now)s - interval '60 seconds'),
+       count(*) FILTER (WHERE a.finished_at > %(now)s - interval '60 seconds' AND a.outcome IN (2, 4, 6, 7)),
+       count(*) FILTER (WHERE a.finished_at <= %(now)s - interval '60 seconds'),
+       count(*) FILTER (WHERE a.finished_at <= %(now)s - interval '60 seconds' AND a.outcome IN (2, 4, 6, 7))
+FROM (SELECT node_id, outcome, finished_at FROM slackwater_tasks_attempt ORDER BY id DESC LIMIT %(recent)s) a
+JOIN slackwater_resources_node n ON n.id = a.node_id GROUP BY 1
+"""
+UNLED = """
+SELECT c.cell FROM (
+    SELECT cell FROM slackwater_tenants_tenant UNION
+    SELECT cell FROM slackwater_resources_node WHERE state = 'active' AND lease_expires_at > %(now)s) c
+LEFT JOIN slackwater_tasks_leader l ON l.cell = c.cell
+WHERE l.cell IS NULL OR l.expires_at < %(now)s - %(for)s * interval '1 second'
+"""
+SILENT = """
+SELECT p.cell, extract(epoch FROM %(now)s - p.beat_at)::float8 FROM slackwater_monitoring_pulse p
+WHERE p.kind = %(kind)s AND p.beat_at < %(now)s - %(for)s * interval '1 second'
+"""
+STUCK = """
+SELECT t.cell, count(*)::int FROM slackwater_tasks_livetask l JOIN slackwater_tenants_tenant t ON t.id = l.tenant_id
+WHERE l.phase = 4 AND l.state = 4 AND l.claim_expires_at < %(now)s - %(for)s * interval '1 second' GROUP BY 1
+"""
+LATE = f"""{ACTIVE_LINES}
+SELECT t.cell, n.category, extract(epoch FROM %(now)s - min(h.latest_start))::float8
+FROM active a JOIN slackwater_tasks_line n ON n.id = a.line_id JOIN slackwater_tenants_tenant t ON t.id = n.tenant_id
+CROSS JOIN LATERAL (
+    SELECT l.latest_start FROM slackwater_tasks_livetask l WHERE l.phase = 3 AND l.line_id = a.line_id
+    ORDER BY l.rank_group, l.rank, l.task_id LIMIT 1) h
+WHERE NOT (n.paused OR t.paused) AND h.latest_start < %(now)s - %(for)s * interval '1 second' GROUP BY 1, 2
+"""  # noqa: S608 - statements of ours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """Something that is wrong now."""
+
+    rule: str
+    cell: str = ""
+    subject: str = ""
+    detail: str = ""
+    raises: bool = True
+    """False: not bad enough to raise an alert, but enough to keep one open."""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What makes it the same as before."""
+        return (self.rule, self.cell, self.subject)
+
+
+def signals(rules: Mapping[str, Rule], now: datetime) -> list[Signal]:
+    """All that is wrong at ``now``, by the rules that are enabled."""
+    return [
+        signal
+        for name, rule in rules.items()
+        if rule.enabled
+        for signal in CHECKS[name](rule, now)
+    ]  # fmt: skip
+
+
+def _rows(query: str, rule: Rule, now: datetime, **more: Any) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(query, {"now": now, "for": rule.threshold, "recent": RECENT, **more})
+        found: list[tuple[Any, ...]] = cursor.fetchall()
+    return found
+
+
+def _unused(rule: Rule, now: datetime) -> Iterator[Signal]:
+    for cell, name in _rows(NODES, rule, now):
+        yield Signal(rule="node_unused", cell=cell, subject=name, detail="nothing runs on it")
+
+
+def _failed(rule: Rule, now: datetime) -> Iterator[Signal]:
+    for cell, name, host in _rows(LOST, rule, now):
+        yield Signal(rule="node_failed", cell=cell, subject=name, detail=f"it ran on {host}")
+
+
+def _capacity(rule: Rule, now: datetime) -> Iterator[Signal]:
+    del now
+    for one in demands():
+        if one.demand and one.slots < one.wanted * rule.threshold:
+            detail = f"{one.slots:g} slots for a demand of {one.demand:g}; {one.wanted:g} are wanted"
+            yield Signal(rule="capacity_low", cell=one.cell, detail=detail)
+
+
+def _failures(rule: Rule, now: datetime) -> Iterator[Signal]:
+    for cell, total, bad, total_before, bad_before in _rows(FAILURES, rule, now):
+        part, before = bad / max(1, total), bad_before / max(1, total_before)
+        if total >= LEAST and bad and part >= rule.threshold / 2:
+            yield Signal(
+                rule="failures_rising", cell=cell, raises=part >= rule.threshold and part >= 2 * before,
+                detail=f"{bad} of {total} attempts in the last minute; {before:.1%} before",
+            )  # fmt: skip
+
+
+def _dispatcher(rule: Rule, now: datetime) -> Iterator[Signal]:
+    for (cell,) in _rows(UNLED, rule, now):
+        yield Signal(rule="dispatcher", cell=cell)
+
+
+def _beat(rule: Rule, now: datetime) -> Iterator[Signal]:
+    for cell, age in _rows(SILENT, rule, now, kind="beat"):
+        yield Signal(rule="beat", cell=cell, detail=f"the last tick was {age:.0f} s ago")
+
+
+def _upkeep(rule: Rule, now: datetime) -> Iterator[Signal]:
+    for cell, age in _rows(SILENT, rule, now, kind="upkeep"):
+        yield Signal(rule="upkeep", cell=cell, detail=f"the last round of its jobs was {age:.0f} s ago")
+
+
+def _queue(rule: Rule, now: datetime) -> Iterator[Signal]:
+    for cell, count in _rows(STUCK, rule, now):
+        yield Signal(rule="queue", cell=cell, subject="claims", detail=f"{count} claims are not taken back")
+    try:
+        with redis_client.connect(
+            settings.REDIS_URL, socket_timeout=REDIS_TIMEOUT_S, socket_connect_timeout=REDIS_TIMEOUT_S
+        ) as client:
+            client.ping()
+    except (redis.RedisError, OSError) as error:
+        yield Signal(
+            rule="queue", cell=settings.CELL, subject="redis",
+            detail=f"Redis does not answer: {type(error).__name__}",
+        )  # fmt: skip
+
+
+def _late(rule: Rule, now: datetime) -> Iterator[Signal]:
+    for cell, category, late in _rows(LATE, rule, now):
+        detail = f"by {late:.0f} s"
+        yield Signal(rule="work_late", cell=cell, subject=word(Category(category)), detail=detail)
+
+
+CHECKS: Final = {
+    "node_unused": _unused, "node_failed": _failed, "capacity_low": _capacity, "failures_rising": _failures,
+    "dispatcher": _dispatcher, "beat": _beat, "upkeep": _upkeep, "queue": _queue, "work_late": _late,
+}  # fmt: skip
+"""By the names of the rules."""

@@ -1,0 +1,18 @@
+"""App configuration."""
+
+from importlib import import_module
+
+from django.apps import AppConfig
+
+
+class MonitoringConfig(AppConfig):
+    """Health, metrics, alerts and notifications."""
+
+    name = "slackwater_monitoring"
+    label = "slackwater_monitoring"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Register the system checks, and who notes logins."""
+        import_module("slackwater_monitoring.checks")
+        import_module("slackwater_monitoring.logins")

@@ -1,0 +1,23 @@
+"""System checks of ``manage.py check``: can the rules of alerts be what the settings say?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.apps import AppConfig
+from django.core.checks import CheckMessage, Error, register
+
+from scheduler_ext.core.errors import ConfigurationError
+from slackwater_monitoring.alerts.rules import rules
+
+
+@register("alerts")
+def check_alerts(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Whether ``SLACKWATER_ALERTS`` changes rules that exist, to values that can be."""
+    del app_configs, kwargs
+    try:
+        rules()
+    except ConfigurationError as error:
+        return [Error(f"SLACKWATER_ALERTS cannot be used: {error}", id="slackwater.E020")]
+    return []

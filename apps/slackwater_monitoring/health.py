@@ -1,0 +1,69 @@
+"""Health pages: is this process alive, and can it do its work?"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import redis
+from django.conf import settings
+from django.db import Error, connection
+from django.http import HttpRequest, JsonResponse
+from django.views.decorators.http import require_safe
+
+from scheduler_ext.dispatch import redis_client
+
+REDIS_TIMEOUT_S = 0.5
+LEADERS = "SELECT cell, expires_at > clock_timestamp() FROM slackwater_tasks_leader ORDER BY cell"
+WORKERS = """
+SELECT cell, count(*) FROM slackwater_resources_node WHERE state = 'active' AND lease_expires_at > clock_timestamp()
+GROUP BY cell ORDER BY cell
+"""
+
+
+@require_safe
+def healthz(request: HttpRequest) -> JsonResponse:
+    """Say that this process answers; it asks no other part, so a lost database does not restart it."""
+    return JsonResponse({"status": "ok"})
+
+
+@require_safe
+def readyz(request: HttpRequest) -> JsonResponse:
+    """Say whether this process can take submissions: 503 without its database.
+
+    Without Redis, or while no dispatcher leads or no worker is there, submissions are still accepted and kept, so these
+    are told (workers: how many by cell) but do not take the process out of service.
+    """
+    database, leaders, workers = _database()
+    checks: dict[str, Any] = {
+        "database": database, "redis": _redis(), "dispatchers": leaders, "workers": workers,
+    }  # fmt: skip
+    ready = database["ok"]
+    body = {"status": "ready" if ready else "not ready", "checks": checks}
+    return JsonResponse(body, status=200 if ready else 503, headers={"Cache-Control": "no-store"})
+
+
+def _database() -> tuple[dict[str, Any], dict[str, bool], dict[str, int]]:
+    began = time.monotonic()
+    try:
+        with connection.cursor() as cursor:
+            # Its tables too: a database that is not migrated is not ready.
+            cursor.execute(LEADERS)
+            leaders = {cell: bool(leads) for cell, leads in cursor.fetchall()}
+            cursor.execute(WORKERS)
+            workers = dict(cursor.fetchall())
+    except Error as error:
+        return {"ok": False, "error": type(error).__name__}, {}, {}
+    return {"ok": True, "ms": round((time.monotonic() - began) * 1000, 1)}, leaders, workers
+
+
+def _redis() -> dict[str, Any]:
+    began = time.monotonic()
+    try:
+        with redis_client.connect(
+            settings.REDIS_URL, socket_timeout=REDIS_TIMEOUT_S, socket_connect_timeout=REDIS_TIMEOUT_S
+        ) as client:
+            client.ping()
+    except (redis.RedisError, OSError) as error:
+        return {"ok": False, "error": type(error).__name__}
+    return {"ok": True, "ms": round((time.monotonic() - began) * 1000, 1)}

@@ -1,0 +1,106 @@
+"""Logins to the admin: every one is recorded, and too many failures from an address or for a name are refused.
+
+Counted in the database, so that all processes count together, and recorded before the password is looked at, so that
+many at once are no more tries than one after the other.
+"""
+
+from __future__ import annotations
+
+import zlib
+from datetime import timedelta
+from typing import Any, Final
+
+from django.conf import settings
+from django.contrib.auth.backends import ModelBackend
+from django.contrib.auth.models import User
+from django.contrib.auth.signals import user_logged_in, user_logged_out
+from django.core.exceptions import PermissionDenied
+from django.db import connection, transaction
+from django.db.models import Q
+from django.dispatch import receiver
+from django.http import HttpRequest
+from django.utils import timezone
+
+from slackwater_monitoring.models import Login
+
+WINDOW: Final = timedelta(minutes=15)
+MOST_OF_BOTH: Final = 5
+"""Failures of one name from one address within the window; then that name is refused there, whatever the password."""
+MOST_OF_ADDRESS: Final = 20
+MOST_OF_NAME: Final = 50
+"""From all addresses: far more than of both, so that nobody can lock an administrator out from elsewhere with ease."""
+ROW: Final = "sw_login"
+
+
+def address_of(request: HttpRequest | None) -> str:
+    """Who asks: the peer, or what the nearest trusted proxy says of it (``SLACKWATER_TRUSTED_PROXIES``)."""
+    if request is None:
+        return ""
+    proxies: int = settings.TRUSTED_PROXIES
+    hops = [hop.strip() for hop in request.META.get("HTTP_X_FORWARDED_FOR", "").split(",") if hop.strip()]
+    if proxies and hops:
+        return str(hops[-min(proxies, len(hops))])[:64]
+    return str(request.META.get("REMOTE_ADDR", ""))[:64]
+
+
+class LimitedBackend(ModelBackend):
+    """Django's own users and passwords, with a limit to how often one may guess."""
+
+    def authenticate(
+        self,
+        request: HttpRequest | None,
+        username: str | None = None,
+        password: str | None = None,
+        **kwargs: Any,
+    ) -> User | None:
+        """The user; ``None`` when name or password are wrong. ``PermissionDenied`` after too many failures."""
+        if request is None or username is None:
+            return super().authenticate(request, username, password, **kwargs)
+        row = _begin(str(username)[:150].replace("\x00", ""), address_of(request))
+        if row.outcome == Login.Outcome.REFUSED:
+            raise PermissionDenied
+        user = super().authenticate(request, username, password, **kwargs)
+        setattr(request, ROW, row)
+        return user
+
+
+def _begin(username: str, address: str) -> Login:
+    """Record a try, as a failure until it has succeeded; as refused where too many went before."""
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            for key in sorted({zlib.crc32(f"a{address}".encode()), zlib.crc32(f"n{username.lower()}".encode())}):
+                cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", (0x106, key - 2**31))
+        outcome = Login.Outcome.REFUSED if _too_many(username, address) else Login.Outcome.FAILED
+        return Login.objects.create(username=username, address=address, outcome=outcome)
+
+
+def _too_many(username: str, address: str) -> bool:
+    recent = Login.objects.filter(at__gt=timezone.now() - WINDOW)
+    failed = Q(outcome=Login.Outcome.FAILED)
+    by_name, by_address = Q(username__iexact=username), Q(address=address)
+    both = recent.filter(by_name, by_address)
+    last = both.filter(outcome=Login.Outcome.SUCCEEDED).order_by("-id").values_list("id", flat=True).first() or 0
+    return (
+        both.filter(failed, id__gt=last).count() >= MOST_OF_BOTH
+        or recent.filter(by_address, failed).count() >= MOST_OF_ADDRESS
+        or recent.filter(by_name, failed).count() >= MOST_OF_NAME
+    )
+
+
+@receiver(user_logged_in)
+def note_login(sender: object, request: HttpRequest, user: Any, **kwargs: Any) -> None:
+    """It has succeeded."""
+    row: Login | None = getattr(request, ROW, None)
+    if row is None:
+        row = Login(username=user.get_username()[:150], address=address_of(request))
+    row.outcome = Login.Outcome.SUCCEEDED
+    row.save()
+
+
+@receiver(user_logged_out)
+def note_logout(sender: object, request: HttpRequest, user: Any, **kwargs: Any) -> None:
+    """It is over."""
+    if user is not None:
+        Login.objects.create(
+            username=user.get_username()[:150], address=address_of(request), outcome=Login.Outcome.LEFT
+        )

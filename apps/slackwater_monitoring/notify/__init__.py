@@ -1,0 +1,1 @@
+"""Notifications: from the outbox to webhooks and e-mail."""

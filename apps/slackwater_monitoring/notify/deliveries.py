@@ -1,0 +1,195 @@
+"""From the outbox to deliveries: what happened, for each subscription that asked for it.
+
+A row of the outbox goes in the transaction that writes its deliveries, so each is spread once, whatever crashes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from scheduler_ext.core.admission import is_granted
+from scheduler_ext.core.states import Category, Outcome, TaskState, client_status
+from slackwater_monitoring.models import Subscription
+from slackwater_monitoring.notify.subscriptions import EVENTS, TRIES
+from slackwater_tasks.models import Event, new_id
+
+TAKE = """
+DELETE FROM slackwater_tasks_outbox WHERE id IN (SELECT id FROM slackwater_tasks_outbox ORDER BY id LIMIT %s
+    FOR UPDATE SKIP LOCKED)
+RETURNING id, tenant_id, task_id::text, events, state, outcome, fence, attempt, at, retry_at, reason
+"""
+SUBSCRIPTIONS = """
+SELECT id::text, tenant_id, channel, events, tags, handlers FROM slackwater_monitoring_subscription
+WHERE tenant_id = ANY(%s) AND enabled
+"""
+TASKS = """
+SELECT t.id::text, t.name, t.handler, t.script_sha256, t.script_path, t.workflow_id::text, t.category, t.tags,
+       t.submitted_at, t.total_attempts, l.latest_start, coalesce(w.url, '')
+FROM slackwater_tasks_task t LEFT JOIN slackwater_tasks_livetask l ON l.task_id = t.id
+    LEFT JOIN slackwater_tasks_taskwebhook w ON w.task_id = t.id
+WHERE t.id = ANY(%s::uuid[])
+"""
+# How long the tenant's work ahead takes on the cell's slots: its unfinished tasks by what a task of it takes.
+AHEAD = """
+SELECT c.tenant_id, c.unfinished * coalesce(r.mean_us, 0) / 1e6 / greatest(1, coalesce(n.slots, 1)), clock_timestamp()
+FROM slackwater_tenants_tenantcounter c JOIN slackwater_tenants_tenant t ON t.id = c.tenant_id
+LEFT JOIN LATERAL (SELECT sum(x.mean_us * x.samples) / nullif(sum(x.samples), 0) AS mean_us
+                   FROM slackwater_tasks_runtime x WHERE x.tenant_id = c.tenant_id) r ON true
+LEFT JOIN LATERAL (SELECT sum(coalesce((y.slots->>'process')::int, 0)) AS slots FROM slackwater_resources_node y
+                   WHERE y.cell = t.cell AND y.state = 'active') n ON true
+WHERE c.tenant_id = ANY(%s)
+"""
+# E-mail is collected by the minute, so that a thousand failures are one message.
+DELIVER = """
+INSERT INTO slackwater_monitoring_delivery (id, tenant_id, subscription_id, event, task_id, url, payload, state, attempts,
+    tries_left, next_attempt_at, log)
+SELECT id, tenant, subscription, event, task, url, payload, 'pending', 0, %(tries)s, CASE WHEN mail
+    THEN date_trunc('minute', clock_timestamp()) + interval '1 minute' ELSE clock_timestamp() END, '[]'
+FROM unnest(%(ids)s::uuid[], %(tenants)s::bigint[], %(subscriptions)s::uuid[], %(events)s::text[], %(tasks)s::uuid[],
+    %(urls)s::text[], %(payloads)s::text[], %(mails)s::bool[])
+    AS u(id, tenant, subscription, event, task, url, payload, mail)
+"""
+SOONEST_S: Final = 10.0
+LATEST_S: Final = 86_400.0
+TRY_AGAIN: Final = Event.LATE | Event.EXPIRED
+"""Events that tell when to try again."""
+ON_STREAMS: Final = Event.LATE | Event.EXPIRED | Event.IMPOSSIBLE
+"""Told on live streams too, as notices: what these say, a change of state does not."""
+NAMES: Final = {event: name for name, event in EVENTS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """A row of the outbox."""
+
+    id: int
+    tenant_id: int
+    task_id: str
+    events: int
+    state: int
+    outcome: int | None
+    fence: int
+    attempt: int
+    at: datetime
+    retry_at: datetime | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A subscription, as far as it chooses."""
+
+    id: str
+    tenant_id: int
+    channel: str
+    events: list[str]
+    tags: list[str]
+    handlers: list[str]
+
+    def wants(self, event: str, task: Mapping[str, Any]) -> bool:
+        """Whether it asked for this event of this task."""
+        return (
+            event in self.events
+            and (self.channel != Subscription.Channel.TASK or bool(task["webhook"]))
+            and (not self.tags or bool(set(self.tags) & set(task["tags"])))
+            and (not self.handlers or is_granted(tuple(self.handlers), task["handler"]))
+        )
+
+
+Notice = tuple[str, int, int, str | None, None, dict[str, Any]]
+"""What live streams are told beside changes of state: task id, state, tenant id, workflow id, none, what is told."""
+
+
+def spread(conn: Any, most: int, notices: list[Notice] | None = None) -> int:
+    """Turn up to ``most`` rows of the outbox into deliveries, in the transaction of ``conn``; returns how many.
+
+    ``notices``: what live streams are to be told, once that is committed, is added there.
+    """
+    rows = [Happened(*row) for row in conn.execute(TAKE, (most,)).fetchall()]
+    if not rows:
+        return 0
+    rows.sort(key=lambda row: row.id)
+    tenants = list({row.tenant_id for row in rows})
+    asked: dict[int, list[Asked]] = {}
+    for entry in conn.execute(SUBSCRIPTIONS, (tenants,)).fetchall():
+        asked.setdefault(entry[1], []).append(Asked(*entry))
+    tasks = {row[0]: _task(row) for row in conn.execute(TASKS, ([r.task_id for r in rows],)).fetchall()}
+    late = [row.tenant_id for row in rows if row.events & TRY_AGAIN]
+    again = {t: _moment(s, now) for t, s, now in conn.execute(AHEAD, (late,)).fetchall()} if late else {}
+    made = [
+        (asking, name, row.task_id, task["webhook"], _payload(name, row, task, again.get(row.tenant_id)))
+        for row in rows
+        if (task := tasks.get(row.task_id)) is not None
+        for event in Event(row.events)
+        for asking in asked.get(row.tenant_id, ())
+        if asking.wants(name := NAMES[event], task)
+    ]
+    if made:
+        _deliver(conn, made)
+    if notices is not None:
+        notices += [
+            (row.task_id, row.state, row.tenant_id, task["workflow_id"], None,
+             _payload(NAMES[event], row, task, again.get(row.tenant_id)))
+            for row in rows if (task := tasks.get(row.task_id)) is not None
+            for event in Event(row.events) & ON_STREAMS
+        ]  # fmt: skip
+    return len(rows)
+
+
+def _deliver(conn: Any, made: Sequence[tuple[Asked, str, str, str, dict[str, Any]]]) -> None:
+    conn.execute(
+        DELIVER,
+        {
+            "tries": TRIES,
+            "ids": [new_id() for _ in made],
+            "tenants": [asked.tenant_id for asked, *_ in made],
+            "subscriptions": [asked.id for asked, *_ in made],
+            "events": [event for _, event, *_ in made],
+            "tasks": [task_id for _, _, task_id, *_ in made],
+            "urls": [url if asked.channel == Subscription.Channel.TASK else "" for asked, _, _, url, _ in made],
+            "payloads": [json.dumps(payload, separators=(",", ":")) for *_, payload in made],
+            "mails": [asked.channel == Subscription.Channel.EMAIL for asked, *_ in made],
+        },
+    )
+
+
+def _task(row: Sequence[Any]) -> dict[str, Any]:
+    return {
+        "task_id": row[0],
+        "name": row[1],
+        "handler": row[2],
+        "script": row[3] or row[4],
+        "workflow_id": row[5],
+        "category": Category(row[6]).name.lower(),
+        "tags": row[7],
+        "submitted_at": row[8].isoformat(),
+        "total_attempts": row[9],
+        "latest_start": row[10].isoformat() if row[10] else None,
+        "webhook": row[11],
+    }
+
+
+def _moment(ahead_s: float, now: datetime) -> datetime:
+    return now + timedelta(seconds=min(LATEST_S, max(SOONEST_S, float(ahead_s))))
+
+
+def _payload(name: str, row: Happened, task: Mapping[str, Any], again: datetime | None) -> dict[str, Any]:
+    """What is sent: the event, when it happened, and the task as it was then."""
+    state = TaskState(row.state)
+    data = {
+        **{field: value for field, value in task.items() if field != "webhook"},
+        "state": state.name.lower(),
+        "status": client_status(state).label,
+        "attempt": row.attempt,
+        "fence": row.fence,
+        "outcome": Outcome(row.outcome).name.lower() if row.outcome is not None else None,
+        "reason": row.reason,
+        "retry_at": row.retry_at.isoformat() if row.retry_at else None,
+    }
+    if EVENTS[name] & TRY_AGAIN and again is not None:
+        data["try_again_at"] = again.isoformat()
+    return {"type": name, "timestamp": row.at.isoformat(), "data": data}

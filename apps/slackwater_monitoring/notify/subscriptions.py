@@ -1,0 +1,280 @@
+"""What can be done to subscriptions and their deliveries. REST and the admin call these functions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
+from slackwater_monitoring.models import Delivery, Subscription
+from slackwater_monitoring.notify.webhook_signature import make_secret
+from slackwater_tasks.control.secrets import open_sealed, seal
+from slackwater_tasks.ledger import reference_cache
+from slackwater_tasks.models import Event, Listener, new_id
+from slackwater_tasks.spec import clean_text
+from slackwater_tasks.submission.webhook_address import parse_url, private_allowed
+from slackwater_tenants.models import Tenant
+
+EVENTS: Final = {f"task.{event.name.lower()}": event for event in Event if event.name}
+"""Names of events, as clients write them."""
+PING: Final = "ping"
+MOST: Final = 50
+"""Subscriptions a tenant may have."""
+MOST_FILTERS: Final = 20
+TRIES: Final = 11
+"""Attempts at a delivery: the last comes some 28 hours after the first."""
+NO_ADDRESS: Final[dict[str, str]] = {
+    Subscription.Channel.EMAIL: "has no meaning for e-mail: it goes to the tenant's owners",
+    Subscription.Channel.TASK: "has no meaning here: each task names its own",
+}
+OLD_SECRET_FOR: Final = timedelta(hours=24)
+"""A secret that was rotated signs beside the new one for this long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A new subscription with its secret, which is shown this once; empty for e-mail."""
+
+    subscription: Subscription
+    secret: str
+
+
+# -- fields -----------------------------------------------------------------------------------------------------------
+def _text(longest: int) -> Callable[[Any, str], str]:
+    def check(value: Any, field: str) -> str:
+        if not isinstance(value, str) or len(value) > longest:
+            raise InvalidInput(f"must be a text of at most {longest} characters", field=field)
+        clean_text(value, field)
+        return value
+
+    return check
+
+
+def _texts(longest: int) -> Callable[[Any, str], list[str]]:
+    one = _text(longest)
+
+    def check(value: Any, field: str) -> list[str]:
+        if not isinstance(value, list) or len(value) > MOST_FILTERS:
+            raise InvalidInput(f"must be an array of at most {MOST_FILTERS} texts", field=field)
+        return [one(entry, f"{field}[{n}]") for n, entry in enumerate(value)]
+
+    return check
+
+
+def _events(value: Any, field: str) -> list[str]:
+    if not isinstance(value, list) or not value:
+        raise InvalidInput("must be an array with at least one event", field=field)
+    for n, name in enumerate(value):
+        if not isinstance(name, str) or name not in EVENTS:
+            raise InvalidInput(f"must be one of {', '.join(EVENTS)}", field=f"{field}[{n}]")
+    return [name for name in EVENTS if name in value]
+
+
+def _url(value: Any, field: str) -> str:
+    parse_url(value, private=private_allowed(), field=field)
+    return str(value)
+
+
+def _channel(value: Any, field: str) -> str:
+    if value not in Subscription.Channel.values:
+        raise InvalidInput(f"must be one of {', '.join(Subscription.Channel.values)}", field=field)
+    return str(value)
+
+
+def _flag(value: Any, field: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidInput("must be true or false", field=field)
+    return value
+
+
+FIELDS: Final[dict[str, Callable[[Any, str], Any]]] = {
+    "channel": _channel,
+    "url": _url,
+    "events": _events,
+    "tags": _texts(63),
+    "handlers": _texts(200),
+    "description": _text(200),
+    "enabled": _flag,
+}
+CHANGEABLE: Final = frozenset(FIELDS) - {"channel"}
+
+
+def _parse(data: Any, known: frozenset[str]) -> dict[str, Any]:
+    if not isinstance(data, Mapping):
+        raise InvalidInput("The body must be an object.")
+    for name in data:
+        if name not in known:
+            why = "cannot be changed" if name in FIELDS else "there is no such field"
+            raise InvalidInput(why, field=str(name)[:60])
+    return {name: FIELDS[name](value, name) for name, value in data.items()}
+
+
+# -- subscriptions ----------------------------------------------------------------------------------------------------
+def _rows(tenant_id: int) -> QuerySet[Any]:
+    # Unscoped, because the tenant is named: another tenant's subscription is not found.
+    return Subscription.objects.unscoped().for_tenant(tenant_id)
+
+
+def get(tenant_id: int, subscription_id: UUID) -> Subscription:
+    """The tenant's subscription of that id; ``NotFound`` when it has none."""
+    found: Subscription | None = _rows(tenant_id).filter(pk=subscription_id).first()
+    if found is None:
+        raise NotFound(f"there is no webhook {subscription_id}")
+    return found
+
+
+def create(tenant: Tenant, data: Any, *, actor: str = "") -> Made:
+    """Make a subscription; ``InvalidInput`` names the field at fault. Its secret is in the answer and nowhere else."""
+    values = _parse(data, frozenset(FIELDS))
+    channel = values.setdefault("channel", Subscription.Channel.WEBHOOK.value)
+    if channel == Subscription.Channel.WEBHOOK and not values.get("url"):
+        raise InvalidInput("says where to send: give an address", field="url")
+    if channel != Subscription.Channel.WEBHOOK and "url" in values:
+        raise InvalidInput(NO_ADDRESS[channel], field="url")
+    if "events" not in values:
+        raise InvalidInput("must be an array with at least one event", field="events")
+    made = Subscription(id=new_id(), tenant=tenant, created_by=actor[:120], **values)
+    secret = make_secret() if channel != Subscription.Channel.EMAIL else ""
+    if secret:
+        made.sealed = _seal(made, secret)
+    with transaction.atomic():
+        _lock(tenant.pk)
+        if _rows(tenant.pk).count() >= MOST:
+            raise QuotaExceeded(f"a tenant has at most {MOST} webhooks", limit=MOST)
+        made.save(force_insert=True)
+        _tell_statements(tenant.pk)
+    made.refresh_from_db()
+    return Made(subscription=made, secret=secret)
+
+
+def change(tenant_id: int, subscription_id: UUID, data: Any) -> Subscription:
+    """Change fields; enabling one that was disabled sends what has waited."""
+    values = _parse(data, CHANGEABLE)
+    with transaction.atomic():
+        _lock(tenant_id)
+        found = get(tenant_id, subscription_id)
+        if "url" in values and found.channel != Subscription.Channel.WEBHOOK:
+            raise InvalidInput(NO_ADDRESS[found.channel], field="url")
+        if values.get("enabled"):
+            values |= {"disabled_reason": "", "failing_since": None}
+        for name, value in values.items():
+            setattr(found, name, value)
+        found.updated_at = timezone.now()
+        found.save(update_fields=[*values, "updated_at"])
+        _tell_statements(tenant_id)
+    return found
+
+
+def delete(tenant_id: int, subscription_id: UUID) -> None:
+    """Remove it with its deliveries; what waits is not sent."""
+    with transaction.atomic():
+        _lock(tenant_id)
+        get(tenant_id, subscription_id).delete()
+        _tell_statements(tenant_id)
+
+
+def rotate(tenant_id: int, subscription_id: UUID) -> Made:
+    """Give it a new secret; for a day the old one signs beside it."""
+    with transaction.atomic():
+        _lock(tenant_id)
+        found = get(tenant_id, subscription_id)
+        if found.channel == Subscription.Channel.EMAIL:
+            raise Conflict("e-mail has no secret")
+        secret = make_secret()
+        found.sealed_before, found.before_until = found.sealed, timezone.now() + OLD_SECRET_FOR
+        found.sealed = _seal(found, secret)
+        found.save(update_fields=["sealed", "sealed_before", "before_until"])
+    return Made(subscription=found, secret=secret)
+
+
+def _seal(subscription: Subscription, secret: str) -> bytes:
+    return seal(subscription.tenant_id, f"webhook:{subscription.pk}", secret)
+
+
+def open_secret(tenant_id: int, subscription_id: str, sealed: bytes) -> str:
+    """The secret as it was shown; ``ConfigurationError`` when the platform's keys no longer open it."""
+    return open_sealed(tenant_id, f"webhook:{subscription_id}", bytes(sealed))
+
+
+def _lock(tenant_id: int) -> None:
+    """Changes of one tenant's subscriptions follow one another: its listener row is the sum of all."""
+    with connection.cursor() as cur:
+        cur.execute("SELECT 1 FROM slackwater_tenants_tenant WHERE id = %s FOR NO KEY UPDATE", (tenant_id,))
+
+
+def _tell_statements(tenant_id: int) -> None:
+    """Bring the listener row up to date, by which the statements that change states know whom to tell of what."""
+    asked = list(_rows(tenant_id).filter(enabled=True).values_list("channel", "events"))
+    mask = Event(0)
+    for _, names in asked:
+        for name in names:
+            mask |= EVENTS[name]
+    if mask:
+        told = any(channel == Subscription.Channel.TASK for channel, _ in asked)
+        values = {"events": int(mask), "tells_tasks": told}
+        Listener.objects.update_or_create(tenant_id=tenant_id, defaults=values)
+    else:
+        Listener.objects.filter(tenant_id=tenant_id).delete()
+    transaction.on_commit(reference_cache.forget_listeners)
+
+
+def disable(subscription_id: str, reason: str) -> None:
+    """Send nothing more: the receiver is gone, or has failed for days. What waits is kept."""
+    with transaction.atomic():
+        found = Subscription._plain.filter(pk=subscription_id, enabled=True).first()
+        if found is None:
+            return
+        _lock(found.tenant_id)
+        Subscription._plain.filter(pk=found.pk).update(enabled=False, disabled_reason=reason[:200])
+        _tell_statements(found.tenant_id)
+
+
+# -- deliveries -------------------------------------------------------------------------------------------------------
+def ping(tenant_id: int, subscription_id: UUID) -> Delivery:
+    """Send a test message, once; its log tells what became of it."""
+    found = get(tenant_id, subscription_id)
+    if not found.enabled:
+        raise Conflict("it is disabled; enable it first")
+    if found.channel == Subscription.Channel.TASK:
+        raise Conflict("it has no address of its own: each task names one")
+    payload = {
+        "type": PING,
+        "timestamp": timezone.now().isoformat(),
+        "data": {"webhook_id": str(found.pk), "events": found.events},
+    }
+    # Read again: some of its columns are the database's to fill in.
+    made = Delivery._plain.create(
+        tenant_id=tenant_id, subscription=found, event=PING, payload=json.dumps(payload), tries_left=1
+    )
+    made.refresh_from_db()
+    return made
+
+
+def deliveries(tenant_id: int, subscription_id: UUID) -> QuerySet[Delivery]:
+    """The log."""
+    return Delivery._plain.filter(subscription=get(tenant_id, subscription_id))
+
+
+def replay(tenant_id: int, subscription_id: UUID, delivery_id: UUID) -> Delivery:
+    """Send a delivery again, now, with the same id and content; its attempts begin anew."""
+    found = get(tenant_id, subscription_id)
+    if not found.enabled:
+        raise Conflict("it is disabled; enable it first")
+    rows = Delivery._plain.filter(subscription=found, pk=delivery_id)
+    changed = rows.exclude(state=Delivery.State.PENDING).update(
+        state=Delivery.State.PENDING, tries_left=TRIES, next_attempt_at=timezone.now(), delivered_at=None
+    )
+    delivery = rows.first()
+    if delivery is None:
+        raise NotFound(f"there is no delivery {delivery_id}")
+    if not changed:
+        raise Conflict("it is still on its way")
+    return delivery

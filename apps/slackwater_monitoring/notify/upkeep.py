@@ -1,0 +1,110 @@
+"""The upkeep jobs of notifications, usage and alerts; sending itself has a thread of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+
+from scheduler_ext.upkeep import Job
+from slackwater_monitoring import usage
+from slackwater_monitoring.alerts.evaluation import PULSE
+from slackwater_monitoring.notify import deliveries
+from slackwater_monitoring.notify.sender import disable_long_failing
+from slackwater_tasks.ledger import hints
+from slackwater_tasks.ledger.connection import Database
+
+SPREAD = 500
+PRUNE = 2_000
+KEPT_DAYS = 30
+"""The log of deliveries goes back this far."""
+PULSE_S = 2.0
+ALERTS_KEPT_DAYS = 90
+LOGINS_KEPT_DAYS = 365
+OLD_LOGINS = """
+DELETE FROM slackwater_monitoring_login WHERE id IN (
+    SELECT id FROM slackwater_monitoring_login WHERE at < clock_timestamp() - %s * interval '1 day' ORDER BY id LIMIT %s)
+"""
+OLD_ALERTS = """
+DELETE FROM slackwater_monitoring_alert WHERE cleared_at < clock_timestamp() - %s * interval '1 day'
+"""
+OLD_NOTICES = """
+DELETE FROM slackwater_monitoring_alertnotice n USING slackwater_monitoring_alert a
+WHERE a.id = n.alert_id AND a.cleared_at < clock_timestamp() - %s * interval '1 day'
+"""
+OLD_DELIVERIES = """
+DELETE FROM slackwater_monitoring_delivery WHERE id IN (
+    SELECT id FROM slackwater_monitoring_delivery ORDER BY id LIMIT %s)
+AND created_at < clock_timestamp() - %s * interval '1 day'
+"""
+
+
+class NotifyUpkeep:
+    """The jobs over one connection."""
+
+    def __init__(self) -> None:
+        self.db = Database("slackwater notify upkeep")
+
+    def jobs(self) -> list[Job]:
+        """All jobs with their intervals."""
+        return [
+            Job(name="events to deliver", every_s=0.25, run=self.spread),
+            Job(name="usage", every_s=5.0, run=self.add_up, full=usage.RANGE),
+            Job(name="receivers that fail for days", every_s=60.0, run=self.disable),
+            Job(name="old deliveries", every_s=60.0, run=self.prune, full=PRUNE),
+            Job(name="sign of life", every_s=PULSE_S, run=self.pulse),
+            Job(name="old alerts", every_s=60.0, run=self.forget_alerts),
+            Job(name="old logins", every_s=60.0, run=self.forget_logins, full=PRUNE),
+        ]
+
+    def spread(self) -> int:
+        """Turn what happened into deliveries, for each subscription that asked for it, and tell live streams."""
+        total = 0
+        while (count := self._spread()) and total < 10 * SPREAD:
+            total += count
+            if count < SPREAD:
+                break
+        return total
+
+    def _spread(self) -> int:
+        notices: list[deliveries.Notice] = []
+
+        def work(conn: Any) -> int:
+            notices.clear()
+            return deliveries.spread(conn, SPREAD, notices)
+
+        count = self.db.repeatable(work)
+        hints.tell_changes(notices)
+        return count
+
+    def add_up(self) -> int:
+        """Add attempts up to what tenants have used."""
+        return self.db.repeatable(usage.add_up)
+
+    def disable(self) -> int:
+        """Send nothing more to receivers that have taken nothing for days."""
+        return disable_long_failing(self.db)
+
+    def prune(self) -> int:
+        """Forget old deliveries, the oldest first."""
+        return int(self.db.conn.execute(OLD_DELIVERIES, (PRUNE, KEPT_DAYS)).rowcount)
+
+    def pulse(self) -> int:
+        """Note that upkeep goes through its jobs; who watches misses it otherwise."""
+        self.db.conn.execute(PULSE, {"kind": "upkeep", "cell": settings.CELL})
+        return 0
+
+    def forget_alerts(self) -> int:
+        """Forget alerts that were over long ago."""
+        conn = self.db.conn
+        with conn.transaction():
+            conn.execute(OLD_NOTICES, (ALERTS_KEPT_DAYS,))
+            return int(conn.execute(OLD_ALERTS, (ALERTS_KEPT_DAYS,)).rowcount)
+
+    def forget_logins(self) -> int:
+        """Forget who logged in long ago."""
+        return int(self.db.conn.execute(OLD_LOGINS, (LOGINS_KEPT_DAYS, PRUNE)).rowcount)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.db.close()

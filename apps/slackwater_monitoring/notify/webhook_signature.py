@@ -1,0 +1,32 @@
+"""What a webhook is made of: its secret and its signature. Its address: ``apps/slackwater_tasks/submission/webhook_address.py``.
+
+Signed as Standard Webhooks says (https://www.standardwebhooks.com): ``webhook-id``, ``webhook-timestamp`` and
+``webhook-signature`` (``v1,`` and the base64 of an HMAC-SHA256 over ``id.timestamp.body``).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+from collections.abc import Sequence
+from typing import Final
+
+SECRET_BYTES: Final = 32
+MARK: Final = "whsec_"
+
+
+def make_secret() -> str:
+    """A new secret, as it is shown once."""
+    return MARK + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+
+
+def signature(keys: Sequence[str], message_id: str, timestamp: int, body: bytes) -> str:
+    """The header that proves who sends: one signature by each secret, so that a receiver may still know the old one."""
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    made = []
+    for key in keys:
+        digest = hmac.new(base64.b64decode(key.removeprefix(MARK)), signed, hashlib.sha256).digest()
+        made.append(f"v1,{base64.b64encode(digest).decode()}")
+    return " ".join(made)

@@ -1,0 +1,126 @@
+"""What tenants have used: attempts added up by day, tier and category, each exactly once, in batches.
+
+Attempts have rising numbers, but a number may become visible after a larger one did: its transaction was slower. So a
+range is added up in two steps. First its end is noted, with the newest transaction of that moment; only when that one
+and all before it are over is the range complete, and taken. No flag stands in an attempt, and no index follows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date, timedelta
+from typing import Any, Final
+
+from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.states import Category
+from slackwater_monitoring.models import Usage
+from slackwater_tasks.read.tasks import seconds, word
+
+RANGE: Final = 50_000
+LONGEST_DAYS: Final = 400
+
+MARK = """
+SELECT done, seen, pg_snapshot_xmin(pg_current_snapshot()) >= seen_by::xid8 FROM slackwater_monitoring_usagemark
+WHERE id = 1 FOR UPDATE SKIP LOCKED
+"""
+FIRST_MARK = """
+INSERT INTO slackwater_monitoring_usagemark (id, done, seen, seen_by) VALUES (1, 0, 0, '0') ON CONFLICT DO NOTHING
+"""
+# A tier's price is that of its hour; the plan's word for the category weighs it.
+ADD_UP = """
+WITH a AS (
+    SELECT a.tenant_id, (a.finished_at AT TIME ZONE 'UTC')::date AS day, t.tier_id, t.category, count(*) AS attempts,
+        count(*) FILTER (WHERE a.outcome = 1) AS succeeded,
+        sum(extract(epoch FROM a.finished_at - a.started_at) * 1000)::bigint AS run_ms,
+        coalesce(sum(a.cpu_ms), 0)::bigint AS cpu_ms
+    FROM slackwater_tasks_attempt a JOIN slackwater_tasks_task t ON t.id = a.task_id
+    WHERE a.id > %(after)s AND a.id <= %(to)s GROUP BY 1, 2, 3, 4)
+INSERT INTO slackwater_monitoring_usage AS u (tenant_id, day, tier, category, attempts, succeeded, run_ms, cpu_ms, price_micros)
+SELECT a.tenant_id, a.day, r.slug, a.category, sum(a.attempts), sum(a.succeeded), sum(a.run_ms), sum(a.cpu_ms),
+    sum(a.attempts * p.price_micros_per_attempt + round(a.run_ms / 3600000.0 * r.price_micros_per_hour
+        * coalesce((p.price_permille->>(ARRAY['urgent', 'delayable', 'periodic', 'offpeak'])[a.category])::numeric,
+            1000) / 1000))::bigint
+FROM a JOIN slackwater_resources_tier r ON r.id = a.tier_id JOIN slackwater_tenants_tenant n ON n.id = a.tenant_id
+JOIN slackwater_tenants_plan p ON p.id = n.plan_id GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
+ON CONFLICT (tenant_id, day, tier, category) DO UPDATE SET attempts = u.attempts + excluded.attempts,
+    succeeded = u.succeeded + excluded.succeeded, run_ms = u.run_ms + excluded.run_ms,
+    cpu_ms = u.cpu_ms + excluded.cpu_ms, price_micros = u.price_micros + excluded.price_micros
+"""
+# What was measured, for hints of smaller tiers: see ``sizing.py``. Handlers: alone, and long enough.
+MEASURE = """
+INSERT INTO slackwater_monitoring_sizing AS s (tenant_id, kind, name, tier_id, runs, exceeded, cpu_milli, memory_mb, disk_mb)
+SELECT a.tenant_id, CASE WHEN t.handler <> '' THEN 'handler' WHEN t.script_path <> '' THEN 'script_path'
+        ELSE 'script' END AS kind, coalesce(nullif(t.handler, ''), nullif(t.script_path, ''), t.script_sha256) AS name,
+    t.tier_id, count(*), count(*) FILTER (WHERE a.outcome = 7),
+    (array_agg(least(1000000, a.cpu_ms * 1000::float8
+        / greatest(1, extract(epoch FROM a.finished_at - a.started_at) * 1000))::int ORDER BY a.id DESC))[1:%(kept)s],
+    (array_agg(a.peak_memory_mb ORDER BY a.id DESC))[1:%(kept)s],
+    (array_agg(a.peak_disk_mb ORDER BY a.id DESC))[1:%(kept)s]
+FROM slackwater_tasks_attempt a JOIN slackwater_tasks_task t ON t.id = a.task_id
+WHERE a.id > %(after)s AND a.id <= %(to)s AND a.cpu_ms IS NOT NULL AND a.outcome IN (1, 2, 4, 7)
+GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
+ON CONFLICT (tenant_id, kind, name, tier_id) DO UPDATE SET runs = s.runs + excluded.runs,
+    exceeded = s.exceeded + excluded.exceeded, cpu_milli = (excluded.cpu_milli || s.cpu_milli)[1:%(kept)s],
+    memory_mb = (excluded.memory_mb || s.memory_mb)[1:%(kept)s],
+    disk_mb = (excluded.disk_mb || s.disk_mb)[1:%(kept)s], updated_at = clock_timestamp()
+"""
+KEPT_RUNS: Final = 200
+# Asked first, in a statement of its own: whoever has one of these numbers is then among the transactions noted.
+LAST = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM slackwater_tasks_attempt_id_seq"
+NOTE = """
+UPDATE slackwater_monitoring_usagemark SET done = %(done)s, seen = %(seen)s,
+    seen_by = pg_snapshot_xmax(pg_current_snapshot())::text WHERE id = 1
+"""
+
+
+def add_up(conn: Any) -> int:
+    """Add up the next range of attempts, in the transaction of ``conn``; returns how many numbers it had."""
+    row = conn.execute(MARK).fetchone()
+    if row is None:
+        conn.execute(FIRST_MARK)  # or another process is at it
+        return 0
+    done, seen, complete = row
+    if not complete:
+        return 0
+    if seen > done:
+        conn.execute(ADD_UP, {"after": done, "to": seen})
+        conn.execute(MEASURE, {"after": done, "to": seen, "kept": KEPT_RUNS})
+    last = conn.execute(LAST).fetchone()[0]
+    conn.execute(NOTE, {"done": seen, "seen": min(seen + RANGE, max(seen, last))})
+    return int(seen - done)
+
+
+def read(tenant_id: int, first: date, last: date) -> dict[str, Any]:
+    """What a tenant used from ``first`` to ``last`` (days in UTC, both included), and its sum.
+
+    What ended in the last few seconds may not be in yet. Prices are in millionths of the unit the platform charges in.
+    """
+    if last < first:
+        raise InvalidInput("must not be before since", field="until")
+    if last - first > timedelta(days=LONGEST_DAYS):
+        raise InvalidInput(f"must be at most {LONGEST_DAYS} days after since", field="until")
+    rows = list(
+        Usage.objects.unscoped()  # the tenant is named
+        .filter(tenant_id=tenant_id, day__gte=first, day__lte=last)
+        .order_by("day", "tier", "category")
+    )
+    return {
+        "since": first,
+        "until": last,
+        "total": _shown(rows),
+        "items": [
+            {"day": row.day, "tier": row.tier, "category": word(Category(row.category)), **_shown([row])}
+            for row in rows
+        ],
+    }
+
+
+def _shown(rows: Iterable[Usage]) -> dict[str, Any]:
+    found = list(rows)
+    return {
+        "attempts": sum(row.attempts for row in found),
+        "succeeded": sum(row.succeeded for row in found),
+        "run_s": seconds(sum(row.run_ms for row in found)),
+        "cpu_s": seconds(sum(row.cpu_ms for row in found)),
+        "price_micros": sum(row.price_micros for row in found),
+    }

@@ -1,0 +1,256 @@
+"""Tiers, nodes and handlers in the admin."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from unfold.contrib.filters.admin import AutocompleteSelectFilter
+
+from scheduler_ext.core.errors import Conflict
+from slackwater_adminkit import Button, ButtonsMixin, ReadOnlyMixin, ServiceAdmin, ago, badge, json_block, tell_each
+from slackwater_resources import services
+from slackwater_resources.components import MISSED_S
+from slackwater_resources.models import Component, Handler, Node, Tier
+
+DIMENSIONS = (
+    ("CPU", "‰ of a core"),
+    ("memory", "MiB"),
+    ("disk", "MiB"),
+    ("IOPS", "a second, reading and writing"),
+    ("bandwidth", "kbit/s, in and out each"),
+    ("ports", ""),
+)
+STATE_KINDS = {"active": "succeeded", "draining": "waiting", "left": "cancelled", "lost": "failed"}
+
+
+@admin.register(Tier)
+class TierAdmin(ServiceAdmin):
+    """Vectors of resources. Those in use are part of the ledger, so none is deleted."""
+
+    list_display = (
+        "slug",
+        "owner",
+        "cpu_milli",
+        "memory_mb",
+        "disk_mb",
+        "iops",
+        "bandwidth_kbps",
+        "ports",
+        "default_cap_s",
+    )
+    list_select_related = ("tenant",)
+    list_filter = (("tenant", AutocompleteSelectFilter),)
+    search_fields = ("slug", "tenant__slug")
+    autocomplete_fields = ("tenant",)
+    fieldsets = (
+        (None, {"fields": (("slug", "tenant"), ("default_cap_s", "price_micros_per_hour"))}),
+        (
+            "Resources",
+            {"fields": (("cpu_milli", "memory_mb", "disk_mb"), ("iops", "bandwidth_kbps", "ports"))},
+        ),
+    )
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Tier | None = None) -> tuple[str, ...]:
+        """Name and owner stay: tasks were handed in under them."""
+        return ("slug", "tenant") if obj else ()
+
+    def has_delete_permission(self, request: HttpRequest, obj: Tier | None = None) -> bool:
+        """Never: tasks of the past point to it."""
+        return False
+
+    @admin.display(description="owner")
+    def owner(self, obj: Tier) -> str:
+        """The tenant it belongs to, or everyone."""
+        return str(obj.tenant) if obj.tenant_id else "everyone"
+
+
+@admin.register(Handler)
+class HandlerAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
+    """Functions that workers have exported; they appear by themselves."""
+
+    list_display = ("name", "kind", "idempotent", "state", "first_seen_at")
+    list_filter = ("kind", "idempotent", "paused")
+    search_fields = ("name", "description")
+    readonly_fields = ("name", "kind", "idempotent", "description", "paused", "first_seen_at")
+    actions = ("pause", "resume")
+    buttons: ClassVar = {
+        "pause": Button(label="Pause", method="pause_one", when=lambda h: not h.paused),
+        "resume": Button(label="Resume", method="resume_one", when=lambda h: h.paused),
+    }
+
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        """Who may pause: those who may change handlers."""
+        return self.may(request, "change")
+
+    @admin.display(description="state")
+    def state(self, obj: Handler) -> SafeString:
+        """Active or paused."""
+        return badge("paused", "waiting") if obj.paused else badge("active", "succeeded")
+
+    def pause_one(self, request: HttpRequest, obj: Handler) -> str:
+        """Start none of its tasks from the next round on."""
+        if not services.set_handler_paused(obj, paused=True):
+            raise Conflict("it is paused already")
+        self.log_change(request, obj, "Paused.")
+        return f"{obj} is paused: its tasks are accepted and wait."
+
+    def resume_one(self, request: HttpRequest, obj: Handler) -> str:
+        """Start its tasks again."""
+        if not services.set_handler_paused(obj, paused=False):
+            raise Conflict("it is not paused")
+        self.log_change(request, obj, "Resumed.")
+        return f"{obj} runs again."
+
+    @admin.action(description="Pause: accept tasks, start none", permissions=["operate"])
+    def pause(self, request: HttpRequest, queryset: QuerySet[Handler]) -> None:
+        """Pause the selected handlers."""
+        tell_each(request, queryset, lambda handler: self.pause_one(request, handler), "paused")
+
+    @admin.action(description="Resume", permissions=["operate"])
+    def resume(self, request: HttpRequest, queryset: QuerySet[Handler]) -> None:
+        """Resume the selected handlers."""
+        tell_each(request, queryset, lambda handler: self.resume_one(request, handler), "resumed")
+
+
+@admin.register(Node)
+class NodeAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
+    """Worker nodes, each row one incarnation. They register themselves; here they are drained."""
+
+    list_display = (
+        "name",
+        "shown_state",
+        "cell",
+        "slot_list",
+        "cpu",
+        "memory",
+        "sandbox",
+        "heartbeat",
+        "started_at",
+    )
+    list_filter = ("state", "cell", "sandbox")
+    search_fields = ("name", "hostname", "incarnation")
+    date_hierarchy = "started_at"
+    actions = ("drain", "activate")
+    fieldsets = (
+        (None, {"fields": (("name", "hostname"), ("shown_state", "cell"), "incarnation")}),
+        ("Lease", {"fields": (("started_at", "heartbeat_at", "lease_expires_at"),)}),
+        ("Offers", {"fields": ("resources", "slot_list", "handler_names", "labels", "sandbox", "enforced")}),
+        ("Reported", {"fields": ("statistics",)}),
+    )
+    readonly_fields = ("shown_state", "resources", "slot_list", "handler_names", "statistics")
+    buttons: ClassVar = {
+        "drain": Button(
+            label="Drain",
+            method="drain_one",
+            title="Finish what runs, take nothing new",
+            when=lambda n: n.state == Node.State.ACTIVE,
+        ),
+        "activate": Button(label="Activate", method="activate_one", when=lambda n: n.state == Node.State.DRAINING),
+    }
+
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        """Who may drain: those who may change nodes."""
+        return self.may(request, "change")
+
+    @admin.display(description="state", ordering="state")
+    def shown_state(self, obj: Node) -> SafeString:
+        """Its state; silent when it is alive by its state but has let its lease run out."""
+        alive = obj.state in (Node.State.ACTIVE, Node.State.DRAINING)
+        if alive and obj.lease_expires_at < timezone.now():
+            return badge("silent", "failed")
+        return badge(obj.state, STATE_KINDS[obj.state])
+
+    @admin.display(description="slots")
+    def slot_list(self, obj: Node) -> str:
+        """How many tasks of each kind it runs at once."""
+        return ", ".join(f"{count} {kind}" for kind, count in sorted(obj.slots.items())) or "–"
+
+    @admin.display(description="CPU")
+    def cpu(self, obj: Node) -> str:
+        """Cores."""
+        return f"{obj.capacity[0] / 1000:g}" if obj.capacity else "–"
+
+    @admin.display(description="memory")
+    def memory(self, obj: Node) -> str:
+        """In GiB."""
+        return f"{obj.capacity[1] / 1024:.1f} GiB" if len(obj.capacity) > 1 else "–"
+
+    @admin.display(description="heartbeat", ordering="heartbeat_at")
+    def heartbeat(self, obj: Node) -> SafeString | str:
+        """When it last renewed its lease."""
+        return ago(obj.heartbeat_at)
+
+    @admin.display(description="resources")
+    def resources(self, obj: Node) -> SafeString:
+        """Its capacity, by dimension."""
+        rows = ((name, amount, unit) for (name, unit), amount in zip(DIMENSIONS, obj.capacity, strict=False))
+        return format_html_join("", "<div>{}: {} {}</div>", rows)
+
+    @admin.display(description="handlers")
+    def handler_names(self, obj: Node) -> str:
+        """The functions it advertises."""
+        return ", ".join(Handler.objects.filter(pk__in=obj.handlers).values_list("name", flat=True)) or "–"
+
+    @admin.display(description="statistics")
+    def statistics(self, obj: Node) -> SafeString:
+        """What its agent reported last."""
+        return json_block(obj.stats)
+
+    def drain_one(self, request: HttpRequest, obj: Node) -> str:
+        """Give it nothing new."""
+        services.drain_node(obj)
+        self.log_change(request, obj, "Draining.")
+        return f"{obj} finishes what it runs and gets nothing new."
+
+    def activate_one(self, request: HttpRequest, obj: Node) -> str:
+        """Give it work again."""
+        services.activate_node(obj)
+        self.log_change(request, obj, "Activated.")
+        return f"{obj} gets work again."
+
+    @admin.action(description="Drain: finish what runs, take nothing new", permissions=["operate"])
+    def drain(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
+        """Drain the selected nodes."""
+        tell_each(request, queryset, lambda node: self.drain_one(request, node), "draining")
+
+    @admin.action(description="Activate", permissions=["operate"])
+    def activate(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
+        """Activate the selected nodes."""
+        tell_each(request, queryset, lambda node: self.activate_one(request, node), "activated")
+
+
+@admin.register(Component)
+class ComponentAdmin(ReadOnlyMixin, ServiceAdmin):
+    """The platform's own processes: submitters, dispatchers, upkeeps, beats."""
+
+    list_display = ("kind", "cell", "hostname", "pid", "state", "heard", "started_at", "admitted")
+    list_filter = ("kind", "cell")
+    search_fields = ("hostname",)
+
+    @admin.display(description="admitted")
+    def admitted(self, obj: Component) -> SafeString | str:
+        """The list of the tasks that a submitter admitted: all are in the ledger, so nobody need take them over."""
+        if obj.kind != Component.Kind.SUBMITTER:
+            return ""
+        url = reverse("admin:slackwater_tasks_task_changelist")
+        return format_html('<a href="{}?admitted_by={}">tasks</a>', url, obj.pk)
+
+    @admin.display(description="state")
+    def state(self, obj: Component) -> SafeString:
+        """Whether it is there, as far as it has told."""
+        if obj.left_at is not None:
+            return badge("left", "cancelled")
+        silent = (timezone.now() - obj.beat_at).total_seconds() > MISSED_S
+        return badge("silent", "failed") if silent else badge("alive", "succeeded")
+
+    @admin.display(description="last heard")
+    def heard(self, obj: Component) -> SafeString | str:
+        """How long ago."""
+        return ago(obj.beat_at)

@@ -1,0 +1,129 @@
+"""Tiers that a client owns, within its plan: so many, each so large, at the price of what they take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, NotGranted, QuotaExceeded
+from slackwater_resources.models import Tier
+from slackwater_tenants.members import check_fields, slug_of
+from slackwater_tenants.models import Tenant
+
+RESOURCES = ("cpu_milli", "memory_mb", "disk_mb", "iops", "bandwidth_kbps", "ports")
+NEEDED = ("cpu_milli", "memory_mb")
+FIELDS = ("name", *RESOURCES, "default_execution_cap")
+DEFAULT_CAP_S = 600
+
+
+def own_tiers(tenant_id: int) -> QuerySet[Tier, Tier]:
+    """The tiers a tenant owns and can name."""
+    return Tier.objects.filter(tenant_id=tenant_id, retired_at=None)
+
+
+def get_tier(tenant: Tenant, slug: str) -> Tier:
+    """A tier the tenant can name, its own or a shared one of its plan; ``NotFound`` for any other."""
+    found = own_tiers(tenant.pk).filter(slug=slug).first()
+    if found is None and slug in tenant.plan.tiers:
+        found = Tier.objects.filter(tenant=None, slug=slug).first()
+    if found is None:
+        raise NotFound(f"There is no tier {slug[:63]!r}.")
+    return found
+
+
+def create_tier(tenant: Tenant, data: Any) -> Tier:
+    """A new tier of the tenant's own. A name it had before comes back with the new numbers."""
+    fields = check_fields(data, FIELDS)
+    slug = slug_of(fields, "name")
+    values = _checked(tenant, fields)
+    for name in NEEDED:
+        if name not in values:
+            raise InvalidInput("must be given", field=name)
+    with transaction.atomic():
+        _lock(tenant.pk)
+        if Tier.objects.filter(tenant=None, slug=slug).exists():
+            raise Conflict(f"{slug!r} is a shared tier", field="name")
+        if own_tiers(tenant.pk).filter(slug=slug).exists():
+            raise Conflict(f"there is a tier {slug!r} already", field="name")
+        most = tenant.plan.max_own_tiers
+        if own_tiers(tenant.pk).count() >= most:
+            raise QuotaExceeded(f"the plan allows {most} tiers of one's own", limit=most)
+        empty = dict.fromkeys(RESOURCES, 0) | {"default_cap_s": min(DEFAULT_CAP_S, tenant.plan.max_cap_s)}
+        values = {**empty, **values}
+        values["price_micros_per_hour"] = price_of(values)
+        back = {**values, "retired_at": None}
+        return Tier.objects.update_or_create(tenant=tenant, slug=slug, defaults=back)[0]
+
+
+def change_tier(tenant: Tenant, slug: str, data: Any) -> Tier:
+    """Change an own tier's numbers: they count from the next round on, for the tasks that wait too."""
+    fields = check_fields(data, FIELDS[1:])
+    values = _checked(tenant, fields)
+    if not values:
+        raise InvalidInput("give at least one field to change")
+    with transaction.atomic():
+        _lock(tenant.pk)
+        tier = _own(tenant, slug)
+        for name, value in values.items():
+            setattr(tier, name, value)
+        tier.price_micros_per_hour = price_of({name: getattr(tier, name) for name in RESOURCES})
+        tier.save()
+    return tier
+
+
+def retire_tier(tenant: Tenant, slug: str) -> None:
+    """Let an own tier be named no more; the tasks that have it keep it."""
+    tier = _own(tenant, slug)
+    Tier.objects.filter(pk=tier.pk).update(retired_at=timezone.now())
+
+
+def _own(tenant: Tenant, slug: str) -> Tier:
+    tier = get_tier(tenant, slug)
+    if tier.tenant_id is None:
+        raise NotGranted(f"{slug!r} is a shared tier; only your own can be changed")
+    return tier
+
+
+def _checked(tenant: Tenant, fields: dict[str, Any]) -> dict[str, int]:
+    """The numbers given, each within the plan; ``InvalidInput`` and ``NotGranted`` name the field."""
+    values = {}
+    for name in RESOURCES:
+        if name in fields:
+            least = 1 if name in NEEDED else 0
+            most = tenant.plan.largest_tier.get(name, 0)
+            values[name] = _number(fields[name], name, least, most, "the plan's largest tier of one's own")
+    if "default_execution_cap" in fields:
+        most = tenant.plan.max_cap_s
+        what = "the plan's longest cap"
+        values["default_cap_s"] = _number(fields["default_execution_cap"], "default_execution_cap", 1, most, what)
+    return values
+
+
+def _number(value: Any, field: str, least: int, most: int, what: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InvalidInput(f"must be a whole number, at least {least}", field=field)
+    if value > most:
+        raise NotGranted(f"{what} has {most}", field=field, limit=most)
+    return value
+
+
+def price_of(values: dict[str, Any]) -> int:
+    """An hour's price of these resources: the cheapest shared tier, taken as often as it needs to hold them.
+
+    As often as the scarcest resource asks for, fractions included: half a basic tier costs half of it. A resource that
+    a shared tier has none of is not priced by it. Without shared tiers: 0.
+    """
+    prices = []
+    for tier in Tier.objects.filter(tenant=None):
+        # In whole numbers: the largest ratio of two integers, rounded up once, at the end.
+        pairs = [(values[name], getattr(tier, name)) for name in RESOURCES if getattr(tier, name)]
+        prices.append(max(-(-tier.price_micros_per_hour * wanted // has) for wanted, has in pairs))
+    return min(prices, default=0)
+
+
+def _lock(tenant_id: int) -> None:
+    """One change of a tenant's tiers at a time, so that the plan's number of them holds."""
+    list(Tenant.objects.select_for_update(no_key=True).filter(pk=tenant_id).values_list("pk", flat=True))

@@ -1,0 +1,116 @@
+"""The registry of nodes: incarnations, leases, and the handlers they advertise."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.states import Outcome
+from scheduler_ext.ports import Asked, NodeSpec
+from scheduler_ext.task.handlers import Export
+from slackwater_resources.faults import FAULTS
+
+BOOT_S = 60.0
+"""A node that registers gets no work until its agent is there; it has this long to come."""
+EXPORT = """
+INSERT INTO slackwater_resources_handler AS h (name, kind, idempotent, description, checkpoints, paused, first_seen_at)
+VALUES (%s, %s, %s, %s, %s, false, now())
+ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, idempotent = excluded.idempotent,
+    description = excluded.description, checkpoints = excluded.checkpoints
+RETURNING id
+"""
+RETIRE = """
+UPDATE slackwater_resources_node SET state = 'lost', lease_expires_at = least(lease_expires_at, clock_timestamp())
+WHERE cell = %s AND name = %s AND state IN ('active', 'draining')
+"""
+REGISTER = """
+INSERT INTO slackwater_resources_node (name, hostname, incarnation, cell, state, capacity, slots, labels, handlers, sandbox,
+    enforced, stats, started_at, heartbeat_at, lease_expires_at)
+VALUES (%s, %s, %s, %s, 'draining', %s, %s, %s, %s, %s, %s, '{}', clock_timestamp(), clock_timestamp(),
+    clock_timestamp() + %s * interval '1 second') RETURNING id
+"""
+ACTIVATE = """
+UPDATE slackwater_resources_node SET state = 'active', heartbeat_at = clock_timestamp(),
+    lease_expires_at = clock_timestamp() + %s * interval '1 second'
+WHERE id = %s AND state = 'draining'
+"""
+RENEW = """
+UPDATE slackwater_resources_node SET heartbeat_at = clock_timestamp(), stats = %s::jsonb,
+    lease_expires_at = clock_timestamp() + %s * interval '1 second'
+WHERE id = %s AND state IN ('active', 'draining') RETURNING state
+"""
+ASKED = """
+SELECT l.task_id::text, l.fence, CASE WHEN l.cancel_requested THEN 5 WHEN r.asked_fence = l.fence THEN r.asked END,
+    CASE WHEN r.declared AND r.attempt = l.attempts THEN r.used_ms ELSE 0 END
+FROM slackwater_tasks_livetask l LEFT JOIN slackwater_tasks_resumable r ON r.task_id = l.task_id
+WHERE l.node_id = %s AND l.phase = 4 AND l.state = 5 AND (l.cancel_requested OR r.task_id IS NOT NULL)
+"""
+DRAIN = "UPDATE slackwater_resources_node SET state = 'draining' WHERE id = %s AND state = 'active'"
+ASK_TO_YIELD = """
+UPDATE slackwater_tasks_resumable r SET asked = 9, asked_fence = l.fence, asked_at = clock_timestamp()
+FROM slackwater_tasks_livetask l
+WHERE l.node_id = %s AND l.phase = 4 AND l.state = 5 AND r.task_id = l.task_id AND r.declared
+    AND r.asked_fence IS DISTINCT FROM l.fence
+"""
+
+
+class PgNodeStore:
+    """:class:`scheduler_ext.ports.NodeStore` on PostgreSQL, over a connection of its own."""
+
+    faults: tuple[type[Exception], ...] = FAULTS
+
+    def __init__(self, conf: SchedulerConf, database: Any) -> None:
+        """``database`` has an open autocommit connection as ``conn``."""
+        self.conf = conf
+        self.db = database
+
+    def register(self, spec: NodeSpec, exports: Mapping[str, Export]) -> int:
+        """Register an incarnation with its handlers; an older one of that name counts as lost from now on."""
+        conn = self.db.conn
+        with conn.transaction():
+            ids = [
+                conn.execute(EXPORT, (e.name, e.kind.value, e.idempotent, e.description, e.checkpoints)).fetchone()[0]
+                for _, e in sorted(exports.items())
+            ]
+            conn.execute(RETIRE, (spec.cell, spec.name))
+            row = conn.execute(
+                REGISTER,
+                (
+                    spec.name, spec.hostname, spec.incarnation, spec.cell, list(spec.capacity),
+                    json.dumps({kind.value: n for kind, n in spec.slots.items()}), list(spec.labels), ids,
+                    spec.sandbox, list(spec.enforced), BOOT_S,
+                ),
+            ).fetchone()  # fmt: skip
+        return int(row[0])
+
+    def activate(self, node_id: int) -> bool:
+        """The node's agent is there: it may be given work; False when it was declared lost meanwhile."""
+        return bool(self.db.conn.execute(ACTIVATE, (self.conf.node_lease_s, node_id)).rowcount)
+
+    def renew(self, node_id: int, stats: Mapping[str, Any]) -> str | None:
+        """Renew the node's lease; its state, or ``None`` when it was declared lost meanwhile."""
+        row = self.db.conn.execute(RENEW, (json.dumps(dict(stats)), self.conf.node_lease_s, node_id)).fetchone()
+        return row[0] if row else None
+
+    def asked(self, node_id: int) -> list[Asked]:
+        """What is asked of tasks that run on the node, and which of them were paused before."""
+        rows = self.db.conn.execute(ASKED, (node_id,)).fetchall()
+        return [Asked(row[0], row[1], Outcome(row[2]) if row[2] else None, row[3]) for row in rows]
+
+    def set_draining(self, node_id: int) -> None:
+        """Give the node no more work, and ask what runs there with checkpoints to yield."""
+        self.db.conn.execute(DRAIN, (node_id,))
+        self.db.conn.execute(ASK_TO_YIELD, (node_id,))
+
+    def leave(self, node_id: int) -> None:
+        """The node has ended cleanly."""
+        self.db.conn.execute(
+            "UPDATE slackwater_resources_node SET state = 'left' WHERE id = %s AND state IN ('active', 'draining')",
+            (node_id,),
+        )
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.db.close()

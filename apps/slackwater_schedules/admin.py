@@ -1,0 +1,274 @@
+"""Schedules in the admin: written through their services, with their next firings and the past ones."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django import forms
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.forms.models import construct_instance
+from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdownFilter
+from unfold.widgets import UnfoldAdminTextareaWidget
+
+from scheduler_ext.core.errors import InvalidInput, SlackwaterError
+from slackwater_adminkit import (
+    BigTableAdmin,
+    Button,
+    ButtonsMixin,
+    JsonField,
+    ReadOnlyMixin,
+    ServiceAdmin,
+    actor,
+    ago,
+    badge,
+    clock,
+    seconds,
+    tell_each,
+)
+from slackwater_schedules import services
+from slackwater_schedules.fields import FIELDS, parse_schedule
+from slackwater_schedules.models import Schedule, ScheduleFire
+
+UPCOMING = 10
+RECENT = 20
+RULE_HELP = (
+    'once: {"at": "2030-01-31T09:00"} · daily: {"times": ["07:30"]} · '
+    'weekly: {"weekdays": ["mon"], "times": ["07:30"]} · monthly: {"days": [1, "last"]} · '
+    'annually: {"dates": ["12-24"]} · cron: {"cron": "*/5 * * * *"} · interval: {"every_s": 600}'
+)
+FIRE_KINDS = {"submitted": "succeeded", "missed": "expired", "skipped": "cancelled", "failed": "failed"}
+
+
+class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
+    """The fields of a schedule by the names they have everywhere."""
+
+    rule = JsonField(required=False, widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}), help_text=RULE_HELP)
+    task = JsonField(
+        initial={"handler": ""},
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 6}),
+        help_text='What is submitted, as over the API: {"handler": "reports.daily", "tier": "basic"}.',
+    )
+
+    class Meta:
+        model = Schedule
+        fields = ("tenant", *(name for name in FIELDS if name != "paused"))
+
+    def clean_rule(self) -> Any:
+        """An empty rule is that of a schedule that needs none."""
+        rule = self.cleaned_data["rule"]
+        return {} if rule is None else rule
+
+    def clean(self) -> dict[str, Any] | None:
+        """Each field as the service checks it, so that a refusal stands at its field."""
+        cleaned = super().clean() or self.cleaned_data
+        for name in FIELDS:
+            if name in cleaned and name in self.fields and name not in self.errors:
+                try:
+                    parse_schedule({name: cleaned[name]})
+                except InvalidInput as error:
+                    self.add_error(name, str(error))
+        return cleaned
+
+    def _post_clean(self) -> None:
+        # The service checks the whole, a taken name included; the model's own check needs a tenant in context.
+        self.instance = construct_instance(self, self.instance, self._meta.fields, self._meta.exclude)
+
+    def values(self) -> dict[str, Any]:
+        """What was filled in, as the services take it."""
+        return {name: self.cleaned_data[name] for name in FIELDS if name in self.cleaned_data}
+
+
+def task_link(task_id: Any) -> SafeString | str:
+    """A link to the task that a firing made; its bare id where tasks have no page."""
+    if task_id is None:
+        return "–"
+    try:
+        url = reverse("admin:slackwater_tasks_task_change", args=[task_id])
+    except NoReverseMatch:
+        return str(task_id)
+    return format_html('<a href="{}">…{}</a>', url, str(task_id)[-8:])
+
+
+def fire_badge(outcome: str) -> SafeString:
+    """What became of a firing, as a coloured word."""
+    return badge(outcome, FIRE_KINDS.get(outcome, "cancelled"))
+
+
+@admin.register(Schedule)
+class ScheduleAdmin(ButtonsMixin, ServiceAdmin):
+    """Tasks that are submitted again and again."""
+
+    form = ScheduleForm
+    list_display = ("name", "tenant", "kind", "shown_state", "next_fire", "time_zone", "overlap", "missed")
+    list_select_related = ("tenant",)
+    list_filter = (
+        ("tenant", AutocompleteSelectFilter),
+        ("kind", ChoicesDropdownFilter),
+        "paused",
+        ("overlap", ChoicesDropdownFilter),
+    )
+    search_fields = ("name", "tenant__slug")
+    autocomplete_fields = ("tenant",)
+    actions = ("pause", "resume")
+    readonly_fields = ("shown_state", "upcoming", "recent", "created_by", "updated_by", "version")
+    buttons: ClassVar = {
+        "pause": Button(label="Pause", method="pause_one", when=lambda schedule: not schedule.paused),
+        "resume": Button(label="Resume", method="resume_one", when=lambda schedule: schedule.paused),
+    }
+    FORM: ClassVar[Any] = (
+        (None, {"fields": (("tenant", "name"), ("kind", "time_zone"), "rule", "task")}),
+        ("Bounds", {"fields": (("start_at", "end_at"), "jitter_s")}),
+        ("Missed runs", {"fields": (("missed", "missed_after_s"), ("missed_limit", "missed_window_s"))}),
+        ("Overlap", {"fields": ("overlap",)}),
+    )
+    KNOWN: ClassVar[Any] = (
+        (
+            "Firings",
+            {"fields": ("shown_state", "upcoming", "recent", ("created_by", "updated_by"), "version")},
+        ),
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Schedule]:
+        """All tenants' schedules: the admin is the operators' view of the whole platform."""
+        return Schedule.objects.unscoped().order_by("tenant__slug", "name")
+
+    def get_fieldsets(self, request: HttpRequest, obj: Schedule | None = None) -> Any:
+        """What is asked; of a schedule that exists also what is known."""
+        return (*self.KNOWN, *self.FORM) if obj else self.FORM
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Schedule | None = None) -> tuple[str, ...]:
+        """A schedule stays its tenant's."""
+        return (*self.readonly_fields, "tenant") if obj else self.readonly_fields
+
+    # -- columns -----------------------------------------------------------------------------------------------
+    @admin.display(description="state")
+    def shown_state(self, obj: Schedule) -> SafeString:
+        """Active, paused, or over."""
+        if obj.paused:
+            return badge("paused", "waiting")
+        return badge("active", "succeeded") if obj.next_fire_at else badge("over", "cancelled")
+
+    @admin.display(description="next", ordering="next_due_at")
+    def next_fire(self, obj: Schedule) -> SafeString | str:
+        """When it fires next."""
+        return ago(obj.next_fire_at) if not obj.paused else "–"
+
+    @admin.display(description="next firings (UTC)")
+    def upcoming(self, obj: Schedule) -> SafeString | str:
+        """The next ten times."""
+        try:
+            times = services.next_firings(obj, UPCOMING)
+        except SlackwaterError as error:
+            return str(error)
+        return format_html_join("", "<div>{}</div>", ((clock(moment, day=True),) for moment in times)) or "none"
+
+    @admin.display(description="last firings (UTC)")
+    def recent(self, obj: Schedule) -> SafeString | str:
+        """The last ones, with the tasks they made."""
+        # Unscoped: the schedule says whose they are.
+        fires = ScheduleFire.objects.unscoped().filter(schedule=obj).order_by("-fire_at")[:RECENT]
+        rows = (
+            (
+                clock(f.fire_at, day=True),
+                fire_badge(f.outcome),
+                task_link(f.task_id),
+                seconds(f.lateness_s),
+                f.error,
+            )
+            for f in fires
+        )
+        return format_html_join("", "<div>{} {} {} late by {} {}</div>", rows) or "none"
+
+    # -- changes -----------------------------------------------------------------------------------------------
+    def save_model(self, request: HttpRequest, obj: Schedule, form: forms.ModelForm[Schedule], change: bool) -> None:
+        """The services check the whole and write it."""
+        assert isinstance(form, ScheduleForm)
+        values = form.values()
+        if change:
+            changed = {name: values[name] for name in form.changed_data if name in values}
+            if not changed:
+                return
+            made = services.update_schedule(obj.tenant_id, obj.pk, changed, actor=actor(request))
+        else:
+            made = services.create_schedule(obj.tenant, values, actor=actor(request))
+        obj.__dict__.update({key: value for key, value in made.__dict__.items() if key != "_state"})
+        obj._state.adding = False
+
+    def delete_model(self, request: HttpRequest, obj: Schedule) -> None:
+        """Its firings go with it, its tasks stay."""
+        services.delete_schedule(obj.tenant_id, obj.pk)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
+        """Each through the service."""
+        for schedule in queryset:
+            services.delete_schedule(schedule.tenant_id, schedule.pk)
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """What would go: without listing every firing, which may be many thousands."""
+        if not self.has_delete_permission(request):
+            raise PermissionDenied
+        names = [str(obj) for obj in objs]
+        return names, {self.opts.verbose_name_plural: len(names)}, set(), []
+
+    def pause_one(self, request: HttpRequest, obj: Schedule) -> str:
+        """Fire no more."""
+        services.pause_schedule(obj.tenant_id, obj.pk, actor=actor(request))
+        self.log_change(request, obj, "Paused.")
+        return f"{obj} fires no more until it is resumed."
+
+    def resume_one(self, request: HttpRequest, obj: Schedule) -> str:
+        """Fire again."""
+        services.resume_schedule(obj.tenant_id, obj.pk, actor=actor(request))
+        self.log_change(request, obj, "Resumed.")
+        return f"{obj} fires again, from its next time on."
+
+    @admin.action(description="Pause", permissions=["change"])
+    def pause(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
+        """Pause the selected schedules."""
+        tell_each(request, queryset, lambda schedule: self.pause_one(request, schedule), "paused")
+
+    @admin.action(description="Resume", permissions=["change"])
+    def resume(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
+        """Resume the selected schedules."""
+        tell_each(request, queryset, lambda schedule: self.resume_one(request, schedule), "resumed")
+
+
+@admin.register(ScheduleFire)
+class ScheduleFireAdmin(ReadOnlyMixin, BigTableAdmin):
+    """Every firing, late or missed."""
+
+    list_display = ("fire", "schedule", "tenant", "shown_outcome", "late", "task", "backfill", "error")
+    list_select_related = ("schedule", "tenant")
+    list_filter = (("tenant", AutocompleteSelectFilter), ("outcome", ChoicesDropdownFilter), "backfill")
+    search_fields = ("schedule__name",)
+    readonly_fields = ("shown_outcome", "late", "task")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ScheduleFire]:
+        """All tenants' firings: the admin is the operators' view of the whole platform."""
+        return ScheduleFire.objects.unscoped().order_by("-pk")
+
+    @admin.display(description="for (UTC)")
+    def fire(self, obj: ScheduleFire) -> str:
+        """The time it fired for."""
+        return clock(obj.fire_at, day=True)
+
+    @admin.display(description="outcome")
+    def shown_outcome(self, obj: ScheduleFire) -> SafeString:
+        """What became of it."""
+        return fire_badge(obj.outcome)
+
+    @admin.display(description="late by")
+    def late(self, obj: ScheduleFire) -> str:
+        """From due to fired."""
+        return seconds(obj.lateness_s)
+
+    @admin.display(description="task")
+    def task(self, obj: ScheduleFire) -> SafeString | str:
+        """The task it made."""
+        return task_link(obj.task_id)

@@ -1,0 +1,76 @@
+"""Dead letters that their plan retries by itself, each as often as the plan says."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from scheduler_ext.core.errors import LimitExceeded, NotFound, SlackwaterError
+from slackwater_tasks.submission import service as tasks
+
+log = logging.getLogger(__name__)
+
+ACTOR: Final = "dead letters"
+BATCH: Final = 100
+LATER_S: Final = 60.0
+"""How long a retry is put off that the tenant's limits do not allow now."""
+
+# How often the policy has retried a task is read from its history: a requeued letter's own row is gone by then.
+CLAIM: Final = """
+SELECT d.task_id, d.tenant_id, p.dead_letter_retries, (
+    SELECT count(*) FROM slackwater_tasks_taskevent e WHERE e.task_id = d.task_id AND e.from_state = 7 AND e.actor = %s)
+FROM slackwater_tasks_deadletter d JOIN slackwater_tenants_tenant t ON t.id = d.tenant_id
+    JOIN slackwater_tenants_plan p ON p.id = t.plan_id
+WHERE d.next_retry_at <= statement_timestamp() ORDER BY d.next_retry_at LIMIT %s FOR UPDATE OF d SKIP LOCKED
+"""
+GIVE_UP: Final = "UPDATE slackwater_tasks_deadletter SET next_retry_at = NULL, retries = %s WHERE task_id = %s"
+PUT_OFF: Final = """
+UPDATE slackwater_tasks_deadletter SET next_retry_at = statement_timestamp() + %s * interval '1 second', retries = %s
+WHERE task_id = %s
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retried:
+    """What a batch did."""
+
+    retried: int = 0
+    given_up: int = 0
+    """Retried as often as the plan allows, or refused for good: they stay dead letters."""
+    put_off: int = 0
+
+
+def retry_due(limit: int = BATCH) -> Retried:
+    """Run again up to ``limit`` dead letters whose time has come; any number of processes may call it at once."""
+    with transaction.atomic(), connection.cursor() as cur:
+        cur.execute(CLAIM, (ACTOR, limit))
+        # In the order of the tenants, whose counters each retry locks until the commit.
+        rows = sorted(cur.fetchall(), key=lambda row: row[1])
+        results = [_retry(cur, *row) for row in rows]
+    return Retried(
+        retried=results.count("retried"), given_up=results.count("given up"), put_off=results.count("put off")
+    )
+
+
+def _retry(cur: Any, task_id: UUID, tenant_id: int, allowed: int, used: int) -> str:
+    if used >= allowed:
+        cur.execute(GIVE_UP, (used, task_id))
+        return "given up"
+    try:
+        with transaction.atomic():
+            tasks.retry(tenant_id, task_id, actor=ACTOR, reason=f"retry {used + 1} of {allowed} from the dead letters")
+    except LimitExceeded as error:
+        cur.execute(PUT_OFF, (max(error.retry_after or 0.0, LATER_S), used, task_id))
+        return "put off"
+    except NotFound:
+        cur.execute("DELETE FROM slackwater_tasks_deadletter WHERE task_id = %s", (task_id,))
+        return "given up"
+    except SlackwaterError as error:
+        log.warning("dead letter %s cannot run again: %s", task_id, error)
+        cur.execute(GIVE_UP, (used, task_id))
+        return "given up"
+    return "retried"

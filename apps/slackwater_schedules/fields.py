@@ -1,0 +1,107 @@
+"""The fields of a schedule as a client gives them: one set of names for REST, Python, commands and the admin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final, NoReturn
+
+from scheduler_ext.core.errors import InvalidInput
+from slackwater_schedules.models import MAX_JITTER_S, MAX_MISSED_LIMIT, Schedule
+from slackwater_schedules.rules import MAX_INTERVAL_S, check_zone, read_instant
+from slackwater_tasks.spec import clean_text
+
+RULE_FIELDS: Final = frozenset({"kind", "rule", "time_zone", "start_at", "end_at"})
+NOT_IN_TEMPLATE: Final = {
+    "depends_on": "a scheduled task depends on nothing; overlap orders it with the one before",
+    "condition": "a scheduled task depends on nothing",
+    "start_at": "the schedule says when it starts",
+    "idempotency_key": "each firing is made once already",
+}
+
+
+def _fail(field: str, message: str) -> NoReturn:
+    raise InvalidInput(message, field=field)
+
+
+def _name(value: Any, field: str) -> str:
+    if not isinstance(value, str) or not 1 <= len(value) <= 100 or value != value.strip():
+        _fail(field, "must be a text of 1 to 100 characters without spaces around it")
+    clean_text(value, field)
+    return value
+
+
+def _choice(known: Any) -> Callable[[Any, str], str]:
+    def check(value: Any, field: str) -> str:
+        if not isinstance(value, str) or value not in known.values:
+            _fail(field, f"must be one of {', '.join(known.values)}")
+        return value
+
+    return check
+
+
+def _integer(low: int, high: int) -> Callable[[Any, str], int]:
+    def check(value: Any, field: str) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            _fail(field, f"must be a whole number from {low} to {high}")
+        return value
+
+    return check
+
+
+def _flag(value: Any, field: str) -> bool:
+    if not isinstance(value, bool):
+        _fail(field, "must be true or false")
+    return value
+
+
+def _object(value: Any, field: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        _fail(field, "must be an object")
+    return dict(value)
+
+
+def _template(value: Any, field: str) -> dict[str, Any]:
+    for name, reason in NOT_IN_TEMPLATE.items():
+        if name in _object(value, field):
+            _fail(f"{field}.{name}", reason)
+    return dict(value)
+
+
+def _zone(value: Any, _field: str) -> str:
+    return check_zone(value)
+
+
+def _instant(value: Any, field: str) -> datetime | None:
+    return None if value is None else read_instant(value, field, "UTC")
+
+
+FIELDS: Final[dict[str, Callable[[Any, str], Any]]] = {
+    "name": _name,
+    "kind": _choice(Schedule.Kind),
+    "rule": _object,
+    "time_zone": _zone,
+    "start_at": _instant,
+    "end_at": _instant,
+    "jitter_s": _integer(0, MAX_JITTER_S),
+    "paused": _flag,
+    "missed": _choice(Schedule.Missed),
+    "missed_after_s": _integer(0, MAX_INTERVAL_S),
+    "missed_limit": _integer(1, MAX_MISSED_LIMIT),
+    "missed_window_s": _integer(0, MAX_INTERVAL_S),
+    "overlap": _choice(Schedule.Overlap),
+    "task": _template,
+}
+
+
+def parse_schedule(data: Any) -> dict[str, Any]:
+    """Check ``data`` field by field; ``InvalidInput`` names the field. What belongs together is checked by services."""
+    if not isinstance(data, Mapping):
+        raise InvalidInput("must be an object")
+    values: dict[str, Any] = {}
+    for name, value in data.items():
+        if name not in FIELDS:
+            shown = str(name)[:60].encode("ascii", "backslashreplace").decode()
+            raise InvalidInput(f"there is no such field; known are {', '.join(FIELDS)}", field=shown)
+        values[name] = FIELDS[name](value, name)
+    return values

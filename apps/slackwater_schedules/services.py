@@ -1,0 +1,238 @@
+"""What can be done to schedules. Every way in (REST, Python, admin, commands) calls these functions.
+
+A change never loses a firing: what is due when it is made fires first, under the schedule as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from django.db import IntegrityError, transaction
+
+from scheduler_ext.core.errors import Conflict, InvalidInput, NotGranted, SlackwaterError
+from slackwater_schedules import firing
+from slackwater_schedules.backfill import MAX_BACKFILL, Backfill, backfill
+from slackwater_schedules.fields import RULE_FIELDS, parse_schedule
+from slackwater_schedules.firing import due_time, rule_of
+from slackwater_schedules.lookups import database_now, get_schedule, locked_schedule
+from slackwater_schedules.models import Schedule
+from slackwater_schedules.recurrence import INSTANT, Kind, Rule, next_after
+from slackwater_schedules.submission import build_task
+from slackwater_tasks.spec import parse_task
+from slackwater_tasks.submission.admission import admit
+from slackwater_tenants.models import Tenant
+
+TIMING: Final = frozenset({*RULE_FIELDS, "jitter_s"})
+"""Fields whose change moves the next firing."""
+
+__all__ = [
+    "MAX_BACKFILL",
+    "Backfill",
+    "backfill",
+    "create_schedule",
+    "create_schedules",
+    "delete_schedule",
+    "get_schedule",
+    "next_firings",
+    "pause_schedule",
+    "resume_schedule",
+    "update_schedule",
+]
+
+
+def create_schedule(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "") -> Schedule:
+    """Create a schedule; ``data`` has the fields of :data:`slackwater_schedules.fields.FIELDS`.
+
+    ``InvalidInput`` names the field at fault (``rule.times[0]``, ``task.handler``), ``Conflict`` a taken name.
+    """
+    return _create(tenant, [data], [""], actor)[0]
+
+
+def create_schedules(tenant: Tenant, items: Sequence[Mapping[str, Any]], *, actor: str = "") -> list[Schedule]:
+    """Create several schedules, all or none; errors name ``schedules[3].name``."""
+    return _create(tenant, items, [f"schedules[{n}]." for n in range(len(items))], actor)
+
+
+def _create(tenant: Tenant, items: Sequence[Mapping[str, Any]], paths: Sequence[str], actor: str) -> list[Schedule]:
+    now = database_now()
+    made = []
+    for data, path in zip(items, paths, strict=True):
+        try:
+            made.append(_build(tenant, data, now, actor))
+        except SlackwaterError as error:
+            error.field = f"{path}{error.field}" if error.field else path.rstrip(".") or None
+            raise
+    try:
+        with transaction.atomic():
+            # Unscoped: the tenant is named in each row.
+            Schedule.objects.unscoped().bulk_create(made, batch_size=1_000)
+    except IntegrityError as error:
+        if "slackwater_schedule_name_unique" not in str(error):
+            raise
+        raise Conflict("there is a schedule of that name already", field="name") from None
+    return made
+
+
+def _build(tenant: Tenant, data: Mapping[str, Any], now: datetime, actor: str) -> Schedule:
+    values = parse_schedule(data)
+    for name in ("name", "kind", "task"):
+        if name not in values:
+            raise InvalidInput("must be given", field=name)
+    schedule = Schedule(
+        tenant=tenant,
+        anchor_at=now,
+        created_at=now,
+        updated_at=now,
+        created_by=actor[:120],
+        updated_by=actor[:120],
+        **values,
+    )
+    _check_task(tenant, schedule)
+    rule = _check_rule(schedule, now)
+    first = next_after(rule, _from_now_on(rule, now))
+    if first is None:
+        raise InvalidInput("never fires: all its times have passed or do not exist", field="rule")
+    _set_next(schedule, first)
+    return schedule
+
+
+def _from_now_on(rule: Rule, now: datetime) -> datetime:
+    """What the first firing comes after. One made to run once, now, is due now; an interval's first step lies ahead."""
+    return now - INSTANT if rule.kind is Kind.ONCE else now
+
+
+def _check_rule(schedule: Schedule, now: datetime) -> Rule:
+    rule = rule_of(schedule)
+    if rule.start and rule.end and rule.end < rule.start:
+        raise InvalidInput("must not lie before start_at", field="end_at")
+    if rule.end and rule.end < now:
+        raise InvalidInput("must lie in the future, or it never fires", field="end_at")
+    if rule.at is not None:
+        if rule.at < now:
+            raise InvalidInput("must lie in the future; leave it out to run now", field="rule.at")
+        schedule.rule = {"at": rule.at.isoformat()}
+    return rule
+
+
+def _check_task(tenant: Tenant, schedule: Schedule) -> None:
+    """Refuse a template that the plan would refuse today; tomorrow's refusals become rows of failed firings."""
+    try:
+        admit(tenant, [parse_task(build_task(schedule, schedule.anchor_at))])
+    except (InvalidInput, NotGranted) as error:
+        error.field = f"task.{error.field}" if error.field else "task"
+        raise
+
+
+def _set_next(schedule: Schedule, fire_at: datetime | None) -> None:
+    schedule.next_fire_at = fire_at
+    schedule.next_due_at = None if schedule.paused else due_time(schedule, fire_at)
+
+
+def update_schedule(
+    tenant_id: int,
+    schedule_id: UUID,
+    changes: Mapping[str, Any],
+    *,
+    actor: str = "",
+    version: int | None = None,
+) -> Schedule:
+    """Change fields of a schedule; its version rises. What fired already stays, what is due fires as it was.
+
+    ``version`` is the one the change was made from: ``Conflict`` when the schedule has moved on since. Other errors
+    as in :func:`create_schedule`.
+    """
+    values = parse_schedule(changes)
+    if not values:
+        raise InvalidInput("give at least one field to change")
+    with transaction.atomic():
+        schedule = locked_schedule(tenant_id, schedule_id)
+        if version is not None and version != schedule.version:
+            raise Conflict(f"it was changed since: version {schedule.version}, not {version}", field="version")
+        now = database_now()
+        firing.fire_locked([schedule], now)
+        _apply(schedule, values, now)
+        _save(schedule, now, actor)
+    return schedule
+
+
+def _apply(schedule: Schedule, values: Mapping[str, Any], now: datetime) -> None:
+    """Set the values, check the whole, and find the next firing where its times have changed."""
+    was_paused = schedule.paused
+    if "kind" in values and values["kind"] != schedule.kind and "rule" not in values:
+        values = {**values, "rule": {}}
+    for name, value in values.items():
+        setattr(schedule, name, value)
+    if {"task", "name"} & set(values):
+        _check_task(schedule.tenant, schedule)
+    if was_paused and not schedule.paused:
+        _set_next(schedule, next_after(rule_of(schedule), now))
+    elif TIMING & set(values):
+        _set_next(schedule, _next_after_change(schedule, values, now))
+    elif schedule.paused:
+        schedule.next_due_at = None
+
+
+def _next_after_change(schedule: Schedule, values: Mapping[str, Any], now: datetime) -> datetime | None:
+    """The first firing under the new rule. One that waits for its jitter is not passed over."""
+    pending = schedule.next_fire_at
+    if not RULE_FIELDS & set(values):
+        return pending
+    if "rule" in values or "kind" in values:
+        if schedule.kind == Schedule.Kind.ONCE and not schedule.rule.get("at"):
+            schedule.rule = {"at": now.isoformat()}
+        rule = _check_rule(schedule, now)
+    else:
+        rule = rule_of(schedule)
+    if rule.start and rule.end and rule.end < rule.start:
+        raise InvalidInput("must not lie before start_at", field="end_at")
+    after = pending - INSTANT if pending is not None and pending <= now else _from_now_on(rule, now)
+    found = next_after(rule, after)
+    if found is None and {"kind", "rule"} & set(values):
+        raise InvalidInput("never fires: all its times have passed or do not exist", field="rule")
+    return found
+
+
+def _save(schedule: Schedule, now: datetime, actor: str) -> None:
+    schedule.version += 1
+    schedule.updated_at, schedule.updated_by = now, actor[:120]
+    try:
+        with transaction.atomic():
+            schedule.save(force_update=True)
+    except IntegrityError as error:
+        if "slackwater_schedule_name_unique" not in str(error):
+            raise
+        raise Conflict("there is a schedule of that name already", field="name") from None
+
+
+def pause_schedule(tenant_id: int, schedule_id: UUID, *, actor: str = "") -> Schedule:
+    """Let it fire no more until it is resumed. Its times until then are not missed: nothing was to run."""
+    return update_schedule(tenant_id, schedule_id, {"paused": True}, actor=actor)
+
+
+def resume_schedule(tenant_id: int, schedule_id: UUID, *, actor: str = "") -> Schedule:
+    """Let it fire again, from its next time on."""
+    return update_schedule(tenant_id, schedule_id, {"paused": False}, actor=actor)
+
+
+def delete_schedule(tenant_id: int, schedule_id: UUID) -> None:
+    """Remove a schedule with its firings; tasks that it submitted stay. ``NotFound`` when there is none."""
+    with transaction.atomic():
+        locked_schedule(tenant_id, schedule_id).delete()
+
+
+def next_firings(schedule: Schedule, n: int = 10) -> list[datetime]:
+    """The next ``n`` times it fires for, without jitter; those of a paused one are those it would have."""
+    if not 1 <= n <= 1_000:
+        raise InvalidInput("must be from 1 to 1000", field="n")
+    rule = rule_of(schedule)
+    found: list[datetime] = []
+    upcoming = schedule.next_fire_at
+    if schedule.paused:
+        upcoming = next_after(rule, database_now())
+    while upcoming is not None and len(found) < n:
+        found.append(upcoming)
+        upcoming = next_after(rule, upcoming)
+    return found

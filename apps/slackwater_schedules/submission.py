@@ -1,0 +1,263 @@
+"""From firings to tasks: overlap with what still runs, and submission by tenant, in the caller's transaction."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any, Final
+from uuid import UUID
+
+from django.db import InterfaceError, OperationalError, connection, transaction
+
+from scheduler_ext.core.errors import Conflict, NotFound, SlackwaterError
+from scheduler_ext.core.states import TaskState
+from slackwater_schedules.models import Schedule, ScheduleFire
+from slackwater_schedules.occurrences import Due
+from slackwater_tasks.ledger import reference_cache
+from slackwater_tasks.models import LiveTask
+from slackwater_tasks.submission import many_tenants
+from slackwater_tasks.submission import service as tasks
+from slackwater_tenants.models import Tenant
+
+log = logging.getLogger(__name__)
+
+Outcome = ScheduleFire.Outcome
+Overlap = Schedule.Overlap
+DEFAULT_CATEGORY: Final = "periodic"
+LATEST_TASKS: Final = """
+SELECT s.id, f.task_id FROM unnest(%s::uuid[]) AS s(id) CROSS JOIN LATERAL (
+    SELECT task_id, fire_at FROM slackwater_schedules_schedulefire WHERE schedule_id = s.id AND task_id IS NOT NULL
+    ORDER BY fire_at DESC LIMIT 20) f ORDER BY f.fire_at
+"""
+
+
+@dataclass(slots=True, kw_only=True)
+class Firing:
+    """A firing on its way to its row."""
+
+    schedule: Schedule
+    due: Due
+    outcome: Outcome = Outcome.MISSED
+    task_id: UUID | None = None
+    error: str = ""
+    waits_for: list[str] = field(default_factory=list)
+    """Ids of the tasks whose end it waits for."""
+
+    def fail(self, error: Exception) -> None:
+        """Record why it could not be submitted."""
+        self.outcome, self.error = Outcome.FAILED, str(error).replace("\x00", "")[:500]
+
+
+def actor_of(schedule: Schedule) -> str:
+    """Who submits, as it stands in a task's history."""
+    return f"schedule:{schedule.name}"
+
+
+def written(moment: datetime) -> str:
+    """A moment as tasks get to see it."""
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def build_task(schedule: Schedule, fire_at: datetime) -> dict[str, Any]:
+    """The task to submit for a firing: the template with its name, category and placeholders filled in."""
+    item: dict[str, Any] = {"name": schedule.name, "category": DEFAULT_CATEGORY, **schedule.task}
+    known = {"$fire_at": written(fire_at), "$schedule": schedule.name}
+    for name in ("args", "kwargs"):
+        if name in item:
+            item[name] = _fill(item[name], known)
+    return item
+
+
+def _fill(value: Any, known: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        return known.get(value, value)
+    if isinstance(value, list):
+        return [_fill(entry, known) for entry in value]
+    if isinstance(value, dict):
+        return {name: _fill(entry, known) for name, entry in value.items()}
+    return value
+
+
+def submit_all(firings: Sequence[Firing]) -> None:
+    """Submit what is to run; each firing gets its task, or the reason why it has none.
+
+    Tenants are taken in the order of their ids, because each submission locks its tenant's counters until the commit:
+    two beats can so not wait for each other in a ring.
+    """
+    ordered = sorted(firings, key=lambda firing: firing.schedule.tenant_id)
+    tenants = Tenant.objects.select_related("plan").in_bulk({f.schedule.tenant_id for f in ordered})
+    open_tasks = find_open_tasks({f.schedule.pk for f in ordered if f.schedule.overlap != Overlap.ALLOW})
+    reference_cache.read_tiers(tenants)
+    groups = [
+        (tenants[tenant_id], _without_superseded(list(group)))
+        for tenant_id, group in groupby(ordered, key=lambda firing: firing.schedule.tenant_id)
+    ]
+    # Neighbours that need nothing special go together; the order of the tenants stays as it is.
+    for plain, run in groupby(groups, key=lambda group: _is_plain(group[1], open_tasks)):
+        some = list(run)
+        for tenant, left in _submit_together(some) if plain and len(some) > 1 else some:
+            _submit_waves(tenant, left, open_tasks)
+
+
+Group = tuple[Tenant, list[Firing]]
+"""A tenant's firings."""
+
+
+def _is_plain(firings: Sequence[Firing], open_tasks: Mapping[UUID, list[str]]) -> bool:
+    """Whether no firing has to do with another task of its schedule."""
+    apart = [firing.schedule.pk for firing in firings if firing.schedule.overlap != Overlap.ALLOW]
+    return len(set(apart)) == len(apart) and not any(open_tasks.get(schedule) for schedule in apart)
+
+
+def _submit_together(groups: Sequence[Group]) -> list[Group]:
+    """Submit the firings of many tenants at once; returns those of the tenants that have to go by themselves."""
+    try:
+        with transaction.atomic():
+            wishes = [
+                many_tenants.Wish(
+                    tenant=tenant,
+                    items=[_item(firing) for firing in firings],
+                    actors=[actor_of(firing.schedule) for firing in firings],
+                )
+                for tenant, firings in groups
+            ]
+            answers = many_tenants.submit(wishes)
+    except (OperationalError, InterfaceError):
+        raise  # the database is at fault, not a firing: the batch is tried again
+    except Exception:
+        # Whatever a template brings about is found where it goes by itself.
+        log.info("the firings of %s tenants go one tenant at a time", len(groups), exc_info=True)
+        return list(groups)
+    left: list[Group] = []
+    for group, ids in zip(groups, answers, strict=True):
+        if ids is None:
+            left.append(group)
+        else:
+            _submitted(group[1], ids)
+    return left
+
+
+def _submitted(firings: Sequence[Firing], ids: Sequence[UUID]) -> None:
+    for firing, task_id in zip(firings, ids, strict=True):
+        firing.outcome, firing.task_id = Outcome.SUBMITTED, task_id
+
+
+def _submit_waves(tenant: Tenant, firings: list[Firing], open_tasks: defaultdict[UUID, list[str]]) -> None:
+    """One schedule's firings can depend on one another: the first of each goes first, then the second of each."""
+    left = firings
+    while left:
+        wave, left = _next_wave(left)
+        ready = [f for f in wave if _settle_overlap(f, open_tasks[f.schedule.pk])]
+        _submit(tenant, ready)
+        for firing in ready:
+            if firing.task_id is not None:
+                open_tasks[firing.schedule.pk].append(str(firing.task_id))
+
+
+def _without_superseded(firings: Sequence[Firing]) -> list[Firing]:
+    """Where the newest firing cancels the older ones, only the newest is made."""
+    newest = {firing.schedule.pk: firing for firing in firings}
+    left: list[Firing] = []
+    for firing in firings:
+        if firing.schedule.overlap == Overlap.CANCEL_OLD and newest[firing.schedule.pk] is not firing:
+            firing.outcome = Outcome.SKIPPED
+        else:
+            left.append(firing)
+    return left
+
+
+def _next_wave(firings: Sequence[Firing]) -> tuple[list[Firing], list[Firing]]:
+    """All firings of schedules that may overlap, and the first of each other one; the rest."""
+    seen: set[UUID] = set()
+    wave: list[Firing] = []
+    left: list[Firing] = []
+    for firing in firings:
+        if firing.schedule.overlap == Overlap.ALLOW or firing.schedule.pk not in seen:
+            wave.append(firing)
+        else:
+            left.append(firing)
+        seen.add(firing.schedule.pk)
+    return wave, left
+
+
+def find_open_tasks(schedule_ids: Iterable[UUID]) -> defaultdict[UUID, list[str]]:
+    """The unfinished tasks of these schedules, oldest first."""
+    found: defaultdict[UUID, list[str]] = defaultdict(list)
+    ids = list(schedule_ids)
+    if not ids:
+        return found
+    with connection.cursor() as cur:
+        cur.execute(LATEST_TASKS, (ids,))
+        latest = cur.fetchall()
+    # Unscoped: a beat fires for all tenants at once, and asks for tasks that its own rows name.
+    live = set(LiveTask.objects.unscoped().filter(pk__in=[row[1] for row in latest]).values_list("pk", flat=True))
+    for schedule_id, task_id in latest:
+        if task_id in live:
+            found[schedule_id].append(str(task_id))
+    return found
+
+
+def _settle_overlap(firing: Firing, open_tasks: list[str]) -> bool:
+    """Whether the firing is to be submitted, given the schedule's unfinished tasks; cancels them where asked to."""
+    policy = firing.schedule.overlap
+    if policy == Overlap.ALLOW or not open_tasks:
+        return True
+    if policy == Overlap.SKIP or (policy == Overlap.QUEUE_ONE and len(open_tasks) > 1):
+        firing.outcome = Outcome.SKIPPED
+        return False
+    if policy == Overlap.QUEUE_ONE:
+        firing.waits_for = list(open_tasks)
+        return True
+    firing.waits_for = [task_id for task_id in open_tasks if not _cancel(firing.schedule, task_id)]
+    open_tasks[:] = firing.waits_for
+    return True
+
+
+def _cancel(schedule: Schedule, task_id: str) -> bool:
+    """Cancel an older task of the schedule; False when it runs and was asked to end."""
+    try:
+        state = tasks.cancel(schedule.tenant_id, UUID(task_id), actor=actor_of(schedule))
+    except (Conflict, NotFound):
+        return True
+    return state is not TaskState.RUNNING
+
+
+def _item(firing: Firing) -> dict[str, Any]:
+    item = build_task(firing.schedule, firing.due.fire_at)
+    if firing.waits_for:
+        item |= {"depends_on": firing.waits_for, "condition": "all_done"}
+    return item
+
+
+def _submit(tenant: Tenant, firings: Sequence[Firing]) -> None:
+    """Submit together; when that is refused, by halves, so that one bad firing costs the others nothing."""
+    if not firings:
+        return
+    try:
+        with transaction.atomic():
+            ids = _call(tenant, firings)
+    except (OperationalError, InterfaceError):
+        raise  # the database is at fault, not a firing: the batch is tried again
+    except Exception as error:
+        # Whatever a template brings about, it must not stop the other schedules.
+        if len(firings) > 1:
+            half = len(firings) // 2
+            _submit(tenant, firings[:half])
+            _submit(tenant, firings[half:])
+            return
+        if not isinstance(error, SlackwaterError):
+            log.exception("schedule %s of tenant %s cannot be submitted", firings[0].schedule.name, tenant)
+        firings[0].fail(error)
+    else:
+        _submitted(firings, ids)
+
+
+def _call(tenant: Tenant, firings: Sequence[Firing]) -> list[UUID]:
+    if len(firings) == 1:
+        return tasks.submit(tenant, _item(firings[0]), actor=actor_of(firings[0].schedule)).task_ids
+    items = [_item(firing) for firing in firings]
+    return tasks.submit_many(tenant, items, actor=[actor_of(firing.schedule) for firing in firings]).task_ids

@@ -1,0 +1,168 @@
+"""Lines, the script store and the leaders in the admin."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.urls import path, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.http import content_disposition_header
+from django.utils.safestring import SafeString
+from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdownFilter
+
+from scheduler_ext.core.errors import Conflict
+from scheduler_ext.core.states import Category
+from slackwater_adminkit import BigTableAdmin, Button, ButtonsMixin, ReadOnlyMixin, ServiceAdmin, ago, badge, tell_each
+from slackwater_tasks.control.lines import set_line_paused
+from slackwater_tasks.models import Artifact, Leader, Line, Script
+from slackwater_tasks.read.tasks import word
+
+TEXT_SHOWN = 100_000
+
+
+@admin.register(Line)
+class LineAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
+    """Lines exist by use. The one thing an operator does to them is to pause them."""
+
+    list_display = ("shown_category", "tenant", "tier", "state")
+    list_select_related = ("tenant", "tier")
+    list_filter = (("tenant", AutocompleteSelectFilter), ("category", ChoicesDropdownFilter), "paused")
+    search_fields = ("tenant__slug", "tier__slug")
+    list_per_page = 100
+    actions = ("pause", "resume")
+    buttons: ClassVar = {
+        "pause": Button(label="Pause", method="pause_one", when=lambda line: not line.paused),
+        "resume": Button(label="Resume", method="resume_one", when=lambda line: line.paused),
+    }
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Line]:
+        """All tenants' lines: the admin is the operators' view of the whole platform."""
+        return Line.objects.unscoped().order_by("tenant__slug", "category", "tier__cpu_milli")
+
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        """Who may pause: those who may change lines."""
+        return self.may(request, "change")
+
+    @admin.display(description="category", ordering="category")
+    def shown_category(self, obj: Line) -> str:
+        """In a word."""
+        return word(Category(obj.category))
+
+    @admin.display(description="state")
+    def state(self, obj: Line) -> SafeString:
+        """Active or paused."""
+        return badge("paused", "waiting") if obj.paused else badge("active", "succeeded")
+
+    def pause_one(self, request: HttpRequest, obj: Line) -> str:
+        """Start none of its tasks from the next round on."""
+        if not set_line_paused(obj, paused=True):
+            raise Conflict("it is paused already")
+        self.log_change(request, obj, "Paused.")
+        return "Its tasks are accepted and wait."
+
+    def resume_one(self, request: HttpRequest, obj: Line) -> str:
+        """Start its tasks again."""
+        if not set_line_paused(obj, paused=False):
+            raise Conflict("it is not paused")
+        self.log_change(request, obj, "Resumed.")
+        return "Its tasks are started again."
+
+    @admin.action(description="Pause: accept tasks, start none", permissions=["operate"])
+    def pause(self, request: HttpRequest, queryset: QuerySet[Line]) -> None:
+        """Pause the selected lines."""
+        tell_each(request, queryset, lambda line: self.pause_one(request, line), "paused")
+
+    @admin.action(description="Resume", permissions=["operate"])
+    def resume(self, request: HttpRequest, queryset: QuerySet[Line]) -> None:
+        """Resume the selected lines."""
+        tell_each(request, queryset, lambda line: self.resume_one(request, line), "resumed")
+
+
+@admin.register(Script)
+class ScriptAdmin(ReadOnlyMixin, BigTableAdmin):
+    """The script store. Content is addressed by its hash, so it never changes."""
+
+    list_display = ("name", "tenant", "hash", "size", "created_at")
+    list_filter = (("tenant", AutocompleteSelectFilter),)
+    search_fields = ("name", "sha256")
+    fields = ("name", "tenant", "sha256", "size", "created_at", "text")
+    readonly_fields = ("text",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Script]:
+        """All tenants' scripts, without content: the admin is the operators' view of the whole platform."""
+        return Script.objects.unscoped().select_related("tenant").defer("content").order_by("-pk")
+
+    @admin.display(description="SHA-256")
+    def hash(self, obj: Script) -> str:
+        """Its beginning."""
+        return f"{obj.sha256[:12]}…"
+
+    @admin.display(description="content")
+    def text(self, obj: Script) -> SafeString:
+        """As text, cut where it is long."""
+        text = bytes(obj.content)[:TEXT_SHOWN].decode("utf-8", "replace")
+        return format_html('<pre class="sw-pre">{}</pre>', text)
+
+
+@admin.register(Artifact)
+class ArtifactAdmin(ReadOnlyMixin, BigTableAdmin):
+    """Files that tasks left behind; downloaded, never shown as pages."""
+
+    list_display = ("name", "tenant", "task_id", "size", "content_type", "saved_at")
+    list_filter = (("tenant", AutocompleteSelectFilter),)
+    search_fields = ("=task__id",)
+    fields = ("name", "tenant", "task_id", "size", "content_type", "sha256", "fence", "saved_at", "file")
+    readonly_fields = ("task_id", "file")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Artifact]:
+        """All tenants' artifacts, without content: the admin is the operators' view of the whole platform."""
+        return Artifact.objects.unscoped().select_related("tenant").defer("content").order_by("-pk")
+
+    def get_urls(self) -> list[Any]:
+        """The download beside the pages."""
+        view = self.admin_site.admin_view(self.download)
+        return [
+            path("<uuid:artifact_id>/download/", view, name="slackwater_tasks_artifact_download"),
+            *super().get_urls(),
+        ]
+
+    def download(self, request: HttpRequest, artifact_id: UUID) -> HttpResponse:
+        """The bytes, to be saved."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        found = get_object_or_404(Artifact.objects.unscoped(), pk=artifact_id)  # the operators' view, as above
+        name = content_disposition_header(as_attachment=True, filename=found.name.rpartition("/")[2])
+        response = HttpResponse(bytes(found.content), content_type="application/octet-stream")
+        response["Content-Disposition"] = name or "attachment"
+        return response
+
+    @admin.display(description="file")
+    def file(self, obj: Artifact) -> SafeString:
+        """Where it is downloaded."""
+        return format_html(
+            '<a href="{}">Download</a>', reverse("admin:slackwater_tasks_artifact_download", args=[obj.pk])
+        )
+
+
+@admin.register(Leader)
+class LeaderAdmin(ReadOnlyMixin, ServiceAdmin):
+    """Who dispatches for each cell."""
+
+    list_display = ("cell", "holder", "epoch", "state", "renewed", "expires_at")
+
+    @admin.display(description="state")
+    def state(self, obj: Leader) -> SafeString:
+        """Whether its lease runs."""
+        return badge("leads", "succeeded") if obj.expires_at > timezone.now() else badge("lapsed", "failed")
+
+    @admin.display(description="renewed")
+    def renewed(self, obj: Leader) -> SafeString | str:
+        """How long ago."""
+        return ago(obj.renewed_at)

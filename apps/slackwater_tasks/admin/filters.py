@@ -1,0 +1,99 @@
+"""Filters and search of the big lists, each answered by an index where there is one."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.admin import ModelAdmin
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+
+from scheduler_ext.core.states import FINAL, IN_FLIGHT, TaskState
+from slackwater_tasks.read.tasks import in_states
+
+if TYPE_CHECKING:
+    from django.contrib.admin import SimpleListFilter as DropdownFilter
+else:
+    from unfold.contrib.filters.admin import DropdownFilter
+
+HEX_PREFIX = re.compile(r"[0-9a-f]{6,32}")
+AGES = {
+    "10m": timedelta(minutes=10),
+    "1h": timedelta(hours=1),
+    "1d": timedelta(days=1),
+    "7d": timedelta(days=7),
+}
+GROUPS = {"live": frozenset(TaskState) - FINAL, "in_flight": IN_FLIGHT, "final": FINAL}
+
+
+def first_id(milliseconds: int) -> uuid.UUID:
+    """The smallest UUIDv7 of a moment, given in milliseconds of the Unix epoch: ids sort by time, so it is a bound."""
+    return uuid.UUID(int=milliseconds << 80)
+
+
+class StateFilter(DropdownFilter):
+    """By state, wherever it stands: in the live row or in the task."""
+
+    title = "state"
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        """Each state, and the groups of states one looks for."""
+        yield from (("live", "not finished"), ("in_flight", "queued or running"), ("final", "finished"))
+        yield from ((state.name.lower(), state.name.lower()) for state in TaskState)
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """The tasks in that state; a word that is none finds nothing."""
+        word = self.value()
+        if not word:
+            return queryset
+        states = GROUPS.get(word) or {state for state in TaskState if state.name.lower() == word}
+        return in_states(queryset, states)
+
+
+class AgeFilter(DropdownFilter):
+    """By time of submission, through the ids, which sort by time."""
+
+    title = "submitted"
+    parameter_name = "age"
+
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        """How far back."""
+        words = ("last 10 minutes", "last hour", "last day", "last 7 days")
+        return list(zip(AGES, words, strict=True))
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """The rows with ids from that time on."""
+        age = AGES.get(self.value() or "")
+        if age is None:
+            return queryset
+        return queryset.filter(pk__gte=first_id(int((timezone.now() - age).timestamp() * 1000)))
+
+
+def id_range(text: str) -> tuple[uuid.UUID, uuid.UUID] | None:
+    """The ids that begin with these hexadecimal digits; ``None`` when it is no beginning of an id."""
+    digits = text.lower().replace("-", "")
+    if not HEX_PREFIX.fullmatch(digits):
+        return None
+    return uuid.UUID(digits.ljust(32, "0")), uuid.UUID(digits.ljust(32, "f"))
+
+
+def search_tasks(rows: QuerySet[Any], text: str) -> QuerySet[Any]:
+    """Tasks found by ``text``: an id or its beginning, ``tag:x``, ``key:x`` (mutex), ``name:x``; else name, handler."""
+    text = text.strip()
+    word, _, rest = text.partition(":")
+    if word == "tag" and rest:
+        # The index holds only tasks that have tags; saying so lets the planner use it.
+        return rows.filter(tags__contains=[rest]).exclude(tags=[])
+    if word == "key" and rest:
+        return rows.filter(mutex_key=rest)
+    if word == "name" and rest:
+        return rows.filter(name__icontains=rest)
+    if (ids := id_range(text)) is not None:
+        return rows.filter(Q(pk__range=ids) | Q(workflow_id__gte=ids[0], workflow_id__lte=ids[1]))
+    return rows.filter(Q(name__icontains=text) | Q(handler__icontains=text))

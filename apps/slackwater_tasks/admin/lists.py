@@ -1,0 +1,190 @@
+"""Dead letters, attempts and events in the admin."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import islice
+from typing import Any, ClassVar
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdownFilter
+
+from scheduler_ext.core.states import Outcome, TaskState
+from slackwater_adminkit import (
+    BigTableAdmin,
+    Button,
+    ButtonsMixin,
+    ReadOnlyMixin,
+    actor,
+    ago,
+    badge,
+    seconds,
+    short,
+    tell_each,
+)
+from slackwater_tasks.admin.filters import id_range
+from slackwater_tasks.admin.graphs import task_url
+from slackwater_tasks.admin.task import AT_ONCE
+from slackwater_tasks.admin.task_page import state_badge
+from slackwater_tasks.models import Attempt, DeadLetter, TaskEvent
+from slackwater_tasks.read.tasks import word
+from slackwater_tasks.submission import service
+
+
+class LedgerAdmin(ReadOnlyMixin, BigTableAdmin):
+    """Rows of all tenants, read-only: the admin is the operators' view of the whole platform."""
+
+    search_fields: ClassVar[Any] = ("task__id",)
+    search_help_text = "A task's id or its first digits."
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Unscoped: operators see all tenants. Only what the list shows of the task is read."""
+        rows: QuerySet[Any] = self.model.objects.unscoped().select_related("task")
+        return rows.only(*self._columns()).order_by(*self.ordering)
+
+    def _columns(self) -> list[str]:
+        own = [field.attname for field in self.opts.concrete_fields if field.attname != "task_id"]
+        return [*own, "task__name", "task__handler", "task__tenant"]
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """By the task's id; anything else finds nothing."""
+        text = search_term.strip()
+        if not text:
+            return queryset, False
+        ids = id_range(text)
+        return (queryset.filter(task_id__gte=ids[0], task_id__lte=ids[1]) if ids else queryset.none()), False
+
+    @admin.display(description="task")
+    def task_link(self, obj: Any) -> SafeString:
+        """Its name, as a link to its page."""
+        return format_html('<a href="{}">{}</a>', task_url(obj.task_id), obj.task.name or short(obj.task_id))
+
+
+@admin.register(DeadLetter)
+class DeadLetterAdmin(ButtonsMixin, LedgerAdmin):
+    """Tasks whose attempts are used up. Requeueing runs them again."""
+
+    list_display = ("task_link", "handler", "tenant", "outcome", "reason", "retries", "when", "next_retry_at")
+    list_filter = (("tenant", AutocompleteSelectFilter), ("outcome", ChoicesDropdownFilter))
+    list_display_links = ("reason",)
+    readonly_fields = ("task_link", "handler", "when")
+    fields = ("task_link", "handler", "tenant", "outcome", "reason", "when", "retries", "next_retry_at")
+    actions = ("requeue",)
+    buttons: ClassVar = {"requeue": Button(label="Requeue", method="requeue_one")}
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[DeadLetter]:
+        """With the tenant, which the list shows."""
+        return super().get_queryset(request).select_related("task", "tenant").only(*self._columns(), "tenant__slug")
+
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        """Who may requeue: those who may change dead letters."""
+        return self.may(request, "change")
+
+    @admin.display(description="handler")
+    def handler(self, obj: DeadLetter) -> str:
+        """What it runs."""
+        return obj.task.handler or "script"
+
+    @admin.display(description="since")
+    def when(self, obj: DeadLetter) -> SafeString | str:
+        """How long it lies here."""
+        return ago(obj.at)
+
+    def requeue_one(self, request: HttpRequest, obj: DeadLetter) -> str:
+        """Run the task again; its dead letter goes with that."""
+        service.retry(obj.tenant_id, obj.task_id, actor=actor(request))
+        return "The task runs again."
+
+    def press(self, request: HttpRequest, object_id: str, name: str) -> Any:
+        """A requeued dead letter has no page any more: go on to its task."""
+        response = super().press(request, object_id, name)
+        if not DeadLetter.objects.unscoped().filter(pk=object_id).exists():
+            response["Location"] = reverse("admin:slackwater_tasks_task_change", args=[object_id])
+        return response
+
+    @admin.action(description="Requeue: run again", permissions=["operate"])
+    def requeue(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> None:
+        """Requeue the selected dead letters."""
+        some = list(islice(queryset.iterator(chunk_size=500), AT_ONCE + 1))
+        tell_each(request, some[:AT_ONCE], lambda letter: self.requeue_one(request, letter), "requeued")
+        if len(some) > AT_ONCE:
+            messages.warning(request, f"Only the first {AT_ONCE} were taken; repeat it for the rest.")
+
+
+@admin.register(Attempt)
+class AttemptAdmin(LedgerAdmin):
+    """Runs that began and ended, newest first."""
+
+    list_display = (
+        "task_link",
+        "number",
+        "shown_outcome",
+        "node",
+        "worker",
+        "ended",
+        "took",
+        "waited",
+        "exit_code",
+    )
+    list_filter = (("outcome", ChoicesDropdownFilter),)
+    list_display_links = ("number",)
+    readonly_fields = ("task_link", "shown_outcome", "took", "waited")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Attempt]:
+        """With the node, which the list shows."""
+        rows = super().get_queryset(request).select_related("task", "node")
+        return rows.only(*self._columns(), "node__name")
+
+    @admin.display(description="outcome")
+    def shown_outcome(self, obj: Attempt) -> SafeString:
+        """How it ended."""
+        outcome = Outcome(obj.outcome)
+        kinds = {Outcome.SUCCEEDED: "succeeded", Outcome.RETRY: "scheduled", Outcome.CANCELLED: "cancelled"}
+        return badge(word(outcome).replace("_", " "), kinds.get(outcome, "failed"))
+
+    @admin.display(description="ended")
+    def ended(self, obj: Attempt) -> SafeString | str:
+        """How long ago."""
+        return ago(obj.finished_at)
+
+    @admin.display(description="took")
+    def took(self, obj: Attempt) -> str:
+        """Its run time."""
+        return seconds(obj.finished_at - obj.started_at)
+
+    @admin.display(description="queued for")
+    def waited(self, obj: Attempt) -> str:
+        """From its claim to its start."""
+        if obj.queued_at is None:
+            return "–"
+        return seconds(max(timedelta(0), obj.started_at - obj.queued_at))  # two clocks
+
+
+@admin.register(TaskEvent)
+class TaskEventAdmin(LedgerAdmin):
+    """Changes that no attempt tells: submissions by hand, edits, cancellations, hand-backs."""
+
+    list_display = ("event", "task_link", "change", "reason", "actor")
+    list_display_links = ("event",)
+    readonly_fields = ("task_link", "change")
+    list_filter = (("to_state", ChoicesDropdownFilter),)
+
+    @admin.display(description="when")
+    def event(self, obj: TaskEvent) -> SafeString | str:
+        """How long ago."""
+        return ago(obj.at)
+
+    @admin.display(description="change")
+    def change(self, obj: TaskEvent) -> SafeString:
+        """From which state to which."""
+        after = state_badge(TaskState(obj.to_state))
+        if obj.from_state is None:
+            return format_html("{}", after)
+        return format_html("{} → {}", state_badge(TaskState(obj.from_state)), after)

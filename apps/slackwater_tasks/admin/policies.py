@@ -1,0 +1,75 @@
+"""Policies in the admin: which are chosen where, and how far an order has been brought in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.http import HttpRequest
+from unfold.widgets import UnfoldAdminSelectWidget
+
+from scheduler_ext.core.errors import Conflict
+from scheduler_ext.policies.registry import ORDER_POLICIES, SHARE_POLICIES
+from slackwater_adminkit import ReadOnlyMixin, ServiceAdmin, actor
+from slackwater_tasks.control import policies
+from slackwater_tasks.models import Line, PolicyChoice, RankSweep
+
+POLICIES = [
+    ("order inside a line", [(name, name) for name in ORDER_POLICIES]),
+    ("share between lines", [(name, name) for name in SHARE_POLICIES if name != "nested"]),
+]
+
+
+@admin.register(PolicyChoice)
+class PolicyChoiceAdmin(ServiceAdmin):
+    """What is chosen while the platform runs; it holds from the next round on. The nearest choice holds."""
+
+    fields = ("kind", "policy", "parameters", "cell", "pool", "tenant", "line")
+    list_display = ("kind", "subject", "policy", "parameters", "chosen_at", "chosen_by")
+    list_filter = ("kind", "cell")
+    list_select_related = ("pool", "tenant", "line__tenant", "line__tier")
+    autocomplete_fields = ("pool", "tenant")
+    actions = None
+
+    def get_readonly_fields(self, request: HttpRequest, obj: PolicyChoice | None = None) -> tuple[str, ...]:
+        """What a choice is for stays: for something else another one is made."""
+        return ("kind", "cell", "pool", "tenant", "line") if obj else ()
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """The policies there are are offered by name; all tenants' lines, as operators see the whole platform."""
+        if db_field.name == "policy":
+            return forms.ChoiceField(choices=POLICIES, widget=UnfoldAdminSelectWidget)
+        if db_field.name == "line":
+            lines = Line.objects.unscoped().select_related("tenant", "tier")  # the operators' view
+            return forms.ModelChoiceField(lines, required=False, widget=UnfoldAdminSelectWidget)
+        return super().formfield_for_dbfield(db_field, request, **kwargs)
+
+    @admin.display(description="for")
+    def subject(self, obj: PolicyChoice) -> str:
+        """The cell, or what is nearer."""
+        return str(obj.pool or obj.tenant or obj.line or f"cell {obj.cell}")
+
+    def save_model(
+        self, request: HttpRequest, obj: PolicyChoice, form: forms.ModelForm[PolicyChoice], change: bool
+    ) -> None:
+        """Through the service, which checks it."""
+        named = [each for each in (obj.pool, obj.tenant, obj.line) if each is not None]
+        if len(named) > 1:
+            raise Conflict("choose for one of pool, tenant and line", field="pool")
+        made = policies.choose(
+            obj.kind, obj.policy, obj.parameters, cell=obj.cell, subject=named[0] if named else None,
+            actor=actor(request),
+        )  # fmt: skip
+        obj.pk, obj._state.adding, obj._state.db = made.pk, False, made._state.db
+
+    def delete_model(self, request: HttpRequest, obj: PolicyChoice) -> None:
+        """What is chosen further up holds again."""
+        policies.unchoose(obj.kind, cell=obj.cell, subject=obj.pool or obj.tenant or obj.line)
+
+
+@admin.register(RankSweep)
+class RankSweepAdmin(ReadOnlyMixin, ServiceAdmin):
+    """How far upkeep has brought in the order chosen last."""
+
+    list_display = ("cell", "epoch", "passes", "moved", "changed_at")

@@ -1,0 +1,134 @@
+"""What the page of a task shows: everything that is known of it."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+from django.urls import reverse
+
+from scheduler_ext.core.states import TaskState, client_status
+from slackwater_adminkit import badge, clock, json_block, seconds
+from slackwater_resources.models import Component
+from slackwater_tasks.admin import graphs
+from slackwater_tasks.explain.explanation import explain
+from slackwater_tasks.models import DeadLetter, LiveTask, Task
+from slackwater_tasks.read import tasks
+from slackwater_tasks.read.history import history
+from slackwater_tenants.scoping import tenant_scope
+
+LOG_SHOWN = 200_000
+"""Characters of each log on the page."""
+EDITABLE_STATES = frozenset({TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY})
+
+
+def state_of(task: Task) -> TaskState:
+    """The one state of a task whose live row was selected with it."""
+    live = task.live if hasattr(task, "live") else None
+    return TaskState(live.state if live is not None else task.state)  # type: ignore[arg-type]
+
+
+def state_badge(state: TaskState) -> Any:
+    """A state as a coloured word."""
+    return badge(tasks.word(state), tasks.word(state))
+
+
+def context_of(task: Task) -> dict[str, Any]:
+    """The values of the page's template."""
+    with tenant_scope(task.tenant_id):
+        detail = tasks.task(task.pk)
+        live = LiveTask.objects.filter(pk=task.pk).first()
+        dead = DeadLetter.objects.filter(pk=task.pk).first()
+        state = TaskState[detail["state"].upper()]
+        return {
+            "task": detail,
+            "state": state_badge(state),
+            "status": client_status(state).label,
+            "attributes": _attributes(task, detail),
+            "live": live,
+            "dead": dead,
+            "why": explain(task.pk) if state in EDITABLE_STATES else None,
+            "history": [_entry(entry) for entry in history(task.pk)],
+            "attempts": [_attempt(row) for row in tasks.attempts(task.pk)],
+            "logs": [_log(log) for log in tasks.logs(task.pk)],
+            "graph": graphs.neighbourhood(task.pk),
+            "result": json_block(detail["result"]) if state is TaskState.SUCCEEDED else None,
+            "args": json.dumps(detail["args"], indent=2, ensure_ascii=False),
+            "kwargs": json.dumps(detail["kwargs"], indent=2, ensure_ascii=False),
+            "progress": json_block(detail["progress"]) if detail["progress"] is not None else None,
+            "watch": reverse("admin:sw_task", args=[task.pk]),
+            "seen": watch_mark(state, live.fence if live else 0, live.progress if live else None),
+        }
+
+
+def watch_mark(state: TaskState, fence: int, progress: Any) -> str:
+    """What the page compares to see that something changed."""
+    return f"{state.name}:{fence}:{progress!r}"
+
+
+def _entry(entry: dict[str, Any]) -> dict[str, Any]:
+    detail = json_block(entry["detail"]) if entry["detail"] else None
+    return {**entry, "at": clock(entry["at"]), "badge": badge(entry["to"], entry["to"]), "detail": detail}
+
+
+def _attempt(row: dict[str, Any]) -> dict[str, Any]:
+    lines = row["error"].strip().splitlines()
+    times = {name: clock(row[name]) for name in ("queued_at", "started_at", "finished_at")}
+    return {
+        **row,
+        **times,
+        "took": seconds(row["duration_s"]),
+        "last_line": lines[-1] if lines else "",
+        "outcome": row["outcome"].replace("_", " "),
+    }
+
+
+def _log(log: dict[str, Any]) -> dict[str, Any]:
+    text: str = log["text"]
+    return {**log, "text": text[-LOG_SHOWN:], "cut": len(text) > LOG_SHOWN}
+
+
+def _script(task: Task, detail: dict[str, Any]) -> str:
+    return f"script {detail['script'][:12]}" if task.script_sha256 else detail["script_path"]
+
+
+def _checkpoint(saved: dict[str, Any]) -> str:
+    attempt = f" by attempt {saved['attempt']}" if saved["attempt"] is not None else ""
+    return f"number {saved['number']}: {saved['size']:,} bytes, saved {clock(saved['saved_at'], day=True)}{attempt}"
+
+
+def _attributes(task: Task, detail: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Label and value of what was asked for; what was left empty is left out."""
+    exclusive = f"{detail['mutex_key']} ({detail['mutex_limit']} at a time)" if detail["mutex_key"] else ""
+    saved = detail["checkpoint"]
+    rows: list[tuple[str, Any]] = [
+        ("Tenant", task.tenant),
+        ("Handler" if detail["kind"] == "handler" else "Script", detail["handler"] or _script(task, detail)),
+        ("Category", detail["category"]),
+        ("Tier", detail["tier"]),
+        ("Priority", detail["priority"]),
+        ("Delay tolerance", f"{detail['delay_tolerance']} s, then {detail['on_late'].replace('_', ' ')}"),
+        ("Execution cap", f"{detail['execution_cap']} s"),
+        ("Attempts", f"{detail['attempts']} of {detail['total_attempts']}"),
+        ("Own back-off", detail["retry"]),
+        ("Mutual exclusion", exclusive),
+        ("Rate key", detail["rate_key"]),
+        (
+            "Checkpoints",
+            _checkpoint(saved) if saved else "declared, none is kept" if detail["checkpoints"] else "",
+        ),
+        ("Condition", detail["condition"].replace("_", " ") if detail["depends_on"] else ""),
+        ("Tags", ", ".join(detail["tags"])),
+        ("Start at", detail["start_at"]),
+        ("Not before", detail["not_before"]),
+        ("Latest start", detail["latest_start"]),
+        ("Submitted", detail["submitted_at"]),
+        ("Submitted by", detail["submitted_by"]),
+        ("Admitted by", Component.objects.filter(pk=task.admitted_by).first() if task.admitted_by else None),
+        ("Started", detail["started_at"]),
+        ("Finished", detail["finished_at"]),
+        ("Node", detail["node"]),
+    ]
+    shown = [(label, value) for label, value in rows if value not in (None, "")]
+    return [(label, clock(value, day=True) if isinstance(value, datetime) else value) for label, value in shown]

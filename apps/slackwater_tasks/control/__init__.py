@@ -1,0 +1,1 @@
+"""What is done to stored tasks: cancel, edit, run again, whole workflows, lines, policies, secrets."""

@@ -1,0 +1,173 @@
+"""Cancelling and running again all tasks that a filter matches: a bounded number in one transaction, set by set.
+
+One call does at most ``limit`` tasks and says whether more match; who wants all calls again. So a transaction stays
+short, whatever a filter matches, and a crash in between leaves whole batches done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.db.models import Q, QuerySet
+
+from scheduler_ext.core.errors import InvalidInput, NotGranted
+from scheduler_ext.core.states import TaskState
+from scheduler_ext.ports import Changes
+from slackwater_tasks.control import rerun
+from slackwater_tasks.control.changing import accepted_again, after_cancel, cancel_some, spec_of
+from slackwater_tasks.control.settle import settle, undisturbed
+from slackwater_tasks.models import Task
+from slackwater_tasks.submission.store import Accepted
+from slackwater_tenants.models import Tenant
+
+AT_ONCE = 1_000
+"""Tasks of one call where it names no limit."""
+MOST_AT_ONCE = 10_000
+COUNTED = 100_000
+"""Matches are counted up to here: a count beyond it would cost more than it tells."""
+REASON_CANCEL = "cancelled on request, with others"
+REASON_RETRY = "run again on request, with others"
+MAY_RUN_AGAIN = (TaskState.FAILED, TaskState.CANCELLED, TaskState.EXPIRED)
+
+PENDING = """
+SELECT child_id, count(*)::int FROM slackwater_tasks_dependency WHERE child_id = ANY(%s) AND outcome = 0 GROUP BY child_id
+"""
+PARENTS = "SELECT DISTINCT parent_id FROM slackwater_tasks_dependency WHERE parent_id = ANY(%s) AND outcome = 0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What a call did, or would do."""
+
+    matched: int
+    """Tasks that the filter matches and that this can be done to, counted up to a bound."""
+    matched_is_minimum: bool
+    dry_run: bool
+    more: bool
+    """More match than were done: call again."""
+    next: UUID | None = None
+    """Others match beyond the last that was looked at: give it as ``after`` to go on there."""
+    ids: list[UUID]
+    """Those it was done to; of a dry run those that come first."""
+    asked: list[UUID] = field(default_factory=list)
+    """Of ``ids``: running tasks that were asked to end."""
+    skipped: list[dict[str, Any]] = field(default_factory=list)
+    """Tasks that cannot run again as things are, each with its reason."""
+
+    def shown(self, *without: str) -> dict[str, Any]:
+        """As clients see it."""
+        return {name: value for name, value in asdict(self).items() if name not in without}
+
+
+def check_limit(limit: Any) -> int:
+    """``limit`` as a number; ``InvalidInput`` outside 1 to 10,000."""
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MOST_AT_ONCE:
+        raise InvalidInput(f"must be a whole number from 1 to {MOST_AT_ONCE}", field="limit")
+    return limit
+
+
+def _candidates(rows: QuerySet[Any], limit: int) -> tuple[list[UUID], int, bool]:
+    """The first of ``rows`` by id, how many there are, and whether there are more than were counted."""
+    ids: list[UUID] = list(rows.order_by("id").values_list("id", flat=True)[: limit + 1])
+    if len(ids) <= limit:
+        return ids, len(ids), False
+    counted = rows.order_by()[: COUNTED + 1].count()
+    return ids[:limit], min(counted, COUNTED), counted > COUNTED
+
+
+def _beyond(rows: QuerySet[Any], after: UUID | None) -> QuerySet[Any]:
+    return rows if after is None else rows.filter(id__gt=after)
+
+
+def cancel_matching(
+    tenant: Tenant, rows: QuerySet[Any], *, actor: str = "", limit: int = AT_ONCE, dry_run: bool = False,
+    after: UUID | None = None,
+) -> Done:  # fmt: skip
+    """Cancel the first ``limit`` unfinished tasks of ``rows``, those ``after`` an id; running ones are asked to end."""
+    again = Q(live__state=TaskState.RUNNING, live__cancel_requested=True)
+    rows = _beyond(rows.filter(live__isnull=False).exclude(again), after)
+    ids, matched, least = _candidates(rows, check_limit(limit))
+    more = matched > len(ids) or least
+    last = ids[-1] if more else None
+    if dry_run:
+        return Done(matched=matched, matched_is_minimum=least, dry_run=True, more=more, next=last, ids=ids)
+    with transaction.atomic(), connection.cursor() as cur:
+        changes, asked = cancel_some(cur, [str(task_id) for task_id in ids], actor, REASON_CANCEL)
+        nodes = {node for _, node in asked}
+        transaction.on_commit(partial(after_cancel, tenant.cell, changes, nodes))
+    # Dependants that end with them are changes too, but none of what was asked for.
+    wanted, running = set(ids), [task_id for task_id, _ in asked]
+    waiting = [task_id for change in changes if (task_id := UUID(change[0])) in wanted]
+    return Done(
+        matched=matched, matched_is_minimum=least, dry_run=False, more=more, next=last, ids=[*waiting, *running],
+        asked=running,
+    )  # fmt: skip
+
+
+def retry_matching(
+    tenant: Tenant, rows: QuerySet[Any], *, actor: str = "", limit: int = AT_ONCE, dry_run: bool = False,
+    after: UUID | None = None,
+) -> Done:  # fmt: skip
+    """Run the first ``limit`` failed, cancelled or expired tasks of ``rows`` again, with their attempts anew.
+
+    What cannot run again is skipped, and would be met again by the next call: ``after`` the last that was looked at
+    there are others.
+
+    They count against the tenant's limits like new ones, all or none: ``LimitExceeded`` leaves them as they were.
+    """
+    states = [int(state) for state in MAY_RUN_AGAIN]
+    limit = min(check_limit(limit), max(1, tenant.plan.burst))  # more at once could never be accepted
+    ids, matched, least = _candidates(_beyond(rows.filter(state__in=states), after), limit)
+    more = matched > len(ids) or least
+    last = ids[-1] if more else None
+    if dry_run:
+        return Done(matched=matched, matched_is_minimum=least, dry_run=True, more=more, next=last, ids=ids)
+    done, skipped = undisturbed(partial(_run_again, tenant, ids, actor))
+    # Who asks the same again meets what was skipped again: for him nothing is left to do once nothing is done.
+    return Done(
+        matched=matched, matched_is_minimum=least, dry_run=False, more=more and bool(done), next=last, ids=done,
+        skipped=skipped,
+    )  # fmt: skip
+
+
+def _run_again(tenant: Tenant, ids: Sequence[UUID], actor: str) -> tuple[list[UUID], list[dict[str, Any]]]:
+    changes: Changes = []
+    with connection.cursor() as cur:
+        states = settle(cur, ids, changes)
+        before = {
+            task_id: state for task_id in ids if (state := states.get(task_id)) is not None and state in MAY_RUN_AGAIN
+        }
+        cur.execute(PENDING, (list(before),))
+        pending = dict(cur.fetchall())
+        accepted, skipped = _admit(tenant, list(before), pending)
+        again = [task.pk for task, _ in accepted]
+        if accepted:
+            cur.execute(PARENTS, (again,))
+            parents = {row[0] for row in cur.fetchall()}
+            live = rerun.revive(cur, tenant, accepted, before, parents, actor, REASON_RETRY)
+            changes += [
+                (str(task.pk), row["state"], tenant.pk, str(task.workflow_id) if task.workflow_id else None)
+                for (task, _), row in zip(accepted, live, strict=True)
+            ]
+    transaction.on_commit(partial(after_cancel, tenant.cell, changes, set()))
+    return again, skipped
+
+
+def _admit(
+    tenant: Tenant, ids: list[UUID], pending: dict[UUID, int]
+) -> tuple[list[tuple[Task, Accepted]], list[dict[str, Any]]]:
+    """The tasks the plan still allows, and those it does not, each with its reason."""
+    tasks = Task.objects.unscoped().for_tenant(tenant.pk)  # the tenant is named
+    accepted, skipped = [], []
+    for task in tasks.select_related("tenant__plan", "tier").filter(pk__in=ids).order_by("pk"):
+        try:
+            spec = replace(spec_of(task), start_at=None)
+            accepted.append((task, accepted_again(task, spec, pending=pending.get(task.pk, 0))))
+        except (InvalidInput, NotGranted) as error:
+            skipped.append({"id": task.pk, "code": error.code, "detail": error.message})
+    return accepted, skipped

@@ -1,0 +1,48 @@
+"""What operators do to lines, and tenants to their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scheduler_ext.core.errors import InvalidInput, NotFound
+from scheduler_ext.core.states import Category
+from slackwater_tasks.models import Line
+from slackwater_tenants.services import pause_by_itself, pause_by_platform
+
+
+def set_line_paused(line: Line, *, paused: bool) -> bool:
+    """Pause or resume a line: its tasks are accepted, none is started. False when it was so before.
+
+    By those who run the platform: its tenant cannot end such a pause, also where it had paused the line itself before.
+    """
+    # Unscoped: the line says whose it is.
+    changed = pause_by_platform(Line.objects.unscoped().filter(pk=line.pk), paused=paused)
+    line.paused, line.paused_by_itself = paused, False
+    return changed
+
+
+def find_line(tenant_id: int, category: str, tier: str) -> Line:
+    """The tenant's line of that category and tier, by their names; ``NotFound`` when it has none."""
+    number = Category.__members__.get(category.upper()) if category == category.lower() else None
+    rows = Line.objects.unscoped().filter(tenant_id=tenant_id, tier__slug=tier)  # the tenant is named
+    found: Line | None = rows.filter(category=number).first() if number is not None else None
+    if found is None:
+        raise NotFound(f"There is no line {category[:63]}/{tier[:63]}; a line exists from its first task on.")
+    return found
+
+
+def change_own_line(tenant_id: int, category: str, tier: str, data: Any) -> None:
+    """Pause a tenant's own line, or let it go on; again does nothing.
+
+    ``NotGranted``: it is paused by those who run the platform. ``InvalidInput`` names the field at fault.
+    """
+    if not isinstance(data, dict):
+        raise InvalidInput("The body must be an object.")
+    for field in data:
+        if field != "paused":
+            raise InvalidInput("there is no such field; known is paused", field=field[:60])
+    paused = data.get("paused")
+    if not isinstance(paused, bool):
+        raise InvalidInput("must be true or false", field="paused")
+    line = find_line(tenant_id, category, tier)
+    pause_by_itself(Line.objects.unscoped().filter(pk=line.pk), paused=paused)  # found by its tenant

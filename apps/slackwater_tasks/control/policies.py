@@ -1,0 +1,107 @@
+"""Choosing policies while the platform runs: checked, written, and known to every process within two seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from scheduler_ext.core.errors import InvalidInput, NotFound
+from scheduler_ext.policies.registry import order_policy, share_policy, with_pools
+from slackwater_resources.models import Node
+from slackwater_tasks.ledger import active_policies, hints, reference_cache
+from slackwater_tasks.ledger.active_policies import paths_of
+from slackwater_tasks.models import Line, PolicyChoice
+from slackwater_tenants.models import Pool, Tenant
+
+Subject = Pool | Tenant | Line | None
+"""``None`` is the cell."""
+KINDS = ("order", "share", "shadow")
+
+
+def choose(
+    kind: str, policy: str, parameters: Mapping[str, Any] | None = None, *, cell: str = "default",
+    subject: Subject = None, actor: str = "",
+) -> PolicyChoice:  # fmt: skip
+    """Choose a policy for a cell, a pool, a tenant or a line; it holds from the next round on.
+
+    ``ConfigurationError`` for a policy or parameter that cannot be, ``InvalidInput`` for a subject that cannot have
+    one of its own: shares are chosen for cells and pools, a shadow for cells.
+    """
+    names = _names(kind, cell, subject)
+    if subject is None:
+        _check_cell(cell)
+    check(kind, policy, parameters or {}, names["cell"], inside=subject is not None)
+    with transaction.atomic():
+        told = {
+            "policy": policy,
+            "parameters": dict(parameters or {}),
+            "chosen_by": actor[:120],
+            "chosen_at": Now(),
+        }
+        choice, _ = PolicyChoice.objects.update_or_create(**names, defaults=told)
+        transaction.on_commit(partial(_told, names["cell"]))
+    choice.refresh_from_db()
+    return choice
+
+
+def unchoose(kind: str, *, cell: str = "default", subject: Subject = None) -> None:
+    """What is chosen further up holds again; ``NotFound`` when nothing was chosen here."""
+    names = _names(kind, cell, subject)
+    with transaction.atomic():
+        given = {name if value else f"{name}__isnull": value or True for name, value in names.items()}
+        gone, _ = PolicyChoice.objects.filter(**given).delete()
+        if not gone:
+            raise NotFound(f"no {kind} policy is chosen there")
+        transaction.on_commit(partial(_told, names["cell"]))
+
+
+def check(kind: str, policy: str, parameters: Mapping[str, Any], cell: str, *, inside: bool = False) -> None:
+    """``ConfigurationError`` when the policy cannot be built with these parameters and the cell's pools."""
+    if kind == "order":
+        order_policy(policy, parameters)
+        return
+    if inside and policy == "nested":
+        raise InvalidInput("inside a pool a plain policy holds", field="policy")
+    share_policy(*with_pools(policy, parameters, pools_of(cell)))
+
+
+def pools_of(cell: str) -> dict[str, dict[str, Any]]:
+    """The settings of a cell's pools by path."""
+    rows = list(Pool.objects.filter(cell=cell))
+    paths = paths_of((pool.pk, pool.parent_id, pool.slug) for pool in rows)
+    names = ("weight", "guaranteed", "maximum", "lends", "inside")
+    return {paths[pool.pk]: {name: getattr(pool, name) for name in names} for pool in rows}
+
+
+def _names(kind: str, cell: str, subject: Subject) -> dict[str, Any]:
+    if kind not in KINDS:
+        raise InvalidInput(f"must be one of {', '.join(KINDS)}", field="kind")
+    names: dict[str, Any] = {"kind": kind, "cell": cell, "pool": None, "tenant": None, "line": None}
+    if isinstance(subject, Pool):
+        names |= {"pool": subject, "cell": subject.cell}
+    elif isinstance(subject, Tenant):
+        names |= {"tenant": subject, "cell": subject.cell}
+    elif isinstance(subject, Line):
+        names |= {"line": subject, "cell": subject.tenant.cell}
+    if kind != "order" and (names["tenant"] or names["line"]):
+        raise InvalidInput("a share is chosen for a cell or a pool", field="kind")
+    if kind == "shadow" and subject is not None:
+        raise InvalidInput("a shadow is chosen for a cell", field="kind")
+    return names
+
+
+def _check_cell(cell: str) -> None:
+    """A misspelt one would take the choice and never use it."""
+    known = {reference_cache.scheduler_conf().cell}
+    known |= set(Tenant.objects.values_list("cell", flat=True)) | set(Node.objects.values_list("cell", flat=True))
+    if cell not in known:
+        raise InvalidInput(f"there is no cell {cell!r}; known are {', '.join(sorted(known))}", field="cell")
+
+
+def _told(cell: str) -> None:
+    active_policies.forget()
+    hints.wake_dispatcher(cell)

@@ -1,0 +1,93 @@
+"""Execution rates as a tenant sees and sets them: its own, beside those that operators set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import Q
+
+from scheduler_ext.core.admission import is_granted
+from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
+from slackwater_resources.models import Handler
+from slackwater_tasks.models import RateLimit
+from slackwater_tasks.models.rates import LONGEST_S, MOST_STARTS
+from slackwater_tenants.models import Tenant
+
+FIELDS = frozenset({"handler", "key", "starts", "per_seconds"})
+MOST = 200
+"""Limits a tenant may set itself."""
+
+
+def limits_of(tenant: Tenant) -> list[dict[str, Any]]:
+    """The limits that apply to the tenant's tasks, whoever set them."""
+    rows = RateLimit.objects.filter(Q(tenant=tenant) | Q(tenant=None)).select_related("handler")
+    patterns = tuple(tenant.plan.handlers)
+    return [
+        _shown(row)
+        for row in rows
+        if row.tenant_id or (row.handler is not None and is_granted(patterns, row.handler.name))
+    ]
+
+
+def set_limit(tenant: Tenant, data: dict[str, Any]) -> dict[str, Any]:
+    """Set a limit of the tenant's own: of a rate key, of a handler, or of all its tasks."""
+    for field in data:
+        if field not in FIELDS:
+            raise InvalidInput("there is no such field", field=field[:60])
+    key, name = _text(data, "key", 150), _text(data, "handler", 200)
+    if key and name:
+        raise InvalidInput("give a key or a handler, not both", field="key")
+    starts, per_s = _whole(data, "starts", MOST_STARTS), _whole(data, "per_seconds", LONGEST_S)
+    handler = None
+    if name:
+        handler = Handler.objects.filter(name=name).first()
+        if handler is None or not is_granted(tuple(tenant.plan.handlers), name):
+            raise InvalidInput(f"there is no handler {name!r} that the plan grants", field="handler")
+    if RateLimit.objects.filter(tenant=tenant, own=True).count() >= MOST:
+        raise QuotaExceeded(f"a tenant may set {MOST} execution rates", limit=MOST)
+    try:
+        with transaction.atomic():
+            made = RateLimit.objects.create(
+                tenant=tenant, handler=handler, key=key, starts=starts, per_s=per_s, own=True
+            )
+    except IntegrityError:
+        raise Conflict("there is a limit of the same over the same time; remove it first") from None
+    return _shown(made)
+
+
+def remove_limit(tenant: Tenant, limit_id: int) -> None:
+    """Remove a limit that the tenant has set itself; ``NotFound`` for any other."""
+    if not RateLimit.objects.filter(pk=limit_id, tenant=tenant, own=True).delete()[0]:
+        raise NotFound(f"there is no execution rate {limit_id} of your own")
+
+
+def _shown(row: RateLimit) -> dict[str, Any]:
+    return {
+        "id": row.pk,
+        "of": "key" if row.key else "handler" if row.handler_id else "tenant",
+        "handler": row.handler.name if row.handler is not None else None,
+        "key": row.key,
+        "starts": row.starts,
+        "per_seconds": row.per_s,
+        "own": row.own,
+        "shared": row.tenant_id is None,
+    }
+
+
+def _text(data: dict[str, Any], field: str, longest: int) -> str:
+    value = data.get(field, "")
+    if not isinstance(value, str) or len(value) > longest or "\x00" in value:
+        raise InvalidInput(f"must be a string of at most {longest} characters", field=field)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput("is not valid Unicode", field=field) from None
+    return value
+
+
+def _whole(data: dict[str, Any], field: str, most: int) -> int:
+    value = data.get(field)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise InvalidInput(f"must be a whole number from 1 to {most}", field=field)
+    return value

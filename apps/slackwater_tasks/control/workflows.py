@@ -1,0 +1,231 @@
+"""Workflows that are there already: add tasks, cancel, run again from the failed tasks or from one on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from scheduler_ext.core import admission as checks
+from scheduler_ext.core.errors import DuplicateName, NotFound
+from scheduler_ext.core.states import EdgeOutcome
+from scheduler_ext.ports import Changes, Started
+from scheduler_ext.task.effects import AttemptReplaced
+from slackwater_tasks.control import rerun as rerunning
+from slackwater_tasks.control.changing import after_cancel, cancel_some
+from slackwater_tasks.control.settle import undisturbed
+from slackwater_tasks.graph import relatives
+from slackwater_tasks.ledger import reference_cache
+from slackwater_tasks.runtime import trace_context
+from slackwater_tasks.runtime.trace_context import TraceContext
+from slackwater_tasks.spec import TaskSpec, body_hash, parse_task
+from slackwater_tasks.submission import admission, store
+from slackwater_tasks.submission.service import (
+    Submission,
+    check_list,
+    claim_key,
+    first_answer,
+    link_outside,
+    no_inner_keys,
+    one_key,
+    write_tasks,
+)
+from slackwater_tasks.submission.store import EDGE_COLUMNS, Accepted
+from slackwater_tenants.models import Tenant
+
+CANCEL_AT_ONCE = 2_000
+LOCK = "SELECT task_count, edge_count FROM slackwater_tasks_workflow WHERE id = %s AND tenant_id = %s FOR UPDATE"
+NAMED = "SELECT name, id::text FROM slackwater_tasks_task WHERE workflow_id = %s AND name = ANY(%s)"
+GROW = """
+UPDATE slackwater_tasks_workflow SET task_count = task_count + %s, edge_count = edge_count + %s WHERE id = %s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where tasks are added."""
+
+    workflow_id: UUID
+    tasks: int
+    edges: int
+
+
+def add_tasks(tenant: Tenant, workflow_id: UUID, items: Sequence[Mapping[str, Any]], *, actor: str = "",
+              idempotency_key: str | None = None, trace: TraceContext | None = None) -> Submission:  # fmt: skip
+    """Add tasks to a workflow, all or none, whether it runs or has ended.
+
+    They may depend, by name or id, on tasks of the workflow and on one another; nothing that is there changes, so no
+    cycle can arise. The plan's limits hold for the whole of it. ``NotFound`` when the tenant has no such workflow.
+    """
+    check_list(items, "tasks")
+    specs = [parse_task(item, f"tasks[{n}]") for n, item in enumerate(items)]
+    no_inner_keys(specs)
+    key = one_key(idempotency_key, "")
+    with transaction.atomic(), connection.cursor() as cur:
+        place = _lock(cur, tenant, workflow_id)
+        trace = trace or trace_context.current()
+        return _add(cur, tenant, place, specs, items, actor=actor, key=key, trace=trace)
+
+
+def _lock(cur: Any, tenant: Tenant, workflow_id: UUID) -> _Place:
+    cur.execute(LOCK, (workflow_id, tenant.pk))
+    row = cur.fetchone()
+    if row is None:
+        raise NotFound(f"There is no workflow {workflow_id}.")
+    return _Place(workflow_id, *row)
+
+
+def _add(cur: Any, tenant: Tenant, place: _Place | None, specs: Sequence[TaskSpec], body: Any, *, actor: str,
+         key: str | None, before: Sequence[UUID] = (), trace: TraceContext | None = None,
+         ) -> Submission:  # fmt: skip
+    """Store tasks in a workflow, or in none; ``before``: blocked tasks that shall wait for all of them."""
+    workflow_id = place.workflow_id if place else None
+    # Asked first: what a repeat names is there already, and would be refused as a duplicate.
+    if key is not None and (first := first_answer(tenant, key, body_hash(body))) is not None:
+        return replace(first, workflow_id=workflow_id)
+    if place is not None:
+        specs = _resolve_names(cur, place, specs)
+    batch = admission.admit(tenant, specs, where="tasks", workflow=place is not None)
+    ids = [task.id for task in batch.tasks]
+    if key is not None and (first := claim_key(tenant, key, body, ids, None)) is not None:
+        return replace(first, workflow_id=workflow_id)
+    tasks = link_outside(cur, tenant, batch, workflow_id)
+    if before:
+        tasks = [replace(task, has_children=True) for task in tasks]
+    write_tasks(cur, tenant, tasks, batch.edges, workflow_id, reference_cache.now(), actor, trace)
+    joined = _join(cur, tasks, before) if before else 0
+    if place is not None:
+        edges = len(batch.edges) + len({(parent, n) for parent, n, _ in batch.outside}) + joined
+        cur.execute(GROW, (len(tasks), edges, workflow_id))
+        _check_size(tenant, place, len(tasks), edges)
+    return Submission(task_ids=ids, workflow_id=workflow_id)
+
+
+def _resolve_names(cur: Any, place: _Place, specs: Sequence[TaskSpec]) -> list[TaskSpec]:
+    """Names of tasks the workflow has already become their ids; a name it has may not be given again."""
+    new = {spec.name: n for n, spec in enumerate(specs) if spec.name}
+    wanted = {name for spec in specs for name in spec.depends_on}
+    cur.execute(NAMED, (place.workflow_id, list(new.keys() | wanted)))
+    known = dict(cur.fetchall())
+    for name in new.keys() & known.keys():
+        raise DuplicateName(f"the workflow has a task named {name!r} already", field=f"tasks[{new[name]}].name")
+    return [replace(spec, depends_on=tuple(known.get(name, name) for name in spec.depends_on)) for spec in specs]
+
+
+def _check_size(tenant: Tenant, place: _Place, tasks: int, edges: int) -> None:
+    limits = admission.plan_limits(tenant.plan)
+    total = place.tasks + tasks
+    # No graph is deeper than it has tasks: only one that could be too deep is measured.
+    depth = 0
+    if total > (limits.max_dag_depth or total):
+        with connection.cursor() as cur:
+            depth = relatives.of_workflow(place.workflow_id, cur).depth
+    checks.check_dag(limits, tasks=total, edges=place.edges + edges, depth=depth)
+
+
+# -- from inside a running task ---------------------------------------------------------------------------------------
+OWN = """
+SELECT t.workflow_id FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id
+WHERE l.task_id = %s AND l.fence = %s AND l.state = 5 FOR SHARE OF l
+"""
+FOLLOWERS = """
+SELECT l.task_id FROM slackwater_tasks_dependency d JOIN slackwater_tasks_livetask l ON l.task_id = d.child_id
+WHERE d.parent_id = %s AND d.outcome = 0 AND l.state = 1 ORDER BY l.task_id FOR UPDATE OF l
+"""
+WAIT_LONGER = "UPDATE slackwater_tasks_livetask SET pending = pending + %s WHERE task_id = ANY(%s)"
+
+
+def add_subtasks(
+    task: Started, items: Sequence[Mapping[str, Any]], *, join: bool, key: str | None = None
+) -> list[UUID]:
+    """Store tasks for a running one: same tenant, same workflow; returns their ids.
+
+    ``join``: what depends on the running task waits for them too. ``AttemptReplaced`` when another attempt runs by now.
+    """
+    check_list(items, "tasks")
+    specs = [parse_task(item, f"tasks[{n}]") for n, item in enumerate(items)]
+    no_inner_keys(specs)
+    tenant = Tenant.objects.select_related("plan").get(pk=task.tenant_id)
+    with transaction.atomic(), connection.cursor() as cur:
+        cur.execute("SELECT workflow_id FROM slackwater_tasks_task WHERE id = %s", (task.task_id,))
+        workflow_id = cur.fetchone()[0]
+        # The workflow's row first, the tasks' after: everybody locks in this order.
+        place = _lock(cur, tenant, workflow_id) if workflow_id is not None else None
+        cur.execute(OWN, (task.task_id, task.fence))
+        if cur.fetchone() is None:
+            raise AttemptReplaced(f"attempt {task.attempt} of the task {task.task_id} was replaced by another")
+        before: list[UUID] = []
+        if join:
+            cur.execute(FOLLOWERS, (task.task_id,))
+            before = [row[0] for row in cur.fetchall()]
+        actor = f"task:{task.task_id}"
+        trace = trace_context.current() or trace_context.of_running(cur, task.task_id, task.fence)
+        found = _add(cur, tenant, place, specs, list(items), actor=actor, key=key, before=before, trace=trace)
+    return found.task_ids
+
+
+def _join(cur: Any, tasks: Sequence[Accepted], before: Sequence[UUID]) -> int:
+    """Let blocked tasks wait for new ones too; returns how many edges that makes."""
+    rows = [(task.id, child, int(EdgeOutcome.PENDING)) for task in tasks for child in before]
+    store.insert(cur, "slackwater_tasks_dependency", EDGE_COLUMNS, rows)
+    cur.execute(WAIT_LONGER, (len(tasks), list(before)))
+    return len(rows)
+
+
+# -- cancel and run again ---------------------------------------------------------------------------------------------
+UNFINISHED = """
+SELECT l.task_id::text FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id
+WHERE t.workflow_id = %s AND NOT (l.state = 5 AND l.cancel_requested) ORDER BY l.state, l.task_id LIMIT %s
+"""
+
+
+def cancel_workflow(tenant: Tenant, workflow_id: UUID, *, actor: str = "") -> dict[str, int]:
+    """Cancel all that waits in a workflow and ask what runs to end: ``{"cancelled": …, "asked": …}``.
+
+    In bounded transactions, so a crash in between leaves a part cancelled; doing it again does the rest.
+    """
+    # The tenant is named: another tenant's workflow is not found.
+    with connection.cursor() as cur:
+        cur.execute(
+            "SELECT 1 FROM slackwater_tasks_workflow WHERE id = %s AND tenant_id = %s", (workflow_id, tenant.pk)
+        )
+        if cur.fetchone() is None:
+            raise NotFound(f"There is no workflow {workflow_id}.")
+    counts = {"cancelled": 0, "asked": 0}
+    while True:
+        with transaction.atomic(), connection.cursor() as cur:
+            cur.execute(UNFINISHED, (workflow_id, CANCEL_AT_ONCE))
+            ids = [row[0] for row in cur.fetchall()]
+            cancelled, asked = _cancel_some(cur, tenant, ids, actor)
+        counts["cancelled"] += cancelled
+        counts["asked"] += asked
+        if not cancelled and not asked:
+            return counts
+
+
+def _cancel_some(cur: Any, tenant: Tenant, ids: list[str], actor: str) -> tuple[int, int]:
+    changes, asked = cancel_some(cur, ids, actor, "its workflow was cancelled")
+    transaction.on_commit(partial(after_cancel, tenant.cell, changes, {node for _, node in asked}))
+    return len(changes), len(asked)
+
+
+def rerun(tenant: Tenant, workflow_id: UUID, *, task_id: UUID | None = None, actor: str = "") -> list[UUID]:
+    """Run a workflow again: from its failed tasks, or ``task_id`` and all that follows; returns the tasks' ids.
+
+    From the failed: every failed, expired or cancelled task whose turn can come again. They count against the
+    tenant's limits like new ones. ``Conflict`` when nothing is to be run again, or a task concerned has not ended.
+    """
+    return undisturbed(partial(_rerun, tenant, workflow_id, task_id, actor))
+
+
+def _rerun(tenant: Tenant, workflow_id: UUID, task_id: UUID | None, actor: str) -> list[UUID]:
+    ended: Changes = []
+    with connection.cursor() as cur:
+        _lock(cur, tenant, workflow_id)
+        changes = rerunning.rerun(cur, tenant, workflow_id, task_id, actor, ended)
+        transaction.on_commit(partial(after_cancel, tenant.cell, ended + changes, set()))
+    return [UUID(change[0]) for change in changes]

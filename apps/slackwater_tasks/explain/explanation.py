@@ -1,0 +1,69 @@
+"""Why a task waits: every blocker by name, what would remove it, and when the task will likely start."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from scheduler_ext.core.errors import NotFound
+from scheduler_ext.core.states import TaskState, is_final
+from slackwater_tasks.explain.blockers import KINDS, Blocker, Blockers
+from slackwater_tasks.explain.forecast import forecast
+from slackwater_tasks.explain.queries import ROW
+from slackwater_tasks.read.tasks import word
+from slackwater_tenants.scoping import current_tenant_id
+
+__all__ = ["KINDS", "explain"]
+
+
+def explain(task_id: UUID) -> dict[str, Any]:
+    """Why the task of the tenant in context waits; ``NotFound`` when it has none such. Changes nothing."""
+    row = _row(task_id)
+    state = TaskState(row["state"] if row["state"] is not None else row["final"])
+    waits = state in (TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY)
+    answer: dict[str, Any] = {
+        "id": task_id, "state": word(state), "waiting": waits, "summary": "", "blockers": [],
+        "latest_start": row["latest_start"], "predicted_start": None, "as_of": row["now"],
+    }  # fmt: skip
+    if not waits:
+        answer["summary"] = _not_waiting(state, row)
+        return answer
+    why = Blockers(task_id, row, state)
+    answer["blockers"] = blockers = list(why.found())
+    answer["predicted_start"] = _predicted(why, blockers)
+    answer["summary"] = blockers[0]["detail"] if blockers else "Nothing holds it: it starts with the next round."
+    return answer
+
+
+def _row(task_id: UUID) -> dict[str, Any]:
+    with connection.cursor() as cursor:
+        cursor.execute(ROW, [task_id, current_tenant_id()])
+        values = cursor.fetchone()
+        if values is None:
+            raise NotFound(f"There is no task {task_id}.")
+        return dict(zip((column.name for column in cursor.description), values, strict=True))
+
+
+def _not_waiting(state: TaskState, row: dict[str, Any]) -> str:
+    if is_final(state):
+        return f"It has ended: {word(state)}."
+    if state is TaskState.RUNNING:
+        return f"It runs on {row['node']}."
+    return f"It is claimed for {row['node']} and starts as soon as a slot there has done what lies before it."
+
+
+def _predicted(why: Blockers, blockers: list[Blocker]) -> dict[str, Any] | None:
+    """The forecast as moments; ``None`` where nobody can tell."""
+    kinds = {blocker["kind"] for blocker in blockers}
+    if kinds & {"paused", "never_fits", "no_node", "dispatcher"}:
+        return None
+    found = forecast(why.conf, why.store, why.snapshot, why.id, why.row["mutex_key"], why.ahead, why.row["parked"])
+    if found is None:
+        return None
+    now = datetime.now(UTC)
+    floor = max([now, *(b["at"] for b in blockers if b["at"] is not None)])
+    spans = {"earliest": found.earliest_s, "likely": found.likely_s, "latest": found.latest_s}
+    return {name: max(floor, now + timedelta(seconds=min(s, 3e8))) for name, s in spans.items()}

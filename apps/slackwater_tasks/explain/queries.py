@@ -1,0 +1,40 @@
+"""What explaining a task reads. Changes nothing."""
+
+from __future__ import annotations
+
+ROW = """
+SELECT l.state, l.pending, l.parked, l.line_id, l.fence, l.rank_group, l.rank, l.kind, l.handler_id, l.priority,
+       l.alone OR l.total_attempts = 1 AS by_itself, l.mutex_key, l.mutex_limit, l.last_node,
+       extract(epoch FROM l.latest_start)::float8 AS latest_s, l.latest_start, l.not_before, l.attempts, l.rate_key,
+       t.tenant_id, t.state AS final, n.name AS node, w.cell, w.paused AS tenant_paused, i.paused AS line_paused,
+       i.category, r.slug AS tier, h.name AS handler, coalesce(h.paused, false) AS handler_paused,
+       EXISTS (SELECT 1 FROM slackwater_tasks_leader x WHERE x.cell = w.cell AND x.expires_at > clock_timestamp()) AS led,
+       clock_timestamp() AS now, m.since AS impossible_since,
+       coalesce(s.asked_fence = l.fence, false) AS made_room, s.asked_at, s.lets_by
+FROM slackwater_tasks_task t JOIN slackwater_tenants_tenant w ON w.id = t.tenant_id
+    LEFT JOIN slackwater_tasks_livetask l ON l.task_id = t.id
+LEFT JOIN slackwater_tasks_line i ON i.id = l.line_id LEFT JOIN slackwater_resources_tier r ON r.id = i.tier_id
+LEFT JOIN slackwater_resources_handler h ON h.id = l.handler_id LEFT JOIN slackwater_resources_node n ON n.id = l.node_id
+LEFT JOIN slackwater_tasks_impossible m ON m.task_id = t.id LEFT JOIN slackwater_tasks_resumable s ON s.task_id = l.task_id
+WHERE t.id = %s AND t.tenant_id = %s
+"""
+PARENTS = """
+SELECT p.id::text, p.name, l.state FROM slackwater_tasks_dependency d JOIN slackwater_tasks_task p ON p.id = d.parent_id
+LEFT JOIN slackwater_tasks_livetask l ON l.task_id = p.id WHERE d.child_id = %s AND d.outcome = 0 ORDER BY p.id LIMIT %s
+"""
+HOLDERS = """
+SELECT task_id::text FROM slackwater_tasks_livetask WHERE mutex_key = %s AND phase = 4 AND task_id <> %s LIMIT %s
+"""
+# Of those parked with it, or ready in its line, who comes before it.
+BEFORE = """
+SELECT count(*)::int FROM (
+    SELECT 1 FROM slackwater_tasks_livetask l WHERE l.{among}
+    AND (l.rank_group, l.rank, l.task_id) < (%(rank_group)s, %(rank)s, %(id)s) LIMIT %(most)s) x
+"""
+IN_LINE = BEFORE.format(among="phase = 3 AND l.line_id = %(line_id)s")
+FOR_RATE = BEFORE.format(among="phase = 1 AND l.parked = %(parked)s AND l.line_id = %(line_id)s")
+FOR_KEY = BEFORE.format(among="phase = 1 AND l.pending = 0 AND l.mutex_key = %(mutex_key)s")
+# Of the tasks it made room for those that wait still, and whether they are its own tenant's: others' are not named.
+LET_BY = """
+SELECT task_id::text, tenant_id = %s FROM slackwater_tasks_livetask WHERE task_id = ANY(%s::uuid[]) AND state = 3 ORDER BY task_id
+"""

@@ -1,0 +1,217 @@
+"""Which policies hold where: what was chosen while the platform runs, and else the configuration.
+
+The nearest choice of an order holds: that of the line, of its tenant, of its pool and the pools above it, of the cell,
+of the configuration. Reading costs two small statements every :data:`TTL_S` in each process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import connection
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.errors import ConfigurationError
+from scheduler_ext.policies.base import OrderPolicy, SharePolicy
+from scheduler_ext.policies.registry import order_policy, share_policy, with_pools
+
+log = logging.getLogger(__name__)
+
+TTL_S = 2.0
+"""How long a process may go by what it has read."""
+
+CHOICES = """
+(SELECT kind, pool_id, tenant_id, line_id, policy, parameters FROM slackwater_tasks_policychoice
+    WHERE cell = %(cell)s ORDER BY id)
+UNION ALL SELECT 'sweep', NULL, NULL, NULL, '', '{}'::jsonb FROM slackwater_tasks_ranksweep WHERE cell = %(cell)s AND passes > 0
+"""
+POOLS = """
+SELECT id, parent_id, slug, weight, guaranteed, maximum, lends, inside FROM slackwater_tenants_pool WHERE cell = %s ORDER BY id
+"""
+PLACES = """
+SELECT id, NULL, pool_id FROM slackwater_tenants_tenant WHERE pool_id IS NOT NULL
+UNION ALL SELECT tenant_id, id, pool_id FROM slackwater_tasks_line WHERE pool_id IS NOT NULL
+"""
+RUN_TIMES = "SELECT tenant_id, key, mean_us FROM slackwater_tasks_runtime WHERE samples >= %s"
+LEARNT_FROM = 5
+"""Samples from which a run time counts as learnt."""
+
+Execute = Callable[[str, Any], Sequence[Sequence[Any]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A share policy by name and parameters, with the policy itself."""
+
+    name: str
+    parameters: Mapping[str, Any]
+    policy: SharePolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """All that is chosen in one cell."""
+
+    order: OrderPolicy
+    """Where nothing nearer is chosen."""
+    share: Share
+    shadow: Share | None = None
+    sweeping: bool = False
+    """Ranks of an order that held before may still be met."""
+    pools: Mapping[int, str] = field(default_factory=dict)
+    """Path by id."""
+    by_tenant: Mapping[int, OrderPolicy] = field(default_factory=dict)
+    by_line: Mapping[int, OrderPolicy] = field(default_factory=dict)
+    run_times: Mapping[tuple[int, str], int] = field(default_factory=dict)
+    """Learnt, in microseconds by (tenant, handler); read only where an order goes by them."""
+
+    def fingerprint(self) -> str:
+        """The same for the same orders."""
+        orders = [
+            repr(self.order),
+            sorted((tenant, repr(order)) for tenant, order in self.by_tenant.items()),
+            sorted((line, repr(order)) for line, order in self.by_line.items()),
+        ]
+        return hashlib.sha256(json.dumps(orders).encode()).hexdigest()
+
+    def order_of(self, tenant_id: int, line_id: int) -> OrderPolicy:
+        """The order of a line."""
+        if not self.by_tenant and not self.by_line:
+            return self.order
+        return self.by_line.get(line_id) or self.by_tenant.get(tenant_id) or self.order
+
+
+def read(execute: Execute, conf: SchedulerConf, cell: str) -> Chosen:
+    """Read what is chosen in a cell. What cannot be built is logged, and the configuration holds instead."""
+    rows = execute(CHOICES, {"cell": cell})
+    pools = execute(POOLS, (cell,))
+    paths = paths_of((row[0], row[1], row[2]) for row in pools)
+    settings = {
+        paths[row[0]]: {
+            "weight": row[3],
+            "guaranteed": row[4],
+            "maximum": row[5],
+            "lends": row[6],
+            "inside": row[7],
+        }
+        for row in pools
+    }
+    rows = [(*row[:5], json.loads(row[5]) if isinstance(row[5], str) else row[5]) for row in rows]
+    shares = {(row[0], row[1]): (row[4], row[5]) for row in rows if row[0] not in ("order", "sweep")}
+    orders = [row for row in rows if row[0] == "order"]
+    inside = {paths[pool]: choice for (kind, pool), choice in shares.items() if kind == "share" and pool in paths}
+    share = _share(shares.get(("share", None)) or (conf.share_policy, {}), settings, inside, conf)
+    shadow = shares.get(("shadow", None))
+    order, by_tenant, by_line = _orders(orders, pools, execute, conf)
+    return Chosen(
+        order=order, share=share, shadow=_share(shadow, settings, {}, conf) if shadow else None, pools=paths,
+        by_tenant=by_tenant, by_line=by_line, sweeping=any(row[0] == "sweep" for row in rows),
+        run_times=_run_times(execute, [order, *by_tenant.values(), *by_line.values()]),
+    )  # fmt: skip
+
+
+def paths_of(rows: Iterable[tuple[int, int | None, str]]) -> dict[int, str]:
+    """The path of each pool by its id, from (id, parent, slug)."""
+    known = {pool: (parent, slug) for pool, parent, slug in rows}
+    paths: dict[int, str] = {}
+    for pool in known:
+        names: list[str] = []
+        each: int | None = pool
+        while each is not None and each in known and len(names) <= len(known):
+            each, slug = known[each]
+            names.append(slug)
+        paths[pool] = "/".join(reversed(names))
+    return paths
+
+
+def _share(choice: tuple[str, Mapping[str, Any]], pools: Mapping[str, Mapping[str, Any]],
+           inside: Mapping[str, tuple[str, Mapping[str, Any]]], conf: SchedulerConf) -> Share:  # fmt: skip
+    name, parameters = choice
+    try:
+        name, parameters = with_pools(name, parameters, pools, inside)
+        return Share(name=name, parameters=parameters, policy=share_policy(name, parameters))
+    except ConfigurationError as error:
+        log.warning("the share policy %s cannot be used, %s holds: %s", name, conf.share_policy, error)
+        return Share(name=conf.share_policy, parameters={}, policy=share_policy(conf.share_policy))
+
+
+def _order(name: str, parameters: Mapping[str, Any], conf: SchedulerConf) -> OrderPolicy:
+    try:
+        return order_policy(name, parameters)
+    except ConfigurationError as error:
+        log.warning("the order %s cannot be used, %s holds: %s", name, conf.order_policy, error)
+        return order_policy(conf.order_policy)
+
+
+def _orders(rows: Sequence[Sequence[Any]], pools: Sequence[Sequence[Any]], execute: Execute, conf: SchedulerConf
+            ) -> tuple[OrderPolicy, dict[int, OrderPolicy], dict[int, OrderPolicy]]:  # fmt: skip
+    """The cell's order, and those of tenants and lines that have another."""
+    cell = order_policy(conf.order_policy)
+    by_pool: dict[int, OrderPolicy] = {}
+    by_tenant: dict[int, OrderPolicy] = {}
+    by_line: dict[int, OrderPolicy] = {}
+    for _, pool, tenant, line, name, parameters in rows:
+        policy = _order(name, parameters, conf)
+        if line is not None:
+            by_line[line] = policy
+        elif tenant is not None:
+            by_tenant[tenant] = policy
+        elif pool is not None:
+            by_pool[pool] = policy
+        else:
+            cell = policy
+    if by_pool:
+        parents = {row[0]: row[1] for row in pools}
+        for tenant, line, pool in execute(PLACES, ()):
+            found = _nearest(pool, by_pool, parents)
+            if line is not None and tenant not in by_tenant:
+                by_line.setdefault(line, found or cell)
+            elif line is None and found is not None:
+                by_tenant.setdefault(tenant, found)
+    return cell, by_tenant, by_line
+
+
+def _nearest(
+    pool: int | None, by_pool: Mapping[int, OrderPolicy], parents: Mapping[int, int | None]
+) -> OrderPolicy | None:
+    while pool is not None:
+        if pool in by_pool:
+            return by_pool[pool]
+        pool = parents.get(pool)
+    return None
+
+
+def _run_times(execute: Execute, orders: Iterable[OrderPolicy]) -> dict[tuple[int, str], int]:
+    if not any(getattr(order, "by_run_time", False) for order in orders):
+        return {}
+    return {(tenant, key): max(1, int(mean)) for tenant, key, mean in execute(RUN_TIMES, (LEARNT_FROM,))}
+
+
+# -- in a process that submits ----------------------------------------------------------------------------------------
+_known: dict[str, tuple[float, Chosen]] = {}
+
+
+def current(conf: SchedulerConf, cell: str) -> Chosen:
+    """What is chosen in a cell, as far as this process knows: at most :data:`TTL_S` old."""
+    found = _known.get(cell)
+    if found is None or time.monotonic() - found[0] > TTL_S:
+        found = _known[cell] = (time.monotonic(), read(_django, conf, cell))
+    return found[1]
+
+
+def forget() -> None:
+    """Read anew next time."""
+    _known.clear()
+
+
+def _django(sql: str, params: Any) -> Sequence[Sequence[Any]]:
+    with connection.cursor() as cur:
+        cur.execute(sql, params)
+        rows: Sequence[Sequence[Any]] = cur.fetchall()
+        return rows

@@ -1,0 +1,113 @@
+"""Connections of the engine's own: the dispatcher, upkeep and the workers do not share Django's.
+
+Celery closes Django's connection around each of its tasks, and the hot path wants prepared statements and autocommit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import psycopg
+from django.db import connections
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+
+from slackwater_resources.faults import BROKEN
+
+T = TypeVar("T")
+PREPARE_AFTER = 2
+HOT_PLANS = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
+"""A hot connection plans each statement once, for its life, maybe while the tables are empty. Every one of them goes
+from a list of ids, or from a line, to rows by their index: no statistics may talk the planner out of it."""
+
+
+def connect(
+    alias: str = "default", *, application_name: str = "slackwater", hot: bool = False
+) -> psycopg.Connection[tuple[Any, ...]]:
+    """Open an autocommit connection to Django's database of that alias, with its options.
+
+    ``hot``: it runs the few statements of deciding and running over and over, and prepares them.
+    """
+    wrapper = connections[alias]
+    params = dict(wrapper.get_connection_params())
+    for name in ("cursor_factory", "context", "pool", "server_side_binding"):
+        params.pop(name, None)
+    params.pop("prepare_threshold", None)
+    params["application_name"] = application_name
+    # Planning FINISH anew would cost as much as running it for fifty tasks. Only PgBouncer in transaction mode, whose
+    # settings rule server-side cursors out, can neither keep prepared statements nor take options.
+    prepares = hot and not wrapper.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS")
+    if prepares:
+        params["options"] = f"{params.get('options', '')} {HOT_PLANS}".strip()
+    conn = psycopg.connect(**params, autocommit=True)
+    conn.prepare_threshold = PREPARE_AFTER if prepares else None
+    if hot:
+        conn.adapters.register_loader("jsonb", _HotJsonb)
+    return conn
+
+
+class _HotJsonb(Loader):
+    """JSON; the arguments of most tasks are none at all, and to say so takes a tenth of parsing it."""
+
+    def load(self, data: Buffer) -> Any:
+        """The value."""
+        if len(data) == 2:
+            if data == b"[]":
+                return []
+            if data == b"{}":
+                return {}
+        return json.loads(bytes(data))
+
+
+class Database:
+    """A connection that is opened when needed, and opened anew after it broke."""
+
+    def __init__(self, name: str, alias: str = "default", *, hot: bool = False) -> None:
+        """``name`` is shown in ``pg_stat_activity``; ``hot`` as in :func:`connect`."""
+        self.name = name
+        self.alias = alias
+        self.hot = hot
+        self._conn: psycopg.Connection[tuple[Any, ...]] | None = None
+
+    @property
+    def conn(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """The open connection."""
+        if self._conn is None or self._conn.closed or self._conn.broken:
+            self._conn = connect(self.alias, application_name=self.name, hot=self.hot)
+        return self._conn
+
+    def close(self) -> None:
+        """Close it; the next use opens it anew."""
+        if self._conn is not None:
+            self._conn.close()
+            self._conn = None
+
+    def repeatable(
+        self,
+        work: Callable[[psycopg.Connection[tuple[Any, ...]]], T],
+        *,
+        tries: int = 4,
+        single: bool = False,
+    ) -> T:
+        """Run ``work`` in one transaction; again after a deadlock, or once more after a broken connection.
+
+        ``single``: it is one statement, which is a transaction by itself and saves two round trips.
+
+        Only for work that may safely be done twice: everything fenced is, for the second time changes nothing.
+        """
+        for attempt in range(tries):
+            try:
+                if single:
+                    return work(self.conn)
+                with self.conn.transaction():
+                    return work(self.conn)
+            except (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure):
+                if attempt == tries - 1:
+                    raise
+            except BROKEN:
+                self.close()
+                if attempt:
+                    raise
+        raise AssertionError("unreachable")

@@ -1,0 +1,70 @@
+"""When what runs is expected to end: read only by rounds that keep a node for a task that waits (EASY backfill)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from scheduler_ext.core.resources import part
+from scheduler_ext.core.types import PER_CHILD, LineView, RunEnd, Vector, WorkKind
+
+MOST = 20_000
+"""Running tasks looked at; what is beyond counts as unknown, and waits ten times as long for its node."""
+ENDS = """
+SELECT l.node_id, l.line_id, l.tenant_id, l.kind, l.handler_id, l.alone OR l.total_attempts = 1,
+       extract(epoch FROM clock_timestamp() - l.started_at)::float8, t.cap_ms
+FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id
+WHERE l.phase = 4 AND l.slot_milli >= 1000 LIMIT %s
+"""
+CAPS = "SELECT id::text, cap_ms FROM slackwater_tasks_task WHERE id = ANY(%s::uuid[])"
+
+
+def remaining_s(ran_s: float | None, expected_s: float | None, cap_s: float) -> float:
+    """How much longer a task is expected to run that has run for ``ran_s`` (``None``: it has not begun).
+
+    One that has outrun its expectation is expected to run for as long again; none runs beyond its cap.
+    """
+    ran = max(0.0, ran_s or 0.0)
+    left = max(0.0, cap_s - ran)
+    if expected_s is None:
+        return left
+    return min(left, expected_s - ran if ran < expected_s else ran)
+
+
+def running(
+    conn: Any,
+    now: float,
+    vectors: Mapping[int, Vector],
+    kind_of: Callable[[int, int | None, bool], tuple[WorkKind, str]],
+    run_times: Mapping[tuple[int, str], int],
+) -> dict[int, tuple[RunEnd, ...]]:
+    """The ends of what holds a slot of its own, by node. ``vectors`` by line; ``kind_of`` tells kind and name."""
+    found: dict[int, list[RunEnd]] = {}
+    for node, line, tenant, kind, handler, by_itself, ran_s, cap_ms in conn.execute(ENDS, (MOST,)).fetchall():
+        vector = vectors.get(line)
+        if vector is None:
+            continue
+        work, name = kind_of(kind, handler, by_itself)
+        learnt = run_times.get((tenant, name))
+        left = remaining_s(ran_s, learnt / 1e6 if learnt else None, cap_ms / 1000)
+        one = part(vector, PER_CHILD[work]) if work in PER_CHILD else vector
+        found.setdefault(node, []).append(RunEnd(at=now + left, kind=work, vector=one))
+    return {node: tuple(ends) for node, ends in found.items()}
+
+
+def with_caps(conn: Any, lines: Sequence[LineView]) -> tuple[LineView, ...]:
+    """The lines with the caps of the tasks of which nothing is learnt: by then they are done at the latest."""
+    unknown = [task.task_id for line in lines for task in line.heads if task.expected_us is None]
+    if not unknown:
+        return tuple(lines)
+    caps = dict(conn.execute(CAPS, (unknown,)).fetchall())
+    return tuple(
+        replace(
+            line,
+            heads=tuple(
+                replace(task, cap_us=caps[task.task_id] * 1000) if task.task_id in caps else task for task in line.heads
+            ),
+        )
+        for line in lines
+    )

@@ -1,0 +1,59 @@
+"""Hints in Redis: they wake whoever waits, and nothing is lost when they are."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import redis
+from django.conf import settings
+
+from scheduler_ext.dispatch import change_feed, redis_client
+from scheduler_ext.dispatch.keys import Keys
+from scheduler_ext.ports import Change
+
+log = logging.getLogger(__name__)
+
+
+@cache
+def _client(url: str) -> redis.Redis:
+    return redis_client.connect(url, socket_timeout=1.0, socket_connect_timeout=0.5)
+
+
+def client() -> redis.Redis:
+    """This process's client for what may vanish."""
+    return _client(settings.REDIS_URL)
+
+
+def _publish(channel: str, message: str) -> None:
+    try:
+        _client(settings.REDIS_URL).publish(channel, message)
+    except redis.RedisError as error:
+        log.debug("hint not sent: %s", error)
+
+
+def keys() -> Keys:
+    """The names in Redis of this installation."""
+    return Keys(settings.SLACKWATER.get("key_prefix", "sw"))
+
+
+def wake_dispatcher(cell: str) -> None:
+    """Tell the cell's dispatcher that there is work."""
+    _publish(keys().hints(cell), "work")
+
+
+def tell_node(node_id: int) -> None:
+    """Tell a node to look for cancellations now."""
+    _publish(keys().control(node_id), "cancel")
+
+
+def tell_changes(changes: Sequence[Change | tuple[Any, ...]]) -> None:
+    """Add changes of state to the feed, or what else live streams are to be told of a task."""
+    if not changes:
+        return
+    try:
+        change_feed.add(_client(settings.REDIS_URL), keys(), changes)
+    except redis.RedisError as error:
+        log.debug("changes not told: %s", error)

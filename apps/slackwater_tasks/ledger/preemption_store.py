@@ -1,0 +1,103 @@
+"""The ledger as taking turns uses it: :class:`scheduler_ext.preemption.controller.TurnStore` on PostgreSQL."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from scheduler_ext.core.types import PER_CHILD, LineView, TaskView, WorkKind
+from scheduler_ext.policies.base import OrderPolicy, RankInput
+from scheduler_ext.preemption.choose import Ask, Turn
+from slackwater_tasks.ledger import pause_queries, transitions
+from slackwater_tasks.ledger.active_policies import Chosen
+from slackwater_tasks.ledger.round_store import PgRoundStore
+from slackwater_tasks.models import Task
+
+MOST_TURNS = 1_000
+"""The longest running ones are looked at; more than a few are never asked at once."""
+
+
+class PgTurnStore:
+    """Over the dispatcher's own connection and what it knows of lines and handlers."""
+
+    def __init__(self, rounds: PgRoundStore) -> None:
+        """``rounds`` is the same dispatcher's."""
+        self.rounds = rounds
+        self._chosen: Chosen | None = None
+        self._slicing = False
+
+    def turns(self, *, idempotent: bool) -> list[Turn]:
+        """What runs in slots of its own with checkpoints, or (if asked for) is idempotent."""
+        params = {"idempotent": idempotent, "limit": MOST_TURNS}
+        rows = self.rounds.db.conn.execute(pause_queries.TURNS, params).fetchall()
+        return [turn for turn in map(self._turn, rows) if turn is not None]
+
+    def _turn(self, row: Sequence[Any]) -> Turn | None:
+        (task_id, fence, line_id, node_id, group, rank, handler_id, by_itself, priority, mutex, limit, latest, ran_s,
+         declared, level, asked, idempotent, submitted, cap_ms, kind_number) = row  # fmt: skip
+        line = self._line(line_id)
+        if line is None:
+            return None
+        kind, expected_us = self._kind(line.tenant_id, kind_number, handler_id, by_itself=by_itself)
+        task = TaskView(
+            task_id=task_id, line_id=line_id, fence=fence, rank=(group, rank), kind=kind, handler_id=handler_id,
+            priority=priority, submitted_at=submitted, latest_start=latest, expected_us=expected_us,
+            cap_us=cap_ms * 1000, alone=by_itself, mutex_key=mutex, mutex_limit=limit,
+        )  # fmt: skip
+        ranked = RankInput(
+            arrived_us=math.floor(submitted * 1e6), latest_start_us=None if latest is None else int(latest * 1e6),
+            expected_us=None, cap_us=cap_ms * 1000, priority=priority, level=level,
+        )  # fmt: skip
+        return Turn(
+            task=task, line=line, node_id=node_id, ran_s=max(0.0, ran_s), checkpoints=declared,
+            idempotent=idempotent, level=level, ranked=ranked, asked=bool(asked),
+        )  # fmt: skip
+
+    def _line(self, line_id: int) -> LineView | None:
+        """A line of the cell without its tasks; ``None`` while it is not known yet."""
+        info = self.rounds.reference.lines.get(line_id)
+        if info is None or info.cell != self.rounds.conf.cell:
+            return None
+        return LineView(
+            line_id=line_id, tenant_id=info.tenant_id, category=info.category, tier_id=info.tier_id,
+            vector=info.vector, heads=(), paused=info.paused,
+            pool=self.rounds.chosen().pools.get(info.pool_id, "") if info.pool_id is not None else "",
+        )  # fmt: skip
+
+    def _kind(
+        self, tenant_id: int, kind: int, handler_id: int | None, *, by_itself: bool
+    ) -> tuple[WorkKind, int | None]:
+        """The slot a task holds, and its expected run time, where that is learnt."""
+        if kind == Task.Kind.SCRIPT or handler_id is None:
+            return WorkKind.SCRIPT, None
+        known = self.rounds.reference.handlers.get(handler_id)
+        if known is None:
+            return WorkKind.PROCESS, None
+        work = WorkKind.PROCESS if by_itself and known[1] in PER_CHILD else known[1]
+        return work, self.rounds.reference.run_times.get((tenant_id, known[0]))
+
+    def waiting(self) -> tuple[LineView, ...]:
+        """The heads of all lines, whether there is room for them or not."""
+        return self.rounds.view(self.rounds.conf.heads_per_line).lines
+
+    def ask(self, epoch: int, asks: Sequence[Ask]) -> set[str]:
+        """Note what is asked of running tasks, under the leader's epoch; returns those that still run."""
+        rounds = self.rounds
+        return transitions.ask_if_running(rounds.db.conn, rounds.conf, epoch, rounds.holder, asks)
+
+    def order_of(self, line: LineView) -> OrderPolicy:
+        """The order that holds in a line."""
+        return self.rounds.chosen().order_of(line.tenant_id, line.line_id)
+
+    def slicing(self) -> bool:
+        """Whether time is shared in any line."""
+        chosen = self.rounds.chosen()
+        if chosen is not self._chosen:
+            orders = (chosen.order, *chosen.by_tenant.values(), *chosen.by_line.values())
+            self._chosen, self._slicing = chosen, any(hasattr(order, "level_of") for order in orders)
+        return self._slicing
+
+    def serve(self, line_id: int, level: int) -> None:
+        """Note the level a line serves now, which newcomers look at."""
+        self.rounds.db.conn.execute(pause_queries.SERVING, (level, line_id, level))

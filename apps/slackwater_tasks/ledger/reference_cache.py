@@ -1,0 +1,193 @@
+"""Small look-ups that every submission needs, kept in the process: tiers, lines, handlers, the database's clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import Q
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.task import handlers
+from slackwater_resources.models import Handler, Tier
+from slackwater_tasks.ledger import queries
+from slackwater_tasks.models.base import TELL_LATE, OnLate
+
+TIER_TTL_S = 2.0
+CLOCK_TTL_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class TierInfo:
+    """A tier as admission needs it."""
+
+    id: int
+    slug: str
+    default_cap_ms: int
+    shared: bool
+    vector: tuple[int, ...]
+
+
+@lru_cache(maxsize=1)
+def scheduler_conf() -> SchedulerConf:
+    """The engine's settings."""
+    return SchedulerConf.from_mapping({"cell": settings.CELL, **settings.SLACKWATER})
+
+
+class _Cache:
+    """What this process has looked up. Lines and handlers never change their ids; tiers are read anew."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop everything."""
+        self.lines: dict[tuple[int, int, int], int] = {}
+        self.handlers: dict[str, int] = {}
+        self.tiers: dict[int, tuple[float, dict[str, TierInfo]]] = {}
+        self.clock: tuple[float, float] = (float("-inf"), 0.0)
+        self.late: tuple[float, frozenset[int]] = (float("-inf"), frozenset())
+        self.resumable: tuple[float, frozenset[str]] = (float("-inf"), frozenset())
+        self.serving: tuple[float, dict[int, int]] = (float("-inf"), {})
+
+
+_cache = _Cache()
+forget = _cache.forget
+LISTENERS_TTL_S = 2.0
+RESUMABLE_TTL_S = 5.0
+SERVING_TTL_S = 1.0
+LATE_LISTENERS = "SELECT tenant_id FROM slackwater_tasks_listener WHERE events & 128 <> 0"
+
+
+def on_late_mark(tenant_id: int, on_late: int) -> int:
+    """``on_late`` as the live row has it: marked where the tenant wants to be told that a latest start has passed."""
+    return TELL_LATE if on_late == OnLate.RUN_FIRST and tenant_id in _late_listeners() else on_late
+
+
+def _late_listeners() -> frozenset[int]:
+    read_at, found = _cache.late
+    if time.monotonic() - read_at > LISTENERS_TTL_S:
+        with connection.cursor() as cur:
+            cur.execute(LATE_LISTENERS)
+            found = frozenset(row[0] for row in cur.fetchall())
+        _cache.late = (time.monotonic(), found)
+    return found
+
+
+def resumable_handlers() -> frozenset[str]:
+    """Names of the handlers that declare checkpoints."""
+    read_at, found = _cache.resumable
+    if time.monotonic() - read_at > RESUMABLE_TTL_S:
+        found = frozenset(Handler.objects.filter(checkpoints=True).values_list("name", flat=True))
+        found |= {name for name, export in handlers.exported().items() if export.checkpoints}
+        _cache.resumable = (time.monotonic(), found)
+    return found
+
+
+def serving(line_id: int) -> int:
+    """The cycle a line serves under round robin, a second old at the most: who joins an earlier one is served first."""
+    read_at, found = _cache.serving
+    if time.monotonic() - read_at > SERVING_TTL_S:
+        with connection.cursor() as cur:
+            cur.execute("SELECT id, serving FROM slackwater_tasks_line WHERE serving > 0")
+            found = dict(cur.fetchall())
+        _cache.serving = (time.monotonic(), found)
+    return found.get(line_id, 0)
+
+
+def forget_listeners() -> None:
+    """Look up anew who listens: it has just changed."""
+    _cache.late = (float("-inf"), frozenset())
+
+
+def now() -> datetime:
+    """The database's time, by this process's clock and its measured distance from the database's."""
+    measured, offset = _cache.clock
+    if time.monotonic() - measured > CLOCK_TTL_S:
+        with connection.cursor() as cur:
+            cur.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
+            offset = cur.fetchone()[0] - time.monotonic()
+        _cache.clock = (time.monotonic(), offset)
+    return datetime.fromtimestamp(time.monotonic() + offset, UTC)
+
+
+def tiers(tenant_id: int) -> dict[str, TierInfo]:
+    """The tiers a tenant can name: the shared ones and its own, its own first."""
+    read_tiers([tenant_id])
+    return _cache.tiers[tenant_id][1]
+
+
+def read_tiers(tenant_ids: Iterable[int]) -> None:
+    """Look up the tiers of many tenants at once, where they are not known or have been for too long."""
+    now = time.monotonic()
+    never: tuple[float, dict[str, TierInfo]] = (float("-inf"), {})
+    stale = {tenant for tenant in tenant_ids if now - _cache.tiers.get(tenant, never)[0] > TIER_TTL_S}
+    if not stale:
+        return
+    shared: dict[str, TierInfo] = {}
+    own: dict[int, dict[str, TierInfo]] = {tenant: {} for tenant in stale}
+    for t in Tier.objects.filter(Q(tenant__isnull=True) | Q(tenant__in=stale, retired_at=None)):
+        place = shared if t.tenant_id is None else own[t.tenant_id]
+        place[t.slug] = TierInfo(t.pk, t.slug, t.default_cap_s * 1000, t.tenant_id is None, t.vector)
+    for tenant, its_own in own.items():
+        _cache.tiers[tenant] = (now, {**shared, **its_own})
+
+
+def forget_tiers(tenant_id: int) -> None:
+    """Look up a tenant's tiers anew: one may just have been made."""
+    _cache.tiers.pop(tenant_id, None)
+
+
+def line_id(tenant_id: int, category: int, tier_id: int) -> int:
+    """The line of a tenant, category and tier, made on first use.
+
+    Made on a statement of its own: two submitters that need it at once both find it.
+    """
+    key = (tenant_id, category, tier_id)
+    found = _cache.lines.get(key)
+    if found is None:
+        found = _line_row(key)
+        if not connection.in_atomic_block:
+            _cache.lines[key] = found
+        else:
+            _remember_after_commit(_cache.lines, key, found)
+    return found
+
+
+def _line_row(key: tuple[int, int, int]) -> int:
+    with connection.cursor() as cur:
+        cur.execute(queries.MAKE_LINE, key)
+        return int(cur.fetchone()[0])
+
+
+def _remember_after_commit(store: dict[Any, int], key: Any, value: int) -> None:
+    # A row made inside a transaction that is rolled back must not be remembered.
+    transaction.on_commit(lambda: store.__setitem__(key, value))
+
+
+def handler_id(name: str) -> int | None:
+    """The id of an exported handler; ``None`` when no worker, and not this process, has exported that name."""
+    found = _cache.handlers.get(name)
+    if found is None:
+        found = Handler.objects.filter(name=name).values_list("pk", flat=True).first()
+        if found is None and (export := handlers.find(name)) is not None:
+            defaults = {
+                "kind": export.kind.value,
+                "idempotent": export.idempotent,
+                "description": export.description,
+                "checkpoints": export.checkpoints,
+            }
+            found = Handler.objects.get_or_create(name=name, defaults=defaults)[0].pk
+        if found is None:
+            return None
+        if connection.in_atomic_block:
+            _remember_after_commit(_cache.handlers, name, found)
+        else:
+            _cache.handlers[name] = found
+    return found

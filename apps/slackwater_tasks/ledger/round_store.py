@@ -1,0 +1,469 @@
+"""The ledger as the dispatcher uses it: leadership, waking, the snapshot, and claims."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.resources import add, part, peak, zero
+from scheduler_ext.core.states import Category
+from scheduler_ext.core.types import (
+    MILLI,
+    PER_CHILD,
+    WHOLE_MILLI,
+    Decision,
+    LineView,
+    PoolView,
+    Reason,
+    RunEnd,
+    Snapshot,
+    TaskView,
+    TenantView,
+    Vector,
+    WorkKind,
+)
+from scheduler_ext.policies.base import SharePolicy
+from scheduler_ext.ports import Lead, Lock
+from scheduler_ext.round.gate import Costs
+from slackwater_tasks.ledger import active_policies, queries, rate_queries, transitions
+from slackwater_tasks.ledger import expected_ends as running_ends
+from slackwater_tasks.ledger.active_policies import Chosen
+from slackwater_tasks.ledger.connection import Database
+from slackwater_tasks.ledger.decayed_usage import LivePast
+from slackwater_tasks.ledger.parking import Hopeless, nominate, resume
+from slackwater_tasks.ledger.rate_windows import RateBook
+from slackwater_tasks.ledger.snapshot_rows import (
+    Flight,
+    learnt,
+    node_view,
+    pool_view,
+    read_row,
+    room_of,
+    submitted_s,
+    tenant_view,
+)
+
+REFRESH_S = 1.0
+"""Plans, lines, handlers and learnt run times are read anew this often: a change takes effect with the next round."""
+LEARN_S = 0.05
+"""Run times are looked for this often while some of what was looked at has none: until then such tasks run alone."""
+LEARNT_FROM = 5
+"""Samples from which a run time counts as learnt."""
+FEW = 64
+"""Tasks a round looks at, at least, beside the heads of each line; more while they all find room."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineInfo:
+    """What stays the same of a line."""
+
+    tenant_id: int
+    category: Category
+    tier_id: int
+    paused: bool
+    cell: str
+    vector: Vector
+    pool_id: int | None = None
+
+
+@dataclass(slots=True)
+class Reference:
+    """What a round needs beside the hot rows, read anew every second."""
+
+    read_at: float = float("-inf")
+    lines: dict[int, LineInfo] = field(default_factory=dict)
+    tenants: dict[int, tuple[bool, int, int, int, int]] = field(default_factory=dict)
+    paused: frozenset[int] = frozenset()
+    """Handlers that are."""
+    handlers: dict[int, tuple[str, WorkKind, bool]] = field(default_factory=dict)
+    run_times: dict[tuple[int, str], int] = field(default_factory=dict)
+    common_times: dict[str, int] = field(default_factory=dict)
+    """What a handler takes for all tenants together: stands in where a tenant's own is not learnt yet."""
+    unknown: set[str] = field(default_factory=set)
+    """Handlers without either that a round has met."""
+    learnt_at: float = float("-inf")
+    chosen: Chosen | None = None
+
+
+class PgRoundStore:
+    """:class:`scheduler_ext.ports.RoundStore` on PostgreSQL."""
+
+    def __init__(self, conf: SchedulerConf, holder: str, database: Database | None = None) -> None:
+        """``holder`` names this dispatcher in the leader row and in every claim."""
+        self.conf = conf
+        self.holder = holder
+        self.db = database or Database(f"slackwater dispatcher {holder}", hot=True)
+        self.reference = Reference()
+        self.rates = RateBook()
+        self.hopeless = Hopeless(conf)
+        self.past = LivePast(conf.cell)
+        self._epoch = 0
+        self._last: Snapshot | None = None
+        self._looked = float("-inf")
+        self._lines_before = 1
+        self._want = FEW
+        self._cut = False
+
+    # -- leadership ---------------------------------------------------------------------------------------------------
+    def lead(self, holder: str) -> Lead:
+        """Take or renew leadership of the cell by the database's clock."""
+        row = self.db.conn.execute(
+            queries.LEAD,
+            {
+                "cell": self.conf.cell,
+                "holder": holder,
+                "lease": self.conf.leader_lease_s,
+                "node_lease": self.conf.node_lease_s,
+            },
+        ).fetchone()
+        epoch = row[0] if row else 0
+        if epoch != self._epoch:
+            self._epoch, self.past.use = (
+                epoch,
+                None,
+            )  # another may have led meanwhile: what it wrote down counts
+        return Lead(epoch=epoch, leads=row is not None)
+
+    def resign(self, holder: str) -> None:
+        """Give leadership up at once."""
+        with self.db.conn.transaction():
+            if self.db.conn.execute(queries.RESIGN, (self.conf.cell, holder)).rowcount:
+                self.past.save(self.db.conn)
+
+    # -- waking -------------------------------------------------------------------------------------------------------
+    def wake(self, limit: int) -> int:
+        """Make scheduled tasks ready whose time has come."""
+        return transitions.wake(self.db.conn, limit)
+
+    def next_due_s(self) -> float | None:
+        """Seconds until the next scheduled task is due."""
+        row = self.db.conn.execute(queries.NEXT_DUE).fetchone()
+        due = [s for s in (row[0] if row else None, self.rates.due_s) if s is not None]
+        return min(due) if due else None
+
+    def promote(self, limit: int) -> int:
+        """Move delayable tasks near their latest start to their tenant's urgent line."""
+        with self.db.conn.transaction():
+            rows = self.db.conn.execute(queries.PROMOTABLE, (limit,)).fetchall()
+            return transitions.promote(
+                self.db.conn, [(task_id, self._urgent_line(tenant, tier)) for task_id, tenant, tier in rows]
+            )
+
+    def _urgent_line(self, tenant_id: int, tier_id: int) -> int:
+        for line_id, info in self.reference.lines.items():
+            if info.tenant_id == tenant_id and info.tier_id == tier_id and info.category is Category.URGENT:
+                return line_id
+        row = self.db.conn.execute(queries.MAKE_LINE, (tenant_id, int(Category.URGENT), tier_id)).fetchone()
+        self.reference.read_at = float("-inf")
+        assert row is not None
+        return int(row[0])
+
+    # -- the snapshot -------------------------------------------------------------------------------------------------
+    def chosen(self) -> Chosen:
+        """The policies that hold now."""
+        self._refresh()
+        assert self.reference.chosen is not None
+        return self.reference.chosen
+
+    def share(self) -> SharePolicy:
+        """The share policy that holds now."""
+        return self.chosen().share.policy
+
+    def snapshot(self, *, ends: bool = False) -> Snapshot:
+        """The frozen view of this moment; tasks are seldom nominated while no node has a free slot.
+
+        ``ends``: with the moments at which what runs is expected to end.
+        """
+        conn = self.db.conn
+        self._refresh()
+        with conn.pipeline():
+            nodes_cur = conn.execute(queries.NODES, (self.conf.cell,))
+            flight_cur = conn.execute(queries.IN_FLIGHT)
+            mutex_cur = conn.execute(queries.MUTEX_HELD)
+            node_rows, flight_rows, held = (
+                nodes_cur.fetchall(),
+                flight_cur.fetchall(),
+                dict(mutex_cur.fetchall()),
+            )
+        flights, tenants, pools = self._in_flight(flight_rows)
+        now = time.time()
+        over = self._ends(now) if ends else {}
+        nodes = tuple(node_view(row, flights.get(row[0]) or Flight(), over.get(row[0], ())) for row in node_rows)
+        room = sum(room_of(node, self.conf) for node in nodes)
+        rates = self.rates.count(conn)
+        if rates and room:
+            self.rates.unpark(conn)
+        lines = self._nominate(room) if self._looks(room) else ()
+        if ends:
+            lines = running_ends.with_caps(conn, lines)
+        if rates:
+            lines = self.rates.mark(conn, lines)
+        self._last = self.past.count(conn, Snapshot(
+            now=now, cell=self.conf.cell, nodes=nodes, tenants=tenants, lines=lines, mutex_held=held,
+            rates_left=rates, pools=pools,
+        ), self.share())  # fmt: skip
+        return self._last
+
+    def view(self, heads: int, *, ready: Sequence[Any] = (), ends: bool = False) -> Snapshot:
+        """This moment with ``heads`` tasks of each line, changing nothing; for explaining, not for deciding.
+
+        ``ready``: rows as ``NOMINATE`` gives them that stand at the head of their line as well; ``ends``: with the
+        moments at which what runs is expected to end.
+        """
+        conn = self.db.conn
+        self._refresh()
+        flights, tenants, pools = self._in_flight(conn.execute(queries.IN_FLIGHT).fetchall())
+        rows = conn.execute(queries.NODES, (self.conf.cell,)).fetchall()
+        over = self._ends(time.time()) if ends else {}
+        nodes = tuple(node_view(read_row(row), flights.get(row[0]) or Flight(), over.get(row[0], ())) for row in rows)
+        by_line: dict[int, list[Any]] = {}
+        found_rows = conn.execute(queries.NOMINATE, (heads,)).fetchall()
+        ref = self.reference
+        if any(r[1] not in ref.lines or (r[6] and r[6] not in ref.handlers) for r in found_rows):
+            self._refresh(force=True)
+        among = {row[0] for row in found_rows}
+        for row in [*found_rows, *(row for row in ready if row[0] not in among)]:
+            by_line.setdefault(row[1], []).append(row)
+        lines = tuple(
+            self._line_view(line_id, info, found)
+            for line_id, found in by_line.items()
+            if (info := self.reference.lines[line_id]).cell == self.conf.cell
+        )
+        if ends:
+            lines = running_ends.with_caps(conn, lines)
+        rates = self.rates.peek(conn)
+        return self.past.seen(conn, Snapshot(
+            now=time.time(), cell=self.conf.cell, nodes=nodes, tenants=tenants, rates_left=rates,
+            pools=pools, mutex_held=dict(conn.execute(queries.MUTEX_HELD).fetchall()),
+            lines=self.rates.mark(conn, lines) if rates else lines,
+        ), self.share())  # fmt: skip
+
+    def _looks(self, room: int) -> bool:
+        """Whether to nominate: while there is room, and else now and then, for what no node could ever run."""
+        now = time.monotonic()
+        if room or now - self._looked >= REFRESH_S:
+            self._looked = now
+            return True
+        return False
+
+    def _refresh(self, *, force: bool = False) -> None:
+        ref, now = self.reference, time.monotonic()
+        if not force and now - ref.read_at < REFRESH_S:
+            if ref.unknown and now - ref.learnt_at >= LEARN_S:
+                self._learn()
+            return
+        conn = self.db.conn
+        with conn.pipeline():
+            lines = conn.execute(queries.LINES)
+            tenants = conn.execute(queries.TENANTS)
+            times = conn.execute(queries.RUN_TIMES, (LEARNT_FROM,))
+            handlers = conn.execute(queries.HANDLERS)
+            limits = conn.execute(rate_queries.LIMITS)
+            ref.lines = {
+                row[0]: LineInfo(row[1], Category(row[2]), row[3], row[4], row[5], tuple(row[6:12]), row[12])
+                for row in lines.fetchall()
+            }
+            ref.tenants = {row[0]: row[1:] for row in tenants.fetchall()}
+            ref.run_times, ref.common_times = learnt(times.fetchall())
+            ref.handlers = {row[0]: (row[1], WorkKind(row[2]), row[3]) for row in handlers.fetchall()}
+            paused = frozenset(id_ for id_, known in ref.handlers.items() if known[2])
+            self.rates.learn(limits.fetchall())
+        ref.chosen = active_policies.read(
+            lambda sql, params: conn.execute(sql, params).fetchall(), self.conf, self.conf.cell
+        )
+        if ref.paused - paused:
+            resume(conn)
+        ref.paused, ref.read_at = paused, time.monotonic()
+        ref.unknown.clear()
+
+    def _learn(self) -> None:
+        """What has been learnt meanwhile of handlers that nothing was known of."""
+        ref = self.reference
+        rows = self.db.conn.execute(queries.RUN_TIMES_OF, (LEARNT_FROM, list(ref.unknown))).fetchall()
+        own, common = learnt(rows)
+        ref.run_times.update(own)
+        ref.common_times.update(common)
+        ref.unknown -= common.keys()
+        ref.learnt_at = time.monotonic()
+
+    def _pool(self, info: LineInfo) -> str:
+        chosen = self.reference.chosen
+        return chosen.pools.get(info.pool_id, "") if chosen is not None and info.pool_id is not None else ""
+
+    def _ends(self, now: float) -> dict[int, tuple[RunEnd, ...]]:
+        ref = self.reference
+
+        def kind_of(kind: int, handler_id: int | None, by_itself: bool) -> tuple[WorkKind, str]:
+            known = ref.handlers.get(handler_id) if handler_id is not None else None
+            return self._kind(kind, handler_id, by_itself=by_itself), known[0] if known else ""
+
+        vectors = {line_id: info.vector for line_id, info in ref.lines.items()}
+        return running_ends.running(self.db.conn, now, vectors, kind_of, ref.run_times)
+
+    def _in_flight(self, rows: Sequence[Any]) -> tuple[dict[int, Flight], dict[int, TenantView], dict[str, PoolView]]:
+        """What is in flight, by node, tenant and pool, from the rows themselves: no second account can drift."""
+        if any(row[1] not in self.reference.lines for row in rows):
+            self._refresh(force=True)
+        flights: dict[int, Flight] = {}
+        used: dict[int, tuple[Vector, int, int]] = {}
+        pooled: dict[str, dict[int, tuple[int, Vector]]] = {}
+        for node_id, line_id, kind, handler_id, by_itself, exclusive, count, milli in rows:
+            info = self.reference.lines[line_id]
+            flight = flights.setdefault(node_id, Flight())
+            if exclusive:
+                work = self._kind(kind, handler_id, by_itself=by_itself)
+                one = part(info.vector, PER_CHILD[work]) if work in PER_CHILD else info.vector
+                vector = tuple(v * count for v in one)
+                held = count * WHOLE_MILLI[work]
+                flight.exclusive_used = add(flight.exclusive_used, vector)
+                flight.exclusive_count[work] = flight.exclusive_count.get(work, 0) + count
+            else:
+                vector, held = info.vector, milli
+                flight.batch_peak = peak(flight.batch_peak, info.vector)
+                flight.batch_milli += milli
+                flight.batch_count += count
+            so_far, tasks, slots = used.get(info.tenant_id, (zero(), 0, 0))
+            used[info.tenant_id] = (add(so_far, vector), tasks + count, slots + held)
+            if info.pool_id is not None and (pool := self._pool(info)):
+                members = pooled.setdefault(pool, {})
+                slots, so_far = members.get(info.tenant_id, (0, zero()))
+                members[info.tenant_id] = (slots + held, add(so_far, vector))
+        tenants = {tid: tenant_view(tid, row, used.get(tid)) for tid, row in self.reference.tenants.items()}
+        return flights, tenants, {path: pool_view(members) for path, members in pooled.items()}
+
+    def _kind(self, kind: int, handler_id: int | None, *, by_itself: bool) -> WorkKind:
+        if kind == 2 or handler_id is None:
+            return WorkKind.SCRIPT
+        known = self.reference.handlers.get(handler_id)
+        work = known[1] if known else WorkKind.PROCESS
+        # Alone: in a child's main thread, beside nobody.
+        return WorkKind.PROCESS if by_itself and work in PER_CHILD else work
+
+    def _nominate(self, room: int) -> tuple[LineView, ...]:
+        conf = self.conf
+        # A little more than an even split; where a line has less, the next round fills what is left.
+        wanted = min(room, self._want, conf.round_limit)
+        part = wanted // self._lines_before + wanted // 16 + conf.heads_per_line
+        heads = max(conf.heads_per_line, min(part, conf.nominate_limit // self._lines_before))
+        rows = nominate(self.db.conn, heads, self.reference.paused)
+        by_line: dict[int, list[Any]] = {}
+        for row in rows:
+            by_line.setdefault(row[1], []).append(row)
+        if any(line_id not in self.reference.lines for line_id in by_line) or any(
+            row[6] is not None and row[6] not in self.reference.handlers for row in rows
+        ):
+            self._refresh(force=True)
+        self._lines_before = max(1, len(by_line))
+        self._cut = any(len(found) == heads for found in by_line.values())
+        return tuple(
+            self._line_view(line_id, info, found)
+            for line_id, found in by_line.items()
+            if (info := self.reference.lines[line_id]).cell == conf.cell
+        )
+
+    def _line_view(self, line_id: int, info: LineInfo, rows: Sequence[Any]) -> LineView:
+        reference, tenant, chosen = self.reference, info.tenant_id, self.reference.chosen
+        run_times, common, handlers = reference.run_times, reference.common_times, reference.handlers
+        assert chosen is not None
+        # By arrival the rank is the time of submission.
+        by_arrival = not chosen.sweeping and chosen.order_of(tenant, line_id).name == "fifo"
+        heads = []
+        for (
+            task_id,
+            _,
+            fence,
+            group,
+            rank,
+            _kind,
+            handler_id,
+            priority,
+            alone,
+            mutex,
+            limit,
+            avoid,
+            latest,
+        ) in rows:
+            if handler_id is None:
+                kind, expected = WorkKind.SCRIPT, None
+            else:
+                name, kind, paused = handlers[handler_id]
+                if paused:
+                    continue
+                expected = run_times.get((tenant, name)) or common.get(name)
+                if expected is None:
+                    reference.unknown.add(name)
+                if alone and kind in PER_CHILD:
+                    kind = WorkKind.PROCESS  # alone: in a child's main thread, beside nobody
+            heads.append(
+                TaskView(
+                    task_id=task_id, line_id=line_id, fence=fence, rank=(group, rank), kind=kind,
+                    handler_id=handler_id, priority=priority, latest_start=latest, expected_us=expected,
+                    submitted_at=rank / 1e6 if by_arrival else submitted_s(task_id), alone=alone, mutex_key=mutex,
+                    mutex_limit=limit,
+                    avoid_node=avoid,
+                )
+            )  # fmt: skip
+        return LineView(
+            line_id=line_id, tenant_id=tenant, category=info.category, tier_id=info.tier_id, vector=info.vector,
+            heads=tuple(heads), paused=info.paused, pool=self._pool(info),
+        )  # fmt: skip
+
+    def look(self, *, decided: int, more: bool) -> bool:
+        """Nominate more or fewer tasks next time: what is looked at in vain is most of what a round costs."""
+        if not more:
+            self._want = max(FEW, 2 * decided, self._want // 4)
+            return False
+        before, self._want = self._want, min(4 * self._want, self.conf.nominate_limit)
+        return self._cut and (decided > 0 or self._want > before)
+
+    # -- claims -------------------------------------------------------------------------------------------------------
+    def claim(self, epoch: int, decisions: Sequence[Decision]) -> list[Decision]:
+        """Commit claims by compare-and-set under the leader's epoch; returns those that were won."""
+        if not decisions:
+            return []
+        if self.rates.limits:
+            with self.db.conn.transaction():
+                decisions = self.rates.allow(self.db.conn, decisions)
+                won = self._claim(epoch, decisions)
+                self.rates.take(self.db.conn, decisions, won)
+        else:
+            won = self._claim(epoch, decisions)
+        claimed = [d for d in decisions if d.task_id in won]
+        if self.past.use is not None:
+            share = Costs(self.conf).share
+            millis = {d.task_id: WHOLE_MILLI[d.kind] if d.exclusive else share(d.expected_us) for d in claimed}
+            self.past.claimed(self._last, claimed, millis)
+        return claimed
+
+    def _claim(self, epoch: int, decisions: Sequence[Decision]) -> set[str]:
+        share = Costs(self.conf).share
+        millis = [MILLI if d.exclusive else share(d.expected_us) for d in decisions]
+        return transitions.claim_if_ready(self.db.conn, self.conf, epoch, self.holder, decisions, millis)
+
+    def park(self, task_ids: Sequence[str], reason: Reason = Reason.MUTEX) -> int:
+        """Park tasks whose mutex key is taken, or whose rate is used up.
+
+        Those whose key became free meanwhile go on at once.
+        """
+        if reason is Reason.NEVER_FITS:
+            last = self._last
+            return self.hopeless.park(self.db.conn, last.nodes, last.lines, task_ids) if last else 0
+        if reason is Reason.RATE:
+            return self.rates.park(self.db.conn, task_ids)
+        with self.db.conn.transaction():
+            parked = transitions.park(self.db.conn, task_ids)
+            if parked:
+                keys = self.db.conn.execute(queries.KEYS_OF, (list(task_ids),)).fetchall()
+                transitions.unpark(self.db.conn, [row[0] for row in keys])
+        return parked
+
+    def locks(self) -> list[Lock]:
+        """Who holds which mutex key now."""
+        return [Lock(*row) for row in self.db.conn.execute(queries.MUTEX_HOLDERS).fetchall()]
+
+    def return_queued(self) -> int:
+        """Make everything queued ready again (Redis was emptied)."""
+        return transitions.return_queued(self.db.conn, self.conf.cell, expired_only=False)

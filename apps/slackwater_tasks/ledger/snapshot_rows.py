@@ -1,0 +1,84 @@
+"""From rows of the ledger to the frozen values a round decides on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.resources import total, zero
+from scheduler_ext.core.types import MILLI, NodeView, PoolView, RunEnd, TenantView, Vector, WorkKind
+
+
+@dataclass(slots=True)
+class Flight:
+    """What is in flight on one node."""
+
+    exclusive_used: Vector = field(default_factory=zero)
+    batch_peak: Vector = field(default_factory=zero)
+    exclusive_count: dict[WorkKind, int] = field(default_factory=dict)
+    batch_milli: int = 0
+    batch_count: int = 0
+
+
+def learnt(rows: Sequence[tuple[int, str, float, int]]) -> tuple[dict[tuple[int, str], int], dict[str, int]]:
+    """Mean run times in microseconds by tenant and handler, and by handler, weighted by samples."""
+    own: dict[tuple[int, str], int] = {}
+    sums: dict[str, tuple[float, int]] = {}
+    for tenant, key, mean, samples in rows:
+        own[tenant, key] = max(1, int(mean))
+        total, count = sums.get(key, (0.0, 0))
+        sums[key] = (total + mean * samples, count + samples)
+    return own, {key: max(1, int(total / count)) for key, (total, count) in sums.items()}
+
+
+def read_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row of ``NODES`` whose JSON came as text, as it does over Django's own connection."""
+    return tuple(json.loads(v) if isinstance(v, str) and n == 3 else v for n, v in enumerate(row))
+
+
+def submitted_s(task_id: str) -> float:
+    """When a task was submitted, in Unix seconds: its id (UUIDv7) begins with that time in milliseconds."""
+    return int(task_id[:8] + task_id[9:13], 16) / 1000
+
+
+def tenant_view(tenant_id: int, row: tuple[Any, ...], used: tuple[Vector, int, int] | None) -> TenantView:
+    """A tenant with its plan's numbers and what it holds: (resources, tasks, thousandths of slots)."""
+    paused, weight, max_in_flight, guaranteed, maximum = row
+    vector, tasks, slots = used or (zero(), 0, 0)
+    return TenantView(
+        tenant_id=tenant_id, weight=weight, in_flight=tasks, max_in_flight=max_in_flight,
+        guaranteed_permille=guaranteed, maximum_permille=maximum, used=vector, used_slots_milli=slots, paused=paused,
+    )  # fmt: skip
+
+
+def pool_view(members: dict[int, tuple[int, Vector]]) -> PoolView:
+    """A leaf pool, from what each tenant holds in it."""
+    return PoolView(
+        used=total(vector for _, vector in members.values()),
+        used_slots_milli=sum(milli for milli, _ in members.values()),
+        tenants=members,
+    )
+
+
+def node_view(row: tuple[Any, ...], flight: Flight, ends: tuple[RunEnd, ...] = ()) -> NodeView:
+    """A node with what is in flight on it, and when that is expected to end, where it was asked for."""
+    node_id, name, capacity, slots, handlers, labels = row
+    return NodeView(
+        node_id=node_id, name=name, capacity=tuple(capacity),
+        slots={WorkKind(kind): count for kind, count in slots.items()}, handlers=frozenset(handlers),
+        labels=frozenset(labels), exclusive_used=flight.exclusive_used, batch_peak=flight.batch_peak,
+        exclusive_count=flight.exclusive_count, batch_milli=flight.batch_milli, batch_count=flight.batch_count,
+        ends=ends,
+    )  # fmt: skip
+
+
+def room_of(node: NodeView, conf: SchedulerConf) -> int:
+    """How many tasks the node could take at the most."""
+    room = sum(
+        max(0, node.slots.get(k, 0) - node.exclusive_count.get(k, 0)) for k in node.slots if k is not WorkKind.PROCESS
+    )
+    children = max(0, node.slots.get(WorkKind.PROCESS, 0) - node.exclusive_count.get(WorkKind.PROCESS, 0))
+    return room + max(0, children * MILLI - node.batch_milli) * conf.max_ahead // MILLI

@@ -1,0 +1,393 @@
+"""The only writer of states. Each change is a compare-and-set: a lost race returns fewer rows, it overwrites nothing.
+
+Functions take an open cursor or connection (anything with ``execute``); the caller owns the transaction.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.retry import RetryPolicy
+from scheduler_ext.core.states import PAUSED, Outcome, RunCondition, TaskState, condition_holds, edge_outcome
+from scheduler_ext.core.types import MILLI, Decision
+from scheduler_ext.ports import Change, Finished, Started
+from scheduler_ext.preemption.choose import Ask
+from slackwater_tasks.ledger import pause_queries, queries, rate_queries
+from slackwater_tasks.models.outbox import Event
+
+
+class Cursor(Protocol):
+    """What these functions need of a psycopg connection or cursor."""
+
+    def execute(self, query: Any, params: Any = ...) -> Any:
+        """Run a statement; the result has ``fetchall`` and ``rowcount``."""
+        ...
+
+
+def array(values: Iterable[Any]) -> str:
+    """An array of ids or numbers as PostgreSQL writes it: several times cheaper than an adapted list."""
+    return f"{{{','.join(map(str, values))}}}"
+
+
+Claim = tuple[str, int]
+"""Task id and fence."""
+MOST_LET_BY = 64
+"""Tasks noted that another was asked to make room for."""
+
+
+def claim_if_ready(cur: Cursor, conf: SchedulerConf, epoch: int, holder: str, decisions: Sequence[Decision],
+                   millis: Sequence[int]) -> set[str]:  # fmt: skip
+    """Claim ready tasks for their nodes under the leader's epoch; returns the ids of those won."""
+    rows = cur.execute(
+        queries.CLAIM,
+        {
+            "cell": conf.cell, "epoch": epoch, "holder": holder, "ttl": conf.claim_ttl_s,
+            "ids": array([d.task_id for d in decisions]), "fences": array([d.fence for d in decisions]),
+            "nodes": array([d.node_id for d in decisions]), "millis": array(millis),
+        },
+    ).fetchall()  # fmt: skip
+    return {row[0] for row in rows}
+
+
+def start_if_queued(
+    cur: Cursor, node_id: int, claims: Sequence[Claim], *, told: bool = True, again: bool = False
+) -> list[Started]:
+    """Begin claims still held by this node, in the order given. ``told``: whether any tenant listens.
+
+    ``again``: the answer to a call for the same claims was lost, so those it had started are returned too. Whoever
+    still was in the midst of that call holds its rows: they are waited for.
+    """
+    params = {
+        "ids": array([c[0] for c in claims]),
+        "fences": array([c[1] for c in claims]),
+        "node": node_id,
+        "batch": len(claims),
+    }
+    rows = cur.execute(queries.START_TOLD if told else queries.START, params).fetchall()
+    if again:
+        new = {row[0] for row in rows}
+        rows += [row for row in cur.execute(queries.STARTED, params).fetchall() if row[0] not in new]
+    if len(rows) > 1:
+        place = {claim[0]: n for n, claim in enumerate(claims)}
+        rows.sort(key=lambda row: place[row[0]])
+    return [Started(*row) for row in rows]
+
+
+_FINAL = {Outcome.SUCCEEDED: TaskState.SUCCEEDED, Outcome.CANCELLED: TaskState.CANCELLED}
+
+
+def finish_if_running(cur: Cursor, node_id: int, ended: Sequence[tuple[Finished, TaskState]]) -> list[tuple[Any, ...]]:
+    """Record final attempts by fence; returns those accepted.
+
+    Each as (task id, state, has children, mutex key, tenant id, workflow id).
+    """
+    return list(
+        cur.execute(
+            queries.FINISH,
+            {
+                "node": node_id,
+                "states": [int(state) for _, state in ended],
+                "results": [f.result for f, _ in ended],
+                "reasons": [_reason(f, state) for f, state in ended],
+                **_columns([f for f, _ in ended]),
+                "fences": [f.fence for f, _ in ended],
+            },
+        ).fetchall()
+    )
+
+
+def is_plain(finished: Finished) -> bool:
+    """A handler's success, about which there is nothing more to say than its result."""
+    return finished.outcome is Outcome.SUCCEEDED and finished.exit_code is None and finished.cpu_ms is None
+
+
+def succeed_if_running(
+    cur: Cursor, node_id: int, ended: Sequence[Finished], *, told: bool = True
+) -> list[tuple[Any, ...]]:
+    """The same as :func:`finish_if_running` for plain successes of one worker, at half the cost."""
+    some = any(f.result is not None for f in ended)
+    results = [f.result for f in ended] if some else array(["NULL"] * len(ended))
+    return list(
+        cur.execute(
+            queries.SUCCEED_TOLD if told else queries.SUCCEED,
+            {
+                "node": node_id, "worker": ended[0].worker, "results": results,
+                "ids": array([f.task_id for f in ended]), "fences": array([f.fence for f in ended]),
+                "started": array([f.started_at for f in ended]), "finished": array([f.finished_at for f in ended]),
+            },
+        ).fetchall()
+    )  # fmt: skip
+
+
+def _columns(ended: Sequence[Finished]) -> dict[str, list[Any]]:
+    return {
+        "ids": [f.task_id for f in ended],
+        "outcomes": [int(f.outcome) for f in ended],
+        "started": [f.started_at for f in ended],
+        "finished": [f.finished_at for f in ended],
+        "errors": [f.error or "" for f in ended],
+        "exits": [f.exit_code for f in ended],
+        "workers": [f.worker for f in ended],
+        "cpus": [f.cpu_ms for f in ended],
+        "memories": [f.peak_memory_mb for f in ended],
+        "disks": [f.peak_disk_mb for f in ended],
+    }
+
+
+def _reason(finished: Finished, state: TaskState) -> str:
+    """Why a task ended, where it did not succeed: the outcome and the last line of its error, in 200 characters."""
+    if state is TaskState.SUCCEEDED:
+        return ""
+    word = finished.outcome.name.lower().replace("_", " ")
+    lines = (finished.error or "").strip().splitlines()
+    text = f"{word}: {lines[-1]}" if lines else word
+    return text if len(text) <= 200 else f"{text[:199]}…"
+
+
+def record(cur: Cursor, conf: SchedulerConf, node_id: int, ended: Sequence[Finished],
+           rng: random.Random) -> list[tuple[Any, ...]]:  # fmt: skip
+    """Record ended attempts: final ones at once, failed ones by the attempts they have left.
+
+    Returns (task id, state, has children, mutex key, tenant id, workflow id) of those accepted; a late or repeated
+    one is not among them.
+    """
+    paused: list[tuple[Any, ...]] = []
+    if any(f.outcome in PAUSED for f in ended):
+        paused, ended = _pause(cur, node_id, ended)
+    final = [(f, _FINAL[f.outcome]) for f in ended if f.outcome in _FINAL]
+    failed = [f for f in ended if f.outcome not in _FINAL]
+    again: list[tuple[Finished, float]] = []
+    if failed:
+        more_final, again = _split_failed(cur, conf, node_id, failed, rng)
+        final += more_final
+    rows = finish_if_running(cur, node_id, final) if final else []
+    if again:
+        back = cur.execute(
+            queries.RETRY,
+            {"node": node_id, "delays": [d for _, d in again], **_columns([f for f, _ in again])},
+        ).fetchall()
+        rows += [(task_id, state, False, *rest) for task_id, state, *rest in back]
+    return rows + paused
+
+
+def _pause(cur: Cursor, node_id: int, ended: Sequence[Finished]) -> tuple[list[tuple[Any, ...]], list[Finished]]:
+    """Make paused tasks ready again, their attempts unspent; returns their rows, and what is left to be recorded.
+
+    One that was cancelled meanwhile is cancelled. One that may run only once, and was ended without a checkpoint to
+    go on from, has failed.
+    """
+    left = [f for f in ended if f.outcome not in PAUSED]
+    asked = {f.task_id: f for f in ended if f.outcome in PAUSED}
+    params = {"ids": list(asked), "fences": [f.fence for f in asked.values()], "node": node_id}
+    back: list[Finished] = []
+    for task_id, attempts, cancelled, declared in cur.execute(pause_queries.LOCK_PAUSED, params).fetchall():
+        finished = asked[task_id]
+        if cancelled:
+            left.append(replace(finished, outcome=Outcome.CANCELLED))
+        elif not declared and finished.outcome is Outcome.YIELDED:
+            left.append(replace(finished, outcome=Outcome.FAILED, error="it yielded, but declares no checkpoints"))
+        elif attempts == 1 and not declared and finished.outcome is Outcome.PREEMPTED:
+            error = f"{finished.error or 'it was ended'}; it may run only once"
+            left.append(replace(finished, outcome=Outcome.WORKER_LOST, error=error))
+        else:
+            back.append(finished)
+    if not back:
+        return [], left
+    params = {"node": node_id, "fences": [f.fence for f in back], **_columns(back)}
+    rows = cur.execute(pause_queries.PAUSE, params).fetchall()
+    return [(task_id, int(TaskState.READY), False, *rest) for task_id, *rest in rows], left
+
+
+def _split_failed(cur: Cursor, conf: SchedulerConf, node_id: int, failed: Sequence[Finished], rng: random.Random,
+                  ) -> tuple[list[tuple[Finished, TaskState]], list[tuple[Finished, float]]]:  # fmt: skip
+    """Which failed attempts end their task, and which run again after how many seconds."""
+    by_id = {f.task_id: f for f in failed}
+    locked = cur.execute(
+        queries.LOCK_RUNNING,
+        {"ids": list(by_id), "fences": [f.fence for f in failed], "node": node_id},
+    ).fetchall()
+    final: list[tuple[Finished, TaskState]] = []
+    again: list[tuple[Finished, float]] = []
+    for task_id, _fence, attempts, total, cancelled, _batch, own in locked:
+        finished = by_id[task_id]
+        if cancelled:
+            final.append((finished, TaskState.CANCELLED))
+        elif attempts + 1 >= total:
+            final.append((finished, TaskState.FAILED))
+        elif finished.retry_in_s is not None:
+            again.append((finished, finished.retry_in_s))
+        else:
+            again.append((finished, retry_policy(conf, own).delay(attempts + 1, rng)))
+    return final, again
+
+
+def ask_if_running(cur: Cursor, conf: SchedulerConf, epoch: int, holder: str, asks: Sequence[Ask]) -> set[str]:
+    """Note what is asked of running tasks under the leader's epoch, and their next places; returns those that run."""
+    rows = cur.execute(
+        pause_queries.ASK,
+        {
+            "cell": conf.cell, "epoch": epoch, "holder": holder,
+            "ids": [ask.task_id for ask in asks], "fences": [ask.fence for ask in asks],
+            "outcomes": [int(ask.outcome) for ask in asks], "levels": [ask.level for ask in asks],
+            "groups": [ask.rank[0] for ask in asks], "ranks": [ask.rank[1] for ask in asks],
+            "lets": [",".join(sorted(ask.lets_by)[:MOST_LET_BY]) for ask in asks],
+        },
+    ).fetchall()  # fmt: skip
+    return {row[0] for row in rows}
+
+
+def retry_policy(conf: SchedulerConf, own: dict[str, Any] | None) -> RetryPolicy:
+    """The back-off of a task: its own numbers over the platform's."""
+    base = RetryPolicy(
+        base_s=conf.retry_base_s, factor=conf.retry_factor, max_s=conf.retry_max_s, jitter=conf.retry_jitter
+    )
+    return RetryPolicy.from_mapping(own, default=base) if own else base
+
+
+def hand_back(cur: Cursor, node_id: int, claims: Sequence[Claim], *, state: TaskState, actor: str, reason: str,
+              alone: bool = False) -> list[tuple[Any, ...]]:  # fmt: skip
+    """Make claims in ``state`` (QUEUED or RUNNING) ready again; no attempt is spent.
+
+    Returns (task id, mutex key, tenant id, workflow id).
+    """
+    if not claims:
+        return []
+    return list(
+        cur.execute(
+            queries.HAND_BACK,
+            {
+                "ids": [c[0] for c in claims], "fences": [c[1] for c in claims], "node": node_id, "alone": alone,
+                "states": [int(state)], "from_state": int(state), "actor": actor, "reason": reason,
+            },
+        ).fetchall()
+    )  # fmt: skip
+
+
+def return_queued(cur: Cursor, cell: str, *, expired_only: bool) -> int:
+    """Make queued tasks ready again: all (Redis was emptied), or those whose claim has expired."""
+    query = queries.RETURN_EXPIRED if expired_only else queries.RETURN_ALL_QUEUED
+    reason = "its claim expired" if expired_only else "Redis was emptied"
+    return int(cur.execute(query, {"cell": cell, "reason": reason}).rowcount)
+
+
+_TOLD_UNRUN = {
+    TaskState.FAILED: Event.FAILED | Event.DEAD_LETTERED,
+    TaskState.CANCELLED: Event.CANCELLED,
+    TaskState.EXPIRED: Event.EXPIRED,
+}
+"""What clients are told when a task ends that has not run."""
+WAITING = (TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY, TaskState.QUEUED)
+
+
+def end_if_waiting(cur: Cursor, ids: Sequence[str], final: TaskState, *, reason: str, actor: str,
+                   states: Iterable[TaskState] = WAITING) -> list[tuple[Any, ...]]:  # fmt: skip
+    """End tasks that have not started; returns those it ended.
+
+    Each as (task id, has children, mutex key, tenant id, workflow id).
+    """
+    if not ids:
+        return []
+    params = {
+        "ids": list(ids),
+        "states": [int(s) for s in states],
+        "final": int(final),
+        "reason": reason,
+        "actor": actor,
+        "events": int(_TOLD_UNRUN[final]),
+    }
+    return list(cur.execute(queries.END_WAITING, params).fetchall())
+
+
+def park(cur: Cursor, ids: Sequence[str]) -> int:
+    """Park ready tasks whose mutex key is taken: they leave the line's head until it is free."""
+    return int(cur.execute(queries.PARK, (list(ids),)).rowcount) if ids else 0
+
+
+def unpark(cur: Cursor, keys: Sequence[str]) -> int:
+    """Let the first parked tasks of these mutex keys go on, as many as the key has room for."""
+    return int(cur.execute(queries.UNPARK, (list(keys), list(keys))).rowcount) if keys else 0
+
+
+def park_for(cur: Cursor, whys: Mapping[str, int], *, actor: str, reason: str) -> int:
+    """Park ready tasks, each for a rate limit (its id) or its paused handler (-1 less its id)."""
+    if not whys:
+        return 0
+    params = {"ids": list(whys), "whys": list(whys.values()), "actor": actor, "reason": reason}
+    return int(cur.execute(rate_queries.PARK_FOR, params).rowcount)
+
+
+def park_impossible(cur: Cursor, ids: Sequence[str], reason: str) -> int:
+    """Park ready tasks that no node can run, note since when, and tell who listens."""
+    return int(cur.execute(queries.PARK_IMPOSSIBLE, {"ids": list(ids), "reason": reason}).rowcount)
+
+
+def unpark_limited(cur: Cursor, counts: Mapping[int, int]) -> int:
+    """Let the first parked tasks of each line go on: limit -> how many."""
+    params = {
+        "limits": list(counts), "counts": list(counts.values()), "actor": "dispatcher",
+        "reason": "its execution rate allows it",
+    }  # fmt: skip
+    return int(cur.execute(rate_queries.UNPARK_LIMITED, params).rowcount)
+
+
+def unpark_these(cur: Cursor, ids: Sequence[str], *, actor: str, reason: str) -> int:
+    """Let tasks go on that were parked for a rate, a paused handler, or because no node could run them."""
+    if not ids:
+        return 0
+    return int(cur.execute(rate_queries.UNPARK_THESE, {"ids": list(ids), "actor": actor, "reason": reason}).rowcount)
+
+
+def tell_late(cur: Cursor, ids: Sequence[str]) -> int:
+    """Note that the latest start of waiting tasks has passed, once each, for those who listen for it."""
+    return int(cur.execute(queries.TELL_LATE, (list(ids),)).rowcount) if ids else 0
+
+
+def wake(cur: Cursor, limit: int) -> int:
+    """Make scheduled tasks ready whose time has come."""
+    return int(cur.execute(queries.WAKE, (limit,)).rowcount)
+
+
+def promote(cur: Cursor, moves: Sequence[tuple[str, int]]) -> int:
+    """Move ready tasks to another line (the urgent one of their tenant and tier): (task id, line id)."""
+    if not moves:
+        return 0
+    return int(cur.execute(queries.PROMOTE, ([m[0] for m in moves], [m[1] for m in moves])).rowcount)
+
+
+def release(cur: Cursor, conf: SchedulerConf, ended: Sequence[tuple[str, TaskState]],
+            ended_too: list[Change] | None = None) -> int:  # fmt: skip
+    """Tell dependants that these tasks are final: make them ready, or end them where their condition fails.
+
+    Idempotent: an edge is flipped once, and not for a task that runs again. Goes on down the graph for what it ends.
+    Returns how many became ready; what it ended is added to ``ended_too``.
+    """
+    readied = 0
+    wave = list(ended)
+    while wave:
+        ids = [task_id for task_id, _ in wave]
+        states = [int(state) for _, state in wave]
+        outcomes = [int(edge_outcome(state)) for _, state in wave]
+        rows = cur.execute(queries.RELEASE, (ids, states, outcomes)).fetchall()
+        free = {task_id: RunCondition(condition) for task_id, pending, condition in rows if pending == 0}
+        doomed: list[str] = []
+        if free:
+            counts = cur.execute(queries.EDGE_COUNTS, (list(free),)).fetchall()
+            good: list[str] = []
+            for task_id, failed, cancelled in counts:
+                holds = condition_holds(free[task_id], failed=failed, cancelled=cancelled)
+                (good if holds else doomed).append(task_id)
+            if good:
+                lead_ms = int(conf.promote_lead_s * MILLI)
+                readied += int(cur.execute(queries.UNBLOCK, {"ids": sorted(good), "lead_ms": lead_ms}).rowcount)
+        gone = end_if_waiting(
+            cur, doomed, TaskState.CANCELLED, reason="what it needed did not come", actor="release",
+            states=(TaskState.BLOCKED,),
+        )  # fmt: skip
+        if ended_too is not None:
+            ended_too += [(row[0], int(TaskState.CANCELLED), row[3], row[4]) for row in gone]
+        wave = [(row[0], TaskState.CANCELLED) for row in gone if row[1]]
+    return readied

@@ -1,0 +1,57 @@
+"""The ledger: the wide task, the narrow live row beside it, attempts, edges, events and dead letters.
+
+A task's state stands in its live row while it is not final, and in ``Task.state`` from then on; the live row leaves
+with the finish. Foreign keys between the hot tables carry no database constraint: checking one costs as much as the
+row itself, and every writer of these tables is in ``queries.py`` (see ``docs/adr/0003-ledger-layout.md``).
+"""
+
+from slackwater_tasks.models.artifacts import Artifact
+from slackwater_tasks.models.base import LIVE_STATES, TELL_LATE, MutexScope, OnLate, new_id
+from slackwater_tasks.models.checkpoints import Checkpoint, Resumable
+from slackwater_tasks.models.dispatch import IdempotencyKey, Leader, Line, RunTime, Script, Workflow
+from slackwater_tasks.models.effects import Effect, Pause, Secret
+from slackwater_tasks.models.history import Attempt, AttemptLog, DeadLetter, Dependency, TaskEvent
+from slackwater_tasks.models.outbox import Event, Listener, Outbox, TaskWebhook
+from slackwater_tasks.models.policies import PastUse, PolicyChoice, RankSweep, ShadowUse
+from slackwater_tasks.models.rates import Impossible, RateLimit, RateStart
+from slackwater_tasks.models.task import LiveTask, Task
+from slackwater_tasks.models.trace_context import TaskTrace
+
+__all__ = [
+    "LIVE_STATES",
+    "TELL_LATE",
+    "Artifact",
+    "Attempt",
+    "AttemptLog",
+    "Checkpoint",
+    "DeadLetter",
+    "Dependency",
+    "Effect",
+    "Event",
+    "IdempotencyKey",
+    "Impossible",
+    "Leader",
+    "Line",
+    "Listener",
+    "LiveTask",
+    "MutexScope",
+    "OnLate",
+    "Outbox",
+    "PastUse",
+    "Pause",
+    "PolicyChoice",
+    "RankSweep",
+    "RateLimit",
+    "RateStart",
+    "Resumable",
+    "RunTime",
+    "Script",
+    "Secret",
+    "ShadowUse",
+    "Task",
+    "TaskEvent",
+    "TaskTrace",
+    "TaskWebhook",
+    "Workflow",
+    "new_id",
+]

@@ -1,0 +1,155 @@
+"""The past of a task: attempts, logs, events, dead letters; and its edges."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from scheduler_ext.core.states import EdgeOutcome, Outcome, TaskState
+from slackwater_tasks.models.base import choices
+from slackwater_tasks.models.task import Task
+from slackwater_tenants.scoping import TenantManager
+
+
+class Attempt(models.Model):
+    """One run of a task that began and ended. The fence makes it unique: no run is recorded twice."""
+
+    task = models.ForeignKey(
+        Task, on_delete=models.CASCADE, related_name="attempts", db_constraint=False, db_index=False
+    )
+    tenant = models.ForeignKey(
+        "slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
+    )
+    number = models.SmallIntegerField()
+    fence = models.IntegerField()
+    node = models.ForeignKey(
+        "slackwater_resources.Node",
+        on_delete=models.PROTECT,
+        null=True,
+        related_name="+",
+        db_constraint=False,
+        db_index=False,
+    )
+    worker = models.CharField(max_length=120, blank=True, help_text="Slot that ran it.")
+    queued_at = models.DateTimeField(null=True)
+    started_at = models.DateTimeField()
+    finished_at = models.DateTimeField()
+    outcome = models.SmallIntegerField(choices=choices(Outcome))
+    error = models.TextField(blank=True, default="")
+    exit_code = models.IntegerField(null=True)
+    cpu_ms = models.IntegerField(null=True)
+    peak_memory_mb = models.IntegerField(null=True)
+    peak_disk_mb = models.IntegerField(null=True)
+
+    objects = TenantManager()
+    _plain = models.Manager()
+
+    class Meta:
+        base_manager_name = "_plain"
+        ordering = ["task", "fence"]
+        constraints = [models.UniqueConstraint(fields=["task", "fence"], name="slackwater_attempt_once")]
+
+    def __str__(self) -> str:
+        return f"{self.task_id} #{self.number}"
+
+
+class AttemptLog(models.Model):
+    """What an attempt wrote, capped, by stream."""
+
+    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="logs", db_constraint=False, db_index=False)
+    tenant = models.ForeignKey(
+        "slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
+    )
+    fence = models.IntegerField()
+    stream = models.CharField(max_length=8)
+    text = models.TextField()
+    truncated = models.BooleanField(default=False)
+
+    objects = TenantManager()
+    _plain = models.Manager()
+
+    class Meta:
+        base_manager_name = "_plain"
+        ordering = ["task", "fence", "stream"]
+        constraints = [models.UniqueConstraint(fields=["task", "fence", "stream"], name="slackwater_attempt_log_once")]
+
+    def __str__(self) -> str:
+        return f"{self.task_id} {self.stream}"
+
+
+class TaskEvent(models.Model):
+    """A change of state, or an edit, that the attempt rows do not tell."""
+
+    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="events", db_constraint=False, db_index=False)
+    tenant = models.ForeignKey(
+        "slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
+    )
+    at = models.DateTimeField(db_default=Now())
+    from_state = models.PositiveSmallIntegerField(choices=choices(TaskState), null=True)
+    to_state = models.PositiveSmallIntegerField(choices=choices(TaskState))
+    fence = models.IntegerField(default=0)
+    actor = models.CharField(max_length=120, blank=True)
+    reason = models.CharField(max_length=300)
+    detail = models.JSONField(null=True)
+
+    objects = TenantManager()
+    _plain = models.Manager()
+
+    class Meta:
+        base_manager_name = "_plain"
+        ordering = ["id"]
+        indexes = [models.Index(fields=["task", "id"], name="slackwater_event_task")]
+
+    def __str__(self) -> str:
+        return f"{self.task_id}: {self.reason}"
+
+
+class DeadLetter(models.Model):
+    """A task whose attempts are used up, until it is requeued or removed."""
+
+    task = models.OneToOneField(
+        Task, on_delete=models.CASCADE, primary_key=True, related_name="dead_letter", db_constraint=False
+    )
+    tenant = models.ForeignKey(
+        "slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
+    )
+    at = models.DateTimeField(db_default=Now())
+    outcome = models.PositiveSmallIntegerField(choices=choices(Outcome), null=True)
+    reason = models.CharField(max_length=300)
+    retries = models.PositiveSmallIntegerField(default=0, help_text="Times it was retried from here by policy.")
+    next_retry_at = models.DateTimeField(null=True, blank=True, db_index=True)
+
+    objects = TenantManager()
+    _plain = models.Manager()
+
+    class Meta:
+        base_manager_name = "_plain"
+        ordering = ["-at"]
+        indexes = [models.Index(fields=["tenant", "-at"], name="slackwater_dead_letter_tenant")]
+
+    def __str__(self) -> str:
+        return str(self.task_id)
+
+
+class Dependency(models.Model):
+    """An edge: ``child`` needs ``parent``."""
+
+    pk = models.CompositePrimaryKey("parent", "child")
+    parent = models.ForeignKey(
+        Task, on_delete=models.CASCADE, related_name="children_edges", db_constraint=False, db_index=False
+    )
+    child = models.ForeignKey(
+        Task, on_delete=models.CASCADE, related_name="parent_edges", db_constraint=False, db_index=False
+    )
+    outcome = models.PositiveSmallIntegerField(choices=choices(EdgeOutcome), default=EdgeOutcome.PENDING)
+
+    class Meta:
+        verbose_name_plural = "dependencies"
+        indexes = [models.Index(fields=["child"], name="slackwater_dependency_child")]
+        constraints = [
+            models.CheckConstraint(condition=~Q(parent=models.F("child")), name="slackwater_dependency_not_itself")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.parent_id} -> {self.child_id}"

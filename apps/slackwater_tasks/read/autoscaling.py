@@ -1,0 +1,142 @@
+"""How many workers the waiting work asks for, by tier and down to zero: what an autoscaler goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+from typing import Any
+
+from django.db import connection
+
+from slackwater_resources.models import Tier
+from slackwater_tasks.ledger.queries import ACTIVE_LINES
+from slackwater_tasks.ledger.reference_cache import scheduler_conf
+from slackwater_tasks.read.demand import COUNT_MOST
+
+CELLS = """
+SELECT cell FROM slackwater_tenants_tenant UNION
+SELECT cell FROM slackwater_resources_node WHERE state IN ('active', 'draining')
+"""
+IN_FLIGHT = """
+SELECT t.cell, n.tier_id, sum(l.slot_milli)::bigint FROM slackwater_tasks_livetask l
+JOIN slackwater_tasks_line n ON n.id = l.line_id JOIN slackwater_tenants_tenant t ON t.id = l.tenant_id
+WHERE l.phase = 4 GROUP BY 1, 2
+"""
+# The active lines by a loose scan of the ready index, each up to a number. What is paused needs no worker.
+READY = f"""{ACTIVE_LINES}
+SELECT t.cell, n.tier_id, w.count, r.mean_us
+FROM active a JOIN slackwater_tasks_line n ON n.id = a.line_id JOIN slackwater_tenants_tenant t ON t.id = n.tenant_id
+CROSS JOIN LATERAL (
+    SELECT x.handler_id, count(*) AS count FROM (
+        SELECT l.handler_id FROM slackwater_tasks_livetask l WHERE l.phase = 3 AND l.line_id = a.line_id LIMIT %(most)s) x
+    GROUP BY 1) w
+LEFT JOIN slackwater_resources_handler h ON h.id = w.handler_id
+LEFT JOIN slackwater_tasks_runtime r ON r.tenant_id = n.tenant_id AND r.key = h.name AND r.samples >= 5
+WHERE NOT (t.paused OR n.paused OR coalesce(h.paused, false))
+"""  # noqa: S608 - statements of ours
+# A cell that is scaled to zero has no node: the last one that was there tells what a worker offers.
+TYPICAL = """
+SELECT DISTINCT ON (cell) cell, capacity,
+    coalesce((slots->>'process')::int, 0) + coalesce((slots->>'script')::int, 0)
+FROM slackwater_resources_node ORDER BY cell, (state = 'active') DESC, id DESC
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Of one tier in one cell."""
+
+    cell: str
+    tier: str
+    own: bool
+    """Whether it is a tenant's own tier."""
+    ready: int
+    """Tasks that could start now, counted up to a number in each line."""
+    in_flight_slots: float
+    waiting_slots: float
+    """Slots in which the ready work begins within ``scale_within_s``."""
+    per_worker: int
+    """Tasks of the tier that a worker like the cell's newest runs at once; 1 where none was ever there."""
+    share: Fraction
+    """Workers, as a fraction: what the cell's sum is made of."""
+
+    @property
+    def workers(self) -> int:
+        """Whole workers that run nothing but this tier; 0 while there is no work of it."""
+        return ceil(self.share)
+
+
+def wanted() -> list[Wanted]:
+    """Every shared tier and every tier with work, in each cell. Costs what is in flight and the active lines."""
+    conf = scheduler_conf()
+    with connection.cursor() as cursor:
+        held = {(cell, tier): int(milli) for cell, tier, milli in _rows(cursor, IN_FLIGHT)}
+        ready = _waiting(_rows(cursor, READY, {"most": COUNT_MOST}), int(conf.scale_within_s * 1e6))
+        typical = {cell: (capacity, slots) for cell, capacity, slots in _rows(cursor, TYPICAL)}
+        cells = [cell for (cell,) in _rows(cursor, CELLS)]
+    shared = Tier.objects.filter(tenant=None, retired_at=None).values_list("pk", flat=True)
+    keys = {(cell, tier) for cell in cells for tier in shared} | held.keys() | ready.keys()
+    tiers = Tier.objects.in_bulk({tier for _, tier in keys})
+    return sorted(
+        _rated(keys, tiers, held, ready, typical, conf.resource_ratio_permille),
+        key=lambda one: (one.cell, one.tier),
+    )
+
+
+def by_cell(found: Iterable[Wanted]) -> dict[str, int]:
+    """Whole workers for each cell whose workers run every tier."""
+    sums: dict[str, Fraction] = {}
+    for one in found:
+        sums[one.cell] = sums.get(one.cell, Fraction(0)) + one.share
+    return {cell: ceil(share) for cell, share in sums.items()}
+
+
+def by_tier(found: Iterable[Wanted]) -> dict[tuple[str, str], int]:
+    """Whole workers for each cell and shared tier; tenants' own tiers together as ``own``, for names are theirs."""
+    sums: dict[tuple[str, str], Fraction] = {}
+    for one in found:
+        key = (one.cell, "own" if one.own else one.tier)
+        sums[key] = sums.get(key, Fraction(0)) + one.share
+    return {key: ceil(share) for key, share in sums.items()}
+
+
+def _rows(cursor: Any, query: str, params: Any = None) -> list[tuple[Any, ...]]:
+    cursor.execute(query, params)
+    found: list[tuple[Any, ...]] = cursor.fetchall()
+    return found
+
+
+def _waiting(rows: Iterable[tuple[Any, ...]], within_us: int) -> dict[tuple[str, int], tuple[int, Fraction]]:
+    """By cell and tier: ready tasks, and slots. A task asks for at most a slot, and for one where nothing is learnt."""
+    found: dict[tuple[str, int], tuple[int, Fraction]] = {}
+    for cell, tier, count, mean_us in rows:
+        learnt = within_us if mean_us is None else min(round(mean_us), within_us)
+        slots = Fraction(count * learnt, within_us)
+        before = found.get((cell, tier), (0, Fraction(0)))
+        found[cell, tier] = (before[0] + count, before[1] + slots)
+    return found
+
+
+def _rated(
+    keys: Iterable[tuple[str, int]], tiers: Mapping[int, Tier], held: Mapping[tuple[str, int], int],
+    ready: Mapping[tuple[str, int], tuple[int, Fraction]], typical: Mapping[str, tuple[list[int], int]], permille: int,
+) -> Iterator[Wanted]:  # fmt: skip
+    for cell, tier_id in keys:
+        if tier_id not in tiers:
+            continue
+        tier = tiers[tier_id]
+        count, waiting = ready.get((cell, tier_id), (0, Fraction(0)))
+        running = Fraction(held.get((cell, tier_id), 0), 1000)
+        each = _per_worker(tier, *typical[cell]) if cell in typical else 1
+        yield Wanted(
+            cell=cell, tier=tier.slug, own=tier.tenant_id is not None, ready=count,
+            in_flight_slots=float(running), waiting_slots=float(waiting),
+            per_worker=each, share=(running + waiting) * permille / 1000 / each,
+        )  # fmt: skip
+
+
+def _per_worker(tier: Tier, capacity: list[int], slots: int) -> int:
+    fits = [have // need for have, need in zip(capacity, tier.vector, strict=True) if need]
+    return max(1, min([slots, *fits]))

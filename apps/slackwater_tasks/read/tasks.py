@@ -1,0 +1,326 @@
+"""The read side: a task as the plain values that the API, the commands and Python callers show.
+
+Everything here reads the tenant in context (``tenant_scope``) and costs a fixed number of queries.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import Q, QuerySet
+
+from scheduler_ext.core.errors import NotFound
+from scheduler_ext.core.states import FINAL, Category, Outcome, RunCondition, TaskState, client_status
+from slackwater_tasks.models import Attempt, AttemptLog, MutexScope, OnLate, Task, Workflow
+from slackwater_tenants.scoping import current_tenant_id
+
+SUMMARY = [
+    "id",
+    "name",
+    "workflow_id",
+    "kind",
+    "handler",
+    "script_sha256",
+    "script_path",
+    "category",
+    "tier__slug",
+    "priority",
+    "tags",
+    "submitted_at",
+    "start_at",
+    "state",
+    "finished_at",
+    "attempts_used",
+    "reason",
+    "live__state",
+    "live__attempts",
+    "live__started_at",
+    "live__latest_start",
+    "live__not_before",
+    "live__cancel_requested",
+    "live__progress",
+]
+LIVE_STATES = frozenset(TaskState) - FINAL
+
+
+def word(member: Any) -> str:
+    """An enum member as clients see it: ``all_succeeded``."""
+    return str(member.name).lower()
+
+
+def seconds(milliseconds: int | None) -> float | int | None:
+    """Milliseconds of the ledger as the seconds of the API: whole where they are."""
+    if milliseconds is None:
+        return None
+    return milliseconds // 1000 if milliseconds % 1000 == 0 else milliseconds / 1000
+
+
+def state_of(row: dict[str, Any]) -> TaskState:
+    """The one state of a row: the live row's while there is one, the task's own after."""
+    live = row["live__state"]
+    return TaskState(live if live is not None else row["state"])
+
+
+def summary(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of :data:`SUMMARY` as lists show it."""
+    state = state_of(row)
+    live = row["live__state"] is not None
+    return {
+        "id": row["id"],
+        "name": row["name"],
+        "workflow_id": row["workflow_id"],
+        "status": client_status(state).label,
+        "state": word(state),
+        "kind": "handler" if row["kind"] == Task.Kind.HANDLER else "script",
+        "handler": row["handler"],
+        "script": row["script_sha256"],
+        "script_path": row["script_path"],
+        "category": word(Category(row["category"])),
+        "tier": row["tier__slug"],
+        "priority": row["priority"],
+        "tags": row["tags"],
+        "submitted_at": row["submitted_at"],
+        "start_at": row["start_at"],
+        "not_before": row["live__not_before"],
+        "latest_start": row["live__latest_start"],
+        "started_at": row["live__started_at"],
+        "finished_at": row["finished_at"],
+        "attempts": row["live__attempts"] if live else row["attempts_used"],
+        "cancel_requested": bool(row["live__cancel_requested"]),
+        "progress": row["live__progress"],
+        "reason": row["reason"],
+    }
+
+
+def _detail(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **summary(row),
+        "args": row["args"],
+        "kwargs": row["kwargs"],
+        "delay_tolerance": seconds(row["delay_tolerance_ms"]),
+        "on_late": word(OnLate(row["on_late"])),
+        "execution_cap": seconds(row["cap_ms"]),
+        "total_attempts": row["total_attempts"],
+        "retry": row["retry"],
+        "depends_on": row["parents"],
+        "waiting_for": row["live__pending"] or 0,
+        "condition": word(RunCondition(row["condition"])),
+        "mutex_key": row["mutex_key"],
+        "mutex_limit": row["mutex_limit"],
+        "mutex_scope": word(MutexScope(row["mutex_scope"])),
+        "rate_key": row["rate_key"],
+        "webhook": row["webhook"],
+        "checkpoints": row["declared"],
+        "checkpoint": _saved(row["saved"]),
+        "submitted_by": row["submitted_by"],
+        "node": row["node"],
+        "result": row["result"],
+        "error": row["error"],
+    }
+
+
+def _saved(found: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The newest checkpoint: what the task would go on from."""
+    return found and {**found, "saved_at": datetime.fromisoformat(found["saved_at"])}
+
+
+# One query by hand: it is what pollers ask all day, and building it anew costs three times what answering it does.
+TASK = """
+SELECT t.id, t.name, t.workflow_id, t.kind, t.handler, t.script_sha256, t.script_path, t.category, r.slug AS tier__slug,
+       t.priority, t.tags, t.submitted_at, t.start_at, t.state, t.finished_at, t.attempts_used, t.reason,
+       l.state AS live__state, l.attempts AS live__attempts, coalesce(l.started_at, a.started_at) AS live__started_at,
+       l.latest_start AS live__latest_start, l.not_before AS live__not_before,
+       l.cancel_requested AS live__cancel_requested, l.progress AS live__progress, l.pending AS live__pending,
+       t.args, t.kwargs, t.delay_tolerance_ms, t.on_late, t.cap_ms, t.total_attempts, t.retry, t.mutex_key,
+       t.mutex_limit, t.mutex_scope, t.rate_key, t.condition, t.submitted_by, t.result, t.error, n.name AS node,
+       coalesce(p.declared, false) AS declared, c.saved,
+       coalesce((SELECT w.url FROM slackwater_tasks_taskwebhook w WHERE w.task_id = t.id), '') AS webhook,
+       ARRAY(SELECT d.parent_id FROM slackwater_tasks_dependency d WHERE d.child_id = t.id ORDER BY d.parent_id) AS parents
+FROM slackwater_tasks_task t
+JOIN slackwater_resources_tier r ON r.id = t.tier_id
+LEFT JOIN slackwater_tasks_livetask l ON l.task_id = t.id
+LEFT JOIN LATERAL (
+    SELECT x.started_at, x.node_id FROM slackwater_tasks_attempt x WHERE x.task_id = t.id AND t.state IS NOT NULL
+    ORDER BY x.fence DESC LIMIT 1) a ON true
+LEFT JOIN slackwater_resources_node n ON n.id = coalesce(l.node_id, a.node_id)
+LEFT JOIN slackwater_tasks_resumable p ON p.task_id = t.id AND p.declared
+LEFT JOIN LATERAL (
+    SELECT jsonb_build_object('number', k.number, 'size', k.size, 'saved_at', k.saved_at, 'attempt', coalesce(
+        (SELECT y.number FROM slackwater_tasks_attempt y WHERE y.task_id = k.task_id AND y.fence = k.fence),
+        l.attempts + 1)) AS saved
+    FROM slackwater_tasks_checkpoint k WHERE p.declared AND k.task_id = t.id ORDER BY k.number DESC LIMIT 1) c ON true
+WHERE t.id = %s AND t.tenant_id = %s
+"""
+JSON_COLUMNS = ("args", "kwargs", "retry", "result", "live__progress", "saved")
+
+
+def task(task_id: UUID) -> dict[str, Any]:
+    """One task with all that is known of it; ``NotFound`` when the tenant in context has no such task."""
+    with connection.cursor() as cursor:
+        cursor.execute(TASK, [task_id, current_tenant_id()])
+        values = cursor.fetchone()
+        if values is None:
+            raise NotFound(f"There is no task {task_id}.")
+        row = dict(zip((column.name for column in cursor.description), values, strict=True))
+    for name in JSON_COLUMNS:
+        if row[name] is not None:
+            row[name] = json.loads(row[name])
+    return _detail(row)
+
+
+STATUS = """
+SELECT t.id, coalesce(l.state, t.state), coalesce(l.cancel_requested, false), t.finished_at
+FROM slackwater_tasks_task t LEFT JOIN slackwater_tasks_livetask l ON l.task_id = t.id WHERE t.id = %s AND t.tenant_id = %s
+"""
+
+
+def status(task_id: UUID) -> dict[str, Any]:
+    """Where one task stands, and no more; ``NotFound`` when the tenant in context has no such task."""
+    with connection.cursor() as cursor:
+        cursor.execute(STATUS, [task_id, current_tenant_id()])
+        row = cursor.fetchone()
+    if row is None:
+        raise NotFound(f"There is no task {task_id}.")
+    state = TaskState(row[1])
+    return {
+        "id": row[0],
+        "status": client_status(state).label,
+        "state": word(state),
+        "cancel_requested": row[2],
+        "finished_at": row[3],
+    }
+
+
+def require_task(task_id: UUID) -> None:
+    """``NotFound`` when the tenant in context has no such task."""
+    if not Task.objects.filter(pk=task_id).exists():
+        raise NotFound(f"There is no task {task_id}.")
+
+
+def in_states(rows: QuerySet[Any], states: Iterable[TaskState]) -> QuerySet[Any]:
+    """Narrow tasks to these states, wherever each stands."""
+    wanted = set(states)
+    live, final = [int(s) for s in wanted & LIVE_STATES], [int(s) for s in wanted & FINAL]
+    match = Q(pk__in=[])
+    if live:
+        match |= Q(live__state__in=live)
+    if final:
+        match |= Q(state__in=final)
+    return rows.filter(match)
+
+
+def summaries(rows: QuerySet[Any]) -> list[dict[str, Any]]:
+    """Tasks as lists show them, in the order they come."""
+    return [summary(row) for row in rows.values(*SUMMARY)]
+
+
+def finished_ids(task_ids: Sequence[UUID]) -> list[UUID]:
+    """Which of these tasks, of any tenant, are final: one query for all who wait.
+
+    Unscoped because the waiting of many tenants is looked up at once; each of them was checked when it began to wait.
+    """
+    rows = Task.objects.unscoped().filter(pk__in=task_ids, state__isnull=False)
+    return list(rows.values_list("pk", flat=True))
+
+
+def attempts(task_id: UUID) -> list[dict[str, Any]]:
+    """The attempts of a task that began and ended, oldest first."""
+    rows = (
+        Attempt.objects.filter(task_id=task_id)
+        .order_by("fence")
+        .values(
+            *[
+                "number",
+                "fence",
+                "node__name",
+                "worker",
+                "queued_at",
+                "started_at",
+                "finished_at",
+                "outcome",
+                "error",
+                "exit_code",
+                "cpu_ms",
+            ],
+            "peak_memory_mb",
+            "peak_disk_mb",
+        )
+    )
+    return [
+        {
+            "number": row["number"],
+            "fence": row["fence"],
+            "outcome": word(Outcome(row["outcome"])),
+            "node": row["node__name"],
+            "worker": row["worker"],
+            "queued_at": row["queued_at"],
+            "started_at": row["started_at"],
+            "finished_at": row["finished_at"],
+            "duration_s": (row["finished_at"] - row["started_at"]).total_seconds(),
+            "error": row["error"],
+            "exit_code": row["exit_code"],
+            "cpu_ms": row["cpu_ms"],
+            "peak_memory_mb": row["peak_memory_mb"],
+            "peak_disk_mb": row["peak_disk_mb"],
+        }
+        for row in rows
+    ]
+
+
+def logs(task_id: UUID, *, fence: int | None = None, stream: str = "") -> list[dict[str, Any]]:
+    """What the attempts of a task wrote, oldest first."""
+    rows = AttemptLog.objects.filter(task_id=task_id)
+    if fence is not None:
+        rows = rows.filter(fence=fence)
+    if stream:
+        rows = rows.filter(stream=stream)
+    return list(rows.order_by("fence", "stream").values("fence", "stream", "text", "truncated"))
+
+
+COUNTS = """
+SELECT coalesce(l.state, t.state) AS state, count(*) FROM slackwater_tasks_task t
+LEFT JOIN slackwater_tasks_livetask l ON l.task_id = t.id WHERE t.workflow_id = %s AND t.tenant_id = %s GROUP BY 1
+"""
+
+
+def _workflow_status(counts: dict[TaskState, int]) -> str:
+    final = sum(n for state, n in counts.items() if state in FINAL)
+    if final < sum(counts.values()):
+        begun = final > 0 or TaskState.RUNNING in counts
+        return "in progress" if begun else "waiting"
+    return "done" if counts.get(TaskState.SUCCEEDED, 0) == final else "failed"
+
+
+def workflow(workflow_id: UUID) -> dict[str, Any]:
+    """A workflow with its tasks counted by state; ``NotFound`` when the tenant in context has none such."""
+    found = Workflow.objects.filter(pk=workflow_id).first()
+    if found is None:
+        raise NotFound(f"There is no workflow {workflow_id}.")
+    with connection.cursor() as cursor:
+        cursor.execute(COUNTS, [workflow_id, found.tenant_id])
+        counts = {TaskState(state): count for state, count in cursor.fetchall()}
+    return {
+        **_workflow_summary(found),
+        "status": _workflow_status(counts),
+        "counts": {word(state): counts.get(state, 0) for state in TaskState},
+    }
+
+
+def _workflow_summary(found: Workflow) -> dict[str, Any]:
+    return {
+        "id": found.pk,
+        "name": found.name,
+        "task_count": found.task_count,
+        "edge_count": found.edge_count,
+        "submitted_at": found.submitted_at,
+    }
+
+
+def workflow_rows(rows: QuerySet[Any]) -> list[dict[str, Any]]:
+    """Workflows as lists show them, in the order they come."""
+    return [_workflow_summary(row) for row in rows]

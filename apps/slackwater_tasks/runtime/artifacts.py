@@ -1,0 +1,94 @@
+"""Artifacts in the ledger: saved under the attempt's fence and within the plan, in one transaction."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+
+from scheduler_ext.core.errors import InvalidInput, NotFound
+from scheduler_ext.ports import Started
+from scheduler_ext.task.artifacts import MOST, ArtifactsTooLarge, File, check_name, check_type
+from scheduler_ext.task.effects import AttemptReplaced
+from slackwater_tasks.ledger.connection import Database
+from slackwater_tasks.models import Artifact, Task, new_id
+
+HOLD = """
+SELECT p.max_artifact_bytes FROM slackwater_tasks_livetask l JOIN slackwater_tenants_tenant t ON t.id = l.tenant_id
+JOIN slackwater_tenants_plan p ON p.id = t.plan_id
+WHERE l.task_id = %s AND l.fence = %s AND l.state = 5 FOR SHARE OF l
+"""
+KEEP = """
+INSERT INTO slackwater_tasks_artifact (id, task_id, tenant_id, name, content_type, size, sha256, content, fence)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
+ON CONFLICT (task_id, name) DO UPDATE SET content_type = excluded.content_type, size = excluded.size,
+    sha256 = excluded.sha256, content = excluded.content, fence = excluded.fence, saved_at = clock_timestamp()
+"""
+TOTAL = "SELECT count(*), coalesce(sum(size), 0)::bigint FROM slackwater_tasks_artifact WHERE task_id = %s"
+
+
+class PgArtifacts:
+    """:class:`scheduler_ext.task.artifacts.ArtifactStore` of one attempt, over a connection that is not Django's."""
+
+    def __init__(self, task: Started, db: Database) -> None:
+        """``task`` is the running attempt."""
+        self.task = task
+        self.db = db
+
+    def save(self, files: Sequence[File]) -> None:
+        """Keep them, all or none; see the protocol."""
+        for file in files:
+            check_name(file.name)
+            check_type(file.content_type)
+        if files:
+            self.db.repeatable(lambda conn: self._save(conn, files))
+
+    def _save(self, conn: Any, files: Sequence[File]) -> None:
+        task = self.task
+        row = conn.execute(HOLD, (task.task_id, task.fence)).fetchone()
+        if row is None:
+            raise AttemptReplaced("this attempt has lost its task: its artifacts are not kept")
+        for file in files:
+            conn.execute(
+                KEEP,
+                (
+                    new_id(), task.task_id, task.tenant_id, file.name, file.content_type, len(file.content),
+                    hashlib.sha256(file.content).hexdigest(), file.content, task.fence,
+                ),
+            )  # fmt: skip
+        number, size = conn.execute(TOTAL, (task.task_id,)).fetchone()
+        if size > row[0]:
+            raise ArtifactsTooLarge(f"the task's artifacts have {size} bytes, the plan allows {row[0]}")
+        if number > MOST:
+            raise InvalidInput(f"a task has at most {MOST} artifacts", field="name")
+
+
+def listed(rows: QuerySet[Any]) -> list[dict[str, Any]]:
+    """Artifacts as lists show them."""
+    return [shown(row) for row in rows.defer("content")]
+
+
+def shown(row: Artifact) -> dict[str, Any]:
+    """An artifact without its content."""
+    return {
+        "name": row.name, "content_type": row.content_type, "size": row.size, "sha256": row.sha256,
+        "saved_at": row.saved_at,
+    }  # fmt: skip
+
+
+def of_task(task_id: UUID) -> QuerySet[Any]:
+    """The artifacts of a task of the tenant in context; ``NotFound`` when it has no such task."""
+    if not Task.objects.filter(pk=task_id).exists():
+        raise NotFound(f"There is no task {task_id}.")
+    return Artifact.objects.filter(task_id=task_id)
+
+
+def get(task_id: UUID, name: str) -> Artifact:
+    """One with its content; ``NotFound`` when the task has none of that name."""
+    found: Artifact | None = of_task(task_id).filter(name=name).first() if "\x00" not in name else None
+    if found is None:
+        raise NotFound("The task has no artifact of that name.")
+    return found

@@ -1,0 +1,98 @@
+"""Checkpoints in the ledger: published in one statement, fenced, checksummed, the latest two kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from scheduler_ext.ports import Started
+from scheduler_ext.task.checkpoints import CheckpointTooLarge, Format, Saved, digest
+from scheduler_ext.task.effects import AttemptReplaced
+from slackwater_tasks.ledger import pause_queries
+from slackwater_tasks.ledger.connection import Database
+
+
+class PgCheckpoints:
+    """:class:`scheduler_ext.task.checkpoints.CheckpointStore` of one attempt, over a connection that is not Django's.
+
+    So what a handler saves stands, whatever becomes of a transaction of its own.
+    """
+
+    def __init__(self, task: Started, db: Database) -> None:
+        """``task`` is the running attempt."""
+        self.task = task
+        self.db = db
+
+    def load(self) -> Saved | None:
+        """The latest one that is whole; a damaged one goes, and the task's history says so."""
+        rows = self.db.repeatable(
+            lambda conn: conn.execute(pause_queries.LOAD, (self.task.task_id, self.task.tenant_id)).fetchall(),
+            single=True,
+        )
+        for place, (number, kind, content, checksum) in enumerate(rows):
+            found = bytes(content)
+            if digest(found) == checksum:
+                return Saved(number=number, format=Format(kind), content=found)
+            self._pass_over(number, last=place == len(rows) - 1)
+        return None
+
+    def _pass_over(self, number: int, *, last: bool) -> None:
+        instead = "it starts anew" if last else "the one before it is used"
+        params = {
+            "id": self.task.task_id, "number": number, "fence": self.task.fence, "actor": "checkpoints",
+            "reason": f"checkpoint {number} is damaged: {instead}",
+        }  # fmt: skip
+        self.db.repeatable(lambda conn: conn.execute(pause_queries.DAMAGED, params), single=True)
+
+    def save(self, kind: Format, content: bytes) -> int:
+        """Publish a checkpoint; returns its number.
+
+        ``CheckpointTooLarge`` beyond the plan's limit, ``AttemptReplaced`` when this attempt has lost its task.
+        """
+        params = {
+            "id": self.task.task_id, "fence": self.task.fence, "format": int(kind), "content": content,
+            "sha256": digest(content), "size": len(content),
+        }  # fmt: skip
+        row = self.db.repeatable(lambda conn: conn.execute(pause_queries.SAVE, params).fetchone(), single=True)
+        if row is None:
+            self._refuse(len(content))
+        assert row is not None
+        return int(row[0])
+
+    def _refuse(self, size: int) -> None:
+        row = self.db.conn.execute(pause_queries.LIMIT_OF, (self.task.tenant_id,)).fetchone()
+        if row is not None and size > row[0]:
+            raise CheckpointTooLarge(f"the checkpoint has {size} bytes, the plan allows {row[0]}")
+        raise AttemptReplaced("this attempt has lost its task: its checkpoint is not kept")
+
+    def note(self, reason: str) -> None:
+        """Write into the task's history why something was not saved."""
+        params = {
+            "id": self.task.task_id,
+            "fence": self.task.fence,
+            "actor": "checkpoints",
+            "reason": reason[:300],
+        }
+        self.db.repeatable(lambda conn: conn.execute(pause_queries.NOTE, params), single=True)
+
+
+def declare(cur: Any, tenant_id: int, tasks: Sequence[tuple[UUID, int]]) -> None:
+    """Note that stored tasks declare checkpoints, each with its first level (see the order policies)."""
+    if tasks:
+        cur.execute(pause_queries.DECLARE, (tenant_id, [t[0] for t in tasks], [t[1] for t in tasks]))
+
+
+def run_again(cur: Any, ids: Sequence[UUID], *, anew: Sequence[UUID]) -> None:
+    """Tasks are live again after their end: their turns are counted anew.
+
+    ``anew``: those that start from nothing; the others go on from what they saved.
+    """
+    cur.execute(pause_queries.ANEW, (list(ids),))
+    if anew:
+        cur.execute(pause_queries.FORGET, (list(anew),))
+
+
+def forget_ended(db: Database, limit: int) -> int:
+    """Delete checkpoints of tasks that have ended and are no dead letters; returns how many went."""
+    return int(db.conn.execute(pause_queries.DELETE_ENDED, (limit,)).rowcount)

@@ -1,0 +1,253 @@
+"""The ledger as a worker uses it: start, record, hand back, and what a task needs to run."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.states import Outcome, TaskState, is_final
+from scheduler_ext.ports import Change, Changes, Finished, ScriptWork, Started
+from scheduler_ext.task.backend import TaskAid
+from slackwater_resources.faults import FAULTS
+from slackwater_tasks.ledger import queries, transitions
+from slackwater_tasks.ledger.connection import Database
+from slackwater_tasks.runtime import progress, trace_context
+from slackwater_tasks.runtime.task_backend import PgTaskAid
+
+LEARN = """
+INSERT INTO slackwater_tasks_runtime AS r (tenant_id, key, samples, mean_us, updated_at)
+SELECT tenant, key, n, mean, now()
+FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::float8[]) AS u(tenant, key, n, mean)
+ORDER BY tenant, key
+ON CONFLICT (tenant_id, key) DO UPDATE SET
+    mean_us = r.mean_us + (excluded.mean_us - r.mean_us)
+        * (excluded.samples::float8 / (least(r.samples, %s) + excluded.samples)),
+    samples = r.samples + excluded.samples, updated_at = now()
+"""
+MEMORY = 200
+"""The mean run time forgets: older samples together weigh no more than this many."""
+SCRIPT = """
+SELECT s.content, n.script_root, n.trusted, r.cpu_milli, r.memory_mb, r.disk_mb, r.iops, r.bandwidth_kbps, r.ports,
+       n.id, EXISTS (SELECT 1 FROM slackwater_tasks_secret x WHERE x.tenant_id = n.id), p.script_network,
+       coalesce(c.declared, false), p.max_checkpoint_bytes,
+       CASE WHEN c.declared AND c.attempt = l.attempts THEN c.used_ms ELSE 0 END, l.mutex_fence
+FROM slackwater_tasks_task t JOIN slackwater_tenants_tenant n ON n.id = t.tenant_id
+    JOIN slackwater_tenants_plan p ON p.id = n.plan_id
+JOIN slackwater_resources_tier r ON r.id = t.tier_id
+LEFT JOIN slackwater_tasks_resumable c ON c.task_id = t.id LEFT JOIN slackwater_tasks_livetask l ON l.task_id = t.id
+LEFT JOIN slackwater_tasks_script s ON s.tenant_id = t.tenant_id AND s.sha256 = t.script_sha256 WHERE t.id = %s
+"""
+# Where no collector is configured, nobody looks for traces.
+SCRIPT_TRACED = SCRIPT.replace("l.mutex_fence", "l.mutex_fence, l.fence, x.trace_id, x.sampled, x.tracestate").replace(
+    "LEFT JOIN slackwater_tasks_script",
+    "LEFT JOIN slackwater_tasks_tasktrace x ON x.task_id = t.id LEFT JOIN slackwater_tasks_script",
+)
+MEMORY_MB = "SELECT r.memory_mb FROM slackwater_tasks_task t JOIN slackwater_resources_tier r ON r.id = t.tier_id WHERE t.id = %s"
+SECRETS = "SELECT name, sealed FROM slackwater_tasks_secret WHERE tenant_id = %s"
+UPSTREAM = """
+SELECT coalesce(nullif(p.name, ''), p.id::text), p.id::text, p.result
+FROM slackwater_tasks_dependency d JOIN slackwater_tasks_task p ON p.id = d.parent_id
+WHERE d.child_id = %s ORDER BY p.id
+"""
+LOG = """
+INSERT INTO slackwater_tasks_attemptlog (task_id, tenant_id, fence, stream, text, truncated)
+SELECT t.id, t.tenant_id, %s, %s, %s, %s FROM slackwater_tasks_task t WHERE t.id = %s ON CONFLICT DO NOTHING
+"""
+SCRIPT_READ = """
+INSERT INTO slackwater_tasks_taskevent (task_id, tenant_id, at, from_state, to_state, fence, actor, reason, detail)
+SELECT t.id, t.tenant_id, to_timestamp(%s), %s, %s, %s, '', left('read ' || t.script_path, 300), %s
+FROM slackwater_tasks_task t WHERE t.id = %s
+"""
+MUTEX_FENCE = "SELECT mutex_fence FROM slackwater_tasks_livetask WHERE task_id = %s AND fence = %s"
+PROGRESS = """
+UPDATE slackwater_tasks_livetask l SET progress = %s::jsonb FROM slackwater_tasks_task t
+WHERE l.task_id = %s AND l.fence = %s AND l.state = 5 AND t.id = l.task_id
+RETURNING l.tenant_id, t.workflow_id::text
+"""
+
+
+def _change(row: Sequence[Any], outcome: Outcome | None) -> Change:
+    change = (row[0], row[1], row[4], row[5])
+    return change if outcome is None else (*change, int(outcome))
+
+
+class PgWorkStore:
+    """:class:`scheduler_ext.ports.WorkStore` on PostgreSQL."""
+
+    faults = FAULTS
+
+    def __init__(self, conf: SchedulerConf, name: str, database: Database | None = None,
+                 told: Callable[[], bool] = lambda: True) -> None:  # fmt: skip
+        """``name`` is shown in ``pg_stat_activity``; ``told()`` is False while surely no tenant listens."""
+        self._told = told
+        self.conf = conf
+        self.db = database or Database(f"slackwater {name}", hot=True)
+        self._rng = random.Random()
+
+    def start(self, node_id: int, claims: Sequence[tuple[str, int]], *, again: bool = False) -> list[Started]:
+        """Begin claims still held by this node; what was cancelled or claimed anew falls out.
+
+        Not repeated here after a broken connection. ``again``: a call for the same claims had no answer, so what it may
+        have started is begun now.
+        """
+        return transitions.start_if_queued(self.db.conn, node_id, claims, told=self._told(), again=again)
+
+    def record(self, node_id: int, finished: Sequence[Finished]) -> Changes:
+        """Record ended attempts by fence; then tell dependants and let parked tasks go on.
+
+        Returns the changes of state that were accepted, and those that followed from them. Safe to repeat.
+        """
+        outcomes: dict[str, Outcome] = {}
+        if all(map(transitions.is_plain, finished)):
+            rows = self.db.repeatable(
+                lambda conn: transitions.succeed_if_running(conn, node_id, finished, told=self._told()),
+                single=True,
+            )
+        else:
+            rows = self.db.repeatable(lambda conn: transitions.record(conn, self.conf, node_id, finished, self._rng))
+            outcomes = {f.task_id: f.outcome for f in finished if f.outcome is not Outcome.SUCCEEDED}
+        followed = self.follow_up(rows)
+        if outcomes:
+            return [_change(row, outcomes.get(row[0])) for row in rows] + followed
+        return [(row[0], row[1], row[4], row[5]) for row in rows] + followed
+
+    def follow_up(self, rows: Sequence[tuple[Any, ...]]) -> Changes:
+        """After a finish is committed: release dependants and mutex keys. Upkeep repeats what is lost here.
+
+        Returns the dependants that were cancelled, because what they needed did not come.
+        """
+        cancelled: Changes = []
+        parents = [(row[0], TaskState(row[1])) for row in rows if row[2] and is_final(TaskState(row[1]))]
+        if parents:
+            cancelled = self.release(parents)
+        keys = [row[3] for row in rows if row[3]]
+        if keys:
+            self.db.repeatable(lambda conn: transitions.unpark(conn, keys))
+        return cancelled
+
+    def release(self, parents: Sequence[tuple[str, TaskState]]) -> Changes:
+        """Tell the dependants of ended tasks; returns those that were cancelled by it."""
+
+        def work(conn: Any) -> Changes:
+            cancelled: Changes = []
+            transitions.release(conn, self.conf, parents, cancelled)
+            return cancelled
+
+        return self.db.repeatable(work)
+
+    def listened(self) -> bool:
+        """Whether any tenant wants to be told of anything."""
+        row = self.db.conn.execute(queries.LISTENED).fetchone()
+        return row is None or bool(row[0])
+
+    def hand_back(self, node_id: int, claims: Sequence[tuple[str, int]], *, running: bool, reason: str,
+                  alone: bool = False) -> Changes:  # fmt: skip
+        """Make claims ready again that have not begun; no attempt is spent."""
+        state = TaskState.RUNNING if running else TaskState.QUEUED
+        rows = self.db.repeatable(
+            lambda conn: transitions.hand_back(
+                conn, node_id, claims, state=state, actor=f"node {node_id}", reason=reason, alone=alone
+            )
+        )
+        keys = [row[1] for row in rows if row[1]]
+        if keys:
+            self.db.repeatable(lambda conn: transitions.unpark(conn, keys))
+        return [(row[0], int(TaskState.READY), row[2], row[3]) for row in rows]
+
+    def script(self, task_id: str) -> ScriptWork:
+        """What is needed to run a started script."""
+        traced = trace_context.is_on()
+        row = self.db.conn.execute(SCRIPT_TRACED if traced else SCRIPT, (task_id,)).fetchone()
+        if row is None:
+            raise LookupError(f"there is no task {task_id}")
+        content = bytes(row[0]) if row[0] is not None else None
+        return ScriptWork(
+            content=content, folder=row[1], trusted=row[2], vector=tuple(row[3:9]),
+            secrets=self._secrets(row[9]) if row[10] else {}, network=row[11],
+            checkpoints=row[12], max_checkpoint_bytes=row[13], used_ms=row[14], mutex_fence=row[15],
+            trace=trace_context.headers(task_id, row[16] or 0, row[17:20]) if traced else {},
+        )  # fmt: skip
+
+    def memory_mb(self, task_id: str) -> int:
+        """The memory of a task's tier, in MiB."""
+        row = self.db.conn.execute(MEMORY_MB, (task_id,)).fetchone()
+        if row is None:
+            raise LookupError(f"there is no task {task_id}")
+        return int(row[0])
+
+    def _secrets(self, tenant_id: int) -> dict[str, str]:
+        from slackwater_tasks.control.secrets import open_all  # few workers need it, and it loads a library
+
+        return open_all(tenant_id, self.db.conn.execute(SECRETS, (tenant_id,)).fetchall())
+
+    def upstream(self, task_id: str) -> dict[str, Any]:
+        """The results of a task's parents by name, or by id for those without one."""
+        return {name: result for name, _, result in self._parents(task_id)}
+
+    def parents(self, task_id: str) -> dict[str, Any]:
+        """The results of a task's parents, each by its name and by its id."""
+        rows = self._parents(task_id)
+        return {key: result for _, key, result in rows} | {name: result for name, _, result in rows}
+
+    def _parents(self, task_id: str) -> list[tuple[str, str, Any]]:
+        rows: list[tuple[str, str, Any]] = self.db.conn.execute(UPSTREAM, (task_id,)).fetchall()
+        return rows
+
+    def script_read(self, task_id: str, fence: int, at: float, sha256: str) -> None:
+        """Write into the history what a script read from the tenant's folder was when it ran."""
+        running = int(TaskState.RUNNING)
+        self.db.conn.execute(SCRIPT_READ, (at, running, running, fence, Jsonb({"sha256": sha256}), task_id))
+
+    def log(self, task_id: str, fence: int, streams: Mapping[str, tuple[str, bool]]) -> None:
+        """Store what an attempt wrote: stream -> (text, whether it was cut)."""
+        for stream, (text, truncated) in streams.items():
+            if text:
+                self.db.conn.execute(LOG, (fence, stream, text.replace("\x00", "\ufffd"), truncated, task_id))
+
+    def progress(self, task_id: str, fence: int, value: str) -> None:
+        """Store what a running task says of its progress (JSON)."""
+        row = self.db.conn.execute(PROGRESS, (value, task_id, fence)).fetchone()
+        if row is not None:
+            progress.teller.tell(task_id, row[0], row[1], value)
+
+    def mutex_fence(self, task_id: str, fence: int) -> int | None:
+        """The number of a running task's hold on its mutex key; ``None`` without a key, or when its claim is lost."""
+        row = self.db.conn.execute(MUTEX_FENCE, (task_id, fence)).fetchone()
+        return row[0] if row else None
+
+    def aid(self, task: Started) -> TaskAid:
+        """What a running task may ask for beyond its own row."""
+        return PgTaskAid(task)
+
+    def learn(self, samples: Mapping[tuple[int, str], tuple[int, float]]) -> None:
+        """Add run times: (tenant, handler or script) -> (count, total seconds)."""
+        if not samples:
+            return
+        keys = list(samples)
+        try:
+            self.db.conn.execute(
+                LEARN,
+                (
+                    [k[0] for k in keys],
+                    [k[1][:200] for k in keys],
+                    [samples[k][0] for k in keys],
+                    [samples[k][1] / samples[k][0] * 1e6 for k in keys],
+                    MEMORY,
+                ),
+            )
+        except psycopg.OperationalError:
+            self.db.close()  # a few samples less: nothing depends on them
+
+    def held(self, node_id: int) -> list[tuple[str, int, int]]:
+        """Everything in flight on a node: (task id, fence, state)."""
+        rows = self.db.conn.execute(queries.HELD_BY, (node_id,)).fetchall()
+        return [(row[0], row[1], row[2]) for row in rows]
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.db.close()

@@ -1,0 +1,225 @@
+"""From parsed specs to accepted tasks: the plan's numbers, tiers, grants, and the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from scheduler_ext.core import admission
+from scheduler_ext.core.admission import PlanLimits
+from scheduler_ext.core.dag import Dag
+from scheduler_ext.core.errors import InvalidInput, NotGranted, UnknownDependency
+from slackwater_tasks.ledger import reference_cache
+from slackwater_tasks.models import Script
+from slackwater_tasks.spec import Payload, TaskSpec, join
+from slackwater_tasks.submission import feasibility, store, webhook_address
+from slackwater_tasks.submission.store import Accepted
+from slackwater_tenants.models import Plan, Tenant
+
+
+def plan_limits(plan: Plan) -> PlanLimits:
+    """The numbers of a plan as the pure checks take them."""
+    return PlanLimits(
+        max_waiting=plan.max_waiting,
+        max_in_flight=plan.max_in_flight,
+        tiers=frozenset(plan.tiers),
+        max_cap_ms=plan.max_cap_s * 1000,
+        max_payload_bytes=plan.max_payload_bytes,
+        max_dag_tasks=plan.max_dag_tasks,
+        max_dag_edges=plan.max_dag_edges,
+        max_dag_depth=plan.max_dag_depth,
+        handlers=tuple(plan.handlers),
+        max_urgent_permille=plan.max_urgent_permille,
+        tasks_per_hour=plan.tasks_per_hour,
+        burst=plan.burst,
+    )
+
+
+Found = tuple[reference_cache.TierInfo, int, int | None, int, int]
+"""What admission looks up: tier, line, handler, delay tolerance and cap in milliseconds."""
+UTF8_MOST = 4
+"""The most bytes a character takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Tasks handed in together, checked."""
+
+    tasks: list[Accepted]
+    edges: list[tuple[UUID, UUID]]
+    """(parent, child) inside the batch."""
+    outside: list[tuple[UUID, int, str]]
+    """Parents that exist already: (parent, index of the child, field path)."""
+
+
+def admit(tenant: Tenant, specs: Sequence[TaskSpec], *, payloads: Sequence[Payload] | None = None, where: str = "",
+          workflow: bool = False) -> Batch:  # fmt: skip
+    """Check specs against the tenant's plan and one another; the first fault is raised with its field.
+
+    ``payloads``: the tasks' arguments, where their specs are shared and have none.
+    """
+    limits = plan_limits(tenant.plan)
+    paths = [f"{where}[{n}]" if where else "" for n in range(len(specs))]
+    parents, outside = _parents(specs, paths, limits, workflow=workflow)
+    webhook_address.check_tasks(tenant.pk, specs, paths)
+    ids = store.fresh_ids(len(specs))
+    has_children = {parent for needs in parents for parent in needs}
+    known_scripts = _known_scripts(tenant, specs)
+    check = _Admission(tenant, limits, known_scripts)
+    own = [spec.payload for spec in specs] if payloads is None else payloads
+    tasks = [
+        check.accept(spec, payload, path, ids[n], pending=len(parents[n]), has_children=n in has_children)
+        for n, (spec, payload, path) in enumerate(zip(specs, own, paths, strict=True))
+    ]
+    edges = [(ids[parent], ids[n]) for n, needs in enumerate(parents) for parent in needs]
+    return Batch(tasks=tasks, edges=edges, outside=outside)
+
+
+def _parents(specs: Sequence[TaskSpec], paths: Sequence[str], limits: PlanLimits, *, workflow: bool,
+             ) -> tuple[Sequence[Sequence[int]], list[tuple[UUID, int, str]]]:  # fmt: skip
+    """Of each task the places of those in the batch that it needs; and the needs that exist already."""
+    if not workflow and not any(spec.depends_on for spec in specs):
+        return [()] * len(specs), []
+    inside, outside = _split_dependencies(specs, paths)
+    return _graph(specs, inside, paths, limits, workflow=workflow).parents, outside
+
+
+def _split_dependencies(specs: Sequence[TaskSpec], paths: Sequence[str],
+                        ) -> tuple[list[list[str]], list[tuple[UUID, int, str]]]:  # fmt: skip
+    """Dependencies by name are inside the batch; ids that no task here has as its name exist already."""
+    names = {spec.name for spec in specs if spec.name}
+    inside: list[list[str]] = []
+    outside: list[tuple[UUID, int, str]] = []
+    for n, spec in enumerate(specs):
+        here = []
+        for place, wanted in enumerate(spec.depends_on):
+            if wanted in names:
+                here.append(wanted)
+                continue
+            field = join(paths[n], f"depends_on[{place}]")
+            try:
+                outside.append((UUID(wanted), n, field))
+            except ValueError:
+                raise UnknownDependency(f"there is no task {wanted!r}", field=field) from None
+        inside.append(here)
+    return inside, outside
+
+
+def _graph(specs: Sequence[TaskSpec], inside: list[list[str]], paths: Sequence[str], limits: PlanLimits, *,
+           workflow: bool) -> Dag:  # fmt: skip
+    wanted = {name for needs in inside for name in needs}
+    # Names must be unique inside a workflow; in a plain list only those that others refer to.
+    names = [s.name if s.name and (workflow or s.name in wanted) else f"\x00{n}" for n, s in enumerate(specs)]
+
+    def path(index: int, place: int | None) -> str:
+        return join(paths[index], "name" if place is None else f"depends_on[{place}]")
+
+    dag = Dag.build(names, inside, path=path)
+    if workflow or dag.edges:
+        admission.check_dag(limits, tasks=len(specs), edges=dag.edges, depth=dag.depth)
+    return dag
+
+
+def _known_scripts(tenant: Tenant, specs: Sequence[TaskSpec]) -> set[str]:
+    wanted = {spec.script for spec in specs if spec.script}
+    if not wanted:
+        return set()
+    rows = Script.objects.unscoped().for_tenant(tenant.pk).filter(sha256__in=wanted)  # the tenant is named
+    return set(rows.values_list("sha256", flat=True))
+
+
+class _Admission:
+    """Checks the tasks of one call; what many of them share is looked up and checked once."""
+
+    def __init__(self, tenant: Tenant, limits: PlanLimits, scripts: set[str]) -> None:
+        self.tenant = tenant
+        self.limits = limits
+        self.scripts = scripts
+        self._resumable = reference_cache.resumable_handlers()
+        self._known: dict[tuple[Any, ...], Found] = {}
+        self._last: tuple[TaskSpec | None, Any] = (None, None)
+
+    def accept(self, spec: TaskSpec, payload: Payload, path: str, task_id: UUID, *, pending: int, has_children: bool,
+               ) -> Accepted:  # fmt: skip
+        """One task; raises what is wrong with it, naming the field."""
+        if spec is not self._last[0]:
+            self._last = (spec, self._find(spec, path))
+        tier, line_id, handler_id, tolerance_ms, cap_ms = self._last[1]
+        args, kwargs = payload
+        most = self.limits.max_payload_bytes
+        if most is not None and (len(args) + len(kwargs)) * UTF8_MOST > most:
+            size = len(args.encode()) + len(kwargs.encode())
+            admission.check_payload(self.limits, size, field=join(path, "args"))
+        return Accepted(
+            id=task_id, spec=spec, payload=payload, tier=tier,
+            line_id=line_id, handler_id=handler_id, tolerance_ms=tolerance_ms,
+            cap_ms=cap_ms, pending=pending, has_children=has_children,
+            checkpoints=spec.checkpoints or spec.handler in self._resumable,
+        )  # fmt: skip
+
+    def _find(self, spec: TaskSpec, path: str) -> Found:
+        key = (
+            spec.tier, spec.cap_ms, spec.category, spec.handler, spec.script, spec.script_path, spec.delay_tolerance_ms,
+        )  # fmt: skip
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._look_up(spec, path)
+        return known
+
+    def _look_up(self, spec: TaskSpec, path: str) -> Found:
+        tenant = self.tenant
+        tier = resolve_tier(tenant, self.limits, spec.tier, join(path, "tier"))
+        longest = tenant.plan.max_cap_s * 1000
+        cap_ms = spec.cap_ms if spec.cap_ms is not None else min(tier.default_cap_ms, longest)
+        admission.check_cap(self.limits, cap_ms, field=join(path, "execution_cap"))
+        handler_id = _runnable(tenant, self.limits, spec, path, self.scripts)
+        tolerance_ms = default_tolerance(tenant.plan, spec)
+        if tenant.plan.refuse_impossible:
+            feasibility.check_fits(tenant, spec, tier.vector, handler_id, path)
+        if tenant.plan.refuse_late:
+            feasibility.check_wait(tenant, spec, tolerance_ms, path)
+        line_id = reference_cache.line_id(tenant.pk, int(spec.category), tier.id)
+        return tier, line_id, handler_id, tolerance_ms, cap_ms
+
+
+def resolve_tier(tenant: Tenant, limits: PlanLimits, slug: str, field: str) -> reference_cache.TierInfo:
+    """The tier of that name, if it exists and the plan allows it."""
+    known = reference_cache.tiers(tenant.pk)
+    tier = known.get(slug)
+    if tier is None:
+        reference_cache.forget_tiers(tenant.pk)
+        known = reference_cache.tiers(tenant.pk)
+        tier = known.get(slug)
+    if tier is None:
+        raise InvalidInput(f"there is no tier {slug!r}; known are {', '.join(sorted(known))}", field=field)
+    if tier.shared:
+        admission.check_tier(limits, slug, field=field)
+    return tier
+
+
+def default_tolerance(plan: Plan, spec: TaskSpec) -> int:
+    """The task's delay tolerance in milliseconds, else its plan's for the category."""
+    if spec.delay_tolerance_ms is not None:
+        return spec.delay_tolerance_ms
+    return int(plan.delay_tolerance_s.get(spec.category.name.lower(), 300) * 1000)
+
+
+def _runnable(tenant: Tenant, limits: PlanLimits, spec: TaskSpec, path: str, scripts: set[str]) -> int | None:
+    """The handler's id, or None for a script; raises unless the plan grants it and it exists."""
+    if spec.handler:
+        field = join(path, "handler")
+        admission.check_handler(limits, spec.handler, field=field)
+        handler_id = reference_cache.handler_id(spec.handler)
+        if handler_id is None:
+            raise InvalidInput(f"no worker has exported a handler {spec.handler!r}", field=field)
+        return handler_id
+    field = join(path, "script" if spec.script else "script_path")
+    if not tenant.plan.scripts:
+        raise NotGranted("the plan does not grant scripts", field=field)
+    if spec.script and spec.script not in scripts:
+        raise InvalidInput("there is no such script in the script store", field=field)
+    if spec.script_path and not tenant.script_root:
+        raise InvalidInput("the tenant has no mounted folder", field=field)
+    return None

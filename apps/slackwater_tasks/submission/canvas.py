@@ -1,0 +1,176 @@
+"""A durable Celery canvas: a chain, group or chord is stored as a workflow, and survives Redis and every worker.
+
+    submit_canvas(tenant, chain(fetch.s(url), chord(group(thumb.s(100), thumb.s(200)), publish.s())))
+
+As in Celery, a task of a chain gets the result of the one before it as its first argument, the body of a chord the list
+of its header's results, and an immutable signature (``.si()``) gets nothing. Options of a signature that mean something
+here are taken over (``countdown``, ``eta``, ``time_limit``); fields of a Slackwater task are set with
+``signature.set(slackwater={"tier": "regular", "category": "urgent"})``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from celery.canvas import Signature, maybe_signature
+
+from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.task import handlers
+from scheduler_ext.task.references import MARK
+from slackwater_tasks.ledger import reference_cache
+from slackwater_tasks.submission.service import submit_workflow
+from slackwater_tenants.models import Tenant
+
+Feed = str | list[Any]
+"""Where a value comes from: a task's name, or a list of such, nested as Celery nests results."""
+IGNORED = {"task_id", "reply_to", "queue", "routing_key", "exchange", "root_id", "parent_id", "group_id", "chord",
+           "group_index", "priority", "ignore_result", "serializer", "retries", "stamped_headers"}  # fmt: skip
+KNOWN = IGNORED | {"countdown", "eta", "time_limit", "soft_time_limit", "slackwater", "link", "link_error"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanvasSubmission:
+    """A stored canvas."""
+
+    workflow_id: UUID
+    task_ids: list[UUID]
+    """In the order in which the canvas names them."""
+    result_ids: list[UUID]
+    """The tasks whose results are the canvas's: one for a chain or chord, one for each member of a group."""
+    created: bool
+
+
+@dataclass(slots=True)
+class _Compiler:
+    """Signatures on their way to tasks."""
+
+    tasks: list[dict[str, Any]] = field(default_factory=list)
+
+    def compile(self, signature: Any, feed: Feed | None, where: str) -> Feed:
+        """Add the tasks of a signature that gets ``feed``; returns where its result comes from."""
+        kind = signature.get("subtask_type")
+        if kind == "chain":
+            return self._chain(signature, feed, where)
+        if kind == "group":
+            return self._group(_members(signature["kwargs"]["tasks"]), feed, where)
+        if kind == "chord":
+            return self._chord(signature, feed, where)
+        if kind is not None:
+            raise InvalidInput(f"a {kind} cannot be stored; write it as a group", field=where)
+        return self._task(signature, feed, where)
+
+    def _chain(self, signature: Any, feed: Feed | None, where: str) -> Feed:
+        steps = _members(signature["kwargs"]["tasks"])
+        if not steps:
+            raise InvalidInput("the chain is empty", field=where)
+        for n, step in enumerate(steps):
+            feed = self.compile(step, feed, f"{where}.tasks[{n}]")
+        assert feed is not None
+        return self._callbacks(signature, feed, where)
+
+    def _group(self, members: list[Any], feed: Feed | None, where: str) -> Feed:
+        if not members:
+            raise InvalidInput("the group is empty", field=where)
+        return [self.compile(member, feed, f"{where}.tasks[{n}]") for n, member in enumerate(members)]
+
+    def _chord(self, signature: Any, feed: Feed | None, where: str) -> Feed:
+        header = signature["kwargs"]["header"]
+        members = _members(header["kwargs"]["tasks"] if isinstance(header, Mapping) else header)
+        body = signature["kwargs"].get("body")
+        if body is None:
+            raise InvalidInput("the chord has no body", field=f"{where}.body")
+        return self.compile(body, self._group(members, feed, f"{where}.header"), f"{where}.body")
+
+    def _task(self, signature: Any, feed: Feed | None, where: str) -> Feed:
+        immutable = bool(signature.get("immutable"))
+        args = list(signature.get("args") or ())
+        if feed is not None and not immutable:
+            args.insert(0, {MARK: feed})
+        name = f"{len(self.tasks)}:{signature['task']}"[:200]
+        self.tasks.append({
+            "name": name, "handler": _handler(signature["task"]), "args": args,
+            "kwargs": dict(signature.get("kwargs") or {}),
+            "depends_on": list(dict.fromkeys(_names(feed))) if feed is not None else [],
+            **_options(signature.get("options") or {}, where),
+        })  # fmt: skip
+        return self._callbacks(signature, name, where)
+
+    def _callbacks(self, signature: Any, feed: Feed, where: str) -> Feed:
+        """``link`` runs on success with the result; ``link_error`` on failure, and only without arguments of it."""
+        options = signature.get("options") or {}
+        for n, callback in enumerate(_members(options.get("link"))):
+            self.compile(callback, feed, f"{where}.link[{n}]")
+        for n, callback in enumerate(_members(options.get("link_error"))):
+            if callback.get("subtask_type") is not None or not callback.get("immutable"):
+                raise InvalidInput(
+                    "must be a single immutable signature (.si()): there is no result to give it",
+                    field=f"{where}.link_error[{n}]",
+                )
+            self.compile(callback, feed, f"{where}.link_error[{n}]")
+            self.tasks[-1]["condition"] = "any_failed"
+        return feed
+
+
+def _members(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    several = value if isinstance(value, (list, tuple)) else [value]
+    return [maybe_signature(one) for one in several]
+
+
+def _names(feed: Feed) -> Iterator[str]:
+    if isinstance(feed, str):
+        yield feed
+        return
+    for entry in feed:
+        yield from _names(entry)
+
+
+def _handler(task: str) -> str:
+    """The name under which a Celery task is exported."""
+    return next((export.name for export in handlers.exported().values() if export.task == task), task)
+
+
+def _options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
+    for name in options:
+        if name not in KNOWN:
+            raise InvalidInput("cannot be kept by a stored canvas", field=f"{where}.options.{name}")
+    fields: dict[str, Any] = {}
+    if options.get("countdown"):
+        fields["start_at"] = reference_cache.now() + timedelta(seconds=float(options["countdown"]))
+    eta = options.get("eta")
+    if eta is not None:
+        fields["start_at"] = datetime.fromisoformat(eta) if isinstance(eta, str) else eta
+    if options.get("time_limit"):
+        fields["execution_cap"] = options["time_limit"]
+    own = options.get("slackwater") or {}
+    if not isinstance(own, Mapping) or {"name", "handler", "args", "kwargs", "depends_on"} & set(own):
+        raise InvalidInput("may set a task's fields, but not what the canvas says", field=f"{where}.options.slackwater")
+    return {**fields, **own}
+
+
+def submit_canvas(tenant: Tenant, canvas: Any, *, name: str = "", actor: str = "",
+                  idempotency_key: str | None = None) -> CanvasSubmission:  # fmt: skip
+    """Store a signature, chain, group or chord as a workflow of the tenant, all or nothing.
+
+    Every task in it must be exported. ``InvalidInput`` names the place in the canvas that cannot be kept; the other
+    errors are those of a workflow's submission.
+    """
+    signature: Any = maybe_signature(canvas)
+    if not isinstance(signature, Signature):
+        raise InvalidInput("must be a Celery signature, chain, group or chord", field="canvas")
+    compiler = _Compiler()
+    feed = compiler.compile(signature, None, "canvas")
+    found = submit_workflow(
+        tenant, {"name": name, "tasks": compiler.tasks}, actor=actor, idempotency_key=idempotency_key
+    )
+    assert found.workflow_id is not None
+    ids = dict(zip((task["name"] for task in compiler.tasks), found.task_ids, strict=True))
+    return CanvasSubmission(
+        workflow_id=found.workflow_id, task_ids=found.task_ids, result_ids=[ids[one] for one in _names(feed)],
+        created=found.created,
+    )  # fmt: skip

@@ -1,0 +1,73 @@
+"""Refused at admission, where the plan says so: what no node fits, and what could not start in time."""
+
+from __future__ import annotations
+
+import json
+
+from django.db import connection
+
+from scheduler_ext.core.errors import Impossible
+from scheduler_ext.core.states import Category
+from scheduler_ext.core.types import NodeView, Reason, Vector, WorkKind
+from scheduler_ext.round.placement import Ledger
+from slackwater_resources.models import Handler
+from slackwater_tasks.spec import TaskSpec, join
+from slackwater_tenants.models import Tenant
+
+NODES = """
+SELECT id, name, capacity, slots::text, handlers FROM slackwater_resources_node
+WHERE cell = %s AND state IN ('active', 'draining') AND lease_expires_at > clock_timestamp()
+"""
+# The tenant's own work ahead, on all slots of the cell at best: others' work, and its share, can only make it longer.
+# What is urgent waits for what is urgent alone.
+AHEAD = """
+SELECT (CASE WHEN %s THEN c.urgent_unfinished ELSE c.unfinished END) * coalesce(r.mean_us, 0) / 1e6
+    / greatest(1, coalesce(n.slots, 1))
+FROM slackwater_tenants_tenantcounter c
+LEFT JOIN LATERAL (SELECT sum(x.mean_us * x.samples) / nullif(sum(x.samples), 0) AS mean_us
+                   FROM slackwater_tasks_runtime x WHERE x.tenant_id = c.tenant_id) r ON true
+LEFT JOIN LATERAL (SELECT sum(coalesce((y.slots->>'process')::int, 0) + coalesce((y.slots->>'script')::int, 0)) AS slots
+                   FROM slackwater_resources_node y WHERE y.cell = %s AND y.state = 'active') n ON true
+WHERE c.tenant_id = %s
+"""
+
+
+def check_fits(tenant: Tenant, spec: TaskSpec, vector: Vector, handler_id: int | None, path: str) -> None:
+    """``Impossible`` when no registered node is large enough, or none runs its handler.
+
+    A cell without nodes refuses nothing: they may just be starting.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(NODES, [tenant.cell])
+        nodes = [
+            NodeView(
+                node_id=row[0], name=row[1], capacity=tuple(row[2]), handlers=frozenset(row[4]),
+                slots={WorkKind(kind): count for kind, count in json.loads(row[3]).items()},
+            )
+            for row in cursor.fetchall()
+        ]  # fmt: skip
+    if not nodes:
+        return
+    kind = WorkKind.SCRIPT if handler_id is None else WorkKind(Handler.objects.get(pk=handler_id).kind)
+    reason = Ledger(nodes).shape(vector, kind, handler_id).impossible
+    if reason is Reason.NEVER_FITS:
+        raise Impossible(f"the tier {spec.tier!r} is larger than every registered node", field=join(path, "tier"))
+    if reason is not None:
+        name = "handler" if spec.handler else "script" if spec.script else "script_path"
+        raise Impossible("no registered node runs it", field=join(path, name))
+
+
+def check_wait(tenant: Tenant, spec: TaskSpec, tolerance_ms: int, path: str) -> None:
+    """``Impossible`` when the tenant's own work ahead takes longer, at best, than the start may be delayed."""
+    if spec.start_at is not None or spec.depends_on:
+        return  # nobody knows how much is ahead of it then
+    with connection.cursor() as cursor:
+        cursor.execute(AHEAD, [spec.category is Category.URGENT, tenant.cell, tenant.pk])
+        row = cursor.fetchone()
+    wait_s = float(row[0]) if row else 0.0
+    if wait_s * 1000 > tolerance_ms:
+        raise Impossible(
+            f"the latest start cannot be met: the work ahead takes {wait_s:.0f} s, its start may be delayed by "
+            f"{tolerance_ms / 1000:g} s",
+            field=join(path, "delay_tolerance"),
+        )

@@ -1,0 +1,151 @@
+"""Refusals remembered: a flood over the limit is turned away before anything is read, parsed or locked.
+
+The counter row in PostgreSQL decides, and it alone; what is remembered here is a fact that it told, with the time it
+ends. A tenant that keeps to its limit costs a look into a dictionary. One that was refused lately is looked up in
+Redis too, where the other submitters leave what they were told. Without Redis nothing changes but who asks whom.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+from django.conf import settings
+from django.db import connection
+
+from scheduler_ext.core.errors import LimitExceeded
+from scheduler_ext.dispatch import redis_client
+from slackwater_tasks.ledger.hints import keys
+from slackwater_tenants.models import Plan, Tenant
+
+log = logging.getLogger(__name__)
+
+SUSPECT_S = 60.0
+"""A tenant is looked up in Redis for this long after its last refusal."""
+AWAY_S = 5.0
+"""Redis is left alone for this long after it did not answer."""
+MOST = 10_000
+TIMEOUT_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    mark: str
+    """The plan's numbers by which it was refused: when they change, it no longer holds."""
+    until: float
+    """Monotonic time at which one submission would be accepted."""
+
+
+class _Remembered:
+    """What this process was told."""
+
+    def __init__(self) -> None:
+        self.refusals: dict[int, _Refusal] = {}
+        self.away_until = float("-inf")
+        self._clients: dict[str, redis.Redis] = {}
+
+    def redis(self) -> redis.Redis | None:
+        """A client, unless Redis did not answer a moment ago."""
+        if time.monotonic() < self.away_until:
+            return None
+        url = settings.REDIS_URL
+        if url not in self._clients:
+            self._clients[url] = redis_client.connect(url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S)
+        return self._clients[url]
+
+    def lost(self, error: Exception) -> None:
+        """Leave Redis alone for a while."""
+        self.away_until = time.monotonic() + AWAY_S
+        log.debug("refusals are not shared: %s", error)
+
+    def forget(self) -> None:
+        """Forget all, for tests."""
+        self.refusals.clear()
+        self.away_until = float("-inf")
+
+
+_remembered = _Remembered()
+forget = _remembered.forget
+
+
+def _mark(plan: Plan) -> str:
+    return f"{plan.pk}:{plan.tasks_per_hour}:{plan.burst}"
+
+
+def any_known() -> bool:
+    """Whether this process remembers a refusal of anybody."""
+    return bool(_remembered.refusals)
+
+
+def known(tenant: Tenant) -> LimitExceeded | None:
+    """The refusal of one submission now, where this process knows it by itself; asks neither Redis nor the database."""
+    refusal, plan, now = _remembered.refusals.get(tenant.pk), tenant.plan, time.monotonic()
+    if refusal is None or refusal.until <= now or refusal.mark != _mark(plan):
+        return None
+    if not plan.tasks_per_hour or not plan.burst:
+        return None  # no time would help: admission says so
+    return LimitExceeded(retry_after=refusal.until - now, limit=plan.tasks_per_hour, burst=plan.burst)
+
+
+def check(tenant: Tenant, n: int) -> None:
+    """``LimitExceeded`` when ``n`` submissions are known to be over the rate now. Not to be asked for a repeat."""
+    refusal = _remembered.refusals.get(tenant.pk)
+    if refusal is None:
+        return
+    plan, now = tenant.plan, time.monotonic()
+    if n > plan.burst or not plan.tasks_per_hour:
+        return  # no time would help: admission says so
+    if refusal.mark != _mark(plan) or now > refusal.until + SUSPECT_S:
+        _remembered.refusals.pop(tenant.pk, None)
+        return
+    until = refusal.until if refusal.until > now else _shared(tenant.pk, refusal.mark)
+    if until > now:
+        _keep(tenant.pk, _Refusal(refusal.mark, until))
+        wait = until - now + (n - 1) * 3600.0 / plan.tasks_per_hour
+        raise LimitExceeded(retry_after=wait, limit=plan.tasks_per_hour, burst=plan.burst)
+
+
+def remember(tenant: Tenant, error: LimitExceeded, n: int) -> None:
+    """The counter has just refused ``n`` submissions: keep it if not even one would be accepted now."""
+    plan = tenant.plan
+    # What a caller's own transaction has counted may be taken back with it: that is no fact yet.
+    if error.retry_after is None or not plan.tasks_per_hour or connection.in_atomic_block:
+        return
+    wait_s = error.retry_after - (n - 1) * 3600.0 / plan.tasks_per_hour
+    if wait_s <= 0:
+        return
+    _keep(tenant.pk, _Refusal(_mark(plan), time.monotonic() + wait_s))
+    client = _remembered.redis()
+    if client is None:
+        return
+    try:
+        client.set(keys().refusal(tenant.pk), _mark(plan), px=max(1, int(wait_s * 1000)))
+    except redis.RedisError as away:
+        _remembered.lost(away)
+
+
+def _keep(tenant_id: int, refusal: _Refusal) -> None:
+    if len(_remembered.refusals) >= MOST:
+        _remembered.refusals.clear()
+    _remembered.refusals[tenant_id] = refusal
+
+
+def _shared(tenant_id: int, mark: str) -> float:
+    """Until when another submitter was told; the distant past when none was, or Redis is away."""
+    client = _remembered.redis()
+    if client is None:
+        return float("-inf")
+    asked = time.monotonic()
+    try:
+        with client.pipeline(transaction=False) as pipe:
+            pipe.get(keys().refusal(tenant_id))
+            pipe.pttl(keys().refusal(tenant_id))
+            found: Any = pipe.execute()
+    except redis.RedisError as error:
+        _remembered.lost(error)
+        return float("-inf")
+    stored, left_ms = found
+    return asked + left_ms / 1000 if stored is not None and stored.decode() == mark else float("-inf")

@@ -1,0 +1,1 @@
+"""Small bounded jobs that mend what a crash leaves behind, and delete what its retention has passed."""

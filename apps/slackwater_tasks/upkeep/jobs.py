@@ -1,0 +1,158 @@
+"""The upkeep jobs of the ledger: what a crash anywhere leaves behind is found and mended here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.states import Outcome, TaskState
+from scheduler_ext.ports import Changes, Finished
+from scheduler_ext.upkeep import Job
+from slackwater_tasks.graph.relatives import GraphUpkeep
+from slackwater_tasks.ledger import queries, transitions
+from slackwater_tasks.ledger.connection import Database
+from slackwater_tasks.ledger.parking import ParkingUpkeep
+from slackwater_tasks.models import TELL_LATE
+from slackwater_tasks.runtime.checkpoints import forget_ended
+from slackwater_tasks.runtime.work_store import PgWorkStore
+from slackwater_tasks.upkeep.paused_time import PauseUpkeep
+from slackwater_tasks.upkeep.plan_rates import PlanRates
+from slackwater_tasks.upkeep.reranking import Reranker
+from slackwater_tasks.upkeep.retention import BATCH as PRUNED
+from slackwater_tasks.upkeep.retention import Pruner
+
+BATCH = 1000
+OLD_KEYS = """
+DELETE FROM slackwater_tasks_idempotencykey WHERE (tenant_id, key) IN (
+    SELECT tenant_id, key FROM slackwater_tasks_idempotencykey WHERE created_at < clock_timestamp() - %s * interval '1 second'
+    ORDER BY created_at LIMIT %s)
+"""
+
+
+class LedgerUpkeep:
+    """The jobs over one connection."""
+
+    def __init__(self, conf: SchedulerConf, publish: Callable[[Changes], None]) -> None:
+        """``publish`` tells pollers of changes, and the dispatcher that there is work."""
+        self.conf = conf
+        self.publish = publish
+        self.db = Database("slackwater upkeep")
+        self.work = PgWorkStore(conf, "upkeep", self.db)
+
+    def jobs(self) -> list[Job]:
+        """All jobs with their intervals."""
+        return [
+            Job(name="lost nodes", every_s=1.0, run=self.lose_nodes),
+            Job(name="work of lost nodes", every_s=1.0, run=self.recover),
+            Job(name="expired claims", every_s=1.0, run=self.expire_claims),
+            # Before the late tasks: a pause that began a moment ago must be known by then.
+            *PauseUpkeep(self.conf, self.db).jobs(),
+            *Reranker(self.conf, self.db).jobs(),
+            *ParkingUpkeep(self.conf, self.db, self.work, self.publish).jobs(),
+            *GraphUpkeep(self.db).jobs(),
+            *PlanRates(self.db).jobs(),
+            Job(name="late tasks", every_s=1.0, run=self.expire_late),
+            Job(name="unreleased dependants", every_s=2.0, run=self.release),
+            Job(name="parked mutex keys", every_s=2.0, run=self.unpark),
+            Job(name="old idempotency keys", every_s=60.0, run=self.forget_keys, full=BATCH),
+            Job(
+                name="checkpoints of ended tasks",
+                every_s=60.0,
+                run=lambda: forget_ended(self.db, BATCH),
+                full=BATCH,
+            ),
+            Job(name="retention", every_s=60.0, run=Pruner(self.db).prune, full=PRUNED),
+        ]
+
+    def lose_nodes(self) -> int:
+        """Declare nodes lost that have not renewed their lease; none right after the database itself was away."""
+        return int(self.db.conn.execute(queries.LOSE_NODES, (self.conf.node_lease_s,)).rowcount)
+
+    def recover(self) -> int:
+        """Take back what lost nodes and nodes that left still hold.
+
+        Nobody knows which of a batch had begun: its members are suspects, run alone next, and only a loss when alone
+        counts. A task that allows a single attempt always runs alone, and in doubt it fails.
+        """
+        rows = self.db.conn.execute(queries.HELD_BY_GONE, (BATCH,)).fetchall()
+        by_node: dict[int, list[Any]] = {}
+        for row in rows:
+            by_node.setdefault(row[6], []).append(row)
+        for node_id, held in by_node.items():
+            self._recover_node(node_id, held)
+        return len(rows)
+
+    def _recover_node(self, node_id: int, rows: list[Any]) -> None:
+        queued = [(r[0], r[1]) for r in rows if r[2] == TaskState.QUEUED]
+        suspects = [(r[0], r[1]) for r in rows if r[2] == TaskState.RUNNING and r[3] > 1 and r[4] > 1]
+        lost = [r for r in rows if r[2] == TaskState.RUNNING and not (r[3] > 1 and r[4] > 1)]
+        back = self.work.hand_back
+        changes = back(node_id, queued, running=False, reason="handed back: its node was lost") if queued else []
+        if suspects:
+            reason = "its node was lost while it may have run: it runs alone next"
+            changes += back(node_id, suspects, running=True, reason=reason, alone=True)
+        if lost:
+            now = time.time()
+            changes += self.work.record(
+                node_id,
+                [
+                    Finished(
+                        r[0],
+                        r[1],
+                        Outcome.WORKER_LOST,
+                        r[5],
+                        max(now, r[5]),
+                        None,
+                        "its node was lost while it ran",
+                    )
+                    for r in lost
+                ],
+            )
+        self.publish(changes)
+
+    def gone_lately(self) -> list[int]:
+        """The cell's nodes that were lost or left within the last hours."""
+        return [row[0] for row in self.db.conn.execute(queries.GONE_LATELY, (self.conf.cell, BATCH)).fetchall()]
+
+    def expire_claims(self) -> int:
+        """Take back claims that were not started in time: a crash between commit and publish heals here."""
+        count = transitions.return_queued(self.db.conn, self.conf.cell, expired_only=True)
+        if count:
+            self.publish([])
+        return count
+
+    def expire_late(self) -> int:
+        """End tasks whose latest start has passed and whose client asked to give up then; tell the other clients."""
+
+        def work(conn: Any) -> list[Any]:
+            rows = conn.execute(queries.LATE, (BATCH,)).fetchall()
+            transitions.tell_late(conn, [task_id for task_id, on_late in rows if on_late == TELL_LATE])
+            late = [task_id for task_id, on_late in rows if on_late != TELL_LATE]
+            return transitions.end_if_waiting(
+                conn, late, TaskState.EXPIRED, reason="its latest start passed", actor="upkeep",
+                states=(TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY),
+            )  # fmt: skip
+
+        gone = self.db.repeatable(work)
+        followed = self.work.follow_up([(row[0], TaskState.EXPIRED, row[1], row[2]) for row in gone])
+        self.publish([*((row[0], int(TaskState.EXPIRED), row[3], row[4]) for row in gone), *followed])
+        return len(gone)
+
+    def release(self) -> int:
+        """Tell dependants again whose release was lost between a finish and its follow-up."""
+        rows = self.db.conn.execute(queries.UNRELEASED, (BATCH,)).fetchall()
+        if rows:
+            ended = [(task_id, TaskState(state)) for task_id, state in rows]
+            self.publish(self.work.release(ended))
+        return len(rows)
+
+    def unpark(self) -> int:
+        """Let parked tasks go on whose mutex key is free."""
+        keys = [row[0] for row in self.db.conn.execute(queries.PARKED_KEYS, (BATCH,)).fetchall()]
+        return self.db.repeatable(lambda conn: transitions.unpark(conn, keys)) if keys else 0
+
+    def forget_keys(self) -> int:
+        """Forget idempotency keys after their time."""
+        return int(self.db.conn.execute(OLD_KEYS, (self.conf.idempotency_keys_s, BATCH)).rowcount)

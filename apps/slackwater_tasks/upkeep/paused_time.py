@@ -1,0 +1,115 @@
+"""Paused time does not count against delay tolerances, however a tenant, line or handler was paused.
+
+Upkeep notes what is paused; when it goes on, the latest start of each of its waiting tasks moves by the time it was
+held up. What two pauses held up at once is counted once. Meanwhile nothing of it is late, and nothing is promoted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.upkeep import Job
+from slackwater_tasks.ledger.connection import Database
+
+BATCH = 5_000
+SOON_S = 5.0
+
+NOTE = """
+INSERT INTO slackwater_tasks_pause (kind, subject)
+SELECT 'tenant', id FROM slackwater_tenants_tenant WHERE paused
+UNION ALL SELECT 'line', id FROM slackwater_tasks_line WHERE paused
+UNION ALL SELECT 'handler', id FROM slackwater_resources_handler WHERE paused
+ON CONFLICT DO NOTHING
+"""
+END = """
+UPDATE slackwater_tasks_pause p SET ended_at = clock_timestamp()
+WHERE p.ended_at IS NULL AND NOT CASE p.kind
+    WHEN 'tenant' THEN EXISTS (SELECT 1 FROM slackwater_tenants_tenant t WHERE t.id = p.subject AND t.paused)
+    WHEN 'line' THEN EXISTS (SELECT 1 FROM slackwater_tasks_line n WHERE n.id = p.subject AND n.paused)
+    ELSE EXISTS (SELECT 1 FROM slackwater_resources_handler h WHERE h.id = p.subject AND h.paused) END
+"""
+# Out of the way of the round, which would look at them each time: the real moment is set when the pause ends.
+HOLD = """
+WITH held AS (
+    SELECT l.task_id FROM slackwater_tasks_livetask l
+    WHERE l.phase = 3 AND l.promote_at < statement_timestamp() + %s * interval '1 second'
+        AND (EXISTS (SELECT 1 FROM slackwater_tasks_pause WHERE kind = 'tenant' AND subject = l.tenant_id)
+             OR EXISTS (SELECT 1 FROM slackwater_tasks_pause WHERE kind = 'line' AND subject = l.line_id)
+             OR EXISTS (SELECT 1 FROM slackwater_tasks_pause WHERE kind = 'handler' AND subject = l.handler_id))
+    LIMIT %s FOR UPDATE SKIP LOCKED)
+UPDATE slackwater_tasks_livetask l SET promote_at = '9000-01-01' FROM held WHERE l.task_id = held.task_id
+"""
+OVER = """
+SELECT id, kind, subject, reached FROM slackwater_tasks_pause WHERE ended_at IS NOT NULL ORDER BY id LIMIT 1
+    FOR UPDATE SKIP LOCKED
+"""
+# What remains of its tolerance begins where the waiting, less all pauses before, began: latest start - tolerance.
+GIVE_BACK = """
+WITH p AS (SELECT * FROM slackwater_tasks_pause WHERE id = %(pause)s),
+picked AS (
+    SELECT l.task_id FROM slackwater_tasks_livetask l
+    WHERE l.{column} = %(subject)s AND l.task_id > %(reached)s AND l.latest_start IS NOT NULL AND l.phase IN (1, 2, 3)
+    ORDER BY l.task_id LIMIT %(batch)s FOR UPDATE OF l),
+due AS (
+    SELECT l.task_id, greatest(interval '0', least(p.ended_at, coalesce(o.since, p.ended_at))
+        - greatest(p.since, l.latest_start - l.tolerance_ms * interval '1 millisecond')) AS credit
+    FROM picked JOIN slackwater_tasks_livetask l USING (task_id) CROSS JOIN p LEFT JOIN LATERAL (
+        SELECT min(x.since) AS since FROM slackwater_tasks_pause x WHERE x.id <> p.id AND (
+            (x.kind = 'tenant' AND x.subject = l.tenant_id) OR (x.kind = 'line' AND x.subject = l.line_id)
+            OR (x.kind = 'handler' AND x.subject = l.handler_id))) o ON true),
+moved AS (
+    UPDATE slackwater_tasks_livetask l SET latest_start = l.latest_start + due.credit,
+        promote_at = CASE WHEN l.promote_at IS NOT NULL THEN l.latest_start + due.credit
+            - least(l.tolerance_ms, %(lead_ms)s) * interval '1 millisecond' END
+    FROM due WHERE l.task_id = due.task_id)
+SELECT count(*), max(task_id::text) FROM picked
+"""
+COLUMNS = {"tenant": "tenant_id", "line": "line_id", "handler": "handler_id"}
+FIRST = "00000000-0000-0000-0000-000000000000"
+
+
+class PauseUpkeep:
+    """The jobs."""
+
+    def __init__(self, conf: SchedulerConf, db: Database) -> None:
+        """``db`` is upkeep's connection."""
+        self.conf = conf
+        self.db = db
+
+    def jobs(self) -> list[Job]:
+        """The jobs with their intervals."""
+        return [
+            Job(name="pauses", every_s=1.0, run=self.note),
+            Job(name="promotions held", every_s=1.0, run=self.hold),
+            Job(name="paused time given back", every_s=1.0, run=self.give_back),
+        ]
+
+    def note(self) -> int:
+        """Note what is paused now, and what is so no more."""
+        conn = self.db.conn
+        return int(conn.execute(NOTE).rowcount) + int(conn.execute(END).rowcount)
+
+    def hold(self) -> int:
+        """Keep tasks of what is paused from being promoted."""
+        return int(self.db.conn.execute(HOLD, (SOON_S, BATCH)).rowcount)
+
+    def give_back(self) -> int:
+        """Move the latest starts of a batch of tasks whose pause is over; returns how many."""
+        return self.db.repeatable(self._batch)
+
+    def _batch(self, conn: Any) -> int:
+        over = conn.execute(OVER).fetchone()
+        if over is None:
+            return 0
+        pause, kind, subject, reached = over
+        params = {
+            "pause": pause, "subject": subject, "reached": reached or FIRST, "batch": BATCH,
+            "lead_ms": int(self.conf.promote_lead_s * 1000),
+        }  # fmt: skip
+        count, last = conn.execute(GIVE_BACK.format(column=COLUMNS[kind]), params).fetchone()
+        if count < BATCH:
+            conn.execute("DELETE FROM slackwater_tasks_pause WHERE id = %s", (pause,))
+        else:
+            conn.execute("UPDATE slackwater_tasks_pause SET reached = %s WHERE id = %s", (last, pause))
+        return int(count)

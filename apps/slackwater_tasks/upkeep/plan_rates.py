@@ -1,0 +1,73 @@
+"""Execution rates that plans give: a limit of its own for each tenant, kept as the tenant's plan says.
+
+It stands beside those that operators and tenants set, and is counted like them. A change of a plan, or of a tenant's
+plan, holds with the next round; upkeep mends what was changed past the models, and takes away what no plan gives now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from django.db import connection
+from django.db.models.signals import post_save
+
+from scheduler_ext.upkeep import Job
+from slackwater_tasks.ledger.connection import Database
+from slackwater_tenants.models import Plan, Tenant
+
+EVERY_S: Final = 2.0
+
+_WANTED = """
+WITH wanted AS (
+    SELECT t.id AS tenant_id, p.rate_starts AS starts, p.rate_per_s AS per_s
+    FROM slackwater_tenants_tenant t JOIN slackwater_tenants_plan p ON p.id = t.plan_id WHERE p.rate_starts IS NOT NULL)"""
+GIVE = f"""{_WANTED},
+changed AS (
+    UPDATE slackwater_tasks_ratelimit r SET starts = w.starts, per_s = w.per_s FROM wanted w
+    WHERE r.of_plan AND r.tenant_id = w.tenant_id AND (r.starts, r.per_s) <> (w.starts, w.per_s))
+INSERT INTO slackwater_tasks_ratelimit (tenant_id, key, starts, per_s, own, of_plan)
+SELECT w.tenant_id, '', w.starts, w.per_s, false, true FROM wanted w
+WHERE NOT EXISTS (SELECT 1 FROM slackwater_tasks_ratelimit r WHERE r.of_plan AND r.tenant_id = w.tenant_id)
+ON CONFLICT DO NOTHING
+"""  # noqa: S608 - statements of ours
+TAKE_AWAY = f"""{_WANTED},
+gone AS (
+    SELECT id FROM slackwater_tasks_ratelimit r WHERE r.of_plan
+        AND NOT EXISTS (SELECT 1 FROM wanted w WHERE w.tenant_id = r.tenant_id) FOR UPDATE),
+starts AS (DELETE FROM slackwater_tasks_ratestart s USING gone WHERE s.limit_id = gone.id)
+DELETE FROM slackwater_tasks_ratelimit r USING gone WHERE r.id = gone.id
+"""  # noqa: S608 - statements of ours
+
+
+class PlanRates:
+    """The upkeep job over one connection."""
+
+    def __init__(self, db: Database) -> None:
+        self.db = db
+
+    def jobs(self) -> list[Job]:
+        """The job with its interval."""
+        return [Job(name="execution rates of plans", every_s=EVERY_S, run=self.settle)]
+
+    def settle(self) -> int:
+        """Give, change and take away; returns how many limits were given or taken away."""
+
+        def work(conn: Any) -> int:
+            return int(conn.execute(GIVE).rowcount) + int(conn.execute(TAKE_AWAY).rowcount)
+
+        return self.db.repeatable(work)
+
+
+def _give(**saved: Any) -> None:
+    """A plan or a tenant was saved: what it gives now holds at once."""
+    del saved
+    with connection.cursor() as cursor:
+        cursor.execute(GIVE)
+
+
+def connect_signals() -> None:
+    """Called once, when the app is ready."""
+    receiver: Callable[..., None] = _give
+    for sender in (Plan, Tenant):
+        post_save.connect(receiver, sender=sender, dispatch_uid=f"rates of {sender.__name__}", weak=False)

@@ -1,0 +1,124 @@
+"""After a change of order: upkeep gives every task that waits the place it has under the order chosen now.
+
+All orders count in microseconds of time behind a small group, so until that is done old and new ranks stand in one
+line without harm: nothing is lost, and nothing is held up by more than the change itself. Every change begins an
+epoch. A process may go by what it has read for :data:`slackwater_tasks.ledger.active_policies.TTL_S`, so what
+waits is gone through twice, the second time when no process can give a rank of the old order any more.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+from uuid import UUID
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.policies.base import RankInput
+from scheduler_ext.upkeep import Job
+from slackwater_tasks.ledger import active_policies
+from slackwater_tasks.ledger.active_policies import TTL_S, Chosen
+from slackwater_tasks.ledger.connection import Database
+from slackwater_tasks.submission.store import microseconds
+
+BATCH = 2000
+AT_ONCE_S = 0.5
+"""How long the job may keep the other jobs of upkeep waiting."""
+SETTLED_S = TTL_S + 2.0
+"""After a change no process gives a rank of the order before any more."""
+PASSES = 2
+FIRST = UUID(int=0)
+
+BEGIN = """
+INSERT INTO slackwater_tasks_ranksweep AS s (cell, fingerprint, epoch, passes, moved, changed_at)
+VALUES (%(cell)s, %(fingerprint)s, 0, 0, 0, clock_timestamp())
+ON CONFLICT (cell) DO UPDATE SET fingerprint = excluded.fingerprint, epoch = s.epoch + 1, cursor = NULL,
+    passes = %(passes)s, moved = 0, changed_at = clock_timestamp()
+WHERE s.fingerprint <> excluded.fingerprint
+"""
+NEXT = """
+SELECT epoch, cursor, passes, extract(epoch FROM clock_timestamp() - changed_at)::float8 FROM slackwater_tasks_ranksweep
+WHERE cell = %s AND passes > 0 FOR UPDATE SKIP LOCKED
+"""
+READ = """
+SELECT l.task_id, l.tenant_id, l.line_id, l.rank_group, l.rank, l.priority, l.tolerance_ms, t.cap_ms, t.handler,
+       t.submitted_at, greatest(t.submitted_at, t.start_at),
+       r.level, i.serving
+FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id JOIN slackwater_tasks_line i ON i.id = l.line_id
+JOIN slackwater_tenants_tenant n ON n.id = l.tenant_id
+LEFT JOIN slackwater_tasks_resumable r ON r.task_id = l.task_id
+WHERE l.task_id > %s AND n.cell = %s ORDER BY l.task_id LIMIT %s
+"""
+WRITE = """
+UPDATE slackwater_tasks_livetask l SET rank_group = u.place, rank = u.rank
+FROM unnest(%s::uuid[], %s::int[], %s::bigint[]) AS u(id, place, rank) WHERE l.task_id = u.id
+"""
+ADVANCE = """
+UPDATE slackwater_tasks_ranksweep SET cursor = %(cursor)s, passes = passes - %(over)s, moved = moved + %(moved)s
+WHERE cell = %(cell)s AND epoch = %(epoch)s
+"""
+
+
+class Reranker:
+    """The job over one connection."""
+
+    def __init__(self, conf: SchedulerConf, db: Database) -> None:
+        """For the tasks of ``conf.cell``."""
+        self.conf = conf
+        self.db = db
+
+    def jobs(self) -> list[Job]:
+        """The job with its interval."""
+        return [Job(name="ranks", every_s=0.5, run=self.run)]
+
+    def run(self) -> int:
+        """Begin an epoch where the orders have changed, and go on with it; returns how many ranks were changed."""
+        conn = self.db.conn
+        chosen = active_policies.read(
+            lambda sql, params: conn.execute(sql, params).fetchall(), self.conf, self.conf.cell
+        )
+        names = {"cell": self.conf.cell, "fingerprint": chosen.fingerprint(), "passes": PASSES}
+        self.db.conn.execute(BEGIN, names)
+        moved, until = 0, time.monotonic() + AT_ONCE_S
+        while (step := self.db.repeatable(lambda conn: self._step(conn, chosen))) is not None:
+            moved += step
+            if time.monotonic() >= until:
+                break
+        return moved
+
+    def _step(self, conn: Any, chosen: Chosen) -> int | None:
+        """One batch; ``None`` when there is nothing to do now."""
+        row = conn.execute(NEXT, (self.conf.cell,)).fetchone()
+        if row is None:
+            return None
+        epoch, cursor, passes, age_s = row
+        if passes == 1 and cursor is None and age_s < SETTLED_S:
+            return None
+        rows = conn.execute(READ, (cursor or FIRST, self.conf.cell, BATCH)).fetchall()
+        moved = [(row[0], *place) for row in rows if (place := _place(chosen, row)) != (row[3], row[4])]
+        if moved:
+            conn.execute(WRITE, tuple(list(column) for column in zip(*moved, strict=True)))
+        over = len(rows) < BATCH
+        conn.execute(ADVANCE, {
+            "cell": self.conf.cell, "epoch": epoch, "cursor": None if over else rows[-1][0], "over": int(over),
+            "moved": len(moved),
+        })  # fmt: skip
+        return len(moved)
+
+
+def _place(chosen: Chosen, row: Any) -> tuple[int, int]:
+    """The place of a task under the order chosen now, as a submission would give it."""
+    _, tenant, line, _, _, priority, tolerance_ms, cap_ms, handler, arrived, start, level, serving = row
+    order: Any = chosen.order_of(tenant, line)
+    if level is None:  # it has had no turn yet
+        level = order.first_level(serving) if hasattr(order, "first_level") else 0
+    place: tuple[int, int] = order.rank(
+        RankInput(
+            arrived_us=microseconds(arrived),
+            latest_start_us=microseconds(start) + tolerance_ms * 1000,
+            expected_us=chosen.run_times.get((tenant, handler)),
+            cap_us=cap_ms * 1000,
+            priority=priority,
+            level=level,
+        )
+    )
+    return place

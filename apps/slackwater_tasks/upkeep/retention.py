@@ -1,0 +1,175 @@
+"""Retention by plan, and the deletion of a tenant with all its data: in bounded batches, never what is live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.db import connection, transaction
+
+from scheduler_ext.core.errors import Conflict
+from slackwater_resources.models import Tier
+from slackwater_tasks.ledger.connection import Database
+from slackwater_tasks.models import LiveTask
+from slackwater_tenants.models import Tenant
+
+BATCH = 1_000
+EFFECTS_KEPT_DAYS = 400
+"""How long the keys of effects that are done are kept. One that is in doubt is kept until somebody settles it."""
+
+# The ids carry the time of submission, so the index by tenant and id finds the old ones first.
+_OLD = """
+    t.tenant_id = %(tenant)s AND t.state IS NOT NULL AND NOT t.release_pending AND t.finished_at < c.at
+    AND t.id < (lpad(to_hex((extract(epoch FROM c.at) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
+"""
+CUT = "SELECT clock_timestamp() - %(days)s * interval '1 day' AS at"
+# A finished task stays while a live one may still ask for its result.
+LOOSE = f"""
+SELECT t.id FROM slackwater_tasks_task t, ({CUT}) c WHERE t.workflow_id IS NULL AND {_OLD}
+    AND NOT EXISTS (SELECT 1 FROM slackwater_tasks_dependency d JOIN slackwater_tasks_livetask l ON l.task_id = d.child_id
+                    WHERE d.parent_id = t.id)
+ORDER BY t.id LIMIT %(batch)s FOR UPDATE OF t SKIP LOCKED
+"""  # noqa: S608 - texts of ours
+# A workflow goes as a whole: half of one could neither be shown nor run again.
+DONE_WORKFLOWS = f"""
+SELECT w.id FROM slackwater_tasks_workflow w, ({CUT}) c
+WHERE w.tenant_id = %(tenant)s AND w.submitted_at < c.at
+    AND NOT EXISTS (SELECT 1 FROM slackwater_tasks_task t WHERE t.workflow_id = w.id
+                    AND (t.state IS NULL OR t.release_pending OR t.finished_at >= c.at))
+    AND NOT (w.detail ? 'open' AND EXISTS (
+        SELECT 1 FROM slackwater_tasks_task t JOIN slackwater_tasks_dependency d ON d.parent_id = t.id
+        JOIN slackwater_tasks_livetask l ON l.task_id = d.child_id WHERE t.workflow_id = w.id))
+ORDER BY w.id LIMIT 10 FOR UPDATE OF w SKIP LOCKED
+"""  # noqa: S608 - texts of ours
+OF_WORKFLOWS = """
+SELECT t.id FROM slackwater_tasks_task t WHERE t.workflow_id = ANY(%(workflows)s)
+ORDER BY t.id LIMIT %(batch)s FOR UPDATE OF t SKIP LOCKED
+"""
+EMPTY_WORKFLOWS = """
+DELETE FROM slackwater_tasks_workflow w WHERE w.id = ANY(%s)
+    AND NOT EXISTS (SELECT 1 FROM slackwater_tasks_task t WHERE t.workflow_id = w.id)
+"""
+OLD_EFFECTS = """
+DELETE FROM slackwater_tasks_effect WHERE (tenant_id, key) IN (
+    SELECT tenant_id, key FROM slackwater_tasks_effect WHERE done_at < clock_timestamp() - %s * interval '1 day'
+    ORDER BY done_at LIMIT %s)
+"""
+TENANTS = """
+SELECT t.id, p.retention_days FROM slackwater_tenants_tenant t JOIN slackwater_tenants_plan p ON p.id = t.plan_id
+WHERE p.retention_days > 0 ORDER BY t.id
+"""
+PAST = (
+    "DELETE FROM slackwater_tasks_attempt WHERE task_id = ANY(%s)",
+    "DELETE FROM slackwater_tasks_attemptlog WHERE task_id = ANY(%s)",
+    "DELETE FROM slackwater_tasks_artifact WHERE task_id = ANY(%s)",
+    "DELETE FROM slackwater_tasks_checkpoint WHERE task_id = ANY(%s)",
+    "DELETE FROM slackwater_tasks_resumable WHERE task_id = ANY(%s)",
+    "DELETE FROM slackwater_tasks_taskwebhook WHERE task_id = ANY(%s)",
+    "DELETE FROM slackwater_tasks_tasktrace WHERE task_id = ANY(%s)",
+    "DELETE FROM slackwater_tasks_taskevent WHERE task_id = ANY(%s)",
+    "DELETE FROM slackwater_tasks_deadletter WHERE task_id = ANY(%s)",
+    "DELETE FROM slackwater_tasks_dependency WHERE child_id = ANY(%s)",
+    "DELETE FROM slackwater_tasks_dependency WHERE parent_id = ANY(%s)",
+    "DELETE FROM slackwater_tasks_task WHERE id = ANY(%s)",
+)
+
+
+def _forget(conn: Any, ids: list[Any]) -> None:
+    """Delete finished tasks with their attempts, logs, events, dead letters and edges."""
+    for statement in PAST:
+        conn.execute(statement, (ids,))
+
+
+class Pruner:
+    """Deletes what is older than its plan keeps it."""
+
+    def __init__(self, db: Database) -> None:
+        """``db`` is a connection of the caller's own."""
+        self.db = db
+
+    def prune(self, tenant_id: int | None = None) -> int:
+        """One batch of each tenant (or of one); returns how many tasks and keys went."""
+        count = 0
+        for tenant, days in self.db.conn.execute(TENANTS).fetchall():
+            if tenant_id in (None, tenant):
+                params = {"tenant": tenant, "days": days, "batch": BATCH}
+                count += self._some(params, self._loose) + self._some(params, self._workflows)
+        if tenant_id is None:
+            count += int(self.db.conn.execute(OLD_EFFECTS, (EFFECTS_KEPT_DAYS, BATCH)).rowcount)
+        return count
+
+    def _some(self, params: dict[str, Any], work: Callable[[Any, dict[str, Any]], int]) -> int:
+        return self.db.repeatable(lambda conn: work(conn, params))
+
+    @staticmethod
+    def _loose(conn: Any, params: dict[str, Any]) -> int:
+        ids = [row[0] for row in conn.execute(LOOSE, params).fetchall()]
+        _forget(conn, ids)
+        return len(ids)
+
+    @staticmethod
+    def _workflows(conn: Any, params: dict[str, Any]) -> int:
+        found = [row[0] for row in conn.execute(DONE_WORKFLOWS, params).fetchall()]
+        if not found:
+            return 0
+        ids = [row[0] for row in conn.execute(OF_WORKFLOWS, {**params, "workflows": found}).fetchall()]
+        _forget(conn, ids)
+        conn.execute(EMPTY_WORKFLOWS, (found,))
+        return len(ids)
+
+
+# -- a tenant goes ----------------------------------------------------------------------------------------------------
+MOST = 5_000
+LIVE_IDS = (
+    "SELECT task_id FROM slackwater_tasks_livetask WHERE tenant_id = %s AND phase IN (1, 2, 3) LIMIT %s FOR UPDATE"
+)
+TASK_IDS = "SELECT id FROM slackwater_tasks_task WHERE tenant_id = %s ORDER BY id DESC LIMIT %s"
+CLOSE = (
+    "UPDATE slackwater_tenants_tenant SET paused = true, paused_by_itself = false WHERE id = %s",
+    "UPDATE slackwater_tenants_apikey SET revoked_at = clock_timestamp() WHERE tenant_id = %s AND revoked_at IS NULL",
+)
+
+
+def delete_tenant(tenant: Tenant, *, progress: Callable[[int], None] = lambda _: None) -> int:
+    """Delete a tenant with all its data; returns how many tasks it had.
+
+    It is paused and its keys are revoked first, and stay so if the deletion cannot go on: ``Conflict`` while tasks of
+    it run. In batches: after a crash, doing it again does the rest.
+    """
+    with transaction.atomic(), connection.cursor() as cur:
+        for statement in CLOSE:
+            cur.execute(statement, (tenant.pk,))
+    _refuse_running(tenant)
+    count = 0
+    while True:
+        with transaction.atomic(), connection.cursor() as cur:
+            cur.execute(LIVE_IDS, (tenant.pk, MOST))
+            ids = [row[0] for row in cur.fetchall()]
+            cur.execute("DELETE FROM slackwater_tasks_livetask WHERE task_id = ANY(%s)", (ids,))
+        if not ids:
+            break
+    _refuse_running(tenant)
+    while True:
+        with transaction.atomic(), connection.cursor() as cur:
+            cur.execute(TASK_IDS, (tenant.pk, MOST))
+            ids = [row[0] for row in cur.fetchall()]
+            for statement in PAST:
+                cur.execute(statement, (ids,))
+        if not ids:
+            break
+        count += len(ids)
+        progress(count)
+    with transaction.atomic():
+        # Its own tiers are protected by its lines, so the lines go first.
+        tenant.lines(manager="_plain").all().delete()
+        Tier.objects.filter(tenant=tenant).delete()
+        tenant.delete()
+    return count
+
+
+def _refuse_running(tenant: Tenant) -> None:
+    running = LiveTask.objects.unscoped().for_tenant(tenant.pk).filter(state__in=(4, 5)).count()  # it is named
+    if running:
+        raise Conflict(
+            f"{running} tasks of {tenant.slug} are claimed or run; it is paused now: cancel them, or wait for their end"
+        )

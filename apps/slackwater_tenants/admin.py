@@ -1,0 +1,331 @@
+"""Tenants, their plans, members and keys in the admin."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, ClassVar, cast
+
+from django import forms
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils import timezone
+from django.utils.safestring import SafeString
+from unfold.admin import TabularInline
+from unfold.contrib.filters.admin import AutocompleteSelectFilter
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
+
+from scheduler_ext.core.errors import Conflict
+from slackwater_adminkit import Button, ButtonsMixin, ServiceAdmin, ago, badge, tell_each
+from slackwater_tenants import services
+from slackwater_tenants.models import ApiKey, Membership, Plan, Team, Tenant
+from slackwater_tenants.pool_admin import PoolAdmin  # noqa: F401 - registers itself
+
+
+@admin.register(Plan)
+class PlanAdmin(ServiceAdmin):
+    """What tenants may do; a change counts from the next submission and the next round."""
+
+    list_display = (
+        "slug",
+        "name",
+        "tasks_per_hour",
+        "burst",
+        "max_waiting",
+        "max_in_flight",
+        "weight",
+        "scripts",
+    )
+    search_fields = ("slug", "name")
+    list_filter = ("scripts",)
+    readonly_fields = ("created_at",)
+    fieldsets = (
+        (None, {"fields": ("slug", "name", "created_at")}),
+        (
+            "Admission",
+            {
+                "fields": (
+                    ("tasks_per_hour", "burst"),
+                    ("max_waiting", "max_urgent_permille"),
+                    ("refuse_impossible", "refuse_late"),
+                )
+            },
+        ),
+        (
+            "Share",
+            {
+                "fields": (
+                    ("weight", "max_in_flight"),
+                    ("guaranteed_permille", "maximum_permille"),
+                    ("rate_starts", "rate_per_s"),
+                )
+            },
+        ),
+        (
+            "Work",
+            {
+                "fields": (
+                    "tiers",
+                    "handlers",
+                    ("scripts", "script_network", "max_cap_s", "max_checkpoint_bytes"),
+                    "delay_tolerance_s",
+                    ("max_own_tiers", "largest_tier", "max_artifact_bytes"),
+                )
+            },
+        ),
+        ("Sizes", {"fields": ("max_payload_bytes", ("max_dag_tasks", "max_dag_edges", "max_dag_depth"))}),
+        ("Prices", {"fields": ("price_micros_per_attempt", "price_permille")}),
+        ("Dead letters", {"fields": (("dead_letter_retries", "dead_letter_after_s"),)}),
+    )
+
+
+class TeamInline(TabularInline):  # type: ignore[misc]
+    """Groups of its users."""
+
+    model = Team
+    extra = 0
+    fields = ("slug", "name")
+
+
+class MembershipInline(TabularInline):  # type: ignore[misc]
+    """Who belongs to the tenant."""
+
+    model = Membership
+    extra = 0
+    autocomplete_fields = ("user",)
+    fields = ("user", "role", "team")
+
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """A member's team is one of the same tenant."""
+        if db_field.name == "team":
+            match = request.resolver_match
+            tenant_id = match.kwargs.get("object_id") if match else None
+            kwargs["queryset"] = Team.objects.filter(tenant_id=tenant_id) if tenant_id else Team.objects.none()
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
+
+class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
+    """A tenant's fields; a taken slug is told at its field."""
+
+    class Meta:
+        model = Tenant
+        fields = ("slug", "name", "plan", "cell", "pool", "trusted", "script_root", "paused")
+
+
+@admin.register(Tenant)
+class TenantAdmin(ButtonsMixin, ServiceAdmin):
+    """Client organisations. They are not deleted here: that would take their ledger with them."""
+
+    form = TenantForm
+    list_display = ("slug", "name", "plan", "state", "unfinished", "trusted", "cell", "created_at")
+    list_select_related = ("plan", "counter")
+    list_filter = ("plan", "paused", "trusted", "cell")
+    search_fields = ("slug", "name")
+    inlines = (TeamInline, MembershipInline)
+    actions = ("pause", "resume")
+    buttons: ClassVar = {
+        "pause": Button(
+            label="Pause",
+            method="pause_one",
+            title="Tasks are accepted, none is started",
+            when=lambda t: not t.paused,
+        ),
+        "resume": Button(label="Resume", method="resume_one", when=lambda t: t.paused),
+    }
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Tenant | None = None) -> tuple[str, ...]:
+        """The slug stays: keys, metrics and logs carry it. Pausing has its own buttons."""
+        return ("slug", "paused") if obj else ("paused",)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Tenant | None = None) -> bool:
+        """Never here: a tenant's tasks would go with it."""
+        return False
+
+    @admin.display(description="state")
+    def state(self, obj: Tenant) -> SafeString:
+        """Active or paused."""
+        return badge("paused", "waiting") if obj.paused else badge("active", "succeeded")
+
+    @admin.display(description="unfinished tasks")
+    def unfinished(self, obj: Tenant) -> int:
+        """From the counter row that admission keeps."""
+        return obj.counter.unfinished if hasattr(obj, "counter") else 0
+
+    def save_model(self, request: HttpRequest, obj: Tenant, form: forms.ModelForm[Tenant], change: bool) -> None:
+        """A new tenant comes with its counter row, so the service makes it."""
+        if change:
+            super().save_model(request, obj, form, change)
+            return
+        made = services.create_tenant(
+            obj.slug, obj.name, obj.plan.slug, trusted=obj.trusted, cell=obj.cell, script_root=obj.script_root
+        )
+        obj.__dict__.update({key: value for key, value in made.__dict__.items() if key != "_state"})
+        obj._state.adding = False
+        obj._state.db = made._state.db
+
+    def pause_one(self, request: HttpRequest, obj: Tenant) -> str:
+        """Start none of its tasks from the next round on."""
+        if not services.set_paused(obj, paused=True):
+            raise Conflict("it is paused already")
+        self.log_change(request, obj, "Paused.")
+        return f"{obj} is paused: its tasks are accepted and wait."
+
+    def resume_one(self, request: HttpRequest, obj: Tenant) -> str:
+        """Start its tasks again."""
+        if not services.set_paused(obj, paused=False):
+            raise Conflict("it is not paused")
+        self.log_change(request, obj, "Resumed.")
+        return f"{obj} runs again."
+
+    @admin.action(description="Pause: accept tasks, start none", permissions=["change"])
+    def pause(self, request: HttpRequest, queryset: QuerySet[Tenant]) -> None:
+        """Pause the selected tenants."""
+        tell_each(request, queryset, lambda tenant: self.pause_one(request, tenant), "paused")
+
+    @admin.action(description="Resume", permissions=["change"])
+    def resume(self, request: HttpRequest, queryset: QuerySet[Tenant]) -> None:
+        """Resume the selected tenants."""
+        tell_each(request, queryset, lambda tenant: self.resume_one(request, tenant), "resumed")
+
+
+class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]
+    """A new key: whose, what for, what it may do, until when."""
+
+    scopes = forms.MultipleChoiceField(
+        choices=ApiKey.Scope.choices,
+        initial=["submit", "read", "cancel"],
+        widget=UnfoldAdminCheckboxSelectMultipleWidget,
+        help_text="manage also changes schedules, scripts and keys. operate drains and resumes nodes, whoever's work "
+        "they run: for those who run the platform.",
+    )
+    may_operate = False
+    """Whether who fills it in may change nodes, and so let a key do it."""
+
+    class Meta:
+        model = ApiKey
+        fields = ("tenant", "name", "scopes", "expires_at")
+
+    def clean_scopes(self) -> list[str]:
+        """Nobody gives away what they may not do themselves."""
+        scopes: list[str] = self.cleaned_data["scopes"]
+        if ApiKey.Scope.OPERATE in scopes and not self.may_operate:
+            raise forms.ValidationError("scopes: only those who may change nodes can give operate")
+        return scopes
+
+    def clean_expires_at(self) -> datetime | None:
+        """A key that is expired at birth is a mistake."""
+        moment: datetime | None = self.cleaned_data["expires_at"]
+        if moment is not None and moment <= timezone.now():
+            raise forms.ValidationError("expires_at: must lie in the future")
+        return moment
+
+
+@admin.register(ApiKey)
+class ApiKeyAdmin(ButtonsMixin, ServiceAdmin):
+    """Keys of tenants. The secret is shown on the page that answers the creation, and nowhere else."""
+
+    form = ApiKeyForm
+    list_display = (
+        "name",
+        "tenant",
+        "prefix",
+        "scope_list",
+        "state",
+        "created_at",
+        "expires_at",
+        "last_used",
+    )
+    list_select_related = ("tenant",)
+    list_filter = (("tenant", AutocompleteSelectFilter), "revoked_at", "expires_at")
+    search_fields = ("name", "prefix", "tenant__slug")
+    date_hierarchy = "created_at"
+    autocomplete_fields = ("tenant",)
+    actions = ("revoke",)
+    buttons: ClassVar = {
+        "revoke": Button(label="Revoke", method="revoke_one", danger=True, when=lambda key: key.revoked_at is None)
+    }
+
+    def get_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> tuple[str, ...]:
+        """What is asked of a new key, and what is known of an old one."""
+        if obj is None:
+            return ("tenant", "name", "scopes", "expires_at")
+        return (
+            "tenant",
+            "name",
+            "prefix",
+            "scope_list",
+            "member",
+            "created_at",
+            "expires_at",
+            "revoked_at",
+            "last_used_at",
+        )
+
+    def get_form(
+        self, request: HttpRequest, obj: ApiKey | None = None, change: bool = False, **kwargs: Any
+    ) -> type[ApiKeyForm]:
+        """A form that knows who fills it in; it is made anew for each request."""
+        form = cast("type[ApiKeyForm]", super().get_form(request, obj, change, **kwargs))
+        form.may_operate = request.user.has_perm("slackwater_resources.change_node")
+        return form
+
+    def get_readonly_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> tuple[str, ...]:
+        """A key never changes: it is revoked, and another one made."""
+        return self.get_fields(request, obj) if obj else ()
+
+    def has_delete_permission(self, request: HttpRequest, obj: ApiKey | None = None) -> bool:
+        """Never: who submitted what stays readable; revoke it instead."""
+        return False
+
+    @admin.display(description="scopes")
+    def scope_list(self, obj: ApiKey) -> str:
+        """What it may do."""
+        return ", ".join(obj.scopes)
+
+    @admin.display(description="state")
+    def state(self, obj: ApiKey) -> SafeString:
+        """Valid, expired or revoked."""
+        if obj.revoked_at is not None:
+            return badge("revoked", "failed")
+        if obj.expires_at is not None and obj.expires_at <= timezone.now():
+            return badge("expired", "expired")
+        return badge("valid", "succeeded")
+
+    @admin.display(description="last used")
+    def last_used(self, obj: ApiKey) -> SafeString | str:
+        """When it was last used, to the minute."""
+        return ago(obj.last_used_at)
+
+    def save_model(self, request: HttpRequest, obj: ApiKey, form: forms.ModelForm[ApiKey], change: bool) -> None:
+        """The service makes the key; its secret lives as long as this request."""
+        if change:
+            return
+        made, secret = services.create_api_key(obj.tenant, obj.name, obj.scopes, obj.expires_at)
+        obj.__dict__.update({key: value for key, value in made.__dict__.items() if key != "_state"})
+        request.sw_secret = secret  # type: ignore[attr-defined]
+
+    def response_add(self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None) -> HttpResponse:
+        """Show the secret in the answer itself: messages and redirects would keep it in a cookie or a session."""
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": "The key was made",
+            "key": obj,
+            "secret": request.sw_secret,  # type: ignore[attr-defined]
+        }
+        response = TemplateResponse(request, "slackwater_dashboard/api_key_made.html", context)
+        response["Cache-Control"] = "no-store"
+        return response
+
+    def revoke_one(self, request: HttpRequest, obj: ApiKey) -> str:
+        """Refuse it from now on."""
+        if not services.revoke_api_key(obj):
+            raise Conflict("it is revoked already")
+        self.log_change(request, obj, "Revoked.")
+        return f"The key {obj.prefix} is revoked."
+
+    @admin.action(description="Revoke at once", permissions=["change"])
+    def revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
+        """Revoke the selected keys."""
+        tell_each(request, queryset, lambda key: self.revoke_one(request, key), "revoked")

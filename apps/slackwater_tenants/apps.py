@@ -1,0 +1,11 @@
+"""The app's configuration."""
+
+from django.apps import AppConfig
+
+
+class TenantsConfig(AppConfig):
+    """Tenants, plans and keys."""
+
+    name = "slackwater_tenants"
+    label = "slackwater_tenants"
+    default_auto_field = "django.db.models.BigAutoField"

@@ -1,0 +1,112 @@
+"""A tenant's own management of its keys: list, make, rotate, revoke."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, NotGranted, QuotaExceeded
+from slackwater_tenants import services
+from slackwater_tenants.members import ROLE_SCOPES, check_fields, get_member, text_of
+from slackwater_tenants.models import ApiKey, Membership, Tenant
+
+MOST_KEYS = 1_000
+TENANT_SCOPES = frozenset(ApiKey.Scope.values) - {ApiKey.Scope.OPERATE}
+"""What a tenant may give a key: not the scope of those who run the platform."""
+LONGEST_OVERLAP_S = 7 * 86_400
+KEY_FIELDS = ("name", "scopes", "expires_at", "member")
+
+
+def keys(tenant_id: int) -> QuerySet[ApiKey, ApiKey]:
+    """A tenant's keys, those that are revoked or expired included."""
+    return ApiKey.objects.filter(tenant_id=tenant_id)
+
+
+def get_key(tenant_id: int, key_id: int) -> ApiKey:
+    """One key; ``NotFound`` when the tenant has none of that id."""
+    found = keys(tenant_id).filter(pk=key_id).first() if key_id < 2**63 else None
+    if found is None:
+        raise NotFound(f"There is no key {key_id}.")
+    return found
+
+
+def make_key(tenant: Tenant, data: Any) -> tuple[ApiKey, str]:
+    """A key of the tenant, or of a member with what the role allows; returns it with its text, shown this once."""
+    fields = check_fields(data, KEY_FIELDS)
+    name = text_of(fields, "name", 120)
+    member = _member_of(tenant.pk, fields.get("member"))
+    allowed = ROLE_SCOPES[member.role] if member else TENANT_SCOPES
+    scopes = fields.get("scopes", sorted(allowed - {"manage"}))
+    if not isinstance(scopes, list) or not all(isinstance(scope, str) for scope in scopes):
+        raise InvalidInput("must be an array of strings", field="scopes")
+    if ApiKey.Scope.OPERATE in scopes:
+        raise NotGranted("operate is given by those who run the platform", field="scopes")
+    if not scopes or set(scopes) - TENANT_SCOPES:
+        raise InvalidInput(f"must name at least one of {', '.join(sorted(TENANT_SCOPES))}", field="scopes")
+    beyond = sorted(set(scopes) & set(ApiKey.Scope.values) - allowed)
+    if beyond and member is not None:
+        raise InvalidInput(f"the role {member.role} does not allow {', '.join(beyond)}", field="scopes")
+    expires_at = _moment_of(fields.get("expires_at"))
+    if keys(tenant.pk).filter(revoked_at=None).count() >= MOST_KEYS:
+        raise QuotaExceeded(f"a tenant has at most {MOST_KEYS} keys; revoke those nobody uses", limit=MOST_KEYS)
+    return services.create_api_key(tenant, name, sorted(set(scopes)), expires_at, member=member)
+
+
+def rotate_key(tenant_id: int, key_id: int, data: Any) -> tuple[ApiKey, str]:
+    """A new key with the name, scopes and expiry of an old one, which ends after ``overlap_s`` seconds (0: at once)."""
+    fields = check_fields(data, ("overlap_s",))
+    overlap = fields.get("overlap_s", 0)
+    if not isinstance(overlap, int) or isinstance(overlap, bool) or not 0 <= overlap <= LONGEST_OVERLAP_S:
+        raise InvalidInput(f"must be a whole number from 0 to {LONGEST_OVERLAP_S}", field="overlap_s")
+    with transaction.atomic():
+        old = keys(tenant_id).select_for_update().filter(pk=get_key(tenant_id, key_id).pk).get()
+        now = timezone.now()
+        if old.revoked_at is not None or (old.expires_at is not None and old.expires_at <= now):
+            raise Conflict("it is revoked or expired; make a new one")
+        if ApiKey.Scope.OPERATE in old.scopes:  # or whoever manages the tenant would come to hold it
+            raise NotGranted("a key that operates nodes is replaced by those who run the platform")
+        made = services.create_api_key(old.tenant, old.name, old.scopes, old.expires_at, member=old.member)
+        if overlap:
+            end = now + timedelta(seconds=overlap)
+            old.expires_at = min(end, old.expires_at) if old.expires_at else end
+            old.save(update_fields=["expires_at"])
+        else:
+            services.revoke_api_key(old)
+    return made
+
+
+def revoke_key(tenant_id: int, key_id: int) -> None:
+    """Refuse a key from now on; what it did stays readable. Again does nothing."""
+    services.revoke_api_key(get_key(tenant_id, key_id))
+
+
+def _member_of(tenant_id: int, value: Any) -> Membership | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InvalidInput("must be the id of a member", field="member")
+    try:
+        return get_member(tenant_id, value)
+    except NotFound as error:
+        raise InvalidInput(error.message, field="member") from None
+
+
+def _moment_of(value: Any) -> datetime | None:
+    if value is None:
+        return None
+    try:
+        found = parse_datetime(value) if isinstance(value, str) else None
+        found = found.astimezone(UTC) if found is not None and found.tzinfo is not None else None
+    except (ValueError, OverflowError):
+        found = None
+    if found is None:
+        raise InvalidInput(
+            "must be an ISO 8601 date and time with a zone, for example 2030-01-31T09:00:00Z",
+            field="expires_at",
+        )
+    return found

@@ -1,0 +1,171 @@
+"""What is done to tenants: created with their counters, given keys, found by a key."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from scheduler_ext.core.errors import Conflict, InvalidInput, NotAuthenticated, NotFound, NotGranted
+from slackwater_tenants.models import ApiKey, Membership, Plan, Tenant, TenantCounter
+
+KEY_MARK = "sw"
+LAST_USE_STEP = timedelta(minutes=1)
+
+
+def ensure_plan(slug: str) -> Plan:
+    """The plan of that slug; ``standard`` is made with its defaults when it is missing."""
+    if slug == "standard":
+        return Plan.objects.get_or_create(slug=slug, defaults={"name": "Standard"})[0]
+    try:
+        return Plan.objects.get(slug=slug)
+    except Plan.DoesNotExist:
+        known = ", ".join(Plan.objects.values_list("slug", flat=True)) or "none"
+        raise NotFound(f"there is no plan {slug!r}; known are {known}", field="plan") from None
+
+
+def create_tenant(slug: str, name: str, plan_slug: str = "standard", *, trusted: bool = False, **fields: str) -> Tenant:
+    """Create a tenant with its counter row. ``InvalidInput`` names the field at fault, ``Conflict`` a taken slug."""
+    with transaction.atomic():
+        if Tenant.objects.filter(slug=slug).exists():
+            raise Conflict(f"the tenant {slug!r} exists already", field="slug")
+        tenant = Tenant(slug=slug, name=name, plan=ensure_plan(plan_slug), trusted=trusted, **fields)
+        try:
+            tenant.full_clean()
+        except ValidationError as error:
+            field, messages = next(iter(error.message_dict.items()))
+            raise InvalidInput(messages[0], field=field) from None
+        tenant.save()
+        TenantCounter.objects.create(tenant=tenant)
+    return tenant
+
+
+def _hash(secret: str) -> str:
+    # The secret has 256 random bits, so one round of SHA-256 is enough: there is nothing to guess.
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def create_api_key(
+    tenant: Tenant,
+    name: str,
+    scopes: Sequence[str] = ("submit", "read", "cancel"),
+    expires_at: datetime | None = None,
+    *,
+    member: Membership | None = None,
+) -> tuple[ApiKey, str]:
+    """Create a key; returns it with the secret text, which is nowhere kept."""
+    unknown = set(scopes) - set(ApiKey.Scope.values)
+    if unknown or not scopes:
+        known = ", ".join(ApiKey.Scope.values)
+        raise InvalidInput(
+            f"give at least one of {known}" + (f", not {sorted(unknown)}" if unknown else ""), field="scopes"
+        )
+    if expires_at is not None and expires_at <= timezone.now():
+        raise InvalidInput("must lie in the future", field="expires_at")
+    prefix, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
+    key = ApiKey.objects.create(
+        tenant=tenant,
+        name=name,
+        prefix=prefix,
+        secret_hash=_hash(secret),
+        scopes=sorted(scopes),
+        expires_at=expires_at,
+        member=member,
+    )
+    return key, f"{KEY_MARK}_{prefix}_{secret}"
+
+
+def authenticate(text: str) -> ApiKey:
+    """The key that ``text`` is, with its tenant and plan; ``NotAuthenticated`` when it is none, expired or revoked."""
+    mark, _, rest = text.partition("_")
+    prefix, _, secret = rest.partition("_")
+    if mark != KEY_MARK or not prefix or not secret:
+        raise NotAuthenticated("this is not an API key")
+    valid = Q(expires_at=None) | Q(expires_at__gt=Now())
+    key = ApiKey.objects.select_related("tenant__plan", "member").filter(valid, prefix=prefix, revoked_at=None).first()
+    if key is None or not hmac.compare_digest(key.secret_hash, _hash(secret)):
+        raise NotAuthenticated
+    _note_use(key)
+    return key
+
+
+def _note_use(key: ApiKey) -> None:
+    """Write the last use once a minute at most: it must not cost a write per request."""
+    now = timezone.now()
+    if key.last_used_at is None or now - key.last_used_at > LAST_USE_STEP:
+        ApiKey.objects.filter(pk=key.pk).update(last_used_at=now)
+
+
+def revoke_api_key(key: ApiKey) -> bool:
+    """Revoke a key at once; False when it was revoked before."""
+    return ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=Now()) == 1
+
+
+def set_paused(tenant: Tenant, *, paused: bool) -> bool:
+    """Pause or resume a tenant: its tasks are accepted, none is started. False when it was so before.
+
+    By those who run the platform: the tenant itself cannot end such a pause, also where it had paused itself before.
+    """
+    changed = pause_by_platform(Tenant.objects.filter(pk=tenant.pk), paused=paused)
+    tenant.paused, tenant.paused_by_itself = paused, False
+    return changed
+
+
+def pause_itself(tenant: Tenant, *, paused: bool) -> None:
+    """A tenant's own pause, and the end of it; again does nothing. ``NotGranted``: it is paused by the platform."""
+    pause_by_itself(Tenant.objects.filter(pk=tenant.pk), paused=paused)
+    tenant.refresh_from_db(fields=["paused", "paused_by_itself"])
+
+
+def pause_by_platform(row: QuerySet[Any], *, paused: bool) -> bool:
+    """Pause one row, of tenants or of lines, or let it go on; a pause by itself becomes the platform's. False when it
+    was so before."""
+    row = row.exclude(paused=True, paused_by_itself=False) if paused else row.filter(paused=True)
+    return row.update(paused=paused, paused_by_itself=False) == 1
+
+
+def pause_by_itself(row: QuerySet[Any], *, paused: bool) -> None:
+    """The same by the tenant itself; again does nothing. ``NotGranted``: it is paused by the platform."""
+    before = {"paused": False} if paused else {"paused": True, "paused_by_itself": True}
+    row.filter(**before).update(paused=paused, paused_by_itself=paused)
+    if not paused and row.values_list("paused", flat=True).get():
+        raise NotGranted("those who run the platform have paused it, and they alone can let it go on", field="paused")
+
+
+def paused_by(paused: bool, itself: bool) -> str | None:
+    """Who paused, in the words of the API: ``organization``, ``platform``, or nobody."""
+    return None if not paused else "organization" if itself else "platform"
+
+
+def change_tenant(tenant: Tenant, data: object) -> None:
+    """Rename a tenant, or pause it, as its own owner may; all else is the platform's.
+
+    ``InvalidInput`` names the field at fault.
+    """
+    if not isinstance(data, dict):
+        raise InvalidInput("The body must be an object.")
+    for field in data:
+        if field not in {"name", "paused"}:
+            raise InvalidInput("there is no such field; known are name, paused", field=field[:60])
+    if not data:
+        raise InvalidInput("give at least one field to change")
+    name, paused = data.get("name", tenant.name), data.get("paused", tenant.paused)
+    if not isinstance(name, str) or not 1 <= len(name.strip()) <= 200:
+        raise InvalidInput("must be a string of 1 to 200 characters", field="name")
+    if not isinstance(paused, bool):
+        raise InvalidInput("must be true or false", field="paused")
+    with transaction.atomic():
+        if "name" in data:
+            tenant.name = name.strip()
+            tenant.save(update_fields=["name"])
+        if "paused" in data:
+            pause_itself(tenant, paused=paused)

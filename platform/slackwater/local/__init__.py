@@ -1,0 +1,1 @@
+"""The platform on one machine, as `make up` runs it: servers, components, one log, one end."""

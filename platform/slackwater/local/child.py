@@ -1,0 +1,130 @@
+"""One supervised process: its output goes to the console, its group ends with it."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+
+from slackwater.local.components import Component
+from slackwater.local.console import Console
+from slackwater.local.guardian import Guardian
+from slackwater.local.launch import tied
+
+LONGEST_LINE = 1024 * 1024  # bytes
+FIRST_BACK_OFF = 0.5  # seconds
+LONGEST_BACK_OFF = 15.0
+STEADY = 30.0  # seconds of running after which an end counts as the first again
+LAST_WORDS = 2.0  # seconds to read what is still in the pipe of a process that has ended
+
+
+class Child:
+    """Keeps one component running until it is told to stop."""
+
+    def __init__(self, component: Component, *, env: Mapping[str, str], console: Console, guardian: Guardian) -> None:
+        self.component = component
+        self._env = {**env, **component.env}
+        self._console = console
+        self._guardian = guardian
+        self._stopping = asyncio.Event()
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def keep(self) -> None:
+        """Run it; when it ends unasked, run it again after a back-off that grows with each quick end."""
+        back_off = FIRST_BACK_OFF
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            code = await self.run_once()
+            if self._stopping.is_set():
+                return
+            if time.monotonic() - started > STEADY:
+                back_off = FIRST_BACK_OFF
+            self._say(f"{self.component.name} ended ({_how(code)}); it is started again in {back_off:g} s")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), back_off)
+            back_off = min(back_off * 2, LONGEST_BACK_OFF)
+
+    async def run_once(self) -> int:
+        """Run it to its end and return its exit code."""
+        # A pipe of our own: asyncio's would hold back the news of its end while a grandchild keeps it open.
+        reading, writing = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *tied(self.component.command),
+                stdin=subprocess.DEVNULL,
+                stdout=writing,
+                stderr=writing,
+                env=self._env,
+                start_new_session=True,
+            )
+        finally:
+            os.close(writing)
+        self._process = process
+        self._guardian.watch(process.pid)
+        pump = asyncio.create_task(self._pump(reading))
+        code = await process.wait()
+        # What it leaves behind would hold its port and its pipe.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        self._guardian.forget(process.pid)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(pump, LAST_WORDS)
+        self._process = None
+        return code
+
+    async def stop(self) -> None:
+        """Ask it to end, and kill it when it takes too long."""
+        self._stopping.set()
+        process = self._process
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), self.component.stop_timeout)
+        except TimeoutError:
+            self._say(f"{self.component.name} did not stop within {self.component.stop_timeout:g} s; killing it")
+            self.kill()
+            await process.wait()
+
+    def kill(self) -> None:
+        """End it and its group at once."""
+        self._stopping.set()
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def _pump(self, reading: int) -> None:
+        reader = asyncio.StreamReader(limit=LONGEST_LINE)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb", buffering=0)
+        )
+        with contextlib.closing(transport):
+            while True:
+                try:
+                    line = await reader.readline()
+                except ValueError:
+                    continue  # a line beyond the limit, which the reader has thrown away
+                if not line:
+                    return
+                self._show(line.decode(errors="replace").rstrip())
+
+    def _show(self, text: str) -> None:
+        if self.component.plain:
+            self._console.plain(text)
+        else:
+            self._console.line(self.component.name, text)
+
+    def _say(self, text: str) -> None:
+        self._console.line("up", text)
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"

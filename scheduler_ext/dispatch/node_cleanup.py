@@ -1,0 +1,52 @@
+"""What a node leaves in Redis when it is killed: its tokens, and claims that nobody will take."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import redis
+from celery import Celery
+from kombu.exceptions import OperationalError
+
+from scheduler_ext.core.types import WorkKind
+from scheduler_ext.dispatch.keys import token_queue
+from scheduler_ext.dispatch.queue_manager import QueueManager
+
+log = logging.getLogger(__name__)
+
+
+def forget_token_queues(app: Celery, node_ids: Sequence[int]) -> int:
+    """Delete nodes' token queues with all that kombu keeps of them in Redis; returns how many keys there were.
+
+    Not by kombu's own ``queue_delete``: that knows only queues which this very process has declared.
+    """
+    if not node_ids:
+        return 0
+    connection: Any = app.connection_for_write()
+    try:
+        with connection:
+            # kombu by itself would try again for some seconds, and upkeep has more to do.
+            connection.ensure_connection(max_retries=1)
+            channel = connection.default_channel
+            keys: list[str] = []
+            for name in map(token_queue, node_ids):
+                keys += [channel._q_for_pri(name, priority) for priority in channel.priority_steps]
+                keys += [channel.keyprefix_queue % name, channel.keyprefix_binding_permanent % name]
+            return int(channel.client.delete(*keys))
+    except (*connection.connection_errors, OperationalError) as error:
+        log.debug("token queues were not deleted: %s", error)
+        return 0
+
+
+def forget_claims(queues: QueueManager, node_ids: Sequence[int]) -> int:
+    """Delete what lies in the nodes' own queues; returns how many of these there were. The ledger has the claims."""
+    keys = [key for node_id in node_ids for kind in WorkKind for key in queues.keys.node_claims(node_id, kind)]
+    if not keys:
+        return 0
+    try:
+        return int(str(queues.client.delete(*keys)))
+    except redis.RedisError as error:
+        log.debug("claims were not deleted: %s", error)
+        return 0

@@ -1,0 +1,89 @@
+"""The nodes' queues in Redis: publish, withdraw, depth; and the epoch key that tells when Redis was emptied."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+from typing import Any
+
+import redis
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.types import Decision, QueueName, WorkKind
+from scheduler_ext.dispatch.keys import Keys
+
+
+def encode(task_id: str, fence: int, expected_us: int) -> bytes:
+    """A claim as it lies in a queue: no policy, no payload. What the script reads of it stands first."""
+    return f"{expected_us}:{task_id}:{fence}".encode()
+
+
+def decode(entry: bytes | str) -> tuple[str, int]:
+    """Task id and fence of an entry."""
+    text = entry.decode() if isinstance(entry, bytes) else entry
+    _, task_id, fence = text.split(":")
+    return task_id, int(fence)
+
+
+class QueueManager:
+    """Adds to, takes from and clears the three queues of each node."""
+
+    def __init__(self, client: redis.Redis, conf: SchedulerConf) -> None:
+        """``client`` is used for short commands only, never for one that blocks."""
+        self.client = client
+        self.conf = conf
+        self.keys = Keys(conf.key_prefix)
+        self._take: Any = client.register_script((files("scheduler_ext") / "lua" / "take.lua").read_text())
+
+    def publish(self, decisions: Sequence[Decision]) -> None:
+        """Push committed claims to their nodes, in order, in one round trip."""
+        if not decisions:
+            return
+        entries: dict[tuple[int, WorkKind, QueueName], list[bytes]] = {}
+        for d in decisions:
+            entry = encode(d.task_id, d.fence + 1, 0 if d.exclusive else d.expected_us or 1)
+            entries.setdefault((d.node_id, d.kind, d.queue), []).append(entry)
+        with self.client.pipeline(transaction=False) as pipe:
+            for (node_id, kind, queue), values in entries.items():
+                pipe.rpush(self.keys.claims(node_id, kind, queue), *values)
+            pipe.execute()
+
+    def take(self, node_id: int, kind: WorkKind, *, most: int | None = None) -> tuple[list[tuple[str, int]], int]:
+        """Take one batch of claims, urgent first; returns them and how many are left.
+
+        Claims of processes are batched by their expected run time; of the other kinds ``most`` are taken as they lie.
+        """
+        conf = self.conf
+        reply = self._take(
+            keys=self.keys.node_claims(node_id, kind),
+            args=[
+                most if most is not None else conf.batch_max,
+                conf.batch_ms * 1000,
+                conf.short_ms * 1000 if kind is WorkKind.PROCESS else -1,
+            ],
+        )
+        return [decode(entry) for entry in reply[:-1]], int(reply[-1])
+
+    def depth(self, node_id: int) -> dict[tuple[WorkKind, QueueName], int]:
+        """Claims lying in each of a node's queues."""
+        names = [(kind, queue) for kind in WorkKind for queue in QueueName]
+        with self.client.pipeline(transaction=False) as pipe:
+            for kind, queue in names:
+                pipe.llen(self.keys.claims(node_id, kind, queue))
+            return dict(zip(names, pipe.execute(), strict=True))
+
+    def clear(self, node_id: int, kinds: Iterable[WorkKind] = WorkKind) -> list[tuple[str, int]]:
+        """Empty a node's queues (it drains, left or was lost); returns the claims that lay there."""
+        keys = [key for kind in kinds for key in self.keys.node_claims(node_id, kind)]
+        with self.client.pipeline(transaction=True) as pipe:
+            for key in keys:
+                pipe.lrange(key, 0, -1)
+            pipe.delete(*keys)
+            replies = pipe.execute()
+        return [decode(entry) for reply in replies[:-1] for entry in reply]
+
+    def emptied(self) -> bool:
+        """True once after Redis was emptied (or is new): the epoch key was gone, and is set again."""
+        key = self.keys.epoch(self.conf.cell)
+        return bool(self.client.set(key, uuid.uuid4().hex, nx=True))

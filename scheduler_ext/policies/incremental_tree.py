@@ -1,0 +1,318 @@
+"""The same tree kept for a whole simulated run: tasks are offered as they come, and what ends is given
+back."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Hashable
+from heapq import heappop, heappush
+from typing import cast
+
+from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TaskView, Vector
+from scheduler_ext.policies.accounts import LAST, Account, remembered
+from scheduler_ext.policies.base import CATEGORY_REASONS
+from scheduler_ext.policies.tree import Path, Rules, TreeChooser
+from scheduler_ext.policies.tree_nodes import Branch, Line, Place, place_of
+
+
+class Ages:
+    """The tasks that wait below an account that has others below it, oldest place first."""
+
+    __slots__ = ("account", "branches", "heap")
+
+    def __init__(self, account: Account, branches: list[Branch]) -> None:
+        self.account = account
+        self.branches = branches
+        self.heap: list[tuple[Place, int, TaskView]] = []
+
+    def settle(self, waiting: set[int]) -> bool:
+        """Drop those that wait no more, and note the place of the first; True when it has come forward."""
+        heap, account = self.heap, self.account
+        while heap and (id(heap[0][2]) not in waiting or heap[0][2].rank != heap[0][0][0]):
+            heappop(heap)
+        place = heap[0][0] if heap else LAST
+        if place == account.place:
+            return False
+        forward = place < account.place
+        account.place = place
+        account.version += 1
+        return bool(forward)
+
+
+class RunningTree(TreeChooser):
+    """A tree of lines for each vector and category, over one set of accounts.
+
+    When a task finds no room, all lines with its vector wait together, untouched, until there is room for
+    it; so do all lines of a category at its ceiling.
+    """
+
+    def __init__(self, snapshot: Snapshot, rules: Rules) -> None:
+        self._skipped: list[Line] = []
+        self._dropped: list[Line] = []
+        super().__init__(snapshot, rules)
+        self.blocked: set[Vector] = set()
+        """Vectors that found no room."""
+        self._open: list[list[Branch]] = []
+        self._sorted: dict[tuple[frozenset[Vector], frozenset[int]], list[list[Branch]]] = {}
+        self._sort_roots()
+        self._floors = any(account.floor for account in self._accounts.values())
+        of_account: dict[Path, list[Branch]] = {}
+        for (_, _, path), branch in self._branches.items():
+            of_account.setdefault(path, []).append(branch)
+        self._chains = {
+            line_id: [of_account[path[:length]] for length in range(len(path), 0, -1)]
+            for line_id, path in self._paths.items()
+        }
+        self._ages = [
+            Ages(self._accounts[path], branches) for path, branches in of_account.items() if not branches[0].leaf
+        ]
+        self._ages_above = (
+            {
+                line_id: [ages for ages in self._ages if ages.account in _above(state.leaf.account)]
+                for line_id, state in self._lines.items()
+            }
+            if self._ages
+            else {}
+        )
+        self._deepest = [branch for _, branch in sorted(self._branches.items(), key=lambda item: -len(item[0][2]))]
+        self._remembered_at = 0.0
+        self._past = {
+            path: account.past * rules.memory_s / self._measure.whole
+            for path, account in self._accounts.items()
+            if rules.memory_s and self._measure.whole
+        }
+        """Cell-seconds that each account has used lately."""
+        self._waiting: set[int] = set()
+        """With pools in pools: the tasks that wait, by the identity of their objects."""
+
+    def pick(self) -> tuple[LineView, TaskView] | None:
+        """The next task to try, among those whose vector may find room."""
+        best: Line | None = None
+        for roots in self._open:
+            alone = len(roots) == 1 and not self._floors
+            for root in roots:
+                line = self._descend(root)
+                if line is None:
+                    continue
+                if alone:
+                    return line.view, line.heads[line.at]
+                if best is None or _before(line, best):
+                    best = line
+            if best is not None and not self._floors:
+                break
+        return (best.view, best.heads[best.at]) if best else None
+
+    def settle(self) -> None:
+        """A round begins: pools that hold alike go by the task that waits longest in them now."""
+        for ages in self._ages:
+            if ages.settle(self._waiting):
+                for branch in ages.branches:
+                    branch.push(self._clock)
+
+    def remember(self, now: float) -> None:
+        """What is held has been held until ``now`` (seconds since the run began): it counts as past use, and fades."""
+        memory_s, whole = self._rules.memory_s, self._measure.whole
+        span_s, self._remembered_at = now - self._remembered_at, now
+        if span_s <= 0 or not memory_s or not whole:
+            return
+        for path, account in self._accounts.items():
+            if account.parent is not None:
+                past = remembered(self._past.get(path, 0.0), account.share / whole, span_s, memory_s)
+                self._past[path] = past
+                account.past = int(past * whole / memory_s)
+                account.key = self._rules.key(account)
+                account.version += 1
+        for branch in self._deepest:
+            branch.push(self._clock)
+
+    def accept(self, line: LineView, task: TaskView, milli: int = MILLI) -> None:
+        """The task just picked was placed."""
+        if self._ages:
+            self._waiting.discard(id(task))
+        super().accept(line, task, milli)
+
+    def leave(self, line: LineView, task: TaskView) -> None:
+        """The task just picked leaves its line without being placed."""
+        self._waiting.discard(id(task))
+        self._lines[line.line_id].advance()
+
+    @property
+    def waits_for_room(self) -> bool:
+        """Whether something was passed over and must be tried again once there is room."""
+        return bool(self.blocked or self._closed or self._skipped or self._dropped)
+
+    @property
+    def has_floors(self) -> bool:
+        """Whether anybody has a minimum share."""
+        return self._floors
+
+    def account_of(self, line: LineView) -> Account:
+        """The account a line is charged to."""
+        return self._lines[line.line_id].leaf.account
+
+    def starving(self) -> list[tuple[Account, Vector]]:
+        """Accounts below their minimum share with work that waits, each with what its next task needs."""
+        found: dict[int, tuple[tuple[int, int], Account, Vector]] = {}
+        for state in self._lines.values():
+            waiting = state.skipped or state.heads[state.at : state.at + 1]
+            each: Account | None = state.leaf.account
+            while waiting and each is not None:
+                rank = waiting[0].rank
+                if each.share < each.floor and (id(each) not in found or rank < found[id(each)][0]):
+                    found[id(each)] = (rank, each, state.view.vector)
+                each = each.parent
+        return [(account, vector) for _, account, vector in found.values()]
+
+    def offer(self, line: LineView, task: TaskView) -> None:
+        """A task has become ready in its line (one of those the run began with)."""
+        state = self._lines[line.line_id]
+        heads, at = state.heads, state.at
+        if self._ages:
+            self._waiting.add(id(task))
+            place = place_of(task, line.line_id)
+            for ages in self._ages_above[line.line_id]:
+                heappush(ages.heap, (place, id(task), task))
+        if at >= len(heads) or heads[-1].rank <= task.rank:
+            heads.append(task)
+            if at < len(heads) - 1:
+                return
+        else:
+            insort(heads, task, lo=at, key=_rank)
+            if heads[at] is not task:
+                return
+        self._enter(state)
+
+    def withdraw(self, line: LineView, task: TaskView) -> None:
+        """A task that waits in its line leaves it."""
+        self._waiting.discard(id(task))
+        state = self._lines[line.line_id]
+        if any(passed is task for passed in state.skipped):
+            state.skipped = [passed for passed in state.skipped if passed is not task]
+            return
+        place = bisect_left(state.heads, task.rank, lo=state.at, key=_rank)
+        while state.heads[place] is not task:
+            place += 1
+        del state.heads[place]
+        if place > state.at:
+            return
+        if state.at < len(state.heads):
+            self._enter(state)
+        else:
+            state.drop()
+
+    def release(self, line: LineView, milli: int = MILLI) -> None:
+        """A task of ``line`` has ended and gives back what it took."""
+        account = self._lines[line.line_id].leaf.account
+        self._charge(account, -milli, tuple([-need for need in line.vector]))
+        clock = self._clock
+        for branches in self._chains[line.line_id]:
+            for branch in branches:
+                branch.push(clock)
+
+    def reject(self, line: LineView, task: TaskView, reason: Reason) -> None:
+        """As in a round; for want of room, all of the same vector wait."""
+        if reason is Reason.NO_SLOT:
+            self.blocked.add(line.vector)
+            self._sort_roots()
+        elif reason in CATEGORY_REASONS:
+            self._closed.add(int(line.category))
+            self._sort_roots()
+        elif reason is Reason.HARD_SHARE:
+            self._drop(self._lines[line.line_id])
+        else:
+            super().reject(line, task, reason)
+
+    def reopen(self, has_room: Callable[[Vector], bool]) -> None:
+        """Room has come back: try again what was passed over, and the vectors for which there is room now."""
+        for state in self._skipped:
+            passed = state.skipped
+            start = state.at - len(passed)
+            state.heads[start : state.at] = passed
+            state.at = start
+            state.skipped = []
+            if start < len(state.heads):
+                self._enter(state)
+        self._skipped.clear()
+        for state in self._dropped:
+            if state.at < len(state.heads):
+                self._enter(state)
+        self._dropped.clear()
+        if self.blocked or self._closed:
+            self.blocked = {vector for vector in self.blocked if not has_room(vector)}
+            self._closed.clear()
+            self._sort_roots()
+
+    def _sort_roots(self) -> None:
+        """The trees to choose from, category by category; the same few sets come again and again."""
+        state = (frozenset(self.blocked), frozenset(self._closed))
+        known = self._sorted.get(state)
+        if known is None:
+            by_category: dict[int, list[Branch]] = {}
+            for key, root in self._roots.items():
+                vector, category = cast("tuple[Vector, int]", key)
+                if vector not in self.blocked and category not in self._closed:
+                    by_category.setdefault(category, []).append(root)
+            known = self._sorted[state] = [by_category[category] for category in sorted(by_category)]
+        self._open = known
+
+    def _root_of(self, view: LineView) -> Hashable:
+        return (view.vector, int(view.category))
+
+    def _drop(self, state: Line) -> None:
+        self._dropped.append(state)
+        state.drop()
+
+    def _pass_over(self, state: Line, task: TaskView) -> None:
+        if not state.skipped:
+            self._skipped.append(state)
+        state.skipped.append(task)
+        state.advance()
+
+    def _enter(self, state: Line) -> None:
+        """A line has a new front task: put it, and what stands above, in order."""
+        state.leaf.enter(state)
+        each: Branch | None = state.leaf
+        while each is not None:
+            each.push(self._clock)
+            each = each.up
+
+
+def _before(first: Line, second: Line) -> bool:
+    """Whether the front of one tree comes before that of another, as it would in one tree of both."""
+    one, other = first.leaf, second.leaf
+    if one.entry[0] == other.entry[0] and one.entry[1] != other.entry[1] and _flat(one) and _flat(other):
+        return bool(one.entry[1] < other.entry[1])  # the usual case, spared the chains
+    for one, other in zip(_chain(first), _chain(second), strict=False):
+        if one.entry[:2] != other.entry[:2]:
+            return bool(one.entry[:2] < other.entry[:2])
+        if one.account is not other.account:
+            return bool(one.entry[2] < other.entry[2])
+    return bool(first.entry[0] < second.entry[0])
+
+
+def _flat(branch: Branch) -> bool:
+    return branch.up is not None and branch.up.up is None
+
+
+def _chain(line: Line) -> list[Branch]:
+    """The branches from the top down to a line, without the root."""
+    chain: list[Branch] = []
+    branch = line.leaf
+    while branch.up is not None:
+        chain.append(branch)
+        branch = branch.up
+    chain.reverse()
+    return chain
+
+
+def _above(account: Account) -> list[Account]:
+    """All accounts above one."""
+    found = []
+    while account.parent is not None:
+        account = account.parent
+        found.append(account)
+    return found
+
+
+def _rank(task: TaskView) -> tuple[int, int]:
+    return task.rank

@@ -1,0 +1,1 @@
+"""Which running tasks make room for what waits: slices, and pools that starve."""

@@ -1,0 +1,1 @@
+"""One scheduling round over a frozen snapshot: gate, placement, order, plan. Pure."""

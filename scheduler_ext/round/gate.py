@@ -1,0 +1,220 @@
+"""The gate every start passes, in a round and in the simulator alike: limits, ceilings, mutex keys, and a
+node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.ceiling_windows import open_ceilings
+from scheduler_ext.core.states import Category
+from scheduler_ext.core.types import (
+    MILLI,
+    WHOLE_MILLI,
+    Ceilings,
+    LineView,
+    Reason,
+    Snapshot,
+    TaskView,
+    TenantView,
+    WorkKind,
+)
+from scheduler_ext.round.node_account import Node, Shape
+from scheduler_ext.round.placement import Ledger
+
+
+def ceilings(conf: SchedulerConf, now: float) -> Ceilings:
+    """The utilization below which each category may start work at a moment."""
+    usual = Ceilings(delayable=conf.delayable_permille, periodic=conf.delayable_permille, offpeak=conf.peak_permille)
+    return replace(usual, **open_ceilings(conf.ceiling_windows, now)) if conf.ceiling_windows else usual
+
+
+def expected_end(task: TaskView, now: float) -> float | None:
+    """When a task that starts now is expected to end; its cap stands in while nothing is learnt."""
+    span_us = task.expected_us or task.cap_us
+    return now + span_us / 1e6 if span_us else None
+
+
+class Costs:
+    """What a task takes of a slot, by its expected run time."""
+
+    __slots__ = ("_known", "_least", "_lookahead_us", "_short_us")
+
+    def __init__(self, conf: SchedulerConf) -> None:
+        self._short_us = conf.short_ms * 1000
+        self._lookahead_us = conf.lookahead_ms * 1000
+        self._least = max(1, -(-MILLI // max(1, conf.max_ahead)))
+        self._known: dict[int, int] = {}
+        """By expected run time; tasks of one handler have the same."""
+
+    def milli(self, task: TaskView) -> int:
+        """Thousandths of a process slot a short task takes; 0 for a task that takes a whole slot."""
+        expected = task.expected_us
+        if expected is None or expected > self._short_us or task.alone or task.kind is not WorkKind.PROCESS:
+            return 0
+        if task.rates:
+            return 0  # its start is to be known exactly, and not to wait for others of a batch
+        milli = self._known.get(expected)
+        if milli is None:
+            milli = self.share(expected)
+            milli = self._known[expected] = milli if milli < MILLI else 0
+        return milli
+
+    def share(self, expected_us: int) -> int:
+        """Thousandths of a slot that so short a task takes while it is in flight."""
+        return max(self._least, -(-MILLI * expected_us // self._lookahead_us))
+
+
+class Use:
+    """What one tenant holds, counted on through the round."""
+
+    __slots__ = ("flight_left", "milli_left", "paused")
+
+    def __init__(self, view: TenantView, slots_milli: int) -> None:
+        self.paused = view.paused
+        self.flight_left: int | None = None
+        if view.max_in_flight is not None:
+            self.flight_left = view.max_in_flight - view.in_flight
+        self.milli_left: int | None = None
+        if view.maximum_permille < 1000:
+            self.milli_left = view.maximum_permille * slots_milli // 1000 - view.used_slots_milli
+
+
+class Gate:
+    """Working state of one round, or of a simulated run."""
+
+    __slots__ = (
+        "_ceilings",
+        "_drained_in",
+        "_patience_s",
+        "_rates",
+        "_reserve",
+        "_tenants",
+        "_uses",
+        "held",
+        "ledger",
+        "milli",
+        "now",
+    )
+
+    def __init__(self, snapshot: Snapshot, conf: SchedulerConf, *, reserve: bool = True, short: bool = True) -> None:
+        """``reserve``: keep a node for each of the first tasks that do not fit; ``short``: slots are
+        shared."""
+        self._reserve = reserve
+        self.ledger = Ledger(snapshot.nodes, short=short)
+        self.now = snapshot.now
+        self.held = dict(snapshot.mutex_held)
+        """Live holders by mutex key."""
+        self._rates = dict(snapshot.rates_left)
+        self.milli = Costs(conf).milli
+        """Thousandths of a slot a short task takes; 0 for a task that takes a whole one."""
+        self._patience_s = conf.reserve_after_s
+        self._drained_in = 2 * conf.lookahead_ms / 1000
+        self._tenants = snapshot.tenants
+        self._uses: dict[int, Use] = {}
+        self.set_ceilings(conf, snapshot.now)
+        if snapshot.offpeak_open:
+            self._ceilings[Category.OFFPEAK] = MILLI
+
+    def set_ceilings(self, conf: SchedulerConf, now: float) -> None:
+        """Go by the ceilings that hold at a moment (Unix seconds)."""
+        limits = ceilings(conf, now)
+        self._ceilings = {
+            Category.URGENT: limits.urgent,
+            Category.DELAYABLE: limits.delayable,
+            Category.PERIODIC: limits.periodic,
+            Category.OFFPEAK: limits.offpeak,
+        }
+
+    def starts_left(self, limit: int) -> int:
+        """How many starts a rate limit still allows."""
+        return self._rates.get(limit, 1)
+
+    def give_start(self, limit: int) -> None:
+        """A start counts no more against a rate limit: its time frame has passed."""
+        self._rates[limit] += 1
+
+    def use(self, tenant_id: int) -> Use:
+        """What a tenant holds."""
+        use = self._uses.get(tenant_id)
+        if use is None:
+            view = self._tenants.get(tenant_id) or TenantView(tenant_id=tenant_id)
+            use = self._uses[tenant_id] = Use(view, self.ledger.slots_milli)
+        return use
+
+    def refusal(self, line: LineView, task: TaskView, milli: int) -> Reason | None:
+        """Why the task may not start now, whatever the nodes have room for."""
+        use = self._uses.get(line.tenant_id) or self.use(line.tenant_id)
+        if line.paused or use.paused:
+            return Reason.PAUSED
+        if use.flight_left is not None and use.flight_left <= 0:
+            return Reason.TENANT_IN_FLIGHT
+        if use.milli_left is not None and use.milli_left < (milli or WHOLE_MILLI[task.kind]):
+            return Reason.HARD_SHARE
+        if line.category is not Category.URGENT:
+            ceiling = self._ceilings[line.category]
+            if ceiling < MILLI and not self.ledger.below(ceiling):
+                return Reason.PEAK
+        key = task.mutex_key
+        if key is not None and self.held.get(key, 0) >= task.mutex_limit:
+            return Reason.MUTEX
+        if task.rates:
+            for limit in task.rates:
+                if self._rates.get(limit, 1) <= 0:
+                    return Reason.RATE
+        return None
+
+    def place(self, line: LineView, task: TaskView, milli: int) -> Node | Reason:
+        """Take room on a node and count the start, or say why no node has any.
+
+        The first tasks that find no room get a reservation.
+        """
+        ledger = self.ledger
+        shape = ledger.shape(line.vector, task.kind, task.handler_id)
+        if shape.impossible is not None:
+            return shape.impossible
+        node = self._place_short(shape, task, milli) if milli else self._place_exclusive(shape, task)
+        if node is None:
+            return Reason.RESERVED if ledger.kept else Reason.NO_SLOT
+        self.count(line, task, milli or WHOLE_MILLI[task.kind])
+        return node
+
+    def count(self, line: LineView, task: TaskView, milli: int) -> None:
+        """A task starts: it counts against its tenant's limits and its mutex key."""
+        use = self._uses[line.tenant_id]
+        if use.flight_left is not None:
+            use.flight_left -= 1
+        if use.milli_left is not None:
+            use.milli_left -= milli
+        if task.mutex_key is not None:
+            self.held[task.mutex_key] = self.held.get(task.mutex_key, 0) + 1
+        if task.rates:
+            for limit in task.rates:
+                if limit in self._rates:
+                    self._rates[limit] -= 1
+
+    def uncount(self, line: LineView, task: TaskView, milli: int) -> None:
+        """A task has ended."""
+        use = self._uses[line.tenant_id]
+        if use.flight_left is not None:
+            use.flight_left += 1
+        if use.milli_left is not None:
+            use.milli_left += milli
+        if task.mutex_key is not None:
+            self.held[task.mutex_key] -= 1
+
+    def _place_exclusive(self, shape: Shape, task: TaskView) -> Node | None:
+        ledger = self.ledger
+        ends_at = expected_end(task, self.now) if self._reserve else None
+        node = ledger.find_exclusive(shape, task.avoid_node, ends_at)
+        if node is not None:
+            ledger.take_exclusive(node, shape, ends_at)
+        elif self._reserve and not ledger.kept and ledger.has_room((task.kind,)):
+            ledger.reserve(shape, self.now, self.now - task.submitted_at, self._patience_s, task.task_id)
+        return node
+
+    def _place_short(self, shape: Shape, task: TaskView, milli: int) -> Node | None:
+        node = self.ledger.find_short(shape, milli, task.avoid_node, self.now + self._drained_in)
+        if node is not None:
+            self.ledger.take_short(node, shape, milli)
+        return node

@@ -1,0 +1,348 @@
+"""The ledger of one round: what each node still has room for, and which node a task goes to.
+
+A task that is *exclusive* holds a slot of its kind and its vector in full. *Short* tasks share process
+slots: each takes thousandths of one, and since only as many of them run at once as there are children, a
+node holds for them their largest vector times that number.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from scheduler_ext.core.resources import SIZE, add, fits, part, peak, subtract
+from scheduler_ext.core.types import MILLI, PER_CHILD, NodeView, Reason, Vector, WorkKind
+from scheduler_ext.round.node_account import BatchPlace, Node, Place, Shape
+from scheduler_ext.round.reservations import MOST, allows_exclusive, allows_short, choose, use_extra
+
+_FINE: Final = 1 << 32
+"""The largest node's component is this many parts when free room is compared between nodes."""
+_FILL_STEPS: Final = 8
+"""Short tasks fill the smallest node by an eighth of its look-ahead before a larger one gets some."""
+
+
+class Ledger:
+    """All nodes of the cell with their orders: by free room for exclusive tasks, by fill for short ones."""
+
+    __slots__ = (
+        "_batch",
+        "_below",
+        "_by_id",
+        "_capacity",
+        "_free",
+        "_orders",
+        "_parts",
+        "_releases",
+        "_reserved",
+        "_shapes",
+        "_short",
+        "_sought",
+        "kept",
+        "nodes",
+        "slots_milli",
+        "used_milli",
+        "wants_ends",
+    )
+
+    def __init__(self, views: Sequence[NodeView], *, short: bool = True) -> None:
+        """``short``: also keep the order for short tasks, which share slots."""
+        self._short = short
+        ordered = sorted(views, key=lambda view: view.node_id)
+        self.nodes = [Node(view, index) for index, view in enumerate(ordered)]
+        self._by_id = {node.node_id: node for node in self.nodes}
+        columns = list(zip(*[node.capacity for node in self.nodes], strict=True)) or [(0,)] * SIZE
+        self._parts = tuple(_FINE // max(1, *column, 1) for column in columns)
+        self._capacity = tuple(sum(column) for column in columns)
+        self._free = [0] * SIZE
+        self._below: dict[int, bool] = {}
+        """By ceiling: whether the resources are below it; most short tasks of a round change none of them."""
+        self._shapes: dict[tuple[Vector, WorkKind, int | None], Shape] = {}
+        self._orders: dict[WorkKind, list[Place]] = {kind: [] for kind in WorkKind}
+        self._batch: list[BatchPlace] = []
+        self._releases = 0
+        self._reserved: list[Node] = []
+        self._sought = 0
+        self.kept = False
+        """Whether the last search passed over a node whose room is kept for another task."""
+        self.wants_ends = False
+        """Whether a task has waited long enough for its room to be kept, so that the ends of what runs matter."""
+        self.slots_milli = 0
+        self.used_milli = 0
+        for node in self.nodes:
+            self._enter(node)
+        for order in self._orders.values():
+            order.sort()
+        self._batch.sort()
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    def node(self, node_id: int) -> Node:
+        """The account of a node; ``KeyError`` when it is not in the cell."""
+        return self._by_id[node_id]
+
+    def has_room(self, kinds: Iterable[WorkKind] = tuple(WorkKind)) -> bool:
+        """False when no node has a slot, or part of one, left for any of these kinds of work."""
+        orders = self._orders
+        for kind in kinds:  # noqa: SIM110 - a generator would cost more than the question
+            if orders[kind] or (kind is WorkKind.PROCESS and self._batch):
+                return True
+        return False
+
+    def utilization_permille(self) -> int:
+        """How much of the cell is in use: the larger of its slots and its dominant resource, in
+        thousandths."""
+        best = self.used_milli * 1000 // self.slots_milli if self.slots_milli else 0
+        for free, whole in zip(self._free, self._capacity, strict=True):
+            if whole > 0:
+                best = max(best, (whole - free) * 1000 // whole)
+        return best
+
+    def below(self, ceiling_permille: int) -> bool:
+        """Whether utilization is still below a ceiling."""
+        if self.used_milli * 1000 >= ceiling_permille * self.slots_milli and self.slots_milli:
+            return False
+        known = self._below.get(ceiling_permille)
+        if known is None:
+            limit = 1000 - ceiling_permille
+            resources = zip(self._free, self._capacity, strict=True)
+            known = all(free * 1000 > limit * whole or not whole for free, whole in resources)
+            self._below[ceiling_permille] = known
+        return known
+
+    def shape(self, vector: Vector, kind: WorkKind, handler: int | None) -> Shape:
+        """The shape of a task, with the reason why no node could ever take it, if so."""
+        key = (vector, kind, handler)
+        known = self._shapes.get(key)
+        if known is None:
+            if kind in PER_CHILD:
+                vector = part(vector, PER_CHILD[kind])
+            floor = max([need * part for need, part in zip(vector, self._parts, strict=True)])
+            known = self._shapes[key] = Shape(vector, kind, handler, floor)
+            known.impossible = self._impossible(known)
+        return known
+
+    def _impossible(self, shape: Shape) -> Reason | None:
+        offered = False
+        for node in self.nodes:
+            if shape.kind in node.slots and (shape.handler is None or shape.handler in node.handlers):
+                offered = True
+                if fits(shape.vector, node.capacity):
+                    return None
+        return Reason.NEVER_FITS if offered else Reason.NO_NODE
+
+    def find_exclusive(self, shape: Shape, avoid: int | None = None, ends_at: float | None = None) -> Node | None:
+        """The node with the least free room that takes an exclusive task, another than ``avoid`` if there
+        is one."""
+        self.kept = False
+        if shape.full_at == self._releases:
+            return None
+        order, nodes, handler, vector, kind = (
+            self._orders[shape.kind],
+            self.nodes,
+            shape.handler,
+            shape.vector,
+            shape.kind,
+        )
+        first, least = shape.needs[0] if shape.needs else (0, 0)
+        second: Node | None = None
+        for position in range(bisect_left(order, (shape.floor, -1)), len(order)):
+            node = nodes[order[position][1]]
+            if handler is not None and handler not in node.handlers:
+                continue
+            # A glance at one dimension spares most of the comparisons; short tasks may make way, so not with them.
+            if node.free[first] < least and not node.batch_count:
+                continue
+            if node.takes_exclusive(kind, vector):
+                if node.reserved is not None and not allows_exclusive(node, shape, ends_at):
+                    self.kept = True
+                    continue
+                if node.node_id != avoid:
+                    return node
+                second = node
+        if second is None and not self.kept:
+            shape.full_at = self._releases
+        return second
+
+    def find_short(
+        self, shape: Shape, milli: int, avoid: int | None = None, ends_at: float | None = None
+    ) -> Node | None:
+        """The node for a short task: least filled in eighths, then smallest, another than ``avoid`` if
+        there is one."""
+        self.kept = False
+        releases, tried = shape.full_short
+        if releases == self._releases and milli >= tried:
+            return None
+        nodes, handler, vector = self.nodes, shape.handler, shape.vector
+        second: Node | None = None
+        for place in self._batch:
+            node = nodes[place[2]]
+            if (handler is None or handler in node.handlers) and node.takes_short(milli, vector):
+                if node.reserved is not None and not allows_short(node, milli, vector, ends_at):
+                    self.kept = True
+                    continue
+                if node.node_id != avoid:
+                    return node
+                second = node
+        if second is None and not self.kept:
+            shape.full_short = (self._releases, milli)
+        return second
+
+    def kept_for(self) -> list[str]:
+        """The tasks that a node's room is kept for."""
+        return [node.reserved.task_id for node in self._reserved if node.reserved is not None]
+
+    def reserve(self, shape: Shape, now: float, waited_s: float, patience_s: float, task_id: str = "") -> None:
+        """Keep the node on which a task of this shape can start soonest, if it has waited long enough for
+        that.
+
+        No patience is needed where only short tasks stand in its way, and ten times as much where nobody
+        knows when the node's tasks end. A round looks for at most ``MOST`` nodes.
+        """
+        if self._sought >= MOST:
+            return
+        self._sought += 1
+        chosen = choose(self.nodes, shape, now)
+        if chosen is None:
+            return
+        node, reservation = chosen
+        self.wants_ends = self.wants_ends or (waited_s >= patience_s and reservation.at != now)
+        patience_s = patience_s * 10 if reservation.at is None else patience_s
+        if reservation.at == now or waited_s >= patience_s:
+            reservation.task_id = task_id
+            node.reserved = reservation
+            self._reserved.append(node)
+
+    def forget_reservations(self) -> None:
+        """Begin a new round."""
+        for node in self._reserved:
+            node.reserved = None
+        self._reserved.clear()
+        self._sought = 0
+
+    # -- changing ----------------------------------------------------------------------------------
+
+    def take_exclusive(self, node: Node, shape: Shape, ends_at: float | None = None) -> None:
+        """Give a slot of the shape's kind, and its vector, to a task expected to end at ``ends_at``."""
+        if node.reserved is not None:
+            use_extra(node, shape, ends_at)
+        if ends_at is not None:
+            node.ends.append((ends_at, shape.kind, shape.vector))
+        self._shift(node, shape, 1)
+
+    def release_exclusive(self, node: Node, shape: Shape, ends_at: float | None = None) -> None:
+        """Take them back when the task has ended."""
+        if ends_at is not None:
+            node.ends.remove((ends_at, shape.kind, shape.vector))
+        self._releases += 1
+        self._shift(node, shape, -1)
+
+    def _shift(self, node: Node, shape: Shape, sign: int) -> None:
+        """One exclusive task of this shape more, or less."""
+        kind, vector = shape.kind, shape.vector
+        node.counts[kind] += sign
+        if kind is WorkKind.PROCESS:
+            node.count_children()
+        if kind is WorkKind.PROCESS or kind is WorkKind.SCRIPT:
+            self.used_milli += sign * MILLI
+        node.exclusive_used = add(node.exclusive_used, vector) if sign > 0 else subtract(node.exclusive_used, vector)
+        if node.batch_count:
+            self._changed(node)
+            return
+        node.free = subtract(node.free, vector) if sign > 0 else add(node.free, vector)
+        self._below.clear()
+        free = self._free
+        for dimension, need in shape.needs:
+            free[dimension] -= sign * need
+        self._place(node)
+
+    def take_short(self, node: Node, shape: Shape, milli: int) -> None:
+        """Add a short task to the node's batches."""
+        self.used_milli += milli
+        slots_before = -(-node.batch_milli // MILLI)
+        node.batch_milli += milli
+        node.batch_count += 1
+        peaked, vector = node.batch_peak, shape.vector
+        known = node.batch_count > node.children and (vector == peaked or fits(vector, peaked))
+        if not known:
+            node.batch_peak = peak(peaked, vector)
+            self._changed(node)
+        elif -(-node.batch_milli // MILLI) != slots_before:
+            self._place(node)
+        else:
+            self._place_batch(node)
+
+    def _enter(self, node: Node) -> None:
+        node.size = max([part * whole for part, whole in zip(self._parts, node.capacity, strict=True)])
+        for dimension, free in enumerate(node.free):
+            self._free[dimension] += free
+        for kind in (WorkKind.PROCESS, WorkKind.SCRIPT):
+            self.slots_milli += node.slots.get(kind, 0) * MILLI
+            self.used_milli += node.counts.get(kind, 0) * MILLI
+        self.used_milli += node.batch_milli
+        key = (self._weight(node), node.index)
+        for kind in node.slots:
+            if node.room(kind) > 0:
+                node.place[kind] = key
+                self._orders[kind].append(key)
+        node.batch_place = self._batch_key(node) if self._short else None
+        if node.batch_place is not None:
+            self._batch.append(node.batch_place)
+
+    def _changed(self, node: Node) -> None:
+        before = node.free
+        node.weigh()
+        after = node.free
+        if after != before:
+            self._below.clear()
+            free = self._free
+            for dimension in range(SIZE):
+                free[dimension] += after[dimension] - before[dimension]
+        self._place(node)
+
+    def _weight(self, node: Node) -> int:
+        """Free room in its largest dimension, in parts of the largest node."""
+        f0, f1, f2, f3, f4, f5 = node.free
+        p0, p1, p2, p3, p4, p5 = self._parts
+        weight: int = max(f0 * p0, f1 * p1, f2 * p2, f3 * p3, f4 * p4, f5 * p5)
+        return weight
+
+    def _place(self, node: Node) -> None:
+        """Put the node where it now belongs in the order of each kind."""
+        key: Place | None = None
+        places, counts = node.place, node.counts
+        for kind, slots in node.slots.items():
+            room = slots - counts[kind]
+            if room > 0 and node.batch_milli and kind is WorkKind.PROCESS:
+                room = node.room(kind)
+            if room > 0 and key is None:
+                key = (self._weight(node), node.index)
+            now = key if room > 0 else None
+            before = places.get(kind)
+            if now == before:
+                continue
+            order = self._orders[kind]
+            if before is not None:
+                del order[bisect_left(order, before)]
+                del places[kind]
+            if now is not None:
+                insort(order, now)
+                places[kind] = now
+        if self._short:
+            self._place_batch(node)
+
+    def _batch_key(self, node: Node) -> BatchPlace | None:
+        room = node.children * MILLI
+        if node.batch_milli >= room:
+            return None
+        return (node.batch_milli * _FILL_STEPS // room, node.size, node.index)
+
+    def _place_batch(self, node: Node) -> None:
+        now, before = self._batch_key(node), node.batch_place
+        if now == before:
+            return
+        if before is not None:
+            del self._batch[bisect_left(self._batch, before)]
+        if now is not None:
+            insort(self._batch, now)
+        node.batch_place = now

@@ -1,0 +1,189 @@
+"""From a frozen snapshot to a plan: which tasks start now, on which node, and why each of the others waits.
+
+Pure: the same snapshot, settings and policy always give the same plan, and the simulator runs this very code.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.states import Category
+from scheduler_ext.core.types import (
+    WHOLE_MILLI,
+    Decision,
+    LineView,
+    Plan,
+    QueueName,
+    Reason,
+    Snapshot,
+    TaskView,
+    WorkKind,
+)
+from scheduler_ext.policies.base import CATEGORY_REASONS, LINE_REASONS, TENANT_REASONS, Chooser, SharePolicy
+from scheduler_ext.round.gate import Gate
+
+PERIODIC_SOON_S: Final = 60.0
+"""A periodic task that must start within this time goes through the delayable queue, any other through
+off-peak."""
+
+_QUEUES: Final = {
+    Category.URGENT: QueueName.URGENT,
+    Category.DELAYABLE: QueueName.DELAYABLE,
+    Category.OFFPEAK: QueueName.OFFPEAK,
+}
+
+
+def prioritize(snapshot: Snapshot, conf: SchedulerConf, share: SharePolicy) -> Plan:
+    """Decide one round: at most ``conf.round_limit`` claims; every nominated task left has its reason."""
+    return _Round(snapshot, conf, share.start(snapshot)).run()
+
+
+def kept_for(snapshot: Snapshot, conf: SchedulerConf, share: SharePolicy) -> frozenset[str]:
+    """The tasks that a round on this snapshot keeps room for, because they are too large to start yet."""
+    deciding = _Round(snapshot, conf, share.start(snapshot))
+    deciding.run()
+    return deciding.kept_for()
+
+
+def queue_of(category: Category, task: TaskView, now: float) -> QueueName:
+    """The Redis queue a claim travels through; a periodic task's tolerance chooses it."""
+    if category is Category.PERIODIC:
+        soon = task.latest_start is not None and task.latest_start - now <= PERIODIC_SOON_S
+        return QueueName.DELAYABLE if soon else QueueName.OFFPEAK
+    return _QUEUES[category]
+
+
+class _Round:
+    """One round's working state."""
+
+    __slots__ = (
+        "_category_stops",
+        "_chooser",
+        "_conf",
+        "_decided",
+        "_decisions",
+        "_gate",
+        "_line_stops",
+        "_reasons",
+        "_snapshot",
+        "_tenant_stops",
+    )
+
+    def __init__(self, snapshot: Snapshot, conf: SchedulerConf, chooser: Chooser) -> None:
+        self._snapshot = snapshot
+        self._conf = conf
+        self._chooser = chooser
+        self._gate = Gate(snapshot, conf)
+        self._decisions: list[Decision] = []
+        self._decided: set[str] = set()
+        self._reasons: dict[str, Reason] = {}
+        self._line_stops: dict[int, Reason] = {}
+        self._tenant_stops: dict[int, Reason] = {}
+        self._category_stops: dict[Category, Reason] = {}
+
+    def run(self) -> Plan:
+        """Ask the chooser until nothing is left, nothing has room, or the round is full."""
+        gate, chooser, ledger = self._gate, self._chooser, self._gate.ledger
+        limit, decisions = self._conf.round_limit, self._decisions
+        before = ledger.utilization_permille()
+        wanted = {task.kind for line in self._snapshot.lines for task in line.heads}
+        while len(decisions) < limit and ledger.has_room(wanted):
+            picked = chooser.pick()
+            if picked is None:
+                break
+            line, task = picked
+            milli = gate.milli(task)
+            reason = gate.refusal(line, task, milli)
+            if reason is not None:
+                self._stop(line, reason)
+            else:
+                reason = chooser.refusal(line, task, milli or WHOLE_MILLI[task.kind]) or self._start(line, task, milli)
+            if reason is None:
+                chooser.accept(line, task, milli or WHOLE_MILLI[task.kind])
+            else:
+                self._reasons[task.task_id] = reason
+                chooser.reject(line, task, reason)
+        full = not ledger.has_room(wanted)
+        left = self._left(full=full)
+        more = not full and (not left or self._refused_alone())
+        return Plan(
+            decisions=tuple(decisions), left=left, utilization_permille=before, more=more,
+            wants_ends=ledger.wants_ends, excludes=gate.held != self._snapshot.mutex_held,
+        )  # fmt: skip
+
+    def kept_for(self) -> frozenset[str]:
+        """The tasks that room is kept for by now."""
+        return frozenset(self._gate.ledger.kept_for())
+
+    def _refused_alone(self) -> bool:
+        """Whether a task was refused for what it is, so that one behind it may still start."""
+        common = LINE_REASONS | TENANT_REASONS | CATEGORY_REASONS | {Reason.NO_SLOT}
+        return any(reason not in common for reason in self._reasons.values())
+
+    def _start(self, line: LineView, task: TaskView, milli: int) -> Reason | None:
+        """Place the task and note the claim, or say why no node takes it."""
+        node = self._gate.place(line, task, milli)
+        if isinstance(node, Reason):
+            return node
+        self._decided.add(task.task_id)
+        self._decisions.append(
+            Decision(
+                task_id=task.task_id,
+                line_id=line.line_id,
+                node_id=node.node_id,
+                kind=task.kind,
+                queue=_QUEUES.get(line.category) or queue_of(line.category, task, self._snapshot.now),
+                fence=task.fence,
+                expected_us=task.expected_us or 0,
+                exclusive=not milli,
+            )
+        )
+        return None
+
+    def _stop(self, line: LineView, reason: Reason) -> None:
+        """Remember what else the reason covers."""
+        if reason in LINE_REASONS:
+            self._line_stops[line.line_id] = reason
+        elif reason in TENANT_REASONS:
+            self._tenant_stops[line.tenant_id] = reason
+        elif reason in CATEGORY_REASONS:
+            self._category_stops[line.category] = reason
+
+    # -- reasons of what the chooser was never asked for -------------------------------------------
+
+    def _left(self, *, full: bool) -> dict[str, Reason]:
+        left: dict[str, Reason] = {}
+        for line in self._snapshot.lines:
+            self._left_of_line(line, left, full=full)
+        return left
+
+    def _left_of_line(self, line: LineView, left: dict[str, Reason], *, full: bool) -> None:
+        """The first task left is behind other lines or finds no room; the others are behind it."""
+        decided, reasons = self._decided, self._reasons
+        stop = self._stop_of(line)
+        front = Reason.NO_SLOT if full else Reason.SHARE
+        impossible: dict[tuple[WorkKind, int | None], Reason | None] = {}
+        for task in line.heads:
+            task_id = task.task_id
+            if task_id in decided:
+                continue
+            reason = reasons.get(task_id)
+            if reason is None and stop is not Reason.PAUSED:
+                shape = (task.kind, task.handler_id)
+                if shape not in impossible:
+                    impossible[shape] = self._gate.ledger.shape(line.vector, *shape).impossible
+                reason = impossible[shape]
+            if reason is None:
+                reason = stop or front
+                front = Reason.POSITION
+            left[task_id] = reason
+
+    def _stop_of(self, line: LineView) -> Reason | None:
+        if line.paused or self._gate.use(line.tenant_id).paused:
+            return Reason.PAUSED
+        return (
+            self._line_stops.get(line.line_id)
+            or self._tenant_stops.get(line.tenant_id)
+            or self._category_stops.get(line.category)
+        )

@@ -1,0 +1,59 @@
+"""The keeper's side of checkpoints: it looks at a script's ``CHECKPOINT_DIR`` and sends what has changed."""
+
+from __future__ import annotations
+
+import time
+
+from scheduler_ext.sandbox.keeper import checkpoint_folder
+from scheduler_ext.sandbox.keeper.channels import Channel
+
+SETTLE_TRIES = 5
+"""At the end nothing of the script runs any more, and what was read stands still; a few looks are enough."""
+
+
+class Saver:
+    """The checkpoints of one run. One message at a time is under way: the agent says when it has kept it."""
+
+    def __init__(self, work: str, uid: int | None, *, every_s: float, most_bytes: int) -> None:
+        """``work`` is the script's work folder."""
+        self.folder = f"{work}/{checkpoint_folder.FOLDER}"
+        self.uid = uid
+        self.every_s = every_s
+        self.most = most_bytes
+        self.told = False
+        """A message is under way."""
+        self._next = time.monotonic() + every_s
+        self._last: tuple[checkpoint_folder.Seen, ...] = ()
+        self._fault = ""
+
+    def restore(self, content: bytes) -> None:
+        """Make the folder, with what was kept last in it; ``ValueError`` or ``OSError`` when that cannot be."""
+        checkpoint_folder.unpack(self.folder, content, self.uid)
+        self._last = checkpoint_folder.look(self.folder, self.uid)
+
+    def look(self, control: Channel, *, last: bool = False) -> None:
+        """Send what was published since the last time. ``last``: the script has ended, so now or never."""
+        if not last and (self.told or time.monotonic() < self._next):
+            return
+        self._next = time.monotonic() + self.every_s
+        for _ in range(SETTLE_TRIES if last else 1):
+            try:
+                seen = checkpoint_folder.look(self.folder, self.uid)
+                if seen and seen != self._last:
+                    self._send(control, checkpoint_folder.pack(self.folder, seen, self.uid, self.most))
+                    self._last = seen
+            except checkpoint_folder.Moving:
+                continue
+            except (checkpoint_folder.TooMuch, OSError, ValueError) as error:
+                self._refuse(control, str(error))
+            return
+
+    def _send(self, control: Channel, content: bytes) -> None:
+        control.tell({"saved": len(content)}, content)
+        self.told = True
+
+    def _refuse(self, control: Channel, fault: str) -> None:
+        if fault != self._fault:
+            self._fault = fault
+            control.tell({"unsaved": fault})
+            self.told = True

@@ -1,0 +1,1 @@
+"""What handlers import: the running task's context, effects, checkpoints, artifacts."""

@@ -1,0 +1,265 @@
+"""What a running task can ask: who it is, what its parents returned, and how to report progress."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, NoReturn, Protocol
+
+from scheduler_ext.core.errors import SlackwaterError
+from scheduler_ext.ports import Started
+from scheduler_ext.task import network_ports, redaction
+from scheduler_ext.task.artifacts import PLAIN, File
+from scheduler_ext.task.backend import TaskAid
+from scheduler_ext.task.checkpoints import Checkpoint, CheckpointStore, Format, Saved, TaskYielded
+from scheduler_ext.task.effects import Effect, perform
+
+
+class NotInTask(SlackwaterError):
+    """This code does not run inside a Slackwater task."""
+
+    code = "not_in_task"
+
+
+class TaskInterrupted(BaseException):
+    """Raised inside a handler that is cancelled or has reached its execution cap. Clean up and let it pass.
+
+    Not an ``Exception``: a handler's ``except Exception`` must not swallow it.
+    """
+
+
+class ContextStore(Protocol):
+    """The part of the ledger a task's context uses."""
+
+    def upstream(self, task_id: str) -> dict[str, Any]:
+        """The results of a task's parents by name."""
+        ...
+
+    def parents(self, task_id: str) -> dict[str, Any]:
+        """The same, each by its name and by its id: what a reference in the arguments may say."""
+        ...
+
+    def progress(self, task_id: str, fence: int, value: str) -> None:
+        """Store a task's progress (JSON)."""
+        ...
+
+    def mutex_fence(self, task_id: str, fence: int) -> int | None:
+        """The number of the task's hold on its mutex key."""
+        ...
+
+    def aid(self, task: Started) -> TaskAid:
+        """What the task may ask for beyond its own row."""
+        ...
+
+
+@dataclass(slots=True)
+class TaskContext:
+    """The running task. Nobody changes one; but a frozen one would take three times as long to make."""
+
+    task: Started
+    store: ContextStore
+    _calls: count[int] = field(init=False, repr=False, compare=False)
+    """Set on first use: most tasks hand nothing in, and making it costs each of them."""
+
+    @property
+    def task_id(self) -> str:
+        """Its id."""
+        return self.task.task_id
+
+    @property
+    def tenant_id(self) -> int:
+        """Its owner."""
+        return self.task.tenant_id
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first run."""
+        return self.task.attempt
+
+    @property
+    def fence(self) -> int:
+        """Number of the claim. A receiver that remembers the highest one it has seen can refuse a late sender."""
+        return self.task.fence
+
+    @property
+    def mutex_fence(self) -> int | None:
+        """Number of its hold on its mutex key; ``None`` without one, or when the claim is lost. Asks the ledger.
+
+        It rises with every grant of the key, whichever task gets it: what the key guards can remember the highest one
+        it has seen, and refuse a holder that was replaced.
+        """
+        return self.store.mutex_fence(self.task.task_id, self.task.fence)
+
+    def upstream(self) -> dict[str, Any]:
+        """The results of the tasks it depends on, by name (by id for those without one)."""
+        return self.store.upstream(self.task.task_id)
+
+    def progress(self, value: Any) -> None:
+        """Report progress: any JSON value, for example ``{"done": 3, "of": 10}``; shown with its status."""
+        self.store.progress(self.task.task_id, self.task.fence, json.dumps(value, allow_nan=False))
+
+    def once(
+        self, key: str, *, outside: bool = False, verify: Callable[[], Any] | None = None
+    ) -> AbstractContextManager[Effect]:
+        """An effect that happens once for its key in this tenant, however often tasks and attempts try.
+
+        The body does it when ``effect.first``; ``effect.result`` is kept, and found by all who come later. In the
+        platform's own database, the default, key and effect commit together. ``outside``: the key is claimed before
+        and settled after the body; where an attempt died in between, ``verify`` says whether the effect happened
+        (``None`` or ``False``: it did not; ``True``: it did; any other value: it did, and that is its result).
+
+        Raises ``InDoubt`` when nobody can tell, ``UnderWay`` while another task is at it, ``AttemptReplaced`` when
+        this attempt has lost its task.
+        """
+        return perform(self.store.aid(self.task).effects, key, outside=outside, verify=verify)
+
+    def submit(self, handler: str = "", *args: Any, **fields: Any) -> str:
+        """Hand in a task of the same tenant, into the same workflow where there is one; returns its id.
+
+        ``fields`` are those of a submission (``kwargs``, ``tier``, ``depends_on`` …). A repeated attempt that makes
+        the same calls in the same order hands nothing in twice.
+        """
+        item = {
+            **({"handler": handler} if handler else {}),
+            **({"args": list(args)} if args else {}),
+            **fields,
+        }
+        return self.subtasks([item], join=False)[0]
+
+    def subtasks(self, items: Sequence[Mapping[str, Any]], *, join: bool = True) -> list[str]:
+        """Hand in several tasks, all or none, as :meth:`submit` does; returns their ids.
+
+        ``join``: what depends on this task waits for them too, and finds their results beside this one's.
+        """
+        text = json.dumps([list(items), join], sort_keys=True, default=str)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        if not hasattr(self, "_calls"):
+            self._calls = count()
+        key = f"subtasks:{self.task.task_id}:{next(self._calls)}:{digest}"
+        return self.store.aid(self.task).submit(items, join=join, key=key)
+
+    def save_artifact(self, name: str, content: bytes | str, content_type: str = "") -> None:
+        """Leave a named file behind, which clients list and download; the same name again replaces it.
+
+        ``name`` is a relative path; text is stored as UTF-8. ``InvalidInput`` for a name that leads out,
+        ``ArtifactsTooLarge`` beyond the plan, ``AttemptReplaced`` when this attempt has lost its task.
+        """
+        data = content.encode() if isinstance(content, str) else bytes(content)
+        kind = content_type or ("text/plain" if isinstance(content, str) else PLAIN)
+        self.store.aid(self.task).artifacts.save([File(name=name, content=data, content_type=kind)])
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """What the task saves to go on from: see :mod:`scheduler_ext.task.checkpoints`."""
+        return Checkpoint(lambda: _Noticing(self.store.aid(self.task).checkpoints, self.task.task_id))
+
+    def should_yield(self) -> bool:
+        """True once the task was asked to make room: save, and call :meth:`yield_now`.
+
+        One that does not within the grace (setting ``yield_grace_s``) is ended; what it has saved counts.
+        """
+        return _pausing.asked == (self.task.task_id, self.task.fence)
+
+    def yield_now(self) -> NoReturn:
+        """Stop here and go on later from the last checkpoint; spends no attempt. Save first.
+
+        It raises ``TaskYielded``: clean up and let it pass. The task must declare checkpoints.
+        """
+        raise TaskYielded
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The ports its tier gives it, none of which another task of this machine holds; asks the ledger once.
+
+        ``NoPorts`` when the machine has not as many free.
+        """
+        return network_ports.of(self.task, lambda: self.store.aid(self.task).ports())
+
+    def secret(self, name: str) -> str:
+        """A secret of the tenant this task belongs to; ``NotFound`` when it has none of that name.
+
+        It is blotted out of the error the task may fail with and of what it logs, not of what it reports or returns.
+        """
+        return redaction.reveal(self.task.tenant_id, self.store.aid(self.task).secret(name))
+
+    def trace(self) -> dict[str, str]:
+        """W3C headers (``traceparent``, ``tracestate``) of the trace the task belongs to; none without one.
+
+        Spans begun under them are children of this attempt's; a request that carries them goes on with the trace.
+        Asks the ledger.
+        """
+        return self.store.aid(self.task).trace()
+
+
+@dataclass(slots=True)
+class _Pausing:
+    """Of this process: a task that declares checkpoints runs alone in its main thread."""
+
+    asked: tuple[str, int] | None = None
+    """The claim that was asked to yield."""
+    resumed: str = ""
+    """The task that went on from a checkpoint: its run time tells nothing of the whole."""
+
+
+_pausing = _Pausing()
+
+
+@dataclass(frozen=True, slots=True)
+class _Noticing:
+    """A checkpoint store that notices that its task goes on from a checkpoint."""
+
+    store: CheckpointStore
+    task_id: str
+
+    def load(self) -> Saved | None:
+        saved = self.store.load()
+        if saved is not None:
+            _pausing.resumed = self.task_id
+        return saved
+
+    def save(self, kind: Format, content: bytes) -> int:
+        return self.store.save(kind, content)
+
+    def note(self, reason: str) -> None:
+        self.store.note(reason)
+
+
+def ask_to_yield(task_id: str, fence: int) -> None:
+    """The agent wants this claim to make room (the worker's side)."""
+    _pausing.asked = (task_id, fence)
+
+
+def was_resumed(task_id: str) -> bool:
+    """Whether the task went on from a checkpoint (the worker's side)."""
+    return _pausing.resumed == task_id
+
+
+_current: ContextVar[TaskContext | None] = ContextVar("slackwater_task", default=None)
+
+
+def current() -> TaskContext:
+    """The task this code runs in; :class:`NotInTask` outside of one."""
+    context = _current.get()
+    if context is None:
+        raise NotInTask
+    return context
+
+
+def running() -> TaskContext | None:
+    """The same; ``None`` outside of one."""
+    return _current.get()
+
+
+def enter(context: TaskContext | None) -> None:
+    """Set the running task (the worker's side)."""
+    _current.set(context)
+
+
+def once(key: str, *, outside: bool = False, verify: Callable[[], Any] | None = None) -> AbstractContextManager[Effect]:
+    """:meth:`TaskContext.once` of the running task."""
+    return current().once(key, outside=outside, verify=verify)

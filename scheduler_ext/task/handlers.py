@@ -1,0 +1,107 @@
+"""Handlers: registered functions that tenants may have run. A function runs for tenants only when it is exported.
+
+    @shared_task
+    def thumbnail(path, width): ...
+
+    export(thumbnail)
+
+or, in one step, ``@handler(name="photos.thumbnail")`` on a plain function.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from celery import shared_task
+
+from scheduler_ext.core.errors import ConfigurationError
+from scheduler_ext.core.types import WorkKind
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """A Celery task offered to tenants."""
+
+    name: str
+    task: str
+    """Name under which Celery knows it."""
+    kind: WorkKind = WorkKind.PROCESS
+    idempotent: bool = False
+    """May be run twice without harm; only such a one is pre-empted."""
+    description: str = ""
+    checkpoints: bool = False
+    """Saves checkpoints, and yields when it is asked to (see ``scheduler_ext.task.checkpoints``). It runs alone."""
+
+
+_exports: dict[str, Export] = {}
+
+
+def export(
+    task: Any,
+    *,
+    name: str | None = None,
+    kind: WorkKind | None = None,
+    idempotent: bool = False,
+    checkpoints: bool = False,
+) -> Any:
+    """Offer a Celery task to tenants under ``name`` (its Celery name by default); returns the task.
+
+    ``kind`` is the sort of slot it needs: a process by default, a coroutine for an ``async def``.
+    ``checkpoints``: it saves them, and yields when it is asked to.
+    Raises :class:`ConfigurationError` when the name is taken by another task.
+    """
+    _enter(inspect.unwrap(task.run), task.name, name or task.name, kind, idempotent, checkpoints)
+    return task
+
+
+def handler(
+    *,
+    name: str,
+    kind: WorkKind | None = None,
+    idempotent: bool = False,
+    checkpoints: bool = False,
+    **options: Any,
+) -> Callable[[F], Any]:
+    """Make a function a Celery task and export it under ``name``; ``options`` go to Celery's ``shared_task``."""
+
+    def decorate(function: F) -> Any:
+        _enter(function, name, name, kind, idempotent, checkpoints)
+        return shared_task(name=name, **options)(function)  # type: ignore[no-untyped-call]  # Celery's decorator has no types
+
+    return decorate
+
+
+def _enter(
+    function: Callable[..., Any],
+    task: str,
+    name: str,
+    kind: WorkKind | None,
+    idempotent: bool,
+    checkpoints: bool,
+) -> None:
+    chosen = kind or (WorkKind.COROUTINE if inspect.iscoroutinefunction(function) else WorkKind.PROCESS)
+    if chosen is WorkKind.SCRIPT:
+        raise ConfigurationError("a handler is no script", field="kind")
+    known = _exports.get(name)
+    if known is not None and known.task != task:
+        raise ConfigurationError(f"the handler name {name!r} is already used by the task {known.task!r}", field="name")
+    summary = (inspect.getdoc(function) or "").split("\n\n", 1)[0]
+    _exports[name] = Export(
+        name=name, task=task, kind=chosen, idempotent=idempotent, description=summary, checkpoints=checkpoints
+    )
+
+
+def find(name: str) -> Export | None:
+    """The export of that name in this process."""
+    return _exports.get(name)
+
+
+def exported() -> Mapping[str, Export]:
+    """All exports of this process by name."""
+    return MappingProxyType(_exports)

@@ -1,0 +1,432 @@
+"""The agent: one process beside each worker. It renews the node's lease, watches the children, and runs scripts.
+
+Started by the worker's bootstep as ``python -m scheduler_ext.worker.agent.agent`` with a JSON description on its command
+line; it ends when the worker's master does, and then settles what the children left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import redis
+import redis.asyncio
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.states import Outcome, TaskState
+from scheduler_ext.core.types import WorkKind
+from scheduler_ext.dispatch import change_feed, redis_client
+from scheduler_ext.dispatch.queue_manager import QueueManager
+from scheduler_ext.ports import Changes, Finished, NodeStore, WorkStore
+from scheduler_ext.sandbox.base import Sandbox
+from scheduler_ext.task import references
+from scheduler_ext.worker.agent.checkpoint_saver import Saving
+from scheduler_ext.worker.agent.child_monitor import Watch, kill
+from scheduler_ext.worker.agent.draining import Draining
+from scheduler_ext.worker.agent.scripts import ScriptRun
+from scheduler_ext.worker.child.claims import Starting
+from scheduler_ext.worker.events import TaskEvents
+from scheduler_ext.worker.journal import Journal
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 0.04
+BEAT_EVERY_S = 0.2
+POLL_SCRIPTS_S = 1.0
+RECONCILE_EVERY_S = 5.0
+OWN_PATTERNS = 1
+"""Patterns subscribed to while nobody listens to events: the workers' own remote control."""
+LOST_NODE = 3
+"""Exit code: the node was declared lost; the worker registers anew."""
+
+
+class Agent:
+    """One node's agent. All ledger access is on one thread, in order; the event loop never blocks."""
+
+    def __init__(self, conf: SchedulerConf, journal: Journal, node_id: int, work: WorkStore, nodes: NodeStore,
+                 redis_url: str, sandbox: Sandbox, events: TaskEvents, script_slots: int,
+                 master_pid: int) -> None:  # fmt: skip
+        """``script_slots`` scripts run at once."""
+        self.conf = conf
+        self.journal = journal
+        self.node_id = node_id
+        self.work = work
+        self.nodes = nodes
+        self.redis_url = redis_url
+        self.sandbox = sandbox
+        self.events = events
+        self.script_slots = script_slots
+        self.master_pid = master_pid
+        self.root = Path(tempfile.mkdtemp(prefix=f"slackwater-{node_id}-"))
+        self.client = redis_client.connect(redis_url, socket_timeout=5.0, socket_connect_timeout=1.0)
+        self.queues = QueueManager(self.client, conf)
+        self.watch = Watch(conf, journal, work, self._publish)
+        self.scripts: dict[tuple[str, int], ScriptRun] = {}
+        self.script_tasks: set[asyncio.Task[None]] = set()
+        self.ledger = ThreadPoolExecutor(1, thread_name_prefix="ledger")
+        self.saving = Saving(conf, work)
+        self.stopping = asyncio.Event()
+        self.code = 0
+        self.draining = Draining(conf, node_id, work, nodes, self.queues, self.watch, self.scripts, self._ledger,
+                                 self._publish)  # fmt: skip
+        self._drain: asyncio.Task[None] | None = None
+        self._state_changed = asyncio.Event()
+        self._unknown: set[tuple[str, int]] = set()
+        self._wake = asyncio.Event()
+
+    async def run(self) -> int:
+        """Run until told to stop, or the master is gone, or the node was declared lost; returns the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stopping.set)
+        jobs = [
+            asyncio.create_task(job)
+            for job in (
+                self._beat(),
+                self._lease(),
+                self._orders(),
+                self._look(),
+                self._take_scripts(),
+                self._listen(),
+                self._reconcile(),
+            )
+        ]
+        jobs.append(asyncio.create_task(self._stop()))
+        try:
+            done, _ = await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
+            for job in done:
+                if job.exception() is not None:
+                    log.error("the agent stops: %s", job.exception(), exc_info=job.exception())
+                    self.code = self.code or 1
+        finally:
+            for job in jobs:
+                job.cancel()
+            await self._end()
+        return self.code
+
+    async def _stop(self) -> None:
+        """Once told to, drain for good; the lease is renewed meanwhile."""
+        await self.stopping.wait()
+        self.journal.draining = True
+        await self.draining.begin()
+        await self._follow()
+        await self.draining.finish()
+
+    async def _ledger(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a ledger call on the ledger's thread, again and again while the database is away."""
+        pause = 0.1
+        while True:
+            try:
+                return await asyncio.get_running_loop().run_in_executor(self.ledger, lambda: function(*args, **kwargs))
+            except self.work.faults as error:
+                log.warning(
+                    "the database is away: %s",
+                    str(error).strip().splitlines()[0] if str(error).strip() else error,
+                )
+                await asyncio.sleep(pause)
+                pause = min(1.0, pause * 2)
+
+    # -- lease --------------------------------------------------------------------------------------------------------
+    async def _lease(self) -> None:
+        loop = asyncio.get_running_loop()
+        if not self.journal.activated:
+            if not await self._ledger(self.nodes.activate, self.node_id):
+                self.code = LOST_NODE
+                return
+            self.journal.activated = True
+        while True:
+            asked = time.monotonic()
+            try:
+                state = await loop.run_in_executor(None, self.nodes.renew, self.node_id, self._stats())
+            except self.nodes.faults as error:
+                log.warning(
+                    "lease not renewed: %s",
+                    str(error).strip().splitlines()[0] if str(error).strip() else error,
+                )
+                await asyncio.sleep(min(0.5, self.conf.node_renew_s))
+                continue
+            if state is None:
+                log.error(
+                    "node %s was declared lost: its children are stopped, the worker registers anew",
+                    self.node_id,
+                )
+                self.code = LOST_NODE
+                return
+            # Counted from before the statement: the row cannot end sooner than this.
+            self.journal.lease_deadline = asked + self.conf.node_lease_s
+            await self._drain_or_resume(drain=state == "draining")
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._state_changed.wait(), self.conf.node_renew_s)
+            self._state_changed.clear()
+
+    async def _drain_or_resume(self, *, drain: bool) -> None:
+        """Follow what an administrator says of the node; the ledger may take its time, the lease does not wait."""
+        if drain == self.journal.draining or self.stopping.is_set():
+            return
+        self.journal.draining = drain
+        if drain:
+            self._drain = asyncio.create_task(self._begin_drain())
+        else:
+            self._wake.set()
+
+    async def _begin_drain(self) -> None:
+        await self.draining.begin()
+        await self._follow()
+
+    async def _beat(self) -> None:
+        """Tell the children, and who keeps scripts, that their agent lives, however long the ledger takes to answer.
+
+        An agent that wakes after all of its machine was stopped for longer than the lease says so only once the lease
+        holds again: whichever of them wakes first, no child acts before it has looked, and no script for longer than
+        its keeper's next look.
+        """
+        while True:
+            now = time.monotonic()  # once: a stop between a look and the word would be passed over
+            if not self.journal.is_forsaken(self.conf.node_lease_s, now):
+                self.journal.agent_beat = now
+            for run in self.scripts.values():
+                self._beat_for(run, now)
+            await asyncio.sleep(BEAT_EVERY_S)
+
+    def _beat_for(self, run: ScriptRun, now: float) -> None:
+        if self.journal.is_forsaken(self.conf.node_lease_s, now):
+            run.abandon()
+        else:
+            run.beat(now, self.journal.lease_deadline)
+
+    async def _orders(self) -> None:
+        """Look what the ledger wants of this node. Apart from the lease: a ledger thread held up must not cost it."""
+        while True:
+            self.journal.listened_to = await self._ledger(self.work.listened)
+            await self._follow()
+            if self.journal.draining:
+                await self.draining.give_back()
+            await asyncio.sleep(self.conf.node_renew_s)
+
+    def _stats(self) -> dict[str, Any]:
+        memory = psutil.virtual_memory()
+        return {
+            "busy": self.watch.busy(), "slots": self.journal.children, "scripts": len(self.scripts),
+            "load1": round(os.getloadavg()[0], 2), "memory_used_mb": (memory.total - memory.available) >> 20,
+        }  # fmt: skip
+
+    async def _follow(self) -> None:
+        """Tell those that run here what is asked of them: to end, to yield, to make room."""
+        asked = await self._ledger(self.nodes.asked, self.node_id)
+        self.watch.used_ms = {(one.task_id, one.fence): one.used_ms for one in asked}
+        self.watch.asked = {(one.task_id, one.fence): one.outcome for one in asked if one.outcome is not None}
+        for key in set(self.watch.asked) & set(self.scripts):
+            self.scripts[key].stop(self.watch.asked[key])
+
+    # -- children -----------------------------------------------------------------------------------------------------
+    async def _look(self) -> None:
+        while True:
+            if not psutil.pid_exists(self.master_pid) or os.getppid() != self.master_pid:
+                log.warning("the worker is gone")
+                return
+            await self._ledger(self.watch.look)
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _reconcile(self) -> None:
+        """What the ledger says runs here and neither journal nor agent knows, twice in a row, is handed back."""
+        while True:
+            await asyncio.sleep(RECONCILE_EVERY_S)
+            held = await self._ledger(self.work.held, self.node_id)
+            known = set(self.scripts)
+            for index in range(self.journal.slots):
+                slot = self.journal.slot(index)
+                if slot.is_open:
+                    known |= {(entry.task_id, entry.fence) for entry in slot.entries()}
+                if self.journal.beside:
+                    known |= {(e.task_id, e.fence) for _, e in self.journal.table(index).entries()}
+            unknown = {(task_id, fence) for task_id, fence, state in held if state == 5} - known
+            lost = unknown & self._unknown
+            self._unknown = unknown - lost
+            if lost:
+                reason = "handed back: its worker does not know it"
+                await self._tell(await self._ledger(
+                    self.work.hand_back, self.node_id, sorted(lost), running=True, reason=reason, alone=True
+                ))  # fmt: skip
+
+    # -- scripts ------------------------------------------------------------------------------------------------------
+    async def _take_scripts(self) -> None:
+        while True:
+            free = self.script_slots - len(self.script_tasks)
+            if free > 0 and not self.journal.draining and await self._start_scripts(free):
+                continue
+            self._wake.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), POLL_SCRIPTS_S)
+
+    async def _start_scripts(self, free: int) -> bool:
+        """Take one script from the queues and start it; False when there is none."""
+        try:
+            claims, _ = await asyncio.to_thread(self.queues.take, self.node_id, WorkKind.SCRIPT, most=1)
+        except redis.RedisError as error:
+            log.warning("Redis is away: %s", error)
+            return False
+        if not claims:
+            return False
+        for started in await self._ledger(Starting(self.work, self.node_id, claims)):
+            if self.journal.watched:
+                running = int(TaskState.RUNNING)
+                await self._tell([(started.task_id, running, started.tenant_id, started.workflow_id)])
+            details = await self._ledger(self.work.script, started.task_id)
+            upstream = await self._ledger(self.work.upstream, started.task_id)
+            known = await self._ledger(self.work.parents, started.task_id) if references.refers(started) else {}
+            saves = await self.saving.of(started, details) if details.checkpoints else None
+            run = ScriptRun(
+                self.conf, started, details, self.sandbox, self.root, upstream, known, saves,
+                lease_s=self.conf.node_lease_s,
+            )  # fmt: skip
+            self._beat_for(run, time.monotonic())
+            self.scripts[started.task_id, started.fence] = run
+            job = asyncio.create_task(self._run_script(run))
+            self.script_tasks.add(job)
+            job.add_done_callback(self._script_done)
+        return True
+
+    def _script_done(self, job: asyncio.Task[None]) -> None:
+        self.script_tasks.discard(job)
+        self._wake.set()
+
+    async def _run_script(self, run: ScriptRun) -> None:
+        finished = await run.run()
+        if run.artifacts is not None:
+            unkept = await self.saving.artifacts(run.task, run.artifacts)
+            # Who counts on a file must not be told that all went well without it.
+            if unkept and finished.outcome is Outcome.SUCCEEDED:
+                finished = replace(finished, outcome=Outcome.FAILED, result=None, error=unkept)
+        streams = {"stdout": run.stdout.text(), "stderr": run.stderr.text()}
+        await self._ledger(self.work.log, run.task.task_id, run.task.fence, streams)
+        if run.read_sha256:
+            await self._ledger(
+                self.work.script_read, run.task.task_id, run.task.fence, finished.started_at, run.read_sha256
+            )
+        await self._record([finished])
+        if self.journal.listened:
+            self.events.add(run.task, finished)
+            await asyncio.to_thread(self.events.send)
+        self.scripts.pop((run.task.task_id, run.task.fence), None)
+        key = f"script:{(run.task.script_sha256 or run.task.script_path)[:64]}"
+        await self._ledger(
+            self.work.learn, {(run.task.tenant_id, key): (1, finished.finished_at - finished.started_at)}
+        )
+
+    async def _record(self, finished: list[Finished]) -> None:
+        await self._tell(await self._ledger(self.work.record, self.node_id, finished))
+
+    # -- Redis --------------------------------------------------------------------------------------------------------
+    async def _listen(self) -> None:
+        """Hear of cancellations, and of scripts that were queued; all is found without it, only later."""
+        while True:
+            client = redis_client.connect_async(self.redis_url, socket_connect_timeout=1.0)
+            try:
+                async with client.pubsub(ignore_subscribe_messages=True) as channel:
+                    await channel.subscribe(self.queues.keys.control(self.node_id))
+                    while True:
+                        message = await channel.get_message(timeout=1.0)
+                        self.journal.listened = await client.pubsub_numpat() > OWN_PATTERNS
+                        self.journal.watched = bool(await client.exists(self.queues.keys.watched()))
+                        if message is None:
+                            continue
+                        if message["data"] == b"cancel":
+                            await self._follow()
+                        elif message["data"] == b"state":
+                            self._state_changed.set()
+                        else:
+                            self._wake.set()
+            except (redis.RedisError, OSError) as error:
+                log.debug("not listening: %s", error)
+                await asyncio.sleep(1.0)
+            finally:
+                with contextlib.suppress(redis.RedisError, OSError):
+                    await client.aclose()
+
+    async def _tell(self, changes: Changes) -> None:
+        """Publish, without keeping the beat waiting for a Redis that hangs."""
+        await asyncio.to_thread(self._publish, changes)
+
+    def _publish(self, changes: Changes) -> None:
+        """Tell pollers of changes, and the dispatcher that there is room."""
+        if not changes:
+            return
+        try:
+            with self.client.pipeline(transaction=False) as pipe:
+                change_feed.add(pipe, self.queues.keys, changes)
+                pipe.publish(self.queues.keys.hints(self.conf.cell), "room")
+                pipe.execute()
+        except redis.RedisError:
+            log.debug("changes not published", exc_info=True)
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+    async def _end(self) -> None:
+        """Settle what the children left, and leave the registry; without a master, or a lease, they are ended first."""
+        self.journal.draining = True
+        with contextlib.suppress(*self.work.faults, redis.RedisError, asyncio.TimeoutError):
+            await asyncio.wait_for(self._settle(), timeout=20.0)
+        await asyncio.to_thread(shutil.rmtree, self.root, ignore_errors=True)
+        self.ledger.shutdown(wait=False, cancel_futures=True)
+        self.saving.close()
+
+    async def _settle(self) -> None:
+        lost = self.code == LOST_NODE
+        if not lost:
+            await self.draining.begin()
+        if lost or not psutil.pid_exists(self.master_pid) or os.getppid() != self.master_pid:
+            self._kill_children()
+        for run in self.scripts.values():
+            if lost:
+                run.abandon()
+            else:
+                run.stop(Outcome.PREEMPTED)
+        if self.script_tasks:
+            await asyncio.wait(self.script_tasks, timeout=self.conf.cancel_grace_s + 2)
+        await self._wait_for_children()
+        if not lost:
+            await self._ledger(self.nodes.leave, self.node_id)
+
+    def _kill_children(self) -> None:
+        for pid in {self.journal.slot(index).pid for index in range(self.journal.slots)} - {0}:
+            kill(pid)
+
+    async def _wait_for_children(self) -> None:
+        """Until no batch is open; the dead ones' accounts are settled on the way."""
+        ends = time.monotonic() + 10.0
+        while time.monotonic() < ends:
+            await self._ledger(self.watch.look)
+            if not self.watch.busy():
+                return
+            await asyncio.sleep(LOOK_EVERY_S)
+
+
+def main(argv: list[str]) -> int:
+    """Start from the JSON description the worker's bootstep gives."""
+    described = json.loads(argv[1])
+    module, _, name = described["factory"].partition(":")
+    engine = getattr(importlib.import_module(module), name)()
+    journal = Journal(described["slots"], fd=described["journal_fd"])
+    agent = Agent(
+        engine.conf, journal, described["node_id"], engine.work_store(f"agent {described['node_id']}"),
+        engine.node_store(), engine.redis_url, engine.sandbox(),
+        TaskEvents(engine.app, described["hostname"]), described["script_slots"], described["master_pid"],
+    )  # fmt: skip
+    return asyncio.run(agent.run())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,84 @@
+"""Draining a node: what has not begun goes back at once, what saves checkpoints yields, the rest may end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import redis
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.states import Outcome, TaskState
+from scheduler_ext.dispatch.queue_manager import QueueManager
+from scheduler_ext.ports import Changes, NodeStore, WorkStore
+from scheduler_ext.worker.agent.child_monitor import Watch
+from scheduler_ext.worker.agent.scripts import ScriptRun
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 0.1
+SETTLE_S = 5.0
+"""What was killed is dead, and its account settled, within this."""
+
+
+class Draining:
+    """One node's way out of service, for as long as an administrator says or for good."""
+
+    def __init__(self, conf: SchedulerConf, node_id: int, work: WorkStore, nodes: NodeStore, queues: QueueManager,
+                 watch: Watch, scripts: Mapping[tuple[str, int], ScriptRun], ledger: Callable[..., Awaitable[Any]],
+                 publish: Callable[[Changes], None]) -> None:  # fmt: skip
+        """``scripts`` are those that run now; ``ledger`` makes a ledger call, again while the database is away."""
+        self.conf = conf
+        self.node_id = node_id
+        self.work = work
+        self.nodes = nodes
+        self.queues = queues
+        self.watch = watch
+        self.scripts = scripts
+        self.ledger = ledger
+        self.publish = publish
+
+    def busy(self) -> bool:
+        """Whether anything runs here, or waits to be recorded."""
+        return bool(self.scripts or self.watch.busy())
+
+    async def begin(self) -> None:
+        """Take nothing new, ask what saves checkpoints to yield, hand back what has not begun."""
+        await self.ledger(self.nodes.set_draining, self.node_id)
+        await self.give_back()
+
+    async def give_back(self) -> None:
+        """Hand back what lies in the node's queues, or is on its way there: a claim may have been under way."""
+        try:
+            await asyncio.to_thread(self.queues.clear, self.node_id)
+        except redis.RedisError as error:
+            log.warning("Redis is away: %s", error)
+        held = await self.ledger(self.work.held, self.node_id)
+        queued = [(task_id, fence) for task_id, fence, state in held if state == TaskState.QUEUED]
+        if queued:
+            reason = "handed back: its node drains"
+            back = await self.ledger(self.work.hand_back, self.node_id, queued, running=False, reason=reason)
+            await asyncio.to_thread(self.publish, back)
+
+    async def finish(self) -> None:
+        """Wait for what runs, for as long as the grace; end the rest, which runs again elsewhere."""
+        await self._until_idle(self.conf.drain_grace_s)
+        if self.busy():
+            log.warning("what still runs after %g s is ended, and runs again", self.conf.drain_grace_s)
+            self.watch.ending = True
+            for run in list(self.scripts.values()):
+                run.stop(Outcome.PREEMPTED)
+            await self._until_idle(self.conf.cancel_grace_s + 1.0)
+        if self.busy():
+            await self.ledger(self.watch.end_all)
+            await self._until_idle(SETTLE_S)
+        await self.give_back()
+
+    async def _until_idle(self, seconds: float) -> None:
+        ends = time.monotonic() + seconds
+        while self.busy() and time.monotonic() < ends:
+            await asyncio.sleep(LOOK_EVERY_S)
+            await self.give_back()

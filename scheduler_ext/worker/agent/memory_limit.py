@@ -1,0 +1,76 @@
+"""Handlers held to their tier's memory: what a child has come to hold since it began its task.
+
+What the child held before (the interpreter, the application, what earlier tasks left) is the worker's, not the task's.
+Tasks that share a child cannot be told apart, so only one that has its child to itself is held to anything; and only
+after :data:`LEAST_S`, for a look at a process and its children costs more than a short task.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from scheduler_ext.sandbox.keeper import process_tree
+
+LEAST_S = 0.25
+EVERY_S = 0.25
+REST_S = 1.0
+AGAIN_S = 5.0
+ALL = 1 << 40
+"""Larger than any: then pages are counted without looking which are shared."""
+
+
+@dataclass(slots=True)
+class _Task:
+    """The task a child was last seen with."""
+
+    key: tuple[str, int]
+    base_mb: int
+    look_at: float
+    allowed_mb: int | None = None
+
+
+class HeldMemory:
+    """By pool child; for the process that looks at them all from time to time."""
+
+    def __init__(self, allowed_mb: Callable[[str], int]) -> None:
+        """``allowed_mb`` tells the memory of a task's tier; it is asked once for each task that runs long."""
+        self._allowed_mb = allowed_mb
+        self._tasks: dict[int, _Task] = {}
+        self._rest: dict[int, tuple[float, int]] = {}
+        """When a child was last seen idle, and what it held then; until it is seen with a task."""
+
+    def rests(self, pid: int) -> None:
+        """The child runs nothing: what it holds now is its own."""
+        now = time.monotonic()
+        if pid not in self._rest or now - self._rest[pid][0] > REST_S:
+            self._rest[pid] = now, process_tree.memory_mb([pid], ALL)
+
+    def is_over(self, pid: int, task_id: str, fence: int, began: float) -> bool:
+        """Whether the task that runs in it has come to hold more than its tier has."""
+        task = self._tasks.get(pid)
+        if task is None or task.key != (task_id, fence):
+            # It may hold some already; what another one left since the child was idle is not its own.
+            base = process_tree.memory_mb([pid], ALL)
+            if (rest := self._rest.pop(pid, None)) is not None:
+                base = min(base, rest[1])
+            self._tasks[pid] = _Task((task_id, fence), base, began + LEAST_S)
+            return False
+        now = time.monotonic()
+        if now < task.look_at:
+            return False
+        if task.allowed_mb is None:
+            task.look_at = now + AGAIN_S  # for the case that nobody answers
+            task.allowed_mb = self._allowed_mb(task_id)
+        task.look_at = now + EVERY_S
+        most = task.base_mb + task.allowed_mb
+        below = process_tree.below(pid)
+        return process_tree.memory_mb([pid], ALL) > most or (
+            bool(below) and process_tree.memory_mb([pid, *below], most) > most
+        )
+
+    def forget(self, pid: int) -> None:
+        """The child is gone."""
+        self._tasks.pop(pid, None)
+        self._rest.pop(pid, None)

@@ -1,0 +1,252 @@
+"""Tasks beside one another in one child: coroutines in an event loop, and threads.
+
+A thread of the child runs the loop. It takes as many claims as it has places, starts them in one statement, refills
+singly as they end, and records what has ended in batches. Each task has a cap and can be cancelled by itself; what
+does not end then takes the child with it, which is why only idempotent handlers may share one this way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+import redis.asyncio
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.states import Outcome, TaskState
+from scheduler_ext.core.types import PER_CHILD, WorkKind
+from scheduler_ext.dispatch import change_feed, redis_client
+from scheduler_ext.dispatch.queue_manager import QueueManager, decode
+from scheduler_ext.ports import Finished, Started, WorkStore
+from scheduler_ext.task.context import TaskInterrupted
+from scheduler_ext.worker.child.claims import Starting
+from scheduler_ext.worker.child.handler_call import WORDS, Bodies, End
+from scheduler_ext.worker.events import TaskEvents
+from scheduler_ext.worker.journal import Journal, Table, to_unix_s
+
+log = logging.getLogger(__name__)
+
+WATCH_S = 0.05
+GATHER_S = 0.002
+"""What ends within this of one another is recorded together."""
+IDLE_S = 0.5
+
+
+@dataclass(slots=True)
+class _Running:
+    """A task that runs here."""
+
+    task: Started
+    kind: WorkKind
+    place: int
+    deadline: float
+    job: asyncio.Task[None] | None = None
+    thread: int | None = None
+    outcome: Outcome | None = None
+
+
+class Beside:
+    """The loop of one child. :meth:`start` once; it lives as long as the child."""
+
+    def __init__(self, conf: SchedulerConf, journal: Journal, table: Table, bodies: Bodies, store: WorkStore,
+                 queues: QueueManager, events: TaskEvents, redis_url: str, kinds: Sequence[WorkKind], worker: str,
+                 sample: Callable[[Started, float], None]) -> None:  # fmt: skip
+        """``kinds``: those of which this process exports handlers. ``sample`` is told each run time."""
+        self.conf = conf
+        self.journal = journal
+        self.table = table
+        self.bodies = bodies
+        self.store = store
+        self.queues = queues
+        self.events = events
+        self.redis_url = redis_url
+        self.kinds = tuple(kinds)
+        self.worker = worker
+        self.sample = sample
+        self.running: dict[int, _Running] = {}
+        self._ended: list[tuple[int, Finished]] = []
+        self._ledger = ThreadPoolExecutor(1, thread_name_prefix="beside-ledger")
+        self._threads = ThreadPoolExecutor(PER_CHILD[WorkKind.THREAD], thread_name_prefix="beside-task")
+        self._thread = threading.Thread(target=self._main, name="beside", daemon=True)
+
+    def start(self) -> None:
+        """Start the loop's thread."""
+        self._thread.start()
+
+    def busy(self) -> bool:
+        """True while something runs or waits to be recorded."""
+        return bool(self.running or self._ended)
+
+    def _main(self) -> None:
+        while True:
+            try:
+                asyncio.run(self._run())
+            except Exception:
+                log.exception("the loop of tasks beside one another failed and starts again")
+                time.sleep(1.0)
+
+    async def _run(self) -> None:
+        self._some_ended = asyncio.Event()
+        self._room = {kind: asyncio.Event() for kind in self.kinds}
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._record_loop())
+            group.create_task(self._watch())
+            for kind in self.kinds:
+                group.create_task(self._take_loop(kind))
+
+    async def _in_ledger(self, function: Any, *args: Any) -> Any:
+        """A ledger call on its own thread, again while the database is away."""
+        pause = 0.1
+        while True:
+            try:
+                return await asyncio.get_running_loop().run_in_executor(self._ledger, lambda: function(*args))
+            except self.store.faults as error:
+                log.warning("the database is away: %s", error)
+                await asyncio.sleep(pause)
+                pause = min(2.0, pause * 2)
+
+    # -- taking -------------------------------------------------------------------------------------------------------
+    def _free(self, kind: WorkKind) -> int:
+        used = sum(1 for entry in self.running.values() if entry.kind is kind)
+        return min(PER_CHILD[kind] - used, len(self.table.free))
+
+    async def _take_loop(self, kind: WorkKind) -> None:
+        client = redis_client.connect_async(self.redis_url, socket_connect_timeout=2.0)
+        names: list[Any] = []
+        node_id = -1
+        while True:
+            if self.journal.draining or (free := self._free(kind)) <= 0:
+                self._room[kind].clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._room[kind].wait(), WATCH_S)
+                continue
+            if node_id != self.journal.node_id:
+                node_id = self.journal.node_id
+                names = list(self.queues.keys.node_claims(node_id, kind))
+            try:
+                claims, _ = await asyncio.to_thread(self.queues.take, node_id, kind, most=free)
+                if not claims:
+                    found = await client.blpop(names, timeout=IDLE_S)
+                    claims = [decode(found[1])] if found else []
+            except (redis.RedisError, OSError) as error:
+                log.warning("Redis is away: %s", error)
+                await asyncio.sleep(1.0)
+                continue
+            if claims:
+                await self._begin(node_id, kind, claims)
+
+    async def _begin(self, node_id: int, kind: WorkKind, claims: Sequence[tuple[str, int]]) -> None:
+        places = {task_id: self.table.note(task_id, fence) for task_id, fence in claims}
+        started = await self._in_ledger(Starting(self.store, node_id, claims))
+        for task in started:
+            place = places.pop(task.task_id)
+            entry = _Running(task, kind, place, time.monotonic() + task.cap_ms / 1000)
+            self.running[place] = entry
+            self.table.begin(place, task.cap_ms, time.monotonic())
+            if kind is WorkKind.COROUTINE:
+                entry.job = asyncio.create_task(self._coroutine(entry))
+            else:
+                self._threads.submit(self._threaded, entry, asyncio.get_running_loop())
+        if started and self.journal.watched:
+            running = int(TaskState.RUNNING)
+            begun = [(task.task_id, running, task.tenant_id, task.workflow_id) for task in started]
+            await asyncio.to_thread(self._tell, begun, room=False)
+        for place in places.values():
+            self.table.release(place)  # cancelled or claimed anew meanwhile
+
+    # -- running ------------------------------------------------------------------------------------------------------
+    async def _coroutine(self, entry: _Running) -> None:
+        began = time.monotonic()
+        try:
+            end = await self.bodies.run_coroutine(entry.task, self.store)
+        except asyncio.CancelledError:
+            end = End(Outcome.CANCELLED, error=WORDS[Outcome.CANCELLED])
+        self._done(entry, began, end)
+
+    def _threaded(self, entry: _Running, loop: asyncio.AbstractEventLoop) -> None:
+        began = time.monotonic()
+        entry.thread = threading.get_ident()
+        try:
+            end = self.bodies.run_in_thread(entry.task, self.store)
+        except TaskInterrupted:
+            end = End(Outcome.CANCELLED, error=WORDS[Outcome.CANCELLED])
+        finally:
+            entry.thread = None
+        loop.call_soon_threadsafe(self._done, entry, began, end)
+
+    def _done(self, entry: _Running, began: float, end: End) -> None:
+        if entry.outcome is not None and end.outcome is not Outcome.SUCCEEDED:
+            why = Outcome.CAP_EXCEEDED if entry.outcome is Outcome.CAP_EXCEEDED else Outcome.CANCELLED
+            end = End(entry.outcome, error=WORDS[why])
+        now, unix = time.monotonic(), to_unix_s()
+        self.table.end(entry.place, now, end.pack())
+        finished = end.finished(entry.task.task_id, entry.task.fence, began + unix, now + unix, self.worker)
+        self.running.pop(entry.place, None)
+        self._ended.append((entry.place, finished))
+        self.sample(entry.task, now - began)
+        if self.journal.listened:
+            self.events.add(entry.task, finished)
+        self._some_ended.set()
+
+    # -- recording ----------------------------------------------------------------------------------------------------
+    async def _record_loop(self) -> None:
+        while True:
+            await self._some_ended.wait()
+            await asyncio.sleep(GATHER_S)
+            self._some_ended.clear()
+            batch, self._ended = self._ended, []
+            if not batch:
+                continue
+            changes = await self._in_ledger(self.store.record, self.journal.node_id, [f for _, f in batch])
+            for place, _ in batch:
+                self.table.release(place)
+            for room in self._room.values():
+                room.set()
+            await asyncio.to_thread(self._tell, changes)
+
+    def _tell(self, changes: Any, *, room: bool = True) -> None:
+        keys, client = self.queues.keys, self.queues.client
+        try:
+            with client.pipeline(transaction=False) as pipe:
+                if changes:
+                    change_feed.add(pipe, keys, changes)
+                if room:
+                    pipe.publish(keys.hints(self.conf.cell), "room")
+                pipe.execute()
+        except redis.RedisError:
+            log.debug("changes not published", exc_info=True)
+        if room:
+            self.events.send()
+
+    # -- caps and cancels ---------------------------------------------------------------------------------------------
+    async def _watch(self) -> None:
+        """Each task's cap and cancellation; the agent kills the child if one does not end then."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            if self.running:
+                self.journal.stop_without_lease(self.conf.node_lease_s)
+            now = time.monotonic()
+            for entry in list(self.running.values()):
+                if entry.outcome is not None:
+                    continue
+                if now >= entry.deadline:
+                    self._end(entry, Outcome.CAP_EXCEEDED)
+                elif self.table.cancelled(entry.place):
+                    self._end(entry, Outcome.CANCELLED)
+
+    def _end(self, entry: _Running, outcome: Outcome) -> None:
+        entry.outcome = outcome
+        if entry.job is not None:
+            entry.job.cancel()
+        elif entry.thread is not None:
+            # The only way to interrupt a thread: an exception at its next instruction of Python.
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(entry.thread), ctypes.py_object(TaskInterrupted))

@@ -1,0 +1,265 @@
+"""Running one handler: call it, and turn what happens into an outcome that can always be stored."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+from celery import Celery
+from celery.app.task import Context
+from celery.exceptions import Ignore, Reject, Retry
+from kombu.utils.json import dumps as kombu_dumps
+
+from scheduler_ext.core.states import Outcome
+from scheduler_ext.ports import Finished, Started
+from scheduler_ext.task import context, handlers, network_ports, redaction, references
+from scheduler_ext.task.checkpoints import TaskYielded
+
+ERROR_CHARS = 16_000
+NO_HEADERS: dict[str, Any] = {}
+"""Given to Celery's request, which would otherwise look for custom ones among all its fields: half its cost."""
+
+
+@dataclass(slots=True)
+class Interrupt:
+    """Why the running task is being interrupted, set by the signal handler."""
+
+    outcome: Outcome | None = None
+
+    def asked(self) -> bool:
+        """True once the signal has come."""
+        return self.outcome is not None
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a handler ended, before times and fence are added."""
+
+    outcome: Outcome
+    result: str | None = None
+    error: str | None = None
+    retry_in_s: float | None = None
+
+    def pack(self) -> bytes:
+        """As the journal keeps it; empty for a success without a result."""
+        if self.outcome is Outcome.SUCCEEDED and self.result is None:
+            return b""
+        return json.dumps([int(self.outcome), self.result, self.error, self.retry_in_s]).encode()
+
+    @classmethod
+    def unpack(cls, blob: bytes) -> End:
+        """The inverse of :meth:`pack`."""
+        if not blob:
+            return cls(Outcome.SUCCEEDED)
+        outcome, result, error, retry_in_s = json.loads(blob)
+        return cls(Outcome(outcome), result, error, retry_in_s)
+
+    def finished(self, task_id: str, fence: int, started_at: float, finished_at: float, worker: str,
+                 cpu_ms: int | None = None) -> Finished:  # fmt: skip
+        """As the ledger takes it."""
+        return Finished(
+            task_id, fence, self.outcome, started_at, finished_at, self.result, self.error, None,
+            self.retry_in_s, cpu_ms, None, worker,
+        )  # fmt: skip
+
+
+SUCCESS = End(Outcome.SUCCEEDED)
+YIELDED = End(Outcome.YIELDED)
+WORDS = {
+    Outcome.CAP_EXCEEDED: "its execution cap was reached",
+    Outcome.RESOURCE_EXCEEDED: "memory: it came to hold more than its tier has",
+    Outcome.CANCELLED: "cancelled while it ran",
+    Outcome.PREEMPTED: "ended to make room: it runs again",
+}
+"""Why a run was ended by us, whoever notices: its child, its agent or the one who runs scripts."""
+
+
+def printable(text: str) -> str:
+    """Text that PostgreSQL can store, capped from the front: the last lines of a traceback tell most."""
+    clean = text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
+    return clean if len(clean) <= ERROR_CHARS else "…" + clean[-ERROR_CHARS:]
+
+
+def dump_result(value: Any, most: int) -> End:
+    """A success with its result as JSON, or the failure that says why it cannot be stored."""
+    if value is None:
+        return SUCCESS
+    try:
+        text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    except TypeError:
+        try:
+            text = kombu_dumps(value)
+        except Exception as error:  # noqa: BLE001 - whatever a value's own encoder raises is the handler's failure
+            return End(Outcome.FAILED, error=printable(f"its result cannot be written as JSON: {error}"))
+    except (ValueError, RecursionError) as error:
+        return End(Outcome.FAILED, error=printable(f"its result cannot be written as JSON: {error}"))
+    if len(text) > most:
+        return End(Outcome.FAILED, error=f"its result has {len(text)} bytes, at most {most} are kept")
+    if "\\u0000" in text or "NaN" in text or "Infinity" in text:
+        try:
+            json.loads(text, parse_constant=_refuse)
+        except ValueError as error:
+            return End(Outcome.FAILED, error=printable(f"its result cannot be written as JSON: {error}"))
+        text = text.replace("\\u0000", "\\ufffd")
+    return End(Outcome.SUCCEEDED, result=text)
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def delay_of(error: Retry) -> float | None:
+    """The delay a handler asked for with ``self.retry()``; ``None`` leaves it to the task's back-off."""
+    when: Any = error.when  # a number of seconds or a datetime, whatever its stub says
+    if when is None:
+        return None
+    if isinstance(when, (int, float)):
+        return max(0.0, float(when))
+    return max(0.0, float(when.timestamp()) - time.time())
+
+
+def failure(error: BaseException, started: Started) -> End:
+    """What an exception that a handler raised means."""
+
+    def said(text: str) -> str:
+        return printable(redaction.hide(started.tenant_id, text))
+
+    if isinstance(error, Retry):
+        return End(Outcome.RETRY, error=said(str(error)), retry_in_s=delay_of(error))
+    if isinstance(error, Ignore):
+        return SUCCESS
+    if isinstance(error, Reject):
+        return End(Outcome.FAILED, error=said(f"rejected: {error}"))
+    return End(Outcome.FAILED, error=said("".join(traceback.format_exception(error))))
+
+
+class Bodies:
+    """The handlers of this process, called as Celery would call them. Whatever they raise is an outcome."""
+
+    def __init__(self, app: Celery, max_result_bytes: int) -> None:
+        """``app`` has the tasks registered."""
+        self.app = app
+        self.most = max_result_bytes
+        self.interrupt = Interrupt()
+        self._tasks: dict[str, Any] = {}
+        self._requests: dict[str, Context] = {}
+
+    def _find(self, started: Started) -> Any:
+        task = self._tasks.get(started.handler)
+        if task is None:
+            export = handlers.find(started.handler)
+            if export is not None:
+                task = self._tasks[started.handler] = self.app.tasks[export.task]
+        return task
+
+    def run(self, started: Started, store: context.ContextStore) -> End:
+        """Run one handler in the main thread to its end; nothing passes through."""
+        self.interrupt.outcome = None
+        try:
+            return self._run(started, store)
+        except context.TaskInterrupted:
+            return self.interrupted()
+        except TaskYielded:
+            return YIELDED
+        except BaseException as error:  # noqa: BLE001 - a handler's SystemExit must not end the child
+            return self.interrupted() if self.interrupt.asked() else failure(error, started)
+
+    def run_in_thread(self, started: Started, store: context.ContextStore) -> End:
+        """Run one handler in a thread of its own; only :class:`TaskInterrupted` passes through."""
+        try:
+            return self._call(started, store)
+        except context.TaskInterrupted:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a handler's SystemExit must not end the thread
+            return failure(error, started)
+
+    async def run_coroutine(self, started: Started, store: context.ContextStore) -> End:
+        """Run one ``async def`` handler beside others; only a cancellation passes through.
+
+        Celery's request stack belongs to the thread, which coroutines share: they have no ``self.request``.
+        """
+        task = self._find(started)
+        if task is None:
+            return missing(started)
+        context.enter(context.TaskContext(started, store))
+        try:
+            if started.args or started.kwargs:
+                started = references.filled(started, store.parents)
+            return dump_result(await task.run(*started.args, **started.kwargs), self.most)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a handler's SystemExit must not end the loop
+            return failure(error, started)
+        finally:
+            if network_ports.held:
+                network_ports.release(started)
+
+    def _run(self, started: Started, store: context.ContextStore) -> End:
+        """In the main thread a task's request is put on its stack once, and filled anew for each run.
+
+        To make, push and pop one takes as long as all the rest of a short run.
+        """
+        task = self._find(started)
+        if task is None:
+            return missing(started)
+        if started.args or started.kwargs:
+            started = references.filled(started, store.parents)
+        request = self._requests.get(started.handler)
+        if request is None:
+            request = self._requests[started.handler] = Context()
+            task.request_stack.push(request)
+        request.__dict__ = _request(started)
+        context.enter(context.TaskContext(started, store))
+        try:
+            return self._value(task, started)
+        finally:
+            request.__dict__ = {}
+            context.enter(None)
+            if network_ports.held:
+                network_ports.release(started)
+
+    def _call(self, started: Started, store: context.ContextStore) -> End:
+        """The same in any thread: request stacks belong to threads, and these come and go."""
+        task = self._find(started)
+        if task is None:
+            return missing(started)
+        if started.args or started.kwargs:
+            started = references.filled(started, store.parents)
+        context.enter(context.TaskContext(started, store))
+        task.push_request(**_request(started))
+        try:
+            return self._value(task, started)
+        finally:
+            task.pop_request()
+            context.enter(None)
+            if network_ports.held:
+                network_ports.release(started)
+
+    def _value(self, task: Any, started: Started) -> End:
+        value = task.run(*started.args, **started.kwargs)
+        if asyncio.iscoroutine(value):  # an async handler that must run alone
+            value = asyncio.run(value)
+        return SUCCESS if value is None else dump_result(value, self.most)
+
+    def interrupted(self) -> End:
+        """How a task ends that was interrupted."""
+        outcome = self.interrupt.outcome or Outcome.CANCELLED
+        return End(outcome, error=WORDS.get(outcome, WORDS[Outcome.CANCELLED]))
+
+
+def _request(started: Started) -> dict[str, Any]:
+    """What ``self.request`` tells a handler, by the names of :class:`celery.app.task.Context`."""
+    return {
+        "id": started.task_id, "args": started.args, "kwargs": started.kwargs, "retries": started.attempt - 1,
+        "called_directly": False, "is_eager": False, "delivery_info": {}, "hostname": "", "root_id": started.task_id,
+        "headers": NO_HEADERS,
+    }  # fmt: skip
+
+
+def missing(started: Started) -> End:
+    """The failure of a task whose handler this process does not have."""
+    return End(Outcome.FAILED, error=f"this worker has no handler {started.handler!r}")

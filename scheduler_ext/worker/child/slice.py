@@ -1,0 +1,284 @@
+"""The child's loop: while a token lends it, a pool child takes batches from its node's queues and runs them.
+
+Each batch is noted in the journal, started in one statement, run, and recorded in one statement. While one runs, the
+one before is recorded and the one behind it is started.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import redis
+from celery import Celery
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.states import Outcome, TaskState
+from scheduler_ext.core.types import PER_CHILD, WorkKind
+from scheduler_ext.dispatch import change_feed, redis_client
+from scheduler_ext.dispatch.queue_manager import QueueManager, decode
+from scheduler_ext.ports import Changes, Finished, Started, WorkStore
+from scheduler_ext.task import context, handlers, network_ports
+from scheduler_ext.task.context import TaskInterrupted
+from scheduler_ext.worker.child.claims import Starting
+from scheduler_ext.worker.child.concurrent import Beside
+from scheduler_ext.worker.child.handler_call import Bodies
+from scheduler_ext.worker.child.prefetch import AHEAD_S, Ahead, Begun
+from scheduler_ext.worker.child.recorder import Batch, Recorder, record
+from scheduler_ext.worker.child.usage_meter import Meter
+from scheduler_ext.worker.events import TaskEvents
+from scheduler_ext.worker.journal import Journal, to_unix_s
+
+log = logging.getLogger(__name__)
+
+INTERRUPT_SIGNAL = signal.SIGUSR2
+LEARN_EVERY_S = 0.5
+LONG_CHECK_S = 0.25
+"""How often a child looks whether its node's lease still holds while a task runs; others get it a second after that."""
+IDLE_BLOCK_S = 0.5
+RUNNING = int(TaskState.RUNNING)
+
+
+class Child:
+    """One pool child. Made once after the fork; :meth:`lend` runs a slice."""
+
+    def __init__(self, app: Celery, conf: SchedulerConf, store: WorkStore, redis_url: str, journal: Journal, index: int,
+                 hostname: str, further: Callable[[str], WorkStore]) -> None:  # fmt: skip
+        """``index`` numbers the child; ``further`` opens the ledger for its threads, by their names."""
+        self.conf = conf
+        self.store = store
+        self.journal = journal
+        self.slots = journal.slots_of(index)
+        self.slot = self.slots[0]
+        self.client = redis_client.connect(redis_url, socket_timeout=10.0, socket_connect_timeout=2.0)
+        self.queues = QueueManager(self.client, conf)
+        self.bodies = Bodies(app, conf.max_result_bytes)
+        self.recorder = Recorder(further("recorder"), self.slots, TaskEvents(app, hostname), self._tell, self._hint)
+        self.ahead = Ahead(further("ahead"), lambda store: self._begin(store, 0.0))
+        self.low_water = conf.max_ahead * journal.children // 2
+        self.low_water_s = conf.lookahead_ms / 1000 * journal.children / 2
+        """With fewer claims, and less work, than this left in its queues the child asks the dispatcher for more."""
+        self._each_s = 0.0
+        self.worker = f"{index}:{os.getpid()}"
+        self._samples: dict[tuple[int, str], tuple[int, float]] = {}
+        self._learnt = time.monotonic()
+        self._running: int | None = None
+        self._claimed_slot = False
+        self.meter = Meter()
+        network_ports.configure(conf)
+        self.table = journal.table(self.slot.index)
+        kinds = sorted({e.kind for e in handlers.exported().values() if e.kind in PER_CHILD})
+        self.beside = (
+            Beside(conf, journal, self.table, self.bodies, further("beside"), self.queues, TaskEvents(app, hostname),
+                   redis_url, kinds, self.worker, self._sample)
+            if kinds
+            else None
+        )  # fmt: skip
+        signal.signal(INTERRUPT_SIGNAL, self._on_interrupt)
+        signal.signal(signal.SIGALRM, self._on_alarm)
+
+    # -- signals ------------------------------------------------------------------------------------------------------
+    def _on_interrupt(self, _signum: int, _frame: Any) -> None:
+        """The agent asks the running task to end; late requests, for a task that has ended, are ignored."""
+        wanted = self.slot.wanted_interrupt()
+        if wanted is not None and self._running is not None and wanted[0] == self._running:
+            if wanted[1] == Outcome.YIELDED:
+                entry = self.slot.entry(wanted[0])
+                context.ask_to_yield(entry.task_id, entry.fence)
+                return
+            self.bodies.interrupt.outcome = Outcome(wanted[1])
+            raise TaskInterrupted
+
+    def _on_alarm(self, _signum: int, _frame: Any) -> None:
+        self.journal.stop_without_lease(self.conf.node_lease_s)
+
+    # -- the slice ----------------------------------------------------------------------------------------------------
+    def lend(self) -> int:
+        """Run batches for one slice; returns how many tasks were run."""
+        if not self._claimed_slot and not self._claim_slot():
+            return 0
+        ends = time.monotonic() + self.conf.slice_s
+        ran = 0
+        while ((left := ends - time.monotonic()) > 0 and not self.journal.draining) or self.ahead.pending:
+            begun = self.ahead.fetch() if self.ahead.pending else self._begin(self.store, min(left, IDLE_BLOCK_S))
+            if begun is not None:
+                ran += self._batch(begun, last=left <= 0)
+            elif time.monotonic() - self._learnt > LEARN_EVERY_S:
+                self._learn()
+        while self.journal.draining and self._busy():
+            time.sleep(0.01)  # the slice is over when all is recorded
+        self._learn()
+        return ran
+
+    def _shares(self) -> bool:
+        """Whether coroutines or threads run beside the task: then nobody can tell who used what."""
+        return self.beside is not None and self.beside.busy()
+
+    def _busy(self) -> bool:
+        return not self.recorder.idle() or (self.beside is not None and self.beside.busy())
+
+    def _claim_slot(self) -> bool:
+        """Take the journal's slots over once the agent has settled what a predecessor left in them."""
+        give_up = time.monotonic() + 5.0
+        while any(slot.pid not in (0, os.getpid()) for slot in self.slots):
+            if time.monotonic() > give_up:
+                log.error("slot %s is still unsettled", self.slot.index)
+                return False
+            time.sleep(0.01)
+        self.table.clear()
+        for slot in self.slots:
+            slot.settle()
+            slot.pid = os.getpid()
+        self._claimed_slot = True
+        gc.freeze()  # what is loaded stays: no search for garbage need pass through it, nor copy its pages
+        self.recorder.start()
+        self.ahead.start()
+        if self.beside is not None:
+            self.beside.start()
+        return True
+
+    def _take(self, wait_s: float) -> tuple[list[tuple[str, int]], int]:
+        """One batch of claims and how many are left; waits for the first, if only so long."""
+        node_id = self.journal.node_id
+        try:
+            claims, left = self.queues.take(node_id, WorkKind.PROCESS)
+            if claims or not wait_s:
+                return claims, left
+            found: Any = self.client.blpop(
+                self.queues.keys.node_claims(node_id, WorkKind.PROCESS), timeout=max(0.05, wait_s)
+            )
+            return ([decode(found[1])], 0) if found else ([], 0)
+        except redis.RedisError as error:
+            log.warning("Redis is away: %s", error)
+            time.sleep(min(wait_s, 0.2))
+            return [], 0
+
+    def _begin(self, store: WorkStore, wait_s: float) -> Begun | None:
+        """Take one batch, note it, and start it."""
+        node_id = self.journal.node_id
+        claims, waiting = self._take(wait_s)
+        if not claims:
+            return None
+        slot = self.recorder.slot()
+        slot.open(claims)
+        try:
+            started = self._start(store, node_id, claims)
+        except BaseException:
+            self.recorder.give_back(slot)  # what may have been started is found by the agent and handed back
+            raise
+        if not started:
+            self.recorder.give_back(slot)
+            return None
+        if len(started) != len(claims):
+            slot.narrow([(s.task_id, s.fence) for s in started])
+        if self.journal.watched:
+            self._tell([(s.task_id, RUNNING, s.tenant_id, s.workflow_id) for s in started])
+        return Begun(slot, node_id, started, waiting)
+
+    def _batch(self, begun: Begun, *, last: bool) -> int:
+        """Run one batch, and give it to the recorder; unless it is the ``last``, start the next one meanwhile."""
+        self.slot, started = begun.slot, begun.started
+        batched = len(started) > 1
+        if batched and begun.waiting < self.low_water and begun.waiting * self._each_s < self.low_water_s:
+            self._hint()
+        ahead_at = len(started) - 1 - int(AHEAD_S / self._each_s) if self._each_s else 0
+        signal.setitimer(signal.ITIMER_REAL, LONG_CHECK_S, LONG_CHECK_S)
+        heard: list[tuple[Started, Finished]] = []
+        measured = not batched and not self._shares()
+        if measured:
+            self.meter.begin()
+        try:
+            ended = self._run(started, heard, max(0, ahead_at) if batched and not last else -1)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        if measured and ended and not self._shares():
+            self.meter.end(ended[0])
+        if ended:
+            self._each_s = (ended[-1].finished_at - ended[0].started_at) / len(ended)
+        self.recorder.put(Batch(begun.slot, begun.node_id, ended, heard, not batched))
+        if time.monotonic() - self._learnt > LEARN_EVERY_S:
+            self._learn()
+        return len(started)
+
+    def _start(self, store: WorkStore, node_id: int, claims: Sequence[tuple[str, int]]) -> list[Started]:
+        """Start what was taken from the queues; on a new connection when one breaks, as long as the claims last."""
+        starting = Starting(store, node_id, claims)
+        ends, pause = time.monotonic() + self.conf.claim_ttl_s, 0.05
+        while True:
+            try:
+                return starting()
+            except store.faults as error:
+                if time.monotonic() > ends or self.journal.node_id != node_id:
+                    raise
+                log.warning("starting %s tasks failed, trying again: %s", len(claims), error)
+                time.sleep(pause)
+                pause = min(1.0, pause * 2)
+
+    def _run(self, started: Sequence[Started], heard: list[tuple[Started, Finished]], ahead_at: int) -> list[Finished]:
+        """Run a batch; with its task number ``ahead_at`` the next batch is asked for."""
+        ended: list[Finished] = []
+        slot, bodies, store, worker = self.slot, self.bodies, self.store, self.worker
+        now, unix = time.monotonic, to_unix_s()
+        for index, task in enumerate(started):
+            began = now()
+            if not slot.begin(index, task.cap_ms, began):
+                break  # the agent has handed the rest back
+            if index == ahead_at and not self.journal.draining:
+                self.ahead.ask()
+            self._running = index
+            try:
+                end = bodies.run(task, store)
+            except TaskInterrupted:  # raised in the few instructions around the handler
+                end = bodies.interrupted()
+            finally:
+                self._running = None
+            over = now()
+            finished = end.finished(task.task_id, task.fence, began + unix, over + unix, worker)
+            if not slot.end(index, over, end.pack()):
+                changes = record(self.store, self.journal.node_id, [*ended, finished])
+                self._tell(changes)
+                ended.clear()
+                slot.end(index, over, b"")
+            else:
+                ended.append(finished)
+            if end.outcome is not Outcome.YIELDED and (len(started) > 1 or not context.was_resumed(task.task_id)):
+                self._sample(task, over - began)
+            if self.journal.listened:
+                heard.append((task, finished))
+        return ended
+
+    def _tell(self, changes: Changes) -> None:
+        try:
+            change_feed.add(self.client, self.queues.keys, changes)
+        except redis.RedisError:
+            log.debug("changes not told", exc_info=True)
+
+    def _hint(self) -> None:
+        try:
+            self.client.publish(self.queues.keys.hints(self.conf.cell), "room")
+        except redis.RedisError:
+            log.debug("hint not sent", exc_info=True)
+
+    # -- learning -----------------------------------------------------------------------------------------------------
+    def _sample(self, task: Started, seconds: float) -> None:
+        """Note a run time; coroutines tell theirs from their thread, and a lost sample harms nobody."""
+        key = (task.tenant_id, task.handler)
+        count, total = self._samples.get(key, (0, 0.0))
+        self._samples[key] = (count + 1, total + seconds)
+
+    def _learn(self) -> None:
+        self._learnt = time.monotonic()
+        if self._samples:
+            samples, self._samples = self._samples, {}
+            self.store.learn(samples)
+
+    def close(self) -> None:
+        """Close what the child holds."""
+        self.meter.close()
+        self.store.close()
+        self.client.close()

@@ -1,0 +1,1 @@
+"""The laboratory: benchmarks, torture, the sandbox score and the generated reference. Never shipped."""

@@ -1,0 +1,41 @@
+"""Handlers of the benchmarks: they note when they ran, and nothing else. Never exported by a platform in use."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from django.conf import settings
+
+from scheduler_ext.task.handlers import handler
+from tests.lab.benchmarks.channel import CHANNEL_FILE, Channel
+
+
+@cache
+def channel() -> Channel:
+    """The timing channel of this run, in the run's own data folder."""
+    return Channel(Path(settings.VAR) / CHANNEL_FILE)
+
+
+@handler(name="bench.work", idempotent=True)
+def work(number: int, ms: float = 0) -> None:
+    """Note the start, sleep, note the end."""
+    channel().work(number, ms)
+
+
+@handler(name="bench.awork", idempotent=True)
+async def awork(number: int, ms: float = 0) -> None:
+    """The same as a coroutine."""
+    await channel().awork(number, ms)
+
+
+@handler(name="bench.fail", idempotent=True)
+def fail(number: int, ms: float = 0) -> None:
+    """Note both times, then fail."""
+    channel().work(number, ms)
+    raise RuntimeError("this task was meant to fail")
+
+
+@handler(name="bench.nothing", idempotent=True)
+def nothing() -> None:
+    """Do nothing at all: what is left is the platform's own cost."""

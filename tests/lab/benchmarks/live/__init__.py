@@ -1,0 +1,16 @@
+"""Scenarios with real processes: shares, quotas, urgent work, refusals and losses as the platform meets them."""
+
+from collections.abc import Callable
+
+from tests.lab.benchmarks.live import drain, fairness, flushall, limiter, million, neighbours, quota, urgent
+
+LIVE: dict[str, Callable[..., None]] = {
+    "quota": quota.run,
+    "fairness": fairness.run,
+    "urgent": urgent.run,
+    "limiter": limiter.run,
+    "flushall": flushall.run,
+    "drain": drain.run,
+    "million": million.run,
+    "neighbours": neighbours.run,
+}

@@ -1,0 +1,126 @@
+"""Submission over REST: one task a request, several clients at once, a real server."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+
+from slackwater.local.components import Layout, components
+from slackwater.local.launch import tied
+from slackwater.local.servers.folders import free_port
+from slackwater_tenants.services import create_api_key
+from tests.lab.benchmarks.account import usage
+from tests.lab.benchmarks.measure import percentiles
+from tests.lab.benchmarks.workloads import item
+
+if TYPE_CHECKING:
+    from tests.lab.benchmarks.own import Slackwater
+
+CLIENTS = 8
+MOST = 4000
+WARM_UP = 80
+START_S = 60.0
+
+
+def measure(peer: Slackwater) -> Mapping[str, Any]:
+    """Submit with eight clients over connections kept open; returns fields of the result."""
+    count = min(MOST, max(400, peer.config.tasks)) // CLIENTS * CLIENTS
+    # Keys of three tenants, as in the other measures; a client keeps to its own.
+    keys = [create_api_key(tenant, "bench", ("submit",))[1] for tenant in peer.tenants]
+    clients = [keys[n % len(keys)] for n in range(CLIENTS)]
+    with _api(peer) as port:
+        _submit(peer, port, clients, WARM_UP)
+        roots = {**peer.roots(), **{name: process.pid for name, process in peer.processes.items()}}
+        before, began = usage(roots), time.monotonic()
+        latencies = _submit(peer, port, clients, count)
+        took = time.monotonic() - began
+        after = usage(roots)
+    spent = {name: s - before.by_name.get(name, 0.0) for name, s in after.by_name.items()}
+    return {
+        "submit_rest_per_s": round(count / took, 1),
+        "submit_rest_ms": percentiles(latencies),
+        "submit_rest_cpu_s_per_1k": {name: round(s / count * 1000, 3) for name, s in spent.items()},
+    }
+
+
+@contextlib.contextmanager
+def _api(peer: Slackwater) -> Iterator[int]:
+    """The API's server, as `make up` runs it, on a free port."""
+    port = free_port()
+    layout = Layout(host="127.0.0.1", port=port, flower_port=0, workers=0, concurrency=1)
+    api = next(c for c in components(layout, manage_py=str(settings.ROOT / "manage.py")) if c.name == "api")
+    with Path(peer.config.log).open("ab") as log:
+        process = subprocess.Popen(
+            tied(api.command),
+            env={**peer.environment(), **api.env},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    peer.processes["api"] = process
+    try:
+        _wait_listening(process, port)
+        yield port
+    finally:
+        peer.stop()
+
+
+def _wait_listening(process: subprocess.Popen[bytes], port: int) -> None:
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+            connection.request("GET", "/healthz")
+            connection.getresponse().read()
+            connection.close()
+            return
+        except OSError:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError("the API did not start") from None
+            time.sleep(0.05)
+
+
+def _submit(peer: Slackwater, port: int, keys: list[str], count: int) -> list[float]:
+    """Submit ``count`` tasks, each client its part; returns the seconds each request took."""
+    latencies: list[list[float]] = [[] for _ in keys]
+    failures: list[str] = []
+    share = count // len(keys)
+
+    def client(place: int) -> None:
+        try:
+            _client(peer, port, keys[place], range(place * share, (place + 1) * share), latencies[place])
+        except (OSError, http.client.HTTPException, RuntimeError) as error:
+            failures.append(f"{type(error).__name__}: {error}")
+
+    threads = [threading.Thread(target=client, args=(place,)) for place in range(len(keys))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise RuntimeError(f"{len(failures)} of {len(keys)} clients failed: {failures[0]}")
+    return [seconds for one in latencies for seconds in one]
+
+
+def _client(peer: Slackwater, port: int, key: str, numbers: range, latencies: list[float]) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    for number in numbers:
+        body = json.dumps(item(peer.workload, number, coroutine=peer.coroutine, alone=True))
+        began = time.monotonic()
+        connection.request("POST", "/api/v1/tasks", body, headers)
+        response = connection.getresponse()
+        answer = response.read()
+        latencies.append(time.monotonic() - began)
+        if response.status != 201:
+            raise RuntimeError(f"{response.status} {answer[:300].decode(errors='replace')}")
+    connection.close()

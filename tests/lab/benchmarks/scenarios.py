@@ -1,0 +1,197 @@
+"""Scenarios: measurements that are more than a workload, by name. A new one is one entry in :data:`SCENARIOS`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from slackwater.local.launch import tied
+from slackwater.local.servers import ServerError
+from tests.lab.benchmarks.servers import Place
+
+Tell = Callable[[str, int, int], None]
+OPEN = {"peak_permille": 1000, "delayable_permille": 1000}
+"""All of the cell may be used by any category."""
+QUIET = {"leader_lease_s": 86_400.0, "node_lease_s": 86_400.0, "claim_ttl_s": 86_400.0}
+"""No lease of a measurement by hand runs out while tables are filled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A measurement in a process of its own, inside the platform."""
+
+    name: str
+    title: str
+    parameters: Mapping[str, Any]
+    """Defaults: small, so that a run takes seconds."""
+    columns: Mapping[str, str]
+    """Fields of its lines that a page shows, with their heads."""
+    scheduler: Mapping[str, Any] = field(default_factory=lambda: QUIET)
+    """The engine's settings while it runs."""
+
+    def run(self, place: Place, parameters: Mapping[str, Any], tell: Tell) -> Iterator[dict[str, Any]]:
+        """Run it; yields its lines. ServerError when it fails."""
+        command = [sys.executable, "-m", "tests.lab.benchmarks", "micro", self.name, json.dumps(parameters)]
+        env = {**place.environment(), "SLACKWATER_SCHEDULER": json.dumps(self.scheduler)}
+        log_path = Path(place.folder.parent) / f"{self.name}.log"
+        with log_path.open("wb") as log:
+            process = subprocess.Popen(tied(command), env=env, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                kind, _, rest = line.partition(" ")
+                if kind == "RESULT":
+                    yield {"micro": self.name, **json.loads(rest)}
+                elif kind == "PROGRESS":
+                    said = json.loads(rest)
+                    tell(said["phase"], said["done"], said["of"])
+        finally:
+            process.terminate()  # it has ended, or we are being stopped
+            process.wait(60)
+        if process.returncode:
+            raise ServerError(f"{self.name} failed; the end of {log_path}:\n{log_path.read_text()[-2000:]}")
+
+
+SCENARIOS: Mapping[str, Scenario] = {
+    s.name: s
+    for s in (
+        Scenario(
+            name="rounds",
+            title="A round by backlog and active tenants, 100 claims each",
+            parameters={"waiting": [10_000, 100_000], "tenants": [10, 1000], "rounds": 20},
+            columns={
+                "waiting": "tasks waiting", "tenants": "active tenants", "nominated": "nominated", "p50_ms": "p50 ms",
+                "p95_ms": "p95 ms", "max_ms": "max ms", "python_ms": "Python CPU ms",
+                "postgres_ms": "PostgreSQL CPU ms",
+                "memory_mb": "dispatcher MiB",
+            },
+        ),
+        Scenario(
+            name="batches",
+            title="Claim, start and finish by batch size, in microseconds a task",
+            parameters={"sizes": [1, 10, 100, 1000], "tasks": 2000, "waiting": 10_000},
+            columns={
+                "step": "step", "batch": "tasks a batch", "us": "µs a task", "python_us": "Python CPU",
+                "postgres_us": "PostgreSQL CPU",
+            },
+        ),
+        Scenario(
+            name="dag",
+            title="A workflow handed in by one call",
+            parameters={"tasks": 2000, "edges": 6000, "runs": 3},
+            columns={
+                "tasks": "tasks", "edges": "edges", "seconds": "s (median)", "least": "least", "most": "most",
+                "python_s": "Python CPU s", "postgres_s": "PostgreSQL CPU s",
+            },
+        ),
+        Scenario(
+            name="schedules",
+            title="Schedules due at one moment, among many that are live and edited meanwhile",
+            parameters={"live": 100_000, "due": 1_000, "tenants": [10, 500]},
+            columns={
+                "live": "live", "due": "due at once", "tenants": "tenants", "p50_ms": "late p50 ms",
+                "p99_ms": "late p99 ms", "max_ms": "late max ms", "edits": "edits", "edit_p99_ms": "edit p99 ms",
+            },
+        ),
+        Scenario(
+            name="limiter",
+            title="A rate limit under more clients at once than it has room for, over several submitters",
+            parameters={"clients": 200, "processes": 4, "limit": 100, "each": 5, "seconds": 10, "warm": 1},
+            columns={
+                "clients": "clients", "processes": "submitters", "limit": "limit", "accepted": "accepted",
+                "refused": "refused", "exact": "exact", "accepting_ms": "all accepted after ms",
+                "rush_ms": "refused in the rush ms", "certain_ms": "of it, once certain ms",
+                "rush_server_ms": "of it, in the submitter ms",
+                "refusal_ms": "refused later ms", "server_ms": "of that, in the submitter ms",
+            },
+        ),
+        Scenario(
+            name="steps",
+            title="The way of one no-op task, step by step, in microseconds a task",
+            parameters={"tasks": 4000, "round": 1024, "batch": 256},
+            columns={
+                "step": "step", "batch": "tasks at once", "us": "µs a task", "python_us": "Python CPU",
+                "postgres_us": "PostgreSQL CPU", "redis_us": "Redis CPU",
+            },
+        ),
+        Scenario(
+            name="quota",
+            title="Cohorts of lines with quotas that lend: 15,000 tasks, no schedule is shorter than 66 s",
+            parameters={"permille": 1000, "nodes": 1, "children": 5, "live": 1},
+            columns={
+                "how": "", "tasks": "tasks", "makespan_s": "makespan s", "quota_use": "quota in use",
+                "wait_small_s": "mean wait small s", "wait_medium_s": "medium s", "wait_large_s": "large s",
+            },
+            scheduler=OPEN,
+        ),
+        Scenario(
+            name="fairness",
+            title="Two tenants of equal weight, one hands in fifty times as much",
+            parameters={"seconds": 60, "slots": 20, "task_ms": 200, "children": 2},
+            columns={
+                "served_loud_s": "served loud s", "served_quiet_s": "served quiet s", "apart_percent": "apart %",
+                "quiet_alone_ms": "quiet alone ms", "quiet_beside_ms": "beside loud ms", "p95_ratio": "p95 ratio",
+            },
+            scheduler=OPEN,
+        ),
+        Scenario(
+            name="urgent",
+            title="Start of urgent work, idle and at ten times more than can run",
+            parameters={
+                "seconds": 30, "slots": 8, "task_ms": 100, "children": 2, "overload": 10, "urgent_per_s": 10,
+            },
+            columns={"idle_ms": "idle ms", "overload_ms": "overload ms", "bound_ms": "bound p99 ms"},
+            scheduler={},
+        ),
+        Scenario(
+            name="flushall",
+            title="Redis emptied while tasks wait and the queues are full; Redis memory by backlog",
+            parameters={
+                "waiting": 100_000, "flushes": 3, "task_ms": 2, "children": 4, "slots": 200, "small": 1_000,
+                "large": 1_000_000,
+            },
+            columns={
+                "part": "part", "accepted": "accepted", "lost": "lost", "twice": "twice", "emptied": "each time",
+                "small": "few waiting", "large": "many waiting", "change_percent": "change of memory %",
+            },
+            scheduler=OPEN,
+        ),
+        Scenario(
+            name="drain",
+            title="A node drained under load: until what has not begun is handed back",
+            parameters={"tasks": 40_000, "task_ms": 5, "children": 2, "drains": 8},
+            columns={
+                "drains": "drains", "p50_s": "handed back p50 s", "max_s": "max s", "accepted": "accepted",
+                "lost": "lost", "twice": "twice",
+            },
+            scheduler=OPEN,
+        ),
+        Scenario(
+            name="million",
+            title="No-op tasks while a worker is killed every few seconds",
+            parameters={"tasks": 1_000_000, "every_s": 5, "workers": 3, "children": 1, "backlog": 50_000},
+            columns={
+                "tasks": "tasks", "seconds": "s", "tasks_per_s": "tasks a second", "kills": "workers killed",
+                "succeeded": "succeeded", "lost": "lost", "twice": "twice", "cut_off": "attempts cut off",
+                "most_growth": "most growth", "most_growth_of": "of",
+            },
+            scheduler={},
+        ),
+        Scenario(
+            name="neighbours",
+            title="Run time of scripts beside hostile ones",
+            parameters={"samples": 300, "work_ms": 100, "rounds": 2, "scripts": 0, "groups": [1, 0]},
+            columns={
+                "level": "level", "alone_ms": "alone ms", "peaceful_ms": "beside a peaceful one ms",
+                "beside_ms": "beside hostile ones ms", "change_percent": "p95 changes %",
+                "against_peaceful_percent": "… from peaceful %", "worst_script": "worst",
+            },
+            scheduler={},
+        ),
+    )
+}  # fmt: skip

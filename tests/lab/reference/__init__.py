@@ -1,0 +1,16 @@
+"""The generated pages of docs/reference: each is a function from the code to Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.lab.reference import commands, environment, policies, settings, states
+
+PAGES: dict[str, Callable[[], str]] = {
+    "reference/states.md": states.render,
+    "reference/settings.md": settings.render,
+    "reference/environment.md": environment.render,
+    "reference/commands.md": commands.render,
+    "reference/policies.md": policies.render,
+}
+"""Path under docs/ -> what writes it."""
