@@ -179,7 +179,7 @@ class TestFinding:
         one, two = submit(tenant, total_attempts=1), submit(tenant, total_attempts=1)
         worker.run(one, two, outcome=Outcome.FAILED, error="no")
         for model in ("deadletter", "attempt"):
-            url = reverse(f"admin:tasks_{model}_changelist")
+            url = reverse(f"admin:slackwater_tasks_{model}_changelist")
             assert len(page.get(url, {"q": str(one)}).context["cl"].result_list) == 1
             assert len(page.get(url, {"q": str(one)[:8]}).context["cl"].result_list) == 2
             assert len(page.get(url, {"q": "no such"}).context["cl"].result_list) == 0
