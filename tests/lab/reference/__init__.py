@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.lab.reference import commands, environment, policies, settings, states
+from tests.lab.reference import commands, environment, policies, rooms, settings, states
 
 PAGES: dict[str, Callable[[], str]] = {
     "reference/states.md": states.render,
@@ -12,5 +12,6 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/environment.md": environment.render,
     "reference/commands.md": commands.render,
     "reference/policies.md": policies.render,
+    "reference/rooms.md": rooms.render,
 }
 """Path under docs/ -> what writes it."""

@@ -13,7 +13,7 @@ from tests.lab.reference import PAGES
 
 
 class Command(BaseCommand):
-    """Every page comes from code: states, settings, environment, commands, policies."""
+    """Every page comes from code: states, settings, environment, commands, policies, rooms."""
 
     help = "Write the generated pages of docs/; with --check, only say which are out of date."
     requires_system_checks: list[str] = []
