@@ -21,7 +21,7 @@ from tests.lab.benchmarks.servers import Place
 from tests.lab.benchmarks.workloads import WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[3]
-SCRIPTS = ROOT / "tests" / "benchmarks" / "peers"
+SCRIPTS = ROOT / "tests" / "lab" / "benchmarks" / "peers"
 OWN = "slackwater"
 REDIS = "redis==8.1.0"
 PSYCOPG = "psycopg[binary,pool]==3.3.9"
@@ -29,7 +29,7 @@ PSYCOPG = "psycopg[binary,pool]==3.3.9"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rival:
-    """Another task queue: its script below ``tests/benchmarks/peers``, and what its environment holds."""
+    """Another task queue: its script below ``tests/lab/benchmarks/peers``, and what its environment holds."""
 
     script: str
     packages: tuple[str, ...]

@@ -9,7 +9,8 @@ from slackwater_tenants.models import Plan, Tenant
 from slackwater_tenants.services import create_tenant
 
 LEDGER = ", ".join(
-    f"slackwater_tasks_{name}" for name in ("task", "livetask", "attempt", "dependency", "taskevent", "deadletter", "workflow")
+    f"slackwater_tasks_{name}"
+    for name in ("task", "livetask", "attempt", "dependency", "taskevent", "deadletter", "workflow")
 )
 
 

@@ -18,8 +18,8 @@ from django.conf import settings
 from django.core.management import call_command
 from psycopg.conninfo import conninfo_to_dict
 
-from tests.benchmarks.peers.common import CONFIG, Rival, channel
 from tests.lab.benchmarks.measure import main
+from tests.lab.benchmarks.peers.common import CONFIG, Rival, channel
 
 KEEP = CONFIG.variant == "keepconn"
 place = conninfo_to_dict(CONFIG.database_url)

@@ -14,8 +14,8 @@ from pgqueuer.db import AsyncpgDriver
 from pgqueuer.models import Job
 from pgqueuer.queries import Queries
 
-from tests.benchmarks.peers.common import CONFIG, Rival, channel
 from tests.lab.benchmarks.measure import main
+from tests.lab.benchmarks.peers.common import CONFIG, Rival, channel
 
 CHUNK = 1000
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import common  # type: ignore[import-not-found]  # the harness's own module
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[4]
 ENV = {
     "SLACKWATER_DATABASE_URL": common.CFG["pg"],
     "SLACKWATER_REDIS_URL": common.CFG["redis"],
@@ -23,7 +23,7 @@ ENV = {
     "SLACKWATER_LOG_LEVEL": "WARNING",
 }
 os.environ.update(ENV)
-sys.path[:0] = [str(ROOT), str(ROOT / "platform"), str(ROOT / "apps"), str(ROOT / "tests" / "benchmarks")]
+sys.path[:0] = [str(ROOT), str(ROOT / "platform"), str(ROOT / "apps"), str(Path(__file__).parent)]
 
 import django  # noqa: E402 - the settings are named first
 

@@ -1,4 +1,4 @@
-"""What a sandbox costs a script: ``python -m tests.benchmarks.bench_sandbox [RUNS]``. No test: figures for a reader.
+"""What a sandbox costs a script: ``python -m tests.lab.benchmarks.bench_sandbox [RUNS]``. No test: figures for a reader.
 
 For each level that works here, the time from the order to the end of ``exit 0``, beside a bare process started and
 waited for the same way. The levels take turns, so that the machine's other work meets them alike. ``RUNNER TOKEN_FILE``

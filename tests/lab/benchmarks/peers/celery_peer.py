@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from celery import Celery
 
-from tests.benchmarks.peers.common import CONFIG, Rival, channel
 from tests.lab.benchmarks.measure import main
+from tests.lab.benchmarks.peers.common import CONFIG, Rival, channel
 
 app = Celery("celery_peer", broker=CONFIG.redis_url)
 app.conf.update(task_ignore_result=True, broker_connection_retry_on_startup=True)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import procrastinate
 
-from tests.benchmarks.peers.common import CONFIG, Rival, channel
 from tests.lab.benchmarks.measure import main
+from tests.lab.benchmarks.peers.common import CONFIG, Rival, channel
 
 CHUNK = 1000
 app = procrastinate.App(

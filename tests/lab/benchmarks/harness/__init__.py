@@ -1,0 +1,1 @@
+"""Slackwater as a peer of a comparison harness that is not ours."""
