@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_schedules.models import MAX_JITTER_S, MAX_MISSED_LIMIT, Schedule
 from slackwater_schedules.rules import MAX_INTERVAL_S, check_zone, read_instant
-from slackwater_tasks.spec import clean_text
+from slackwater_tasks.field_kinds import clean_text
 
 RULE_FIELDS: Final = frozenset({"kind", "rule", "time_zone", "start_at", "end_at"})
 NOT_IN_TEMPLATE: Final = {

@@ -1,26 +1,49 @@
-"""A submission as typed values: parsed and checked once, for every way in. Errors name the field's path."""
+"""What a task may be given: the one declaration of its fields, and how a submission is read by it.
+
+:class:`TaskSpec` declares each field in one place: its Python type, its kind (check and limits), default, column, help
+and whether it can be changed later. The API's shapes and its OpenAPI document, the admin's form, the flags of
+``manage.py submit``, the columns that are written and read, the page of the documentation and the fuzzer all come from
+:data:`FIELDS`. A new field is a line of :class:`TaskSpec` and a column of :class:`~slackwater_tasks.models.Task`.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import hashlib
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
-from django.utils.dateparse import parse_datetime
-
 from scheduler_ext.core.errors import InvalidInput
-from scheduler_ext.core.retry import RetryPolicy
 from scheduler_ext.core.states import Category, RunCondition
 from scheduler_ext.task import references
+from slackwater_tasks.field_kinds import (
+    NEEDS,
+    RUNNING,
+    WHERE_AND_WHEN,
+    Array,
+    Choice,
+    Field,
+    Flag,
+    Moment,
+    Object,
+    Retry,
+    Seconds,
+    Sha256,
+    Text,
+    Texts,
+    Whole,
+    clean_text,
+    given,
+    json_type,
+)
 from slackwater_tasks.models import MutexScope, OnLate
 
-MAX_SECONDS = 10 * 366 * 86_400
-LAST_YEAR = 9000
 MAX_DEPTH = 64
 ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 """A NUL in JSON text; not the six characters of its spelling, whose backslash is escaped."""
@@ -30,43 +53,66 @@ _BOTH = MutexScope.BOTH  # looked up once: an enumeration of Django's makes each
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
-    """One task as handed in. ``None`` means the plan's or the tier's default."""
+    """One task as it was submitted. ``None`` means the plan's or the tier's default."""
 
-    name: str = ""
-    handler: str = ""
-    script: str = ""
-    """SHA-256 of a stored script."""
-    script_path: str = ""
-    args: list[Any] = field(default_factory=list)
-    kwargs: dict[str, Any] = field(default_factory=dict)
-    tier: str = "basic"
-    category: Category = Category.DELAYABLE
-    priority: int = 0
-    delay_tolerance_ms: int | None = None
-    on_late: OnLate = OnLate.RUN_FIRST
-    cap_ms: int | None = None
-    total_attempts: int = 3
-    retry: dict[str, Any] | None = None
-    start_at: datetime | None = None
-    depends_on: tuple[str, ...] = ()
-    condition: RunCondition = RunCondition.ALL_SUCCEEDED
-    mutex_key: str = ""
-    mutex_limit: int = 1
-    mutex_scope: MutexScope = MutexScope.BOTH
-    rate_key: str = ""
-    tags: tuple[str, ...] = ()
-    idempotency_key: str = ""
-    checkpoints: bool = False
-    """It saves checkpoints, and yields when it is asked to; so do all tasks of a handler that declares them."""
-    webhook: str = ""
-    """Where its own events go."""
+    name: str = given(Text(200))
+    handler: str = given(Text(200), editable=False, help="Name of an exported function.")
+    script: str = given(Sha256(), column="script_sha256", editable=False, help="SHA-256 of a stored script.")
+    script_path: str = given(Text(500), editable=False, help="Path in your mounted folder.")
+    args: list[Any] = given(Array(), [], help="Positional arguments.")
+    kwargs: dict[str, Any] = given(Object(), {}, help="Keyword arguments.")
+    tier: str = given(
+        Text(63, empty=False, samples=("basic", "regular", "premium")), "basic", column="tier_id", group=WHERE_AND_WHEN,
+        help="What it needs: basic, regular, premium, or your own.",
+    )  # fmt: skip
+    category: Category = given(Choice(Category), Category.DELAYABLE, group=WHERE_AND_WHEN)
+    start_at: datetime | None = given(
+        Moment(), None, nullable=True, group=WHERE_AND_WHEN, help="No start before; with a time zone."
+    )
+    priority: int = given(Whole(0, 1000), 0, group=WHERE_AND_WHEN, help="Larger is first in its line.")
+    delay_tolerance_ms: int | None = given(
+        Seconds(), None, name="delay_tolerance", nullable=True, fallback="the plan's for the category",
+        group=WHERE_AND_WHEN, help="How long its start may be delayed.",
+    )  # fmt: skip
+    on_late: OnLate = given(
+        Choice(OnLate), OnLate.RUN_FIRST, group=WHERE_AND_WHEN, help="What happens when its latest start passes."
+    )
+    cap_ms: int | None = given(
+        Seconds(positive=True), None, name="execution_cap", nullable=True, fallback="the tier's", group=RUNNING,
+        help="Longest run, from the start.",
+    )  # fmt: skip
+    total_attempts: int = given(Whole(1, 100), 3, group=RUNNING)
+    retry: dict[str, Any] | None = given(Retry(), None, nullable=True, fallback="the platform's", group=RUNNING)
+    mutex_key: str = given(Text(150), group=RUNNING, help="Tasks sharing it exclude one another.")
+    mutex_limit: int = given(Whole(1, 10_000), 1, group=RUNNING)
+    mutex_scope: MutexScope = given(
+        Choice(MutexScope), MutexScope.BOTH, rare=True, group=RUNNING, help="Which work its mutex key excludes."
+    )
+    rate_key: str = given(Text(150), rare=True, group=RUNNING, help="Its starts count against this key's rate.")
+    checkpoints: bool = given(
+        Flag(), default=False, column="", editable=False, group=RUNNING,
+        help="It saves checkpoints, and yields when it is asked to; see the page on checkpoints.",
+    )  # fmt: skip
+    depends_on: tuple[str, ...] = given(
+        Texts(100_000, 200), (), column="", editable=False, group=NEEDS, help="Names in the same call, or ids."
+    )
+    condition: RunCondition = given(
+        Choice(RunCondition), RunCondition.ALL_SUCCEEDED, editable=False, group=NEEDS,
+        help="What must have become of the tasks it needs.",
+    )  # fmt: skip
+    tags: tuple[str, ...] = given(Texts(32, 63), (), group=NEEDS)
+    idempotency_key: str = given(Text(200), column="", editable=False, group=NEEDS)
+    webhook: str = given(
+        Text(2_000), column="", editable=False, rare=True, group=NEEDS,
+        help="Where this task's own events are sent.",
+    )  # fmt: skip
     payload: tuple[str, str] = ("[]", "{}")
     """``args`` and ``kwargs`` as JSON: measured against the plan, and stored."""
 
     @property
     def aside(self) -> bool:
-        """Whether it has what few tasks have, which is written by a statement of its own."""
-        return bool(self.rate_key or self.webhook) or self.mutex_scope is not _BOTH
+        """Whether it has a field that few tasks have, which a statement of its own writes."""
+        return bool(_rare_values(self) != _RARE_DEFAULTS)
 
     @property
     def excluded_by(self) -> str:
@@ -76,192 +122,45 @@ class TaskSpec:
         return self.mutex_key if (self.mutex_scope is MutexScope.DEPENDENT) == bool(self.depends_on) else ""
 
 
-def _text(longest: int, *, empty: bool = True) -> Callable[[Any, str], str]:
-    def check(value: Any, path: str) -> str:
-        if not isinstance(value, str):
-            raise InvalidInput(f"must be a string, not {_kind(value)}", field=path)
-        clean_text(value, path)
-        if len(value) > longest:
-            raise InvalidInput(f"must be at most {longest} characters", field=path)
-        if not value and not empty:
-            raise InvalidInput("must not be empty", field=path)
-        return value
-
-    return check
-
-
-def clean_text(value: str, path: str) -> None:
-    """Refuse what PostgreSQL cannot store: NUL characters and lone surrogates."""
-    if "\x00" in value:
-        raise InvalidInput("must not contain the NUL character", field=path)
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InvalidInput("is not valid Unicode", field=path) from None
-
-
-def _kind(value: Any) -> str:
-    names = {dict: "object", list: "array", str: "string", bool: "boolean", int: "number", float: "number"}
-    return "null" if value is None else names.get(type(value), type(value).__name__)
-
-
-def _integer(low: int, high: int) -> Callable[[Any, str], int]:
-    def check(value: Any, path: str) -> int:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise InvalidInput(f"must be a whole number, not {_kind(value)}", field=path)
-        if not low <= value <= high:
-            raise InvalidInput(f"must be from {low} to {high}", field=path)
-        return value
-
-    return check
-
-
-def _flag(value: Any, path: str) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidInput(f"must be true or false, not {_kind(value)}", field=path)
-    return value
-
-
-def _milliseconds(*, positive: bool) -> Callable[[Any, str], int]:
-    def check(value: Any, path: str) -> int:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise InvalidInput(f"must be a number of seconds, not {_kind(value)}", field=path)
-        if not 0 <= value <= MAX_SECONDS:  # false for NaN too, and exact for a whole number of any size
-            raise InvalidInput(f"must be from 0 to {MAX_SECONDS} seconds", field=path)
-        milliseconds = round(value * 1000)
-        if positive and milliseconds < 1:
-            raise InvalidInput("must be at least 0.001 seconds", field=path)
-        return milliseconds
-
-    return check
-
-
-def _one_of(enum: Any) -> Callable[[Any, str], Any]:
-    words = {member.name.lower(): member for member in enum}
-
-    def check(value: Any, path: str) -> Any:
-        if not isinstance(value, str) or value not in words:
-            raise InvalidInput(f"must be one of {', '.join(words)}", field=path)
-        return words[value]
-
-    return check
-
-
-def _moment(value: Any, path: str) -> datetime:
-    if isinstance(value, datetime):
-        moment: datetime | None = value
-    elif isinstance(value, str):
-        try:
-            moment = parse_datetime(value)
-        except ValueError:
-            moment = None
-    else:
-        moment = None
-    if moment is None:
-        raise InvalidInput("must be an ISO 8601 date and time, for example 2030-01-31T09:00:00+01:00", field=path)
-    if moment.tzinfo is None:
-        raise InvalidInput("needs a time zone, for example Z or +01:00", field=path)
-    try:
-        found = moment.astimezone(UTC)
-    except (OverflowError, ValueError):
-        raise InvalidInput("is out of range", field=path) from None
-    if found.year >= LAST_YEAR:  # a tolerance is added to it, and time ends with the year 9999
-        raise InvalidInput(f"must be before the year {LAST_YEAR}", field=path)
+def fields_of(spec: type[TaskSpec]) -> dict[str, Field]:
+    """The declarations of a specification, by the names that interfaces give them."""
+    found = {}
+    for attribute in dataclasses.fields(spec):
+        if declared := attribute.metadata.get("given"):
+            name = declared["name"] or attribute.name
+            column = attribute.name if declared["column"] is None else declared["column"]
+            factory = attribute.default_factory
+            default = attribute.default if factory is dataclasses.MISSING else factory()
+            found[name] = Field(
+                **{**declared, "name": name, "column": column}, attribute=attribute.name, default=default
+            )
     return found
 
 
-def _strings(most: int, longest: int) -> Callable[[Any, str], tuple[str, ...]]:
-    one = _text(longest, empty=False)
-
-    def check(value: Any, path: str) -> tuple[str, ...]:
-        if not isinstance(value, (list, tuple)):
-            raise InvalidInput(f"must be an array of strings, not {_kind(value)}", field=path)
-        if len(value) > most:
-            raise InvalidInput(f"must have at most {most} entries", field=path)
-        return tuple(one(entry, f"{path}[{n}]") for n, entry in enumerate(value))
-
-    return check
-
-
-def _arguments(kind: type) -> Callable[[Any, str], Any]:
-    def check(value: Any, path: str) -> Any:
-        if isinstance(value, tuple) and kind is list:
-            value = list(value)
-        if not isinstance(value, kind):
-            raise InvalidInput(f"must be an {'array' if kind is list else 'object'}, not {_kind(value)}", field=path)
-        return value
-
-    return check
-
-
-def _retry(value: Any, path: str) -> dict[str, Any] | None:
-    if value is None:
-        return None
-    if not isinstance(value, Mapping):
-        raise InvalidInput(f"must be an object, not {_kind(value)}", field=path)
-    RetryPolicy.from_mapping(value, field=path)
-    return dict(value)
-
-
-def _sha256(value: Any, path: str) -> str:
-    text = _text(64)(value, path)
-    if text and (len(text) != 64 or set(text) - set("0123456789abcdef")):
-        raise InvalidInput("must be the SHA-256 of a stored script: 64 characters 0-9 and a-f", field=path)
-    return text
-
-
-# Input name -> (name in TaskSpec, check). The one list of what a task may be given.
-FIELDS: dict[str, tuple[str, Callable[[Any, str], Any]]] = {
-    "name": ("name", _text(200)),
-    "handler": ("handler", _text(200)),
-    "script": ("script", _sha256),
-    "script_path": ("script_path", _text(500)),
-    "args": ("args", _arguments(list)),
-    "kwargs": ("kwargs", _arguments(dict)),
-    "tier": ("tier", _text(63, empty=False)),
-    "category": ("category", _one_of(Category)),
-    "priority": ("priority", _integer(0, 1000)),
-    "delay_tolerance": ("delay_tolerance_ms", _milliseconds(positive=False)),
-    "on_late": ("on_late", _one_of(OnLate)),
-    "execution_cap": ("cap_ms", _milliseconds(positive=True)),
-    "total_attempts": ("total_attempts", _integer(1, 100)),
-    "retry": ("retry", _retry),
-    "start_at": ("start_at", _moment),
-    "depends_on": ("depends_on", _strings(100_000, 200)),
-    "condition": ("condition", _one_of(RunCondition)),
-    "mutex_key": ("mutex_key", _text(150)),
-    "mutex_limit": ("mutex_limit", _integer(1, 10_000)),
-    "mutex_scope": ("mutex_scope", _one_of(MutexScope)),
-    "rate_key": ("rate_key", _text(150)),
-    "tags": ("tags", _strings(32, 63)),
-    "idempotency_key": ("idempotency_key", _text(200)),
-    "checkpoints": ("checkpoints", _flag),
-    "webhook": ("webhook", _text(2_000)),
+FIELDS: dict[str, Field] = fields_of(TaskSpec)
+"""What a task may be given, by name."""
+EDITABLE = frozenset(name for name, field in FIELDS.items() if field.editable)
+COLUMNS: dict[str, Field] = {field.column: field for field in FIELDS.values() if field.column}
+"""The fields that a column of :class:`~slackwater_tasks.models.Task` holds, by column."""
+_rare_values = attrgetter(*(field.attribute for field in FIELDS.values() if field.rare))
+_RARE_DEFAULTS = tuple(field.default for field in FIELDS.values() if field.rare)
+_READERS: dict[str, tuple[str, Callable[[Any, str], Any], bool]] = {
+    name: (field.attribute, field.kind.check, field.nullable) for name, field in FIELDS.items()
 }
-NULLABLE = {"delay_tolerance", "execution_cap", "start_at", "retry"}
-EDITABLE = frozenset(FIELDS) - {
-    "handler",
-    "script",
-    "script_path",
-    "depends_on",
-    "condition",
-    "idempotency_key",
-    "checkpoints",
-    "webhook",
-}
+"""What :func:`parse_fields` needs of each field: looked up once."""
 
 
 def parse_fields(data: Any, where: str = "") -> dict[str, Any]:
     """Check ``data`` field by field; returns the values by their names in :class:`TaskSpec`."""
     if not isinstance(data, Mapping):
-        raise InvalidInput(f"must be an object, not {_kind(data)}", field=where or None)
+        raise InvalidInput(f"must be an object, not {json_type(data)}", field=where or None)
     values: dict[str, Any] = {}
     for key, value in data.items():
-        if key not in FIELDS:
+        if key not in _READERS:
             shown = str(key)[:60].encode("ascii", "backslashreplace").decode()
             raise InvalidInput(f"there is no such field{_meant(str(key))}", field=join(where, shown or '""'))
-        name, check = FIELDS[key]
-        values[name] = None if value is None and key in NULLABLE else check(value, join(where, key))
+        name, check, nullable = _READERS[key]
+        values[name] = None if value is None and nullable else check(value, join(where, key))
     return values
 
 
@@ -397,7 +296,7 @@ def _known_shape(item: Any, path: str, known: dict[tuple[Any, ...], TaskSpec]) -
 
 def _own_payload(item: dict[str, Any], path: str) -> Payload | None:
     """A task's arguments; None where they refer to other tasks."""
-    values = {key: FIELDS[key][1](item[key], join(path, key)) for key in ("args", "kwargs") if key in item}
+    values = {key: _READERS[key][1](item[key], join(path, key)) for key in ("args", "kwargs") if key in item}
     if not values:
         return NO_PAYLOAD
     payload = dump_payload(values.get("args", []), values.get("kwargs", {}), path)

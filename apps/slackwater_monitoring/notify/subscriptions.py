@@ -17,9 +17,9 @@ from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, QuotaExc
 from slackwater_monitoring.models import Delivery, Subscription
 from slackwater_monitoring.notify.webhook_signature import make_secret
 from slackwater_tasks.control.secrets import open_sealed, seal
+from slackwater_tasks.field_kinds import clean_text
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.models import Event, Listener, new_id
-from slackwater_tasks.spec import clean_text
 from slackwater_tasks.submission.webhook_address import parse_url, private_allowed
 from slackwater_tenants.models import Tenant
 

@@ -22,8 +22,8 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from scheduler_ext.core.errors import ConfigurationError, InvalidInput, NotFound, QuotaExceeded
+from slackwater_tasks.field_kinds import clean_text
 from slackwater_tasks.models import Secret
-from slackwater_tasks.spec import clean_text
 from slackwater_tenants.models import Tenant
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")

@@ -127,7 +127,7 @@ def submit_workflow(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "",
 
 def parse_header(data: Mapping[str, Any]) -> dict[str, str]:
     """Name and idempotency key of a workflow, checked."""
-    return {name: FIELDS[name][1](data.get(name, ""), name) for name in ("name", "idempotency_key")}
+    return {name: FIELDS[name].kind.check(data.get(name, ""), name) for name in ("name", "idempotency_key")}
 
 
 def check_list(items: Any, field: str) -> None:

@@ -9,8 +9,8 @@ from rest_framework import serializers as s
 
 from scheduler_ext.core.states import Category, ClientStatus, Outcome, RunCondition, TaskState
 from slackwater_schedules.models import Schedule, ScheduleFire
+from slackwater_tasks.field_kinds import MAX_SECONDS
 from slackwater_tasks.models import MutexScope, OnLate
-from slackwater_tasks.spec import MAX_SECONDS
 
 
 def words(enum: type[Any]) -> list[str]:

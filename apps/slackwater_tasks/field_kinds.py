@@ -1,0 +1,351 @@
+"""The kinds of values a task's fields have: how each is checked, stored, shown and tried out by tests."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import IntEnum
+from typing import Any, ClassVar
+
+from django.utils.dateparse import parse_datetime
+
+from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.retry import RetryPolicy
+
+MAX_SECONDS = 10 * 366 * 86_400
+LAST_YEAR = 9000
+
+
+def json_type(value: Any) -> str:
+    """The type of a value in the words of JSON, for messages."""
+    names = {dict: "object", list: "array", str: "string", bool: "boolean", int: "number", float: "number"}
+    return "null" if value is None else names.get(type(value), type(value).__name__)
+
+
+def clean_text(value: str, path: str) -> None:
+    """Refuse what PostgreSQL cannot store: NUL characters and lone surrogates."""
+    if "\x00" in value:
+        raise InvalidInput("must not contain the NUL character", field=path)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput("is not valid Unicode", field=path) from None
+
+
+class Kind:
+    """One kind of value. A subclass says what it accepts, in code and in words."""
+
+    unit: ClassVar[str] = ""
+    samples: tuple[Any, ...] = ()
+    """Values that the kind accepts, as JSON; tests submit them."""
+
+    def check(self, value: Any, path: str) -> Any:
+        """The value as :class:`~slackwater_tasks.spec.TaskSpec` holds it; ``InvalidInput`` names ``path``."""
+        raise NotImplementedError
+
+    def stored(self, value: Any) -> Any:
+        """The value as its column holds it."""
+        return value
+
+    def loaded(self, value: Any) -> Any:
+        """The value of a column as :class:`~slackwater_tasks.spec.TaskSpec` holds it."""
+        return value
+
+    def shown(self, value: Any) -> Any:
+        """The value of a column as the API shows it."""
+        return value
+
+    def described(self) -> str:
+        """The kind in words, for the documentation."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Text(Kind):
+    """A string of limited length."""
+
+    longest: int
+    empty: bool = True
+    samples: tuple[str, ...] = ("", "x", "Ünïcödé 🦀")
+
+    def check(self, value: Any, path: str) -> str:
+        if not isinstance(value, str):
+            raise InvalidInput(f"must be a string, not {json_type(value)}", field=path)
+        clean_text(value, path)
+        if len(value) > self.longest:
+            raise InvalidInput(f"must be at most {self.longest} characters", field=path)
+        if not value and not self.empty:
+            raise InvalidInput("must not be empty", field=path)
+        return value
+
+    def described(self) -> str:
+        return f"text of at most {self.longest:,} characters{'' if self.empty else ', not empty'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sha256(Kind):
+    """The SHA-256 of a stored script in hexadecimal digits."""
+
+    PATTERN: ClassVar[re.Pattern[str]] = re.compile("[0-9a-f]{64}")
+    text: ClassVar[Text] = Text(64)
+    samples: tuple[str, ...] = ("", "0" * 64)
+
+    def check(self, value: Any, path: str) -> str:
+        text = self.text.check(value, path)
+        if text and not self.PATTERN.fullmatch(text):
+            raise InvalidInput("must be the SHA-256 of a stored script: 64 characters 0-9 and a-f", field=path)
+        return text
+
+    def described(self) -> str:
+        return "64 characters 0-9 and a-f"
+
+
+@dataclass(frozen=True, slots=True)
+class Whole(Kind):
+    """A whole number between two limits."""
+
+    low: int
+    high: int
+
+    @property
+    def samples(self) -> tuple[int, ...]:  # type: ignore[override]  # computed from the limits
+        return (self.low, (self.low + self.high) // 2, self.high)
+
+    def check(self, value: Any, path: str) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InvalidInput(f"must be a whole number, not {json_type(value)}", field=path)
+        if not self.low <= value <= self.high:
+            raise InvalidInput(f"must be from {self.low} to {self.high}", field=path)
+        return value
+
+    def described(self) -> str:
+        return f"whole number from {self.low:,} to {self.high:,}"
+
+
+@dataclass(frozen=True, slots=True)
+class Flag(Kind):
+    """True or false."""
+
+    samples: tuple[bool, ...] = (False,)
+
+    def check(self, value: Any, path: str) -> bool:
+        if not isinstance(value, bool):
+            raise InvalidInput(f"must be true or false, not {json_type(value)}", field=path)
+        return value
+
+    def described(self) -> str:
+        return "true or false"
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds(Kind):
+    """A duration: seconds outside, whole milliseconds inside."""
+
+    unit: ClassVar[str] = "seconds"
+    positive: bool = False
+    samples: tuple[float, ...] = (0.5, 60, 86_400)
+
+    def check(self, value: Any, path: str) -> int:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise InvalidInput(f"must be a number of seconds, not {json_type(value)}", field=path)
+        if not 0 <= value <= MAX_SECONDS:  # false for NaN too, and exact for a whole number of any size
+            raise InvalidInput(f"must be from 0 to {MAX_SECONDS} seconds", field=path)
+        milliseconds = round(value * 1000)
+        if self.positive and milliseconds < 1:
+            raise InvalidInput("must be at least 0.001 seconds", field=path)
+        return milliseconds
+
+    def shown(self, value: int | None) -> float | int | None:
+        if value is None:
+            return None
+        return value // 1000 if value % 1000 == 0 else value / 1000
+
+    def described(self) -> str:
+        return f"number of seconds from {'0.001' if self.positive else '0'} to {MAX_SECONDS:,}"
+
+
+class Choice(Kind):
+    """One member of an enumeration: its name in lower case outside, the member inside, its number in the column."""
+
+    def __init__(self, enum: type[IntEnum] | Any) -> None:
+        self.enum = enum
+        self.words: dict[str, Any] = {member.name.lower(): member for member in enum}
+        self.names = {int(member): word for word, member in self.words.items()}
+        self.samples = tuple(self.words)
+
+    def check(self, value: Any, path: str) -> Any:
+        if not isinstance(value, str) or value not in self.words:
+            raise InvalidInput(f"must be one of {', '.join(self.words)}", field=path)
+        return self.words[value]
+
+    def stored(self, value: Any) -> int:
+        return int(value)
+
+    def loaded(self, value: int) -> Any:
+        return self.enum(value)
+
+    def shown(self, value: int) -> str:
+        return self.names[value]
+
+    def described(self) -> str:
+        return "one of " + ", ".join(f"`{word}`" for word in self.words)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment(Kind):
+    """A date and time with its zone; UTC inside."""
+
+    samples: tuple[str, ...] = ("2030-01-31T09:00:00Z", "2030-01-31T09:00:00.5+01:00")
+
+    def check(self, value: Any, path: str) -> datetime:
+        moment: datetime | None = None
+        if isinstance(value, datetime):
+            moment = value
+        elif isinstance(value, str):
+            try:
+                moment = parse_datetime(value)
+            except ValueError:
+                moment = None
+        if moment is None:
+            raise InvalidInput("must be an ISO 8601 date and time, for example 2030-01-31T09:00:00+01:00", field=path)
+        if moment.tzinfo is None:
+            raise InvalidInput("needs a time zone, for example Z or +01:00", field=path)
+        try:
+            found = moment.astimezone(UTC)
+        except (OverflowError, ValueError):
+            raise InvalidInput("is out of range", field=path) from None
+        if found.year >= LAST_YEAR:  # a tolerance is added to it, and time ends with the year 9999
+            raise InvalidInput(f"must be before the year {LAST_YEAR}", field=path)
+        return found
+
+    def described(self) -> str:
+        return "ISO 8601 date and time with a time zone"
+
+
+@dataclass(frozen=True, slots=True)
+class Texts(Kind):
+    """An array of strings."""
+
+    most: int
+    longest: int
+    samples: tuple[list[str], ...] = ([], ["a", "b"])
+
+    def check(self, value: Any, path: str) -> tuple[str, ...]:
+        if not isinstance(value, (list, tuple)):
+            raise InvalidInput(f"must be an array of strings, not {json_type(value)}", field=path)
+        if len(value) > self.most:
+            raise InvalidInput(f"must have at most {self.most} entries", field=path)
+        one = Text(self.longest, empty=False)
+        return tuple(one.check(entry, f"{path}[{n}]") for n, entry in enumerate(value))
+
+    def stored(self, value: tuple[str, ...]) -> list[str]:
+        return list(value)
+
+    def loaded(self, value: list[str]) -> tuple[str, ...]:
+        return tuple(value)
+
+    def described(self) -> str:
+        return f"array of at most {self.most:,} texts of at most {self.longest:,} characters"
+
+
+@dataclass(frozen=True, slots=True)
+class Array(Kind):
+    """A JSON array."""
+
+    samples: tuple[Any, ...] = ([], [1, "x", None, {"a": []}])
+
+    def check(self, value: Any, path: str) -> list[Any]:
+        if isinstance(value, tuple):
+            value = list(value)
+        if not isinstance(value, list):
+            raise InvalidInput(f"must be an array, not {json_type(value)}", field=path)
+        return value
+
+    def described(self) -> str:
+        return "JSON array"
+
+
+@dataclass(frozen=True, slots=True)
+class Object(Kind):
+    """A JSON object."""
+
+    samples: tuple[Any, ...] = ({}, {"a": [1, 2.5, "x"]})
+
+    def check(self, value: Any, path: str) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise InvalidInput(f"must be an object, not {json_type(value)}", field=path)
+        return value
+
+    def described(self) -> str:
+        return "JSON object"
+
+
+@dataclass(frozen=True, slots=True)
+class Retry(Kind):
+    """A back-off between attempts."""
+
+    samples: tuple[Any, ...] = ({"base_s": 1}, {})
+
+    def check(self, value: Any, path: str) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise InvalidInput(f"must be an object, not {json_type(value)}", field=path)
+        RetryPolicy.from_mapping(value, field=path)
+        return dict(value)
+
+    def described(self) -> str:
+        return 'object: `{"base_s": 1, "factor": 2, "max_s": 60, "jitter": 0.2}`'
+
+
+WHAT_RUNS, WHERE_AND_WHEN, RUNNING, NEEDS = "What runs", "Where and when", "Running", "Needs"
+"""The groups in which forms and the documentation show fields."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """What is declared of one field of a task."""
+
+    name: str
+    """Its name in every interface."""
+    attribute: str
+    """Its name in the specification."""
+    kind: Kind
+    default: Any
+    help: str
+    fallback: str
+    """Where the value comes from when none is given, if it is not ``default``."""
+    column: str
+    """The column of :class:`~slackwater_tasks.models.Task` that holds it; empty where it has none."""
+    editable: bool
+    """It can be changed while the task waits."""
+    nullable: bool
+    """``null`` may be given, for the default."""
+    rare: bool
+    """Few tasks have it, so a statement of its own writes it and the ordinary submission does not pay for it."""
+    group: str
+    """Where forms and the documentation show it."""
+
+
+def given(
+    kind: Kind,
+    default: Any = "",
+    *,
+    help: str = "",  # noqa: A002 - as argparse and Django call it
+    name: str = "",
+    column: str | None = None,
+    fallback: str = "",
+    editable: bool = True,
+    nullable: bool = False,
+    rare: bool = False,
+    group: str = WHAT_RUNS,
+) -> Any:
+    """Declare a field of the specification. Its column has its name unless ``column`` says otherwise; "" means none."""
+    declared = {
+        "kind": kind, "help": help, "name": name, "column": column, "fallback": fallback,
+        "editable": editable, "nullable": nullable, "rare": rare, "group": group,
+    }  # fmt: skip
+    if isinstance(default, (list, dict)):
+        return dataclasses.field(default_factory=default.copy, metadata={"given": declared})
+    return dataclasses.field(default=default, metadata={"given": declared})
