@@ -11,6 +11,10 @@ from scheduler_ext.core.errors import ConfigurationError
 
 MOST_AT_ONCE = 256
 """The largest batch there can be."""
+SHORT_US = 20_000
+"""Handlers expected to run longer than this are never batched."""
+BATCH_US = 20_000
+"""Expected work a child takes at once."""
 _WORDS = {
     "sandbox": ("auto", "container", "bubblewrap", "landlock", "process"),
     "trusted_scripts": ("sandbox", "plain"),
@@ -45,22 +49,12 @@ class SchedulerConf:
     """A round runs at least this often."""
     round_limit: int = 1024
     """The most tasks one round claims."""
-    heads_per_line: int = 8
-    """How many tasks of a line a round looks at, at least; more while few lines are active."""
-    nominate_limit: int = 4096
-    """The most tasks one round looks at."""
     lookahead_ms: int = 80
     """How much expected short work a node's slot holds ahead."""
     max_ahead: int = 1000
     """The most short tasks a slot holds ahead."""
-    batch_ms: int = 20
-    """Expected work a child takes at once."""
     batch_max: int = 256
     """The most tasks a child takes at once; at most 256, which is what its journal holds."""
-    short_ms: int = 20
-    """Handlers expected to run longer than this are never batched."""
-    slice_s: float = 2.0
-    """How long a token lends a pool child."""
     claim_ttl_s: float = 15.0
     """A claim not started by then is taken back."""
     node_lease_s: float = 10.0
@@ -141,9 +135,7 @@ class SchedulerConf:
                 raise ConfigurationError("must be from 1 to 1000", field=name)
         for name in (
             "round_limit",
-            "heads_per_line",
             "batch_max",
-            "slice_s",
             "scale_within_s",
             "round_interval_s",
             "lookahead_ms",

@@ -15,7 +15,7 @@ from scheduler_ext.core.states import FINAL, Category, TaskState
 from slackwater_dashboard.throughput import INTERVAL_S, Throughput
 from slackwater_monitoring.alerts.rules import RULES
 from slackwater_resources.components import MISSED_S
-from slackwater_tasks.read.demand import demands
+from slackwater_tasks.read.autoscaling import demands
 from slackwater_tasks.read.tasks import word
 
 EXACT_LIVE = 20_000

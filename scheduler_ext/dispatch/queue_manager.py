@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 
-from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.conf import BATCH_US, SHORT_US, SchedulerConf
 from scheduler_ext.core.types import Decision, QueueName, WorkKind
 from scheduler_ext.dispatch.keys import Keys
 
@@ -54,13 +54,12 @@ class QueueManager:
 
         Claims of processes are batched by their expected run time; of the other kinds ``most`` are taken as they lie.
         """
-        conf = self.conf
         reply = self._take(
             keys=self.keys.node_claims(node_id, kind),
             args=[
-                most if most is not None else conf.batch_max,
-                conf.batch_ms * 1000,
-                conf.short_ms * 1000 if kind is WorkKind.PROCESS else -1,
+                most if most is not None else self.conf.batch_max,
+                BATCH_US,
+                SHORT_US if kind is WorkKind.PROCESS else -1,
             ],
         )
         return [decode(entry) for entry in reply[:-1]], int(reply[-1])

@@ -150,18 +150,17 @@ class RunningTree(TreeChooser):
         """The account a line is charged to."""
         return self._lines[line.line_id].leaf.account
 
-    def starving(self) -> list[tuple[Account, Vector]]:
-        """Accounts below their minimum share with work that waits, each with what its next task needs."""
-        found: dict[int, tuple[tuple[int, int], Account, Vector]] = {}
+    def starving(self) -> list[tuple[Account, LineView, TaskView]]:
+        """Accounts below their minimum share with work that waits, each with the task that comes next."""
+        found: dict[int, tuple[Account, LineView, TaskView]] = {}
         for state in self._lines.values():
             waiting = state.skipped or state.heads[state.at : state.at + 1]
             each: Account | None = state.leaf.account
             while waiting and each is not None:
-                rank = waiting[0].rank
-                if each.share < each.floor and (id(each) not in found or rank < found[id(each)][0]):
-                    found[id(each)] = (rank, each, state.view.vector)
+                if each.share < each.floor and (id(each) not in found or waiting[0].rank < found[id(each)][2].rank):
+                    found[id(each)] = (each, state.view, waiting[0])
                 each = each.parent
-        return [(account, vector) for _, account, vector in found.values()]
+        return list(found.values())
 
     def offer(self, line: LineView, task: TaskView) -> None:
         """A task has become ready in its line (one of those the run began with)."""

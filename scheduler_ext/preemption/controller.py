@@ -75,8 +75,7 @@ class TurnTaking:
         self.conf = conf
         self.share = share
         self._held: dict[str, _Held] = {}
-        self._since: dict[str, float] = {}
-        """Since when pools are below their minimum."""
+        self._starvation = starvation.Starvation()
         self._serving: dict[int, int] = {}
         self._next = 0.0
         self._wants = float("inf")
@@ -135,7 +134,7 @@ class TurnTaking:
             return []
         asks = pure.choose(world, turns, self.conf, share, self.store.order_of)
         if starvation_s is not None and not asks:
-            asks = starvation.make_room(world, turns, share, self._long_enough(world, turns, share, starvation_s))
+            asks = starvation.ask(self._starvation, world, turns, share, now=now, delay=starvation_s)
         return self._ask(epoch, asks)
 
     def _may_ask(self, turns: Sequence[Turn], now: float, *, pools: bool) -> bool:
@@ -149,14 +148,6 @@ class TurnTaking:
         if soonest > 0:
             self._wants = now + soonest
         return soonest <= 0 or pools
-
-    def _long_enough(self, world: Snapshot, turns: Sequence[Turn], share: Any, starvation_s: float,
-                     ) -> Callable[[str], bool]:  # fmt: skip
-        """Which pools have been below their minimum, with work that waits, for the starvation delay."""
-        now = time.monotonic()
-        _, found = starvation.starving(world, turns, share)
-        self._since = {name: self._since.get(name, now) for name in found}
-        return lambda name: name in self._since and now - self._since[name] >= starvation_s
 
     def _ask(self, epoch: int, asks: Sequence[Ask]) -> list[Ask]:
         if not asks:

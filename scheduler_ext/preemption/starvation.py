@@ -1,18 +1,19 @@
 """Pools that starve: below their minimum share for longer than the policy's starvation delay, with work that waits.
 
-Tasks of pools above theirs make room, the same as in the simulator: those with checkpoints yield, idempotent ones are
-ended and run again; lowest priority first, then the most recently started. It spends no attempt. Pure.
+Tasks of pools above theirs make room: those with checkpoints yield, idempotent ones are ended and run again; lowest
+priority first, then the most recently started. It spends no attempt. Pure; the dispatcher and the simulator both ask
+:class:`Starvation`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from scheduler_ext.core.resources import filled
 from scheduler_ext.core.states import Outcome
-from scheduler_ext.core.types import LineView, Snapshot, TaskView, WorkKind
+from scheduler_ext.core.types import LineView, Snapshot, TaskView
 from scheduler_ext.policies.accounts import Account
 from scheduler_ext.policies.incremental_tree import RunningTree
 from scheduler_ext.policies.share.fair import Running, spared, victims
@@ -20,22 +21,63 @@ from scheduler_ext.preemption.choose import KINDS, Ask, Turn, without
 from scheduler_ext.round.node_account import Node
 
 
-def starving(snapshot: Snapshot, turns: Sequence[Turn], share: Any,
-             ) -> tuple[RunningTree, dict[str, tuple[Account, LineView, TaskView]]]:  # fmt: skip
-    """Pools below their minimum share with work that waits, by name, each with the first task that would start."""
-    idle = {turn.line.line_id: replace(turn.line, heads=()) for turn in turns}
-    for line in snapshot.lines:
-        idle.pop(line.line_id, None)
-    tree = RunningTree(replace(snapshot, lines=(*snapshot.lines, *idle.values())), share)
-    found: dict[str, tuple[Account, LineView, TaskView]] = {}
-    for line in snapshot.lines:
-        each: Account | None = tree.account_of(line) if line.heads else None
-        while each is not None:
-            name, head = _name(each), line.heads[0]
-            if each.share < each.floor and (name not in found or head.rank < found[name][2].rank):
-                found[name] = (each, line, head)
-            each = each.parent
-    return tree, found
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A pool below its minimum share, with the first of its tasks that would start."""
+
+    account: Account
+    line: LineView
+    head: TaskView
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Tasks that make room now, and for which one; or when a pool will have starved long enough."""
+
+    tasks: list[str]
+    head: TaskView | None = None
+    look_at: float | None = None
+
+
+Candidates = Callable[[Node, Need], Iterable[Running]]
+"""The tasks of a node that may make room."""
+
+
+class Starvation:
+    """Remembers since when pools starve. Times are in the caller's unit."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def make_room(
+        self, tree: RunningTree, nodes: Iterable[Node], candidates: Candidates, *, now: float, delay: float
+    ) -> Room:
+        """Choose who makes room for the first pool that has starved for ``delay``: on the node where fewest must."""
+        starving = {_name(account): Need(account, line, head) for account, line, head in tree.starving()}
+        self._since = {name: self._since.get(name, now) for name in starving}
+        nodes = list(nodes)
+        look_at: float | None = None
+        for name, need in starving.items():
+            due = self._since[name] + delay
+            if due > now:
+                look_at = due if look_at is None else min(look_at, due)
+                continue
+            chosen = _fewest(need, nodes, candidates)
+            if chosen:
+                return Room(chosen, need.head, now)
+        return Room([], look_at=look_at)
+
+
+def _fewest(need: Need, nodes: Iterable[Node], candidates: Candidates) -> list[str]:
+    best: list[str] = []
+    vector, head = filled(need.line.vector), need.head
+    for node in nodes:
+        if head.handler_id is not None and head.handler_id not in node.handlers:
+            continue
+        named = victims(vector, node.free, candidates(node, need), slots=node.room(head.kind))
+        if named and (not best or len(named) < len(best)):
+            best = named
+    return best
 
 
 def _name(account: Account) -> str:
@@ -47,41 +89,35 @@ def _name(account: Account) -> str:
     return "/".join(reversed(names))
 
 
-def make_room(snapshot: Snapshot, turns: Sequence[Turn], share: Any, long_enough: Callable[[str], bool]) -> list[Ask]:
-    """Who makes room for the first pool that has starved ``long_enough``: on the node where fewest must."""
+def ask(
+    starvation: Starvation, snapshot: Snapshot, turns: Sequence[Turn], share: Any, *, now: float, delay: float
+) -> list[Ask]:
+    """Name the running tasks that make room for a pool of the snapshot which has starved for ``delay``."""
     world = without(snapshot, [turn for turn in turns if turn.asked])
-    tree, found = starving(world, turns, share)
+    idle = {turn.line.line_id: replace(turn.line, heads=()) for turn in turns}
+    for line in world.lines:
+        idle.pop(line.line_id, None)
+    tree = RunningTree(replace(world, lines=(*world.lines, *idle.values())), share)
+
+    def candidates(node: Node, need: Need) -> list[Running]:
+        return [
+            _running(turn, tree, need.account)
+            for turn in turns
+            if turn.node_id == node.node_id and turn.task.kind is need.head.kind in KINDS and not turn.asked
+        ]
+
     nodes = [Node(view, index) for index, view in enumerate(world.nodes)]
-    for name, (account, line, head) in sorted(found.items()):
-        if not long_enough(name):
-            continue
-        best: list[Turn] = []
-        for node in nodes:
-            if head.handler_id is not None and head.handler_id not in node.handlers:
-                continue
-            here = _candidates(turns, node.node_id, head.kind)
-            views = [_running(turn, tree, account) for turn in here.values()]
-            named = victims(filled(line.vector), node.free, views, slots=node.room(head.kind))
-            if named and (not best or len(named) < len(best)):
-                best = [here[task_id] for task_id in named]
-        if best:
-            return [_ask(turn, head) for turn in best]
-    return []
-
-
-def _candidates(turns: Iterable[Turn], node_id: int, kind: WorkKind) -> Mapping[str, Turn]:
-    return {
-        turn.task.task_id: turn
-        for turn in turns
-        if turn.node_id == node_id and turn.task.kind is kind and kind in KINDS and not turn.asked
-    }
+    room = starvation.make_room(tree, nodes, candidates, now=now, delay=delay)
+    by_id = {turn.task.task_id: turn for turn in turns}
+    return [_ask(by_id[task_id], room.head) for task_id in room.tasks if room.head is not None]
 
 
 def _running(turn: Turn, tree: RunningTree, account: Account) -> Running:
+    vector = filled(turn.line.vector)
     return Running(
-        task_id=turn.task.task_id, node_id=turn.node_id, vector=filled(turn.line.vector),
-        priority=turn.task.priority, started_at=-turn.ran_s, idempotent=turn.idempotent or turn.checkpoints,
-        above_share=spared(tree.account_of(turn.line), account, filled(turn.line.vector)),
+        task_id=turn.task.task_id, node_id=turn.node_id, vector=vector, priority=turn.task.priority,
+        started_at=-turn.ran_s, idempotent=turn.idempotent or turn.checkpoints,
+        above_share=spared(tree.account_of(turn.line), account, vector),
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.conf import SHORT_US, SchedulerConf
 from scheduler_ext.core.ceiling_windows import open_ceilings
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
@@ -38,10 +38,9 @@ def expected_end(task: TaskView, now: float) -> float | None:
 class Costs:
     """What a task takes of a slot, by its expected run time."""
 
-    __slots__ = ("_known", "_least", "_lookahead_us", "_short_us")
+    __slots__ = ("_known", "_least", "_lookahead_us")
 
     def __init__(self, conf: SchedulerConf) -> None:
-        self._short_us = conf.short_ms * 1000
         self._lookahead_us = conf.lookahead_ms * 1000
         self._least = max(1, -(-MILLI // max(1, conf.max_ahead)))
         self._known: dict[int, int] = {}
@@ -50,7 +49,7 @@ class Costs:
     def milli(self, task: TaskView) -> int:
         """Thousandths of a process slot a short task takes; 0 for a task that takes a whole slot."""
         expected = task.expected_us
-        if expected is None or expected > self._short_us or task.alone or task.kind is not WorkKind.PROCESS:
+        if expected is None or expected > SHORT_US or task.alone or task.kind is not WorkKind.PROCESS:
             return 0
         if task.rates:
             return 0  # its start is to be known exactly, and not to wait for others of a batch

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from scheduler_ext.core.dag import Dag
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.types import Vector
+from scheduler_ext.core.wfformat import MEBIBYTE, RecordedTask, read_workflow
 from scheduler_ext.simulation.generator import read_yaml
 from scheduler_ext.simulation.model import Cell, Job, Trace
 
@@ -95,27 +94,16 @@ def _swf_line(line: str, number: int) -> list[int]:
 
 def read_wfformat(path: Path) -> tuple[Trace, Cell]:
     """A recorded workflow (WfFormat 1.5): all tasks arrive at once and wait for their parents."""
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InvalidInput(f"is not JSON: {error}", field="trace") from error
-    try:
-        tasks = document["workflow"]["specification"]["tasks"]
-        ran = {task["id"]: task for task in document["workflow"]["execution"]["tasks"]}
-    except (KeyError, TypeError) as error:
-        raise InvalidInput(f"has no {error}; is it WfFormat 1.5?", field="trace") from error
-    names = [_text(task, "id", index) for index, task in enumerate(tasks)]
-    graph = Dag.build(names, [task.get("parents", []) for task in tasks])
-    jobs = [_wf_job(index, names[index], ran.get(names[index]), graph.parents[index]) for index in range(len(tasks))]
+    recorded = read_workflow(path.read_text(encoding="utf-8"))
+    parents = recorded.dag().parents
+    jobs = [_recorded_job(index, task, parents[index]) for index, task in enumerate(recorded.tasks)]
     return Trace(name=path.stem, jobs=jobs, tenants={0: path.stem}), Cell(nodes=1, slots=4)
 
 
-def _wf_job(index: int, name: str, ran: Any, parents: Iterable[int]) -> Job:
-    if not isinstance(ran, dict) or not isinstance(ran.get("runtimeInSeconds"), (int, float)):
-        raise InvalidInput("has no runtimeInSeconds", field=f"tasks[{index}] {name}")
-    run = max(1, int(ran["runtimeInSeconds"] * MICRO))
-    memory = int(ran.get("memoryInBytes") or 0) // (1 << 20)
-    return Job(index, 0, run, vector=(1000, memory, 0, 0, 0, 0), expected_us=run, parents=tuple(parents), name=name)
+def _recorded_job(index: int, task: RecordedTask, parents: Iterable[int]) -> Job:
+    run = max(1, int(task.runtime_s * MICRO))
+    memory = (task.memory_bytes or 0) // MEBIBYTE
+    return Job(index, 0, run, vector=(1000, memory, 0, 0, 0, 0), expected_us=run, parents=tuple(parents), name=task.id)
 
 
 def read_azure(path: Path) -> tuple[Trace, Cell]:
@@ -162,13 +150,6 @@ def _lines(path: Path) -> Iterator[str]:
 
 def _cpus(count: int) -> Vector:
     return (count * 1000, 0, 0, 0, 0, 0)
-
-
-def _text(task: Any, key: str, index: int) -> str:
-    value = task.get(key) if isinstance(task, dict) else None
-    if not isinstance(value, str):
-        raise InvalidInput(f"has no {key}", field=f"tasks[{index}]")
-    return value
 
 
 def hurry(trace: Trace, load: float) -> Trace:

@@ -7,7 +7,7 @@ import redis
 from django.db import connection
 from django.test import Client
 
-from slackwater_tasks.read.demand import demands
+from slackwater_tasks.read.autoscaling import demands
 from tests.integration.test_explain import Cell
 from tests.support.api import HANDLER
 

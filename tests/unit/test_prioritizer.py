@@ -217,7 +217,7 @@ def test_a_lookahead_of_short_tasks_shares_slots() -> None:
 
 
 def test_what_counts_as_short() -> None:
-    costs = Costs(SchedulerConf(short_ms=20, lookahead_ms=80, max_ahead=256))
+    costs = Costs(SchedulerConf(lookahead_ms=80, max_ahead=256))
     assert costs.milli(task("x", expected_us=1)) == 4
     assert costs.milli(task("x", expected_us=20_000)) == 250
     assert costs.milli(task("x", expected_us=401)) == 6
@@ -228,7 +228,7 @@ def test_what_counts_as_short() -> None:
         task("x", expected_us=1, kind=WorkKind.SCRIPT),
     ):
         assert costs.milli(whole) == 0
-    narrow = Costs(SchedulerConf(short_ms=20, lookahead_ms=10))
+    narrow = Costs(SchedulerConf(lookahead_ms=10))
     assert [narrow.milli(task("x", expected_us=expected)) for expected in (5000, 9990, 9999)] == [500, 999, 0]
 
 

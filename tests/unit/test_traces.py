@@ -62,7 +62,8 @@ def test_a_broken_swf_line_is_named(tmp_path: Path, text: str, field: str) -> No
 def workflow(**changes: Any) -> dict[str, Any]:
     specification = [{"id": "a", "parents": []}, {"id": "b", "parents": ["a"]}, {"id": "c", "parents": ["a"]}]
     execution = [{"id": name, "runtimeInSeconds": 1.5, "memoryInBytes": 3 << 20} for name in "abc"]
-    return {"workflow": {"specification": {"tasks": specification}, "execution": {"tasks": execution}, **changes}}
+    tasks = {"specification": {"tasks": specification}, "execution": {"tasks": execution}, **changes}
+    return {"schemaVersion": "1.5", "workflow": tasks}
 
 
 def test_wfformat(tmp_path: Path) -> None:
@@ -78,8 +79,8 @@ def test_wfformat(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("{", "not JSON"),
-        ("{}", "WfFormat"),
-        (json.dumps(workflow(execution={"tasks": []})), "runtimeInSeconds"),
+        ("{}", "schemaVersion"),
+        (json.dumps(workflow(execution={"tasks": []})), "has no run of 'a'"),
     ],
 )
 def test_a_broken_workflow_is_told(tmp_path: Path, text: str, message: str) -> None:

@@ -231,9 +231,15 @@ def starved(*, idempotent: bool = True, checkpoints: bool = False) -> World:
     return world
 
 
+def room(world: World, *, delay: float = 0) -> list[pure.Ask]:
+    return starvation.ask(
+        starvation.Starvation(), world.snapshot(), world.turns(), world.share, now=world.now, delay=delay
+    )
+
+
 def test_a_pool_that_starves_is_given_its_minimum() -> None:
     world = starved()
-    (ask,) = starvation.make_room(world.snapshot(), world.turns(), world.share, lambda _: True)
+    (ask,) = room(world)
     assert (ask.task_id, ask.outcome) == ("3", Outcome.PREEMPTED), "lowest priority, then the latest started"
     assert ask.rank == world.jobs[3].rank, "it keeps its place"
     assert ask.lets_by == {"x"}
@@ -241,19 +247,19 @@ def test_a_pool_that_starves_is_given_its_minimum() -> None:
 
 def test_one_with_checkpoints_yields_instead_of_being_ended() -> None:
     world = starved(idempotent=False, checkpoints=True)
-    (ask,) = starvation.make_room(world.snapshot(), world.turns(), world.share, lambda _: True)
+    (ask,) = room(world)
     assert ask.outcome is Outcome.YIELDED
 
 
 def test_nobody_is_ended_before_the_starvation_delay_nor_what_may_not_run_twice() -> None:
     world = starved()
-    assert starvation.make_room(world.snapshot(), world.turns(), world.share, lambda _: False) == []
+    assert room(world, delay=30) == []
     world = starved(idempotent=False)
-    assert starvation.make_room(world.snapshot(), world.turns(), world.share, lambda _: True) == []
+    assert room(world) == []
 
 
 def test_a_pool_is_not_brought_below_its_own_minimum() -> None:
     world = starved()
     for job in world.jobs[2:4]:
         job.tenant, job.line = 2, 2
-    assert starvation.make_room(world.snapshot(), world.turns(), world.share, lambda _: True) == []
+    assert room(world) == []

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from scheduler_ext.core.errors import DependencyCycle, InvalidInput
-from slackwater_tasks.submission.wfformat import TierMemory, plan_import, read_workflow
+from scheduler_ext.core.wfformat import read_workflow
+from slackwater_tasks.submission.workflow_import import TierMemory, plan_import
 
 RECORDED = Path(__file__).resolve().parents[3] / "shared" / "data" / "workflows"
 TIERS = [TierMemory(slug="large", memory_mb=1024), TierMemory(slug="small", memory_mb=256)]

@@ -15,7 +15,7 @@ from scheduler_ext.core.states import Category
 from scheduler_ext.dispatch import redis_client
 from slackwater_monitoring.alerts.rules import Rule
 from slackwater_tasks.ledger.queries import ACTIVE_LINES
-from slackwater_tasks.read.demand import demands
+from slackwater_tasks.read.autoscaling import demands
 from slackwater_tasks.read.tasks import word
 
 RECENT: Final = 20_000

@@ -11,7 +11,7 @@ from scheduler_ext.policies.base import OrderPolicy, RankInput
 from scheduler_ext.preemption.choose import Ask, Turn
 from slackwater_tasks.ledger import pause_queries, transitions
 from slackwater_tasks.ledger.active_policies import Chosen
-from slackwater_tasks.ledger.round_store import PgRoundStore
+from slackwater_tasks.ledger.round_store import HEADS_PER_LINE, PgRoundStore
 from slackwater_tasks.models import Task
 
 MOST_TURNS = 1_000
@@ -79,7 +79,7 @@ class PgTurnStore:
 
     def waiting(self) -> tuple[LineView, ...]:
         """The heads of all lines, whether there is room for them or not."""
-        return self.rounds.view(self.rounds.conf.heads_per_line).lines
+        return self.rounds.view(HEADS_PER_LINE).lines
 
     def ask(self, epoch: int, asks: Sequence[Ask]) -> set[str]:
         """Note what is asked of running tasks, under the leader's epoch; returns those that still run."""

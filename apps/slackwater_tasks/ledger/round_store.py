@@ -52,6 +52,10 @@ LEARN_S = 0.05
 """Run times are looked for this often while some of what was looked at has none: until then such tasks run alone."""
 LEARNT_FROM = 5
 """Samples from which a run time counts as learnt."""
+HEADS_PER_LINE = 8
+"""How many tasks of a line a round looks at, at least; more while few lines are active."""
+MAX_NOMINATED = 4096
+"""The most tasks one round looks at."""
 FEW = 64
 """Tasks a round looks at, at least, beside the heads of each line; more while they all find room."""
 
@@ -343,11 +347,10 @@ class PgRoundStore:
         return WorkKind.PROCESS if by_itself and work in PER_CHILD else work
 
     def _nominate(self, room: int) -> tuple[LineView, ...]:
-        conf = self.conf
         # A little more than an even split; where a line has less, the next round fills what is left.
-        wanted = min(room, self._want, conf.round_limit)
-        part = wanted // self._lines_before + wanted // 16 + conf.heads_per_line
-        heads = max(conf.heads_per_line, min(part, conf.nominate_limit // self._lines_before))
+        wanted = min(room, self._want, self.conf.round_limit)
+        part = wanted // self._lines_before + wanted // 16 + HEADS_PER_LINE
+        heads = max(HEADS_PER_LINE, min(part, MAX_NOMINATED // self._lines_before))
         rows = nominate(self.db.conn, heads, self.reference.paused)
         by_line: dict[int, list[Any]] = {}
         for row in rows:
@@ -361,7 +364,7 @@ class PgRoundStore:
         return tuple(
             self._line_view(line_id, info, found)
             for line_id, found in by_line.items()
-            if (info := self.reference.lines[line_id]).cell == conf.cell
+            if (info := self.reference.lines[line_id]).cell == self.conf.cell
         )
 
     def _line_view(self, line_id: int, info: LineInfo, rows: Sequence[Any]) -> LineView:
@@ -416,7 +419,7 @@ class PgRoundStore:
         if not more:
             self._want = max(FEW, 2 * decided, self._want // 4)
             return False
-        before, self._want = self._want, min(4 * self._want, self.conf.nominate_limit)
+        before, self._want = self._want, min(4 * self._want, MAX_NOMINATED)
         return self._cut and (decided > 0 or self._want > before)
 
     # -- claims -------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""How many workers the waiting work asks for, by tier and down to zero: what an autoscaler goes by."""
+"""What the work asks for and what the nodes have: slots for alerts and metrics, workers by tier for an autoscaler."""
 
 from __future__ import annotations
 
@@ -6,27 +6,34 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
-from typing import Any
+from typing import Any, Final
 
 from django.db import connection
 
+from scheduler_ext.conf import SHORT_US
 from slackwater_resources.models import Tier
 from slackwater_tasks.ledger.queries import ACTIVE_LINES
 from slackwater_tasks.ledger.reference_cache import scheduler_conf
-from slackwater_tasks.read.demand import COUNT_MOST
+
+MAX_COUNTED: Final = 10_000
+"""Ready tasks counted of each line."""
 
 CELLS = """
 SELECT cell FROM slackwater_tenants_tenant UNION
 SELECT cell FROM slackwater_resources_node WHERE state IN ('active', 'draining')
+"""
+SLOTS = """
+SELECT cell, sum(coalesce((slots->>'process')::int, 0) + coalesce((slots->>'script')::int, 0))::int
+FROM slackwater_resources_node WHERE state = 'active' AND lease_expires_at > clock_timestamp() GROUP BY 1
 """
 IN_FLIGHT = """
 SELECT t.cell, n.tier_id, sum(l.slot_milli)::bigint FROM slackwater_tasks_livetask l
 JOIN slackwater_tasks_line n ON n.id = l.line_id JOIN slackwater_tenants_tenant t ON t.id = l.tenant_id
 WHERE l.phase = 4 GROUP BY 1, 2
 """
-# The active lines by a loose scan of the ready index, each up to a number. What is paused needs no worker.
+# The active lines by a loose scan of the ready index, each up to a number.
 READY = f"""{ACTIVE_LINES}
-SELECT t.cell, n.tier_id, w.count, r.mean_us
+SELECT t.cell, n.tier_id, t.paused OR n.paused OR coalesce(h.paused, false), w.count, r.mean_us
 FROM active a JOIN slackwater_tasks_line n ON n.id = a.line_id JOIN slackwater_tenants_tenant t ON t.id = n.tenant_id
 CROSS JOIN LATERAL (
     SELECT x.handler_id, count(*) AS count FROM (
@@ -34,7 +41,6 @@ CROSS JOIN LATERAL (
     GROUP BY 1) w
 LEFT JOIN slackwater_resources_handler h ON h.id = w.handler_id
 LEFT JOIN slackwater_tasks_runtime r ON r.tenant_id = n.tenant_id AND r.key = h.name AND r.samples >= 5
-WHERE NOT (t.paused OR n.paused OR coalesce(h.paused, false))
 """  # noqa: S608 - statements of ours
 # A cell that is scaled to zero has no node: the last one that was there tells what a worker offers.
 TYPICAL = """
@@ -42,6 +48,24 @@ SELECT DISTINCT ON (cell) cell, capacity,
     coalesce((slots->>'process')::int, 0) + coalesce((slots->>'script')::int, 0)
 FROM slackwater_resources_node ORDER BY cell, (state = 'active') DESC, id DESC
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What the work of one cell asks for, in slots."""
+
+    cell: str
+    slots: float
+    """What its active nodes have."""
+    demand: float
+    """What its work in flight and its ready work would take at once."""
+    wanted: float
+    """What the demand asks for at the target ratio."""
+
+    @property
+    def ratio(self) -> float | None:
+        """Slots for each slot of demand; ``None`` while nothing is asked for."""
+        return self.slots / self.demand if self.demand else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +92,35 @@ class Wanted:
         return ceil(self.share)
 
 
+def demands() -> list[Demand]:
+    """Every cell that has nodes or work, by name. Costs what is in flight and the active lines, not the backlog."""
+    conf = scheduler_conf()
+    least = max(1, 1000 // max(1, conf.max_ahead))
+    milli: dict[str, float] = {}
+    with connection.cursor() as cursor:
+        slots = {cell: int(count or 0) for cell, count in _rows(cursor, SLOTS)}
+        for cell, _, held in _rows(cursor, IN_FLIGHT):
+            milli[cell] = milli.get(cell, 0) + int(held)
+        for cell, _, _, count, mean_us in _rows(cursor, READY, {"most": MAX_COUNTED}):
+            # A task known to be short asks for the part of a slot that a claim of it takes; any other for a whole one.
+            short = mean_us is not None and mean_us <= SHORT_US
+            each = max(least, mean_us / conf.lookahead_ms) if short else 1000
+            milli[cell] = milli.get(cell, 0) + count * each
+    return [
+        Demand(
+            cell=cell, slots=float(slots.get(cell, 0)), demand=round(milli.get(cell, 0)) / 1000,
+            wanted=round(milli.get(cell, 0)) / 1000 * conf.resource_ratio_permille / 1000,
+        )
+        for cell in sorted(slots.keys() | milli.keys())
+    ]  # fmt: skip
+
+
 def wanted() -> list[Wanted]:
     """Every shared tier and every tier with work, in each cell. Costs what is in flight and the active lines."""
     conf = scheduler_conf()
     with connection.cursor() as cursor:
         held = {(cell, tier): int(milli) for cell, tier, milli in _rows(cursor, IN_FLIGHT)}
-        ready = _waiting(_rows(cursor, READY, {"most": COUNT_MOST}), int(conf.scale_within_s * 1e6))
+        ready = _waiting(_rows(cursor, READY, {"most": MAX_COUNTED}), int(conf.scale_within_s * 1e6))
         typical = {cell: (capacity, slots) for cell, capacity, slots in _rows(cursor, TYPICAL)}
         cells = [cell for (cell,) in _rows(cursor, CELLS)]
     shared = Tier.objects.filter(tenant=None, retired_at=None).values_list("pk", flat=True)
@@ -109,9 +156,14 @@ def _rows(cursor: Any, query: str, params: Any = None) -> list[tuple[Any, ...]]:
 
 
 def _waiting(rows: Iterable[tuple[Any, ...]], within_us: int) -> dict[tuple[str, int], tuple[int, Fraction]]:
-    """By cell and tier: ready tasks, and slots. A task asks for at most a slot, and for one where nothing is learnt."""
+    """By cell and tier: ready tasks, and slots. A task asks for at most a slot, and for one where nothing is learnt.
+
+    Paused work needs no worker.
+    """
     found: dict[tuple[str, int], tuple[int, Fraction]] = {}
-    for cell, tier, count, mean_us in rows:
+    for cell, tier, paused, count, mean_us in rows:
+        if paused:
+            continue
         learnt = within_us if mean_us is None else min(round(mean_us), within_us)
         slots = Fraction(count * learnt, within_us)
         before = found.get((cell, tier), (0, Fraction(0)))

@@ -40,6 +40,8 @@ INTERRUPT_SIGNAL = signal.SIGUSR2
 LEARN_EVERY_S = 0.5
 LONG_CHECK_S = 0.25
 """How often a child looks whether its node's lease still holds while a task runs; others get it a second after that."""
+SLICE_S = 2.0
+"""How long a token lends a pool child."""
 IDLE_BLOCK_S = 0.5
 RUNNING = int(TaskState.RUNNING)
 
@@ -102,7 +104,7 @@ class Child:
         """Run batches for one slice; returns how many tasks were run."""
         if not self._claimed_slot and not self._claim_slot():
             return 0
-        ends = time.monotonic() + self.conf.slice_s
+        ends = time.monotonic() + SLICE_S
         ran = 0
         while ((left := ends - time.monotonic()) > 0 and not self.journal.draining) or self.ahead.pending:
             begun = self.ahead.fetch() if self.ahead.pending else self._begin(self.store, min(left, IDLE_BLOCK_S))

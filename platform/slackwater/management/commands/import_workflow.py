@@ -16,10 +16,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.core.resources import DIMENSIONS
+from scheduler_ext.core.wfformat import RecordedWorkflow, read_workflow
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.read import tasks as reading
 from slackwater_tasks.submission.service import submit_workflow
-from slackwater_tasks.submission.wfformat import ImportPlan, RecordedWorkflow, TierMemory, plan_import, read_workflow
+from slackwater_tasks.submission.workflow_import import ImportPlan, TierMemory, plan_import
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from scheduler_ext.core.dag import Dag
@@ -18,10 +18,8 @@ from scheduler_ext.core.errors import InvalidInput
 SCHEMA_VERSION = "1.5"
 MEBIBYTE = 1 << 20
 MAX_PRIORITY = 1000
-TAG_LENGTH = 63
-CAP_FACTOR = 3
-CAP_EXTRA_S = 60.0
-"""Execution cap of an imported task: its run time, three times, and a minute: the machine may be busy."""
+MAX_PROGRAM = 63
+"""Characters of a program's name; a longer one is a script's text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,25 +61,6 @@ class RecordedWorkflow:
         return Dag.build([task.id for task in self.tasks], [task.parents for task in self.tasks])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TierMemory:
-    """A tier one may choose, with its memory."""
-
-    slug: str
-    memory_mb: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportPlan:
-    """What is handed to the submission service, and what the reader of the report should know."""
-
-    workflow: dict[str, Any]
-    tiers: dict[str, int]
-    """How many tasks each tier got."""
-    too_large: dict[str, int] = field(default_factory=dict)
-    """Tasks whose recorded memory no tier offers, with that memory in MiB."""
-
-
 def read_workflow(text: str) -> RecordedWorkflow:
     """Read a file's text. ``InvalidInput`` says what is wrong and names the field."""
     try:
@@ -101,7 +80,7 @@ def read_workflow(text: str) -> RecordedWorkflow:
     found = RecordedWorkflow(
         name=str(root.get("name") or "workflow")[:200],
         tasks=tasks,
-        makespan_s=None if makespan is None else _seconds(makespan, "workflow.execution.makespanInSeconds"),
+        makespan_s=None if makespan is None else _number(makespan, "workflow.execution.makespanInSeconds"),
     )
     found.dag()
     return found
@@ -138,7 +117,7 @@ def _tasks(specification: Mapping[str, Any], runs: Mapping[str, tuple[str, Mappi
             RecordedTask(
                 id=key,
                 name=_text(item.get("name", key), f"{where}[{n}].name"),
-                runtime_s=_seconds(record.get("runtimeInSeconds"), f"{path}.runtimeInSeconds"),
+                runtime_s=_number(record.get("runtimeInSeconds"), f"{path}.runtimeInSeconds"),
                 memory_bytes=_memory(record.get("memoryInBytes"), f"{path}.memoryInBytes"),
                 priority=_priority(record.get("priority"), f"{path}.priority"),
                 program=_program(record.get("command")),
@@ -166,59 +145,10 @@ def _parents(items: Sequence[Mapping[str, Any]], ids: Sequence[str], where: str)
     return {key: tuple(needs) for key, needs in found.items()}
 
 
-def plan_import(recorded: RecordedWorkflow, *, scale: float, tiers: Sequence[TierMemory], name: str = "",
-                handler: str = "demo.sleep") -> ImportPlan:  # fmt: skip
-    """A submission that does each task's recorded run time times ``scale`` (greater than 0) in a slot of its own."""
-    if not (scale > 0 and math.isfinite(scale)):
-        raise InvalidInput("must be a number greater than 0", field="time_scale")
-    if not tiers:
-        raise InvalidInput("the plan allows no tier", field="tier")
-    by_memory = sorted(tiers, key=lambda tier: (tier.memory_mb, tier.slug))
-    names = [task.name for task in recorded.tasks]
-    # A name that two tasks share cannot say which one is needed; ids are unique.
-    chosen = {task.id: task.name if len(set(names)) == len(names) else task.id for task in recorded.tasks}
-    counts: dict[str, int] = {}
-    too_large: dict[str, int] = {}
-    tasks = []
-    for task in recorded.tasks:
-        tier, fits = _tier_for(task, by_memory)
-        counts[tier.slug] = counts.get(tier.slug, 0) + 1
-        if not fits:
-            too_large[chosen[task.id]] = task.memory_mb or 0
-        seconds = round(task.runtime_s * scale, 6)
-        tasks.append(
-            {
-                "name": chosen[task.id],
-                "handler": handler,
-                "kwargs": {"seconds": seconds},
-                "depends_on": [chosen[parent] for parent in task.parents],
-                "tier": tier.slug,
-                "priority": task.priority,
-                "execution_cap": math.ceil(CAP_FACTOR * seconds + CAP_EXTRA_S),
-                "tags": _tags("recorded", recorded.name, task.program),
-            }
-        )
-    workflow = {"name": name or f"{recorded.name} x {scale:g}", "tasks": tasks}
-    return ImportPlan(workflow=workflow, tiers=counts, too_large=too_large)
-
-
-def _tier_for(task: RecordedTask, by_memory: Sequence[TierMemory]) -> tuple[TierMemory, bool]:
-    """The smallest tier whose memory fits (the smallest of all where none was recorded), else the largest."""
-    needed = task.memory_mb or 0
-    for tier in by_memory:
-        if tier.memory_mb >= needed:
-            return tier, True
-    return by_memory[-1], False
-
-
-def _tags(*words: str) -> list[str]:
-    return list(dict.fromkeys(word[:TAG_LENGTH] for word in words if word))
-
-
 def _program(command: Any) -> str:
     """The name of the program that ran, where the file tells it; whole shell scripts are left out."""
     program = command.get("program") if isinstance(command, Mapping) else None
-    if not isinstance(program, str) or "\n" in program or len(program) > TAG_LENGTH:
+    if not isinstance(program, str) or "\n" in program or len(program) > MAX_PROGRAM:
         return ""
     return program.strip()
 
@@ -247,9 +177,6 @@ def _number(value: Any, path: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
         raise InvalidInput("must be a number that is not negative", field=path)
     return float(value)
-
-
-_seconds = _number
 
 
 def _memory(value: Any, path: str) -> int | None:
