@@ -8,12 +8,15 @@ row itself, and every writer of these tables is in ``queries.py`` (see ``docs/ad
 from slackwater_tasks.models.artifacts import Artifact
 from slackwater_tasks.models.base import LIVE_STATES, TELL_LATE, MutexScope, OnLate, new_id
 from slackwater_tasks.models.checkpoints import Checkpoint, Resumable
-from slackwater_tasks.models.dispatch import IdempotencyKey, Leader, Line, RunTime, Script, Workflow
-from slackwater_tasks.models.effects import Effect, Pause, Secret
+from slackwater_tasks.models.dispatch import Leader, Line, RunTime
+from slackwater_tasks.models.effects import Effect
 from slackwater_tasks.models.history import Attempt, AttemptLog, DeadLetter, Dependency, TaskEvent
 from slackwater_tasks.models.outbox import Event, Listener, Outbox, TaskWebhook
+from slackwater_tasks.models.pauses import Pause
 from slackwater_tasks.models.policies import PastUse, PolicyChoice, RankSweep, ShadowUse
 from slackwater_tasks.models.rates import Impossible, RateLimit, RateStart
+from slackwater_tasks.models.secrets import Secret
+from slackwater_tasks.models.submission import IdempotencyKey, Script, Workflow
 from slackwater_tasks.models.task import LiveTask, Task
 from slackwater_tasks.models.trace_context import TaskTrace
 

@@ -1,13 +1,12 @@
-"""What stands beside the tasks: lines, scripts, workflows, keys, run times, leaders."""
+"""What the dispatcher goes by beside the tasks: lines, run times, leaders."""
 
 from __future__ import annotations
 
-from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
 from scheduler_ext.core.states import Category
-from slackwater_tasks.models.base import choices, new_id
+from slackwater_tasks.models.base import choices
 from slackwater_tenants.scoping import TenantManager
 
 
@@ -43,70 +42,6 @@ class Line(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tenant} · {Category(self.category).name.lower()} · {self.tier}"
-
-
-class Script(models.Model):
-    """A file in a tenant's script store, addressed by the SHA-256 of its content."""
-
-    tenant = models.ForeignKey("slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="scripts")
-    sha256 = models.CharField(max_length=64)
-    name = models.CharField(max_length=200)
-    content = models.BinaryField()
-    size = models.PositiveIntegerField()
-    created_at = models.DateTimeField(auto_now_add=True)
-
-    objects = TenantManager()
-    _plain = models.Manager()
-
-    class Meta:
-        base_manager_name = "_plain"
-        ordering = ["-created_at"]
-        constraints = [models.UniqueConstraint(fields=["tenant", "sha256"], name="slackwater_script_unique")]
-
-    def __str__(self) -> str:
-        return f"{self.name} ({self.sha256[:12]})"
-
-
-class Workflow(models.Model):
-    """A graph of tasks handed in as one."""
-
-    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    tenant = models.ForeignKey("slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="workflows")
-    name = models.CharField(max_length=200, blank=True)
-    task_count = models.PositiveIntegerField(default=0)
-    edge_count = models.PositiveIntegerField(default=0)
-    submitted_at = models.DateTimeField()
-    detail = models.JSONField(default=dict, blank=True)
-
-    objects = TenantManager()
-    _plain = models.Manager()
-
-    class Meta:
-        base_manager_name = "_plain"
-        ordering = ["-id"]
-        indexes = [models.Index(fields=["tenant", "-id"], name="slackwater_workflow_tenant")]
-
-    def __str__(self) -> str:
-        return self.name or str(self.id)
-
-
-class IdempotencyKey(models.Model):
-    """The first answer to a submission that carried this key."""
-
-    pk = models.CompositePrimaryKey("tenant", "key")
-    tenant = models.ForeignKey("slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_index=False)
-    key = models.CharField(max_length=200)
-    body_hash = models.CharField(max_length=64)
-    task_id = models.UUIDField(null=True)
-    workflow_id = models.UUIDField(null=True)
-    task_ids = ArrayField(models.UUIDField(), null=True, help_text="Of several handed in without a workflow.")
-    created_at = models.DateTimeField(db_default=Now())
-
-    class Meta:
-        indexes = [models.Index(fields=["created_at"], name="slackwater_idempotency_age")]
-
-    def __str__(self) -> str:
-        return f"{self.tenant_id}:{self.key}"
 
 
 class RunTime(models.Model):

@@ -1,4 +1,4 @@
-"""What tasks use beside the ledger of work: keys of effects, secrets, pauses."""
+"""Keys of effects that happen once."""
 
 from __future__ import annotations
 
@@ -44,47 +44,3 @@ class Effect(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tenant_id}:{self.key}"
-
-
-class Secret(models.Model):
-    """A tenant's secret, sealed: only its own tasks get to read it (see ``apps/slackwater_tasks/control/secrets.py``)."""
-
-    tenant = models.ForeignKey("slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="secrets")
-    name = models.CharField(max_length=63)
-    sealed = models.BinaryField()
-    updated_at = models.DateTimeField(db_default=Now())
-    updated_by = models.CharField(max_length=120, blank=True)
-
-    objects = TenantManager()
-    _plain = models.Manager()
-
-    class Meta:
-        base_manager_name = "_plain"
-        ordering = ["name"]
-        constraints = [models.UniqueConstraint(fields=["tenant", "name"], name="slackwater_secret_unique")]
-
-    def __str__(self) -> str:
-        return f"{self.tenant_id}:{self.name}"
-
-
-class Pause(models.Model):
-    """Since when a tenant, line or handler is paused: that time does not count against tolerances."""
-
-    class Kind(models.TextChoices):
-        """What is paused."""
-
-        TENANT = "tenant"
-        LINE = "line"
-        HANDLER = "handler"
-
-    kind = models.CharField(max_length=8, choices=Kind.choices)
-    subject = models.BigIntegerField(help_text="Id of the tenant, line or handler.")
-    since = models.DateTimeField(db_default=Now())
-    ended_at = models.DateTimeField(null=True, help_text="Its tasks are being given the paused time back.")
-    reached = models.UUIDField(null=True, help_text="The last of the tasks that has it back.")
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["kind", "subject"], name="slackwater_pause_once")]
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.subject}"

@@ -14,7 +14,8 @@ from django.db.models.functions import Least
 
 from scheduler_ext.core.states import FINAL, Category, RunCondition, TaskState
 from slackwater_tasks.models.base import LIVE_STATES, TELL_LATE, MutexScope, OnLate, choices, new_id
-from slackwater_tasks.models.dispatch import Line, Workflow
+from slackwater_tasks.models.dispatch import Line
+from slackwater_tasks.models.submission import Workflow
 from slackwater_tenants.scoping import TenantManager
 
 
