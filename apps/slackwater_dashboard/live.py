@@ -11,6 +11,7 @@ from typing import Any
 
 from django.db import connection
 
+from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import FINAL, Category, TaskState
 from slackwater_dashboard.throughput import INTERVAL_S, Throughput
 from slackwater_monitoring.alerts.rules import RULES
@@ -35,17 +36,17 @@ UNFINISHED = """
 SELECT coalesce(sum(unfinished), 0)::bigint, count(*) FILTER (WHERE unfinished > 0) FROM slackwater_tenants_tenantcounter
 """
 BY_STATE = "SELECT state, count(*) FROM (SELECT state FROM slackwater_tasks_livetask LIMIT %s) few GROUP BY state"
-IN_FLIGHT = "SELECT state, count(*) FROM slackwater_tasks_livetask WHERE phase = 4 GROUP BY state"
+IN_FLIGHT = named("SELECT state, count(*) FROM slackwater_tasks_livetask WHERE phase = :phase.IN_FLIGHT GROUP BY state")
 SHARES = """
 SELECT most_common_vals::text::int[], most_common_freqs::float8[] FROM pg_stats
 WHERE schemaname = current_schema() AND tablename = 'slackwater_tasks_livetask' AND attname = 'state'
 """
 # The active lines by a loose scan of the ready index: one descent a line, whatever the backlog.
-LINES = """
+LINES = named("""
 WITH RECURSIVE active AS (
-    (SELECT line_id, 1 AS n FROM slackwater_tasks_livetask WHERE phase = 3 ORDER BY line_id LIMIT 1)
+    (SELECT line_id, 1 AS n FROM slackwater_tasks_livetask WHERE phase = :phase.READY ORDER BY line_id LIMIT 1)
     UNION ALL
-    SELECT (SELECT l.line_id FROM slackwater_tasks_livetask l WHERE l.phase = 3 AND l.line_id > a.line_id
+    SELECT (SELECT l.line_id FROM slackwater_tasks_livetask l WHERE l.phase = :phase.READY AND l.line_id > a.line_id
             ORDER BY l.line_id LIMIT 1), a.n + 1
     FROM active a WHERE a.line_id IS NOT NULL AND a.n < %(lines)s)
 SELECT t.slug, t.paused OR n.paused, n.category, r.slug, w.ready, extract(epoch FROM h.submitted_at)::float8
@@ -53,29 +54,31 @@ FROM active a JOIN slackwater_tasks_line n ON n.id = a.line_id JOIN slackwater_t
 JOIN slackwater_resources_tier r ON r.id = n.tier_id
 CROSS JOIN LATERAL (
     SELECT count(*)::int AS ready FROM (
-        SELECT 1 FROM slackwater_tasks_livetask l WHERE l.phase = 3 AND l.line_id = n.id LIMIT %(most)s + 1) x) w
+        SELECT 1 FROM slackwater_tasks_livetask l WHERE l.phase = :phase.READY AND l.line_id = n.id
+            LIMIT %(most)s + 1) x) w
 LEFT JOIN LATERAL (
     SELECT k.submitted_at FROM slackwater_tasks_task k WHERE k.id = (
-        SELECT l.task_id FROM slackwater_tasks_livetask l WHERE l.phase = 3 AND l.line_id = n.id
+        SELECT l.task_id FROM slackwater_tasks_livetask l WHERE l.phase = :phase.READY AND l.line_id = n.id
         ORDER BY l.rank_group, l.rank, l.task_id LIMIT 1)) h ON true
 ORDER BY w.ready DESC, h.submitted_at LIMIT %(shown)s
-"""
-NODES = """
+""")
+NODES = named("""
 SELECT n.id, n.name, n.cell, n.state, n.capacity, n.slots::text,
        extract(epoch FROM clock_timestamp() - n.heartbeat_at)::float8,
        n.lease_expires_at > clock_timestamp(),
        coalesce(f.queued, 0)::int, coalesce(f.running, 0)::int, coalesce(f.slot_milli, 0)::int,
        coalesce(f.cpu, 0)::bigint, coalesce(f.memory, 0)::bigint
 FROM slackwater_resources_node n LEFT JOIN (
-    SELECT l.node_id, count(*) FILTER (WHERE l.state = 4) AS queued, count(*) FILTER (WHERE l.state = 5) AS running,
-           sum(l.slot_milli) FILTER (WHERE l.state = 5) AS slot_milli,
-           sum(r.cpu_milli * l.slot_milli / 1000) FILTER (WHERE l.state = 5) AS cpu,
-           sum(r.memory_mb::bigint * l.slot_milli / 1000) FILTER (WHERE l.state = 5) AS memory
+    SELECT l.node_id, count(*) FILTER (WHERE l.state = :state.QUEUED) AS queued,
+        count(*) FILTER (WHERE l.state = :state.RUNNING) AS running,
+           sum(l.slot_milli) FILTER (WHERE l.state = :state.RUNNING) AS slot_milli,
+           sum(r.cpu_milli * l.slot_milli / 1000) FILTER (WHERE l.state = :state.RUNNING) AS cpu,
+           sum(r.memory_mb::bigint * l.slot_milli / 1000) FILTER (WHERE l.state = :state.RUNNING) AS memory
     FROM slackwater_tasks_livetask l JOIN slackwater_tasks_line i ON i.id = l.line_id
         JOIN slackwater_resources_tier r ON r.id = i.tier_id
-    WHERE l.phase = 4 GROUP BY l.node_id) f ON f.node_id = n.id
+    WHERE l.phase = :phase.IN_FLIGHT GROUP BY l.node_id) f ON f.node_id = n.id
 WHERE n.state IN ('active', 'draining') ORDER BY n.cell, n.name LIMIT 200
-"""
+""")
 LEADERS = """
 SELECT cell, holder, epoch, expires_at > clock_timestamp(), extract(epoch FROM clock_timestamp() - renewed_at)::float8
 FROM slackwater_tasks_leader ORDER BY cell

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
+from scheduler_ext.core.sql import named
+
 INTERVAL_S = 10
 INTERVALS = 30
 COUNTED = 2_000
@@ -21,9 +23,10 @@ OLDEST = "SELECT id FROM slackwater_tasks_attempt ORDER BY id LIMIT 1"
 AT_OR_AFTER = """
 SELECT id, extract(epoch FROM finished_at)::float8 FROM slackwater_tasks_attempt WHERE id >= %s ORDER BY id LIMIT 1
 """
-COUNT = """
-SELECT count(*), count(*) FILTER (WHERE outcome NOT IN (1, 3, 5, 8, 9)) FROM slackwater_tasks_attempt WHERE id >= %s AND id < %s
-"""
+COUNT = named("""
+SELECT count(*), count(*) FILTER (WHERE outcome NOT IN (:outcome.SUCCEEDED, :outcome.RETRY, :outcome.CANCELLED,
+    :outcome.HANDED_BACK, :outcome.YIELDED)) FROM slackwater_tasks_attempt WHERE id >= %s AND id < %s
+""")
 
 
 class Throughput:

@@ -17,6 +17,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category, TaskState
 from slackwater_tasks.ledger.queries import ACTIVE_LINES
 from slackwater_tasks.read.autoscaling import by_cell, by_tier, demands, wanted
@@ -25,18 +26,18 @@ from slackwater_tasks.read.overview import RESOURCES
 DEAD_MOST = 100_000
 
 UNFINISHED = "SELECT coalesce(sum(unfinished), 0)::bigint FROM slackwater_tenants_tenantcounter"
-IN_FLIGHT = """
+IN_FLIGHT = named("""
 SELECT n.category, l.state, count(*) FROM slackwater_tasks_livetask l JOIN slackwater_tasks_line n ON n.id = l.line_id
-WHERE l.phase = 4 GROUP BY 1, 2
-"""
+WHERE l.phase = :phase.IN_FLIGHT GROUP BY 1, 2
+""")
 # The active lines by a loose scan of the ready index; of each, only the head.
-READY = f"""{ACTIVE_LINES}
+READY = named(f"""{ACTIVE_LINES}
 SELECT n.category, count(*)::int, extract(epoch FROM clock_timestamp() - min(h.latest_start))::float8
 FROM active a JOIN slackwater_tasks_line n ON n.id = a.line_id CROSS JOIN LATERAL (
-    SELECT l.latest_start FROM slackwater_tasks_livetask l WHERE l.phase = 3 AND l.line_id = a.line_id
+    SELECT l.latest_start FROM slackwater_tasks_livetask l WHERE l.phase = :phase.READY AND l.line_id = a.line_id
     ORDER BY l.rank_group, l.rank, l.task_id LIMIT 1) h
 GROUP BY 1
-"""  # noqa: S608 - statements of ours
+""")  # noqa: S608 - statements of ours
 DEAD = f"SELECT count(*) FROM (SELECT 1 FROM slackwater_tasks_deadletter LIMIT {DEAD_MOST}) x"  # noqa: S608 (a number of our own)
 NODES = (
     "SELECT cell, state, count(*) FROM slackwater_resources_node WHERE state IN ('active', 'draining') GROUP BY 1, 2"

@@ -12,6 +12,7 @@ from datetime import date, timedelta
 from typing import Any, Final
 
 from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category
 from slackwater_monitoring.models import Usage
 from slackwater_tasks.read.tasks import seconds, word
@@ -27,10 +28,10 @@ FIRST_MARK = """
 INSERT INTO slackwater_monitoring_usagemark (id, done, seen, seen_by) VALUES (1, 0, 0, '0') ON CONFLICT DO NOTHING
 """
 # A tier's price is that of its hour; the plan's word for the category weighs it.
-ADD_UP = """
+ADD_UP = named("""
 WITH a AS (
     SELECT a.tenant_id, (a.finished_at AT TIME ZONE 'UTC')::date AS day, t.tier_id, t.category, count(*) AS attempts,
-        count(*) FILTER (WHERE a.outcome = 1) AS succeeded,
+        count(*) FILTER (WHERE a.outcome = :outcome.SUCCEEDED) AS succeeded,
         sum(extract(epoch FROM a.finished_at - a.started_at) * 1000)::bigint AS run_ms,
         coalesce(sum(a.cpu_ms), 0)::bigint AS cpu_ms
     FROM slackwater_tasks_attempt a JOIN slackwater_tasks_task t ON t.id = a.task_id
@@ -45,25 +46,26 @@ JOIN slackwater_tenants_plan p ON p.id = n.plan_id GROUP BY 1, 2, 3, 4 ORDER BY 
 ON CONFLICT (tenant_id, day, tier, category) DO UPDATE SET attempts = u.attempts + excluded.attempts,
     succeeded = u.succeeded + excluded.succeeded, run_ms = u.run_ms + excluded.run_ms,
     cpu_ms = u.cpu_ms + excluded.cpu_ms, price_micros = u.price_micros + excluded.price_micros
-"""
+""")
 # What was measured, for hints of smaller tiers: see ``sizing.py``. Handlers: alone, and long enough.
-MEASURE = """
+MEASURE = named("""
 INSERT INTO slackwater_monitoring_sizing AS s (tenant_id, kind, name, tier_id, runs, exceeded, cpu_milli, memory_mb, disk_mb)
 SELECT a.tenant_id, CASE WHEN t.handler <> '' THEN 'handler' WHEN t.script_path <> '' THEN 'script_path'
         ELSE 'script' END AS kind, coalesce(nullif(t.handler, ''), nullif(t.script_path, ''), t.script_sha256) AS name,
-    t.tier_id, count(*), count(*) FILTER (WHERE a.outcome = 7),
+    t.tier_id, count(*), count(*) FILTER (WHERE a.outcome = :outcome.RESOURCE_EXCEEDED),
     (array_agg(least(1000000, a.cpu_ms * 1000::float8
         / greatest(1, extract(epoch FROM a.finished_at - a.started_at) * 1000))::int ORDER BY a.id DESC))[1:%(kept)s],
     (array_agg(a.peak_memory_mb ORDER BY a.id DESC))[1:%(kept)s],
     (array_agg(a.peak_disk_mb ORDER BY a.id DESC))[1:%(kept)s]
 FROM slackwater_tasks_attempt a JOIN slackwater_tasks_task t ON t.id = a.task_id
-WHERE a.id > %(after)s AND a.id <= %(to)s AND a.cpu_ms IS NOT NULL AND a.outcome IN (1, 2, 4, 7)
+WHERE a.id > %(after)s AND a.id <= %(to)s AND a.cpu_ms IS NOT NULL
+    AND a.outcome IN (:outcome.SUCCEEDED, :outcome.FAILED, :outcome.CAP_EXCEEDED, :outcome.RESOURCE_EXCEEDED)
 GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
 ON CONFLICT (tenant_id, kind, name, tier_id) DO UPDATE SET runs = s.runs + excluded.runs,
     exceeded = s.exceeded + excluded.exceeded, cpu_milli = (excluded.cpu_milli || s.cpu_milli)[1:%(kept)s],
     memory_mb = (excluded.memory_mb || s.memory_mb)[1:%(kept)s],
     disk_mb = (excluded.disk_mb || s.disk_mb)[1:%(kept)s], updated_at = clock_timestamp()
-"""
+""")
 KEPT_RUNS: Final = 200
 # Asked first, in a statement of its own: whoever has one of these numbers is then among the transactions noted.
 LAST = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM slackwater_tasks_attempt_id_seq"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.ports import Asked, NodeSpec
 from scheduler_ext.task.handlers import Export
@@ -41,19 +42,20 @@ UPDATE slackwater_resources_node SET heartbeat_at = clock_timestamp(), stats = %
     lease_expires_at = clock_timestamp() + %s * interval '1 second'
 WHERE id = %s AND state IN ('active', 'draining') RETURNING state
 """
-ASKED = """
-SELECT l.task_id::text, l.fence, CASE WHEN l.cancel_requested THEN 5 WHEN r.asked_fence = l.fence THEN r.asked END,
+ASKED = named("""
+SELECT l.task_id::text, l.fence, CASE WHEN l.cancel_requested THEN :outcome.CANCELLED
+    WHEN r.asked_fence = l.fence THEN r.asked END,
     CASE WHEN r.declared AND r.attempt = l.attempts THEN r.used_ms ELSE 0 END
 FROM slackwater_tasks_livetask l LEFT JOIN slackwater_tasks_resumable r ON r.task_id = l.task_id
-WHERE l.node_id = %s AND l.phase = 4 AND l.state = 5 AND (l.cancel_requested OR r.task_id IS NOT NULL)
-"""
+WHERE l.node_id = %s AND l.phase = :phase.IN_FLIGHT AND l.state = :state.RUNNING AND (l.cancel_requested OR r.task_id IS NOT NULL)
+""")
 DRAIN = "UPDATE slackwater_resources_node SET state = 'draining' WHERE id = %s AND state = 'active'"
-ASK_TO_YIELD = """
-UPDATE slackwater_tasks_resumable r SET asked = 9, asked_fence = l.fence, asked_at = clock_timestamp()
+ASK_TO_YIELD = named("""
+UPDATE slackwater_tasks_resumable r SET asked = :outcome.YIELDED, asked_fence = l.fence, asked_at = clock_timestamp()
 FROM slackwater_tasks_livetask l
-WHERE l.node_id = %s AND l.phase = 4 AND l.state = 5 AND r.task_id = l.task_id AND r.declared
+WHERE l.node_id = %s AND l.phase = :phase.IN_FLIGHT AND l.state = :state.RUNNING AND r.task_id = l.task_id AND r.declared
     AND r.asked_fence IS DISTINCT FROM l.fence
-"""
+""")
 
 
 class PgNodeStore:

@@ -10,6 +10,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from scheduler_ext.core.errors import LimitExceeded, NotFound, SlackwaterError
+from scheduler_ext.core.sql import named
 from slackwater_tasks.submission import service as tasks
 
 log = logging.getLogger(__name__)
@@ -20,13 +21,14 @@ LATER_S: Final = 60.0
 """How long a retry is put off that the tenant's limits do not allow now."""
 
 # How often the policy has retried a task is read from its history: a requeued letter's own row is gone by then.
-CLAIM: Final = """
+CLAIM: Final = named("""
 SELECT d.task_id, d.tenant_id, p.dead_letter_retries, (
-    SELECT count(*) FROM slackwater_tasks_taskevent e WHERE e.task_id = d.task_id AND e.from_state = 7 AND e.actor = %s)
+    SELECT count(*) FROM slackwater_tasks_taskevent e WHERE e.task_id = d.task_id
+        AND e.from_state = :state.FAILED AND e.actor = %s)
 FROM slackwater_tasks_deadletter d JOIN slackwater_tenants_tenant t ON t.id = d.tenant_id
     JOIN slackwater_tenants_plan p ON p.id = t.plan_id
 WHERE d.next_retry_at <= statement_timestamp() ORDER BY d.next_retry_at LIMIT %s FOR UPDATE OF d SKIP LOCKED
-"""
+""")
 GIVE_UP: Final = "UPDATE slackwater_tasks_deadletter SET next_retry_at = NULL, retries = %s WHERE task_id = %s"
 PUT_OFF: Final = """
 UPDATE slackwater_tasks_deadletter SET next_retry_at = statement_timestamp() + %s * interval '1 second', retries = %s

@@ -7,27 +7,40 @@ needs in order to use a partial index.
 from __future__ import annotations
 
 import re
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import Final
 
-from scheduler_ext.core.states import Category, ClientStatus, EdgeOutcome, Outcome, RunCondition, TaskState
+from scheduler_ext.core.states import (
+    Category,
+    EdgeOutcome,
+    EffectState,
+    Event,
+    LateMark,
+    Outcome,
+    Phase,
+    RunCondition,
+    TaskState,
+)
 
-ENUMS: Final[dict[str, type[IntEnum]]] = {
+ENUMS: Final[dict[str, type[IntEnum | IntFlag]]] = {
     "state": TaskState,
+    "phase": Phase,
     "outcome": Outcome,
     "edge": EdgeOutcome,
     "condition": RunCondition,
     "category": Category,
-    "status": ClientStatus,
+    "event": Event,
+    "late": LateMark,
+    "effect": EffectState,
 }
 """The name before the dot, and the enumeration whose member stands behind it."""
-_NAME: Final = re.compile(r"(?<![:\w]):([a-z]+)\.([A-Z_]+)\b")
+_NAME: Final = re.compile(r"(?<![:\w]):([a-z]+)\.([A-Z_]+(?:\|[A-Z_]+)*)(?!\w)")
 
 
-def named(statement: str, **more: type[IntEnum]) -> str:
+def named(statement: str) -> str:
     """Return ``statement`` with every ``:enum.MEMBER`` replaced by its number.
 
-    ``more`` adds enumerations that only the caller knows. Raises ``KeyError`` for an unknown enumeration or member.
+    ``:event.FAILED|DEAD_LETTERED`` stands for the sum of both flags. Raises ``KeyError`` for an unknown enumeration or
+    member.
     """
-    enums = {**ENUMS, **more}
-    return _NAME.sub(lambda found: str(int(enums[found[1]][found[2]])), statement)
+    return _NAME.sub(lambda found: str(sum(int(ENUMS[found[1]][name]) for name in found[2].split("|"))), statement)

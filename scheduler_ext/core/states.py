@@ -5,7 +5,7 @@ The page ``docs/reference/states.md`` is generated from this table; ``slackwater
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import Final
 
 
@@ -30,6 +30,15 @@ class TaskState(IntEnum):
     """Stopped on request, or because what it needed did not come."""
     EXPIRED = 9
     """Its latest start passed and its client had asked to give up then."""
+
+
+class Phase(IntEnum):
+    """A live task's state, QUEUED and RUNNING in one. Indexes go by it, so that a start changes none of them."""
+
+    BLOCKED = 1
+    SCHEDULED = 2
+    READY = 3
+    IN_FLIGHT = 4
 
 
 FINAL: Final = frozenset({TaskState.SUCCEEDED, TaskState.FAILED, TaskState.CANCELLED, TaskState.EXPIRED})
@@ -199,3 +208,36 @@ class Outcome(IntEnum):
 
 PAUSED: Final = frozenset({Outcome.YIELDED, Outcome.PREEMPTED})
 """Outcomes after which a task is READY again, in its place, with its attempt unspent."""
+
+
+class LateMark(IntEnum):
+    """What a live row says of a latest start that passes."""
+
+    RUN_FIRST = 1
+    GIVE_UP = 2
+    TELL = 3
+    """Run first, and the tenant is told so then."""
+
+
+class EffectState(IntEnum):
+    """Where an effect stands that happens once for its key."""
+
+    CLAIMED = 1
+    """Begun outside of this database; whether it happened is known only when it is done."""
+    DONE = 2
+
+
+class Event(IntFlag):
+    """What clients can be told. The numbers are stored; a listener's column holds their sum."""
+
+    STARTED = 1
+    SUCCEEDED = 2
+    FAILED = 4
+    RETRYING = 8
+    CAP_EXCEEDED = 16
+    RESOURCE_EXCEEDED = 32
+    IMPOSSIBLE = 64
+    LATE = 128
+    EXPIRED = 256
+    DEAD_LETTERED = 512
+    CANCELLED = 1024

@@ -8,9 +8,9 @@ import pytest
 import redis
 from django.db import connection
 
-from scheduler_ext.core.states import TaskState
+from scheduler_ext.core.states import Event, TaskState
 from slackwater_resources.models import Handler, Tier
-from slackwater_tasks.models import Event, Listener, LiveTask, Outbox, Task, TaskEvent
+from slackwater_tasks.models import Listener, LiveTask, Outbox, Task, TaskEvent
 from slackwater_tasks.upkeep.jobs import LedgerUpkeep
 from tests.integration.test_explain import Cell
 from tests.support.api import HANDLER, forget_lookups

@@ -18,14 +18,14 @@ from django.db import connection, transaction
 from django.test import Client
 from django.utils import timezone
 
-from scheduler_ext.core.states import Outcome
+from scheduler_ext.core.states import Event, Outcome
 from slackwater_api.v1.shapes import notify as shapes
 from slackwater_monitoring.models import Delivery, Subscription
 from slackwater_monitoring.notify import subscriptions
 from slackwater_monitoring.notify.sender import BACK_OFF_S, Attempted, Claimed, Sender, record
 from slackwater_monitoring.notify.webhook_signature import signature
 from slackwater_tasks.ledger.connection import connect
-from slackwater_tasks.models import Event, Listener, LiveTask, Outbox
+from slackwater_tasks.models import Listener, LiveTask, Outbox
 from slackwater_tasks.upkeep.jobs import LedgerUpkeep
 from slackwater_tenants.models import Membership
 from tests.support.api import ApiClient, client_of, forget_lookups, furnish

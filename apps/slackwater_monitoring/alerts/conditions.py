@@ -11,6 +11,7 @@ import redis
 from django.conf import settings
 from django.db import connection
 
+from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category
 from scheduler_ext.dispatch import redis_client
 from slackwater_monitoring.alerts.rules import Rule
@@ -24,14 +25,14 @@ LEAST: Final = 20
 """Attempts within a minute below which nothing is said of how many fail."""
 REDIS_TIMEOUT_S: Final = 1.0
 
-NODES = """
+NODES = named("""
 SELECT n.cell, n.name FROM slackwater_resources_node n
 WHERE n.state = 'active' AND n.lease_expires_at > %(now)s AND n.started_at < %(now)s - %(for)s * interval '1 second'
-    AND NOT EXISTS (SELECT 1 FROM slackwater_tasks_livetask l WHERE l.phase = 4 AND l.node_id = n.id)
+    AND NOT EXISTS (SELECT 1 FROM slackwater_tasks_livetask l WHERE l.phase = :phase.IN_FLIGHT AND l.node_id = n.id)
     AND NOT EXISTS (
         SELECT 1 FROM (SELECT node_id, finished_at FROM slackwater_tasks_attempt ORDER BY id DESC LIMIT %(recent)s) a
         WHERE a.node_id = n.id AND a.finished_at > %(now)s - %(for)s * interval '1 second')
-"""
+""")
 LOST = """
 SELECT DISTINCT n.cell, n.name, n.hostname FROM slackwater_resources_node n
 WHERE (n.state = 'lost' OR n.state IN ('active', 'draining') AND n.lease_expires_at < %(now)s)
@@ -40,14 +41,16 @@ WHERE (n.state = 'lost' OR n.state IN ('active', 'draining') AND n.lease_expires
         SELECT 1 FROM slackwater_resources_node x WHERE x.cell = n.cell AND x.name = n.name AND x.started_at > n.started_at)
 """
 # 2 failed, 4 over its cap, 6 lost, 7 over its tier.
-FAILURES = """
+FAILURES = named("""
 SELECT n.cell, count(*) FILTER (WHERE a.finished_at > %(now)s - interval '60 seconds'),
-       count(*) FILTER (WHERE a.finished_at > %(now)s - interval '60 seconds' AND a.outcome IN (2, 4, 6, 7)),
+       count(*) FILTER (WHERE a.finished_at > %(now)s - interval '60 seconds'
+           AND a.outcome IN (:outcome.FAILED, :outcome.CAP_EXCEEDED, :outcome.WORKER_LOST, :outcome.RESOURCE_EXCEEDED)),
        count(*) FILTER (WHERE a.finished_at <= %(now)s - interval '60 seconds'),
-       count(*) FILTER (WHERE a.finished_at <= %(now)s - interval '60 seconds' AND a.outcome IN (2, 4, 6, 7))
+       count(*) FILTER (WHERE a.finished_at <= %(now)s - interval '60 seconds'
+           AND a.outcome IN (:outcome.FAILED, :outcome.CAP_EXCEEDED, :outcome.WORKER_LOST, :outcome.RESOURCE_EXCEEDED))
 FROM (SELECT node_id, outcome, finished_at FROM slackwater_tasks_attempt ORDER BY id DESC LIMIT %(recent)s) a
 JOIN slackwater_resources_node n ON n.id = a.node_id GROUP BY 1
-"""
+""")
 UNLED = """
 SELECT c.cell FROM (
     SELECT cell FROM slackwater_tenants_tenant UNION
@@ -59,18 +62,19 @@ SILENT = """
 SELECT p.cell, extract(epoch FROM %(now)s - p.beat_at)::float8 FROM slackwater_monitoring_pulse p
 WHERE p.kind = %(kind)s AND p.beat_at < %(now)s - %(for)s * interval '1 second'
 """
-STUCK = """
+STUCK = named("""
 SELECT t.cell, count(*)::int FROM slackwater_tasks_livetask l JOIN slackwater_tenants_tenant t ON t.id = l.tenant_id
-WHERE l.phase = 4 AND l.state = 4 AND l.claim_expires_at < %(now)s - %(for)s * interval '1 second' GROUP BY 1
-"""
-LATE = f"""{ACTIVE_LINES}
+WHERE l.phase = :phase.IN_FLIGHT AND l.state = :state.QUEUED
+    AND l.claim_expires_at < %(now)s - %(for)s * interval '1 second' GROUP BY 1
+""")
+LATE = named(f"""{ACTIVE_LINES}
 SELECT t.cell, n.category, extract(epoch FROM %(now)s - min(h.latest_start))::float8
 FROM active a JOIN slackwater_tasks_line n ON n.id = a.line_id JOIN slackwater_tenants_tenant t ON t.id = n.tenant_id
 CROSS JOIN LATERAL (
-    SELECT l.latest_start FROM slackwater_tasks_livetask l WHERE l.phase = 3 AND l.line_id = a.line_id
+    SELECT l.latest_start FROM slackwater_tasks_livetask l WHERE l.phase = :phase.READY AND l.line_id = a.line_id
     ORDER BY l.rank_group, l.rank, l.task_id LIMIT 1) h
 WHERE NOT (n.paused OR t.paused) AND h.latest_start < %(now)s - %(for)s * interval '1 second' GROUP BY 1, 2
-"""  # noqa: S608 - statements of ours
+""")  # noqa: S608 - statements of ours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from scheduler_ext.core.admission import is_granted
-from scheduler_ext.core.states import Category, Outcome, TaskState, client_status
+from scheduler_ext.core.states import Category, Event, Outcome, TaskState, client_status
 from slackwater_monitoring.models import Subscription
 from slackwater_monitoring.notify.subscriptions import EVENTS, TRIES
-from slackwater_tasks.models import Event, new_id
+from slackwater_tasks.models import new_id
 
 TAKE = """
 DELETE FROM slackwater_tasks_outbox WHERE id IN (SELECT id FROM slackwater_tasks_outbox ORDER BY id LIMIT %s

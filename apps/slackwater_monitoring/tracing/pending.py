@@ -36,7 +36,7 @@ FROM ended e WHERE x.task_id = e.task_id
 RETURNING x.task_id::text, x.run, x.sent_fence
 """
 TASKS = """
-SELECT t.id::text, n.slug, t.name, coalesce(nullif(t.handler, ''), nullif(t.script_path, ''), 'script'), t.kind = 2,
+SELECT t.id::text, n.slug, t.name, coalesce(nullif(t.handler, ''), nullif(t.script_path, ''), 'script'), t.handler = '',
        t.category, r.slug, t.priority, t.workflow_id::text, t.submitted_at, coalesce(x.since, t.submitted_at),
        t.start_at, t.finished_at, t.state, right(t.error, 2000), t.reason, x.trace_id, x.parent_id, x.tracestate, x.run
 FROM slackwater_tasks_tasktrace x JOIN slackwater_tasks_task t ON t.id = x.task_id

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import NodeView, Snapshot, TenantView, WorkKind
 from scheduler_ext.policies.base import OrderPolicy
@@ -24,28 +25,32 @@ SPREAD = (0.5, 1.0, 2.0)
 SOON_US = 1_000
 """What waits now arrives this long after what runs."""
 
-RUNNING = """
+RUNNING = named("""
 SELECT l.task_id::text, l.tenant_id, l.line_id, t.handler, extract(epoch FROM clock_timestamp() - l.started_at)::float8,
        l.mutex_key
-FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id WHERE l.phase = 4 LIMIT %s
-"""
+FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id
+    WHERE l.phase = :phase.IN_FLIGHT LIMIT %s
+""")
 # The task, what it needs and has not ended, and who waits for its key with it.
-WAITING = """
+WAITING = named("""
 WITH RECURSIVE up AS (
     SELECT %(id)s::uuid AS id
-    UNION SELECT d.parent_id FROM slackwater_tasks_dependency d JOIN up ON up.id = d.child_id WHERE d.outcome = 0),
+    UNION SELECT d.parent_id FROM slackwater_tasks_dependency d JOIN up ON up.id = d.child_id
+        WHERE d.outcome = :edge.PENDING),
 wanted AS (
     (SELECT id FROM up LIMIT %(most)s)
-    UNION (SELECT o.task_id FROM slackwater_tasks_livetask o WHERE o.mutex_key = %(key)s AND o.phase IN (1, 2, 3) LIMIT %(most)s)
-    UNION (SELECT o.task_id FROM slackwater_tasks_livetask o WHERE o.parked = %(rate)s AND o.phase = 1
+    UNION (SELECT o.task_id FROM slackwater_tasks_livetask o WHERE o.mutex_key = %(key)s
+        AND o.phase IN (:phase.BLOCKED, :phase.SCHEDULED, :phase.READY) LIMIT %(most)s)
+    UNION (SELECT o.task_id FROM slackwater_tasks_livetask o WHERE o.parked = %(rate)s AND o.phase = :phase.BLOCKED
            ORDER BY o.line_id, o.rank_group, o.rank LIMIT %(most)s))
 SELECT l.task_id::text, l.tenant_id, l.line_id, t.handler, l.rank_group, l.rank, l.mutex_key, l.priority,
        greatest(0, extract(epoch FROM l.not_before - clock_timestamp()))::float8,
-       ARRAY(SELECT d.parent_id::text FROM slackwater_tasks_dependency d WHERE d.child_id = l.task_id AND d.outcome = 0),
+       ARRAY(SELECT d.parent_id::text FROM slackwater_tasks_dependency d WHERE d.child_id = l.task_id
+           AND d.outcome = :edge.PENDING),
        l.handler_id, l.rate_key
 FROM wanted JOIN slackwater_tasks_livetask l ON l.task_id = wanted.id JOIN slackwater_tasks_task t ON t.id = l.task_id
-WHERE l.phase IN (1, 2, 3)
-"""
+WHERE l.phase IN (:phase.BLOCKED, :phase.SCHEDULED, :phase.READY)
+""")
 # What counts against a rate now, and since when; a claim whose start is not known counts from now.
 RATE_STARTS = """
 SELECT limit_id, coalesce(extract(epoch FROM clock_timestamp() - at), 0)::float8 FROM slackwater_tasks_ratestart LIMIT 20000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from scheduler_ext.core.sql import named
+
 ROW = """
 SELECT l.state, l.pending, l.parked, l.line_id, l.fence, l.rank_group, l.rank, l.kind, l.handler_id, l.priority,
        l.alone OR l.total_attempts = 1 AS by_itself, l.mutex_key, l.mutex_limit, l.last_node,
@@ -18,23 +20,31 @@ LEFT JOIN slackwater_resources_handler h ON h.id = l.handler_id LEFT JOIN slackw
 LEFT JOIN slackwater_tasks_impossible m ON m.task_id = t.id LEFT JOIN slackwater_tasks_resumable s ON s.task_id = l.task_id
 WHERE t.id = %s AND t.tenant_id = %s
 """
-PARENTS = """
+PARENTS = named("""
 SELECT p.id::text, p.name, l.state FROM slackwater_tasks_dependency d JOIN slackwater_tasks_task p ON p.id = d.parent_id
-LEFT JOIN slackwater_tasks_livetask l ON l.task_id = p.id WHERE d.child_id = %s AND d.outcome = 0 ORDER BY p.id LIMIT %s
-"""
-HOLDERS = """
-SELECT task_id::text FROM slackwater_tasks_livetask WHERE mutex_key = %s AND phase = 4 AND task_id <> %s LIMIT %s
-"""
+LEFT JOIN slackwater_tasks_livetask l ON l.task_id = p.id WHERE d.child_id = %s
+    AND d.outcome = :edge.PENDING ORDER BY p.id LIMIT %s
+""")
+HOLDERS = named("""
+SELECT task_id::text FROM slackwater_tasks_livetask WHERE mutex_key = %s AND phase = :phase.IN_FLIGHT
+    AND task_id <> %s LIMIT %s
+""")
+
+
 # Of those parked with it, or ready in its line, who comes before it.
-BEFORE = """
+def _before(among: str) -> str:
+    return named(f"""
 SELECT count(*)::int FROM (
-    SELECT 1 FROM slackwater_tasks_livetask l WHERE l.{among}
+    SELECT 1 FROM slackwater_tasks_livetask l WHERE {among}
     AND (l.rank_group, l.rank, l.task_id) < (%(rank_group)s, %(rank)s, %(id)s) LIMIT %(most)s) x
-"""
-IN_LINE = BEFORE.format(among="phase = 3 AND l.line_id = %(line_id)s")
-FOR_RATE = BEFORE.format(among="phase = 1 AND l.parked = %(parked)s AND l.line_id = %(line_id)s")
-FOR_KEY = BEFORE.format(among="phase = 1 AND l.pending = 0 AND l.mutex_key = %(mutex_key)s")
+""")  # noqa: S608 - statements of ours
+
+
+IN_LINE = _before("l.phase = :phase.READY AND l.line_id = %(line_id)s")
+FOR_RATE = _before("l.phase = :phase.BLOCKED AND l.parked = %(parked)s AND l.line_id = %(line_id)s")
+FOR_KEY = _before("l.phase = :phase.BLOCKED AND l.pending = 0 AND l.mutex_key = %(mutex_key)s")
 # Of the tasks it made room for those that wait still, and whether they are its own tenant's: others' are not named.
-LET_BY = """
-SELECT task_id::text, tenant_id = %s FROM slackwater_tasks_livetask WHERE task_id = ANY(%s::uuid[]) AND state = 3 ORDER BY task_id
-"""
+LET_BY = named("""
+SELECT task_id::text, tenant_id = %s FROM slackwater_tasks_livetask WHERE task_id = ANY(%s::uuid[])
+    AND state = :state.READY ORDER BY task_id
+""")

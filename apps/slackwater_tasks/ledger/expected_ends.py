@@ -7,16 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from scheduler_ext.core.resources import part
+from scheduler_ext.core.sql import named
 from scheduler_ext.core.types import PER_CHILD, LineView, RunEnd, Vector, WorkKind
 
 MOST = 20_000
 """Running tasks looked at; what is beyond counts as unknown, and waits ten times as long for its node."""
-ENDS = """
+ENDS = named("""
 SELECT l.node_id, l.line_id, l.tenant_id, l.kind, l.handler_id, l.alone OR l.total_attempts = 1,
        extract(epoch FROM clock_timestamp() - l.started_at)::float8, t.cap_ms
 FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id
-WHERE l.phase = 4 AND l.slot_milli >= 1000 LIMIT %s
-"""
+WHERE l.phase = :phase.IN_FLIGHT AND l.slot_milli >= 1000 LIMIT %s
+""")
 CAPS = "SELECT id::text, cap_ms FROM slackwater_tasks_task WHERE id = ANY(%s::uuid[])"
 
 

@@ -7,26 +7,30 @@ started yet, are together no more than the limit; and therefore no span of that 
 
 from __future__ import annotations
 
+from scheduler_ext.core.sql import named
+
 LIMITS = "SELECT id, tenant_id, handler_id, key, starts, per_s FROM slackwater_tasks_ratelimit ORDER BY id"
 # A task's code begins a little after its start is written; how much is known exactly when the attempt is recorded.
 # One that runs for longer than this is taken to have begun this much later at most.
-SETTLE = """
+SETTLE = named("""
 WITH open AS (SELECT id, task_id, fence, claimed_at FROM slackwater_tasks_ratestart WHERE at IS NULL ORDER BY id LIMIT 10000),
 seen AS (
     SELECT o.id, o.claimed_at, a.started_at AS began, l.state, l.started_at AS running,
         a.started_at IS NULL AND l.state IS NULL AND EXISTS (
-            SELECT 1 FROM slackwater_tasks_taskevent e WHERE e.task_id = o.task_id AND e.fence = o.fence AND e.from_state = 4)
+            SELECT 1 FROM slackwater_tasks_taskevent e WHERE e.task_id = o.task_id AND e.fence = o.fence
+                AND e.from_state = :state.QUEUED)
         AS unbegun
     FROM open o LEFT JOIN slackwater_tasks_attempt a ON a.task_id = o.task_id AND a.fence = o.fence
-    LEFT JOIN slackwater_tasks_livetask l ON l.task_id = o.task_id AND l.fence = o.fence AND l.state IN (4, 5)),
+    LEFT JOIN slackwater_tasks_livetask l ON l.task_id = o.task_id AND l.fence = o.fence
+        AND l.state IN (:state.QUEUED, :state.RUNNING)),
 back AS (DELETE FROM slackwater_tasks_ratestart r USING seen WHERE r.id = seen.id AND seen.unbegun)
 UPDATE slackwater_tasks_ratestart r SET at = CASE
         WHEN s.began IS NOT NULL THEN least(clock_timestamp(), greatest(s.began, s.claimed_at))
-        WHEN s.state = 5 THEN s.running + %(margin)s * interval '1 second'
+        WHEN s.state = :state.RUNNING THEN s.running + %(margin)s * interval '1 second'
         ELSE clock_timestamp() END
 FROM seen s WHERE r.id = s.id AND NOT s.unbegun AND (s.state IS NULL OR s.began IS NOT NULL
-    OR (s.state = 5 AND s.running < clock_timestamp() - %(margin)s * interval '1 second'))
-"""
+    OR (s.state = :state.RUNNING AND s.running < clock_timestamp() - %(margin)s * interval '1 second'))
+""")
 FORGET = """
 DELETE FROM slackwater_tasks_ratestart r USING slackwater_tasks_ratelimit m
 WHERE r.limit_id = m.id AND r.at < clock_timestamp() - (m.per_s + 0.005) * interval '1 second'
@@ -49,21 +53,22 @@ SELECT * FROM unnest(%s::bigint[], %s::uuid[], %s::int[])
 """
 
 # -- parking ----------------------------------------------------------------------------------------------------------
-PARK_FOR = """
+PARK_FOR = named("""
 WITH p AS (
-    UPDATE slackwater_tasks_livetask l SET state = 1, parked = u.why FROM unnest(%(ids)s::uuid[], %(whys)s::int[]) AS u(id, why)
-    WHERE l.task_id = u.id AND l.state = 3 RETURNING l.task_id, l.tenant_id, l.fence)
+    UPDATE slackwater_tasks_livetask l SET state = :state.BLOCKED, parked = u.why
+        FROM unnest(%(ids)s::uuid[], %(whys)s::int[]) AS u(id, why)
+    WHERE l.task_id = u.id AND l.state = :state.READY RETURNING l.task_id, l.tenant_id, l.fence)
 INSERT INTO slackwater_tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
 SELECT task_id, tenant_id, 3, 1, fence, %(actor)s, %(reason)s FROM p
-"""
-_GO_ON = """{freed},
+""")
+_GO_ON = named("""{freed},
 r AS (
-    UPDATE slackwater_tasks_livetask l SET state = 3, parked = NULL FROM freed
-    WHERE l.task_id = freed.task_id AND l.state = 1 AND l.pending = 0 AND l.parked IS NOT NULL
+    UPDATE slackwater_tasks_livetask l SET state = :state.READY, parked = NULL FROM freed
+    WHERE l.task_id = freed.task_id AND l.state = :state.BLOCKED AND l.pending = 0 AND l.parked IS NOT NULL
     RETURNING l.task_id, l.tenant_id, l.fence)
 INSERT INTO slackwater_tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
 SELECT task_id, tenant_id, 1, 3, fence, %(actor)s, %(reason)s FROM r
-"""
+""")
 # From each line as many as may start under the limit: which of them do is the share's choice. The lines by a loose
 # scan.
 UNPARK_LIMITED = _GO_ON.format(
@@ -85,9 +90,9 @@ freed AS (
 )
 UNPARK_THESE = _GO_ON.format(freed="WITH freed AS (SELECT unnest(%(ids)s::uuid[]) AS task_id)")
 # Whose limit is gone, and who is near the latest start: it goes to the urgent line first, and waits there.
-STALE_PARKED = """
+STALE_PARKED = named("""
 SELECT l.task_id::text FROM slackwater_tasks_livetask l
-WHERE l.phase = 1 AND l.parked > 0 AND l.pending = 0
+WHERE l.phase = :phase.BLOCKED AND l.parked > 0 AND l.pending = 0
     AND (l.promote_at <= statement_timestamp() OR NOT EXISTS (SELECT 1 FROM slackwater_tasks_ratelimit m WHERE m.id = l.parked))
 LIMIT %s
-"""
+""")

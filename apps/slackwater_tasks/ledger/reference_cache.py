@@ -14,10 +14,12 @@ from django.db import connection, transaction
 from django.db.models import Q
 
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.sql import named
+from scheduler_ext.core.states import LateMark
 from scheduler_ext.task import handlers
 from slackwater_resources.models import Handler, Tier
 from slackwater_tasks.ledger import queries
-from slackwater_tasks.models.base import TELL_LATE, OnLate
+from slackwater_tasks.models.base import OnLate
 
 TIER_TTL_S = 2.0
 CLOCK_TTL_S = 10.0
@@ -62,12 +64,12 @@ forget = _cache.forget
 LISTENERS_TTL_S = 2.0
 RESUMABLE_TTL_S = 5.0
 SERVING_TTL_S = 1.0
-LATE_LISTENERS = "SELECT tenant_id FROM slackwater_tasks_listener WHERE events & 128 <> 0"
+LATE_LISTENERS = named("SELECT tenant_id FROM slackwater_tasks_listener WHERE events & :event.LATE <> 0")
 
 
 def on_late_mark(tenant_id: int, on_late: int) -> int:
     """``on_late`` as the live row has it: marked where the tenant wants to be told that a latest start has passed."""
-    return TELL_LATE if on_late == OnLate.RUN_FIRST and tenant_id in _late_listeners() else on_late
+    return LateMark.TELL if on_late == OnLate.RUN_FIRST and tenant_id in _late_listeners() else on_late
 
 
 def _late_listeners() -> frozenset[int]:

@@ -6,12 +6,12 @@ row itself, and every writer of these tables is in ``queries.py`` (see ``docs/ad
 """
 
 from slackwater_tasks.models.artifacts import Artifact
-from slackwater_tasks.models.base import LIVE_STATES, TELL_LATE, MutexScope, OnLate, new_id
+from slackwater_tasks.models.base import LIVE_STATES, MutexScope, OnLate, new_id
 from slackwater_tasks.models.checkpoints import Checkpoint, Resumable
 from slackwater_tasks.models.dispatch import Leader, Line, RunTime
 from slackwater_tasks.models.effects import Effect
 from slackwater_tasks.models.history import Attempt, AttemptLog, DeadLetter, Dependency, TaskEvent
-from slackwater_tasks.models.outbox import Event, Listener, Outbox, TaskWebhook
+from slackwater_tasks.models.outbox import Listener, Outbox, TaskWebhook
 from slackwater_tasks.models.pauses import Pause
 from slackwater_tasks.models.policies import PastUse, PolicyChoice, RankSweep, ShadowUse
 from slackwater_tasks.models.rates import Impossible, RateLimit, RateStart
@@ -22,7 +22,6 @@ from slackwater_tasks.models.trace_context import TaskTrace
 
 __all__ = [
     "LIVE_STATES",
-    "TELL_LATE",
     "Artifact",
     "Attempt",
     "AttemptLog",
@@ -30,7 +29,6 @@ __all__ = [
     "DeadLetter",
     "Dependency",
     "Effect",
-    "Event",
     "IdempotencyKey",
     "Impossible",
     "Leader",

@@ -35,7 +35,3 @@ class MutexScope(models.IntegerChoices):
     BOTH = 1, "both"
     DEPENDENT = 2, "dependent work: tasks that need others"
     INDEPENDENT = 3, "independent work: tasks that need no others"
-
-
-TELL_LATE = 3
-"""``LiveTask.on_late`` of a task that is run first when its latest start passes, and whose tenant is told so then."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from enum import IntFlag
-
 from django.db import models
 from django.db.models.functions import Now
 
@@ -11,22 +9,6 @@ from scheduler_ext.core.states import Outcome, TaskState
 from slackwater_tasks.models.base import choices
 from slackwater_tasks.models.task import Task
 from slackwater_tenants.scoping import TenantManager
-
-
-class Event(IntFlag):
-    """What clients can be told. The numbers are stored, and stand in the statements of ``queries.py``."""
-
-    STARTED = 1
-    SUCCEEDED = 2
-    FAILED = 4
-    RETRYING = 8
-    CAP_EXCEEDED = 16
-    RESOURCE_EXCEEDED = 32
-    IMPOSSIBLE = 64
-    LATE = 128
-    EXPIRED = 256
-    DEAD_LETTERED = 512
-    CANCELLED = 1024
 
 
 class Listener(models.Model):

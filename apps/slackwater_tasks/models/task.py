@@ -12,8 +12,8 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Least
 
-from scheduler_ext.core.states import FINAL, Category, RunCondition, TaskState
-from slackwater_tasks.models.base import LIVE_STATES, TELL_LATE, MutexScope, OnLate, choices, new_id
+from scheduler_ext.core.states import FINAL, Category, LateMark, RunCondition, TaskState
+from slackwater_tasks.models.base import LIVE_STATES, MutexScope, OnLate, choices, new_id
 from slackwater_tasks.models.dispatch import Line
 from slackwater_tasks.models.submission import Workflow
 from slackwater_tenants.scoping import TenantManager
@@ -209,7 +209,7 @@ class LiveTask(models.Model):
                 fields=["latest_start"],
                 name="slackwater_live_late",
                 condition=Q(
-                    on_late__in=[OnLate.GIVE_UP, TELL_LATE],
+                    on_late__in=[LateMark.GIVE_UP, LateMark.TELL],
                     phase__in=[TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY],
                 ),
             ),

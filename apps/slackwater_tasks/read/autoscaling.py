@@ -11,6 +11,7 @@ from typing import Any, Final
 from django.db import connection
 
 from scheduler_ext.conf import SHORT_US
+from scheduler_ext.core.sql import named
 from slackwater_resources.models import Tier
 from slackwater_tasks.ledger.queries import ACTIVE_LINES
 from slackwater_tasks.ledger.reference_cache import scheduler_conf
@@ -26,22 +27,23 @@ SLOTS = """
 SELECT cell, sum(coalesce((slots->>'process')::int, 0) + coalesce((slots->>'script')::int, 0))::int
 FROM slackwater_resources_node WHERE state = 'active' AND lease_expires_at > clock_timestamp() GROUP BY 1
 """
-IN_FLIGHT = """
+IN_FLIGHT = named("""
 SELECT t.cell, n.tier_id, sum(l.slot_milli)::bigint FROM slackwater_tasks_livetask l
 JOIN slackwater_tasks_line n ON n.id = l.line_id JOIN slackwater_tenants_tenant t ON t.id = l.tenant_id
-WHERE l.phase = 4 GROUP BY 1, 2
-"""
+WHERE l.phase = :phase.IN_FLIGHT GROUP BY 1, 2
+""")
 # The active lines by a loose scan of the ready index, each up to a number.
-READY = f"""{ACTIVE_LINES}
+READY = named(f"""{ACTIVE_LINES}
 SELECT t.cell, n.tier_id, t.paused OR n.paused OR coalesce(h.paused, false), w.count, r.mean_us
 FROM active a JOIN slackwater_tasks_line n ON n.id = a.line_id JOIN slackwater_tenants_tenant t ON t.id = n.tenant_id
 CROSS JOIN LATERAL (
     SELECT x.handler_id, count(*) AS count FROM (
-        SELECT l.handler_id FROM slackwater_tasks_livetask l WHERE l.phase = 3 AND l.line_id = a.line_id LIMIT %(most)s) x
+        SELECT l.handler_id FROM slackwater_tasks_livetask l WHERE l.phase = :phase.READY
+            AND l.line_id = a.line_id LIMIT %(most)s) x
     GROUP BY 1) w
 LEFT JOIN slackwater_resources_handler h ON h.id = w.handler_id
 LEFT JOIN slackwater_tasks_runtime r ON r.tenant_id = n.tenant_id AND r.key = h.name AND r.samples >= 5
-"""  # noqa: S608 - statements of ours
+""")  # noqa: S608 - statements of ours
 # A cell that is scaled to zero has no node: the last one that was there tells what a worker offers.
 TYPICAL = """
 SELECT DISTINCT ON (cell) cell, capacity,

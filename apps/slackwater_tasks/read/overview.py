@@ -13,6 +13,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from scheduler_ext.core.admission import is_granted
+from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category, TaskState
 from slackwater_resources.models import Handler, Node, Tier
 from slackwater_tasks.control.lines import find_line
@@ -42,11 +43,11 @@ def tier(row: Tier) -> dict[str, Any]:
     }
 
 
-IN_FLIGHT_BY_NODE = """
-SELECT node_id, count(*) FILTER (WHERE tenant_id = %(tenant)s AND state = 4)::int,
-       count(*) FILTER (WHERE tenant_id = %(tenant)s AND state = 5)::int, count(*)::int
-FROM slackwater_tasks_livetask WHERE phase = 4 GROUP BY node_id
-"""
+IN_FLIGHT_BY_NODE = named("""
+SELECT node_id, count(*) FILTER (WHERE tenant_id = %(tenant)s AND state = :state.QUEUED)::int,
+       count(*) FILTER (WHERE tenant_id = %(tenant)s AND state = :state.RUNNING)::int, count(*)::int
+FROM slackwater_tasks_livetask WHERE phase = :phase.IN_FLIGHT GROUP BY node_id
+""")
 
 
 def _in_flight(tenant_id: int | None) -> dict[int, tuple[int, int, int]]:
@@ -99,17 +100,19 @@ def _node(node: Node) -> dict[str, Any]:
     }
 
 
-LINES = """
+LINES = named("""
 SELECT n.id, n.category, r.slug, n.paused, n.paused_by_itself, w.ready, w.oldest
 FROM slackwater_tasks_line n JOIN slackwater_resources_tier r ON r.id = n.tier_id
 CROSS JOIN LATERAL (
     SELECT count(*)::int AS ready, min(x.latest_start) AS oldest FROM (
-        SELECT l.latest_start FROM slackwater_tasks_livetask l WHERE l.line_id = n.id AND l.phase = 3 LIMIT %(most)s + 1) x) w
+        SELECT l.latest_start FROM slackwater_tasks_livetask l WHERE l.line_id = n.id
+            AND l.phase = :phase.READY LIMIT %(most)s + 1) x) w
 WHERE n.tenant_id = %(tenant)s ORDER BY n.category, r.slug
-"""
-IN_FLIGHT_BY_LINE = """
-SELECT line_id, state, count(*)::int FROM slackwater_tasks_livetask WHERE phase = 4 AND tenant_id = %s GROUP BY 1, 2
-"""
+""")
+IN_FLIGHT_BY_LINE = named("""
+SELECT line_id, state, count(*)::int FROM slackwater_tasks_livetask WHERE phase = :phase.IN_FLIGHT
+    AND tenant_id = %s GROUP BY 1, 2
+""")
 
 
 def queue(tenant: Tenant, category: str, tier: str) -> dict[str, Any]:

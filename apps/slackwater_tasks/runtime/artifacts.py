@@ -10,17 +10,18 @@ from uuid import UUID
 from django.db.models import QuerySet
 
 from scheduler_ext.core.errors import InvalidInput, NotFound
+from scheduler_ext.core.sql import named
 from scheduler_ext.ports import Started
 from scheduler_ext.task.artifacts import MOST, ArtifactsTooLarge, File, check_name, check_type
 from scheduler_ext.task.effects import AttemptReplaced
 from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.models import Artifact, Task, new_id
 
-HOLD = """
+HOLD = named("""
 SELECT p.max_artifact_bytes FROM slackwater_tasks_livetask l JOIN slackwater_tenants_tenant t ON t.id = l.tenant_id
 JOIN slackwater_tenants_plan p ON p.id = t.plan_id
-WHERE l.task_id = %s AND l.fence = %s AND l.state = 5 FOR SHARE OF l
-"""
+WHERE l.task_id = %s AND l.fence = %s AND l.state = :state.RUNNING FOR SHARE OF l
+""")
 KEEP = """
 INSERT INTO slackwater_tasks_artifact (id, task_id, tenant_id, name, content_type, size, sha256, content, fence)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)

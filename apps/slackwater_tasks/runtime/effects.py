@@ -11,41 +11,43 @@ from django.db import OperationalError, connection, transaction
 from psycopg.errors import LockNotAvailable
 
 from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.sql import named
+from scheduler_ext.core.states import EffectState
 from scheduler_ext.ports import Started
 from scheduler_ext.task.effects import AttemptReplaced, Claim, Effect, UnderWay
 from slackwater_tasks.ledger.connection import Database
 
 # Both inserts also check that this attempt still holds its task: one that was replaced may begin nothing more.
 # A repeat under way is waited for by the database: its transaction holds the key.
-INSERT = """
+INSERT = named("""
 INSERT INTO slackwater_tasks_effect (tenant_id, key, state, task_id, fence, done_at)
-SELECT %(tenant)s, %(key)s, %(state)s, l.task_id, l.fence, CASE WHEN %(state)s = 2 THEN clock_timestamp() END
-FROM slackwater_tasks_livetask l WHERE l.task_id = %(task)s AND l.fence = %(fence)s AND l.state = 5
+SELECT %(tenant)s, %(key)s, %(state)s, l.task_id, l.fence, CASE WHEN %(state)s = :effect.DONE THEN clock_timestamp() END
+FROM slackwater_tasks_livetask l WHERE l.task_id = %(task)s AND l.fence = %(fence)s AND l.state = :state.RUNNING
 ON CONFLICT DO NOTHING
-"""
-FOUND = """
+""")
+FOUND = named("""
 SELECT e.state, e.result, e.task_id::text, e.fence,
        l.task_id IS NOT NULL AND NOT (e.task_id = %(task)s AND e.fence = %(fence)s)
 FROM slackwater_tasks_effect e
-    LEFT JOIN slackwater_tasks_livetask l ON l.task_id = e.task_id AND l.fence = e.fence AND l.state = 5
+    LEFT JOIN slackwater_tasks_livetask l ON l.task_id = e.task_id AND l.fence = e.fence AND l.state = :state.RUNNING
 WHERE e.tenant_id = %(tenant)s AND e.key = %(key)s
-"""
-TAKE_OVER = """
+""")
+TAKE_OVER = named("""
 UPDATE slackwater_tasks_effect e SET task_id = l.task_id, fence = l.fence, claimed_at = clock_timestamp()
-FROM slackwater_tasks_livetask l WHERE l.task_id = %(task)s AND l.fence = %(fence)s AND l.state = 5
-    AND e.tenant_id = %(tenant)s AND e.key = %(key)s AND e.state = 1
+FROM slackwater_tasks_livetask l WHERE l.task_id = %(task)s AND l.fence = %(fence)s AND l.state = :state.RUNNING
+    AND e.tenant_id = %(tenant)s AND e.key = %(key)s AND e.state = :effect.CLAIMED
     AND e.task_id = %(old_task)s AND e.fence = %(old_fence)s
-"""
-SETTLE = """
-UPDATE slackwater_tasks_effect SET state = 2, done_at = clock_timestamp(), result = %(result)s::jsonb
-WHERE tenant_id = %(tenant)s AND key = %(key)s AND state = 1 AND task_id = %(old_task)s AND fence = %(old_fence)s
-"""
-FREE = """
+""")
+SETTLE = named("""
+UPDATE slackwater_tasks_effect SET state = :effect.DONE, done_at = clock_timestamp(), result = %(result)s::jsonb
+WHERE tenant_id = %(tenant)s AND key = %(key)s AND state = :effect.CLAIMED AND task_id = %(old_task)s AND fence = %(old_fence)s
+""")
+FREE = named("""
 DELETE FROM slackwater_tasks_effect
-WHERE tenant_id = %(tenant)s AND key = %(key)s AND state = 1 AND task_id = %(task)s AND fence = %(fence)s
-"""
+WHERE tenant_id = %(tenant)s AND key = %(key)s AND state = :effect.CLAIMED AND task_id = %(task)s AND fence = %(fence)s
+""")
 SET_RESULT = "UPDATE slackwater_tasks_effect SET result = %s::jsonb WHERE tenant_id = %s AND key = %s"
-HOLDS = "SELECT 1 FROM slackwater_tasks_livetask WHERE task_id = %s AND fence = %s AND state = 5"
+HOLDS = named("SELECT 1 FROM slackwater_tasks_livetask WHERE task_id = %s AND fence = %s AND state = :state.RUNNING")
 
 
 class PgEffects:
@@ -77,7 +79,7 @@ class PgEffects:
 
     def _insert(self, cur: Any, key: str) -> None:
         try:
-            cur.execute(INSERT, self._params(key, state=2))
+            cur.execute(INSERT, self._params(key, state=int(EffectState.DONE)))
         except OperationalError as error:
             if isinstance(error.__cause__, LockNotAvailable):
                 raise UnderWay(f"the effect {key!r} is being done by another task for too long", field="key") from None
@@ -87,7 +89,7 @@ class PgEffects:
         """The result of a key that is there already."""
         if row is None:
             raise self._replaced()
-        if row[0] == 1:
+        if row[0] == EffectState.CLAIMED:
             raise InvalidInput("is the key of an effect outside of the database, and not done", field="key")
         return json.loads(row[1]) if row[1] is not None else None  # Django's connections leave JSON as text
 
@@ -95,7 +97,7 @@ class PgEffects:
         """Claim a key, committed at once; ``over``: take it from that attempt."""
         conn = self.db.conn
         if over is None:
-            won = conn.execute(INSERT, self._params(key, state=1)).rowcount == 1
+            won = conn.execute(INSERT, self._params(key, state=int(EffectState.CLAIMED))).rowcount == 1
         else:
             params = self._params(key, old_task=over.task_id, old_fence=over.fence)
             won = conn.execute(TAKE_OVER, params).rowcount == 1
@@ -107,7 +109,9 @@ class PgEffects:
             raise self._replaced()
         if row is None:  # it was given back at this moment
             return self.claim(key) if over is None else Claim(won=False)
-        return Claim(won=False, done=row[0] == 2, result=row[1], task_id=row[2], fence=row[3], alive=row[4])
+        return Claim(
+            won=False, done=row[0] == EffectState.DONE, result=row[1], task_id=row[2], fence=row[3], alive=row[4]
+        )
 
     def settle(self, key: str, result: Any, *, over: Claim | None = None) -> None:
         """Mark a key done. Safe to repeat; a late one, whose key another has taken over, changes nothing."""

@@ -10,6 +10,7 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Outcome, TaskState, is_final
 from scheduler_ext.ports import Change, Changes, Finished, ScriptWork, Started
 from scheduler_ext.task.backend import TaskAid
@@ -64,11 +65,11 @@ SELECT t.id, t.tenant_id, to_timestamp(%s), %s, %s, %s, '', left('read ' || t.sc
 FROM slackwater_tasks_task t WHERE t.id = %s
 """
 MUTEX_FENCE = "SELECT mutex_fence FROM slackwater_tasks_livetask WHERE task_id = %s AND fence = %s"
-PROGRESS = """
+PROGRESS = named("""
 UPDATE slackwater_tasks_livetask l SET progress = %s::jsonb FROM slackwater_tasks_task t
-WHERE l.task_id = %s AND l.fence = %s AND l.state = 5 AND t.id = l.task_id
+WHERE l.task_id = %s AND l.fence = %s AND l.state = :state.RUNNING AND t.id = l.task_id
 RETURNING l.tenant_id, t.workflow_id::text
-"""
+""")
 
 
 def _change(row: Sequence[Any], outcome: Outcome | None) -> Change:

@@ -7,14 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.core.states import Outcome, TaskState
+from scheduler_ext.core.states import LateMark, Outcome, TaskState
 from scheduler_ext.ports import Changes, Finished
 from scheduler_ext.upkeep import Job
 from slackwater_tasks.graph.relatives import GraphUpkeep
 from slackwater_tasks.ledger import queries, transitions
 from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.ledger.parking import ParkingUpkeep
-from slackwater_tasks.models import TELL_LATE
 from slackwater_tasks.runtime.checkpoints import forget_ended
 from slackwater_tasks.runtime.work_store import PgWorkStore
 from slackwater_tasks.upkeep.paused_time import PauseUpkeep
@@ -128,8 +127,8 @@ class LedgerUpkeep:
 
         def work(conn: Any) -> list[Any]:
             rows = conn.execute(queries.LATE, (BATCH,)).fetchall()
-            transitions.tell_late(conn, [task_id for task_id, on_late in rows if on_late == TELL_LATE])
-            late = [task_id for task_id, on_late in rows if on_late != TELL_LATE]
+            transitions.tell_late(conn, [task_id for task_id, on_late in rows if on_late == LateMark.TELL])
+            late = [task_id for task_id, on_late in rows if on_late != LateMark.TELL]
             return transitions.end_if_waiting(
                 conn, late, TaskState.EXPIRED, reason="its latest start passed", actor="upkeep",
                 states=(TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.sql import named
 from scheduler_ext.upkeep import Job
 from slackwater_tasks.ledger.connection import Database
 
@@ -30,26 +31,27 @@ WHERE p.ended_at IS NULL AND NOT CASE p.kind
     ELSE EXISTS (SELECT 1 FROM slackwater_resources_handler h WHERE h.id = p.subject AND h.paused) END
 """
 # Out of the way of the round, which would look at them each time: the real moment is set when the pause ends.
-HOLD = """
+HOLD = named("""
 WITH held AS (
     SELECT l.task_id FROM slackwater_tasks_livetask l
-    WHERE l.phase = 3 AND l.promote_at < statement_timestamp() + %s * interval '1 second'
+    WHERE l.phase = :phase.READY AND l.promote_at < statement_timestamp() + %s * interval '1 second'
         AND (EXISTS (SELECT 1 FROM slackwater_tasks_pause WHERE kind = 'tenant' AND subject = l.tenant_id)
              OR EXISTS (SELECT 1 FROM slackwater_tasks_pause WHERE kind = 'line' AND subject = l.line_id)
              OR EXISTS (SELECT 1 FROM slackwater_tasks_pause WHERE kind = 'handler' AND subject = l.handler_id))
     LIMIT %s FOR UPDATE SKIP LOCKED)
 UPDATE slackwater_tasks_livetask l SET promote_at = '9000-01-01' FROM held WHERE l.task_id = held.task_id
-"""
+""")
 OVER = """
 SELECT id, kind, subject, reached FROM slackwater_tasks_pause WHERE ended_at IS NOT NULL ORDER BY id LIMIT 1
     FOR UPDATE SKIP LOCKED
 """
 # What remains of its tolerance begins where the waiting, less all pauses before, began: latest start - tolerance.
-GIVE_BACK = """
+GIVE_BACK = named("""
 WITH p AS (SELECT * FROM slackwater_tasks_pause WHERE id = %(pause)s),
 picked AS (
     SELECT l.task_id FROM slackwater_tasks_livetask l
-    WHERE l.{column} = %(subject)s AND l.task_id > %(reached)s AND l.latest_start IS NOT NULL AND l.phase IN (1, 2, 3)
+    WHERE l.{column} = %(subject)s AND l.task_id > %(reached)s AND l.latest_start IS NOT NULL
+        AND l.phase IN (:phase.BLOCKED, :phase.SCHEDULED, :phase.READY)
     ORDER BY l.task_id LIMIT %(batch)s FOR UPDATE OF l),
 due AS (
     SELECT l.task_id, greatest(interval '0', least(p.ended_at, coalesce(o.since, p.ended_at))
@@ -64,7 +66,7 @@ moved AS (
             - least(l.tolerance_ms, %(lead_ms)s) * interval '1 millisecond' END
     FROM due WHERE l.task_id = due.task_id)
 SELECT count(*), max(task_id::text) FROM picked
-"""
+""")
 COLUMNS = {"tenant": "tenant_id", "line": "line_id", "handler": "handler_id"}
 FIRST = "00000000-0000-0000-0000-000000000000"
 

@@ -8,6 +8,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from scheduler_ext.core.errors import Conflict
+from scheduler_ext.core.sql import named
 from slackwater_resources.models import Tier
 from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.models import LiveTask
@@ -120,9 +121,10 @@ class Pruner:
 
 # -- a tenant goes ----------------------------------------------------------------------------------------------------
 MOST = 5_000
-LIVE_IDS = (
-    "SELECT task_id FROM slackwater_tasks_livetask WHERE tenant_id = %s AND phase IN (1, 2, 3) LIMIT %s FOR UPDATE"
-)
+LIVE_IDS = named("""
+SELECT task_id FROM slackwater_tasks_livetask
+WHERE tenant_id = %s AND phase IN (:phase.BLOCKED, :phase.SCHEDULED, :phase.READY) LIMIT %s FOR UPDATE
+""")
 TASK_IDS = "SELECT id FROM slackwater_tasks_task WHERE tenant_id = %s ORDER BY id DESC LIMIT %s"
 CLOSE = (
     "UPDATE slackwater_tenants_tenant SET paused = true, paused_by_itself = false WHERE id = %s",
