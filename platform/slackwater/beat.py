@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from slackwater.wiring import heartbeat
 from slackwater_monitoring.alerts.evaluation import pulse
-from slackwater_monitoring.alerts.thread import Watcher
+from slackwater_monitoring.alerts.thread import AlertThread
 from slackwater_resources.components import Heartbeat
 from slackwater_schedules.beat import ClaimingScheduler
 
@@ -19,14 +19,14 @@ class WatchingScheduler(ClaimingScheduler):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._next_pulse = 0.0
-        self._watcher: Watcher | None = None
+        self._watcher: AlertThread | None = None
         self._heartbeat: Heartbeat | None = None
         super().__init__(*args, **kwargs)
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
         """Do all that is due; returns the seconds to sleep."""
         if self._watcher is None:
-            self._watcher = Watcher()
+            self._watcher = AlertThread()
             self._watcher.start()
             self._heartbeat = heartbeat("beat")
         delay = super().tick(*args, **kwargs)

@@ -276,13 +276,13 @@ def test_administrators_are_told_once_by_mail_and_by_webhook(
         end = _dispatcher(watch, tenant)
         watch.after(1)
         AlertNotice.objects.update(due_at=timezone.now())
-        assert (sender.tell(), sender.tell()) == (1, 0)  # the webhook was refused, and waits
+        assert (sender.send_due(), sender.send_due()) == (1, 0)  # the webhook was refused, and waits
         AlertNotice.objects.filter(done_at=None).update(due_at=timezone.now())
-        assert (sender.tell(), sender.tell()) == (1, 0)
+        assert (sender.send_due(), sender.send_due()) == (1, 0)
         end()
         watch.after(1)
         AlertNotice.objects.filter(done_at=None).update(due_at=timezone.now())
-        assert (sender.tell(), sender.tell()) == (2, 0)
+        assert (sender.send_due(), sender.send_due()) == (2, 0)
     assert [(m.to, m.subject) for m in mail.outbox] == [
         (["root@example.org"], "[Slackwater] raised: dispatcher in default"),
         (["root@example.org"], "[Slackwater] cleared: dispatcher in default"),

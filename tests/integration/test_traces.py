@@ -61,7 +61,7 @@ def worker(acme: ApiClient) -> HandWorker:
 
 @contextmanager
 def sender() -> Iterator[SpanSender]:
-    made = SpanSender(look_s=0.02)
+    made = SpanSender(poll_s=0.02)
     try:
         yield made
     finally:
@@ -71,7 +71,7 @@ def sender() -> Iterator[SpanSender]:
 def send() -> int:
     """Send all that is due, once; returns how many tasks were tried."""
     with sender() as one:
-        return one.step()
+        return one.send()
 
 
 def traced(acme: ApiClient, headers: dict[str, str] = HEADERS, **fields: Any) -> UUID:
@@ -301,7 +301,7 @@ def test_ended_tasks_are_found_behind_many_that_wait(
     last = traced(acme)
     worker.run(last)
     with sender() as one:
-        assert [one.step() for _ in range(5)] == [0, 0, 1, 0, 0]
+        assert [one.send() for _ in range(5)] == [0, 0, 1, 0, 0]
 
 
 def test_what_runs_again_is_sent_again_with_what_is_new(

@@ -22,7 +22,7 @@ from scheduler_ext.core.states import Event, Outcome
 from slackwater_api.v1.shapes import notify as shapes
 from slackwater_monitoring.models import Delivery, Subscription
 from slackwater_monitoring.notify import subscriptions
-from slackwater_monitoring.notify.sender import BACK_OFF_S, Attempted, Claimed, Sender, record
+from slackwater_monitoring.notify.sender import BACK_OFF_S, DELIVERIES, Attempted, Claimed, DeliverySender
 from slackwater_monitoring.notify.webhook_signature import signature
 from slackwater_tasks.ledger.connection import connect
 from slackwater_tasks.models import Listener, LiveTask, Outbox
@@ -240,7 +240,7 @@ def test_two_senders_send_each_once_and_a_dead_ones_claims_pass_on(acme: ApiClie
         newest = Delivery._plain.latest("id")
         late = Claimed(str(newest.pk), 1, 5, "{}", made["id"], acme.tenant.pk, receiver.url, b"", b"", "webhook")
         with connect() as conn:
-            record(conn, [Attempted(claimed=late, at=0, took_s=0, error="late")], random.Random(1))
+            DELIVERIES.record(conn, [Attempted(claimed=late, at=0, took_s=0, error="late").sent(random.Random(1))])
         newest.refresh_from_db()
         assert (newest.state, newest.attempts) == ("delivered", 2)
 
@@ -281,7 +281,7 @@ def test_owners_are_told_by_e_mail_in_one_message(acme: ApiClient, settings: Any
         worker.run(UUID(acme.task(name=f"job {n}", total_attempts=1)), outcome=Outcome.FAILED, error="no")
     acme.post(f"/tasks/{acme.task(name='dropped')}/cancel")
     spread()
-    sender = Sender()
+    sender = DeliverySender()
     assert sender.mail() == 0  # it is collected by the minute
     Delivery._plain.update(next_attempt_at=timezone.now())
     assert sender.mail() == 4

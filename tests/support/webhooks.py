@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from slackwater_monitoring.notify import deliveries, subscriptions
-from slackwater_monitoring.notify.sender import Sender
+from slackwater_monitoring.notify.sender import DeliverySender
 from slackwater_tasks.ledger.connection import connect
 from tests.support.api import ApiClient
 from tests.support.receiver import Received
@@ -32,9 +32,9 @@ def spread() -> int:
 
 
 @contextmanager
-def sending() -> Iterator[Sender]:
+def sending() -> Iterator[DeliverySender]:
     """A sender, until all that is due has been sent."""
-    sender = Sender(look_s=0.02)
+    sender = DeliverySender(poll_s=0.02)
     sender.start()
     try:
         yield sender

@@ -1,75 +1,81 @@
-"""Telling the administrators, once for each change, tried again until it arrives: by e-mail and by webhook."""
+"""Notices to the administrators, one for each change of an alert: by e-mail and by webhook, until they arrive."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
+import random
 import time
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.mail import EmailMessage
-from django.db import transaction
-from django.db.models import F
-from django.utils import timezone
+from django.db import connection
 
 from scheduler_ext.core.errors import SlackwaterError
 from slackwater_monitoring.alerts.rules import RULES
 from slackwater_monitoring.models import Alert, AlertNotice
 from slackwater_monitoring.notify.webhook_client import NotSent, post
 from slackwater_monitoring.notify.webhook_signature import signature
+from slackwater_monitoring.outbox import LeasedOutbox, Sent, back_off_s, outcomes
 from slackwater_tasks.submission.webhook_address import parse_url
 
 log = logging.getLogger(__name__)
 
-AT_ONCE: Final = 100
-SECONDS: Final = 15.0
-LEASE_S: Final = 60.0
+MAX_BATCH: Final = 100
+TIMEOUT_S: Final = 15.0
 BACK_OFF_S: Final = (5, 30, 120, 600, 1800)
-TRIES: Final = 20
+MAX_TRIES: Final = 20
 """Some nine hours in all; the alert itself stays on the pages."""
 
+CLAIM = """
+WITH due AS (
+    SELECT id FROM slackwater_monitoring_alertnotice
+    WHERE channel = %(channel)s AND done_at IS NULL AND due_at <= clock_timestamp() AND tries < %(max_tries)s
+    ORDER BY id LIMIT %(most)s FOR UPDATE SKIP LOCKED)
+UPDATE slackwater_monitoring_alertnotice n SET tries = n.tries + 1,
+    due_at = clock_timestamp() + %(lease)s * interval '1 second'
+FROM due WHERE n.id = due.id RETURNING n.id
+"""
+RECORD = f"""
+UPDATE slackwater_monitoring_alertnotice n SET done_at = CASE WHEN u.arrived THEN clock_timestamp() END,
+    due_at = clock_timestamp() + coalesce(u.wait, 0) * interval '1 second', error = u.note->>'error'
+FROM {outcomes("bigint")} WHERE n.id = u.id AND n.tries = u.token AND n.done_at IS NULL
+"""  # noqa: S608 - statements of ours
+NOTICES: Final = LeasedOutbox(claim_sql=CLAIM, record_sql=RECORD)
 
-def tell() -> int:
-    """Tell what is due; returns how many notices arrived. One that dies while it tells leaves them to the others."""
-    arrived = 0
-    for channel, send in (("email", _mail), ("webhook", _post)):
-        notices = _claim(channel)
-        if channel == "email":
-            arrived += _sent(notices, send) if notices else 0
-        else:
-            arrived += sum(_sent([one], send) for one in notices)
-    return arrived
-
-
-def _claim(channel: str) -> list[AlertNotice]:
-    with transaction.atomic():
-        now = timezone.now()
-        due = AlertNotice.objects.select_for_update(skip_locked=True, of=("self",)).select_related("alert")
-        found = list(
-            due.filter(channel=channel, done_at=None, due_at__lte=now, tries__lt=TRIES).order_by("id")[:AT_ONCE]
-        )
-        AlertNotice.objects.filter(pk__in=[one.pk for one in found]).update(
-            tries=F("tries") + 1, due_at=now + timedelta(seconds=LEASE_S)
-        )
-    return found
+Send = Callable[[Sequence[AlertNotice]], None]
 
 
-def _sent(notices: Sequence[AlertNotice], send: Any) -> int:
-    rows = AlertNotice.objects.filter(pk__in=[one.pk for one in notices])
+def send_due() -> int:
+    """Send the notices that are due; returns how many arrived."""
+    mails, posts = _claimed("email"), _claimed("webhook")
+    return (_sent(mails, _mail) if mails else 0) + sum(_sent([one], _post) for one in posts)
+
+
+def _claimed(channel: str) -> list[AlertNotice]:
+    rows = NOTICES.claim(connection, channel=channel, max_tries=MAX_TRIES, most=MAX_BATCH)
+    found = AlertNotice.objects.select_related("alert").filter(pk__in=[row[0] for row in rows])
+    return list(found.order_by("pk"))
+
+
+def _sent(notices: Sequence[AlertNotice], send: Send) -> int:
+    error = ""
     try:
         send(notices)
     except (OSError, NotSent, SlackwaterError) as problem:  # what SMTP raises is an OSError
         error = str(problem)[:300] or type(problem).__name__
         log.warning("administrators not told of %s: %s", notices[0].alert, error)
-        wait = BACK_OFF_S[min(notices[0].tries, len(BACK_OFF_S) - 1)]
-        rows.update(error=error, due_at=timezone.now() + timedelta(seconds=wait))
-        return 0
-    return rows.update(done_at=timezone.now(), error="")
+    wait_s = back_off_s(BACK_OFF_S, notices[0].tries, random.Random()) if error else None
+    note = {"error": error}
+    NOTICES.record(
+        connection,
+        [Sent(id=one.pk, token=one.tries, arrived=not error, wait_s=wait_s, note=note) for one in notices],
+    )
+    return 0 if error else len(notices)
 
 
 def receivers() -> list[str]:
@@ -140,6 +146,6 @@ def _post(notices: Sequence[AlertNotice]) -> None:
         headers["webhook-signature"] = signature([secret], message, moment, body)
     # The operator's own address: it may lie in the operator's own network.
     target = parse_url(settings.SLACKWATER_ALERTS["WEBHOOK"], private=True)
-    answer = asyncio.run(post(target, headers, body, private=True, seconds=SECONDS))
+    answer = asyncio.run(post(target, headers, body, private=True, seconds=TIMEOUT_S))
     if not answer.is_good:
         raise NotSent(f"the webhook answered {answer.status}")

@@ -1,8 +1,4 @@
-"""Sending what is due: claimed with SKIP LOCKED under a lease, sent outside any transaction, then recorded.
-
-It runs in a thread of its own, with a connection and an event loop of its own, so that a receiver that does not answer
-delays no other job of upkeep. Any number of processes may send; one that dies leaves its claims to the others.
-"""
+"""Sending deliveries: webhooks, many at a time on an event loop of the thread's own, and e-mail by the minute."""
 
 from __future__ import annotations
 
@@ -10,15 +6,11 @@ import asyncio
 import json
 import logging
 import random
-import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-
-import psycopg
-from psycopg.types.json import Jsonb
 
 from scheduler_ext.core.errors import SlackwaterError
 from slackwater_monitoring.notify import subscriptions
@@ -26,6 +18,8 @@ from slackwater_monitoring.notify.email_digest import send_digest
 from slackwater_monitoring.notify.subscriptions import open_secret
 from slackwater_monitoring.notify.webhook_client import NotSent, post
 from slackwater_monitoring.notify.webhook_signature import signature
+from slackwater_monitoring.outbox import LeasedOutbox, SendingThread, Sent, back_off_s, outcomes
+from slackwater_resources.faults import FAULTS
 from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.submission.webhook_address import parse_url, private_allowed
 
@@ -33,14 +27,12 @@ log = logging.getLogger(__name__)
 
 BACK_OFF_S: Final = (5, 30, 120, 600, 1_800, 3_600, 7_200, 14_400, 28_800, 43_200)
 """Waits between the attempts at a delivery: some 28 hours in all."""
-JITTER: Final = 0.2
-SECONDS: Final = 15.0
+TIMEOUT_S: Final = 15.0
 """Time for one attempt, from looking up the host to the answer's head."""
-LEASE_S: Final = 60.0
-AT_ONCE: Final = 64
-AT_ONCE_TO_ONE: Final = 8
-"""Open requests of one process, in all and to one receiver: who hangs does not hold up the others."""
-LOOK_S: Final = 0.5
+MAX_OPEN: Final = 64
+MAX_OPEN_EACH: Final = 8
+"""Open requests of one process, in all and to one receiver: one that hangs does not hold up the others."""
+POLL_S: Final = 0.5
 DISABLE_AFTER_S: Final = 5 * 86_400
 """A receiver that has taken nothing for this long is sent nothing more."""
 GONE: Final = 410
@@ -66,25 +58,24 @@ RETURNING d.id::text, d.attempts, d.tries_left, d.payload, s.id::text, s.tenant_
     coalesce(nullif(d.url, ''), s.url), s.sealed,
     CASE WHEN s.before_until > clock_timestamp() THEN s.sealed_before ELSE ''::bytea END, s.channel
 """
-# Compared by the number of attempts: one whose lease ran out was sent by another meanwhile, and does not record.
-RECORD = """
-WITH u AS (
-    SELECT * FROM unnest(%(ids)s::uuid[], %(attempts)s::int[], %(good)s::bool[], %(waits)s::float8[], %(logs)s::jsonb[])
-    AS u(id, attempts, good, wait, entry)),
-done AS (
+# A delivery is this process's while its number of attempts is that of the claim.
+RECORD = f"""
+WITH done AS (
     UPDATE slackwater_monitoring_delivery d SET
-        state = CASE WHEN u.good THEN 'delivered' WHEN u.wait IS NULL THEN 'failed' ELSE 'pending' END,
-        delivered_at = CASE WHEN u.good THEN clock_timestamp() END,
+        state = CASE WHEN u.arrived THEN 'delivered' WHEN u.wait IS NULL THEN 'failed' ELSE 'pending' END,
+        delivered_at = CASE WHEN u.arrived THEN clock_timestamp() END,
         next_attempt_at = CASE WHEN u.wait IS NULL THEN d.next_attempt_at
             ELSE clock_timestamp() + u.wait * interval '1 second' END,
-        log = CASE WHEN jsonb_array_length(d.log) < 40 THEN d.log ELSE d.log - 0 END || u.entry
-    FROM u WHERE d.id = u.id AND d.attempts = u.attempts AND d.state = 'pending'
-    RETURNING d.subscription_id, u.good)
-UPDATE slackwater_monitoring_subscription s SET failing_since = CASE WHEN r.good THEN NULL
+        log = CASE WHEN jsonb_array_length(d.log) < 40 THEN d.log ELSE d.log - 0 END || u.note
+    FROM {outcomes("uuid")} WHERE d.id = u.id AND d.attempts = u.token AND d.state = 'pending'
+    RETURNING d.subscription_id, u.arrived)
+UPDATE slackwater_monitoring_subscription s SET failing_since = CASE WHEN r.arrived THEN NULL
     ELSE coalesce(s.failing_since, clock_timestamp()) END
-FROM (SELECT subscription_id, bool_or(good) AS good FROM done GROUP BY 1) r
-WHERE s.id = r.subscription_id AND (r.good AND s.failing_since IS NOT NULL OR NOT r.good AND s.failing_since IS NULL)
-"""
+FROM (SELECT subscription_id, bool_or(arrived) AS arrived FROM done GROUP BY 1) r
+WHERE s.id = r.subscription_id
+    AND (r.arrived AND s.failing_since IS NOT NULL OR NOT r.arrived AND s.failing_since IS NULL)
+"""  # noqa: S608 - statements of ours
+DELIVERIES: Final = LeasedOutbox(claim_sql=CLAIM, record_sql=RECORD)
 LONG_FAILING = """
 SELECT id::text FROM slackwater_monitoring_subscription
 WHERE enabled AND channel <> 'task' AND failing_since < clock_timestamp() - %s * interval '1 second'
@@ -129,13 +120,14 @@ class Attempted:
             return None
         if self.status == GONE and self.claimed.channel == "task":
             return None
-        done = subscriptions.TRIES - self.claimed.tries_left
-        wait = BACK_OFF_S[min(max(done, 1), len(BACK_OFF_S)) - 1]
-        return max(wait * (1 + JITTER * (2 * rng.random() - 1)), self.retry_after_s or 0)
+        wait = back_off_s(BACK_OFF_S, subscriptions.TRIES - self.claimed.tries_left, rng)
+        return max(wait, self.retry_after_s or 0)
 
-    def entry(self) -> dict[str, Any]:
-        """As the delivery's log has it."""
-        return {"at": self.at, "status": self.status, "error": self.error, "ms": round(self.took_s * 1000)}
+    def sent(self, rng: random.Random) -> Sent:
+        """What is recorded of it."""
+        note = {"at": self.at, "status": self.status, "error": self.error, "ms": round(self.took_s * 1000)}
+        wait_s = self.wait_s(rng)
+        return Sent(id=self.claimed.id, token=self.claimed.attempt, arrived=self.is_good, wait_s=wait_s, note=note)
 
 
 async def attempt(claimed: Claimed, *, private: bool) -> Attempted:
@@ -145,7 +137,7 @@ async def attempt(claimed: Claimed, *, private: bool) -> Attempted:
     try:
         target = parse_url(claimed.url, private=private)
         body = claimed.payload.encode()
-        answer = await post(target, _headers(claimed, int(at), body), body, private=private, seconds=SECONDS)
+        answer = await post(target, _headers(claimed, int(at), body), body, private=private, seconds=TIMEOUT_S)
         status, retry_after = answer.status, answer.retry_after_s
         if not answer.is_good:
             error = f"it answered {status}"
@@ -172,83 +164,77 @@ def _headers(claimed: Claimed, timestamp: int, body: bytes) -> dict[str, str]:
     }
 
 
-def claim(conn: Any, channels: Sequence[str], *, each: int, most: int, busy: Sequence[str] = ()) -> list[Claimed]:
-    """Take deliveries that are due, at most ``each`` of one subscription; they are this process's for a minute."""
-    params = {"channels": list(channels), "busy": list(busy), "each": each, "most": most, "lease": LEASE_S}
-    return [Claimed(*row) for row in conn.execute(CLAIM, params).fetchall()]
+def _claim(conn: Any, channels: Sequence[str], *, each: int, most: int, busy: Sequence[str] = ()) -> list[Claimed]:
+    """Claim deliveries that are due, at most ``each`` of one subscription."""
+    rows = DELIVERIES.claim(conn, channels=list(channels), busy=list(busy), each=each, most=most)
+    return [Claimed(*row) for row in rows]
 
 
-class Sender:
-    """Claims, sends and records, as long as it runs."""
+class DeliverySender(SendingThread):
+    """Sends deliveries as long as it runs."""
 
-    def __init__(self, *, look_s: float = LOOK_S) -> None:
-        self.db = Database("slackwater notify")
-        self.look_s = look_s
+    name = "notify"
+
+    def __init__(self, *, poll_s: float = POLL_S) -> None:
+        super().__init__(poll_s=poll_s)
         self._rng = random.Random()
         self._open: Counter[str] = Counter()
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._runner = asyncio.Runner()
+        self._requests: set[asyncio.Task[Attempted]] = set()
+        self._mails: asyncio.Task[int] | None = None
 
-    def start(self) -> None:
-        """Begin, in a thread of its own."""
-        self._thread = threading.Thread(target=lambda: asyncio.run(self.run()), name="notify", daemon=True)
-        self._thread.start()
+    def step(self) -> float:
+        """Begin what is due and record what is done; the event loop waits meanwhile."""
+        self._runner.run(self._step())
+        return 0.0
 
-    def stop(self) -> None:
-        """End; what is open is sent again by another when its lease is over."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join(timeout=5)
+    def close(self) -> None:
+        """Leave open requests; they are sent again when their lease is over."""
+        self._runner.close()
+        super().close()
 
-    async def run(self) -> None:
-        """Until told to stop."""
-        jobs: set[asyncio.Task[Attempted]] = set()
-        mails: asyncio.Task[int] | None = None
-        while not self._stopping.is_set():
-            try:
-                jobs |= {asyncio.create_task(attempt(one, private=private_allowed())) for one in self._claim(len(jobs))}
-                if mails is None or mails.done():
-                    mails = asyncio.create_task(asyncio.to_thread(self.mail))
-            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-                log.warning("notifications wait for the database: %s", str(error).strip().splitlines()[:1])
-                self.db.close()
-            done: set[asyncio.Task[Attempted]] = set()
-            if jobs:
-                done, jobs = await asyncio.wait(jobs, timeout=self.look_s, return_when=asyncio.FIRST_COMPLETED)
-            else:
-                await asyncio.sleep(self.look_s)
-            if done:
-                await self._record([job.result() for job in done])
-        for job in jobs:
-            job.cancel()
-        self.db.close()
+    async def _step(self) -> None:
+        for one in self._claim():
+            self._requests.add(asyncio.create_task(attempt(one, private=private_allowed())))
+        if self._mails is None or self._mails.done():
+            self._mails = asyncio.create_task(asyncio.to_thread(self.mail))
+        if not self._requests:
+            await asyncio.sleep(self.poll_s)
+            return
+        done, self._requests = await asyncio.wait(
+            self._requests, timeout=self.poll_s, return_when=asyncio.FIRST_COMPLETED
+        )
+        if done:
+            await self._record([request.result() for request in done])
 
     def mail(self) -> int:
         """Send the e-mail that is due, one message for each subscription; returns how many events are in them."""
         database = Database("slackwater mail")
         try:
             by_subscription: dict[str, list[Claimed]] = {}
-            for one in claim(database.conn, ["email"], each=MAIL_EVENTS, most=MAIL_EVENTS):
+            for one in _claim(database.conn, ["email"], each=MAIL_EVENTS, most=MAIL_EVENTS):
                 by_subscription.setdefault(one.subscription_id, []).append(one)
             for claimed in by_subscription.values():
-                done = _mailed(claimed, database)
-                database.repeatable(lambda conn, done=done: record(conn, done, self._rng))  # type: ignore[misc]
+                self._write(database, _mailed(claimed, database))
             return sum(map(len, by_subscription.values()))
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        except FAULTS as error:
             log.warning("e-mail waits for the database: %s", str(error).strip().splitlines()[:1])
             return 0
         finally:
             database.close()
 
-    def _claim(self, open_now: int) -> list[Claimed]:
-        conn = self.db.conn
-        if open_now >= AT_ONCE:
+    def _claim(self) -> list[Claimed]:
+        conn, room = self.db.conn, MAX_OPEN - len(self._requests)
+        if room <= 0:
             return []
-        busy = [name for name, count in self._open.items() if count >= AT_ONCE_TO_ONE]
-        channels = ["webhook", "task"]
-        claimed = claim(conn, channels, each=AT_ONCE_TO_ONE, most=AT_ONCE - open_now, busy=busy)
+        busy = [name for name, count in self._open.items() if count >= MAX_OPEN_EACH]
+        claimed = _claim(conn, ["webhook", "task"], each=MAX_OPEN_EACH, most=room, busy=busy)
         self._open.update(one.subscription_id for one in claimed)
         return claimed
+
+    def _write(self, database: Database, done: Sequence[Attempted]) -> None:
+        sent = [one.sent(self._rng) for one in done]
+        database.repeatable(lambda conn: DELIVERIES.record(conn, sent))
 
     async def _record(self, done: Sequence[Attempted]) -> None:
         for one in done:
@@ -257,9 +243,9 @@ class Sender:
                 del self._open[one.claimed.subscription_id]
         while not self._stopping.is_set():
             try:
-                self.db.repeatable(lambda conn: record(conn, done, self._rng))
+                self._write(self.db, done)
                 break
-            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            except FAULTS as error:
                 log.warning("deliveries are not recorded yet: %s", str(error).strip().splitlines()[:1])
                 await asyncio.sleep(1.0)
         for one in done:
@@ -276,20 +262,6 @@ def _mailed(claimed: Sequence[Claimed], database: Database) -> list[Attempted]:
         error = str(problem)[:300] or type(problem).__name__
     took, status = time.monotonic() - began, MAILED if not error else None
     return [Attempted(claimed=one, at=at, took_s=took, status=status, error=error) for one in claimed]
-
-
-def record(conn: Any, done: Sequence[Attempted], rng: random.Random) -> None:
-    """Write what became of attempts: delivered, again later, or given up."""
-    conn.execute(
-        RECORD,
-        {
-            "ids": [one.claimed.id for one in done],
-            "attempts": [one.claimed.attempt for one in done],
-            "good": [one.is_good for one in done],
-            "waits": [one.wait_s(rng) for one in done],
-            "logs": [Jsonb(one.entry()) for one in done],
-        },
-    )
 
 
 def _disable(subscription_id: str, reason: str) -> None:

@@ -7,7 +7,6 @@ refuses for itself alone is given up, and counted.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,20 +19,19 @@ from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 
+from slackwater_monitoring.outbox import SendingThread
 from slackwater_monitoring.tracing import pending
 from slackwater_monitoring.tracing.spans import Traced, spans_of
-from slackwater_resources.faults import FAULTS
-from slackwater_tasks.ledger.connection import Database
 
 log = logging.getLogger(__name__)
 
-LOOK_S: Final = 1.0
+POLL_S: Final = 1.0
 BATCH: Final = 200
 """Tasks of one request: some thousand spans."""
-LONGEST_PAUSE_S: Final = 60.0
+MAX_PAUSE_S: Final = 60.0
 BOUND_EVERY_S: Final = 60.0
-MANY: Final = 10
-"""Failures in a row after which the pause is the longest."""
+MAX_DOUBLINGS: Final = 10
+"""Failures in a row after which the pause grows no more."""
 NOT_TAKEN: Final = frozenset({400, 413, 422})
 """Answers that speak of what was sent, not of the collector."""
 
@@ -56,13 +54,13 @@ def resource() -> Resource:
     return found
 
 
-class SpanSender:
-    """Claims ended tasks, sends their spans and notes it, as long as it runs."""
+class SpanSender(SendingThread):
+    """Sends the spans of ended tasks as long as it runs."""
 
-    def __init__(self, *, look_s: float = LOOK_S) -> None:
-        """``look_s``: seconds between two looks while there is nothing to send."""
-        self.db = Database("slackwater traces")
-        self.look_s = look_s
+    name = "traces"
+
+    def __init__(self, *, poll_s: float = POLL_S) -> None:
+        super().__init__(poll_s=poll_s)
         self.backlog: int = settings.TRACES["BACKLOG"]
         self._answer = _Answer()
         session = requests.Session()
@@ -73,46 +71,21 @@ class SpanSender:
         self._cursor = pending.Cursor()
         self._failures = 0
         self._bound_at = 0.0
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Begin, in a thread of its own."""
-        self._thread = threading.Thread(target=self.run, name="traces", daemon=True)
-        self._thread.start()
 
     def stop(self) -> None:
-        """End; what is claimed is sent by another when its lease is over."""
-        self._stopping.set()
+        """End; what is claimed is sent by another process when its lease is over."""
         self._exporter.shutdown()  # type: ignore[no-untyped-call]  # the library left it out
-        if self._thread is None:
-            self.db.close()
-        else:
-            self._thread.join(timeout=5)
+        super().stop()
 
-    def run(self) -> None:
-        """Until told to stop."""
-        while not self._stopping.is_set():
-            found = 0
-            try:
-                found = self.step()
-                self._bound()
-            except FAULTS as error:
-                log.warning("traces wait for the database: %s", str(error).strip().splitlines()[:1])
-                self.db.close()
-            except Exception:
-                log.exception("traces wait a minute")
-                self.db.close()
-                self._failures = MANY
-            self._stopping.wait(self._pause_s(found))
-        self.db.close()
-
-    def _pause_s(self, found: int) -> float:
+    def step(self) -> float:
+        """Send one batch; the pauses grow while the collector is away."""
+        found = self.send()
+        self._bound()
         if self._failures:
-            return min(LONGEST_PAUSE_S, self.look_s * 2.0 ** min(self._failures, MANY))
-        return 0.0 if found == BATCH else self.look_s
+            return min(MAX_PAUSE_S, self.poll_s * 2.0 ** min(self._failures, MAX_DOUBLINGS))
+        return 0.0 if found == BATCH else self.poll_s
 
-    def step(self) -> int:
+    def send(self) -> int:
         """Send one batch; returns how many tasks it had."""
         claimed = pending.claim(self.db.conn, self._cursor, BATCH)
         if not claimed:

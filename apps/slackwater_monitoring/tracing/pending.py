@@ -1,4 +1,4 @@
-"""Which traced tasks have ended and are to be sent: claimed with SKIP LOCKED under a lease, read whole, marked as sent.
+"""Which traced tasks have ended and are to be sent: claimed, read whole, marked as sent.
 
 A row of ``slackwater_tasks_tasktrace`` is the task's place in the backlog, so nothing is lost with a process. Two that send the
 same task after a crash send spans of the same ids.
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from scheduler_ext.core.states import Category, Outcome, TaskState
+from slackwater_monitoring.outbox import LeasedOutbox, Sent, outcomes
 from slackwater_monitoring.tracing.spans import MOST_EVENTS, AttemptRow, EventRow, Traced
 
-LEASE_S: Final = 60.0
 LOOKED_AT: Final = 10_000
 """Rows looked at in one go for tasks that have ended: most of them may still wait."""
 FIRST: Final = "00000000-0000-0000-0000-000000000000"
@@ -61,14 +61,13 @@ SELECT d.child_id::text, d.parent_id::text, p.trace_id, p.run
 FROM slackwater_tasks_dependency d JOIN slackwater_tasks_tasktrace p ON p.task_id = d.parent_id AND p.sampled
 WHERE d.child_id = ANY(%s::uuid[]) ORDER BY d.parent_id
 """
-# Compared by the run: one that has begun to run again since stays to be sent.
-DONE = """
-UPDATE slackwater_tasks_tasktrace x SET export_at = NULL, sent_fence = greatest(x.sent_fence, u.fence)
-FROM unnest(%s::uuid[], %s::int[], %s::int[]) AS u(id, run, fence) WHERE x.task_id = u.id AND x.run = u.run
-"""
-LATER = """
-UPDATE slackwater_tasks_tasktrace SET export_at = clock_timestamp() WHERE task_id = ANY(%s::uuid[]) AND export_at IS NOT NULL
-"""
+# A task that has begun to run again since its claim has another run, and stays to be sent.
+RECORD = f"""
+UPDATE slackwater_tasks_tasktrace x SET export_at = clock_timestamp() + u.wait * interval '1 second',
+    sent_fence = greatest(x.sent_fence, (u.note->>'fence')::int)
+FROM {outcomes("uuid")} WHERE x.task_id = u.id AND x.run = u.token AND (u.wait IS NULL OR x.export_at IS NOT NULL)
+"""  # noqa: S608 - statements of ours
+TRACES: Final = LeasedOutbox(claim_sql=CLAIM, record_sql=RECORD)
 WAITING = """
 SELECT count(*) FROM (
     SELECT 1 FROM slackwater_tasks_tasktrace x WHERE x.export_at IS NOT NULL
@@ -115,8 +114,8 @@ def claim(conn: Any, cursor: Cursor, most: int) -> list[Claimed]:
     if not count:
         cursor.after = FIRST
         return []
-    params = {"after": cursor.after, "upto": upto, "most": most, "lease": LEASE_S}
-    rows = [Claimed(task_id=r[0], run=r[1], sent_fence=r[2]) for r in conn.execute(CLAIM, params).fetchall()]
+    found = TRACES.claim(conn, after=cursor.after, upto=upto, most=most)
+    rows = [Claimed(task_id=row[0], run=row[1], sent_fence=row[2]) for row in found]
     if len(rows) == most:
         cursor.after = max(row.task_id for row in rows)
     else:
@@ -161,15 +160,20 @@ def _grouped(rows: Iterable[tuple[str, Any]]) -> dict[str, list[Any]]:
 
 
 def done(conn: Any, claimed: Sequence[Claimed], tasks: Sequence[Traced]) -> None:
-    """There is nothing more to send of these, until one runs again."""
+    """Record that there is nothing more to send of these, until one runs again."""
     fences = {task.task_id: max((a.fence for a in task.attempts), default=0) for task in tasks}
-    ids = [one.task_id for one in claimed]
-    conn.execute(DONE, (ids, [one.run for one in claimed], [fences.get(made, 0) for made in ids]))
+    TRACES.record(
+        conn,
+        [
+            Sent(id=one.task_id, token=one.run, arrived=True, note={"fence": fences.get(one.task_id, 0)})
+            for one in claimed
+        ],
+    )
 
 
 def later(conn: Any, claimed: Sequence[Claimed]) -> None:
-    """They were not sent: anybody may try again."""
-    conn.execute(LATER, ([one.task_id for one in claimed],))
+    """Record that they were not sent: any process may try again."""
+    TRACES.record(conn, [Sent(id=one.task_id, token=one.run, arrived=False, wait_s=0.0, note={}) for one in claimed])
 
 
 def bound(conn: Any, most: int) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.core.management.base import BaseCommand
 
@@ -12,16 +12,14 @@ from scheduler_ext.dispatch.node_cleanup import forget_claims, forget_token_queu
 from scheduler_ext.ports import Changes
 from scheduler_ext.upkeep import Job, Upkeep
 from slackwater.wiring import engine, heartbeat
-from slackwater_monitoring.alerts.thread import Watcher
-from slackwater_monitoring.notify.sender import Sender
-from slackwater_monitoring.notify.upkeep import NotifyUpkeep
+from slackwater_monitoring.alerts.thread import AlertThread
+from slackwater_monitoring.notify.sender import DeliverySender
+from slackwater_monitoring.outbox import SendingThread
+from slackwater_monitoring.upkeep import MonitoringUpkeep
 from slackwater_resources.faults import FAULTS
 from slackwater_tasks.ledger import hints
 from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.upkeep.jobs import LedgerUpkeep
-
-if TYPE_CHECKING:
-    from slackwater_monitoring.tracing.exporter import SpanSender
 
 LEFTOVERS_EVERY_S = 20.0
 
@@ -47,32 +45,27 @@ class Command(BaseCommand):
             hints.wake_dispatcher(conf.cell)
 
         ledger = LedgerUpkeep(conf, publish)
-        jobs = [*ledger.jobs(), *NotifyUpkeep().jobs(), _leftovers(ledger)]
+        jobs = [*ledger.jobs(), *MonitoringUpkeep().jobs(), _leftovers(ledger)]
         upkeep = Upkeep(jobs, FAULTS)
-        sender, watcher = Sender(), Watcher()
-        spans = _span_sender()
-        sender.start()
-        watcher.start()
-        if spans is not None:
-            spans.start()
+        senders = [DeliverySender(), AlertThread(), *_span_sender()]
+        for sender in senders:
+            sender.start()
         beating = heartbeat("upkeep")
         while not stopping.is_set():
             upkeep.run_due()
             stopping.wait(upkeep.pause_s())
-        sender.stop()
-        watcher.stop()
-        if spans is not None:
-            spans.stop()
+        for sender in senders:
+            sender.stop()
         beating.stop()
 
 
-def _span_sender() -> SpanSender | None:
-    """Who sends traces; nobody, and OpenTelemetry is not even loaded, where no collector is configured."""
+def _span_sender() -> list[SendingThread]:
+    """The sender of traces; none, and OpenTelemetry is not even loaded, where no collector is configured."""
     if not trace_context.is_on():
-        return None
+        return []
     from slackwater_monitoring.tracing.exporter import SpanSender
 
-    return SpanSender()
+    return [SpanSender()]
 
 
 def _leftovers(ledger: LedgerUpkeep) -> Job:

@@ -39,7 +39,7 @@ AND created_at < clock_timestamp() - %s * interval '1 day'
 """
 
 
-class NotifyUpkeep:
+class MonitoringUpkeep:
     """The jobs over one connection."""
 
     def __init__(self) -> None:
