@@ -10,6 +10,9 @@ from django.conf import settings
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
+from slackwater.settings.environment import given_database_url
+from slackwater_conf import conf
+
 # What a busy machine makes of an example's time says nothing of the code.
 hypothesis_settings.register_profile("slackwater", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 hypothesis_settings.load_profile("slackwater")
@@ -24,7 +27,7 @@ def redis_url() -> str:
 @pytest.fixture
 def redis_client() -> Iterator[redis.Redis]:
     """A client of this worker's Redis, empty before and after the test."""
-    with redis.Redis.from_url(settings.REDIS_URL) as client:
+    with redis.Redis.from_url(conf().redis_url) as client:
         client.flushdb()
         yield client
         client.flushdb()
@@ -34,7 +37,7 @@ def redis_client() -> Iterator[redis.Redis]:
 def database_url(db: None) -> str:
     """The URL of this worker's test database, for processes that a test starts; needs transaction=True."""
     name = settings.DATABASES["default"]["NAME"]
-    return with_database(settings.DATABASE_URL, str(name))
+    return with_database(given_database_url(), str(name))
 
 
 def with_database(url: str, name: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.apps import AppConfig
 from django.core.checks import CheckMessage, Error, register
+from django.core.exceptions import ImproperlyConfigured
 
 from scheduler_ext.core.errors import ConfigurationError
 from slackwater_monitoring.alerts.rules import rules
@@ -18,6 +19,6 @@ def check_alerts(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list
     del app_configs, kwargs
     try:
         rules()
-    except ConfigurationError as error:
+    except (ConfigurationError, ImproperlyConfigured) as error:
         return [Error(f"SLACKWATER_ALERTS cannot be used: {error}", id="slackwater.E020")]
     return []

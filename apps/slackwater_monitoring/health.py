@@ -6,12 +6,12 @@ import time
 from typing import Any
 
 import redis
-from django.conf import settings
 from django.db import Error, connection
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 
 from scheduler_ext.dispatch import redis_client
+from slackwater_conf import conf
 
 REDIS_TIMEOUT_S = 0.5
 LEADERS = "SELECT cell, expires_at > clock_timestamp() FROM slackwater_tasks_leader ORDER BY cell"
@@ -61,7 +61,7 @@ def _redis() -> dict[str, Any]:
     began = time.monotonic()
     try:
         with redis_client.connect(
-            settings.REDIS_URL, socket_timeout=REDIS_TIMEOUT_S, socket_connect_timeout=REDIS_TIMEOUT_S
+            conf().redis_url, socket_timeout=REDIS_TIMEOUT_S, socket_connect_timeout=REDIS_TIMEOUT_S
         ) as client:
             client.ping()
     except (redis.RedisError, OSError) as error:

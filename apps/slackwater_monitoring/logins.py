@@ -10,7 +10,6 @@ import zlib
 from datetime import timedelta
 from typing import Any, Final
 
-from django.conf import settings
 from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import User
 from django.contrib.auth.signals import user_logged_in, user_logged_out
@@ -21,6 +20,7 @@ from django.dispatch import receiver
 from django.http import HttpRequest
 from django.utils import timezone
 
+from slackwater_conf import conf
 from slackwater_monitoring.models import Login
 
 WINDOW: Final = timedelta(minutes=15)
@@ -36,7 +36,7 @@ def address_of(request: HttpRequest | None) -> str:
     """Who asks: the peer, or what the nearest trusted proxy says of it (``SLACKWATER_TRUSTED_PROXIES``)."""
     if request is None:
         return ""
-    proxies: int = settings.TRUSTED_PROXIES
+    proxies: int = conf().trusted_proxies
     hops = [hop.strip() for hop in request.META.get("HTTP_X_FORWARDED_FOR", "").split(",") if hop.strip()]
     if proxies and hops:
         return str(hops[-min(proxies, len(hops))])[:64]

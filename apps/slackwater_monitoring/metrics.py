@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from django.conf import settings
 from django.db import connection
 from django.http import HttpRequest, HttpResponse
 from django.utils.crypto import constant_time_compare
@@ -19,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category, TaskState
+from slackwater_conf import conf
 from slackwater_tasks.ledger.queries import ACTIVE_LINES
 from slackwater_tasks.read.autoscaling import by_cell, by_tier, demands, wanted
 from slackwater_tasks.read.overview import RESOURCES
@@ -221,7 +221,7 @@ registry.register(Ledger())
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
     """The metrics in Prometheus' text format; where a token is configured, only for who sends it."""
-    token: str = settings.SLACKWATER_API["METRICS_TOKEN"]
+    token: str = conf().metrics_token
     given = request.META.get("HTTP_AUTHORIZATION", "").removeprefix("Bearer ")
     if token and not constant_time_compare(given, token):
         return HttpResponse("send the metrics token\n", status=401, content_type="text/plain")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.conf import settings
-
 from scheduler_ext.upkeep import Job
+from slackwater_conf import conf
 from slackwater_monitoring import usage
 from slackwater_monitoring.alerts.evaluation import PULSE
 from slackwater_monitoring.notify import deliveries
@@ -91,7 +90,7 @@ class MonitoringUpkeep:
 
     def pulse(self) -> int:
         """Note that upkeep goes through its jobs; who watches misses it otherwise."""
-        self.db.conn.execute(PULSE, {"kind": "upkeep", "cell": settings.CELL})
+        self.db.conn.execute(PULSE, {"kind": "upkeep", "cell": conf().cell})
         return 0
 
     def forget_alerts(self) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 
 import redis
-from django.conf import settings
 from django.db import transaction
 
 from scheduler_ext.core.errors import Conflict, NotFound
 from scheduler_ext.dispatch import redis_client
 from scheduler_ext.dispatch.keys import Keys
+from slackwater_conf import conf
 from slackwater_resources.models import Handler, Node
 
 log = logging.getLogger(__name__)
@@ -45,9 +45,9 @@ def _change(node: Node, before: Node.State, after: Node.State) -> None:
 
 def _tell(node_id: int) -> None:
     """Tell the node at once; without Redis it finds out when it renews its lease."""
-    keys = Keys(settings.SLACKWATER.get("key_prefix", "sw"))
+    keys = Keys(conf().scheduler.key_prefix)
     try:
-        with redis_client.connect(settings.REDIS_URL, socket_timeout=1.0, socket_connect_timeout=0.5) as client:
+        with redis_client.connect(conf().redis_url, socket_timeout=1.0, socket_connect_timeout=0.5) as client:
             client.publish(keys.control(node_id), "state")
     except redis.RedisError as error:
         log.debug("node %s not told: %s", node_id, error)

@@ -7,36 +7,33 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.apps import AppConfig
-from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage, Info, register
+from django.core.exceptions import ImproperlyConfigured
 
-from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.policies.registry import order_policy, share_policy
 from scheduler_ext.sandbox.base import Found, Level
 from scheduler_ext.sandbox.detect import choose
 from scheduler_ext.sandbox.pool import SlotPool
+from slackwater_conf import conf
 
 TAG = "sandbox"
+HINT = "docs/reference/settings.md and environment.md list what can be set."
 
 
 @register("scheduler")
 def check_scheduler(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Whether ``SLACKWATER_SCHEDULER`` names settings and policies that exist, with values that can be."""
+    """Whether the setting ``SLACKWATER`` has keys and policies that exist, with values that can be."""
     del app_configs, kwargs
     try:
-        conf = SchedulerConf.from_mapping(settings.SLACKWATER)
-        order_policy(conf.order_policy)
-        share_policy(conf.share_policy)
+        scheduler = conf().scheduler
+        order_policy(scheduler.order_policy)
+        share_policy(scheduler.share_policy)
+    except ImproperlyConfigured as error:
+        return [checks.Error(str(error), hint=HINT, id="slackwater.E002")]
     except ConfigurationError as error:
-        return [
-            checks.Error(
-                f"SLACKWATER_SCHEDULER cannot be used: {error}",
-                hint="docs/reference/settings.md lists what can be set.",
-                id="slackwater.E001",
-            )
-        ]
+        return [checks.Error(f"SLACKWATER_SCHEDULER cannot be used: {error}", hint=HINT, id="slackwater.E001")]
     return []
 
 
@@ -44,8 +41,8 @@ def check_scheduler(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> l
 def check_sandbox(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """Which sandbox level a worker on this machine would offer. Tries them really, so only with ``--deploy``."""
     del app_configs, kwargs
-    conf = SchedulerConf.from_mapping(settings.SLACKWATER)
-    return messages(SlotPool(conf).found, conf.sandbox)
+    scheduler = conf().scheduler
+    return messages(SlotPool(scheduler).found, scheduler.sandbox)
 
 
 def messages(found: Sequence[Found], wanted: str) -> list[CheckMessage]:

@@ -17,8 +17,7 @@ from typing import Any
 
 from PIL import Image, ImageOps
 
-from scheduler_ext.task.context import current
-from scheduler_ext.task.handlers import handler
+from slackwater import current, handler
 
 ROOT = Path(os.environ.get("PHOTOS_ROOT") or Path(os.environ.get("SLACKWATER_VAR") or "var") / "photos").resolve()
 INDEX = ROOT / "published" / "index.json"

@@ -6,7 +6,8 @@ import os
 from typing import Any
 
 from celery import Celery, signals
-from django.conf import settings
+
+from slackwater_conf import conf
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "slackwater.settings.embedded")
 
@@ -22,7 +23,7 @@ app.conf.slackwater_engine = "slackwater.wiring:engine"
 app.conf.worker_consumer = "scheduler_ext.worker.consumer:Consumer"
 # The module is not called "tasks": that is the name of one of our apps.
 app.autodiscover_tasks(related_name="celery_tasks")
-app.conf.imports = tuple(settings.HANDLERS)
+app.conf.imports = conf().handlers
 app.steps["worker"].add(NodeStep)
 app.steps["consumer"].add(TokenStep)
 install(app)
@@ -31,7 +32,7 @@ install(app)
 @signals.worker_process_init.connect
 def begin_log(**_: Any) -> None:
     """A child of a worker writes its log beside its work."""
-    logs.write_beside(*process_state.place(), settings.LOG_DIR)
+    logs.write_beside(*process_state.place(), conf().log_dir)
 
 
 @signals.worker_process_shutdown.connect

@@ -6,13 +6,12 @@ import asyncio
 import time
 from typing import Any
 
-from django.conf import settings
-
 from scheduler_ext.core.types import WorkKind
 from scheduler_ext.task.context import current
 from scheduler_ext.task.handlers import handler
+from slackwater_conf import conf
 
-if settings.DEMO_HANDLERS:
+if conf().demo_handlers:
 
     @handler(name="demo.noop", idempotent=True)
     def noop() -> None:

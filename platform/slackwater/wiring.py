@@ -16,14 +16,13 @@ import psutil
 import redis
 from celery import Celery
 from django.apps import apps
-from django.conf import settings
 
-from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.dispatch import redis_client
 from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.preemption.controller import TurnTaking
 from scheduler_ext.sandbox.base import Sandbox
 from scheduler_ext.sandbox.pool import SlotPool
+from slackwater_conf import conf
 
 if TYPE_CHECKING:
     from slackwater_resources.components import Heartbeat
@@ -40,8 +39,8 @@ class Engine:
 
     def __init__(self) -> None:
         """Reads the settings; opens nothing."""
-        self.conf = SchedulerConf.from_mapping({"cell": settings.CELL, **settings.SLACKWATER})
-        self.redis_url: str = settings.REDIS_URL
+        self.conf = conf().scheduler
+        self.redis_url: str = conf().redis_url
         self._sandbox = SlotPool(self.conf)
 
     @property
@@ -98,19 +97,19 @@ class Engine:
 
     def capacity(self) -> tuple[int, ...]:
         """What this machine offers; ``SLACKWATER_CAPACITY`` overrides it (six numbers, comma-separated)."""
-        if settings.NODE_CAPACITY:
-            return tuple(settings.NODE_CAPACITY)
+        if given := conf().capacity:
+            return given
         memory = psutil.virtual_memory().total >> 20
         disk = shutil.disk_usage(tempfile.gettempdir()).free >> 20
         return ((os.cpu_count() or 1) * 1000, memory, disk, IOPS, BANDWIDTH_KBPS, PORTS)
 
     def labels(self) -> tuple[str, ...]:
         """Labels this node carries."""
-        return tuple(settings.NODE_LABELS)
+        return conf().labels
 
     def script_slots(self) -> int:
         """Scripts this node runs at once; 0: as many as it has children."""
-        return int(settings.NODE_SCRIPT_SLOTS)
+        return conf().script_slots
 
     @staticmethod
     def _database(name: str) -> Any:

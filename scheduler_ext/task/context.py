@@ -263,3 +263,8 @@ def enter(context: TaskContext | None) -> None:
 def once(key: str, *, outside: bool = False, verify: Callable[[], Any] | None = None) -> AbstractContextManager[Effect]:
     """:meth:`TaskContext.once` of the running task."""
     return current().once(key, outside=outside, verify=verify)
+
+
+def checkpoint() -> Checkpoint:
+    """:attr:`TaskContext.checkpoint` of the running task."""
+    return current().checkpoint

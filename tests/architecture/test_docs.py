@@ -12,6 +12,7 @@ from django.core.management import call_command
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import TRANSITIONS, Outcome, RunCondition, TaskState
 from scheduler_ext.policies.registry import ORDER_POLICIES, SHARE_POLICIES, parameters_of
+from slackwater_conf import Conf
 from tests.lab.reference import PAGES, commands, environment
 from tests.lab.reference.command import Command as GenerateDocs
 from tests.lab.reference.markdown import attribute_docs
@@ -89,7 +90,9 @@ def test_every_environment_variable_is_documented() -> None:
         if path.parent.name != "reference":
             used |= {name for found in READ_OR_SET.findall(path.read_text()) for name in found if name}
     used = {name for name in used if name.startswith("SLACKWATER_")}
-    assert "SLACKWATER_HANDLERS" in used, "the search finds nothing"
+    assert "SLACKWATER_SECRET_KEY" in used, "the search finds nothing"
+    used |= {f"SLACKWATER_{spec.name.upper()}" for spec in fields(Conf) if spec.name != "trace_endpoint"}
+    assert all(environment.READ.values()), "a setting without a word on what it does"
     assert used - set(environment.CATALOGUE) == set(), "used in the code, not documented"
     assert set(environment.CATALOGUE) - used == set(), "documented, not used in the code"
     assert set(environment.defaults()) <= set(environment.READ | environment.INTERNAL)

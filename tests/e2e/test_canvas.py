@@ -43,7 +43,7 @@ def test_a_chord_survives_the_loss_of_redis_and_of_every_worker(platform: Platfo
 
 
 def test_subtasks_secrets_and_references_of_running_tasks(platform: Platform, tmp_path: Path, settings: Any) -> None:
-    settings.SECRETS_KEYS = ["a key of the platform"]
+    settings.SLACKWATER = {**settings.SLACKWATER, "SECRETS_KEYS": ["a key of the platform"]}
     secrets.put(platform.tenant, "MAIL_KEY", "correct horse")
     assert b"correct horse" not in bytes(Secret._plain.get().sealed)
     platform.dispatcher()

@@ -42,7 +42,7 @@ def test_each_slot_keeps_a_log_that_names_task_and_tenant(platform: Platform, tm
 
 
 def test_no_line_holds_a_secret(platform: Platform, tmp_path: Path, settings: Any) -> None:
-    settings.SECRETS_KEYS = ["a key of the platform"]
+    settings.SLACKWATER = {**settings.SLACKWATER, "SECRETS_KEYS": ["a key of the platform"]}
     secrets.put(platform.tenant, "KEY", 'correct "horse"')
     platform.dispatcher()
     worker = platform.worker(

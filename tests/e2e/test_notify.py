@@ -26,8 +26,8 @@ def upkeep(platform: Platform) -> ManagedProcess:
 
 
 def test_every_event_arrives_though_upkeep_is_killed(platform: Platform, settings: Any) -> None:
-    settings.SECRETS_KEYS = [platform.env["SLACKWATER_SECRET_KEY"]]
-    settings.SLACKWATER_NOTIFY = {**settings.SLACKWATER_NOTIFY, "WEBHOOK_PRIVATE": True}
+    settings.SLACKWATER = {**settings.SLACKWATER, "SECRETS_KEYS": [platform.env["SLACKWATER_SECRET_KEY"]]}
+    settings.SLACKWATER = {**settings.SLACKWATER, "WEBHOOK_PRIVATE": True}
     with receiving() as receiver:
         made = subscriptions.create(platform.tenant, {"url": receiver.url, "events": EVENTS})
         assert made.secret

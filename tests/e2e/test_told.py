@@ -76,8 +76,8 @@ class Follower:
 @contextlib.contextmanager
 def told(platform: Platform, settings: Any) -> Iterator[tuple[Receiver, Follower]]:
     """Upkeep, an API, a webhook for all events, and a follower of the tenant's stream."""
-    settings.SECRETS_KEYS = [platform.env["SLACKWATER_SECRET_KEY"]]
-    settings.SLACKWATER_NOTIFY = {**settings.SLACKWATER_NOTIFY, "WEBHOOK_PRIVATE": True}
+    settings.SLACKWATER = {**settings.SLACKWATER, "SECRETS_KEYS": [platform.env["SLACKWATER_SECRET_KEY"]]}
+    settings.SLACKWATER = {**settings.SLACKWATER, "WEBHOOK_PRIVATE": True}
     port = free_port()
     granian = [sys.executable, "-m", "granian", "--interface", "asginl", "--port", str(port), "--no-ws"]
     platform.start("upkeep", manage("run_upkeep"), SLACKWATER_WEBHOOK_PRIVATE="true")

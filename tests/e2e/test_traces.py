@@ -29,7 +29,7 @@ def of(receiver: Receiver, task_id: UUID) -> list[Seen]:
 
 def test_spans_of_a_retried_task_and_of_a_script_arrive_under_the_clients(platform: Platform, settings: Any) -> None:
     with receiving() as receiver:
-        settings.TRACES = {"ENDPOINT": endpoint(receiver), "RATIO": 0.0, "BACKLOG": 100}
+        settings.SLACKWATER = {**settings.SLACKWATER, "TRACE_ENDPOINT": endpoint(receiver)}
         platform.env |= {
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{receiver.port}",
             "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",

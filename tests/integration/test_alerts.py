@@ -52,12 +52,12 @@ class Watch:
     def __init__(self, settings: Any) -> None:
         self.settings = settings
         self.now = timezone.now()
-        self.conf = settings.SLACKWATER_ALERTS
+        self.conf = settings.SLACKWATER
 
     def only(self, rule: str, **values: Any) -> None:
         """Switch the others off."""
         off = {name: {"enabled": False} for name in RULES if name != rule}
-        self.settings.SLACKWATER_ALERTS = {**self.conf, "RULES": {**off, rule: values}}
+        self.settings.SLACKWATER = {**self.conf, "ALERTS": {**off, rule: values}}
 
     def after(self, seconds: float) -> list[tuple[str, bool]]:
         """Look ``seconds`` later: the rules of what was raised (True) or cleared (False)."""
@@ -118,8 +118,9 @@ def _queue(watch: Watch, acme: Tenant) -> Callable[[], object]:
 
 
 def _redis(watch: Watch, acme: Tenant) -> Callable[[], object]:
-    there, watch.settings.REDIS_URL = watch.settings.REDIS_URL, "redis://127.0.0.1:1/0"
-    return lambda: setattr(watch.settings, "REDIS_URL", there)
+    there = watch.settings.SLACKWATER
+    watch.settings.SLACKWATER = {**there, "REDIS_URL": "redis://127.0.0.1:1/0"}
+    return lambda: setattr(watch.settings, "SLACKWATER", there)
 
 
 def _late(watch: Watch, acme: Tenant) -> Callable[[], object]:
@@ -271,7 +272,7 @@ def test_administrators_are_told_once_by_mail_and_by_webhook(
     root.save()
     with receiving() as receiver:
         receiver.answer = lambda n: (503 if n == 1 else 204, {})
-        watch.conf = {**watch.conf, "WEBHOOK": receiver.url, "WEBHOOK_SECRET": SECRET}
+        watch.conf = {**watch.conf, "ALERT_WEBHOOK": receiver.url, "ALERT_WEBHOOK_SECRET": SECRET}
         watch.only("dispatcher", after_s=0, clear_after_s=0)
         end = _dispatcher(watch, tenant)
         watch.after(1)
@@ -309,7 +310,7 @@ def test_a_rule_that_cannot_be_is_refused_with_its_name(changes: Any, field: str
     with pytest.raises(ConfigurationError) as caught:
         changed(changes)
     assert caught.value.field == field
-    settings.SLACKWATER_ALERTS = {**settings.SLACKWATER_ALERTS, "RULES": changes}
+    settings.SLACKWATER = {**settings.SLACKWATER, "ALERTS": changes}
     with pytest.raises(SystemCheckError, match=r"slackwater\.E020"):
         call_command("check", "--tag", "alerts")
 

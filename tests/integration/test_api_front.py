@@ -21,6 +21,7 @@ from scheduler_ext.dispatch.change_feed import FIELD
 from slackwater_api.live.change_feed import read_batch
 from slackwater_api.live.long_poll import ended_in
 from slackwater_api.server.application import ApiFront
+from slackwater_conf import conf
 from slackwater_tasks.ledger.hints import keys
 from slackwater_tasks.models import LiveTask, Task
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
@@ -117,7 +118,7 @@ def finish(task_id: str) -> None:
 
 async def tell(task_id: str) -> None:
     """Publish the end of a task."""
-    async with redis.asyncio.Redis.from_url(django_settings.REDIS_URL) as client:
+    async with redis.asyncio.Redis.from_url(conf().redis_url) as client:
         change = [task_id, int(TaskState.SUCCEEDED), 1, None]
         await client.xadd(keys().changes(), {FIELD: json.dumps([change])})
 
@@ -144,7 +145,7 @@ def test_a_body_in_pieces_is_one_body(acme: ApiClient) -> None:
 def test_each_thread_has_its_connection_before_anybody_asks(acme: ApiClient) -> None:
     async def story(front: ApiFront) -> None:
         front.warm()
-        count = django_settings.SLACKWATER_API["THREADS"]
+        count = conf().api_threads
         together = threading.Barrier(count)
 
         def look() -> tuple[int, bool]:
@@ -167,7 +168,7 @@ def test_other_paths_go_to_the_site(acme: ApiClient) -> None:
 
 
 def test_a_body_over_the_limit_is_refused_and_not_kept(acme: ApiClient, settings: Any) -> None:
-    settings.SLACKWATER_API = {**settings.SLACKWATER_API, "MAX_BODY_BYTES": 1000}
+    settings.SLACKWATER = {**settings.SLACKWATER, "API_MAX_BODY_BYTES": 1000}
 
     async def story(front: ApiFront) -> None:
         visit = await Visit(front, acme.text, "POST", "/api/v1/tasks", *([b"x" * 500] * 50)).run()
@@ -196,7 +197,7 @@ def test_who_waits_is_woken_by_the_published_change(acme: ApiClient, monkeypatch
 
 
 def test_who_waits_is_woken_by_the_ledger_when_no_message_comes(acme: ApiClient, settings: Any) -> None:
-    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    settings.SLACKWATER = {**settings.SLACKWATER, "REDIS_URL": "redis://127.0.0.1:1/0"}
     task_id = acme.task()
 
     async def story(front: ApiFront) -> None:
@@ -303,7 +304,7 @@ def django_settings_threads(threads: int, action: Callable[[], None]) -> None:
     """Do something while a front has this many threads."""
     from django.test import override_settings
 
-    with override_settings(SLACKWATER_API={**django_settings.SLACKWATER_API, "THREADS": threads}):
+    with override_settings(SLACKWATER={**django_settings.SLACKWATER, "API_THREADS": threads}):
         action()
 
 

@@ -144,7 +144,7 @@ def test_a_payload_over_the_plan_is_413_and_names_its_field(acme: ApiClient) -> 
 
 
 def test_a_body_over_the_platforms_limit_is_413(acme: ApiClient, settings: Any) -> None:
-    settings.SLACKWATER_API = {**settings.SLACKWATER_API, "MAX_BODY_BYTES": 1000}
+    settings.SLACKWATER = {**settings.SLACKWATER, "API_MAX_BODY_BYTES": 1000}
     answer = acme.post("/tasks", raw=b'"' + b"x" * 1000 + b'"')
     assert (answer.status, answer.code) == (413, "too_large")
 

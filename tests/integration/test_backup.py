@@ -8,10 +8,10 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from django.conf import settings
 from django.db import connection
 
 from slackwater.local.servers.postgres import programs
+from slackwater.settings.environment import given_database_url
 from slackwater_tasks.control import secrets
 from slackwater_tasks.submission.service import submit, submit_workflow
 from tests.conftest import with_database
@@ -50,11 +50,11 @@ def test_a_dump_restores_everything(database_url: str, tmp_path: Path) -> None:
     dump, copy = tmp_path / "slackwater.dump", f"restored_{uuid4().hex[:8]}"
     tools = programs()
     subprocess.run([tools / "pg_dump", "--format=custom", f"--file={dump}", database_url], check=True, timeout=100)
-    admin = with_database(settings.DATABASE_URL, "postgres")
+    admin = with_database(given_database_url(), "postgres")
     with psycopg.connect(admin, autocommit=True) as conn:
         conn.execute(f'CREATE DATABASE "{copy}"')
     try:
-        restored = with_database(settings.DATABASE_URL, copy)
+        restored = with_database(given_database_url(), copy)
         restore = [str(tools / "pg_restore"), "--exit-on-error", "--single-transaction", "--no-owner"]
         subprocess.run([*restore, f"--dbname={restored}", dump], check=True, timeout=100)
         assert counts(restored) == counts(database_url)

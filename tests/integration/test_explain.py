@@ -23,7 +23,6 @@ from scheduler_ext.preemption.controller import TurnTaking
 from slackwater_resources.models import Handler, Tier
 from slackwater_tasks.explain.explanation import KINDS, explain
 from slackwater_tasks.ledger.preemption_store import PgTurnStore
-from slackwater_tasks.ledger.reference_cache import scheduler_conf
 from slackwater_tasks.ledger.round_store import PgRoundStore
 from slackwater_tasks.ledger.transitions import start_if_queued, unpark
 from slackwater_tasks.models import Line, LiveTask, PolicyChoice, RateLimit, Resumable
@@ -56,8 +55,8 @@ class Cell:
 
     def configure(self, **numbers: Any) -> None:
         """Other settings, for the dispatcher and for whoever explains."""
-        self.settings.SLACKWATER = {**self.settings.SLACKWATER, **numbers}
-        scheduler_conf.cache_clear()
+        given = self.settings.SLACKWATER
+        self.settings.SLACKWATER = {**given, "SCHEDULER": {**given.get("SCHEDULER", {}), **numbers}}
         self.dispatcher.conf = self.store.conf = replace(self.dispatcher.conf, **numbers)
 
     def resize(self, slots: int) -> None:
@@ -110,7 +109,6 @@ def cell(redis_client: redis.Redis, settings: Any) -> Iterator[Cell]:
         yield made
     finally:
         made.store.db.close()
-        scheduler_conf.cache_clear()
 
 
 Remove = Callable[[], Any]

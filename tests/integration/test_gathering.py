@@ -257,7 +257,7 @@ def test_what_is_not_usual_goes_to_its_view(
 
 
 def test_what_belongs_to_a_trace_goes_to_its_view(acme: ApiClient, settings: Any) -> None:
-    settings.TRACES = {**settings.TRACES, "ENDPOINT": "http://127.0.0.1:1", "RATIO": 0.0}
+    settings.SLACKWATER = {**settings.SLACKWATER, "TRACE_ENDPOINT": "http://127.0.0.1:1"}
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
     async def story(front: ApiFront) -> None:

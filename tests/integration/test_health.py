@@ -60,7 +60,7 @@ def test_readyz_counts_the_workers_that_are_there() -> None:
 
 @pytest.mark.django_db
 def test_readyz_stays_ready_without_redis_for_submissions_need_none(settings: Any) -> None:
-    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    settings.SLACKWATER = {**settings.SLACKWATER, "REDIS_URL": "redis://127.0.0.1:1/0"}
     answer = Client().get("/readyz")
     assert (answer.status_code, answer.json()["checks"]["redis"]["ok"]) == (200, False)
 
@@ -113,7 +113,7 @@ def test_metrics_tell_what_the_ledger_holds_in_a_fixed_number_of_queries() -> No
 
 @pytest.mark.django_db
 def test_metrics_can_be_closed_by_a_token(settings: Any) -> None:
-    settings.SLACKWATER_API = {**settings.SLACKWATER_API, "METRICS_TOKEN": "open-sesame"}
+    settings.SLACKWATER = {**settings.SLACKWATER, "METRICS_TOKEN": "open-sesame"}
     assert Client().get("/metrics").status_code == 401
     assert Client().get("/metrics", headers={"Authorization": "Bearer wrong"}).status_code == 401
     assert Client().get("/metrics", headers={"Authorization": "Bearer open-sesame"}).status_code == 200

@@ -7,7 +7,6 @@ import time
 import pytest
 import redis
 from celery import Celery
-from django.conf import settings
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.types import QueueName, WorkKind
@@ -15,11 +14,12 @@ from scheduler_ext.dispatch.keys import token_queue
 from scheduler_ext.dispatch.node_cleanup import forget_claims, forget_token_queues
 from scheduler_ext.dispatch.queue_manager import QueueManager
 from slackwater.local.servers.folders import free_port
+from slackwater_conf import conf
 
 
 def test_only_what_is_of_these_nodes_goes(redis_client: redis.Redis) -> None:
     queues = QueueManager(redis_client, SchedulerConf())
-    app = Celery(broker=settings.REDIS_URL)
+    app = Celery(broker=conf().redis_url)
     for node_id in (7, 8):
         redis_client.rpush(token_queue(node_id), "token")
         redis_client.sadd(f"_kombu.binding.{token_queue(node_id)}", "x")

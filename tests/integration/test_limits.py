@@ -167,7 +167,7 @@ def test_a_known_refusal_asks_neither_database_nor_redis(
     for expected in (201, 201, 429):
         assert acme.post("/tasks", {"handler": HANDLER}).status == expected
     assert len(redis_client.keys("*refused*")) == 1
-    settings.REDIS_URL = AWAY
+    settings.SLACKWATER = {**settings.SLACKWATER, "REDIS_URL": AWAY}
     with CaptureQueriesContext(connection) as queries:
         answer = acme.post("/tasks", {"not even": "valid"})
     assert (answer.status, answer.code) == (429, "limit_exceeded")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.conf import settings
 from django.test import override_settings
 
 from scheduler_ext.core.errors import ConfigurationError, InvalidInput, NotFound, QuotaExceeded
@@ -43,14 +44,17 @@ def test_a_row_moved_to_another_tenant_cannot_be_opened() -> None:
 
 def test_keys_are_changed_without_losing_a_secret() -> None:
     acme = create_tenant("acme", "A")
-    with override_settings(SECRETS_KEYS=["old"]):
+    with override_settings(SLACKWATER={**settings.SLACKWATER, "SECRETS_KEYS": ["old"]}):
         secrets.put(acme, "KEY", "value")
-    with override_settings(SECRETS_KEYS=["new", "old"]):
+    with override_settings(SLACKWATER={**settings.SLACKWATER, "SECRETS_KEYS": ["new", "old"]}):
         assert secrets.reveal(acme.pk, "KEY") == "value"
         assert secrets.reseal() == 1
-    with override_settings(SECRETS_KEYS=["new"]):
+    with override_settings(SLACKWATER={**settings.SLACKWATER, "SECRETS_KEYS": ["new"]}):
         assert secrets.reveal(acme.pk, "KEY") == "value"
-    with override_settings(SECRETS_KEYS=["old"]), pytest.raises(ConfigurationError, match="SECRETS_KEYS"):
+    with (
+        override_settings(SLACKWATER={**settings.SLACKWATER, "SECRETS_KEYS": ["old"]}),
+        pytest.raises(ConfigurationError, match="SECRETS_KEYS"),
+    ):
         secrets.reveal(acme.pk, "KEY")
 
 

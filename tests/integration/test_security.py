@@ -108,7 +108,7 @@ class TestLogins:
         ],
     )
     def test_only_trusted_proxies_are_believed(self, proxies: int, forwarded: str, address: str, settings: Any) -> None:
-        settings.TRUSTED_PROXIES = proxies
+        settings.SLACKWATER = {**settings.SLACKWATER, "TRUSTED_PROXIES": proxies}
         request = RequestFactory().get("/", REMOTE_ADDR="192.0.2.1", HTTP_X_FORWARDED_FOR=forwarded)
         assert address_of(request) == address
 

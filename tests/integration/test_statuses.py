@@ -144,7 +144,7 @@ def test_another_tenant_never_gets_what_is_remembered(acme: ApiClient) -> None:
 
 
 def test_without_redis_each_comes_from_the_ledger(acme: ApiClient, asked: list[UUID], settings: Any) -> None:
-    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    settings.SLACKWATER = {**settings.SLACKWATER, "REDIS_URL": "redis://127.0.0.1:1/0"}
     task_id = acme.task()
 
     async def story(front: ApiFront) -> None:

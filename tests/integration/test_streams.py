@@ -21,6 +21,7 @@ from scheduler_ext.dispatch import change_feed
 from scheduler_ext.dispatch.keys import Keys
 from slackwater_api.live import event_streams as live
 from slackwater_api.server.application import ApiFront
+from slackwater_conf import conf
 from slackwater_tasks.ledger.hints import keys, tell_changes
 from slackwater_tasks.models import LiveTask, Task
 from slackwater_tasks.runtime import progress
@@ -244,7 +245,7 @@ def test_what_the_feed_forgot_is_told_by_the_ledger(acme: ApiClient, redis_clien
 
 def test_without_redis_a_stream_says_how_things_stand(acme: ApiClient, settings: Any) -> None:
     task_id = acme.task()
-    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    settings.SLACKWATER = {**settings.SLACKWATER, "REDIS_URL": "redis://127.0.0.1:1/0"}
     assert states(acme.get(f"/tasks/{task_id}/events").body) == ["ready"]
     kinds = [event["kind"] for event in events_in(acme.get("/events", Last_Event_ID="1-1").body)]
     assert kinds == ["gap", "open"]
@@ -255,7 +256,7 @@ def test_when_redis_comes_back_empty_every_stream_is_told_of_the_gap(acme: ApiCl
         visit, job = await opened(front, acme, "/events")
         tell(acme, str(uuid4()), TaskState.RUNNING)
         await until(lambda: len(states(visit.body)) == 1)
-        with redis.Redis.from_url(settings.REDIS_URL) as client:
+        with redis.Redis.from_url(conf().redis_url) as client:
             client.flushall()
             for session in client.client_list():
                 if session["cmd"].startswith("xread"):

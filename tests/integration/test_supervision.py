@@ -138,7 +138,7 @@ def test_one_supervisor_for_each_folder(tmp_path: Path) -> None:
 
 def test_the_number_of_workers_is_data() -> None:
     layout = Layout(host="127.0.0.1", port=1, flower_port=2, workers=3, concurrency=5)
-    parts = components(layout, manage_py="manage.py")
+    parts = components(layout)
     workers = [part for part in parts if part.name.startswith("worker-")]
     assert [part.name for part in workers] == ["worker-1", "worker-2", "worker-3"]
     assert all(part.stop_phase < min(p.stop_phase for p in parts if p not in workers) for part in workers)

@@ -37,13 +37,13 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 CLIENT = "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{CLIENT}-01"
 HEADERS = {"traceparent": PARENT, "tracestate": "vendor=1"}
-OFF = {"ENDPOINT": "", "RATIO": 0.0, "BACKLOG": 100}
+OFF = {"TRACE_ENDPOINT": "", "TRACE_RATIO": 0.0, "TRACE_BACKLOG": 100}
 
 
 @pytest.fixture
 def collector(settings: Any) -> Iterator[Receiver]:
     with receiving() as receiver:
-        settings.TRACES = {**OFF, "ENDPOINT": endpoint(receiver)}
+        settings.SLACKWATER = {**settings.SLACKWATER, **OFF, "TRACE_ENDPOINT": endpoint(receiver)}
         yield receiver
 
 
@@ -139,7 +139,7 @@ def test_without_a_header_or_a_collector_nothing_is_asked_or_kept(
     asked(acme)  # looks up what is remembered from then on
     ordinary = asked(acme)
     assert not TaskTrace._plain.exists()
-    settings.TRACES = OFF
+    settings.SLACKWATER = {**settings.SLACKWATER, **OFF}
     assert asked(acme, **HEADERS) == asked(acme) == ordinary
     assert not TaskTrace._plain.exists()
 
@@ -206,11 +206,11 @@ def test_code_that_submits_hands_on_its_own_span(acme: ApiClient, collector: Rec
 def test_a_part_of_what_comes_without_a_trace_begins_one(
     acme: ApiClient, worker: HandWorker, collector: Receiver, settings: Any
 ) -> None:
-    settings.TRACES = {**settings.TRACES, "RATIO": 0.5}
+    settings.SLACKWATER = {**settings.SLACKWATER, "TRACE_RATIO": 0.5}
     assert acme.post("/tasks", [{"handler": HANDLER}] * 60).status == 201
     some = TaskTrace._plain.count()
     assert 10 < some < 50
-    settings.TRACES = {**settings.TRACES, "RATIO": 1.0}
+    settings.SLACKWATER = {**settings.SLACKWATER, "TRACE_RATIO": 1.0}
     alone = traced(acme, {})
     made = submit_workflow(
         acme.tenant, {"tasks": [{"name": "a", "handler": HANDLER}, {"name": "b", "handler": HANDLER}]}
@@ -278,7 +278,7 @@ def test_what_the_collector_does_not_take_harms_nothing_else(
 def test_the_backlog_is_bounded_and_its_oldest_given_up(
     acme: ApiClient, worker: HandWorker, collector: Receiver, settings: Any
 ) -> None:
-    settings.TRACES = {**settings.TRACES, "BACKLOG": 2}
+    settings.SLACKWATER = {**settings.SLACKWATER, "TRACE_BACKLOG": 2}
     ids = [traced(acme) for _ in range(4)]
     waiting = traced(acme)
     worker.run(*ids)

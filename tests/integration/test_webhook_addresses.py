@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(autouse=True)
 def _private(settings: Any) -> None:
-    settings.SLACKWATER_NOTIFY = {**settings.SLACKWATER_NOTIFY, "WEBHOOK_PRIVATE": True}
+    settings.SLACKWATER = {**settings.SLACKWATER, "WEBHOOK_PRIVATE": True}
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_one_tasks_address_that_is_gone_says_nothing_of_the_others(acme: ApiClie
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1/x", "ftp://example.org", "x", "https://u:p@example.org"])
 def test_a_tasks_address_is_checked_like_any(acme: ApiClient, settings: Any, url: str) -> None:
-    settings.SLACKWATER_NOTIFY = {**settings.SLACKWATER_NOTIFY, "WEBHOOK_PRIVATE": False}
+    settings.SLACKWATER = {**settings.SLACKWATER, "WEBHOOK_PRIVATE": False}
     acme.post("/webhooks", {"channel": "task", "events": ["task.failed"]})
     body = {"tasks": [{"name": "a", "handler": HANDLER}, {"name": "b", "handler": HANDLER, "webhook": url}]}
     answer = acme.post("/workflows", body)

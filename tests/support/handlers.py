@@ -13,8 +13,8 @@ from typing import Any
 
 from django.db import connection
 
-import scheduler_ext
-from scheduler_ext.task.handlers import handler
+import slackwater
+from slackwater import handler
 
 
 def _die_once(folder: str, where: str) -> None:
@@ -28,7 +28,7 @@ def _die_once(folder: str, where: str) -> None:
 @handler(name="test.transfer")
 def transfer(order: str, cents: int, folder: str, die: str = "") -> Any:
     """Move money in the platform's own database, once an order; ``die``: where to be killed the first time."""
-    with scheduler_ext.once(f"transfer:{order}") as effect:
+    with slackwater.once(f"transfer:{order}") as effect:
         if effect.first:
             with connection.cursor() as cur:
                 cur.execute("INSERT INTO test_transfer (key, cents) VALUES (%s, %s)", (order, cents))
@@ -48,7 +48,7 @@ def charge(order: str, folder: str, die: str = "", verify: bool = True) -> Any:
     def happened() -> Any:
         return order if bank.exists() and order in bank.read_text().splitlines() else None
 
-    with scheduler_ext.once(f"charge:{order}", outside=True, verify=happened if verify else None) as effect:
+    with slackwater.once(f"charge:{order}", outside=True, verify=happened if verify else None) as effect:
         if effect.first:
             if die == "before effect":
                 _die_once(folder, die)
@@ -66,7 +66,7 @@ def charge(order: str, folder: str, die: str = "", verify: bool = True) -> Any:
 def split(parts: int, folder: str = "", die: bool = False) -> int:
     """Hand in that many subtasks, each doubling its number."""
     items = [{"name": f"part-{n}", "handler": "test.double", "args": [n]} for n in range(parts)]
-    scheduler_ext.current().subtasks(items)
+    slackwater.current().subtasks(items)
     if die:
         _die_once(folder, "split")
     return parts
@@ -83,26 +83,26 @@ def total(values: list[Any] | None = None) -> Any:
     """The sum of a list, or else of what the parts before it returned."""
     if values is not None:
         return sum(values)
-    results = scheduler_ext.current().upstream()
+    results = slackwater.current().upstream()
     return sum(value for name, value in results.items() if name.startswith("part-"))
 
 
 @handler(name="test.secret")
 def secret(name: str) -> int:
     """The length of a secret; the secret itself would stand in the result."""
-    return len(scheduler_ext.current().secret(name))
+    return len(slackwater.current().secret(name))
 
 
 @handler(name="test.spill")
 def spill(name: str) -> None:
     """Fail with a secret in the message, as a library that tells of a URL would."""
-    raise ValueError(f"https://user:{scheduler_ext.current().secret(name)}@example.org does not answer")
+    raise ValueError(f"https://user:{slackwater.current().secret(name)}@example.org does not answer")
 
 
 @handler(name="test.tells")
 def tells(name: str) -> None:
     """Log a secret, in a line and in a traceback."""
-    found = scheduler_ext.current().secret(name)
+    found = slackwater.current().secret(name)
     try:
         int(found)
     except ValueError:
@@ -112,7 +112,7 @@ def tells(name: str) -> None:
 @handler(name="test.traced")
 def traced() -> dict[str, Any]:
     """The trace this runs in, and the id of a task handed in from here."""
-    task = scheduler_ext.current()
+    task = slackwater.current()
     return {"headers": task.trace(), "child": task.submit("demo.echo")}
 
 

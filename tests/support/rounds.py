@@ -8,8 +8,8 @@ from typing import Any
 from uuid import UUID
 
 import redis
-from django.conf import settings
 
+import slackwater_conf
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import TaskState
 from scheduler_ext.core.types import RoundResult
@@ -39,7 +39,7 @@ class Rounds:
             {"peak_permille": 1000, "delayable_permille": 1000, "leader_lease_s": 3600.0, **conf}
         )
         self.store = PgRoundStore(self.conf, HOLDER)
-        self.queues = QueueManager(redis.Redis.from_url(settings.REDIS_URL), self.conf)
+        self.queues = QueueManager(redis.Redis.from_url(slackwater_conf.conf().redis_url), self.conf)
         self.dispatcher = Dispatcher(self.store, self.queues, self.conf, HOLDER)
         assert self.dispatcher.keep_lead()
         self.running: list[Started] = []

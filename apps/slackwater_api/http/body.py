@@ -6,11 +6,11 @@ import json
 import math
 from typing import Any, NoReturn
 
-from django.conf import settings
 from django.http import HttpRequest
 
 from scheduler_ext.core.errors import InvalidInput, TooLarge
 from slackwater_api.http.problems import MalformedBody, UnsupportedMediaType
+from slackwater_conf import conf
 
 MAX_DEPTH = 100
 """Levels of arrays and objects in a body."""
@@ -18,7 +18,7 @@ MAX_DEPTH = 100
 
 def read_bytes(request: HttpRequest) -> bytes:
     """The raw body; ``TooLarge`` beyond the platform's limit, whatever its length header says."""
-    limit: int = settings.SLACKWATER_API["MAX_BODY_BYTES"]
+    limit: int = conf().api_max_body_bytes
     try:
         announced = int(request.META.get("CONTENT_LENGTH") or 0)
     except ValueError:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import redis.asyncio
-from django.conf import settings
 
 from scheduler_ext.dispatch import change_feed, redis_client
+from slackwater_conf import conf
 from slackwater_tasks.ledger.hints import keys
 
 log = logging.getLogger(__name__)
@@ -140,7 +140,7 @@ class Feed:
 
     async def _read(self) -> None:
         name = keys().changes()
-        async with redis_client.connect_async(settings.REDIS_URL, socket_connect_timeout=CONNECT_S) as client:
+        async with redis_client.connect_async(conf().redis_url, socket_connect_timeout=CONNECT_S) as client:
             await self._begin(client, name)
             self._heard.set()
             while not self._is_idle():

@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import parse_qs
 
-from django.conf import settings
 from django.core.handlers.asgi import ASGIRequest
 from django.core.handlers.base import BaseHandler
 from django.core.handlers.exception import convert_exception_to_response
@@ -32,6 +31,7 @@ from slackwater_api.server import content_security, fast_refusal
 from slackwater_api.server.group_commit import Gatherer, ordinary
 from slackwater_api.server.thread_pool import Workshop
 from slackwater_api.v1.waits import Wait, asked_wait, may_read
+from slackwater_conf import conf
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -75,7 +75,7 @@ class ApiFront:
 
     def __init__(self, site: Application) -> None:
         self.site = site
-        self.workshop = Workshop(settings.SLACKWATER_API["THREADS"])
+        self.workshop = Workshop(conf().api_threads)
         self.handler = ApiHandler()
         self.gatherer = Gatherer(self.workshop.run)
         self._waiters: dict[asyncio.AbstractEventLoop, Waiters] = {}
@@ -137,7 +137,7 @@ class ApiFront:
             await self.site(scope, receive, send)
             return
         began = time.perf_counter()
-        limit: int = settings.SLACKWATER_API["MAX_BODY_BYTES"]
+        limit: int = conf().api_max_body_bytes
         body = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) if _is_large(scope) else io.BytesIO()  # noqa: SIM115
         try:
             await _read_body(receive, body, limit)

@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any, Final
 
 import structlog
-from django.conf import settings
 from django.http.response import HttpResponseBase
 
 from scheduler_ext.core.errors import InvalidInput
@@ -27,6 +26,7 @@ from slackwater_api.http.body import parse
 from slackwater_api.http.endpoint import SUBMIT
 from slackwater_api.server.response import PlainRequest
 from slackwater_api.v1.views.tasks import idempotency_key, submitted
+from slackwater_conf import conf
 from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.submission import group_commit
 from slackwater_tasks.submission.group_commit import Single
@@ -59,7 +59,7 @@ def ordinary(scope: Any, body: Any) -> bytes | None:
     """The body of a request that hands in one task of the usual kind; ``body`` has been taken in whole."""
     if scope["method"] != "POST" or scope["path"] != PATH or scope["query_string"]:
         return None
-    most = min(MOST_BYTES, settings.SLACKWATER_API["MAX_BODY_BYTES"])
+    most = min(MOST_BYTES, conf().api_max_body_bytes)
     if type(body) is not io.BytesIO or body.tell() > most:
         return None
     text = body.getvalue()

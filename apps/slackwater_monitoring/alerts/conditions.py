@@ -8,12 +8,12 @@ from datetime import datetime
 from typing import Any, Final
 
 import redis
-from django.conf import settings
 from django.db import connection
 
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category
 from scheduler_ext.dispatch import redis_client
+from slackwater_conf import conf
 from slackwater_monitoring.alerts.rules import Rule
 from slackwater_tasks.ledger.queries import ACTIVE_LINES
 from slackwater_tasks.read.autoscaling import demands
@@ -159,12 +159,12 @@ def _queue(rule: Rule, now: datetime) -> Iterator[Signal]:
         yield Signal(rule="queue", cell=cell, subject="claims", detail=f"{count} claims are not taken back")
     try:
         with redis_client.connect(
-            settings.REDIS_URL, socket_timeout=REDIS_TIMEOUT_S, socket_connect_timeout=REDIS_TIMEOUT_S
+            conf().redis_url, socket_timeout=REDIS_TIMEOUT_S, socket_connect_timeout=REDIS_TIMEOUT_S
         ) as client:
             client.ping()
     except (redis.RedisError, OSError) as error:
         yield Signal(
-            rule="queue", cell=settings.CELL, subject="redis",
+            rule="queue", cell=conf().cell, subject="redis",
             detail=f"Redis does not answer: {type(error).__name__}",
         )  # fmt: skip
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
 from scheduler_ext.core.errors import Conflict
+from slackwater_conf import conf
 from slackwater_monitoring.alerts.conditions import Signal, signals
 from slackwater_monitoring.alerts.rules import Rule, rules
 from slackwater_monitoring.alerts.sender import receivers
@@ -31,7 +31,7 @@ ON CONFLICT (kind, cell) DO UPDATE SET beat_at = excluded.beat_at
 def pulse(kind: str) -> None:
     """Note that a process of this kind (``beat``, ``upkeep``) is at work in this cell."""
     with connection.cursor() as cursor:
-        cursor.execute(PULSE, {"kind": kind, "cell": settings.CELL})
+        cursor.execute(PULSE, {"kind": kind, "cell": conf().cell})
 
 
 def look(now: datetime | None = None) -> list[Alert]:
@@ -54,7 +54,7 @@ def look(now: datetime | None = None) -> list[Alert]:
 
 def channels() -> list[str]:
     """How administrators are told here; each page and the metrics show alerts in any case."""
-    webhook = ["webhook"] if settings.SLACKWATER_ALERTS["WEBHOOK"] else []
+    webhook = ["webhook"] if conf().alert_webhook else []
     return ["email", *webhook] if receivers() else webhook
 
 

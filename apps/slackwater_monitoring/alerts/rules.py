@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
-from django.conf import settings
-
 from scheduler_ext.core.errors import ConfigurationError
+from slackwater_conf import conf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +69,7 @@ CHANGEABLE: Final = ("threshold", "after_s", "clear_after_s", "enabled")
 
 def rules() -> dict[str, Rule]:
     """The rules with the settings' changes; ``ConfigurationError`` names the one that cannot be."""
-    return changed(settings.SLACKWATER_ALERTS["RULES"])
+    return changed(conf().alerts)
 
 
 def changed(changes: Any) -> dict[str, Rule]:

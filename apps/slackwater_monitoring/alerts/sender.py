@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.mail import EmailMessage
 from django.db import connection
 
 from scheduler_ext.core.errors import SlackwaterError
+from slackwater_conf import conf
 from slackwater_monitoring.alerts.rules import RULES
 from slackwater_monitoring.models import Alert, AlertNotice
 from slackwater_monitoring.notify.webhook_client import NotSent, post
@@ -80,7 +80,7 @@ def _sent(notices: Sequence[AlertNotice], send: Send) -> int:
 
 def receivers() -> list[str]:
     """Those of the settings; where there are none, the administrators that have an address."""
-    named: list[str] = settings.SLACKWATER_ALERTS["EMAILS"]
+    named = list(conf().alert_emails)
     if named:
         return named
     people = get_user_model()._default_manager.filter(is_active=True, is_superuser=True).exclude(email="")
@@ -95,14 +95,12 @@ def _mail(notices: Sequence[AlertNotice]) -> None:
     more = f" (and {len(notices) - 1} more)" if len(notices) > 1 else ""
     lines = [f"{_moment(one)}  {one.event}: {one.alert}{_detail(one.alert)}" for one in notices]
     where = (
-        f"{settings.PUBLIC_URL}/admin/slackwater_monitoring/alert/"
-        if settings.PUBLIC_URL
-        else "the admin, under Alerts"
+        f"{conf().public_url}/admin/slackwater_monitoring/alert/" if conf().public_url else "the admin, under Alerts"
     )
     EmailMessage(
         subject=" ".join(f"[Slackwater] {first}{more}".split())[:200],
         body="\n".join([*lines, "", f"Acknowledge: {where}", ""]),
-        from_email=settings.SLACKWATER_NOTIFY["EMAIL_FROM"], to=to, headers={"Auto-Submitted": "auto-generated"},
+        from_email=conf().email_from, to=to, headers={"Auto-Submitted": "auto-generated"},
     ).send()  # fmt: skip
 
 
@@ -136,7 +134,7 @@ def _post(notices: Sequence[AlertNotice]) -> None:
     message, moment, secret = (
         f"alert-{notice.pk}",
         int(time.time()),
-        settings.SLACKWATER_ALERTS["WEBHOOK_SECRET"],
+        conf().alert_webhook_secret,
     )
     headers = {
         "Content-Type": "application/json", "User-Agent": "Slackwater-Alerts/1", "webhook-id": message,
@@ -145,7 +143,7 @@ def _post(notices: Sequence[AlertNotice]) -> None:
     if secret:
         headers["webhook-signature"] = signature([secret], message, moment, body)
     # The operator's own address: it may lie in the operator's own network.
-    target = parse_url(settings.SLACKWATER_ALERTS["WEBHOOK"], private=True)
+    target = parse_url(conf().alert_webhook, private=True)
     answer = asyncio.run(post(target, headers, body, private=True, seconds=TIMEOUT_S))
     if not answer.is_good:
         raise NotSent(f"the webhook answered {answer.status}")

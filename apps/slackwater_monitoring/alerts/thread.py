@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from django.conf import settings
-
+from slackwater_conf import conf
 from slackwater_monitoring.alerts import evaluation, sender
 from slackwater_monitoring.alerts.rules import rules
 from slackwater_monitoring.outbox import SendingThread
@@ -21,7 +20,7 @@ class AlertThread(SendingThread):
     def __init__(self) -> None:
         """``ConfigurationError`` when a rule cannot be."""
         rules()
-        super().__init__(poll_s=float(settings.SLACKWATER_ALERTS["EVERY_S"]))
+        super().__init__(poll_s=conf().alerts_every_s)
         self.first_look_s = self.poll_s
 
     def step(self) -> float:

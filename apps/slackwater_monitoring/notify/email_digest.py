@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.mail import EmailMessage
 
+from slackwater_conf import conf
 from slackwater_monitoring.notify.webhook_client import NotSent
 
 OWNERS = """
@@ -31,7 +31,7 @@ def send_digest(conn: Any, tenant_id: int, payloads: Sequence[Mapping[str, Any]]
         raise NotSent("no owner of the tenant has an e-mail address")
     message = EmailMessage(
         subject=subject(rows[0][1], payloads), body=body(payloads),
-        from_email=settings.SLACKWATER_NOTIFY["EMAIL_FROM"], to=owners,
+        from_email=conf().email_from, to=owners,
         headers={"Auto-Submitted": "auto-generated"},
     )  # fmt: skip
     message.send()

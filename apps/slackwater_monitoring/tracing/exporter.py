@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import requests
-from django.conf import settings
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 
+from slackwater_conf import conf
 from slackwater_monitoring.outbox import SendingThread
 from slackwater_monitoring.tracing import pending
 from slackwater_monitoring.tracing.spans import Traced, spans_of
@@ -61,12 +61,12 @@ class SpanSender(SendingThread):
 
     def __init__(self, *, poll_s: float = POLL_S) -> None:
         super().__init__(poll_s=poll_s)
-        self.backlog: int = settings.TRACES["BACKLOG"]
+        self.backlog: int = conf().trace_backlog
         self._answer = _Answer()
         session = requests.Session()
         session.hooks["response"].append(self._answer.note)
         # Headers, certificates, compression and the time limit are the exporter's to read from its variables.
-        self._exporter = OTLPSpanExporter(endpoint=settings.TRACES["ENDPOINT"], session=session)
+        self._exporter = OTLPSpanExporter(endpoint=conf().trace_endpoint, session=session)
         self._resource = resource()
         self._cursor = pending.Cursor()
         self._failures = 0
@@ -144,7 +144,7 @@ class SpanSender(SendingThread):
     def _failed(self, claimed: Sequence[pending.Claimed]) -> None:
         why = f"it answered {self._answer.status}" if self._answer.status else "it cannot be reached"
         if not self._failures:
-            log.warning("traces wait for the collector at %s: %s", settings.TRACES["ENDPOINT"], why)
+            log.warning("traces wait for the collector at %s: %s", conf().trace_endpoint, why)
         self._failures += 1
         self._cursor = pending.Cursor()
         pending.later(self.db.conn, claimed)

@@ -22,6 +22,7 @@ from django.db.models import QuerySet
 from django.db.models.functions import Now
 
 from scheduler_ext.core.errors import ConfigurationError, InvalidInput, NotFound, QuotaExceeded
+from slackwater_conf import conf
 from slackwater_tasks.field_kinds import clean_text
 from slackwater_tasks.models import Secret
 from slackwater_tenants.models import Tenant
@@ -40,7 +41,7 @@ def _key(text: str) -> AESGCM:
 
 
 def _keys() -> list[AESGCM]:
-    texts = settings.SECRETS_KEYS or ([settings.SECRET_KEY] if settings.SECRET_KEY else [])
+    texts = conf().secrets_keys or ((settings.SECRET_KEY,) if settings.SECRET_KEY else ())
     if not texts:
         raise ConfigurationError("set SLACKWATER_SECRETS_KEYS (or SLACKWATER_SECRET_KEY) to keep secrets")
     return [_key(text) for text in texts]

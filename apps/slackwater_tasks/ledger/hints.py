@@ -8,11 +8,11 @@ from functools import cache
 from typing import Any
 
 import redis
-from django.conf import settings
 
 from scheduler_ext.dispatch import change_feed, redis_client
 from scheduler_ext.dispatch.keys import Keys
 from scheduler_ext.ports import Change
+from slackwater_conf import conf
 
 log = logging.getLogger(__name__)
 
@@ -24,19 +24,19 @@ def _client(url: str) -> redis.Redis:
 
 def client() -> redis.Redis:
     """This process's client for what may vanish."""
-    return _client(settings.REDIS_URL)
+    return _client(conf().redis_url)
 
 
 def _publish(channel: str, message: str) -> None:
     try:
-        _client(settings.REDIS_URL).publish(channel, message)
+        _client(conf().redis_url).publish(channel, message)
     except redis.RedisError as error:
         log.debug("hint not sent: %s", error)
 
 
 def keys() -> Keys:
     """The names in Redis of this installation."""
-    return Keys(settings.SLACKWATER.get("key_prefix", "sw"))
+    return Keys(conf().scheduler.key_prefix)
 
 
 def wake_dispatcher(cell: str) -> None:
@@ -54,6 +54,6 @@ def tell_changes(changes: Sequence[Change | tuple[Any, ...]]) -> None:
     if not changes:
         return
     try:
-        change_feed.add(_client(settings.REDIS_URL), keys(), changes)
+        change_feed.add(_client(conf().redis_url), keys(), changes)
     except redis.RedisError as error:
         log.debug("changes not told: %s", error)

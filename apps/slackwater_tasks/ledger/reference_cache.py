@@ -6,10 +6,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any
 
-from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Q
 
@@ -17,6 +15,7 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import LateMark
 from scheduler_ext.task import handlers
+from slackwater_conf import conf
 from slackwater_resources.models import Handler, Tier
 from slackwater_tasks.ledger import queries
 from slackwater_tasks.models.base import OnLate
@@ -36,10 +35,9 @@ class TierInfo:
     vector: tuple[int, ...]
 
 
-@lru_cache(maxsize=1)
 def scheduler_conf() -> SchedulerConf:
     """The engine's settings."""
-    return SchedulerConf.from_mapping({"cell": settings.CELL, **settings.SLACKWATER})
+    return conf().scheduler
 
 
 class _Cache:

@@ -13,8 +13,7 @@ from hashlib import blake2b
 from typing import Any, Final
 from uuid import UUID
 
-from django.conf import settings
-
+from slackwater_conf import conf
 from slackwater_tasks.submission.store import Accepted, insert
 
 COLUMNS: Final = ("task_id", "tenant_id", "trace_id", "parent_id", "sampled", "tracestate", "export_at")
@@ -46,7 +45,7 @@ class TraceContext:
 
 def is_on() -> bool:
     """Whether a collector is configured."""
-    return bool(settings.TRACES["ENDPOINT"])
+    return bool(conf().trace_endpoint)
 
 
 # -- what comes in ----------------------------------------------------------------------------------------------------
@@ -128,7 +127,7 @@ def write(
 
 def _drawn(made: UUID) -> bool:
     """Whether this id is among the part that is traced. Digested first: ids made at once differ by a counter only."""
-    ratio: float = settings.TRACES["RATIO"]
+    ratio: float = conf().trace_ratio
     if ratio <= 0:
         return False
     return int.from_bytes(blake2b(made.bytes, digest_size=8).digest(), "big") < ratio * 2.0**64

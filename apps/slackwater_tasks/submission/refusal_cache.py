@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import redis
-from django.conf import settings
 from django.db import connection
 
 from scheduler_ext.core.errors import LimitExceeded
 from scheduler_ext.dispatch import redis_client
+from slackwater_conf import conf
 from slackwater_tasks.ledger.hints import keys
 from slackwater_tenants.models import Plan, Tenant
 
@@ -51,7 +51,7 @@ class _Remembered:
         """A client, unless Redis did not answer a moment ago."""
         if time.monotonic() < self.away_until:
             return None
-        url = settings.REDIS_URL
+        url = conf().redis_url
         if url not in self._clients:
             self._clients[url] = redis_client.connect(url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S)
         return self._clients[url]

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from django.conf import settings
-
 from scheduler_ext.core.errors import InvalidInput
+from slackwater_conf import conf
 from slackwater_tasks.models import Listener
 from slackwater_tasks.spec import TaskSpec, join
 from slackwater_tasks.submission.store import Accepted, insert
@@ -98,7 +97,7 @@ def is_public(address: str) -> bool:
 
 def private_allowed() -> bool:
     """Whether webhooks may be sent into private networks."""
-    return bool(settings.SLACKWATER_NOTIFY["WEBHOOK_PRIVATE"])
+    return conf().webhook_private
 
 
 # -- a task's own address ---------------------------------------------------------------------------------------------

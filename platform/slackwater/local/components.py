@@ -43,8 +43,9 @@ def celery_command(*arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-m", "celery", "--quiet", "-A", "slackwater", *arguments)
 
 
-def _manage(manage_py: str, *arguments: str) -> tuple[str, ...]:
-    return (sys.executable, manage_py, *arguments)
+def manage_command(*arguments: str) -> tuple[str, ...]:
+    """The command line of a management command."""
+    return (sys.executable, "-m", "slackwater", *arguments)
 
 
 def _worker(number: int, layout: Layout) -> Component:
@@ -59,22 +60,22 @@ def _worker(number: int, layout: Layout) -> Component:
     )
 
 
-def preparation(*, manage_py: str, url: str) -> Component:
+def preparation(*, url: str) -> Component:
     """Return what runs once, before all others: migrations, the first administrator, the demo tenant."""
-    command = _manage(manage_py, "create_demo", "--migrate", "--url", url)
+    command = manage_command("create_demo", "--migrate", "--url", url)
     return Component(name="prepare", command=command, plain=True)
 
 
-def components(layout: Layout, *, manage_py: str) -> Sequence[Component]:
+def components(layout: Layout) -> Sequence[Component]:
     """Return what runs beside the servers, in the order of starting."""
     api = (sys.executable, "-m", "granian", "--interface", "asginl", "--workers", "1", "--no-ws")
     listen = ("--host", layout.host, "--port", str(layout.port), "--log-level", "warning")
     flower = ("flower", "--address=127.0.0.1", f"--port={layout.flower_port}", "--logging=warning")
     return [
         Component(name="api", command=(*api, *listen, "slackwater.asgi:application")),
-        Component(name="dispatcher", command=_manage(manage_py, "run_dispatcher")),
+        Component(name="dispatcher", command=manage_command("run_dispatcher")),
         *(_worker(number, layout) for number in range(1, layout.workers + 1)),
-        Component(name="upkeep", command=_manage(manage_py, "run_upkeep")),
+        Component(name="upkeep", command=manage_command("run_upkeep")),
         Component(name="beat", command=celery_command("beat", "--pidfile=", "--loglevel", "INFO")),
         # Without a password, so on the loopback interface only, wherever the API listens.
         Component(

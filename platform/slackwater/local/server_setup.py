@@ -11,6 +11,7 @@ import redis
 
 from slackwater.local.console import Console
 from slackwater.local.servers import EmbeddedPostgres, EmbeddedRedis, ServerError, socket_folder
+from slackwater.settings.environment import ROOT, is_checkout
 
 OLDEST_POSTGRES = 150_000  # libpq's spelling of 15.0
 LOOK_INTERVAL = 0.5  # seconds between looks whether a server still runs
@@ -105,23 +106,17 @@ def _check_redis(url: str) -> None:
 
 def component_environment(servers: Servers, *, public_url: str, marker: str) -> dict[str, str]:
     """Return the environment every component is started with."""
-    import slackwater
-
     return {
         **os.environ,
         **servers.urls,
         "SLACKWATER_PUBLIC_URL": public_url,
         "SLACKWATER_SUPERVISOR": marker,
         "PYTHONUNBUFFERED": "1",
-        "PYTHONPATH": os.pathsep.join(_source_folders(Path(slackwater.__file__))),
+        "PYTHONPATH": os.pathsep.join(_source_folders()),
     }
 
 
-def _source_folders(package: Path) -> list[str]:
-    platform = package.resolve().parents[1]
-    return [
-        str(platform.parent),
-        str(platform),
-        str(platform.parent / "apps"),
-        *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)),
-    ]
+def _source_folders() -> list[str]:
+    """Where Python finds what is used from where it lies; an installed package is found anyway."""
+    folders = [ROOT, ROOT / "platform", ROOT / "apps"] if is_checkout() else []
+    return [*map(str, folders), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]

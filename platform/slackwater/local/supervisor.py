@@ -35,7 +35,6 @@ class UpOptions:
     """What `up` was asked for. An empty URL means an embedded server; port 0 means a free one."""
 
     var: Path
-    manage_py: Path
     host: str
     port: int
     workers: int
@@ -78,7 +77,7 @@ class Supervisor:
 
     async def _prepare(self) -> bool:
         self._console.plain("Preparing the database …")
-        child = self._child(preparation(manage_py=str(self._options.manage_py), url=self.url))
+        child = self._child(preparation(url=self.url))
         preparing = asyncio.create_task(child.run_once())
         stop = asyncio.create_task(self._stop.wait())
         await asyncio.wait({preparing, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -92,7 +91,7 @@ class Supervisor:
         return True
 
     async def _run_components(self) -> None:
-        children = [self._child(part) for part in components(self._layout, manage_py=str(self._options.manage_py))]
+        children = [self._child(part) for part in components(self._layout)]
         keepers = [asyncio.create_task(self._keep(child)) for child in children]
         helpers = [asyncio.create_task(task) for task in (self._servers.watch(), self._introduce(), self._guard())]
         await self._stop.wait()

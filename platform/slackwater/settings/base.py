@@ -1,33 +1,27 @@
 """What all settings share. The environment is read here, once; nothing else reads it."""
 
-from logging import getLevelNamesMapping
 from pathlib import Path
 from typing import Any
 
-from django.core.exceptions import ImproperlyConfigured
 from django.templatetags.static import static
 
+from slackwater import DJANGO_APPS
 from slackwater.logs import logging_config
 from slackwater.settings.environment import (
-    ABSENT_REDIS_URL,
-    ROOT,
     absent_database,
     celery_broker_url,
     database_from_url,
     env,
+    given_database_url,
+    given_settings,
+    log_level,
     redis_group,
-    tracing,
 )
 
-# -- where this platform is ----------------------------------------------------------------------------------
-VAR = Path(env.str("SLACKWATER_VAR", default=str(ROOT / "var"))).resolve()
-HOST = env.str("SLACKWATER_HOST", default="127.0.0.1")
-PORT = env.int("SLACKWATER_PORT", default=8000)
-CELL = env.str("SLACKWATER_CELL", default="default")
-PUBLIC_URL = env.str("SLACKWATER_PUBLIC_URL", default="").rstrip("/")
+# -- ours: what each key means stands in slackwater_conf -------------------------------------------------------
+SLACKWATER: dict[str, Any] = given_settings()
 
 # -- Django --------------------------------------------------------------------------------------------------
-BASE_DIR = ROOT
 DEBUG = env.bool("SLACKWATER_DEBUG", default=False)
 SECRET_KEY = env.str("SLACKWATER_SECRET_KEY", default="")
 ALLOWED_HOSTS: list[str] = env.list("SLACKWATER_ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
@@ -51,14 +45,9 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
     "django_filters",
     "django_celery_beat",
-    "slackwater_tenants",
-    "slackwater_resources",
-    "slackwater_tasks",
-    "slackwater_schedules",
-    "slackwater_monitoring",
+    *DJANGO_APPS,
     "slackwater_api",
     "slackwater_dashboard",
-    "slackwater",
 ]
 
 MIDDLEWARE = [
@@ -104,21 +93,17 @@ LANGUAGE_CODE = "en-us"
 USE_I18N = False
 
 # -- PostgreSQL ----------------------------------------------------------------------------------------------
-DATABASE_URL = env.str("SLACKWATER_DATABASE_URL", default="")
 DATABASES: dict[str, dict[str, Any]] = {
     "default": (
         database_from_url(
-            DATABASE_URL,
+            _database_url,
             pooled=env.bool("SLACKWATER_DATABASE_PGBOUNCER", default=False),
             pool_size=env.int("SLACKWATER_DATABASE_POOL", default=0),
         )
-        if DATABASE_URL
+        if (_database_url := given_database_url())
         else absent_database()
     )
 }
-
-# -- Redis: only what may vanish at any moment ---------------------------------------------------------------
-REDIS_URL = env.str("SLACKWATER_REDIS_URL", default="") or ABSENT_REDIS_URL
 
 # -- static files: served by the API's own process, without a collecting step --------------------------------
 STATIC_URL = "static/"
@@ -127,7 +112,7 @@ WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False
 
 # -- Celery: the engine that lends its children; the ledger decides ------------------------------------------
-CELERY_BROKER_URL = celery_broker_url(REDIS_URL)
+CELERY_BROKER_URL = celery_broker_url(SLACKWATER["REDIS_URL"])
 CELERY_TASK_SERIALIZER = "json"
 CELERY_RESULT_SERIALIZER = "json"
 CELERY_EVENT_SERIALIZER = "json"
@@ -157,25 +142,10 @@ CELERY_BROKER_TRANSPORT_OPTIONS: dict[str, Any] = {
     "interval_step": 0.2,
     "interval_max": 0.2,
 }
-if _group := redis_group(REDIS_URL):
+if _group := redis_group(SLACKWATER["REDIS_URL"]):
     CELERY_BROKER_TRANSPORT_OPTIONS |= _group.broker_options()
 CELERY_BEAT_SCHEDULER = "slackwater.beat:WatchingScheduler"
 DJANGO_CELERY_BEAT_TZ_AWARE = True
-
-# -- the scheduler: overrides of SchedulerConf's defaults, as JSON -------------------------------------------
-SLACKWATER: dict[str, Any] = env.json("SLACKWATER_SCHEDULER", default={}) or {}
-# What a node offers, where it should not be measured: CPU in thousandths, memory MiB, disk MiB, IOPS, kbit/s, ports.
-NODE_CAPACITY: list[int] = env.list("SLACKWATER_CAPACITY", cast=int, default=[])
-NODE_LABELS: list[str] = env.list("SLACKWATER_LABELS", default=[])
-# Scripts a worker runs at once; 0: as many as it has children.
-NODE_SCRIPT_SLOTS = env.int("SLACKWATER_SCRIPT_SLOTS", default=0)
-# Modules of one's own that a worker imports at its start: their exported tasks can then be run for tenants.
-HANDLERS: list[str] = env.list("SLACKWATER_HANDLERS", default=[])
-# Export the small handlers of the demo, the imported workflows and the benchmarks (demo.*).
-DEMO_HANDLERS = env.bool("SLACKWATER_DEMO_HANDLERS", default=False)
-
-# -- tenants' secrets: the first key seals, all of them open; none given: derived from the secret key ---------
-SECRETS_KEYS: list[str] = env.list("SLACKWATER_SECRETS_KEYS", default=[])
 
 # -- REST ----------------------------------------------------------------------------------------------------
 REST_FRAMEWORK: dict[str, Any] = {
@@ -215,29 +185,8 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "FireOutcome": "slackwater_api.v1.serializers.FIRE_OUTCOMES",
     },
 }
-SLACKWATER_API: dict[str, Any] = {
-    # Threads of one API process, each with a database connection of its own.
-    "THREADS": env.int("SLACKWATER_API_THREADS", default=8),
-    "MAX_BODY_BYTES": env.int("SLACKWATER_API_MAX_BODY_BYTES", default=33_554_432),
-    # When it is set, /metrics is only for who sends it as a bearer token.
-    "METRICS_TOKEN": env.str("SLACKWATER_METRICS_TOKEN", default=""),
-}
 
-# -- notifications -------------------------------------------------------------------------------------------
-SLACKWATER_NOTIFY: dict[str, Any] = {
-    # Webhooks into private networks are refused unless this says otherwise.
-    "WEBHOOK_PRIVATE": env.bool("SLACKWATER_WEBHOOK_PRIVATE", default=False),
-    "EMAIL_FROM": env.str("SLACKWATER_EMAIL_FROM", default="slackwater@localhost"),
-}
-# -- alerts to the administrators ----------------------------------------------------------------------------
-SLACKWATER_ALERTS: dict[str, Any] = {
-    # Changes to the rules, as JSON: {"dispatcher": {"after_s": 5}}.
-    "RULES": env.json("SLACKWATER_ALERTS", default={}),
-    "EVERY_S": env.float("SLACKWATER_ALERTS_EVERY_S", default=5.0),
-    "EMAILS": env.list("SLACKWATER_ALERT_EMAILS", default=[]),
-    "WEBHOOK": env.str("SLACKWATER_ALERT_WEBHOOK", default=""),
-    "WEBHOOK_SECRET": env.str("SLACKWATER_ALERT_WEBHOOK_SECRET", default=""),
-}
+# -- mail: notifications and alerts -----------------------------------------------------------------------------
 # smtp://user:password@host:587 (smtp+tls://, smtp+ssl://); by default messages are only written to the log.
 _mail: dict[str, Any] = env.email_url("SLACKWATER_EMAIL_URL", default="consolemail://")
 EMAIL_BACKEND = _mail["EMAIL_BACKEND"]
@@ -250,14 +199,8 @@ EMAIL_USE_TLS, EMAIL_USE_SSL = _mail.get("EMAIL_USE_TLS", False), _mail.get("EMA
 EMAIL_FILE_PATH = _mail.get("EMAIL_FILE_PATH") or None
 EMAIL_TIMEOUT = 15
 
-# -- traces: where OpenTelemetry's own variables name a collector, those of clients are kept and completed -----
-TRACES: dict[str, Any] = tracing()
-
-# -- logins: how many proxies stand in front, each of which adds to X-Forwarded-For ----------------------------
-TRUSTED_PROXIES = env.int("SLACKWATER_TRUSTED_PROXIES", default=0)
-AUTHENTICATION_BACKENDS = ["slackwater_monitoring.logins.LimitedBackend"]
-
 # -- admin ---------------------------------------------------------------------------------------------------
+AUTHENTICATION_BACKENDS = ["slackwater_monitoring.logins.LimitedBackend"]
 LOGIN_URL = "admin:login"
 LOGIN_REDIRECT_URL = "admin:index"
 DATE_FORMAT = "Y-m-d"
@@ -294,9 +237,4 @@ UNFOLD: dict[str, Any] = {
 }
 
 # -- logs ----------------------------------------------------------------------------------------------------
-LOG_LEVEL = env.str("SLACKWATER_LOG_LEVEL", default="INFO").upper()
-if LOG_LEVEL not in getLevelNamesMapping():
-    raise ImproperlyConfigured(f"SLACKWATER_LOG_LEVEL must be one of DEBUG, INFO, WARNING, ERROR, not {LOG_LEVEL}")
-LOG_FORMAT = env.str("SLACKWATER_LOG_FORMAT", default="console")
-LOG_DIR = env.str("SLACKWATER_LOG_DIR", default="")
-LOGGING = logging_config(level=LOG_LEVEL, form=LOG_FORMAT)
+LOGGING = logging_config(level=log_level(), form=env.str("SLACKWATER_LOG_FORMAT", default="console"))

@@ -1,5 +1,8 @@
 """The environment variables of the platform, read in one place, and what database URLs turn into."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from logging import getLevelNamesMapping
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +12,10 @@ from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
 from scheduler_ext.dispatch import redis_client
+from slackwater_conf import Conf, WrongSetting
 
 ROOT = Path(__file__).resolve().parents[3]
+"""The project, where the code is used from where it lies."""
 
 NOT_RUNNING = "the platform is not running here; start it with `make up`, or set SLACKWATER_DATABASE_URL"
 ABSENT_REDIS_URL = "redis://slackwater-is-not-running.invalid:6379/0"
@@ -123,15 +128,65 @@ def celery_broker_url(redis_url: str) -> str:
     return redis_url.replace("unix://", "redis+socket://", 1).replace("db=", "virtual_host=")
 
 
-def tracing() -> dict[str, Any]:
-    """Where spans are posted to (empty: nowhere), and how many; raises ImproperlyConfigured for what cannot be."""
-    ratio = env.float("SLACKWATER_TRACE_RATIO", default=0.0)
-    if not 0 <= ratio <= 1:
-        raise ImproperlyConfigured("SLACKWATER_TRACE_RATIO must be from 0 to 1")
-    backlog = env.int("SLACKWATER_TRACE_BACKLOG", default=100_000)
-    if backlog < 0:
-        raise ImproperlyConfigured("SLACKWATER_TRACE_BACKLOG must not be negative")
-    return {"ENDPOINT": _collector(), "RATIO": ratio, "BACKLOG": backlog}
+def is_checkout() -> bool:
+    """Whether the code is used from where it lies, not as an installed package."""
+    return (ROOT / "manage.py").is_file()
+
+
+def home_folder() -> Path:
+    """Where data goes by default: the project; the user's folder for data where this is an installed package."""
+    if is_checkout():
+        return ROOT
+    return Path(env.str("XDG_DATA_HOME", default="") or Path.home() / ".local" / "share") / "slackwater"
+
+
+def log_level() -> str:
+    """The level of the log; raises ImproperlyConfigured when there is no such level."""
+    level: str = env.str("SLACKWATER_LOG_LEVEL", default="INFO").upper()
+    if level not in getLevelNamesMapping():
+        raise ImproperlyConfigured(f"SLACKWATER_LOG_LEVEL must be one of DEBUG, INFO, WARNING, ERROR, not {level}")
+    return level
+
+
+def given_database_url() -> str:
+    """The database the environment names; empty where it names none."""
+    url: str = env.str("SLACKWATER_DATABASE_URL", default="")
+    return url
+
+
+READERS: Mapping[str, Callable[..., Any]] = {
+    "str": env.str,
+    "bool": env.bool,
+    "int": env.int,
+    "float": env.float,
+    "tuple[str, ...]": env.list,
+    "tuple[int, ...]": lambda name: env.list(name, cast=int),
+    "Mapping[str, Any]": env.json,
+    "SchedulerConf": env.json,
+}
+
+
+def given_settings() -> dict[str, Any]:
+    """``SLACKWATER`` as the environment has it: the variable of a key is its name with ``SLACKWATER_`` in front.
+
+    Raises ImproperlyConfigured naming the variable that cannot be.
+    """
+    found: dict[str, Any] = {
+        "VAR": str(home_folder() / "var"),
+        "REDIS_URL": ABSENT_REDIS_URL,
+        "TRACE_ENDPOINT": _collector(),
+    }
+    for spec in fields(Conf):
+        key = spec.name.upper()
+        # A variable that is empty says the same as one that is not set.
+        if key != "TRACE_ENDPOINT" and env.str(f"SLACKWATER_{key}", default=""):
+            found[key] = READERS[str(spec.type)](f"SLACKWATER_{key}")
+    found["VAR"] = str(Path(found["VAR"]).resolve())
+    try:
+        Conf.from_mapping(found)
+    except WrongSetting as wrong:
+        raise ImproperlyConfigured(f"SLACKWATER_{wrong.key} {wrong.why}") from wrong
+    return found
 
 
 def _collector() -> str:

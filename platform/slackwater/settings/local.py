@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
-from slackwater.settings.environment import ROOT
+from slackwater.settings.environment import home_folder
 
 SERVERS_FILE = "servers.json"
 LOCK_FILE = "up.lock"
@@ -17,8 +17,8 @@ SECRET_KEY_FILE = "secret_key"
 
 
 def var_folder() -> Path:
-    """Return the folder that holds all data of the local platform (SLACKWATER_VAR, else var/)."""
-    return Path(os.environ.get("SLACKWATER_VAR") or ROOT / "var").resolve()
+    """Return the folder that holds all data of the local platform (SLACKWATER_VAR, else `var/` of its home)."""
+    return Path(os.environ.get("SLACKWATER_VAR") or home_folder() / "var").resolve()
 
 
 def write_private(path: Path, text: str) -> None:

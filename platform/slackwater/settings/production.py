@@ -6,11 +6,11 @@ from django.core.exceptions import ImproperlyConfigured
 
 from slackwater.logs import logging_config
 from slackwater.settings.base import *
-from slackwater.settings.environment import ROOT, env
+from slackwater.settings.environment import env, given_database_url, home_folder, log_level
 
 for _name, _value in (
     ("SLACKWATER_SECRET_KEY", SECRET_KEY),
-    ("SLACKWATER_DATABASE_URL", DATABASE_URL),
+    ("SLACKWATER_DATABASE_URL", given_database_url()),
     ("SLACKWATER_REDIS_URL", env.str("SLACKWATER_REDIS_URL", default="")),
     ("SLACKWATER_ALLOWED_HOSTS", env.str("SLACKWATER_ALLOWED_HOSTS", default="")),
 ):
@@ -18,8 +18,7 @@ for _name, _value in (
         raise ImproperlyConfigured(f"{_name} must be set in production")
 
 DEBUG = False
-LOG_FORMAT = env.str("SLACKWATER_LOG_FORMAT", default="json")
-LOGGING = logging_config(level=LOG_LEVEL, form=LOG_FORMAT)
+LOGGING = logging_config(level=log_level(), form=env.str("SLACKWATER_LOG_FORMAT", default="json"))
 
 # TLS ends at the proxy, which says so in this header and must strip it from what clients send.
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
@@ -36,7 +35,7 @@ CSRF_COOKIE_SECURE = True
 X_FRAME_OPTIONS = "DENY"
 
 # The image collects the static files when it is built.
-STATIC_ROOT = Path(env.str("SLACKWATER_STATIC_ROOT", default=str(ROOT / "staticfiles")))
+STATIC_ROOT = Path(env.str("SLACKWATER_STATIC_ROOT", default=str(home_folder() / "staticfiles")))
 WHITENOISE_USE_FINDERS = False
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},

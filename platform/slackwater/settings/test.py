@@ -15,4 +15,4 @@ DATABASES["default"].setdefault("TEST", {})["NAME"] = "test_slackwater_" + env.s
     "SLACKWATER_TEST_RUN", default="alone"
 )
 
-DEMO_HANDLERS = True
+SLACKWATER["DEMO_HANDLERS"] = True

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from slackwater.local.servers import ServerError
+from slackwater_conf import conf
 from tests.lab.benchmarks import compare, machine, pages
 from tests.lab.benchmarks.peer import Config
 from tests.lab.benchmarks.scenarios import SCENARIOS, Scenario
@@ -71,7 +71,7 @@ class Command(BaseCommand):
         self.console = Console(stderr=True)
         # Told to end, it leaves as after Ctrl-C: servers stopped, their folder gone.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        below = settings.VAR / "bench"
+        below = Path(conf().var) / "bench"
         try:
             # What was asked for wrongly is said before any server starts.
             work = self._scenario(options) if options["scenario"] else self._runs(options)
@@ -90,7 +90,7 @@ class Command(BaseCommand):
         measures = _measures(options["measures"])
         for name in dict.fromkeys(name for name, _ in specs):
             self.console.print(f"preparing {name}", style="dim")
-            compare.interpreter(name, settings.VAR / "bench" / "venvs")
+            compare.interpreter(name, Path(conf().var) / "bench" / "venvs")
         planned = [
             (workload, tasks, run, name, variant)
             for workload, tasks in workloads
@@ -122,7 +122,7 @@ class Command(BaseCommand):
             raise CommandError("; ".join(sorted({str(r["error"]) for r in results if r.get("error")})))
 
     def _one(self, place: Place, config: Config, title: str) -> dict[str, Any]:
-        python = compare.interpreter(config.peer, settings.VAR / "bench" / "venvs")
+        python = compare.interpreter(config.peer, Path(conf().var) / "bench" / "venvs")
         with self._bar() as progress:
             bar = progress.add_task(title, total=1)
 

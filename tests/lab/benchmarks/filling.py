@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from django.conf import settings
 from django.db import connection
 
 from scheduler_ext.core.states import Category, TaskState
+from slackwater_conf import conf
 
 CHUNK = 500_000
 WITHOUT_INDEXES_FROM = 200_000
@@ -111,6 +111,6 @@ def _without_indexes() -> Iterator[None]:
 
 def require_room(rows: int) -> None:
     """Raise OSError when the disk of the run's own servers has no room for that many."""
-    free = shutil.disk_usage(Path(settings.VAR)).free
+    free = shutil.disk_usage(Path(conf().var)).free
     if free < rows * BYTES_A_ROW:
         raise OSError(f"{rows:,} rows need about {rows * BYTES_A_ROW >> 20} MiB; {free >> 20} MiB are free")

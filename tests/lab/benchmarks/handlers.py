@@ -5,16 +5,15 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from django.conf import settings
-
 from scheduler_ext.task.handlers import handler
+from slackwater_conf import conf
 from tests.lab.benchmarks.channel import CHANNEL_FILE, Channel
 
 
 @cache
 def channel() -> Channel:
     """The timing channel of this run, in the run's own data folder."""
-    return Channel(Path(settings.VAR) / CHANNEL_FILE)
+    return Channel(Path(conf().var) / CHANNEL_FILE)
 
 
 @handler(name="bench.work", idempotent=True)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import redis
-from django.conf import settings
 from django.db import connection
 
 import tests.lab.benchmarks.handlers  # noqa: F401 - registers what is submitted
 from slackwater.local.components import Layout, celery_command, components
+from slackwater_conf import conf
 from slackwater_tasks.submission.service import submit, submit_many
 from tests.lab.benchmarks import ground, rest
 from tests.lab.benchmarks.peer import Config, Peer
@@ -45,14 +45,14 @@ class Slackwater(Peer):
     def reset(self) -> None:
         """Empty the ledger and Redis, which are this run's own."""
         ground.empty()
-        with redis.Redis.from_url(settings.REDIS_URL) as client:
+        with redis.Redis.from_url(conf().redis_url) as client:
             client.flushdb()
         self.accepted = 0
 
     def workers(self) -> Mapping[str, list[str]]:
         """The commands that `make up` uses."""
         layout = Layout(host="127.0.0.1", port=0, flower_port=0, workers=1, concurrency=self.config.concurrency)
-        known = {c.name: list(c.command) for c in components(layout, manage_py=str(settings.ROOT / "manage.py"))}
+        known = {c.name: list(c.command) for c in components(layout)}
         commands = {name.removesuffix("-1"): known[name] for name in PARTS}
         if self.config.variant == "events":
             commands["listener"] = list(celery_command("events", "--dump"))

@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from django.conf import settings
-
 from slackwater.local.components import Layout, components
 from slackwater.local.launch import tied
 from slackwater.local.servers.folders import free_port
@@ -57,7 +55,7 @@ def _api(peer: Slackwater) -> Iterator[int]:
     """The API's server, as `make up` runs it, on a free port."""
     port = free_port()
     layout = Layout(host="127.0.0.1", port=port, flower_port=0, workers=0, concurrency=1)
-    api = next(c for c in components(layout, manage_py=str(settings.ROOT / "manage.py")) if c.name == "api")
+    api = next(c for c in components(layout) if c.name == "api")
     with Path(peer.config.log).open("ab") as log:
         process = subprocess.Popen(
             tied(api.command),

@@ -5,67 +5,37 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 from slackwater.settings.environment import ROOT
-from tests.lab.reference.markdown import code, page, table
+from slackwater_conf import Conf
+from tests.lab.reference.markdown import attribute_docs, code, page, plain, table
 
 NAME = re.compile(r"\bSLACKWATER_[A-Z_]+\b")
 SETTINGS_FOLDER = ROOT / "platform" / "slackwater" / "settings"
 
-READ = {
-    "SLACKWATER_VAR": "All local data: the embedded servers, logs, `demo.env`. Default: `var/` in the project.",
-    "SLACKWATER_HOST": "Address the API listens on under `make up`.",
-    "SLACKWATER_PORT": "Port of the API under `make up`; 0 takes a free one and prints it.",
-    "SLACKWATER_PUBLIC_URL": "How clients reach the platform, where that is not host and port.",
-    "SLACKWATER_CELL": "The cell this process belongs to: a set of tenants and nodes with one leading dispatcher.",
+SERVICE = {
     "SLACKWATER_DATABASE_URL": "PostgreSQL, as a libpq URL (`postgresql://user@host/name`, also of a unix socket). "
     "Not set: the embedded server of `make up`.",
     "SLACKWATER_DATABASE_PGBOUNCER": "Say true where PgBouncer in transaction mode stands between.",
     "SLACKWATER_DATABASE_POOL": "Database connections kept in a pool; 0: one for each thread. The API keeps 16.",
-    "SLACKWATER_REDIS_URL": "Redis or Valkey (`redis://`, `rediss://`, `unix://`, or "
-    "`sentinel://:password@host:port,host:port/0?master=name` for a group with Sentinel). "
-    "Not set: the embedded server.",
     "SLACKWATER_SECRET_KEY": "Django's secret key. `make up` makes one and keeps it in `var/`; production must set it.",
-    "SLACKWATER_SECRETS_KEYS": "Keys that seal tenants' secrets, comma-separated: the first seals, all open. To change "
-    "it, put the new one in front and run `manage.py reseal_secrets`. Not set: derived from `SLACKWATER_SECRET_KEY`.",
     "SLACKWATER_DEBUG": "Django's debug pages. Never in production.",
     "SLACKWATER_ALLOWED_HOSTS": "Host names the API and the admin answer to, comma-separated.",
     "SLACKWATER_CSRF_TRUSTED_ORIGINS": "Origins the admin accepts forms from behind a proxy, comma-separated.",
-    "SLACKWATER_SCHEDULER": "Settings of the scheduler as a JSON object: see [settings.md](settings.md).",
-    "SLACKWATER_HANDLERS": "Modules a worker imports at its start, comma-separated: what they export can be run. "
-    "Python must find them (`PYTHONPATH`, or installed).",
-    "SLACKWATER_DEMO_HANDLERS": "Export the small `demo.*` handlers; `make up` does.",
-    "SLACKWATER_CAPACITY": "What a worker's machine offers, where it should not be measured: six numbers, "
-    "comma-separated: CPU in thousandths, memory MiB, disk MiB, IOPS, kbit/s, ports.",
-    "SLACKWATER_LABELS": "Labels a worker's node carries, comma-separated.",
-    "SLACKWATER_SCRIPT_SLOTS": "Scripts a worker runs at once; 0: as many as it has pool processes.",
-    "SLACKWATER_API_THREADS": "Threads of one API process, each with a database connection of its own.",
-    "SLACKWATER_API_MAX_BODY_BYTES": "The largest request body the API reads.",
-    "SLACKWATER_ALERTS": "Changes to the rules of alerts, as a JSON object: see [alerts.md](../alerts.md).",
-    "SLACKWATER_ALERTS_EVERY_S": "How often it is looked whether something is wrong, in seconds.",
-    "SLACKWATER_ALERT_EMAILS": "Who gets alerts by e-mail, comma-separated. Not set: superusers with an address.",
-    "SLACKWATER_ALERT_WEBHOOK": "Address that alerts are posted to; private networks are allowed here.",
-    "SLACKWATER_ALERT_WEBHOOK_SECRET": "Secret (`whsec_…`) that signs them, as webhooks of tenants are signed.",
-    "SLACKWATER_TRUSTED_PROXIES": "How many proxies of yours stand in front and add to `X-Forwarded-For`: the "
-    "limit to failed logins goes by the address before them. 0: by the peer's.",
-    "SLACKWATER_METRICS_TOKEN": "When set, `/metrics` answers only to who sends it as a bearer token.",
-    "SLACKWATER_WEBHOOK_PRIVATE": "Say true to let webhooks be sent into private networks (loopback and link-local "
-    "addresses too). Then every tenant can reach what the upkeep process can.",
-    "SLACKWATER_TRACE_RATIO": "Of the tasks that come without a trace, the part that begins one: 0 to 1.",
-    "SLACKWATER_TRACE_BACKLOG": "Ended tasks whose spans are kept while the collector is away; beyond, the oldest are "
-    "given up.",
     "SLACKWATER_EMAIL_URL": "Where notifications by e-mail are handed in: `smtp+tls://user:password@host:587`. "
     "By default they are only written to the log.",
-    "SLACKWATER_EMAIL_FROM": "Sender of that e-mail.",
     "SLACKWATER_LOG_LEVEL": "Level of the log.",
     "SLACKWATER_LOG_FORMAT": "`console` for people, `json` for machines (the default in production).",
-    "SLACKWATER_LOG_DIR": "A folder in which each slot of a worker also keeps a file of its own, `WORKER-SLOT.log`, "
-    "as JSON: 10 MiB, and three older ones.",
     "SLACKWATER_SSL_REDIRECT": "Production: send plain HTTP to HTTPS.",
     "SLACKWATER_HSTS_SECONDS": "Production: how long browsers must insist on HTTPS.",
     "SLACKWATER_STATIC_ROOT": "Production: where the admin's static files were collected. Default: `staticfiles/`.",
 }
+"""What fills Django's own settings, and those of the databases."""
+READ = {
+    f"SLACKWATER_{name.upper()}": plain(text) for name, text in attribute_docs(Conf).items() if name != "trace_endpoint"
+} | SERVICE
 STANDARD = {
     "OTEL_EXPORTER_OTLP_ENDPOINT": "Where a collector takes OTLP over HTTP (`http://collector:4318`). Set, traces are "
     "kept with their tasks and their spans are sent; not set, nothing is.",
@@ -144,7 +114,9 @@ def _pairs(said: dict[str, str]) -> str:
 
 def defaults() -> dict[str, str]:
     """Default of each variable the settings read, where it is a literal; base's where several settings name one."""
-    found: dict[str, str] = {}
+    ours = {f"SLACKWATER_{spec.name.upper()}": spec.default for spec in fields(Conf) if spec.name != "trace_endpoint"}
+    found = {name: str(value) for name, value in ours.items() if isinstance(value, (str, int, float))}
+    found |= dict.fromkeys(("SLACKWATER_VAR", "SLACKWATER_REDIS_URL"), "")  # the service finds its own
     for path in sorted(SETTINGS_FOLDER.glob("*.py"), key=lambda path: (path.stem != "base", path.stem)):
         for name, default in _reads(path):
             found.setdefault(name, default)

@@ -15,6 +15,14 @@ The numbers the scheduler goes by. Give those you want to change as one JSON obj
 SLACKWATER_SCHEDULER='{"order_policy": "deadline", "peak_permille": 700}' make up
 ```
 
+In a Django project of your own they are the key `SCHEDULER` of the dictionary `SLACKWATER`
+([why](../adr/0015-one-dictionary-of-settings.md)), beside the others: the key of a variable of
+[environment.md](environment.md) is its name without `SLACKWATER_`:
+
+```python
+SLACKWATER = {"REDIS_URL": "redis://localhost:6379/0", "API_THREADS": 4, "SCHEDULER": {"order_policy": "deadline"}}
+```
+
 An unknown name, a value of the wrong type or one that cannot work is refused at the start, with the name of the
 setting. Names end with their unit: `_s` seconds, `_ms` milliseconds, `_permille` thousandths, `_bytes` bytes.
 """

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from scheduler_ext.conf import SchedulerConf
@@ -17,6 +16,7 @@ from scheduler_ext.sandbox import detect
 from scheduler_ext.sandbox.base import Found, Level
 from scheduler_ext.sandbox.pool import SlotPool
 from slackwater.settings.environment import ROOT
+from slackwater_conf import conf
 from tests.lab.sandbox_score import hostile, report
 from tests.lab.sandbox_score.targets import targets
 
@@ -45,7 +45,7 @@ class Command(BaseCommand):
         scripts = [s for s in hostile.load() if not options["script"] or s.name in options["script"]]
         if not scripts:
             raise CommandError("there is no such script in tests/sandbox")
-        self.conf = SchedulerConf.from_mapping(settings.SLACKWATER)
+        self.conf = conf().scheduler
         found = asyncio.run(detect.try_all(hostile.settings(Level.PROCESS, self.conf)))
         results = self._run_all(scripts, found, plain=bool(options["plain"]))
         if options["write"]:

@@ -12,7 +12,6 @@ from typing import Any, Final
 from uuid import UUID
 
 import redis
-from django.conf import settings
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
@@ -25,6 +24,7 @@ from slackwater_api.http.endpoint import READ, ApiView
 from slackwater_api.http.openapi import describe, path_id
 from slackwater_api.live.change_feed import Batch, Place, place_of, read_batch
 from slackwater_api.live.event_streams import RETRY, Opening, changes_for, event, gap
+from slackwater_conf import conf
 from slackwater_tasks.ledger.hints import keys
 from slackwater_tasks.read import history, tasks
 
@@ -50,7 +50,7 @@ class StreamResponse(HttpResponse):
 
 
 def _client() -> redis.Redis:
-    return redis_client.connect(settings.REDIS_URL, socket_timeout=1.0, socket_connect_timeout=0.5)
+    return redis_client.connect(conf().redis_url, socket_timeout=1.0, socket_connect_timeout=0.5)
 
 
 def _last_heard(request: Request) -> tuple[Place, int] | None:

@@ -6,13 +6,13 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.core.management.base import BaseCommand
 from django.db import transaction
 
 from slackwater.settings.local import write_private
+from slackwater_conf import conf
 from slackwater_tenants.keys import TENANT_SCOPES
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.services import create_api_key, create_tenant
@@ -38,8 +38,8 @@ class Command(BaseCommand):
         if options["migrate"]:
             call_command("migrate", interactive=False, verbosity=0)
         self._ensure_administrator()
-        url = options["url"] or settings.PUBLIC_URL or f"http://127.0.0.1:{settings.PORT}"
-        self._ensure_demo_tenant(settings.VAR / FILE, url)
+        url = options["url"] or conf().public_url or f"http://127.0.0.1:{conf().port}"
+        self._ensure_demo_tenant(Path(conf().var) / FILE, url)
 
     def _ensure_administrator(self) -> None:
         users = get_user_model()

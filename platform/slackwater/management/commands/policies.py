@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import CommandParser
 
 from scheduler_ext.core.errors import InvalidInput, NotFound
@@ -14,6 +13,7 @@ from scheduler_ext.policies.registry import ORDER_POLICIES, SHARE_POLICIES, para
 from scheduler_ext.round import replay
 from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, parse_json
 from slackwater.wiring import engine
+from slackwater_conf import conf
 from slackwater_tasks.control import policies
 from slackwater_tasks.models import Line, PolicyChoice, RankSweep, ShadowUse
 from slackwater_tenants.models import Pool
@@ -37,7 +37,7 @@ class Command(PlatformCommand):
         parser.add_argument("kind", nargs="?", help="order, share or shadow (set, unset); a file of rounds (replay)")
         parser.add_argument("policy", nargs="?", help="its name (set)")
         parser.add_argument("parameters", nargs="*", metavar="NAME=VALUE", help="its parameters, as JSON (set)")
-        parser.add_argument("--cell", default=settings.CELL, help="the cell (default: the configured one)")
+        parser.add_argument("--cell", default=conf().cell, help="the cell (default: the configured one)")
         parser.add_argument("--pool", metavar="PATH", help="for a pool: org/team")
         parser.add_argument("--tenant", metavar="SLUG", help="for a tenant's lines (orders only)")
         parser.add_argument("--line", metavar="CATEGORY/TIER", help="with --tenant: for this line of it (orders only)")

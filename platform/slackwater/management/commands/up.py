@@ -8,14 +8,14 @@ from argparse import ArgumentParser, ArgumentTypeError
 from pathlib import Path
 from typing import Any
 
-from django.conf import settings
 from django.core import checks
 from django.core.management.base import BaseCommand, CommandError
 
 from slackwater.local.servers import ServerError
 from slackwater.local.shim import PR_SET_PDEATHSIG
 from slackwater.local.supervisor import UpOptions, run_platform
-from slackwater.settings.environment import ABSENT_REDIS_URL
+from slackwater.settings.environment import ABSENT_REDIS_URL, given_database_url
+from slackwater_conf import conf
 
 
 class Command(BaseCommand):
@@ -40,16 +40,16 @@ class Command(BaseCommand):
         if options["die_with_parent"]:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
         _check_configuration()
+        given = conf()
         up = UpOptions(
-            var=settings.VAR,
-            manage_py=Path(settings.ROOT) / "manage.py",
-            host=settings.HOST,
-            port=settings.PORT,
+            var=Path(given.var),
+            host=given.host,
+            port=given.port,
             workers=options["workers"],
             concurrency=options["concurrency"],
-            database_url=settings.DATABASE_URL,
-            redis_url="" if settings.REDIS_URL == ABSENT_REDIS_URL else settings.REDIS_URL,
-            public_url=settings.PUBLIC_URL,
+            database_url=given_database_url(),
+            redis_url="" if given.redis_url == ABSENT_REDIS_URL else given.redis_url,
+            public_url=given.public_url,
         )
         try:
             run_platform(up)
@@ -60,7 +60,7 @@ class Command(BaseCommand):
 def _check_configuration() -> None:
     """Say at once what every process of the platform would stumble over, again and again, after its start."""
     wrong = [message.msg for message in checks.run_checks(tags=["scheduler", "alerts"]) if message.is_serious()]
-    wrong += [f"SLACKWATER_HANDLERS: there is no module {name!r}" for name in settings.HANDLERS if not _exists(name)]
+    wrong += [f"SLACKWATER_HANDLERS: there is no module {name!r}" for name in conf().handlers if not _exists(name)]
     if wrong:
         raise CommandError("\n".join(wrong))
 

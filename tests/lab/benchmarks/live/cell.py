@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from django.conf import settings
 
 import tests.lab.benchmarks.handlers  # noqa: F401 - registers what is submitted
 from scheduler_ext.core.types import PER_CHILD, WorkKind
+from slackwater_conf import conf
 from slackwater_resources.models import Tier
 from slackwater_tasks.submission.service import submit_many
 from slackwater_tenants.models import Plan, Tenant
@@ -48,10 +48,10 @@ class LiveCell:
     def __init__(self, *, units: int, nodes: int, children: int, most_tasks: int) -> None:
         """``units`` are what all nodes offer together."""
         ground.prepare()
-        with redis.Redis.from_url(settings.REDIS_URL) as client:
+        with redis.Redis.from_url(conf().redis_url) as client:
             client.flushdb()
         self.units, self.nodes, self.children = units, nodes, children
-        self.channel = Channel.create(Path(settings.VAR) / CHANNEL_FILE, most_tasks)
+        self.channel = Channel.create(Path(conf().var) / CHANNEL_FILE, most_tasks)
         self.items: list[Item] = []
         self.began = 0.0
         self._tiers: set[int] = set()

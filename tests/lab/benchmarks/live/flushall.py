@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import redis
-from django.conf import settings
 
 from scheduler_ext.core.types import PER_CHILD, WorkKind
+from slackwater_conf import conf
 from slackwater_tasks.submission.service import submit_many
 from slackwater_tenants.models import Tenant
 from tests.lab.benchmarks import ground
@@ -118,7 +118,7 @@ class _Ends:
 def _empty(turn: int, ends: _Ends) -> tuple[float, dict[str, int]]:
     _pause(BASE_S, f"before emptying {turn + 1}", ends)
     queues = {"waiting": number(ledger.READY), "queued": number(ledger.QUEUED)}
-    with redis.Redis.from_url(settings.REDIS_URL) as client:
+    with redis.Redis.from_url(conf().redis_url) as client:
         queues["keys"] = client.dbsize()
         at = time.monotonic()
         client.flushall()
@@ -200,7 +200,7 @@ def _memory(slots: int, children: int, small: int, large: int) -> None:
 
 def _used_mb() -> dict[str, float]:
     used = []
-    with redis.Redis.from_url(settings.REDIS_URL) as client:
+    with redis.Redis.from_url(conf().redis_url) as client:
         for n in range(SAMPLES):
             tell("memory of Redis", n, SAMPLES)
             used.append(client.info("memory"))

@@ -12,8 +12,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from django.conf import settings
-
 from slackwater.local.components import Layout, components
 from slackwater.local.launch import tied
 from slackwater.local.servers.folders import free_port
@@ -77,7 +75,7 @@ def submitters(count: int) -> Iterator[list[int]]:
         for _ in range(count):
             port = free_port()
             layout = Layout(host="127.0.0.1", port=port, flower_port=0, workers=0, concurrency=1)
-            api = next(c for c in components(layout, manage_py=str(settings.ROOT / "manage.py")) if c.name == "api")
+            api = next(c for c in components(layout) if c.name == "api")
             running.append(
                 subprocess.Popen(tied(api.command), env={**os.environ, **api.env}, stdout=subprocess.DEVNULL)
             )

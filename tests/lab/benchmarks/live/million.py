@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import redis
-from django.conf import settings
 from django.db import connection
 
 import tests.lab.benchmarks.handlers  # noqa: F401 - registers what is submitted
+from slackwater_conf import conf
 from slackwater_tasks.submission.service import submit_many
 from slackwater_tenants.models import Tenant
 from tests.lab.benchmarks import ground
@@ -50,7 +50,7 @@ def run(tasks: int, every_s: int, workers: int, children: int, backlog: int) -> 
     """
     require_room(tasks * ROWS_A_TASK)
     ground.prepare()
-    with redis.Redis.from_url(settings.REDIS_URL) as client:
+    with redis.Redis.from_url(conf().redis_url) as client:
         client.flushdb()
     parts = Parts(workers=workers, children=children)
     with parts.running():
@@ -179,7 +179,7 @@ def _servers() -> dict[str, int]:
     with connection.cursor() as cur:
         cur.execute("SELECT pg_backend_pid()")
         postgres = parent_of(int(cur.fetchone()[0]))
-    with redis.Redis.from_url(settings.REDIS_URL) as client:
+    with redis.Redis.from_url(conf().redis_url) as client:
         emptied = int(client.info("server")["process_id"])
     found = {"postgres": postgres, "redis": emptied}
     return {name: pid for name, pid in found.items() if name_of(pid).startswith((name, "valkey"))}

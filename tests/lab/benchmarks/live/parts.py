@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from django.conf import settings
 from django.db import connection
 
 from slackwater.local.components import Component, Layout, components
 from slackwater.local.launch import tied
+from slackwater_conf import conf
 from tests.lab.benchmarks.peer import report
 
 START_S = 90.0
@@ -51,10 +51,10 @@ class Parts:
     def __init__(self, *, workers: int, children: int, env: Mapping[str, str] | None = None) -> None:
         """``env`` is added to the environment of all."""
         layout = Layout(host="127.0.0.1", port=0, flower_port=0, workers=workers, concurrency=children)
-        known = components(layout, manage_py=str(settings.ROOT / "manage.py"))
+        known = components(layout)
         self.workers = workers
         self.known: dict[str, Component] = {part.name: part for part in known if part.name not in LEFT_OUT}
-        self.log = Path(settings.VAR) / "scenario.log"
+        self.log = Path(conf().var) / "scenario.log"
         self._env = dict(env or {})
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 

@@ -1,0 +1,197 @@
+"""The one dictionary ``SLACKWATER`` of Django's settings, typed: every key has a default, a wrong one is refused.
+
+The service fills it from the environment: the variable of a key is its name with ``SLACKWATER_`` in front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.errors import ConfigurationError
+
+UNSET: Mapping[str, Any] = {}
+
+
+class WrongSetting(ImproperlyConfigured):
+    """A value of ``SLACKWATER`` that cannot be, or a key that there is none of."""
+
+    def __init__(self, key: str, why: str) -> None:
+        """``why`` goes on where the key ends: "must be from 0 to 1"."""
+        self.key, self.why = key, why
+        super().__init__(f'SLACKWATER["{key}"] {why}')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conf:
+    """Every setting of Slackwater. The keys of the dictionary are these names in capitals."""
+
+    cell: str = "default"
+    """The cell this process belongs to: a set of tenants and nodes with one leading dispatcher."""
+    redis_url: str = "redis://127.0.0.1:6379/0"
+    """Redis or Valkey (``redis://``, ``rediss://``, ``unix://``, or
+    ``sentinel://:password@host:port,host:port/0?master=name`` for a group with Sentinel). The service's variable not
+    set: the embedded server."""
+    scheduler: SchedulerConf = field(default_factory=SchedulerConf)
+    """Settings of the scheduler as a JSON object: see [settings.md](settings.md)."""
+    handlers: tuple[str, ...] = ()
+    """Modules a worker imports at its start, comma-separated: what they export can be run. Python must find them
+    (``PYTHONPATH``, or installed)."""
+    demo_handlers: bool = False
+    """Export the small ``demo.*`` handlers; ``make up`` does."""
+    capacity: tuple[int, ...] = ()
+    """What a worker's machine offers, where it should not be measured: six numbers, comma-separated: CPU in
+    thousandths, memory MiB, disk MiB, IOPS, kbit/s, ports."""
+    labels: tuple[str, ...] = ()
+    """Labels a worker's node carries, comma-separated."""
+    script_slots: int = 0
+    """Scripts a worker runs at once; 0: as many as it has pool processes."""
+    secrets_keys: tuple[str, ...] = ()
+    """Keys that seal tenants' secrets, comma-separated: the first seals, all open. To change it, put the new one in
+    front and run ``manage.py reseal_secrets``. Not set: derived from Django's secret key."""
+    api_threads: int = 8
+    """Threads of one API process, each with a database connection of its own."""
+    api_max_body_bytes: int = 33_554_432
+    """The largest request body the API reads."""
+    metrics_token: str = ""
+    """When set, ``/metrics`` answers only to who sends it as a bearer token."""
+    webhook_private: bool = False
+    """Say true to let webhooks be sent into private networks (loopback and link-local addresses too). Then every
+    tenant can reach what the upkeep process can."""
+    email_from: str = "slackwater@localhost"
+    """Sender of notifications by e-mail."""
+    alerts: Mapping[str, Any] = field(default_factory=dict)
+    """Changes to the rules of alerts, as a JSON object: see [alerts.md](../alerts.md)."""
+    alerts_every_s: float = 5.0
+    """How often it is looked whether something is wrong, in seconds."""
+    alert_emails: tuple[str, ...] = ()
+    """Who gets alerts by e-mail, comma-separated. Not set: superusers with an address."""
+    alert_webhook: str = ""
+    """Address that alerts are posted to; private networks are allowed here."""
+    alert_webhook_secret: str = ""
+    """Secret (``whsec_…``) that signs them, as webhooks of tenants are signed."""
+    trace_endpoint: str = ""
+    """Where spans are posted to, by OTLP over HTTP; empty: nowhere, and traces are not kept. The service takes it from
+    OpenTelemetry's own variables."""
+    trace_ratio: float = 0.0
+    """Of the tasks that come without a trace, the part that begins one: 0 to 1."""
+    trace_backlog: int = 100_000
+    """Ended tasks whose spans are kept while the collector is away; beyond, the oldest are given up."""
+    trusted_proxies: int = 0
+    """How many proxies of yours stand in front and add to ``X-Forwarded-For``: the limit to failed logins goes by the
+    address before them. 0: by the peer's."""
+    public_url: str = ""
+    """How clients reach the platform, where that is not host and port."""
+    host: str = "127.0.0.1"
+    """Address the API listens on under ``make up``."""
+    port: int = 8000
+    """Port of the API under ``make up``; 0 takes a free one and prints it."""
+    var: str = "var"
+    """All local data: the embedded servers, logs, ``demo.env``. The service's default: ``var/`` in the project, or in
+    ``~/.local/share/slackwater/`` where Slackwater is installed as a package."""
+    log_dir: str = ""
+    """A folder in which each slot of a worker also keeps a file of its own, ``WORKER-SLOT.log``, as JSON: 10 MiB, and
+    three older ones."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that cannot work, naming the key."""
+        for spec in fields(self):
+            value = getattr(self, spec.name)
+            if isinstance(value, (int, float)) and value < 0:
+                raise WrongSetting(spec.name.upper(), "must not be negative")
+        if self.trace_ratio > 1:
+            raise WrongSetting("TRACE_RATIO", "must be from 0 to 1")
+        for name in ("api_threads", "api_max_body_bytes", "alerts_every_s"):
+            if getattr(self, name) <= 0:
+                raise WrongSetting(name.upper(), "must be greater than 0")
+        if len(self.capacity) not in {0, 6}:
+            raise WrongSetting("CAPACITY", "must be six numbers")
+        if self.public_url.endswith("/"):
+            object.__setattr__(self, "public_url", self.public_url.rstrip("/"))
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> Conf:
+        """Build it from the dictionary; ``WrongSetting`` for an unknown key or a value of the wrong kind."""
+        known = {spec.name.upper(): spec for spec in fields(cls)}
+        for key in values:
+            if key not in known:
+                raise WrongSetting(str(key), f"is no setting; known are {', '.join(sorted(known))}")
+        read = {known[key].name: _read(known[key], value) for key, value in values.items() if key != "SCHEDULER"}
+        cell = {"cell": read.get("cell", "default")}
+        return cls(**read, scheduler=_scheduler(cell, values.get("SCHEDULER", {})))
+
+
+class _Last:
+    """What was read last, and out of which dictionary."""
+
+    read: tuple[object, Conf] = (None, Conf())
+
+
+def conf() -> Conf:
+    """The settings as they are now: read once, and again when the dictionary is another."""
+    given = getattr(settings, "SLACKWATER", UNSET)
+    last, found = _Last.read
+    if last is not given:
+        if not isinstance(given, Mapping):
+            raise ImproperlyConfigured("SLACKWATER must be a dictionary")
+        found = Conf.from_mapping(given)
+        _Last.read = (given, found)
+    return found
+
+
+def _scheduler(cell: Mapping[str, Any], given: Any) -> SchedulerConf:
+    if isinstance(given, SchedulerConf):
+        return given
+    if not isinstance(given, Mapping):
+        raise WrongSetting("SCHEDULER", "must be an object of settings")
+    try:
+        return SchedulerConf.from_mapping({**cell, **given})
+    except ConfigurationError as error:
+        raise WrongSetting("SCHEDULER", f"cannot be used: {error}") from error
+
+
+def _text(value: Any) -> Any:
+    return str(value) if isinstance(value, str) or hasattr(value, "__fspath__") else None
+
+
+def _number(value: Any) -> Any:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _whole(value: Any) -> Any:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _each(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def several(value: Any) -> Any:
+        if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
+            return None
+        found = tuple(read(one) for one in value)
+        return None if None in found else found
+
+    return several
+
+
+KINDS: Mapping[str, tuple[Callable[[Any], Any], str]] = {
+    "str": (_text, "must be text"),
+    "bool": (lambda value: value if isinstance(value, bool) else None, "must be true or false"),
+    "int": (_whole, "must be a whole number"),
+    "float": (_number, "must be a number"),
+    "tuple[str, ...]": (_each(_text), "must be a list of texts"),
+    "tuple[int, ...]": (_each(_whole), "must be a list of whole numbers"),
+    "Mapping[str, Any]": (lambda value: value if isinstance(value, Mapping) else None, "must be an object"),
+}
+"""By a field's annotation: what gives its value, or ``None`` for one of another kind, and what is said then."""
+
+
+def _read(spec: Field[Any], given: Any) -> Any:
+    read, words = KINDS[str(spec.type)]
+    value = read(given)
+    if value is None:
+        raise WrongSetting(spec.name.upper(), f"{words}, not {type(given).__name__}")
+    return value

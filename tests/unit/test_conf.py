@@ -1,0 +1,97 @@
+"""The dictionary ``SLACKWATER``: defaults for everything, and nothing wrong or unknown gets in."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from django.core.checks import run_checks
+from django.core.exceptions import ImproperlyConfigured
+
+from slackwater.settings.environment import given_settings
+from slackwater_conf import Conf, WrongSetting, conf
+
+
+def test_every_key_has_a_default() -> None:
+    assert Conf.from_mapping({}) == Conf()
+
+
+def test_the_scheduler_belongs_to_the_cell() -> None:
+    found = Conf.from_mapping({"CELL": "north", "SCHEDULER": {"round_limit": 7}})
+    assert (found.scheduler.cell, found.scheduler.round_limit) == ("north", 7)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "why"),
+    [
+        ("CEL", "x", "is no setting"),
+        ("cell", "x", "is no setting"),
+        ("CELL", 1, "must be text, not int"),
+        ("API_THREADS", "8", "must be a whole number, not str"),
+        ("API_THREADS", True, "must be a whole number, not bool"),
+        ("API_THREADS", 0, "must be greater than 0"),
+        ("ALERTS_EVERY_S", "often", "must be a number, not str"),
+        ("WEBHOOK_PRIVATE", 1, "must be true or false, not int"),
+        ("HANDLERS", "one.module", "must be a list of texts, not str"),
+        ("CAPACITY", [1, 2], "must be six numbers"),
+        ("CAPACITY", [1, "2"], "must be a list of whole numbers"),
+        ("ALERTS", [], "must be an object, not list"),
+        ("TRACE_RATIO", 1.5, "must be from 0 to 1"),
+        ("TRACE_BACKLOG", -1, "must not be negative"),
+        ("SCHEDULER", {"peak_permille": 0}, "cannot be used: peak_permille: must be from 1 to 1000"),
+        ("SCHEDULER", {"nope": 0}, "cannot be used: nope: there is no such setting"),
+        ("SCHEDULER", 3, "must be an object of settings"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_key(key: str, value: Any, why: str, settings: Any) -> None:
+    settings.SLACKWATER = {key: value}
+    with pytest.raises(WrongSetting) as caught:
+        conf()
+    assert str(caught.value).startswith(f'SLACKWATER["{key}"] {why}')
+    assert [(found.id, found.msg) for found in run_checks(tags=["scheduler"])] == [
+        ("slackwater.E002", str(caught.value))
+    ]
+
+
+def test_another_dictionary_counts_at_once(settings: Any) -> None:
+    settings.SLACKWATER = {"CELL": "one"}
+    assert conf().cell == "one"
+    settings.SLACKWATER = {"CELL": "two"}
+    assert conf().cell == "two"
+    del settings.SLACKWATER
+    assert conf() == Conf()
+    settings.SLACKWATER = "cell=one"
+    with pytest.raises(ImproperlyConfigured, match="SLACKWATER must be a dictionary"):
+        conf()
+
+
+def test_the_environment_fills_every_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {
+        "CELL": "north", "API_THREADS": "3", "ALERTS_EVERY_S": "0.5", "WEBHOOK_PRIVATE": "true", "LABELS": "a,b",
+        "CAPACITY": "1,2,3,4,5,6", "ALERTS": '{"beat": {}}', "SCHEDULER": '{"round_limit": 9}',
+        "PUBLIC_URL": "http://here/", "HANDLERS": "",
+    }  # fmt: skip
+    for spec in fields(Conf):
+        monkeypatch.delenv(f"SLACKWATER_{spec.name.upper()}", raising=False)
+    for key, value in said.items():
+        monkeypatch.setenv(f"SLACKWATER_{key}", value)
+    found = Conf.from_mapping(given_settings())
+    assert (found.cell, found.api_threads, found.alerts_every_s, found.webhook_private) == ("north", 3, 0.5, True)
+    assert (found.labels, found.capacity) == (("a", "b"), (1, 2, 3, 4, 5, 6))
+    assert (found.alerts, found.scheduler.round_limit) == ({"beat": {}}, 9)
+    assert (found.public_url, found.handlers) == ("http://here", ())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("SLACKWATER_TRACE_RATIO", "2", "SLACKWATER_TRACE_RATIO must be from 0 to 1"),
+        ("SLACKWATER_API_THREADS", "many", "SLACKWATER_API_THREADS must be a whole number"),
+        ("SLACKWATER_SCHEDULER", '{"batch_max": 1000}', "SLACKWATER_SCHEDULER cannot be used: batch_max"),
+    ],
+)
+def test_a_wrong_variable_is_named(name: str, value: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ImproperlyConfigured, match=why):
+        given_settings()
