@@ -3,135 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from scheduler_ext.core.states import Outcome
-from scheduler_ext.core.types import Decision, Reason, Snapshot, WorkKind
+from scheduler_ext.core.types import Decision, Reason, Snapshot
+from scheduler_ext.core.work import (
+    Asked,
+    Changes,
+    Claim,
+    Effect,
+    Export,
+    File,
+    Finished,
+    Format,
+    Lead,
+    Lock,
+    NodeSpec,
+    Saved,
+    ScriptWork,
+    Started,
+)
 from scheduler_ext.policies.base import SharePolicy
-from scheduler_ext.task.backend import TaskAid
-from scheduler_ext.task.handlers import Export
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lead:
-    """Leadership of a cell as the store sees it."""
-
-    epoch: int
-    leads: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Lock:
-    """A hold on a mutex key."""
-
-    key: str
-    limit: int
-    """How many may hold it at once."""
-    task_id: str
-    fence: int
-    """Rises with every grant."""
-
-
-@dataclass(slots=True)
-class Started:
-    """A task a worker has been allowed to begin, with all it needs to run.
-
-    Like :class:`Finished` never changed, but not frozen: one of each is made for every task, and a frozen one takes
-    three times as long.
-    """
-
-    task_id: str
-    fence: int
-    tenant_id: int
-    handler: str
-    """Empty for a script."""
-    script_sha256: str
-    script_path: str
-    args: list[Any]
-    kwargs: dict[str, Any]
-    cap_ms: int
-    attempt: int
-    """1 for the first run."""
-    name: str
-    workflow_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScriptWork:
-    """What an agent needs to run a script."""
-
-    content: bytes | None
-    """The stored file; ``None`` when it lies in the tenant's mounted folder."""
-    folder: str
-    """The tenant's mounted folder, empty when it has none."""
-    trusted: bool
-    """May run without a sandbox."""
-    vector: tuple[int, ...]
-    """Its tier, in the order of ``core.resources.DIMENSIONS``."""
-    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The tenant's secrets, by name."""
-    network: bool = False
-    """May reach the network."""
-    checkpoints: bool = False
-    """It saves checkpoints, and yields when it is asked to."""
-    max_checkpoint_bytes: int = 0
-    used_ms: int = 0
-    """Run time of its turns before this one; counts against its cap."""
-    mutex_fence: int | None = None
-    """Number of its hold on its mutex key."""
-    trace: Mapping[str, str] = field(default_factory=dict)
-    """W3C headers of the trace it belongs to."""
-
-
-@dataclass(slots=True)
-class Finished:
-    """How one started attempt ended, as its runner saw it. Times are seconds since the Unix epoch."""
-
-    task_id: str
-    fence: int
-    outcome: Outcome
-    started_at: float
-    finished_at: float
-    result: str | None = None
-    """JSON."""
-    error: str | None = None
-    """Message and, for a handler, its traceback."""
-    exit_code: int | None = None
-    retry_in_s: float | None = None
-    """Set when the code asked for a delay of its own."""
-    cpu_ms: int | None = None
-    peak_memory_mb: int | None = None
-    worker: str = ""
-    peak_disk_mb: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSpec:
-    """What a worker offers when it registers."""
-
-    name: str
-    hostname: str
-    incarnation: str
-    cell: str
-    capacity: tuple[int, ...]
-    slots: Mapping[WorkKind, int]
-    labels: tuple[str, ...]
-    sandbox: str
-    enforced: tuple[str, ...] = ()
-    """What of its tier a script is held to there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a node is to know of a task that runs on it."""
-
-    task_id: str
-    fence: int
-    outcome: Outcome | None
-    """What it is asked for: to end as cancelled, to yield, to make room. ``None``: nothing."""
-    used_ms: int
-    """Run time of its turns before this one; counts against its cap."""
 
 
 class RoundStore(Protocol):
@@ -187,12 +79,6 @@ class RoundStore(Protocol):
     def next_due_s(self) -> float | None:
         """Seconds until the next scheduled task is due."""
         ...
-
-
-Change = tuple[str, int, int, str | None] | tuple[str, int, int, str | None, int]
-"""A change of state that was accepted: task id, state, tenant id, workflow id; of an attempt that did not succeed its
-outcome too."""
-Changes = list[Change]
 
 
 class WorkStore(Protocol):
@@ -253,7 +139,7 @@ class WorkStore(Protocol):
         """Store a running task's progress (JSON)."""
         ...
 
-    def aid(self, task: Started) -> TaskAid:
+    def backend(self, task: Started) -> TaskBackend:
         """What a running task may ask for beyond its own row: effects, subtasks, secrets."""
         ...
 
@@ -267,6 +153,67 @@ class WorkStore(Protocol):
 
     def close(self) -> None:
         """Close the connection."""
+        ...
+
+
+class TaskBackend(Protocol):
+    """The platform as one running attempt asks it."""
+
+    def effect_inside(self, key: str) -> AbstractContextManager[Effect]:
+        """A transaction on the platform's database that stores the effect's key when it commits."""
+        ...
+
+    def claim_effect(self, key: str, *, over: Claim | None = None) -> Claim:
+        """Claim a key in a transaction of its own; ``over``: take it from that attempt, which did not do it."""
+        ...
+
+    def settle_effect(self, key: str, result: Any, *, over: Claim | None = None) -> None:
+        """Mark a key done that this attempt holds, or that of ``over``. Safe to repeat.
+
+        A late call, whose key another attempt has taken over, changes nothing.
+        """
+        ...
+
+    def free_effect(self, key: str) -> None:
+        """Give back a key this attempt holds."""
+        ...
+
+    def save_artifacts(self, files: Sequence[File]) -> None:
+        """Keep named files, all or none, each in place of the one of its name.
+
+        ``ArtifactsTooLarge`` beyond the plan, ``AttemptReplaced`` when this attempt has lost its task.
+        """
+        ...
+
+    def load_checkpoint(self) -> Saved | None:
+        """The latest one that is whole, or ``None``; a damaged one is noted in the task's history."""
+        ...
+
+    def save_checkpoint(self, kind: Format, content: bytes) -> int:
+        """Publish a checkpoint; returns its number.
+
+        ``CheckpointTooLarge`` beyond the plan's limit, ``AttemptReplaced`` when this attempt has lost its task.
+        """
+        ...
+
+    def note_checkpoint(self, reason: str) -> None:
+        """Write into the task's history why a checkpoint was not saved."""
+        ...
+
+    def submit(self, items: Sequence[Mapping[str, Any]], *, join: bool, key: str) -> list[str]:
+        """Store tasks of the same tenant, in the task's workflow where it has one; returns their ids."""
+        ...
+
+    def ports(self) -> int:
+        """How many ports the task's tier has."""
+        ...
+
+    def secret(self, name: str) -> str:
+        """A secret of the task's tenant."""
+        ...
+
+    def trace(self) -> dict[str, str]:
+        """W3C headers of the trace the task belongs to; none without one."""
         ...
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import redis
 from django.db import Error, connection
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
@@ -64,6 +63,6 @@ def _redis() -> dict[str, Any]:
             conf().redis_url, socket_timeout=REDIS_TIMEOUT_S, socket_connect_timeout=REDIS_TIMEOUT_S
         ) as client:
             client.ping()
-    except (redis.RedisError, OSError) as error:
+    except (redis_client.RedisError, OSError) as error:
         return {"ok": False, "error": type(error).__name__}
     return {"ok": True, "ms": round((time.monotonic() - began) * 1000, 1)}

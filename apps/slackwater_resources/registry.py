@@ -9,8 +9,7 @@ from typing import Any
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Outcome
-from scheduler_ext.ports import Asked, NodeSpec
-from scheduler_ext.task.handlers import Export
+from scheduler_ext.core.work import Asked, Export, NodeSpec
 from slackwater_resources.faults import FAULTS
 
 BOOT_S = 60.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 
-import redis
 from django.db import transaction
 
 from scheduler_ext.core.errors import Conflict, NotFound
@@ -49,7 +48,7 @@ def _tell(node_id: int) -> None:
     try:
         with redis_client.connect(conf().redis_url, socket_timeout=1.0, socket_connect_timeout=0.5) as client:
             client.publish(keys.control(node_id), "state")
-    except redis.RedisError as error:
+    except redis_client.RedisError as error:
         log.debug("node %s not told: %s", node_id, error)
 
 

@@ -7,12 +7,14 @@ import os
 from django.core.asgi import get_asgi_application
 
 from slackwater.local.orphans import end_with_server
+from slackwater.logs import configure_structlog
 
 end_with_server()
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "slackwater.settings.embedded")
 # Requests run in threads that come and go, so connections live in a pool, not with their thread.
 os.environ.setdefault("SLACKWATER_DATABASE_POOL", "16")
 
+configure_structlog()
 site = get_asgi_application()
 
 from slackwater.wiring import heartbeat  # noqa: E402  (the same)

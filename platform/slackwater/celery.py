@@ -16,6 +16,7 @@ from scheduler_ext.worker.bootsteps import NodeStep, TokenStep
 from scheduler_ext.worker.execution import install
 from slackwater import logs
 
+logs.configure_structlog()
 app = Celery("slackwater")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.task_routes = ("scheduler_ext.dispatch.router.route",)

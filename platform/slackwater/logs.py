@@ -11,15 +11,14 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, MutableMapping, Sequence
+from functools import cache, cached_property
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-import structlog
-
 from scheduler_ext.dispatch.keys import SLICE_TASK
-from scheduler_ext.task import context, redaction
+from scheduler_ext.task import redaction, running
 
 FORMS = ("console", "json")
 MOST_WAITING = 10_000
@@ -34,21 +33,25 @@ _place: dict[str, Any] = {}
 def add_running(logger: Any, name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Say in which worker and slot, and inside which task, a line was written."""
     event.update(_place)
-    running = context.running()
-    if running is not None:
-        event.update(task=running.task_id, attempt=running.attempt, tenant=running.tenant_id)
+    task = running.task.get()
+    if task is not None:
+        event.update(task=task.task_id, attempt=task.attempt, tenant=task.tenant_id)
     return event
 
 
-SHARED_PROCESSORS: list[Any] = [
-    structlog.contextvars.merge_contextvars,
-    add_running,
-    structlog.stdlib.add_logger_name,
-    structlog.stdlib.add_log_level,
-    structlog.stdlib.PositionalArgumentsFormatter(),
-    structlog.processors.TimeStamper(fmt="iso", utc=True),
-    structlog.processors.StackInfoRenderer(),
-]
+@cache
+def _shared_processors() -> list[Any]:
+    import structlog
+
+    return [
+        structlog.contextvars.merge_contextvars,
+        add_running,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.PositionalArgumentsFormatter(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
 
 
 class TokenNoise(logging.Filter):
@@ -61,11 +64,13 @@ class TokenNoise(logging.Filter):
 
 
 def configure_structlog() -> None:
-    """Let structlog hand its events to the standard library's handlers."""
+    """Let structlog hand its events to the standard library's handlers: for processes whose code logs by it."""
+    import structlog
+
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
-            *SHARED_PROCESSORS,
+            *_shared_processors(),
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],
         logger_factory=structlog.stdlib.LoggerFactory(),
@@ -97,6 +102,8 @@ def _blotted(value: Any, secrets: Sequence[str]) -> Any:
 
 
 def _processors(form: str) -> list[Any]:
+    import structlog
+
     remove_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     if form == "json":
         made = structlog.processors.format_exc_info
@@ -109,6 +116,26 @@ def _processors(form: str) -> list[Any]:
     return [remove_meta, *([] if sys.stderr.isatty() else [_without_time]), renderer, _without_secrets]
 
 
+class LineFormatter(logging.Formatter):
+    """structlog's formatter, made for the first line: many a command writes none, and need not load it."""
+
+    def __init__(self, form: str) -> None:
+        super().__init__()
+        self._form = form
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of an event."""
+        return self._made.format(record)
+
+    @cached_property
+    def _made(self) -> logging.Formatter:
+        import structlog
+
+        return structlog.stdlib.ProcessorFormatter(
+            processors=_processors(self._form), foreign_pre_chain=_shared_processors()
+        )
+
+
 def logging_config(*, level: str, form: str) -> dict[str, Any]:
     """Return Django's LOGGING for a level ("INFO") and a form ("console" or "json").
 
@@ -116,16 +143,11 @@ def logging_config(*, level: str, form: str) -> dict[str, Any]:
     """
     if form not in FORMS:
         raise ValueError(f"SLACKWATER_LOG_FORMAT is {form!r}; it must be one of {', '.join(FORMS)}")
-    configure_structlog()
     return {
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {
-            "line": {
-                "()": "structlog.stdlib.ProcessorFormatter",
-                "processors": _processors(form),
-                "foreign_pre_chain": SHARED_PROCESSORS,
-            },
+            "line": {"()": LineFormatter, "form": form},
         },
         "filters": {"tokens": {"()": TokenNoise}},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["tokens"]}},
@@ -226,9 +248,7 @@ def _own_file(folder: str, name: str) -> RotatingFileHandler | None:
     except OSError as error:
         logging.getLogger(__name__).warning("no log is kept in SLACKWATER_LOG_DIR: %s", error)
         return None
-    own.setFormatter(
-        structlog.stdlib.ProcessorFormatter(processors=_processors("json"), foreign_pre_chain=SHARED_PROCESSORS)
-    )
+    own.setFormatter(LineFormatter("json"))
     own.addFilter(TokenNoise())
     return own
 

@@ -12,9 +12,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import django
-import psutil
-import redis
-from celery import Celery
 from django.apps import apps
 
 from scheduler_ext.dispatch import redis_client
@@ -25,6 +22,8 @@ from scheduler_ext.sandbox.pool import SlotPool
 from slackwater_conf import conf
 
 if TYPE_CHECKING:
+    from celery import Celery
+
     from slackwater_resources.components import Heartbeat
 
 IOPS = 10_000
@@ -54,7 +53,7 @@ class Engine:
         """A new connection to the ledger for a worker's process; ``told()`` is False while no tenant listens."""
         from slackwater_tasks.runtime.work_store import PgWorkStore
 
-        return PgWorkStore(self.conf, name, told=told)
+        return PgWorkStore(self.conf, name, told=told, add_subtasks=_add_subtasks)
 
     def node_store(self) -> Any:
         """The registry of nodes."""
@@ -86,7 +85,7 @@ class Engine:
 
         return QueueManager(self.redis_client(), self.conf)
 
-    def redis_client(self) -> redis.Redis:
+    def redis_client(self) -> redis_client.Redis:
         """A Redis client for short commands."""
         return redis_client.connect(self.redis_url, socket_timeout=5.0, socket_connect_timeout=1.0)
 
@@ -99,6 +98,8 @@ class Engine:
         """What this machine offers; ``SLACKWATER_CAPACITY`` overrides it (six numbers, comma-separated)."""
         if given := conf().capacity:
             return given
+        import psutil
+
         memory = psutil.virtual_memory().total >> 20
         disk = shutil.disk_usage(tempfile.gettempdir()).free >> 20
         return ((os.cpu_count() or 1) * 1000, memory, disk, IOPS, BANDWIDTH_KBPS, PORTS)
@@ -116,6 +117,13 @@ class Engine:
         from slackwater_tasks.ledger.connection import Database
 
         return Database(name)
+
+
+def _add_subtasks(*args: Any, **kwargs: Any) -> Any:
+    """Store what a running task submits; imported by the first that does."""
+    from slackwater_tasks.control.workflows import add_subtasks
+
+    return add_subtasks(*args, **kwargs)
 
 
 @cache

@@ -9,8 +9,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from scheduler_ext.core.work import Change
 from scheduler_ext.dispatch.keys import Keys
-from scheduler_ext.ports import Change
 
 KEPT = 2_000
 """Batches kept for those who come back: at most 256 changes each, some 46 MB in all."""

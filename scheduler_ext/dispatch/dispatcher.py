@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import redis
-
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.types import Plan, Reason, RoundResult, Snapshot
 from scheduler_ext.dispatch import redis_client
@@ -142,7 +140,7 @@ class HintListener:
         self.url = url
         self.channel = channel
         self._pubsub: Any = None
-        self._client: redis.Redis | None = None
+        self._client: redis_client.Redis | None = None
 
     def wait(self, timeout: float) -> bool:
         """Wait for a hint for at most ``timeout`` seconds; True when one came. All that lie there count as one."""
@@ -157,7 +155,7 @@ class HintListener:
                     self._drain()
                     return True
             return False
-        except (redis.RedisError, OSError):
+        except (redis_client.RedisError, OSError):
             self.close()
             time.sleep(min(timeout, 0.2))
             return False
@@ -172,7 +170,7 @@ class HintListener:
             if resource is not None:
                 try:
                     resource.close()
-                except (redis.RedisError, OSError):
+                except (redis_client.RedisError, OSError):
                     log.debug("closing a broken Redis connection failed", exc_info=True)
         self._pubsub = self._client = None
 
@@ -181,7 +179,7 @@ def run(dispatcher: Dispatcher, hints: HintListener, stopping: Callable[[], bool
         faults: tuple[type[Exception], ...]) -> None:  # fmt: skip
     """Run rounds until ``stopping()``; ``faults`` of the database or Redis are logged and tried again."""
     failures, standby = 0, False
-    away: tuple[type[Exception], ...] = (redis.RedisError, *faults)
+    away: tuple[type[Exception], ...] = (redis_client.RedisError, *faults)
     while not stopping():
         try:
             if not dispatcher.keep_lead():

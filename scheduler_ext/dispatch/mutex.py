@@ -13,10 +13,9 @@ from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Any
 
-import redis
-
+from scheduler_ext.core.work import Lock
+from scheduler_ext.dispatch import redis_client
 from scheduler_ext.dispatch.keys import Keys
-from scheduler_ext.ports import Lock
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +26,7 @@ RENEWALS = 3
 class LockMirror:
     """Keeps the locks as the ledger says. Where nobody uses a mutex key it does nothing."""
 
-    def __init__(self, client: redis.Redis, keys: Keys, life_s: float) -> None:
+    def __init__(self, client: redis_client.Redis, keys: Keys, life_s: float) -> None:
         """``life_s``: how long a lock stands that is not renewed."""
         self.keys = keys
         self.life_s = life_s
@@ -57,7 +56,7 @@ class LockMirror:
                     if key not in now:
                         self._unlock(keys=[key], args=[token], client=pipe)
                 pipe.execute()
-        except redis.RedisError as error:
+        except redis_client.RedisError as error:
             log.warning("mutex locks are not mirrored: %s", error)
             return
         if due:

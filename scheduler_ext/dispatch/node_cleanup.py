@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
-
-import redis
-from celery import Celery
-from kombu.exceptions import OperationalError
+from typing import TYPE_CHECKING, Any
 
 from scheduler_ext.core.types import WorkKind
+from scheduler_ext.dispatch import redis_client
 from scheduler_ext.dispatch.keys import token_queue
 from scheduler_ext.dispatch.queue_manager import QueueManager
+
+if TYPE_CHECKING:
+    from celery import Celery
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +24,8 @@ def forget_token_queues(app: Celery, node_ids: Sequence[int]) -> int:
     """
     if not node_ids:
         return 0
+    from kombu.exceptions import OperationalError
+
     connection: Any = app.connection_for_write()
     try:
         with connection:
@@ -47,6 +49,6 @@ def forget_claims(queues: QueueManager, node_ids: Sequence[int]) -> int:
         return 0
     try:
         return int(str(queues.client.delete(*keys)))
-    except redis.RedisError as error:
+    except redis_client.RedisError as error:
         log.debug("claims were not deleted: %s", error)
         return 0

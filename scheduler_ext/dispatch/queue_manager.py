@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Any
 
-import redis
-
 from scheduler_ext.conf import BATCH_US, SHORT_US, SchedulerConf
 from scheduler_ext.core.types import Decision, QueueName, WorkKind
+from scheduler_ext.dispatch import redis_client
 from scheduler_ext.dispatch.keys import Keys
 
 
@@ -29,7 +28,7 @@ def decode(entry: bytes | str) -> tuple[str, int]:
 class QueueManager:
     """Adds to, takes from and clears the three queues of each node."""
 
-    def __init__(self, client: redis.Redis, conf: SchedulerConf) -> None:
+    def __init__(self, client: redis_client.Redis, conf: SchedulerConf) -> None:
         """``client`` is used for short commands only, never for one that blocks."""
         self.client = client
         self.conf = conf

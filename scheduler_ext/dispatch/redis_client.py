@@ -12,13 +12,15 @@ for the master whenever a connection is opened::
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-import redis
-import redis.asyncio
-import redis.asyncio.sentinel
-import redis.sentinel
+if TYPE_CHECKING:
+    import redis
+    import redis.asyncio
+    from redis import Redis, RedisError
+
+__all__ = ["Group", "Redis", "RedisError", "connect", "connect_async", "group"]
 
 SCHEME = "sentinel://"
 PORT = 26379
@@ -94,18 +96,31 @@ def _host(name: str) -> str:
     return f"[{name}]" if ":" in name else name
 
 
-def connect(url: str, **options: Any) -> redis.Redis:
+def __getattr__(name: str) -> Any:
+    """``Redis`` and ``RedisError``, by the first that needs them: the library loads as much as all else together."""
+    if name not in ("Redis", "RedisError"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import redis
+
+    return getattr(redis, name)
+
+
+def connect(url: str, **options: Any) -> Redis:
     """A client of the server, or of the group's present master; opens no connection yet."""
+    import redis.sentinel
+
     found = group(url)
     if found is None:
         return redis.Redis.from_url(url, **options)
     sentinel: Any = redis.sentinel.Sentinel(found.sentinels, sentinel_kwargs=found.asking)  # type: ignore[no-untyped-call]  # no types
-    made: redis.Redis = sentinel.master_for(found.master, **found.servers, **options)
+    made: Redis = sentinel.master_for(found.master, **found.servers, **options)
     return made
 
 
 def connect_async(url: str, **options: Any) -> redis.asyncio.Redis:
     """The same for coroutines."""
+    import redis.asyncio.sentinel
+
     found = group(url)
     if found is None:
         return redis.asyncio.Redis.from_url(url, **options)

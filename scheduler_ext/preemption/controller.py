@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-import redis
-
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.types import LineView, Plan, Snapshot
+from scheduler_ext.dispatch import redis_client
 from scheduler_ext.dispatch.queue_manager import QueueManager
 from scheduler_ext.policies.base import OrderPolicy, SharePolicy
 from scheduler_ext.preemption import choose as pure
@@ -161,7 +160,7 @@ class TurnTaking:
         try:
             for node_id in {ask.node_id for ask in asked}:
                 self.queues.client.publish(self.queues.keys.control(node_id), "cancel")
-        except redis.RedisError:
+        except redis_client.RedisError:
             log.debug("nodes not told; they look for themselves", exc_info=True)
         return asked
 

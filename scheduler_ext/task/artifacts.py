@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from scheduler_ext.core.errors import InvalidInput
 
 LONGEST_NAME: Final = 200
 MOST: Final = 200
 """Artifacts of one task."""
-PLAIN: Final = "application/octet-stream"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class File:
-    """An artifact to save."""
-
-    name: str
-    content: bytes
-    content_type: str = PLAIN
 
 
 class ArtifactsTooLarge(InvalidInput):
     """The task's artifacts are larger than its tenant's plan allows."""
 
     code = "too_large"
-
-
-class ArtifactStore(Protocol):
-    """Where the artifacts of one attempt go."""
-
-    def save(self, files: Sequence[File]) -> None:
-        """Keep them, all or none, each in place of the one of its name.
-
-        ``ArtifactsTooLarge`` beyond the plan, ``AttemptReplaced`` when this attempt has lost its task.
-        """
-        ...
 
 
 def check_name(name: str) -> str:

@@ -17,21 +17,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import Any, Protocol
+from typing import Any
 
 from scheduler_ext.core.errors import SlackwaterError
-
-
-class Format(IntEnum):
-    """How the content of a checkpoint is written."""
-
-    JSON = 1
-    BYTES = 2
-    FOLDER = 3
-    """The files of a script's ``CHECKPOINT_DIR``: see :mod:`scheduler_ext.sandbox.keeper.checkpoint_folder`."""
+from scheduler_ext.core.work import Format, Started
+from scheduler_ext.ports import TaskBackend
 
 
 class CheckpointTooLarge(SlackwaterError):
@@ -47,56 +38,43 @@ class TaskYielded(BaseException):
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
-    """A checkpoint as it was saved, its checksum verified."""
-
-    number: int
-    format: Format
-    content: bytes
-
-
-class CheckpointStore(Protocol):
-    """The checkpoints of one running attempt."""
-
-    def load(self) -> Saved | None:
-        """The latest one that is whole, or ``None``; a damaged one is noted in the task's history."""
-        ...
-
-    def save(self, kind: Format, content: bytes) -> int:
-        """Publish a checkpoint; returns its number.
-
-        ``CheckpointTooLarge`` beyond the plan's limit, ``AttemptReplaced`` when this attempt has lost its task.
-        """
-        ...
-
-    def note(self, reason: str) -> None:
-        """Write into the task's history why something was not saved."""
-        ...
-
-
 def digest(content: bytes) -> str:
     """The checksum of a checkpoint: SHA-256 in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
+@dataclass(slots=True)
+class Pausing:
+    """Of this process: a task that declares checkpoints runs alone in its main thread."""
+
+    asked: tuple[str, int] | None = None
+    """The claim that was asked to yield."""
+    resumed: str = ""
+    """The task that went on from a checkpoint: its run time tells nothing of the whole."""
+
+
+pausing = Pausing()
+
+
 class Checkpoint:
     """What a handler saves and finds again: ``current().checkpoint``."""
 
-    __slots__ = ("_store",)
+    __slots__ = ("_backend", "_task")
 
-    def __init__(self, store: Callable[[], CheckpointStore]) -> None:
-        """``store`` is asked for on first use."""
-        self._store = store
+    def __init__(self, task: Started, backend: TaskBackend) -> None:
+        """``task`` is the running attempt, whose backend this is."""
+        self._task = task
+        self._backend = backend
 
     def load(self) -> Any:
         """What was saved last, by this attempt or one before it, on whatever node; ``None`` when nothing was.
 
         A damaged checkpoint is passed over: the one before it is returned, and the task's history says so.
         """
-        saved = self._store().load()
+        saved = self._backend.load_checkpoint()
         if saved is None:
             return None
+        pausing.resumed = self._task.task_id
         return json.loads(saved.content) if saved.format is Format.JSON else saved.content
 
     def save(self, value: Any) -> int:
@@ -107,5 +85,5 @@ class Checkpoint:
         stop, for another one has it.
         """
         if isinstance(value, (bytes, bytearray, memoryview)):
-            return self._store().save(Format.BYTES, bytes(value))
-        return self._store().save(Format.JSON, json.dumps(value, allow_nan=False).encode())
+            return self._backend.save_checkpoint(Format.BYTES, bytes(value))
+        return self._backend.save_checkpoint(Format.JSON, json.dumps(value, allow_nan=False).encode())

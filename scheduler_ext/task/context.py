@@ -6,18 +6,16 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from scheduler_ext.core.errors import SlackwaterError
-from scheduler_ext.ports import Started
-from scheduler_ext.task import network_ports, redaction
-from scheduler_ext.task.artifacts import PLAIN, File
-from scheduler_ext.task.backend import TaskAid
-from scheduler_ext.task.checkpoints import Checkpoint, CheckpointStore, Format, Saved, TaskYielded
-from scheduler_ext.task.effects import Effect, perform
+from scheduler_ext.core.work import DEFAULT_CONTENT_TYPE, Effect, File, Started
+from scheduler_ext.ports import TaskBackend, WorkStore
+from scheduler_ext.task import network_ports, redaction, running
+from scheduler_ext.task.checkpoints import Checkpoint, TaskYielded, pausing
+from scheduler_ext.task.effects import perform
 
 
 class NotInTask(SlackwaterError):
@@ -33,38 +31,18 @@ class TaskInterrupted(BaseException):
     """
 
 
-class ContextStore(Protocol):
-    """The part of the ledger a task's context uses."""
-
-    def upstream(self, task_id: str) -> dict[str, Any]:
-        """The results of a task's parents by name."""
-        ...
-
-    def parents(self, task_id: str) -> dict[str, Any]:
-        """The same, each by its name and by its id: what a reference in the arguments may say."""
-        ...
-
-    def progress(self, task_id: str, fence: int, value: str) -> None:
-        """Store a task's progress (JSON)."""
-        ...
-
-    def mutex_fence(self, task_id: str, fence: int) -> int | None:
-        """The number of the task's hold on its mutex key."""
-        ...
-
-    def aid(self, task: Started) -> TaskAid:
-        """What the task may ask for beyond its own row."""
-        ...
-
-
 @dataclass(slots=True)
 class TaskContext:
     """The running task. Nobody changes one; but a frozen one would take three times as long to make."""
 
     task: Started
-    store: ContextStore
+    store: WorkStore
     _calls: count[int] = field(init=False, repr=False, compare=False)
     """Set on first use: most tasks hand nothing in, and making it costs each of them."""
+
+    @property
+    def _backend(self) -> TaskBackend:
+        return self.store.backend(self.task)
 
     @property
     def task_id(self) -> str:
@@ -116,7 +94,7 @@ class TaskContext:
         Raises ``InDoubt`` when nobody can tell, ``UnderWay`` while another task is at it, ``AttemptReplaced`` when
         this attempt has lost its task.
         """
-        return perform(self.store.aid(self.task).effects, key, outside=outside, verify=verify)
+        return perform(self._backend, key, outside=outside, verify=verify)
 
     def submit(self, handler: str = "", *args: Any, **fields: Any) -> str:
         """Hand in a task of the same tenant, into the same workflow where there is one; returns its id.
@@ -141,7 +119,7 @@ class TaskContext:
         if not hasattr(self, "_calls"):
             self._calls = count()
         key = f"subtasks:{self.task.task_id}:{next(self._calls)}:{digest}"
-        return self.store.aid(self.task).submit(items, join=join, key=key)
+        return self._backend.submit(items, join=join, key=key)
 
     def save_artifact(self, name: str, content: bytes | str, content_type: str = "") -> None:
         """Leave a named file behind, which clients list and download; the same name again replaces it.
@@ -150,20 +128,20 @@ class TaskContext:
         ``ArtifactsTooLarge`` beyond the plan, ``AttemptReplaced`` when this attempt has lost its task.
         """
         data = content.encode() if isinstance(content, str) else bytes(content)
-        kind = content_type or ("text/plain" if isinstance(content, str) else PLAIN)
-        self.store.aid(self.task).artifacts.save([File(name=name, content=data, content_type=kind)])
+        kind = content_type or ("text/plain" if isinstance(content, str) else DEFAULT_CONTENT_TYPE)
+        self._backend.save_artifacts([File(name=name, content=data, content_type=kind)])
 
     @property
     def checkpoint(self) -> Checkpoint:
         """What the task saves to go on from: see :mod:`scheduler_ext.task.checkpoints`."""
-        return Checkpoint(lambda: _Noticing(self.store.aid(self.task).checkpoints, self.task.task_id))
+        return Checkpoint(self.task, self._backend)
 
     def should_yield(self) -> bool:
         """True once the task was asked to make room: save, and call :meth:`yield_now`.
 
         One that does not within the grace (setting ``yield_grace_s``) is ended; what it has saved counts.
         """
-        return _pausing.asked == (self.task.task_id, self.task.fence)
+        return pausing.asked == (self.task.task_id, self.task.fence)
 
     def yield_now(self) -> NoReturn:
         """Stop here and go on later from the last checkpoint; spends no attempt. Save first.
@@ -178,14 +156,14 @@ class TaskContext:
 
         ``NoPorts`` when the machine has not as many free.
         """
-        return network_ports.of(self.task, lambda: self.store.aid(self.task).ports())
+        return network_ports.of(self.task, self._backend.ports)
 
     def secret(self, name: str) -> str:
         """A secret of the tenant this task belongs to; ``NotFound`` when it has none of that name.
 
         It is blotted out of the error the task may fail with and of what it logs, not of what it reports or returns.
         """
-        return redaction.reveal(self.task.tenant_id, self.store.aid(self.task).secret(name))
+        return redaction.reveal(self.task.tenant_id, self._backend.secret(name))
 
     def trace(self) -> dict[str, str]:
         """W3C headers (``traceparent``, ``tracestate``) of the trace the task belongs to; none without one.
@@ -193,71 +171,30 @@ class TaskContext:
         Spans begun under them are children of this attempt's; a request that carries them goes on with the trace.
         Asks the ledger.
         """
-        return self.store.aid(self.task).trace()
-
-
-@dataclass(slots=True)
-class _Pausing:
-    """Of this process: a task that declares checkpoints runs alone in its main thread."""
-
-    asked: tuple[str, int] | None = None
-    """The claim that was asked to yield."""
-    resumed: str = ""
-    """The task that went on from a checkpoint: its run time tells nothing of the whole."""
-
-
-_pausing = _Pausing()
-
-
-@dataclass(frozen=True, slots=True)
-class _Noticing:
-    """A checkpoint store that notices that its task goes on from a checkpoint."""
-
-    store: CheckpointStore
-    task_id: str
-
-    def load(self) -> Saved | None:
-        saved = self.store.load()
-        if saved is not None:
-            _pausing.resumed = self.task_id
-        return saved
-
-    def save(self, kind: Format, content: bytes) -> int:
-        return self.store.save(kind, content)
-
-    def note(self, reason: str) -> None:
-        self.store.note(reason)
+        return self._backend.trace()
 
 
 def ask_to_yield(task_id: str, fence: int) -> None:
     """The agent wants this claim to make room (the worker's side)."""
-    _pausing.asked = (task_id, fence)
+    pausing.asked = (task_id, fence)
 
 
 def was_resumed(task_id: str) -> bool:
     """Whether the task went on from a checkpoint (the worker's side)."""
-    return _pausing.resumed == task_id
-
-
-_current: ContextVar[TaskContext | None] = ContextVar("slackwater_task", default=None)
+    return pausing.resumed == task_id
 
 
 def current() -> TaskContext:
     """The task this code runs in; :class:`NotInTask` outside of one."""
-    context = _current.get()
+    context: TaskContext | None = running.task.get()
     if context is None:
         raise NotInTask
     return context
 
 
-def running() -> TaskContext | None:
-    """The same; ``None`` outside of one."""
-    return _current.get()
-
-
 def enter(context: TaskContext | None) -> None:
     """Set the running task (the worker's side)."""
-    _current.set(context)
+    running.task.set(context)
 
 
 def once(key: str, *, outside: bool = False, verify: Callable[[], Any] | None = None) -> AbstractContextManager[Effect]:

@@ -12,32 +12,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from celery import shared_task
-
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.types import WorkKind
+from scheduler_ext.core.work import Export
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Export:
-    """A Celery task offered to tenants."""
-
-    name: str
-    task: str
-    """Name under which Celery knows it."""
-    kind: WorkKind = WorkKind.PROCESS
-    idempotent: bool = False
-    """May be run twice without harm; only such a one is pre-empted."""
-    description: str = ""
-    checkpoints: bool = False
-    """Saves checkpoints, and yields when it is asked to (see ``scheduler_ext.task.checkpoints``). It runs alone."""
-
 
 _exports: dict[str, Export] = {}
 
@@ -69,6 +51,8 @@ def handler(
     **options: Any,
 ) -> Callable[[F], Any]:
     """Make a function a Celery task and export it under ``name``; ``options`` go to Celery's ``shared_task``."""
+
+    from celery import shared_task  # on first use: what only looks handlers up needs no Celery
 
     def decorate(function: F) -> Any:
         _enter(function, name, name, kind, idempotent, checkpoints)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import SlackwaterError
-from scheduler_ext.ports import Started
+from scheduler_ext.core.work import Started
 
 NAME = "\0slackwater-port-{}"
 ENV = "SLACKWATER_PORTS"

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from scheduler_ext.core.errors import InvalidInput
-from scheduler_ext.ports import Started
+from scheduler_ext.core.work import Started
 
 MARK = "$from"
 

@@ -21,9 +21,9 @@ from celery import bootsteps
 from celery.worker import state
 
 from scheduler_ext.core.types import PER_CHILD, WorkKind
+from scheduler_ext.core.work import Export, NodeSpec
 from scheduler_ext.dispatch.keys import SLICE_TASK, token_queue
 from scheduler_ext.dispatch.node_cleanup import forget_token_queues
-from scheduler_ext.ports import NodeSpec
 from scheduler_ext.task import handlers
 from scheduler_ext.worker import process_state
 from scheduler_ext.worker.agent.agent import LOST_NODE
@@ -82,7 +82,7 @@ class NodeStep(bootsteps.StartStopStep):
         self.journal.node_id = node_id
         log.info("registered as node %s, %s handlers", node_id, len(offered))
 
-    def slots_by_kind(self, offered: dict[str, handlers.Export]) -> dict[WorkKind, int]:
+    def slots_by_kind(self, offered: dict[str, Export]) -> dict[WorkKind, int]:
         """Slots of each kind; of those that share a child only where a handler of that kind is exported."""
         slots = {WorkKind.PROCESS: self.slots, WorkKind.SCRIPT: self.script_slots}
         for kind in {export.kind for export in offered.values()} & set(PER_CHILD):

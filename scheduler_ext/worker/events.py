@@ -12,7 +12,7 @@ from celery.events.dispatcher import EventDispatcher
 from celery.utils.time import utcoffset
 
 from scheduler_ext.core.states import Outcome
-from scheduler_ext.ports import Finished, Started
+from scheduler_ext.core.work import Finished, Started
 
 log = logging.getLogger(__name__)
 

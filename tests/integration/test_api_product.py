@@ -14,8 +14,8 @@ from django.utils import timezone
 
 from scheduler_ext.core.states import TaskState
 from slackwater_api.http.pagination import encode
-from slackwater_tasks.control import secrets
 from slackwater_tasks.models import DeadLetter, LiveTask, Task, TaskEvent
+from slackwater_tasks.runtime.sealed import reveal
 from slackwater_tenants.models import TenantCounter
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 
@@ -94,7 +94,7 @@ def test_secrets_are_replaced_and_forgotten_as_they_were_read(acme: ApiClient) -
     tag = acme.get("/secrets/MAIL").headers["ETag"]
     assert acme.post("/secrets", other, If_Match=tag).status == 200
     assert acme.post("/secrets", secret, If_Match=tag).status == 412
-    assert secrets.reveal(acme.tenant.pk, "MAIL") == "two"
+    assert reveal(acme.tenant.pk, "MAIL") == "two"
     assert acme.call("DELETE", "/secrets/MAIL", If_Match=tag).status == 412
     tag = acme.get("/secrets/MAIL").headers["ETag"]
     assert acme.call("DELETE", "/secrets/MAIL", If_Match=tag).status == 204

@@ -11,15 +11,15 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from scheduler_ext.core.errors import InvalidInput
-from scheduler_ext.ports import Started
-from scheduler_ext.task.artifacts import ArtifactsTooLarge, File
+from scheduler_ext.core.work import File, Started
+from scheduler_ext.task.artifacts import ArtifactsTooLarge
 from scheduler_ext.task.context import TaskContext
 from scheduler_ext.task.effects import AttemptReplaced
 from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.models import Artifact, LiveTask, Task
-from slackwater_tasks.runtime import task_backend as aid
 from slackwater_tasks.runtime.artifacts import PgArtifacts
-from slackwater_tasks.runtime.task_backend import PgTaskAid
+from slackwater_tasks.runtime.attempt import own_connection
+from slackwater_tasks.runtime.task_backend import PgTaskBackend
 from slackwater_tasks.upkeep.retention import delete_tenant
 from tests.support.api import ApiClient, client_of, forget_lookups, furnish
 from tests.support.hand_worker import HandWorker
@@ -53,10 +53,10 @@ def test_a_handler_leaves_files_that_clients_list_and_download(
     class Store:
         """The part of the ledger that the context needs here."""
 
-        def aid(self, task: Started) -> PgTaskAid:
-            return PgTaskAid(task)
+        def backend(self, task: Started) -> PgTaskBackend:
+            return PgTaskBackend(task)
 
-    request.addfinalizer(lambda: aid._claims().close())
+    request.addfinalizer(lambda: own_connection().close())
     context = TaskContext(started, Store())  # type: ignore[arg-type]
     context.save_artifact("report.txt", "grüß")
     context.save_artifact("images/one.png", b"\x89PNG", "image/png")
@@ -81,33 +81,33 @@ def test_a_handler_leaves_files_that_clients_list_and_download(
 )
 def test_no_name_leads_out(store: PgArtifacts, name: str) -> None:
     with pytest.raises(InvalidInput):
-        store.save([File(name=name, content=b"")])
+        store.save_artifacts([File(name=name, content=b"")])
     assert not Artifact._plain.exists()
 
 
 def test_no_type_splits_a_header(store: PgArtifacts) -> None:
     with pytest.raises(InvalidInput, match="content_type"):
-        store.save([File(name="a", content=b"", content_type="text/plain\r\nX: y")])
+        store.save_artifacts([File(name="a", content=b"", content_type="text/plain\r\nX: y")])
 
 
 def test_the_plan_says_how_much_together(acme: ApiClient, store: PgArtifacts) -> None:
     acme.tenant.plan.max_artifact_bytes = 10
     acme.tenant.plan.save()
-    store.save([File(name="a", content=b"x" * 6)])
+    store.save_artifacts([File(name="a", content=b"x" * 6)])
     with pytest.raises(ArtifactsTooLarge, match="12 bytes, the plan allows 10"):
-        store.save([File(name="b", content=b"x" * 5), File(name="c", content=b"x")])
+        store.save_artifacts([File(name="b", content=b"x" * 5), File(name="c", content=b"x")])
     assert [row.name for row in Artifact._plain.all()] == ["a"]
-    store.save([File(name="a", content=b"x" * 10)])  # it replaces the other
+    store.save_artifacts([File(name="a", content=b"x" * 10)])  # it replaces the other
 
 
 def test_an_attempt_that_lost_its_task_keeps_nothing(started: Started, store: PgArtifacts) -> None:
     late = PgArtifacts(replace(started, fence=started.fence - 1), store.db)
     with pytest.raises(AttemptReplaced):
-        late.save([File(name="a", content=b"x")])
+        late.save_artifacts([File(name="a", content=b"x")])
 
 
 def test_they_go_with_their_task(acme: ApiClient, started: Started, store: PgArtifacts) -> None:
-    store.save([File(name="a", content=b"x")])
+    store.save_artifacts([File(name="a", content=b"x")])
     assert Task._plain.exists()
     HandWorker("hand-2").end([started])
     LiveTask._plain.all().delete()
@@ -116,7 +116,7 @@ def test_they_go_with_their_task(acme: ApiClient, started: Started, store: PgArt
 
 
 def test_operators_download_them_in_the_admin(store: PgArtifacts) -> None:
-    store.save([File(name="a/b.txt", content=b"<script>")])
+    store.save_artifacts([File(name="a/b.txt", content=b"<script>")])
     row = Artifact._plain.get()
     url = f"/admin/slackwater_tasks/artifact/{row.pk}/"
     stranger, root = Client(), Client()

@@ -13,6 +13,7 @@ from django.db import connection
 from slackwater.local.servers.postgres import programs
 from slackwater.settings.environment import given_database_url
 from slackwater_tasks.control import secrets
+from slackwater_tasks.runtime.sealed import open_sealed
 from slackwater_tasks.submission.service import submit, submit_workflow
 from tests.conftest import with_database
 from tests.support.api import HANDLER, client_of, forget_lookups, furnish
@@ -63,7 +64,7 @@ def test_a_dump_restores_everything(database_url: str, tmp_path: Path) -> None:
             held = conn.execute("SELECT fence, state FROM slackwater_tasks_livetask").fetchall()
             assert len(held) == 4
             (sealed,) = conn.execute("SELECT sealed FROM slackwater_tasks_secret").fetchone() or (b"",)
-            assert secrets.open_sealed(tenant.pk, "KEY", bytes(sealed)) == "value", "the key is not in the dump"
+            assert open_sealed(tenant.pk, "KEY", bytes(sealed)) == "value", "the key is not in the dump"
     finally:
         with psycopg.connect(admin, autocommit=True) as conn:
             conn.execute(f'DROP DATABASE "{copy}" WITH (FORCE)')

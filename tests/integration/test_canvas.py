@@ -9,7 +9,7 @@ from celery import Celery, Task, chain, chord, group
 
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import RunCondition
-from scheduler_ext.ports import Started
+from scheduler_ext.core.work import Started
 from scheduler_ext.task import references
 from slackwater_resources.models import Handler
 from slackwater_tasks.models import Dependency, Workflow

@@ -13,8 +13,8 @@ from django.core.management import call_command
 from django.db import connection
 
 from scheduler_ext.core.states import Outcome, TaskState
-from scheduler_ext.ports import Started
-from scheduler_ext.task.checkpoints import CheckpointTooLarge, Format, digest
+from scheduler_ext.core.work import Format, Started
+from scheduler_ext.task.checkpoints import CheckpointTooLarge, digest
 from scheduler_ext.task.effects import AttemptReplaced
 from slackwater_tasks.admin.task_form import TaskForm
 from slackwater_tasks.admin.task_page import context_of
@@ -70,10 +70,10 @@ def test_the_latest_two_are_kept(tenant: Tenant) -> None:
     (started,) = HandWorker().start(task_id := task(tenant))
     assert live(task_id).alone, "it never shares a batch"
     saves = store(started)
-    assert saves.load() is None
-    assert [saves.save(Format.JSON, b"%d" % n) for n in range(4)] == [1, 2, 3, 4]
+    assert saves.load_checkpoint() is None
+    assert [saves.save_checkpoint(Format.JSON, b"%d" % n) for n in range(4)] == [1, 2, 3, 4]
     assert numbers(task_id) == [3, 4]
-    found = saves.load()
+    found = saves.load_checkpoint()
     assert found is not None
     assert (found.number, found.content) == (4, b"3")
 
@@ -93,8 +93,8 @@ def test_the_newest_is_shown_with_its_size_time_and_attempt(tenant: Tenant) -> N
     worker = HandWorker()
     (started,) = worker.start(task_id := task(tenant))
     assert shown(tenant, task_id) == (True, None)
-    store(started).save(Format.JSON, b"[1]")
-    store(started).save(Format.JSON, b"[1, 2]")
+    store(started).save_checkpoint(Format.JSON, b"[1]")
+    store(started).save_checkpoint(Format.JSON, b"[1, 2]")
     _, found = shown(tenant, task_id)
     saved_at = Checkpoint.objects.unscoped().get(task_id=task_id, number=2).saved_at  # the test is no tenant
     assert found == {"number": 2, "size": 6, "saved_at": saved_at, "attempt": 1}
@@ -102,7 +102,7 @@ def test_the_newest_is_shown_with_its_size_time_and_attempt(tenant: Tenant) -> N
     LiveTask._plain.filter(pk=task_id).update(state=TaskState.READY, not_before=None)
     assert shown(tenant, task_id)[1]["attempt"] == 1, "the attempt that saved it, not the next"
     (second,) = worker.start(task_id)
-    store(second).save(Format.JSON, b"[]")
+    store(second).save_checkpoint(Format.JSON, b"[]")
     assert shown(tenant, task_id)[1]["attempt"] == 2
     plain = submit(tenant, {"handler": "demo.echo"}).task_ids[0]
     assert shown(tenant, plain) == (False, None)
@@ -123,14 +123,14 @@ def test_they_are_declared_in_the_admin_and_on_the_command_line(tenant: Tenant) 
 def test_a_late_attempt_cannot_save(tenant: Tenant) -> None:
     worker = HandWorker()
     (first,) = worker.start(task_id := task(tenant))
-    store(first).save(Format.JSON, b"1")
+    store(first).save_checkpoint(Format.JSON, b"1")
     worker.end([first], Outcome.YIELDED)
     with pytest.raises(AttemptReplaced):
-        store(first).save(Format.JSON, b"2")
+        store(first).save_checkpoint(Format.JSON, b"2")
     (second,) = worker.start(task_id)
     with pytest.raises(AttemptReplaced):
-        store(first).save(Format.JSON, b"3")
-    found = store(second).load()
+        store(first).save_checkpoint(Format.JSON, b"3")
+    found = store(second).load_checkpoint()
     assert found is not None
     assert found.content == b"1"
 
@@ -139,17 +139,17 @@ def test_one_that_is_too_large_is_refused(tenant: Tenant) -> None:
     Plan.objects.filter(pk=tenant.plan_id).update(max_checkpoint_bytes=10)
     (started,) = HandWorker().start(task_id := task(tenant))
     with pytest.raises(CheckpointTooLarge, match="11 bytes, the plan allows 10"):
-        store(started).save(Format.BYTES, b"x" * 11)
+        store(started).save_checkpoint(Format.BYTES, b"x" * 11)
     assert numbers(task_id) == []
 
 
 def test_damaged_ones_are_passed_over_and_told(tenant: Tenant) -> None:
     (started,) = HandWorker().start(task_id := task(tenant))
     saves = store(started)
-    saves.save(Format.JSON, b"1")
-    saves.save(Format.JSON, b"2")
+    saves.save_checkpoint(Format.JSON, b"1")
+    saves.save_checkpoint(Format.JSON, b"2")
     Checkpoint.objects.unscoped().filter(task_id=task_id).update(sha256=digest(b"other"))  # the test is no tenant
-    assert saves.load() is None
+    assert saves.load_checkpoint() is None
     events = TaskEvent.objects.unscoped().filter(task_id=task_id).order_by("id")  # the test is no tenant
     assert list(events.values_list("reason", flat=True)) == [
         "checkpoint 2 is damaged: the one before it is used",
@@ -160,9 +160,9 @@ def test_damaged_ones_are_passed_over_and_told(tenant: Tenant) -> None:
 def test_another_tenants_checkpoint_is_not_found(tenant: Tenant) -> None:
     worker = HandWorker()
     (mine,) = worker.start(task(tenant))
-    store(mine).save(Format.JSON, b"1")
+    store(mine).save_checkpoint(Format.JSON, b"1")
     other = create_tenant("beta", "Beta")
-    assert store(replace(mine, tenant_id=other.pk)).load() is None
+    assert store(replace(mine, tenant_id=other.pk)).load_checkpoint() is None
 
 
 def test_a_pause_spends_no_attempt_and_keeps_the_place(tenant: Tenant) -> None:
@@ -215,7 +215,7 @@ def test_ended_tasks_leave_no_checkpoint_but_dead_letters_go_on_from_theirs(tena
     worker = HandWorker()
     good, bad = task(tenant), task(tenant, total_attempts=1)
     for started in worker.start(good, bad):
-        store(started).save(Format.JSON, b"1")
+        store(started).save_checkpoint(Format.JSON, b"1")
         worker.end([started], Outcome.SUCCEEDED if started.task_id == str(good) else Outcome.FAILED, error="boom")
     assert DeadLetter.objects.unscoped().filter(pk=bad).exists()  # the test is no tenant
     assert forget_ended(_db, 100) == 1
@@ -223,7 +223,7 @@ def test_ended_tasks_leave_no_checkpoint_but_dead_letters_go_on_from_theirs(tena
     retry(tenant.pk, bad)
     assert live(bad).alone
     (again,) = worker.start(bad)
-    found = store(again).load()
+    found = store(again).load_checkpoint()
     assert found is not None
     assert found.number == 1
     worker.end([again])

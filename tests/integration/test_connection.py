@@ -17,8 +17,7 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import Unavailable
 from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.core.types import Decision, QueueName, WorkKind
-from scheduler_ext.ports import Finished, Started
-from scheduler_ext.task.checkpoints import Format
+from scheduler_ext.core.work import Finished, Format, Started
 from scheduler_ext.worker.child.claims import Starting
 from slackwater_api.http.problems import normalized
 from slackwater_resources.faults import FAULTS
@@ -233,9 +232,9 @@ def _claimed(cut: Cut) -> None:
 
 def _saved(cut: Cut) -> None:
     started = cut.begun()
-    cut(lambda db: lambda: PgCheckpoints(started, db).save(Format.JSON, b"[1]"))
+    cut(lambda db: lambda: PgCheckpoints(started, db).save_checkpoint(Format.JSON, b"[1]"))
     store = PgCheckpoints(started, Database("look"))
-    found = store.load()
+    found = store.load_checkpoint()
     store.db.close()
     assert found is not None
     assert found.content == b"[1]"

@@ -16,9 +16,9 @@ from django.utils import timezone
 
 from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import Outcome, TaskState
+from scheduler_ext.core.work import Started
 from scheduler_ext.dispatch.dispatcher import Dispatcher
 from scheduler_ext.dispatch.queue_manager import QueueManager
-from scheduler_ext.ports import Started
 from scheduler_ext.preemption.controller import TurnTaking
 from slackwater_resources.models import Handler, Tier
 from slackwater_tasks.explain.explanation import KINDS, explain

@@ -11,10 +11,10 @@ import redis
 from django.db import connection
 
 from scheduler_ext.core.states import Outcome, TaskState
+from scheduler_ext.core.work import Lock
 from scheduler_ext.dispatch.dispatcher import Dispatcher
 from scheduler_ext.dispatch.keys import Keys
 from scheduler_ext.dispatch.mutex import RENEWALS, LockMirror
-from scheduler_ext.ports import Lock
 from slackwater_tasks.ledger.transitions import unpark
 from slackwater_tasks.models import LiveTask
 from slackwater_tasks.runtime.work_store import PgWorkStore

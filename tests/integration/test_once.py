@@ -10,12 +10,12 @@ import pytest
 from django.db import connection
 
 from scheduler_ext.core.errors import InvalidInput
-from scheduler_ext.ports import Started
+from scheduler_ext.core.work import Started
 from scheduler_ext.task.effects import AttemptReplaced, DidNotHappen, InDoubt, UnderWay, perform
 from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.models import Effect as Row
 from slackwater_tasks.models import LiveTask, Script
-from slackwater_tasks.runtime.effects import PgEffects
+from slackwater_tasks.runtime.task_backend import PgTaskBackend
 from slackwater_tasks.submission.service import submit
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.services import create_tenant
@@ -49,12 +49,12 @@ def running(worker: HandWorker, tenant: Tenant) -> Started:
 
 def outside(task: Started, db: Database, key: str = "k", verify: Any = None) -> Any:
     """The key for an effect elsewhere."""
-    return perform(PgEffects(task, db), key, outside=True, verify=verify)
+    return perform(PgTaskBackend(task, db), key, outside=True, verify=verify)
 
 
 def inside(task: Started, db: Database, key: str = "k") -> Any:
     """The key for an effect in this database."""
-    return perform(PgEffects(task, db), key, outside=False, verify=None)
+    return perform(PgTaskBackend(task, db), key, outside=False, verify=None)
 
 
 def write(name: str) -> None:

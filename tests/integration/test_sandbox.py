@@ -19,7 +19,7 @@ import pytest
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.states import Outcome
-from scheduler_ext.ports import Finished, ScriptWork, Started
+from scheduler_ext.core.work import Finished, ScriptWork, Started
 from scheduler_ext.sandbox import seccomp
 from scheduler_ext.sandbox.base import Found, Level, Refused
 from scheduler_ext.sandbox.detect import choose

@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any
 
 from scheduler_ext.core.states import Outcome
-from scheduler_ext.ports import Finished
+from scheduler_ext.core.work import Finished
 from scheduler_ext.sandbox.base import Saves
 from tests.integration.test_sandbox import Bench, bench, folder, root
 

@@ -13,7 +13,7 @@ from django.test import Client
 from django.urls import reverse
 
 from scheduler_ext.core.states import Outcome
-from scheduler_ext.ports import Finished
+from scheduler_ext.core.work import Finished
 from slackwater_monitoring.models import Sizing
 from slackwater_monitoring.right_sizing import percentile
 from slackwater_monitoring.usage import KEPT_RUNS

@@ -21,8 +21,9 @@ from slackwater_monitoring.tracing import pending
 from slackwater_monitoring.tracing.exporter import SpanSender
 from slackwater_tasks.control.workflows import add_subtasks
 from slackwater_tasks.models import TaskTrace
-from slackwater_tasks.runtime import task_backend, trace_context
-from slackwater_tasks.runtime.task_backend import PgTaskAid
+from slackwater_tasks.runtime import trace_context
+from slackwater_tasks.runtime.attempt import own_connection
+from slackwater_tasks.runtime.task_backend import PgTaskBackend
 from slackwater_tasks.runtime.work_store import PgWorkStore
 from slackwater_tasks.submission.service import store_script, submit_workflow
 from slackwater_tasks.upkeep.retention import delete_tenant
@@ -158,8 +159,8 @@ def test_a_trace_that_is_not_recorded_is_passed_on_and_not_sent(
 ) -> None:
     task_id = traced(acme, {"traceparent": f"00-{TRACE}-{CLIENT}-00", "tracestate": "x" * 600})
     (started,) = worker.start(task_id)
-    handed = PgTaskAid(started).trace()
-    task_backend._claims().close()
+    handed = PgTaskBackend(started).trace()
+    own_connection().close()
     assert handed == {"traceparent": f"00-{TRACE}-{trace_context.span_id(str(task_id), 'process', started.fence)}-00"}
     worker.end([started])
     assert send() == 0

@@ -17,7 +17,7 @@ from django.utils import timezone
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome, TaskState, is_final
 from scheduler_ext.core.types import Decision, QueueName, WorkKind
-from scheduler_ext.ports import Finished, Started
+from scheduler_ext.core.work import Finished, Started
 from slackwater_resources.models import Handler, Node
 from slackwater_tasks.ledger import queries, transitions
 from slackwater_tasks.models import LiveTask

@@ -13,9 +13,9 @@ import slackwater_conf
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import TaskState
 from scheduler_ext.core.types import RoundResult
+from scheduler_ext.core.work import Started
 from scheduler_ext.dispatch.dispatcher import Dispatcher
 from scheduler_ext.dispatch.queue_manager import QueueManager
-from scheduler_ext.ports import Started
 from slackwater_tasks.ledger import active_policies, transitions
 from slackwater_tasks.ledger.round_store import PgRoundStore
 from slackwater_tasks.models import LiveTask

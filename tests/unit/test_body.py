@@ -11,7 +11,7 @@ import pytest
 from celery import Celery
 
 from scheduler_ext.core.states import Outcome
-from scheduler_ext.ports import Started
+from scheduler_ext.core.work import Started
 from scheduler_ext.task import context, handlers, network_ports
 from scheduler_ext.worker.child.handler_call import Bodies, End
 
@@ -70,7 +70,7 @@ class Ledger:
 
     parents = upstream
 
-    def aid(self, task: Started) -> Ledger:
+    def backend(self, task: Started) -> Ledger:
         """What a handler may ask beyond its own row is asked of the same."""
         return self
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from scheduler_ext.core.states import Outcome
-from scheduler_ext.ports import Finished
+from scheduler_ext.core.work import Finished
 from scheduler_ext.worker.child.usage_meter import LEAST_S, Meter
 
 BURN = "import time\nwhile time.process_time() < {}: pass"

@@ -9,7 +9,7 @@ import pytest
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome
-from scheduler_ext.ports import ScriptWork, Started
+from scheduler_ext.core.work import ScriptWork, Started
 from scheduler_ext.sandbox.base import Ended, Sandbox
 from scheduler_ext.worker.agent.scripts import ScriptRun
 

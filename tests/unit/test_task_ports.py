@@ -18,7 +18,7 @@ import pytest
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import ConfigurationError
-from scheduler_ext.ports import Started
+from scheduler_ext.core.work import Started
 from scheduler_ext.task import network_ports
 from scheduler_ext.task.network_ports import NoPorts, take
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-import redis
 from django.db import connection
 
 from scheduler_ext.core.sql import named
@@ -162,7 +161,7 @@ def _queue(rule: Rule, now: datetime) -> Iterator[Signal]:
             conf().redis_url, socket_timeout=REDIS_TIMEOUT_S, socket_connect_timeout=REDIS_TIMEOUT_S
         ) as client:
             client.ping()
-    except (redis.RedisError, OSError) as error:
+    except (redis_client.RedisError, OSError) as error:
         yield Signal(
             rule="queue", cell=conf().cell, subject="redis",
             detail=f"Redis does not answer: {type(error).__name__}",

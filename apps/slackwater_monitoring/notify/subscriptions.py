@@ -17,10 +17,10 @@ from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, QuotaExc
 from scheduler_ext.core.states import Event
 from slackwater_monitoring.models import Delivery, Subscription
 from slackwater_monitoring.notify.webhook_signature import make_secret
-from slackwater_tasks.control.secrets import open_sealed, seal
 from slackwater_tasks.field_kinds import clean_text
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.models import Listener, new_id
+from slackwater_tasks.runtime.sealed import open_sealed, seal
 from slackwater_tasks.submission.webhook_address import parse_url, private_allowed
 from slackwater_tenants.models import Tenant
 

@@ -17,7 +17,7 @@ from django.db.models import Q, QuerySet
 
 from scheduler_ext.core.errors import InvalidInput, NotGranted
 from scheduler_ext.core.states import TaskState
-from scheduler_ext.ports import Changes
+from scheduler_ext.core.work import Changes
 from slackwater_tasks.control import rerun
 from slackwater_tasks.control.changing import accepted_again, after_cancel, cancel_some, spec_of
 from slackwater_tasks.control.settle import settle, undisturbed

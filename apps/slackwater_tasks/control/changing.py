@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from scheduler_ext.core import admission as checks
 from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound
 from scheduler_ext.core.states import Category, RunCondition, TaskState
-from scheduler_ext.ports import Changes
+from scheduler_ext.core.work import Changes
 from scheduler_ext.task.references import MARK
 from slackwater_tasks.control.settle import settle, undisturbed
 from slackwater_tasks.ledger import active_policies, hints, reference_cache, transitions

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from scheduler_ext.core.errors import Conflict, NotFound
 from scheduler_ext.core.states import Category, EdgeOutcome, RunCondition, TaskState, condition_holds
-from scheduler_ext.ports import Changes
+from scheduler_ext.core.work import Changes
 from slackwater_tasks.control.changing import accepted_again, spec_of
 from slackwater_tasks.control.settle import settle
 from slackwater_tasks.ledger import active_policies, reference_cache

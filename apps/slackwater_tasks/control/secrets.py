@@ -1,70 +1,29 @@
 """A tenant's secrets: sealed in the database, given to its own tasks alone.
 
-Sealed with AES-256-GCM under a key derived from ``SLACKWATER_SECRETS_KEYS`` (the first seals, all open), bound to the
-tenant and the name, so that a row copied to another tenant cannot be opened. No value is ever shown again: neither the
+No value is ever shown again: neither the
 API nor the admin nor a log has it, and no broker message carries it; a worker reads it when the task asks.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from django.conf import settings
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from scheduler_ext.core.errors import ConfigurationError, InvalidInput, NotFound, QuotaExceeded
-from slackwater_conf import conf
+from scheduler_ext.core.errors import InvalidInput, NotFound, QuotaExceeded
 from slackwater_tasks.field_kinds import clean_text
 from slackwater_tasks.models import Secret
+from slackwater_tasks.runtime.sealed import NONCE, TAG, open_sealed, seal
 from slackwater_tenants.models import Tenant
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 MAX_BYTES = 16_384
 MOST_BYTES = 24_576
 """All secrets of a tenant together: a script gets them in its environment."""
-NONCE, TAG = 12, 16
 SHOWN = ("name", "updated_at", "updated_by")
-
-
-@lru_cache(maxsize=8)
-def _key(text: str) -> AESGCM:
-    return AESGCM(HKDF(algorithm=SHA256(), length=32, salt=None, info=b"slackwater secrets").derive(text.encode()))
-
-
-def _keys() -> list[AESGCM]:
-    texts = conf().secrets_keys or ((settings.SECRET_KEY,) if settings.SECRET_KEY else ())
-    if not texts:
-        raise ConfigurationError("set SLACKWATER_SECRETS_KEYS (or SLACKWATER_SECRET_KEY) to keep secrets")
-    return [_key(text) for text in texts]
-
-
-def _bound(tenant_id: int, name: str) -> bytes:
-    return f"{tenant_id}:{name}".encode()
-
-
-def seal(tenant_id: int, name: str, value: str) -> bytes:
-    """The value encrypted, with its nonce in front."""
-    nonce = os.urandom(NONCE)
-    return nonce + _keys()[0].encrypt(nonce, value.encode(), _bound(tenant_id, name))
-
-
-def open_sealed(tenant_id: int, name: str, sealed: bytes) -> str:
-    """The value; ``ConfigurationError`` when none of the keys opens it."""
-    for key in _keys():
-        try:
-            return key.decrypt(sealed[:NONCE], sealed[NONCE:], _bound(tenant_id, name)).decode()
-        except InvalidTag:
-            continue
-    raise ConfigurationError(f"no key of SLACKWATER_SECRETS_KEYS opens the secret {name!r}: was a key dropped?")
 
 
 def put(tenant: Tenant, name: str, value: Any, *, actor: str = "") -> bool:
@@ -107,20 +66,6 @@ def remove(name: str) -> None:
     """Forget a secret of the tenant in context; ``NotFound`` when it has none such."""
     if not rows(name).delete()[0]:
         raise NotFound(f"There is no secret {name[:63]!r}.")
-
-
-def reveal(tenant_id: int, name: str) -> str:
-    """The value, for a running task of that tenant; ``NotFound`` when it has none such."""
-    rows = Secret.objects.unscoped().for_tenant(tenant_id)  # the tenant is that of the running task
-    sealed = rows.filter(name=name).values_list("sealed", flat=True).first()
-    if sealed is None:
-        raise NotFound(f"the tenant has no secret {name!r}", field="name")
-    return open_sealed(tenant_id, name, bytes(sealed))
-
-
-def open_all(tenant_id: int, rows: list[tuple[str, bytes]]) -> dict[str, str]:
-    """All of a tenant's secrets, for one of its scripts."""
-    return {name: open_sealed(tenant_id, name, bytes(sealed)) for name, sealed in rows}
 
 
 def reseal(*, progress: Callable[[], None] = lambda: None) -> int:

@@ -10,7 +10,7 @@ import psycopg
 from django.db import OperationalError, transaction
 
 from scheduler_ext.core.states import TaskState
-from scheduler_ext.ports import Changes
+from scheduler_ext.core.work import Changes
 from slackwater_tasks.ledger import reference_cache, transitions
 
 T = TypeVar("T")

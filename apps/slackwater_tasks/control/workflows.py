@@ -13,7 +13,7 @@ from django.db import connection, transaction
 from scheduler_ext.core import admission as checks
 from scheduler_ext.core.errors import DuplicateName, NotFound
 from scheduler_ext.core.states import EdgeOutcome
-from scheduler_ext.ports import Changes, Started
+from scheduler_ext.core.work import Changes, Started
 from scheduler_ext.task.effects import AttemptReplaced
 from slackwater_tasks.control import rerun as rerunning
 from slackwater_tasks.control.changing import after_cancel, cancel_some

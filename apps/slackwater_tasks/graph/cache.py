@@ -13,8 +13,7 @@ from array import array
 from typing import Any, Final
 from uuid import UUID
 
-import redis
-
+from scheduler_ext.dispatch import redis_client
 from slackwater_tasks.graph.packed import Shape
 from slackwater_tasks.ledger.hints import client, keys
 
@@ -77,7 +76,7 @@ def get(workflow_id: UUID, counts: tuple[int, int]) -> Shape | None:
     """The graph as it was left here, unless the workflow has grown since. None too without Redis."""
     try:
         data = client().get(keys().graph(str(workflow_id)))
-    except redis.RedisError as error:
+    except redis_client.RedisError as error:
         log.debug("no graph from Redis: %s", error)
         return None
     return unpack(data, counts) if isinstance(data, bytes) else None
@@ -87,7 +86,7 @@ def has(workflow_id: UUID, counts: tuple[int, int]) -> bool:
     """Whether the graph lies here as it is now; True too without Redis, where nobody can leave one."""
     try:
         head = client().getrange(keys().graph(str(workflow_id)), 0, HEAD.size - 1)
-    except redis.RedisError as error:
+    except redis_client.RedisError as error:
         log.debug("no graph from Redis: %s", error)
         return True
     return isinstance(head, bytes) and len(head) == HEAD.size and HEAD.unpack(head)[:4] == (FORMAT, ORDER, *counts)
@@ -97,5 +96,5 @@ def put(workflow_id: UUID, counts: tuple[int, int], shape: Shape) -> None:
     """Leave a graph for the other processes."""
     try:
         client().set(keys().graph(str(workflow_id)), pack(shape, counts), ex=KEPT_S)
-    except redis.RedisError as error:
+    except redis_client.RedisError as error:
         log.debug("a graph is not shared: %s", error)

@@ -7,22 +7,20 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-import redis
-
+from scheduler_ext.core.work import Change
 from scheduler_ext.dispatch import change_feed, redis_client
 from scheduler_ext.dispatch.keys import Keys
-from scheduler_ext.ports import Change
 from slackwater_conf import conf
 
 log = logging.getLogger(__name__)
 
 
 @cache
-def _client(url: str) -> redis.Redis:
+def _client(url: str) -> redis_client.Redis:
     return redis_client.connect(url, socket_timeout=1.0, socket_connect_timeout=0.5)
 
 
-def client() -> redis.Redis:
+def client() -> redis_client.Redis:
     """This process's client for what may vanish."""
     return _client(conf().redis_url)
 
@@ -30,7 +28,7 @@ def client() -> redis.Redis:
 def _publish(channel: str, message: str) -> None:
     try:
         _client(conf().redis_url).publish(channel, message)
-    except redis.RedisError as error:
+    except redis_client.RedisError as error:
         log.debug("hint not sent: %s", error)
 
 
@@ -55,5 +53,5 @@ def tell_changes(changes: Sequence[Change | tuple[Any, ...]]) -> None:
         return
     try:
         change_feed.add(_client(conf().redis_url), keys(), changes)
-    except redis.RedisError as error:
+    except redis_client.RedisError as error:
         log.debug("changes not told: %s", error)

@@ -9,7 +9,7 @@ from typing import Any
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import TaskState
 from scheduler_ext.core.types import LineView, NodeView, Reason, WorkKind
-from scheduler_ext.ports import Changes
+from scheduler_ext.core.work import Changes
 from scheduler_ext.round.placement import Ledger
 from scheduler_ext.upkeep import Job
 from slackwater_tasks.ledger import pause_queries, queries, rate_queries, transitions

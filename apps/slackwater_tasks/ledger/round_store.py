@@ -25,8 +25,8 @@ from scheduler_ext.core.types import (
     Vector,
     WorkKind,
 )
+from scheduler_ext.core.work import Lead, Lock
 from scheduler_ext.policies.base import SharePolicy
-from scheduler_ext.ports import Lead, Lock
 from scheduler_ext.round.gate import Costs
 from slackwater_tasks.ledger import active_policies, queries, rate_queries, transitions
 from slackwater_tasks.ledger import expected_ends as running_ends

@@ -14,7 +14,7 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.retry import RetryPolicy
 from scheduler_ext.core.states import PAUSED, Event, Outcome, RunCondition, TaskState, condition_holds, edge_outcome
 from scheduler_ext.core.types import MILLI, Decision
-from scheduler_ext.ports import Change, Finished, Started
+from scheduler_ext.core.work import Change, Finished, Started
 from scheduler_ext.preemption.choose import Ask
 from slackwater_tasks.ledger import pause_queries, queries, rate_queries
 

@@ -8,7 +8,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from scheduler_ext.core.states import Outcome
-from scheduler_ext.task.checkpoints import Format
+from scheduler_ext.core.work import Format
 from slackwater_tasks.models.base import choices
 from slackwater_tenants.scoping import TenantManager
 

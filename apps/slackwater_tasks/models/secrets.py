@@ -9,7 +9,7 @@ from slackwater_tenants.scoping import TenantManager
 
 
 class Secret(models.Model):
-    """A tenant's secret, sealed: only its own tasks get to read it (see ``apps/slackwater_tasks/control/secrets.py``)."""
+    """A tenant's secret, sealed: only its own tasks get to read it (see ``apps/slackwater_tasks/runtime/sealed.py``)."""
 
     tenant = models.ForeignKey("slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="secrets")
     name = models.CharField(max_length=63)

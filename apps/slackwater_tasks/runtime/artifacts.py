@@ -11,11 +11,11 @@ from django.db.models import QuerySet
 
 from scheduler_ext.core.errors import InvalidInput, NotFound
 from scheduler_ext.core.sql import named
-from scheduler_ext.ports import Started
-from scheduler_ext.task.artifacts import MOST, ArtifactsTooLarge, File, check_name, check_type
+from scheduler_ext.core.work import File
+from scheduler_ext.task.artifacts import MOST, ArtifactsTooLarge, check_name, check_type
 from scheduler_ext.task.effects import AttemptReplaced
-from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.models import Artifact, Task, new_id
+from slackwater_tasks.runtime.attempt import Attempt
 
 HOLD = named("""
 SELECT p.max_artifact_bytes FROM slackwater_tasks_livetask l JOIN slackwater_tenants_tenant t ON t.id = l.tenant_id
@@ -31,23 +31,18 @@ ON CONFLICT (task_id, name) DO UPDATE SET content_type = excluded.content_type, 
 TOTAL = "SELECT count(*), coalesce(sum(size), 0)::bigint FROM slackwater_tasks_artifact WHERE task_id = %s"
 
 
-class PgArtifacts:
-    """:class:`scheduler_ext.task.artifacts.ArtifactStore` of one attempt, over a connection that is not Django's."""
+class PgArtifacts(Attempt):
+    """The artifacts of one attempt."""
 
-    def __init__(self, task: Started, db: Database) -> None:
-        """``task`` is the running attempt."""
-        self.task = task
-        self.db = db
-
-    def save(self, files: Sequence[File]) -> None:
-        """Keep them, all or none; see the protocol."""
+    def save_artifacts(self, files: Sequence[File]) -> None:
+        """Keep them, all or none."""
         for file in files:
             check_name(file.name)
             check_type(file.content_type)
         if files:
-            self.db.repeatable(lambda conn: self._save(conn, files))
+            self.db.repeatable(lambda conn: self._keep(conn, files))
 
-    def _save(self, conn: Any, files: Sequence[File]) -> None:
+    def _keep(self, conn: Any, files: Sequence[File]) -> None:
         task = self.task
         row = conn.execute(HOLD, (task.task_id, task.fence)).fetchone()
         if row is None:

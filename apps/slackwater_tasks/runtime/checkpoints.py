@@ -6,25 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from scheduler_ext.ports import Started
-from scheduler_ext.task.checkpoints import CheckpointTooLarge, Format, Saved, digest
+from scheduler_ext.core.work import Format, Saved
+from scheduler_ext.task.checkpoints import CheckpointTooLarge, digest
 from scheduler_ext.task.effects import AttemptReplaced
 from slackwater_tasks.ledger import pause_queries
 from slackwater_tasks.ledger.connection import Database
+from slackwater_tasks.runtime.attempt import Attempt
 
 
-class PgCheckpoints:
-    """:class:`scheduler_ext.task.checkpoints.CheckpointStore` of one attempt, over a connection that is not Django's.
+class PgCheckpoints(Attempt):
+    """The checkpoints of one attempt."""
 
-    So what a handler saves stands, whatever becomes of a transaction of its own.
-    """
-
-    def __init__(self, task: Started, db: Database) -> None:
-        """``task`` is the running attempt."""
-        self.task = task
-        self.db = db
-
-    def load(self) -> Saved | None:
+    def load_checkpoint(self) -> Saved | None:
         """The latest one that is whole; a damaged one goes, and the task's history says so."""
         rows = self.db.repeatable(
             lambda conn: conn.execute(pause_queries.LOAD, (self.task.task_id, self.task.tenant_id)).fetchall(),
@@ -45,29 +38,26 @@ class PgCheckpoints:
         }  # fmt: skip
         self.db.repeatable(lambda conn: conn.execute(pause_queries.DAMAGED, params), single=True)
 
-    def save(self, kind: Format, content: bytes) -> int:
-        """Publish a checkpoint; returns its number.
-
-        ``CheckpointTooLarge`` beyond the plan's limit, ``AttemptReplaced`` when this attempt has lost its task.
-        """
+    def save_checkpoint(self, kind: Format, content: bytes) -> int:
+        """Publish a checkpoint; returns its number."""
         params = {
             "id": self.task.task_id, "fence": self.task.fence, "format": int(kind), "content": content,
             "sha256": digest(content), "size": len(content),
         }  # fmt: skip
         row = self.db.repeatable(lambda conn: conn.execute(pause_queries.SAVE, params).fetchone(), single=True)
         if row is None:
-            self._refuse(len(content))
+            self._refuse_checkpoint(len(content))
         assert row is not None
         return int(row[0])
 
-    def _refuse(self, size: int) -> None:
+    def _refuse_checkpoint(self, size: int) -> None:
         row = self.db.conn.execute(pause_queries.LIMIT_OF, (self.task.tenant_id,)).fetchone()
         if row is not None and size > row[0]:
             raise CheckpointTooLarge(f"the checkpoint has {size} bytes, the plan allows {row[0]}")
         raise AttemptReplaced("this attempt has lost its task: its checkpoint is not kept")
 
-    def note(self, reason: str) -> None:
-        """Write into the task's history why something was not saved."""
+    def note_checkpoint(self, reason: str) -> None:
+        """Say in the history why it was not saved."""
         params = {
             "id": self.task.task_id,
             "fence": self.task.fence,

@@ -1,4 +1,4 @@
-"""The keys of effects that happen once, in the ledger: :class:`scheduler_ext.task.effects.EffectStore` on PostgreSQL."""
+"""The keys of effects that happen once, in the ledger."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from psycopg.errors import LockNotAvailable
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import EffectState
-from scheduler_ext.ports import Started
-from scheduler_ext.task.effects import AttemptReplaced, Claim, Effect, UnderWay
-from slackwater_tasks.ledger.connection import Database
+from scheduler_ext.core.work import Claim, Effect
+from scheduler_ext.task.effects import AttemptReplaced, UnderWay
+from slackwater_tasks.runtime.attempt import Attempt
 
 # Both inserts also check that this attempt still holds its task: one that was replaced may begin nothing more.
 # A repeat under way is waited for by the database: its transaction holds the key.
@@ -50,16 +50,11 @@ SET_RESULT = "UPDATE slackwater_tasks_effect SET result = %s::jsonb WHERE tenant
 HOLDS = named("SELECT 1 FROM slackwater_tasks_livetask WHERE task_id = %s AND fence = %s AND state = :state.RUNNING")
 
 
-class PgEffects:
-    """The keys as one running attempt uses them."""
-
-    def __init__(self, task: Started, db: Database) -> None:
-        """``db`` is a connection nobody else uses meanwhile: a claim must commit whatever others do."""
-        self.task = task
-        self.db = db
+class PgEffects(Attempt):
+    """The keys of effects as one running attempt uses them."""
 
     @contextmanager
-    def inside(self, key: str) -> Iterator[Effect]:
+    def effect_inside(self, key: str) -> Iterator[Effect]:
         """A transaction on Django's connection; the key commits, or is rolled back, with what the body wrote."""
         if not connection.in_atomic_block:
             connection.close_if_unusable_or_obsolete()
@@ -93,8 +88,8 @@ class PgEffects:
             raise InvalidInput("is the key of an effect outside of the database, and not done", field="key")
         return json.loads(row[1]) if row[1] is not None else None  # Django's connections leave JSON as text
 
-    def claim(self, key: str, *, over: Claim | None = None) -> Claim:
-        """Claim a key, committed at once; ``over``: take it from that attempt."""
+    def claim_effect(self, key: str, *, over: Claim | None = None) -> Claim:
+        """Claim a key, committed at once."""
         conn = self.db.conn
         if over is None:
             won = conn.execute(INSERT, self._params(key, state=int(EffectState.CLAIMED))).rowcount == 1
@@ -108,18 +103,18 @@ class PgEffects:
         if held is None:
             raise self._replaced()
         if row is None:  # it was given back at this moment
-            return self.claim(key) if over is None else Claim(won=False)
+            return self.claim_effect(key) if over is None else Claim(won=False)
         return Claim(
             won=False, done=row[0] == EffectState.DONE, result=row[1], task_id=row[2], fence=row[3], alive=row[4]
         )
 
-    def settle(self, key: str, result: Any, *, over: Claim | None = None) -> None:
-        """Mark a key done. Safe to repeat; a late one, whose key another has taken over, changes nothing."""
+    def settle_effect(self, key: str, result: Any, *, over: Claim | None = None) -> None:
+        """Mark a key done."""
         owner = (over.task_id, over.fence) if over else (self.task.task_id, self.task.fence)
         params = self._params(key, result=_json(result), old_task=owner[0], old_fence=owner[1])
         self.db.repeatable(lambda conn: conn.execute(SETTLE, params))
 
-    def free(self, key: str) -> None:
+    def free_effect(self, key: str) -> None:
         """Give back a key this attempt holds."""
         self.db.repeatable(lambda conn: conn.execute(FREE, self._params(key)))
 

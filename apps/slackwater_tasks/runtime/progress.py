@@ -12,9 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-import redis
-
 from scheduler_ext.core.states import TaskState
+from scheduler_ext.dispatch import redis_client
 from slackwater_tasks.ledger.hints import client, keys, tell_changes
 
 log = logging.getLogger(__name__)
@@ -57,7 +56,7 @@ class Teller:
             self._looked = now
             try:
                 self._watched = bool(client().exists(keys().watched()))
-            except redis.RedisError as error:
+            except redis_client.RedisError as error:
                 log.debug("nobody is told of progress: %s", error)
                 self._watched = False
         return self._watched

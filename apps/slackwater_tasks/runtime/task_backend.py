@@ -1,15 +1,15 @@
-"""What a running task may ask of the platform beyond its own row: :class:`scheduler_ext.task.backend.TaskAid`."""
+"""What a running task may ask of the platform beyond its own row: ``TaskBackend`` on PostgreSQL."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from django.db import connection
 
-from scheduler_ext.ports import Started
-from scheduler_ext.task.effects import EffectStore
+from scheduler_ext.core.work import Started
+from scheduler_ext.ports import TaskBackend
 from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.runtime.artifacts import PgArtifacts
@@ -20,70 +20,46 @@ PORTS = (
     "SELECT r.ports FROM slackwater_tasks_task t JOIN slackwater_resources_tier r ON r.id = t.tier_id WHERE t.id = %s"
 )
 
+AddSubtasks = Callable[..., Sequence[UUID]]
+"""Stores tasks for a running one: ``(task, items, *, join, key)``; it belongs to who may submit."""
 
-class PgTaskAid:
-    """The platform as one running attempt asks it."""
 
-    def __init__(self, task: Started) -> None:
-        """``task`` is the running attempt."""
-        self.task = task
+def no_subtasks(*_: Any, **__: Any) -> Sequence[UUID]:
+    """Stands for it in processes that run no tasks."""
+    raise NotImplementedError("this process runs no tasks")
 
-    @property
-    def effects(self) -> EffectStore:
-        """Keys of effects that happen once."""
-        return PgEffects(self.task, _claims())
 
-    @property
-    def artifacts(self) -> PgArtifacts:
-        """Files the task leaves behind."""
-        return PgArtifacts(self.task, _claims())
+class PgTaskBackend(PgEffects, PgArtifacts, PgCheckpoints, TaskBackend):
+    """The platform as one running attempt asks it; :mod:`scheduler_ext.ports` says what each call does."""
 
-    @property
-    def checkpoints(self) -> PgCheckpoints:
-        """What the task saved to go on from."""
-        return PgCheckpoints(self.task, _claims())
+    def __init__(self, task: Started, db: Database | None = None, *, add_subtasks: AddSubtasks = no_subtasks) -> None:
+        """``add_subtasks`` stores what the task submits."""
+        super().__init__(task, db)
+        self._add_subtasks = add_subtasks
 
     def submit(self, items: Sequence[Mapping[str, Any]], *, join: bool, key: str) -> list[str]:
-        """Store tasks of the same tenant, in the task's workflow where it has one; returns their ids."""
-        # Imported here: the services import what the worker's store imports.
-        from slackwater_tasks.control.workflows import add_subtasks
-
+        """Store tasks of the same tenant."""
         _fresh()
-        return [str(task_id) for task_id in add_subtasks(self.task, items, join=join, key=key)]
+        return [str(task_id) for task_id in self._add_subtasks(self.task, items, join=join, key=key)]
 
     def ports(self) -> int:
         """How many ports the task's tier has."""
-        row = _claims().conn.execute(PORTS, (self.task.task_id,)).fetchone()
+        row = self.db.conn.execute(PORTS, (self.task.task_id,)).fetchone()
         return int(row[0]) if row else 0
 
     def secret(self, name: str) -> str:
         """A secret of the task's tenant."""
-        from slackwater_tasks.control.secrets import reveal
+        from slackwater_tasks.runtime.sealed import reveal  # few tasks need it, and it loads a library
 
         _fresh()
         return reveal(self.task.tenant_id, name)
 
     def trace(self) -> dict[str, str]:
-        """W3C headers of the trace the task belongs to; none without one."""
+        """W3C headers of its trace."""
         if not trace_context.is_on():
             return {}
-        row = _claims().conn.execute(trace_context.HEADERS, (self.task.task_id,)).fetchone()
+        row = self.db.conn.execute(trace_context.HEADERS, (self.task.task_id,)).fetchone()
         return trace_context.headers(self.task.task_id, self.task.fence, row)
-
-
-class _Own(threading.local):
-    """A connection of each thread's own: no transaction of anybody else's may hold a claim back."""
-
-    db: Database | None = None
-
-
-_own = _Own()
-
-
-def _claims() -> Database:
-    if _own.db is None:
-        _own.db = Database("slackwater effects")
-    return _own.db
 
 
 def _fresh() -> None:

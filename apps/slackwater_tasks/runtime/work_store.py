@@ -12,13 +12,13 @@ from psycopg.types.json import Jsonb
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Outcome, TaskState, is_final
-from scheduler_ext.ports import Change, Changes, Finished, ScriptWork, Started
-from scheduler_ext.task.backend import TaskAid
+from scheduler_ext.core.work import Change, Changes, Finished, ScriptWork, Started
+from scheduler_ext.ports import TaskBackend
 from slackwater_resources.faults import FAULTS
 from slackwater_tasks.ledger import queries, transitions
 from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.runtime import progress, trace_context
-from slackwater_tasks.runtime.task_backend import PgTaskAid
+from slackwater_tasks.runtime.task_backend import AddSubtasks, PgTaskBackend, no_subtasks
 
 LEARN = """
 INSERT INTO slackwater_tasks_runtime AS r (tenant_id, key, samples, mean_us, updated_at)
@@ -83,9 +83,13 @@ class PgWorkStore:
     faults = FAULTS
 
     def __init__(self, conf: SchedulerConf, name: str, database: Database | None = None,
-                 told: Callable[[], bool] = lambda: True) -> None:  # fmt: skip
-        """``name`` is shown in ``pg_stat_activity``; ``told()`` is False while surely no tenant listens."""
+                 told: Callable[[], bool] = lambda: True, add_subtasks: AddSubtasks = no_subtasks) -> None:  # fmt: skip
+        """``name`` is shown in ``pg_stat_activity``; ``told()`` is False while surely no tenant listens.
+
+        ``add_subtasks`` stores what running tasks submit.
+        """
         self._told = told
+        self._add_subtasks = add_subtasks
         self.conf = conf
         self.db = database or Database(f"slackwater {name}", hot=True)
         self._rng = random.Random()
@@ -182,7 +186,7 @@ class PgWorkStore:
         return int(row[0])
 
     def _secrets(self, tenant_id: int) -> dict[str, str]:
-        from slackwater_tasks.control.secrets import open_all  # few workers need it, and it loads a library
+        from slackwater_tasks.runtime.sealed import open_all  # few workers need it, and it loads a library
 
         return open_all(tenant_id, self.db.conn.execute(SECRETS, (tenant_id,)).fetchall())
 
@@ -221,9 +225,9 @@ class PgWorkStore:
         row = self.db.conn.execute(MUTEX_FENCE, (task_id, fence)).fetchone()
         return row[0] if row else None
 
-    def aid(self, task: Started) -> TaskAid:
+    def backend(self, task: Started) -> TaskBackend:
         """What a running task may ask for beyond its own row."""
-        return PgTaskAid(task)
+        return PgTaskBackend(task, add_subtasks=self._add_subtasks)
 
     def learn(self, samples: Mapping[tuple[int, str], tuple[int, float]]) -> None:
         """Add run times: (tenant, handler or script) -> (count, total seconds)."""

@@ -12,7 +12,6 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-import redis
 from django.db import connection
 
 from scheduler_ext.core.errors import LimitExceeded
@@ -45,9 +44,9 @@ class _Remembered:
     def __init__(self) -> None:
         self.refusals: dict[int, _Refusal] = {}
         self.away_until = float("-inf")
-        self._clients: dict[str, redis.Redis] = {}
+        self._clients: dict[str, redis_client.Redis] = {}
 
-    def redis(self) -> redis.Redis | None:
+    def redis(self) -> redis_client.Redis | None:
         """A client, unless Redis did not answer a moment ago."""
         if time.monotonic() < self.away_until:
             return None
@@ -123,7 +122,7 @@ def remember(tenant: Tenant, error: LimitExceeded, n: int) -> None:
         return
     try:
         client.set(keys().refusal(tenant.pk), _mark(plan), px=max(1, int(wait_s * 1000)))
-    except redis.RedisError as away:
+    except redis_client.RedisError as away:
         _remembered.lost(away)
 
 
@@ -144,7 +143,7 @@ def _shared(tenant_id: int, mark: str) -> float:
             pipe.get(keys().refusal(tenant_id))
             pipe.pttl(keys().refusal(tenant_id))
             found: Any = pipe.execute()
-    except redis.RedisError as error:
+    except redis_client.RedisError as error:
         _remembered.lost(error)
         return float("-inf")
     stored, left_ms = found

@@ -8,7 +8,7 @@ from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import LateMark, Outcome, TaskState
-from scheduler_ext.ports import Changes, Finished
+from scheduler_ext.core.work import Changes, Finished
 from scheduler_ext.upkeep import Job
 from slackwater_tasks.graph.relatives import GraphUpkeep
 from slackwater_tasks.ledger import queries, transitions

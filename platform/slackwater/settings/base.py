@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from django.templatetags.static import static
-
 from slackwater import DJANGO_APPS
 from slackwater.logs import logging_config
 from slackwater.settings.environment import (
@@ -206,15 +204,23 @@ LOGIN_REDIRECT_URL = "admin:index"
 DATE_FORMAT = "Y-m-d"
 TIME_FORMAT = "H:i:s"
 DATETIME_FORMAT = "Y-m-d H:i:s"
+
+
+def _static(path: str) -> str:
+    from django.templatetags.static import static  # loads the templates, which few processes need
+
+    return str(static(path))
+
+
 UNFOLD: dict[str, Any] = {
     "SITE_TITLE": "Slackwater",
     "SITE_HEADER": "Slackwater",
     "SITE_SYMBOL": "waves",
     "SITE_URL": None,
     "SITE_FAVICONS": [
-        {"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("slackwater_dashboard/favicon.svg")}
+        {"rel": "icon", "type": "image/svg+xml", "href": lambda request: _static("slackwater_dashboard/favicon.svg")}
     ],
-    "STYLES": [lambda request: static("slackwater_dashboard/slackwater.css")],
+    "STYLES": [lambda request: _static("slackwater_dashboard/slackwater.css")],
     "DASHBOARD_CALLBACK": "slackwater_dashboard.views.dashboard_context",
     "SHOW_VIEW_ON_SITE": False,
     "BORDER_RADIUS": "6px",

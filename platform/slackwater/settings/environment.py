@@ -8,8 +8,6 @@ from typing import Any
 
 import environ
 from django.core.exceptions import ImproperlyConfigured
-from psycopg import ProgrammingError
-from psycopg.conninfo import conninfo_to_dict
 
 from scheduler_ext.dispatch import redis_client
 from slackwater_conf import Conf, WrongSetting
@@ -70,6 +68,9 @@ def database_from_url(url: str, *, pooled: bool, pool_size: int) -> dict[str, An
     if not url.startswith(("postgresql://", "postgres://")):
         # Without its text, which may hold a password.
         raise ImproperlyConfigured("SLACKWATER_DATABASE_URL is not a PostgreSQL URL: it must begin with postgresql://")
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
     try:
         parts = conninfo_to_dict(url)
     except ProgrammingError as error:

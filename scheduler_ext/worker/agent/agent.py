@@ -29,9 +29,10 @@ import redis.asyncio
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.core.types import WorkKind
+from scheduler_ext.core.work import Changes, Finished
 from scheduler_ext.dispatch import change_feed, redis_client
 from scheduler_ext.dispatch.queue_manager import QueueManager
-from scheduler_ext.ports import Changes, Finished, NodeStore, WorkStore
+from scheduler_ext.ports import NodeStore, WorkStore
 from scheduler_ext.sandbox.base import Sandbox
 from scheduler_ext.task import references
 from scheduler_ext.worker.agent.checkpoint_saver import Saving

@@ -10,11 +10,11 @@ from typing import TypeVar
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import InvalidInput
-from scheduler_ext.ports import ScriptWork, Started, WorkStore
+from scheduler_ext.core.work import File, Format, ScriptWork, Started
+from scheduler_ext.ports import WorkStore
 from scheduler_ext.sandbox.base import Saves
 from scheduler_ext.sandbox.keeper.checkpoint_folder import files_of
-from scheduler_ext.task.artifacts import File
-from scheduler_ext.task.checkpoints import CheckpointStore, CheckpointTooLarge, Format
+from scheduler_ext.task.checkpoints import CheckpointTooLarge
 from scheduler_ext.task.effects import AttemptReplaced
 
 log = logging.getLogger(__name__)
@@ -35,18 +35,18 @@ class Saving:
 
     async def of(self, task: Started, work: ScriptWork) -> Saves:
         """Where a started script goes on, and how what it saves is kept."""
-        saved = await self._do(lambda: self._store(task).load())
+        saved = await self._do(lambda: self.work.backend(task).load_checkpoint())
 
         async def keep(content: bytes) -> None:
             try:
-                await self._do(lambda: self._store(task).save(Format.FOLDER, content))
+                await self._do(lambda: self.work.backend(task).save_checkpoint(Format.FOLDER, content))
             except AttemptReplaced:
                 log.info("task %s is no longer this node's: its checkpoint is not kept", task.task_id)
             except CheckpointTooLarge as error:
                 await refuse(str(error))
 
         async def refuse(reason: str) -> None:
-            await self._do(lambda: self._store(task).note(f"its checkpoint is not kept: {reason}"))
+            await self._do(lambda: self.work.backend(task).note_checkpoint(f"its checkpoint is not kept: {reason}"))
 
         return Saves(
             keep=keep, refuse=refuse, content=saved.content if saved is not None else None,
@@ -57,13 +57,10 @@ class Saving:
         """Keep what a script left in its folder of artifacts; why it is not kept, or nothing."""
         files = [File(name=name, content=content) for name, content in files_of(packed)]
         try:
-            await self._do(lambda: self.work.aid(task).artifacts.save(files))
+            await self._do(lambda: self.work.backend(task).save_artifacts(files))
         except (InvalidInput, AttemptReplaced) as error:
             return f"its artifacts are not kept: {error}"
         return ""
-
-    def _store(self, task: Started) -> CheckpointStore:
-        return self.work.aid(task).checkpoints
 
     async def _do(self, function: Callable[[], T]) -> T:
         """A call on the thread, again while the ledger is away."""

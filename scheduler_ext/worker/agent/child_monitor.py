@@ -15,7 +15,8 @@ import psutil
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome
-from scheduler_ext.ports import Changes, WorkStore
+from scheduler_ext.core.work import Changes
+from scheduler_ext.ports import WorkStore
 from scheduler_ext.worker.agent import settlement
 from scheduler_ext.worker.agent.memory_limit import HeldMemory
 from scheduler_ext.worker.child import handler_call

@@ -12,8 +12,9 @@ import redis
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome, TaskState
+from scheduler_ext.core.work import Changes
 from scheduler_ext.dispatch.queue_manager import QueueManager
-from scheduler_ext.ports import Changes, NodeStore, WorkStore
+from scheduler_ext.ports import NodeStore, WorkStore
 from scheduler_ext.worker.agent.child_monitor import Watch
 from scheduler_ext.worker.agent.scripts import ScriptRun
 

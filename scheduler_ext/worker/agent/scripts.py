@@ -17,7 +17,7 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.resources import DIMENSIONS
 from scheduler_ext.core.states import Outcome
-from scheduler_ext.ports import Finished, ScriptWork, Started
+from scheduler_ext.core.work import Finished, ScriptWork, Started
 from scheduler_ext.sandbox.base import Ended, Limits, Order, Refused, Runner, Sandbox, Saves, SlotError
 from scheduler_ext.task import network_ports, redaction, references
 from scheduler_ext.task.network_ports import Held, NoPorts

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scheduler_ext.core.states import Outcome
-from scheduler_ext.ports import Changes, Finished, WorkStore
+from scheduler_ext.core.work import Changes, Finished
+from scheduler_ext.ports import WorkStore
 from scheduler_ext.worker.child.handler_call import End
 from scheduler_ext.worker.journal import BEGUN, ENDED, Entry, Slot, Table, to_unix_s
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scheduler_ext.ports import Started, WorkStore
+from scheduler_ext.core.work import Started
+from scheduler_ext.ports import WorkStore
 
 
 class Starting:

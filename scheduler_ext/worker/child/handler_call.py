@@ -15,7 +15,8 @@ from celery.exceptions import Ignore, Reject, Retry
 from kombu.utils.json import dumps as kombu_dumps
 
 from scheduler_ext.core.states import Outcome
-from scheduler_ext.ports import Finished, Started
+from scheduler_ext.core.work import Finished, Started
+from scheduler_ext.ports import WorkStore
 from scheduler_ext.task import context, handlers, network_ports, redaction, references
 from scheduler_ext.task.checkpoints import TaskYielded
 
@@ -156,7 +157,7 @@ class Bodies:
                 task = self._tasks[started.handler] = self.app.tasks[export.task]
         return task
 
-    def run(self, started: Started, store: context.ContextStore) -> End:
+    def run(self, started: Started, store: WorkStore) -> End:
         """Run one handler in the main thread to its end; nothing passes through."""
         self.interrupt.outcome = None
         try:
@@ -168,7 +169,7 @@ class Bodies:
         except BaseException as error:  # noqa: BLE001 - a handler's SystemExit must not end the child
             return self.interrupted() if self.interrupt.asked() else failure(error, started)
 
-    def run_in_thread(self, started: Started, store: context.ContextStore) -> End:
+    def run_in_thread(self, started: Started, store: WorkStore) -> End:
         """Run one handler in a thread of its own; only :class:`TaskInterrupted` passes through."""
         try:
             return self._call(started, store)
@@ -177,7 +178,7 @@ class Bodies:
         except BaseException as error:  # noqa: BLE001 - a handler's SystemExit must not end the thread
             return failure(error, started)
 
-    async def run_coroutine(self, started: Started, store: context.ContextStore) -> End:
+    async def run_coroutine(self, started: Started, store: WorkStore) -> End:
         """Run one ``async def`` handler beside others; only a cancellation passes through.
 
         Celery's request stack belongs to the thread, which coroutines share: they have no ``self.request``.
@@ -198,7 +199,7 @@ class Bodies:
             if network_ports.held:
                 network_ports.release(started)
 
-    def _run(self, started: Started, store: context.ContextStore) -> End:
+    def _run(self, started: Started, store: WorkStore) -> End:
         """In the main thread a task's request is put on its stack once, and filled anew for each run.
 
         To make, push and pop one takes as long as all the rest of a short run.
@@ -222,7 +223,7 @@ class Bodies:
             if network_ports.held:
                 network_ports.release(started)
 
-    def _call(self, started: Started, store: context.ContextStore) -> End:
+    def _call(self, started: Started, store: WorkStore) -> End:
         """The same in any thread: request stacks belong to threads, and these come and go."""
         task = self._find(started)
         if task is None:

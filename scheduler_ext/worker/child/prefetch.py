@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from scheduler_ext.ports import Started, WorkStore
+from scheduler_ext.core.work import Started
+from scheduler_ext.ports import WorkStore
 from scheduler_ext.worker.journal import Slot
 
 AHEAD_S = 0.01

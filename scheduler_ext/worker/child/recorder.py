@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from scheduler_ext.ports import Changes, Finished, Started, WorkStore
+from scheduler_ext.core.work import Changes, Finished, Started
+from scheduler_ext.ports import WorkStore
 from scheduler_ext.worker.events import TaskEvents
 from scheduler_ext.worker.journal import Slot
 

@@ -20,9 +20,10 @@ from celery import Celery
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.core.types import PER_CHILD, WorkKind
+from scheduler_ext.core.work import Changes, Finished, Started
 from scheduler_ext.dispatch import change_feed, redis_client
 from scheduler_ext.dispatch.queue_manager import QueueManager, decode
-from scheduler_ext.ports import Changes, Finished, Started, WorkStore
+from scheduler_ext.ports import WorkStore
 from scheduler_ext.task import context, handlers, network_ports
 from scheduler_ext.task.context import TaskInterrupted
 from scheduler_ext.worker.child.claims import Starting

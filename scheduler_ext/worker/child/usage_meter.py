@@ -11,7 +11,7 @@ import resource
 from pathlib import Path
 from typing import Final
 
-from scheduler_ext.ports import Finished
+from scheduler_ext.core.work import Finished
 
 LEAST_S: Final = 0.25
 """Of shorter tasks nothing is told: beside the child's own work it would say little."""

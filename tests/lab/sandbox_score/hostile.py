@@ -12,7 +12,7 @@ import psutil
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome
-from scheduler_ext.ports import Finished, ScriptWork, Started
+from scheduler_ext.core.work import Finished, ScriptWork, Started
 from scheduler_ext.sandbox.base import Level
 from scheduler_ext.sandbox.container import ContainerSlot
 from scheduler_ext.sandbox.pool import SlotPool

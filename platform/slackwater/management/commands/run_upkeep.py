@@ -8,8 +8,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+from scheduler_ext.core.work import Changes
 from scheduler_ext.dispatch.node_cleanup import forget_claims, forget_token_queues
-from scheduler_ext.ports import Changes
 from scheduler_ext.upkeep import Job, Upkeep
 from slackwater.wiring import engine, heartbeat
 from slackwater_monitoring.alerts.thread import AlertThread

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from scheduler_ext.core.states import Outcome
-from scheduler_ext.ports import ScriptWork, Started
+from scheduler_ext.core.work import ScriptWork, Started
 from scheduler_ext.sandbox import detect
 from scheduler_ext.sandbox.base import Level
 from scheduler_ext.sandbox.pool import SlotPool

@@ -8,7 +8,7 @@ from django.db import connection
 
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.types import Decision, QueueName, WorkKind
-from scheduler_ext.ports import Finished
+from scheduler_ext.core.work import Finished
 from tests.lab.benchmarks import filling
 from tests.lab.benchmarks.micro.cell import Cell
 from tests.lab.benchmarks.micro.rounds import tell

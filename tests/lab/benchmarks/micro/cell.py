@@ -11,8 +11,8 @@ from django.db import connection
 
 import tests.lab.benchmarks.handlers  # noqa: F401 - registers what is submitted
 from scheduler_ext.core.types import WorkKind
+from scheduler_ext.core.work import NodeSpec
 from scheduler_ext.dispatch.queue_manager import QueueManager
-from scheduler_ext.ports import NodeSpec
 from scheduler_ext.task import handlers
 from slackwater.wiring import engine
 from slackwater_resources.models import Handler

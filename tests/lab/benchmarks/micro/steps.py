@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 
 from scheduler_ext.core.types import WorkKind
+from scheduler_ext.core.work import Finished, Started
 from scheduler_ext.policies.registry import share_policy
-from scheduler_ext.ports import Finished, Started
 from scheduler_ext.round.prioritizer import prioritize
 from scheduler_ext.worker.child.handler_call import Bodies
 from scheduler_ext.worker.journal import Journal, Slot

@@ -1,0 +1,38 @@
+"""A running attempt and the connection over which it asks the platform."""
+
+from __future__ import annotations
+
+import threading
+
+from scheduler_ext.core.work import Started
+from slackwater_tasks.ledger.connection import Database
+
+
+class _Own(threading.local):
+    """A connection of each thread's own: no transaction of anybody else's may hold a claim back."""
+
+    db: Database | None = None
+
+
+_own = _Own()
+
+
+def own_connection() -> Database:
+    """The connection of this thread, opened on first use."""
+    if _own.db is None:
+        _own.db = Database("slackwater effects")
+    return _own.db
+
+
+class Attempt:
+    """One running attempt; what it saves stands, whatever becomes of a transaction of its own."""
+
+    def __init__(self, task: Started, db: Database | None = None) -> None:
+        """``db`` is a connection nobody else uses meanwhile: this thread's own unless it is given."""
+        self.task = task
+        self._db = db
+
+    @property
+    def db(self) -> Database:
+        """The connection, which is not Django's."""
+        return self._db or own_connection()

@@ -1,0 +1,210 @@
+"""What passes through the ports: a claim on its way through a worker, a node, a handler, an effect, files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Final
+
+from scheduler_ext.core.states import Outcome
+from scheduler_ext.core.types import WorkKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lead:
+    """Leadership of a cell as the store sees it."""
+
+    epoch: int
+    leads: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A hold on a mutex key."""
+
+    key: str
+    limit: int
+    """How many may hold it at once."""
+    task_id: str
+    fence: int
+    """Rises with every grant."""
+
+
+@dataclass(slots=True)
+class Started:
+    """A task a worker has been allowed to begin, with all it needs to run.
+
+    Like :class:`Finished` never changed, but not frozen: one of each is made for every task, and a frozen one takes
+    three times as long.
+    """
+
+    task_id: str
+    fence: int
+    tenant_id: int
+    handler: str
+    """Empty for a script."""
+    script_sha256: str
+    script_path: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    cap_ms: int
+    attempt: int
+    """1 for the first run."""
+    name: str
+    workflow_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptWork:
+    """What an agent needs to run a script."""
+
+    content: bytes | None
+    """The stored file; ``None`` when it lies in the tenant's mounted folder."""
+    folder: str
+    """The tenant's mounted folder, empty when it has none."""
+    trusted: bool
+    """May run without a sandbox."""
+    vector: tuple[int, ...]
+    """Its tier, in the order of ``core.resources.DIMENSIONS``."""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The tenant's secrets, by name."""
+    network: bool = False
+    """May reach the network."""
+    checkpoints: bool = False
+    """It saves checkpoints, and yields when it is asked to."""
+    max_checkpoint_bytes: int = 0
+    used_ms: int = 0
+    """Run time of its turns before this one; counts against its cap."""
+    mutex_fence: int | None = None
+    """Number of its hold on its mutex key."""
+    trace: Mapping[str, str] = field(default_factory=dict)
+    """W3C headers of the trace it belongs to."""
+
+
+@dataclass(slots=True)
+class Finished:
+    """How one started attempt ended, as its runner saw it. Times are seconds since the Unix epoch."""
+
+    task_id: str
+    fence: int
+    outcome: Outcome
+    started_at: float
+    finished_at: float
+    result: str | None = None
+    """JSON."""
+    error: str | None = None
+    """Message and, for a handler, its traceback."""
+    exit_code: int | None = None
+    retry_in_s: float | None = None
+    """Set when the code asked for a delay of its own."""
+    cpu_ms: int | None = None
+    peak_memory_mb: int | None = None
+    worker: str = ""
+    peak_disk_mb: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSpec:
+    """What a worker offers when it registers."""
+
+    name: str
+    hostname: str
+    incarnation: str
+    cell: str
+    capacity: tuple[int, ...]
+    slots: Mapping[WorkKind, int]
+    labels: tuple[str, ...]
+    sandbox: str
+    enforced: tuple[str, ...] = ()
+    """What of its tier a script is held to there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a node is to know of a task that runs on it."""
+
+    task_id: str
+    fence: int
+    outcome: Outcome | None
+    """What it is asked for: to end as cancelled, to yield, to make room. ``None``: nothing."""
+    used_ms: int
+    """Run time of its turns before this one; counts against its cap."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """A Celery task offered to tenants."""
+
+    name: str
+    task: str
+    """Name under which Celery knows it."""
+    kind: WorkKind = WorkKind.PROCESS
+    idempotent: bool = False
+    """May be run twice without harm; only such a one is pre-empted."""
+    description: str = ""
+    checkpoints: bool = False
+    """Saves checkpoints, and yields when it is asked to (see ``scheduler_ext.task.checkpoints``). It runs alone."""
+
+
+Change = tuple[str, int, int, str | None] | tuple[str, int, int, str | None, int]
+"""A change of state that was accepted: task id, state, tenant id, workflow id; of an attempt that did not succeed its
+outcome too."""
+Changes = list[Change]
+
+
+@dataclass(slots=True)
+class Effect:
+    """What ``once`` hands to its body."""
+
+    key: str
+    first: bool
+    """True when it has not happened yet: do it now."""
+    result: Any = None
+    """Any JSON value. Set by who does it, found by all who come later."""
+    connection: Any = None
+    """Of an effect in the platform's database: the open psycopg connection, inside the transaction of the key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What a ledger answers to a claim of a key for an effect outside."""
+
+    won: bool
+    done: bool = False
+    result: Any = None
+    task_id: str = ""
+    """Who holds it."""
+    fence: int = 0
+    alive: bool = False
+    """Whether that attempt still runs."""
+
+
+DEFAULT_CONTENT_TYPE: Final = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """An artifact to save."""
+
+    name: str
+    content: bytes
+    content_type: str = DEFAULT_CONTENT_TYPE
+
+
+class Format(IntEnum):
+    """How the content of a checkpoint is written."""
+
+    JSON = 1
+    BYTES = 2
+    FOLDER = 3
+    """The files of a script's ``CHECKPOINT_DIR``: see :mod:`scheduler_ext.sandbox.keeper.checkpoint_folder`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """A checkpoint as it was saved, its checksum verified."""
+
+    number: int
+    format: Format
+    content: bytes
