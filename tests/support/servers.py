@@ -1,7 +1,7 @@
 """The servers of a test run, as a pytest plug-in that is loaded before Django reads its settings.
 
-One PostgreSQL for the whole run, started by the process that distributes the tests; pytest-django makes a
-database in it for each worker. One Redis for each worker, so that a test may empty it, and hear nothing that
+One PostgreSQL for the whole run, started by the process that distributes the tests; each worker has a
+database of its own in it. One Redis for each worker, so that a test may empty it, and hear nothing that
 others publish. Where the two URLs are given (`make test-external`), those servers are used: a database for
 each run and worker, a numbered Redis database for each worker, which the tests empty.
 """
@@ -66,4 +66,8 @@ def pytest_load_initial_conftests(args: list[str]) -> Generator[None, None, None
 
 def pytest_unconfigure() -> None:
     """Stop what this process started, after the last test."""
+    if "SLACKWATER_TEST_EXTERNAL" in os.environ and not _is_worker():
+        from tests.support.database import drop_template
+
+        drop_template()
     OWNED.close()
