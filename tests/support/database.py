@@ -103,7 +103,7 @@ def _migrate() -> None:
 def _copy_template(server: psycopg.Connection[Any], template: str, name: str) -> None:
     """Make a database as a copy of the template; whoever comes first makes that one."""
     server.execute("SELECT pg_advisory_lock(hashtext(%s))", [template])
-    if not server.execute("SELECT FROM pg_database WHERE datname = %s", [template]).fetchone():
+    if not server.execute("SELECT 1 FROM pg_database WHERE datname = %s", [template]).fetchone():
         server.execute(f"DROP DATABASE IF EXISTS {template}_draft")
         server.execute(f"CREATE DATABASE {template}_draft")
         _use(f"{template}_draft")

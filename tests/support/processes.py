@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from slackwater.local.launch import tied
+from tests.support import zygote
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,12 +25,16 @@ class ManagedProcess:
         self.name = name or Path(command[0]).name
         self.command = list(command)
         self._log = tempfile.NamedTemporaryFile(prefix=f"{self.name}-", suffix=".log")  # noqa: SIM115 (closed in end)
+        whole = {**os.environ, **(env or {})}
+        if zygote.can_fork(self.command, whole):
+            self._popen: subprocess.Popen[bytes] = zygote.fork(self.command, env=whole, log=self._log.file)
+            return
         self._popen = subprocess.Popen(
             tied(self.command, death_signal=signal.SIGKILL),
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **(env or {})},
+            env=whole,
             cwd=ROOT,
             start_new_session=True,
         )
