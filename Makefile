@@ -7,6 +7,8 @@ TORTURE_ARGS ?= --tasks 3000 --faults 100 --seed 1
 BENCH_ARGS ?= --peers all --runs 3 --workload noop:20000 --workload sleep10ms:1000 --workload mixed:20000 \
 	--page docs/benchmarks.md
 .DEFAULT_GOAL := help
+# Where this is set, each of the many processes that follow would compile all that it imports: two of three seconds.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help env env-dev env-browser up test test-slow test-external test-browser lint format types audit bench torture \
 	sandbox-score docs

@@ -9,6 +9,7 @@ each run and worker, a numbered Redis database for each worker, which the tests 
 import contextlib
 import os
 import secrets
+import sys
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
@@ -59,6 +60,9 @@ def _start_servers() -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests(args: list[str]) -> Generator[None, None, None]:
     """Start the servers before pytest-django, which acts inside this hook, loads the settings."""
+    # What one process has compiled, the hundreds that follow need not compile again.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     if not set(WITHOUT_SERVERS) & set(args):
         _start_servers()
     return (yield)
@@ -66,6 +70,8 @@ def pytest_load_initial_conftests(args: list[str]) -> Generator[None, None, None
 
 def pytest_unconfigure() -> None:
     """Stop what this process started, after the last test."""
+    if "tests.support.zygote" in sys.modules:
+        sys.modules["tests.support.zygote"].end()
     if "SLACKWATER_TEST_EXTERNAL" in os.environ and not _is_worker():
         from tests.support.database import drop_template
 
