@@ -10,7 +10,7 @@ BENCH_ARGS ?= --peers all --runs 3 --workload noop:20000 --workload sleep10ms:10
 # Where this is set, each of the many processes that follow would compile all that it imports: two of three seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env env-dev env-browser up test test-slow test-external test-browser lint format types audit bench torture \
+.PHONY: help env env-dev env-browser up check test test-slow test-external test-browser lint format types audit bench torture \
 	sandbox-score docs
 
 help: ## show this list
@@ -31,8 +31,16 @@ up: env ## run the whole platform on this machine; Ctrl-C stops it, data stays i
 test: env-dev ## unit, property, integration and end-to-end tests on embedded servers
 	@$(PYTHON) -m pytest -n $(PYTEST_WORKERS) -m "not slow and not browser and not external" $(PYTEST_ARGS)
 
-test-slow: env-dev ## the tests that take minutes (torture, long runs)
+check: env-dev ## what to run while working: format, lint, types, and the tests that start nothing
+	@.venv/bin/ruff format --check -q .
+	@.venv/bin/ruff check -q .
+	@.venv/bin/lint-imports --no-logo >/dev/null || .venv/bin/lint-imports
+	@$(PYTHON) -m mypy
+	@$(PYTHON) -m pytest -q -n $(PYTEST_WORKERS) -m "not slow" $(PYTEST_ARGS) tests/architecture tests/property tests/unit
+
+test-slow: env-dev ## the tests that take minutes (torture, long runs), and each property with ten times the examples
 	@$(PYTHON) -m pytest -n $(PYTEST_WORKERS) -m "slow and not browser and not external" $(PYTEST_ARGS)
+	@SLACKWATER_TEST_EXAMPLES=thorough $(PYTHON) -m pytest -n $(PYTEST_WORKERS) -m hypothesis -o timeout=1800 $(PYTEST_ARGS)
 
 test-external: env-dev ## the suite on your own servers: SLACKWATER_DATABASE_URL and SLACKWATER_REDIS_URL
 	@test -n "$$SLACKWATER_DATABASE_URL" || { echo "make test-external: set SLACKWATER_DATABASE_URL" >&2; exit 2; }

@@ -7,18 +7,15 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 import redis
 from django.conf import settings
-from hypothesis import HealthCheck
-from hypothesis import settings as hypothesis_settings
 
 from slackwater.settings.environment import given_database_url
 from slackwater_conf import conf
+from tests.support import examples
 from tests.support.database import django_db_setup
 
 __all__ = ["django_db_setup"]
 
-# What a busy machine makes of an example's time says nothing of the code.
-hypothesis_settings.register_profile("slackwater", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-hypothesis_settings.load_profile("slackwater")
+examples.load()
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ def bench(var: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_mixed_run_is_complete_and_counted(tmp_path: Path) -> None:
     done = bench(tmp_path, "--workload", "mixed:200", "--measures", "e2e,idle", "--idle-samples", "5")
     assert done.returncode == 0, done.stderr

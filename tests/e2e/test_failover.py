@@ -7,6 +7,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from scheduler_ext.core.states import Outcome
@@ -44,6 +45,15 @@ def submission(number: int) -> Submission:
     return Submission(number=number, path="/tasks", body=body)
 
 
+def test_a_pair_keeps_what_it_confirmed(pair: PostgresPair) -> None:
+    with psycopg.connect(pair.url, target_session_attrs="read-write") as conn:
+        conn.execute("CREATE TABLE kept AS SELECT 1 AS one")
+    pair.kill_primary()
+    pair.promote()
+    assert wait_until(lambda: pair.ask("SELECT one FROM kept"), message="the standby takes writes") == [(1,)]
+
+
+@pytest.mark.slow
 def test_nothing_accepted_is_lost_and_nothing_done_twice(
     pair: PostgresPair, up: ManagedProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

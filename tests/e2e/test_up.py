@@ -79,6 +79,17 @@ def belongings(var: Path) -> list[str]:
     return found
 
 
+def test_it_comes_up_takes_a_first_task_and_stops(var: Path) -> None:
+    with platform(var) as up:
+        url = url_of(up.wait_for("Slackwater is up", timeout=START))
+        assert _the_first_task_is_accepted(var)["state"] == "succeeded"
+        assert get(f"{url}/healthz")[0] == 200
+        up.send(signal.SIGTERM)
+        assert up.wait(STOP) == 0
+    assert belongings(var) == []
+
+
+@pytest.mark.slow
 def test_the_life_of_a_platform(var: Path) -> None:
     """First start, kill -9, second start with the same data, clean stop."""
     with platform(var) as up:
@@ -164,6 +175,7 @@ def _a_second_one_in_the_same_folder_is_refused(var: Path, pid: int) -> None:
     assert f"(process {pid})" in done.stderr
 
 
+@pytest.mark.slow
 def test_components_and_servers_that_die_come_back(var: Path) -> None:
     with platform(var) as up:
         url = url_of(up.wait_for("Slackwater is up", timeout=START))

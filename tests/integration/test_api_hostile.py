@@ -198,11 +198,7 @@ TASKS = st.dictionaries(NAMES, VALUES, max_size=5).map(lambda fields: {"handler"
 HOSTILE = VALUES | TASKS | st.lists(TASKS, max_size=3) | TASKS.map(lambda task: {"tasks": [task]})
 
 
-@settings(
-    max_examples=300,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(path=st.sampled_from(["/tasks", "/workflows", "/scripts"]), body=HOSTILE)
 def test_random_bodies_never_break_it(acme: ApiClient, path: str, body: Any) -> None:
     before = Task._plain.count()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_ext.core.errors import InvalidInput
@@ -50,7 +50,6 @@ def outcome(read: Callable[[Sequence[Any]], Any], items: Sequence[Any]) -> Any:
 
 
 @given(items=ITEMS)
-@settings(max_examples=600)
 def test_together_as_one_by_one(items: list[Any]) -> None:
     expected = outcome(one_by_one, items)
     if not isinstance(expected, list):
@@ -83,7 +82,6 @@ ROW = st.tuples(
 
 @pytest.mark.django_db
 @given(rows=st.lists(ROW, min_size=1, max_size=4))
-@settings(max_examples=150)
 def test_copy_reads_what_was_written(rows: list[tuple[Any, ...]]) -> None:
     with connection.cursor() as cur:
         cur.execute("CREATE TEMP TABLE copied (n serial, a text, b int, c boolean, d timestamptz, e text[])")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_ext.conf import SchedulerConf
@@ -99,7 +99,6 @@ def cells(draw: st.DrawFn) -> Snapshot:
 SHARES = st.sampled_from(sorted(SHARE_POLICIES))
 
 
-@settings(max_examples=200)
 @given(cells(), SHARES)
 def test_every_nominated_task_is_decided_once_or_has_its_reason(cell: Snapshot, share: str) -> None:
     plan = prioritize(cell, CONF, share_policy(share))
@@ -116,7 +115,6 @@ def test_the_same_cell_gives_the_same_plan(cell: Snapshot, share: str) -> None:
     assert first == prioritize(cell, CONF, share_policy(share))
 
 
-@settings(max_examples=300)
 @given(cells(), SHARES)
 def test_no_node_holds_more_than_it_has(cell: Snapshot, share: str) -> None:
     plan = prioritize(cell, CONF, share_policy(share))
@@ -149,7 +147,6 @@ def _check_node(view: NodeView, decisions: list[Decision], of_task: dict[str, tu
     assert fits(add(held, scale(largest, min(children, shorts))), view.capacity)
 
 
-@settings(max_examples=300)
 @given(cells(), SHARES)
 def test_no_limit_is_exceeded(cell: Snapshot, share: str) -> None:
     plan = prioritize(cell, CONF, share_policy(share))
@@ -171,7 +168,6 @@ def test_no_limit_is_exceeded(cell: Snapshot, share: str) -> None:
             assert slots[tenant_id] * 1000 <= tenant.maximum_permille * whole
 
 
-@settings(max_examples=300)
 @given(cells(), SHARES)
 def test_nothing_waits_for_room_that_is_there(cell: Snapshot, share: str) -> None:
     """Work conservation: run the round again on what it left; only room kept for a larger task is found."""

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from celery.schedules import crontab_parser
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slackwater_schedules.cron import parse_cron
@@ -181,7 +181,6 @@ rules = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=300)
 @given(rule=rules, after=instants)
 def test_firings_lie_strictly_ahead_and_none_is_left_out(rule: Rule, after: datetime) -> None:
     found = []
@@ -198,7 +197,6 @@ def test_firings_lie_strictly_ahead_and_none_is_left_out(rule: Rule, after: date
     assert list(between(rule, after + INSTANT, cursor)) == found
 
 
-@settings(deadline=None, max_examples=200)
 @given(rule=rules, after=instants, first=st.timedeltas(timedelta(), timedelta(days=30)))
 def test_start_and_end_only_cut(rule: Rule, after: datetime, first: timedelta) -> None:
     middle, end = after + first, after + timedelta(days=40)
@@ -254,7 +252,6 @@ policies = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(
     policy=policies,
     every=st.integers(1, 100),

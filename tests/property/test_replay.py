@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_ext.conf import SchedulerConf
@@ -20,7 +20,6 @@ from tests.support.deciding import many, node, snapshot
 SHARES = st.sampled_from(sorted(SHARE_POLICIES))
 
 
-@settings(max_examples=100, deadline=None)
 @given(cells(), SHARES)
 def test_a_recorded_round_decides_the_same_byte_for_byte(cell: Snapshot, share: str) -> None:
     plan = prioritize(cell, CONF, share_policy(share))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from scheduler_ext.conf import SchedulerConf
@@ -18,6 +18,7 @@ from scheduler_ext.round.prioritizer import prioritize
 from scheduler_ext.simulation.engine import Engine
 from scheduler_ext.simulation.model import Cell, Job, Run, Trace
 from tests.support.deciding import many, node, snapshot
+from tests.support.examples import fewer
 
 OPEN = SchedulerConf(delayable_permille=1000, peak_permille=1000, round_limit=5000, reserve_after_s=1e9)
 CAPACITY: Vector = (1000, 1000, 1000, 0, 0, 0)
@@ -48,7 +49,7 @@ def share(need: Vector, tasks: int) -> float:
 USERS = st.lists(NEEDS, min_size=2, max_size=5)
 
 
-@settings(max_examples=80, deadline=None)
+@fewer(80)
 @given(USERS)
 def test_drf_gives_each_user_at_least_what_an_equal_part_would(needs: list[Vector]) -> None:
     """Sharing incentive; tasks are whole, so one may be missing."""
@@ -57,7 +58,7 @@ def test_drf_gives_each_user_at_least_what_an_equal_part_would(needs: list[Vecto
         assert got >= whole(need, len(needs)) - 1
 
 
-@settings(max_examples=80, deadline=None)
+@fewer(80)
 @given(USERS)
 def test_drf_leaves_nobody_envious(needs: list[Vector]) -> None:
     """With another's resources, less one of its tasks, nobody could run more than one task more than it does.
@@ -73,7 +74,7 @@ def test_drf_leaves_nobody_envious(needs: list[Vector]) -> None:
             assert with_theirs <= have + 1
 
 
-@settings(max_examples=80, deadline=None)
+@fewer(80)
 @given(USERS, st.tuples(*[st.integers(0, 30)] * 3))
 def test_drf_does_not_reward_asking_for_more_than_is_needed(needs: list[Vector], more: tuple[int, ...]) -> None:
     """Strategy-proofness, but for the one task by which whole tasks may differ."""
@@ -81,7 +82,7 @@ def test_drf_does_not_reward_asking_for_more_than_is_needed(needs: list[Vector],
     assert drf([lied, *needs[1:]])[0] <= drf(needs)[0] + 1
 
 
-@settings(max_examples=80, deadline=None)
+@fewer(80)
 @given(USERS)
 def test_drf_leaves_nothing_that_fits(needs: list[Vector]) -> None:
     """Pareto efficiency, and dominant shares level among those that still wait for the same bottleneck."""
@@ -94,7 +95,7 @@ def test_drf_leaves_nothing_that_fits(needs: list[Vector]) -> None:
         assert tasks == 250 or any(asks > left for asks, left in zip(need[:3], free, strict=True))
 
 
-@settings(max_examples=80, deadline=None)
+@fewer(80)
 @given(
     st.lists(st.tuples(st.integers(1, 33), st.integers(0, 67)), min_size=1, max_size=3),
     st.integers(1, 40),
@@ -146,7 +147,7 @@ def _input(arrived: int, run: int, level: int = 0) -> RankInput:
     return RankInput(arrived_us=arrived, latest_start_us=None, expected_us=run, cap_us=0, level=level)
 
 
-@settings(max_examples=60, deadline=None)
+@fewer(60)
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.integers(1, 2000)), min_size=2, max_size=60),
     st.integers(1, 4),
@@ -178,7 +179,7 @@ def _run(given_jobs: list[tuple[int, int]], slots: int, share_name: str, order_n
     return engine.run(time.perf_counter)
 
 
-@settings(max_examples=40, deadline=None)
+@fewer(40)
 @given(st.integers(2, 5), st.integers(1, 6), st.lists(st.integers(1, 50), min_size=5, max_size=5))
 def test_equal_tenants_are_served_level_within_one_task(tenants: int, slots: int, runs: list[int]) -> None:
     """At saturation, in the simulator as in a round: started work of two tenants differs by at most one

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_ext.conf import SchedulerConf
@@ -49,7 +49,6 @@ def jobs(draw: st.DrawFn) -> list[Job]:
     ]
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     jobs(),
     st.integers(1, 3),
@@ -74,7 +73,6 @@ def test_the_first_moment_is_a_live_round(
     assert _simulated(given_jobs, cell, tenants, policy) == _live(given_jobs, cell, tenants, policy)
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     jobs(),
     st.integers(1, 6),

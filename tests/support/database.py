@@ -19,6 +19,8 @@ from django.db import connection, connections, transaction
 from django.test import TransactionTestCase
 from pytest_django import DjangoDbBlocker
 
+from slackwater.settings.environment import given_database_url
+
 # Above this size a table that was emptied is also made small again.
 LARGE = 4 * 1024 * 1024  # bytes
 
@@ -122,11 +124,11 @@ def django_db_setup(request: pytest.FixtureRequest, django_db_blocker: DjangoDbB
     original = settings.DATABASES["default"]["NAME"]
     name = f"{template}_{worker}"
     TransactionTestCase._fixture_teardown = _empty_tables  # type: ignore[attr-defined]
-    with django_db_blocker.unblock(), psycopg.connect(settings.DATABASE_URL, autocommit=True) as server:
+    with django_db_blocker.unblock(), psycopg.connect(given_database_url(), autocommit=True) as server:
         _copy_template(server, template, name)
         _use(name)
     yield
-    with django_db_blocker.unblock(), psycopg.connect(settings.DATABASE_URL, autocommit=True) as server:
+    with django_db_blocker.unblock(), psycopg.connect(given_database_url(), autocommit=True) as server:
         connections.close_all()
         _use(original)
         server.execute(f"DROP DATABASE {name} WITH (FORCE)")
@@ -134,5 +136,5 @@ def django_db_setup(request: pytest.FixtureRequest, django_db_blocker: DjangoDbB
 
 def drop_template() -> None:
     """Drop the template of this run, where the server outlives it."""
-    with psycopg.connect(settings.DATABASE_URL, autocommit=True) as server:
+    with psycopg.connect(given_database_url(), autocommit=True) as server:
         server.execute(f"DROP DATABASE IF EXISTS {settings.DATABASES['default']['TEST']['NAME']}")

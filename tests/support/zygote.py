@@ -224,12 +224,12 @@ def become(request: dict[str, Any]) -> None:
 
 def forget_settings() -> None:
     """Let Django read its settings again, and the databases with them."""
-    from django.conf import empty, settings
+    from django.conf import settings
     from django.db import connections
 
     for name in [name for name in sys.modules if name.startswith("slackwater.settings.")]:
         del sys.modules[name]
-    settings._wrapped = empty
+    settings._wrapped = type(settings)()._wrapped  # what an unread one holds
     connections.__dict__.pop("settings", None)
     connections._settings = None  # type: ignore[attr-defined]
     with contextlib.suppress(AttributeError):
@@ -276,7 +276,7 @@ def _lend_agents() -> None:
         TimeoutExpired = subprocess.TimeoutExpired
 
     Module.Popen = Popen
-    bootsteps.subprocess = Module  # type: ignore[assignment]
+    vars(bootsteps)["subprocess"] = Module
 
 
 def main() -> None:
