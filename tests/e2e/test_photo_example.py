@@ -17,7 +17,7 @@ from PIL import Image
 from tests.e2e.test_up import START, environment, settings_in
 from tests.e2e.test_up import platform as running_platform
 from tests.support.processes import ROOT, manage
-from tests.unit.test_wfformat import RECORDED, document
+from tests.unit.submission.test_wfformat import RECORDED, document
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 PHOTOS = ROOT / "examples" / "photos"

@@ -1,0 +1,406 @@
+"""Submissions gathered at the front: one at once, the others together, each with the answer a view would give."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import io
+import json
+import signal
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import redis
+from django.db import connections
+from django.middleware.security import SecurityMiddleware
+
+from slackwater_api.http import auth
+from slackwater_api.server import response as plain
+from slackwater_api.server.application import NOT_HELD, ApiFront
+from slackwater_tasks.ledger.connection import connect
+from slackwater_tenants.services import create_api_key, create_tenant
+from tests.integration.api.test_front import until
+from tests.integration.api.test_early_refusals import OWN, Counted, Submission, told
+from tests.integration.api.test_limits import (
+    Client,
+    free_port,
+    is_up,
+    submitters,  # noqa: F401 (a fixture)
+)
+from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
+from tests.support.processes import ManagedProcess, running
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+TASK = json.dumps({"handler": HANDLER}).encode()
+LOCK = "SELECT 1 FROM slackwater_tenants_tenantcounter WHERE tenant_id = %s FOR UPDATE"
+BUSY = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_xid IS NOT NULL"
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+
+
+@pytest.fixture(autouse=True)
+def _furnished(redis_client: redis.Redis) -> None:
+    forget_lookups()
+    furnish()
+
+
+@pytest.fixture
+def acme() -> ApiClient:
+    """A tenant's client."""
+    return client_of("acme")
+
+
+@contextmanager
+def held(tenant_id: int) -> Iterator[psycopg.Connection[Any]]:
+    """The tenant's counters are locked by somebody else: nobody can store a task of its own."""
+    with connect() as conn, conn.transaction():
+        conn.execute(LOCK, (tenant_id,))
+        yield conn
+
+
+def asked(query: str) -> Any:
+    """The first column of the first row, asked on a connection of its own."""
+    with connect() as conn:
+        row = conn.execute(query).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def stored() -> tuple[int, int, int]:
+    """Live tasks, the transactions that stored them, and what the counters say."""
+    return (
+        asked("SELECT count(*) FROM slackwater_tasks_livetask"),
+        asked("SELECT count(DISTINCT xmin::text) FROM slackwater_tasks_livetask"),
+        asked("SELECT coalesce(sum(unfinished), 0)::int FROM slackwater_tenants_tenantcounter"),
+    )
+
+
+def gathered(front: ApiFront) -> int:
+    return sum(map(len, front.gatherer._waiting.values()))
+
+
+async def first_under_way(front: ApiFront, key: str) -> asyncio.Task[Any]:
+    """A submission that waits for the counters; its key is known by then."""
+    job = asyncio.ensure_future(Submission(front, key).run())
+    await until(lambda: asked(WAITING) == 1)
+    return job
+
+
+def test_what_comes_meanwhile_is_one_transaction(acme: ApiClient) -> None:
+    async def story(front: ApiFront) -> None:
+        with held(acme.tenant.pk):
+            first = await first_under_way(front, acme.text)
+            bodies = [TASK] * 40
+            bodies[5] = b'{"handler": "demo.echo", "priority": "high"}'
+            bodies[6] = b"{ no JSON"
+            bodies[7] = bodies[8] = b'{"handler": "demo.echo", "idempotency_key": "one"}'
+            visits = [Submission(front, acme.text, body) for body in bodies]
+            jobs = [asyncio.ensure_future(visit.run()) for visit in visits]
+            await until(lambda: gathered(front) == 40)
+        await asyncio.gather(first, *jobs)
+        assert first.result().status == 201
+        assert Counter(visit.status for visit in visits) == {201: 37, 422: 1, 400: 1, 200: 1}
+        assert (visits[5].json["field"], visits[6].json["code"]) == ("priority", "malformed_body")
+        assert visits[7].json["ids"] == visits[8].json["ids"]
+        assert len({visit.headers["X-Request-Id"] for visit in visits}) == 40
+        assert front.gatherer._waiting == {}
+
+    told(story)
+    tasks, transactions, counted = stored()
+    assert (tasks, counted) == (38, 38)
+    assert transactions < 12, "what is at fault splits them: not one each"
+
+
+def test_all_good_ones_are_two_transactions(acme: ApiClient) -> None:
+    async def story(front: ApiFront) -> None:
+        with held(acme.tenant.pk):
+            first = await first_under_way(front, acme.text)
+            jobs = [asyncio.ensure_future(Submission(front, acme.text).run()) for _ in range(60)]
+            await until(lambda: gathered(front) == 60)
+        assert {visit.status for visit in await asyncio.gather(first, *jobs)} == {201}
+
+    told(story)
+    assert stored() == (61, 2, 61)
+
+
+def test_one_that_finds_nobody_goes_at_once_and_other_tenants_wait_for_nobody(acme: ApiClient) -> None:
+    other = client_of("other")
+
+    async def story(front: ApiFront) -> None:
+        with held(acme.tenant.pk):
+            job = await first_under_way(front, acme.text)
+            for _ in range(3):
+                assert (await Submission(front, other.text).run()).status == 201
+            assert not job.done()
+        assert (await job).status == 201
+
+    told(story)
+    assert stored() == (4, 4, 4)
+
+
+def test_keys_of_one_tenant_go_together_once_they_are_known(acme: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auth, "REMEMBER_S", 60.0)
+    second = create_api_key(acme.tenant, "second", ("submit",))[1]
+    reader = create_api_key(acme.tenant, "reader", ("read",))[1]
+
+    async def story(front: ApiFront) -> None:
+        for key, status in ((acme.text, 201), (second, 201), (reader, 403)):
+            assert (await Submission(front, key).run()).status == status
+        with held(acme.tenant.pk):
+            first = await first_under_way(front, acme.text)
+            keys = [acme.text, second, reader] * 5
+            jobs = [asyncio.ensure_future(Submission(front, key).run()) for key in keys]
+            await until(lambda: gathered(front) == 15)
+            assert front.gatherer._waiting.keys() == {acme.tenant.pk}
+        visits = await asyncio.gather(first, *jobs)
+        assert [visit.status for visit in visits[1:]] == [201, 201, 403] * 5
+        assert visits[3].json["code"] == "not_permitted"
+
+    told(story)
+    assert stored() == (13, 4, 13)
+    actors = asked("SELECT array_agg(DISTINCT submitted_by) FROM slackwater_tasks_task")
+    assert len(actors) == 2, "history names each by its own key"
+
+
+def test_who_leaves_takes_nobody_along(acme: ApiClient) -> None:
+    async def story(front: ApiFront) -> None:
+        with held(acme.tenant.pk):
+            first = await first_under_way(front, acme.text)
+            jobs = [asyncio.ensure_future(Submission(front, acme.text).run()) for _ in range(5)]
+            await until(lambda: gathered(front) == 5)
+            first.cancel()
+            jobs[2].cancel()
+        found = await asyncio.gather(*jobs, return_exceptions=True)
+        assert [getattr(visit, "status", None) for visit in found] == [201, 201, None, 201, 201]
+
+    told(story)
+    assert stored() == (6, 2, 6)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"),
+    [
+        (TASK, {}),
+        (TASK, {"content_type": "application/json; charset=utf-8"}),
+        (TASK, {"x_request_id": "mine"}),
+        (TASK, {"idempotency_key": "one"}),
+        (TASK, {"idempotency_key": ""}),
+        (b'{"handler": "demo.echo", "tier": "none"}', {}),
+        (b'{"handler": "demo.echo", "args": ["\\u0000"]}', {}),
+        (b"{", {}),
+        (b"{} {}", {}),
+        (b"{}", {}),
+        (TASK, {"authorization": "Bearer nonsense"}),
+        (TASK, {"authorization": "Basic abc"}),
+    ],
+)
+def test_the_answer_is_a_views(acme: ApiClient, body: bytes, headers: dict[str, str]) -> None:
+    async def story(front: ApiFront) -> None:
+        counted = Counted(front)
+        here = Submission(front, acme.text, body, **headers)
+        await here.run()
+        assert counted.views == 0
+        again = {name: value.replace("one", "two") for name, value in headers.items()}
+        there = Submission(front, acme.text, body, **again)
+        response = await front.workshop.run(_by_view, front, there._scope, body)
+        assert (here.status, here.json.keys()) == (response.status_code, json.loads(response.content).keys())
+        mine = {name.lower(): value for name, value in here.headers.items()}
+        its = {name.lower(): value for name, value in response.items()}
+        added = {"content-security-policy", "server-timing", "content-length"}
+        assert mine.keys() - added == its.keys() - added
+        shared = mine.keys() & its.keys() - OWN - {"location"}
+        assert {name: mine[name] for name in shared} == {name: its[name] for name in shared}
+        if here.status >= 400:
+            told_here, told_there = here.json, json.loads(response.content)
+            assert {**told_here, "request_id": ""} == {**told_there, "request_id": ""}
+
+    told(story)
+
+
+def _by_view(front: ApiFront, scope: Any, body: bytes) -> Any:
+    return front.handler.answer(scope, io.BytesIO(body), held=NOT_HELD)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "status"),
+    [
+        ("/api/v1/tasks", json.dumps([{"handler": HANDLER}] * 3).encode(), {}, 201),
+        ("/api/v1/tasks", b'{"handler": "demo.echo", "depends_on": ["a"]}', {}, 422),
+        ("/api/v1/tasks", b'{"handler": "demo.echo", "args": ["' + b"x" * 70_000 + b'"]}', {}, 201),
+        ("/api/v1/tasks", TASK, {"content_type": "text/plain"}, 415),
+        ("/api/v1/tasks", b"", {}, 400),
+        ("/api/v1/tasks", b"3", {}, 422),
+        ("/api/v1/tasks?colour=red", TASK, {}, 422),
+        ("/api/v1/workflows", b'{"name": "w", "tasks": [{"handler": "demo.echo", "name": "a"}]}', {}, 201),
+    ],
+)
+def test_what_is_not_usual_goes_to_its_view(
+    acme: ApiClient, path: str, body: bytes, headers: dict[str, str], status: int
+) -> None:
+    async def story(front: ApiFront) -> None:
+        counted = Counted(front)
+        visit = Submission(front, acme.text, body, **headers)
+        visit._scope["path"], _, query = path.partition("?")
+        visit._scope["query_string"] = query.encode()
+        await visit.run()
+        assert (visit.status, counted.views) == (status, 1), visit.body
+
+    told(story)
+
+
+def test_what_belongs_to_a_trace_goes_to_its_view(acme: ApiClient, settings: Any) -> None:
+    settings.SLACKWATER = {**settings.SLACKWATER, "TRACE_ENDPOINT": "http://127.0.0.1:1"}
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+    async def story(front: ApiFront) -> None:
+        counted = Counted(front)
+        assert (await Submission(front, acme.text).run()).status == 201
+        assert counted.views == 0
+        assert (await Submission(front, acme.text, traceparent=parent).run()).status == 201
+        assert counted.views == 1
+
+    told(story)
+    assert asked("SELECT array_agg(trace_id) FROM slackwater_tasks_tasktrace") == ["0af7651916cd43dd8448eb211c80319c"]
+
+
+def test_what_is_sent_on_to_https_is_not_stored(
+    acme: ApiClient, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.SECURE_SSL_REDIRECT = True
+    settings.ALLOWED_HOSTS = ["*"]
+    monkeypatch.setattr(plain, "_security", SecurityMiddleware(plain._none))
+
+    async def story(front: ApiFront) -> None:
+        visit = Submission(front, acme.text)
+        await visit.run()
+        assert (visit.status, visit.headers["Location"]) == (301, "https://localhost/api/v1/tasks")
+
+    told(story)
+    assert stored() == (0, 0, 0)
+
+
+# -- over processes ---------------------------------------------------------------------------------------------------
+def crowd(clients: list[Client], bodies: list[Any]) -> list[int]:
+    """All submit at the same moment; their statuses."""
+    together, statuses = threading.Barrier(len(clients)), [0] * len(clients)
+
+    def one(place: int) -> None:
+        together.wait()
+        statuses[place], _ = clients[place].submit(bodies[place])
+
+    threads = [threading.Thread(target=one, args=(n,)) for n in range(len(clients))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for client in clients:
+        client.connection.close()
+    return statuses
+
+
+@pytest.mark.parametrize("submitters", ["with Redis"], indirect=True)
+def test_a_mixed_crowd_over_four_processes_is_exact(submitters: list[int]) -> None:  # noqa: F811 (the fixture)
+    limit, keys = 60, 10
+    tenant = create_tenant("acme", "Acme")
+    tenant.plan.burst, tenant.plan.tasks_per_hour = limit, 1
+    tenant.plan.save()
+    key = create_api_key(tenant, "test", ("submit",))[1]
+    kinds = {
+        "plain": {"handler": HANDLER},
+        "bad": {"handler": HANDLER, "priority": "high"},
+        **{f"k{n}": {"handler": HANDLER, "idempotency_key": f"k{n}"} for n in range(keys)},
+    }
+    # Each key once in every process, and among the first, so that the same one meets itself everywhere.
+    names = [name for n in range(keys) for name in [f"k{n}"] * 4 + ["bad"] * 4 + ["plain"] * 8]
+    clients = [Client(submitters[n % 4], key) for n in range(len(names))]
+    statuses = crowd(clients, [kinds[name] for name in names])
+    by_kind: dict[str, Counter[int]] = {}
+    for name, status in zip(names, statuses, strict=True):
+        by_kind.setdefault(name, Counter())[status] += 1
+    assert by_kind["bad"].keys() <= {422, 429}, "a refusal at the door comes before the body is read"
+    assert by_kind["plain"].keys() <= {201, 429}
+    ids: dict[str, set[str]] = {}
+    for name, status, client in zip(names, statuses, clients, strict=True):
+        if status < 300 and name != "plain":
+            ids.setdefault(name, set()).update(client.body["ids"])
+    assert all(len(found) == 1 for found in ids.values()), "one task for each key"
+    for n in range(keys):
+        assert by_kind[f"k{n}"].keys() <= {200, 201, 429}
+        assert by_kind[f"k{n}"][201] <= 1
+    assert sum(found[201] for found in by_kind.values()) == limit
+    assert stored()[::2] == (limit, limit)
+    assert asked("SELECT count(*) FROM slackwater_tasks_idempotencykey") == len(ids)
+
+
+@contextmanager
+def submitter(env: dict[str, str]) -> Iterator[tuple[ManagedProcess, int]]:
+    """One server as it runs in production, and its port."""
+    port = free_port()
+    command = [sys.executable, "-m", "granian", "--interface", "asginl", "--port", str(port), "--no-ws"]
+    with running([*command, "slackwater.asgi:application"], env=env, name="api") as process:
+        wait_until(lambda: is_up(port), timeout=60, message="the submitter answers")
+        yield process, port
+
+
+def answers_of(clients: list[Client]) -> tuple[list[threading.Thread], list[int]]:
+    """Every client submits, each in a thread; the statuses come in as they are answered."""
+    statuses: list[int] = []
+
+    def one(client: Client) -> None:
+        with contextlib.suppress(OSError, http.client.HTTPException):  # the server is killed
+            statuses.append(client.submit()[0])
+        client.connection.close()
+
+    threads = [threading.Thread(target=one, args=(client,)) for client in clients]
+    for thread in threads:
+        thread.start()
+    return threads, statuses
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_process_killed_in_the_middle_leaves_nothing_of_its_group(
+    database_url: str, redis_url: str, tmp_path: Path, killed: bool
+) -> None:
+    env = {
+        "SLACKWATER_DATABASE_URL": database_url, "SLACKWATER_REDIS_URL": redis_url,
+        "SLACKWATER_VAR": str(tmp_path / "var"), "DJANGO_SETTINGS_MODULE": "slackwater.settings.embedded",
+        "PYTHONPATH": "platform:apps:.",
+    }  # fmt: skip
+    tenant = create_tenant("acme", "Acme")
+    key = create_api_key(tenant, "test", ("submit",))[1]
+    connections.close_all()
+    with submitter(env) as (process, port), connect() as next_in_line:
+        clients = [Client(port, key) for _ in range(30)]
+        with held(tenant.pk):
+            first, told_first = answers_of(clients[:1])
+            wait_until(lambda: asked(WAITING) == 1, message="the first waits for the counters")
+            others, told_others = answers_of(clients[1:])
+            # Whoever locks the counters next comes after the first, and before the group.
+            next_in_line.execute("BEGIN")
+            locking = threading.Thread(target=next_in_line.execute, args=(LOCK, (tenant.pk,)))
+            locking.start()
+            wait_until(lambda: asked(WAITING) == 2)
+        locking.join()
+        first[0].join()
+        wait_until(lambda: asked(WAITING) == 1, message="the group waits for the counters, its rows written")
+        assert (told_first, told_others) == ([201], [])
+        if killed:
+            process.send(signal.SIGKILL)
+            process.wait()
+        next_in_line.execute("COMMIT")
+        for thread in others:
+            thread.join()
+        wait_until(lambda: asked(BUSY) == 0, message="no session is at work")
+    if killed:
+        assert (told_others, stored()) == ([], (1, 1, 1))
+    else:
+        assert told_others == [201] * 29
+        assert stored()[::2] == (30, 30)

@@ -1,0 +1,42 @@
+"""Demand against resources, counted from what is ready and in flight, and published."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+from django.db import connection
+from django.test import Client
+
+from slackwater_tasks.read.autoscaling import demands
+from tests.integration.explain.test_reasons import Cell
+from tests.support.api import HANDLER
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_the_ratio_of_resources_to_demand_is_published_with_its_target(redis_client: redis.Redis) -> None:
+    cell = Cell(redis_client)
+    try:
+        cell.worker.start(cell.submit())
+        for _ in range(7):
+            cell.submit()
+        cell.submit(start_at="2090-01-01T00:00:00Z")
+        (found,) = demands()
+        assert (found.slots, found.demand, found.wanted, found.ratio) == (5.0, 8.0, 10.0, 5 / 8)
+        text = Client().get("/metrics").content.decode()
+        assert 'slackwater_demand_slots{cell="default"} 8.0' in text
+        assert 'slackwater_wanted_slots{cell="default"} 10.0' in text
+        # Work known to be short shares slots, and so asks for less.
+        with connection.cursor() as cur:
+            cur.execute(
+                "INSERT INTO slackwater_tasks_runtime (tenant_id, key, samples, mean_us, updated_at) "
+                "VALUES (%s, %s, 50, 8e3, now())",
+                (cell.tenant.pk, HANDLER),
+            )
+        assert demands()[0].demand == pytest.approx(1.7)
+    finally:
+        cell.store.db.close()
+
+
+def test_a_cell_without_work_or_nodes_asks_for_nothing() -> None:
+    assert demands() == []
