@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 from uuid import UUID, uuid4
 
-import pytest
 from django.contrib.auth.models import Permission, User
 from django.contrib.messages import get_messages
 from django.test import Client
@@ -16,39 +14,7 @@ from scheduler_ext.core.states import TaskState
 from slackwater_tasks.models import LiveTask, Task
 from slackwater_tasks.submission import service
 from slackwater_tenants.models import Tenant
-from slackwater_tenants.services import create_tenant
-from tests.support.api import HANDLER, forget_lookups, furnish
-
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def furnished(db: None) -> Iterator[None]:
-    """Tiers and a handler, and no memory of what another test rolled back."""
-    forget_lookups()
-    furnish()
-    yield
-    forget_lookups()
-
-
-@pytest.fixture
-def root() -> User:
-    """Somebody who may do everything."""
-    return User.objects.create_superuser("root", password="secret-root")
-
-
-@pytest.fixture
-def page(root: User) -> Client:
-    """The administrator's browser."""
-    client = Client()
-    client.force_login(root)
-    return client
-
-
-@pytest.fixture
-def tenant() -> Tenant:
-    """A client organisation."""
-    return create_tenant("acme", "Acme")
+from tests.support.api import HANDLER
 
 
 def staff(*permissions: str) -> Client:

@@ -18,21 +18,11 @@ from slackwater_schedules.models import Schedule
 from slackwater_tasks.models import LiveTask, Task
 from slackwater_tenants.models import ApiKey, Membership, Plan, Team, Tenant, TenantCounter
 from slackwater_tenants.services import authenticate, create_tenant
-from tests.support.admin import (  # noqa: F401 - fixtures are found by their names
-    act,
-    add_form,
-    furnished,
-    page,
-    press,
-    root,
-    said,
-    staff,
-    state,
-    submit,
-    tenant,
-)
+from tests.support.admin import act, add_form, press, said, staff, state, submit
 from tests.support.api import HANDLER
 from tests.support.hand_worker import HandWorker
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("furnished")]
 
 
 class TestClients:

@@ -27,8 +27,8 @@ from slackwater_api.server import response as plain
 from slackwater_api.server.application import NOT_HELD, ApiFront
 from slackwater_tasks.ledger.connection import connect
 from slackwater_tenants.services import create_api_key, create_tenant
-from tests.integration.api.test_front import until
 from tests.integration.api.test_early_refusals import OWN, Counted, Submission, told
+from tests.integration.api.test_front import until
 from tests.integration.api.test_limits import (
     Client,
     free_port,

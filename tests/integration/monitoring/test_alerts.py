@@ -27,22 +27,12 @@ from slackwater_monitoring.models import Alert, AlertNotice, Pulse
 from slackwater_resources.models import Node
 from slackwater_tasks.models import Leader, LiveTask
 from slackwater_tenants.models import Tenant
-from tests.support.admin import (  # noqa: F401 - fixtures are found by their names
-    act,
-    furnished,
-    page,
-    press,
-    root,
-    said,
-    staff,
-    submit,
-    tenant,
-)
+from tests.support.admin import act, press, said, staff, submit
 from tests.support.hand_worker import HandWorker
 from tests.support.receiver import receiving
 from tests.support.webhooks import verify
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("furnished")]
 SECRET = "whsec_" + "c2VjcmV0LW9mLXRoZS1vcGVyYXRvcg=="
 
 

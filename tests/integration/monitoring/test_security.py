@@ -22,12 +22,12 @@ from slackwater_api.server import content_security
 from slackwater_api.server.application import _headers
 from slackwater_monitoring.logins import MOST_OF_ADDRESS, MOST_OF_BOTH, MOST_OF_NAME, WINDOW, address_of
 from slackwater_monitoring.models import Login
-from tests.support.admin import furnished, page, press, root, staff, tenant  # noqa: F401 - fixtures by their names
+from tests.support.admin import press, staff
 from tests.support.hand_worker import HandWorker
 
 ROOT = Path(__file__).resolve().parents[3]
 GOOD = "secret-root"
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("furnished")]
 
 
 def log_in(password: str, username: str = "root", address: str = "192.0.2.1") -> bool:

@@ -20,7 +20,7 @@ from slackwater_monitoring.usage import KEPT_RUNS
 from slackwater_resources.models import Tier
 from slackwater_tasks.ledger import transitions
 from tests.integration.api.test_limits import settle
-from tests.support.admin import page, root, staff  # noqa: F401 - fixtures are found by their names
+from tests.support.admin import staff
 from tests.support.api import ApiClient, client_of, forget_lookups, furnish
 from tests.support.hand_worker import HandWorker, raw_cursor
 

@@ -20,11 +20,8 @@ from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.models import Task
 from slackwater_tasks.submission.service import submit, submit_many
 from slackwater_tenants.models import Tenant
-from tests.support import admin as admin_support
 from tests.support.api import forget_lookups, furnish
 from tests.support.waiting import wait_until
-
-page, root, tenant = admin_support.page, admin_support.root, admin_support.tenant
 
 
 @pytest.fixture

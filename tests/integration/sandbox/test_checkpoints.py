@@ -6,12 +6,14 @@ import asyncio
 import dataclasses
 from typing import Any
 
+import pytest
+
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.work import Finished
 from scheduler_ext.sandbox.base import Saves
-from tests.integration.sandbox.test_containment import Bench, bench, folder, root
+from tests.support.bench import Bench
 
-__all__ = ["bench", "folder", "root"]  # fixtures
+pytestmark = pytest.mark.usefixtures("folder")
 
 PUBLISH = 'printf %s "$1" >"$CHECKPOINT_DIR/.new"; mv "$CHECKPOINT_DIR/.new" "$CHECKPOINT_DIR/at"'
 WAIT = "while :; do sleep 0.05; done"

@@ -7,11 +7,8 @@ import contextlib
 import dataclasses
 import os
 import signal
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -19,7 +16,7 @@ import pytest
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.states import Outcome
-from scheduler_ext.core.work import Finished, ScriptWork, Started
+from scheduler_ext.core.work import Finished
 from scheduler_ext.sandbox import seccomp
 from scheduler_ext.sandbox.base import Found, Level, Refused
 from scheduler_ext.sandbox.detect import choose
@@ -27,58 +24,9 @@ from scheduler_ext.sandbox.keeper.checkpoint_folder import files_of
 from scheduler_ext.sandbox.pool import SlotPool
 from scheduler_ext.worker.agent.scripts import ScriptRun
 from slackwater_tasks.checks import messages
+from tests.support.bench import CONF, Bench
 
-CONF = SchedulerConf(script_processes=64, script_output_bytes=4 << 20, cancel_grace_s=0.5)
-
-
-def work(**changes: Any) -> ScriptWork:
-    base = ScriptWork(content=b"", folder="", trusted=False, vector=(1_000, 128, 32, 0, 0, 0))
-    return dataclasses.replace(base, **changes)
-
-
-class Bench:
-    """Runs scripts at one level."""
-
-    def __init__(self, pool: SlotPool, root: Path) -> None:
-        self.pool = pool
-        self.root = root
-
-    def prepare(self, script: str, cap_ms: int = 10_000, kwargs: Any = None, **changes: Any) -> ScriptRun:
-        task = Started("an-id", 1, 1, "", "", "", [1], kwargs or {}, cap_ms, 1, "")
-        trusted = self.pool.level == Level.PROCESS
-        changed = work(**{"trusted": trusted, "content": script.encode(), **changes})
-        return ScriptRun(self.pool.conf, task, changed, self.pool, self.root, {"up": 2})
-
-    def run(self, script: str, **options: Any) -> tuple[Finished, str]:
-        run = self.prepare(script, **options)
-        finished = asyncio.run(run.run())
-        return finished, run.stdout.text()[0] + run.stderr.text()[0]
-
-
-@pytest.fixture(scope="module")
-def root() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="slackwater-test-") as folder:
-        Path(folder).chmod(0o711)
-        yield Path(folder)
-
-
-@pytest.fixture(scope="module", params=list(Level))
-def bench(request: pytest.FixtureRequest, root: Path) -> Iterator[Bench]:
-    conf = dataclasses.replace(CONF, sandbox=request.param)
-    if request.param is Level.CONTAINER:
-        runner = request.getfixturevalue("runner")
-        conf = dataclasses.replace(conf, runner=runner.address, runner_token_file=str(runner.token))
-    pool = SlotPool(conf)
-    if pool.level != request.param:
-        pytest.skip(f"this machine offers no {request.param}")
-    yield Bench(pool, root / request.param)
-    pool.close()
-
-
-@pytest.fixture(autouse=True)
-def folder(root: Path) -> None:
-    for level in Level:
-        (root / level).mkdir(exist_ok=True)
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def test_inputs_go_in_and_result_output_and_exit_code_come_out(bench: Bench) -> None:
