@@ -15,7 +15,8 @@ from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category
 from slackwater_monitoring.models import Usage
-from slackwater_tasks.read.tasks import seconds, word
+from slackwater_tasks.field_kinds import seconds
+from slackwater_tasks.read.tasks import word
 
 RANGE: Final = 50_000
 LONGEST_DAYS: Final = 400

@@ -35,12 +35,21 @@ def clean_text(value: str, path: str) -> None:
         raise InvalidInput("is not valid Unicode", field=path) from None
 
 
+def seconds(milliseconds: int | None) -> float | int | None:
+    """Milliseconds of the ledger as the seconds of the API: whole where they are."""
+    if milliseconds is None:
+        return None
+    return milliseconds // 1000 if milliseconds % 1000 == 0 else milliseconds / 1000
+
+
 class Kind:
     """One kind of value. A subclass says what it accepts, in code and in words."""
 
     unit: ClassVar[str] = ""
     samples: tuple[Any, ...] = ()
     """Values that the kind accepts, as JSON; tests submit them."""
+    refused: tuple[Any, ...] = ()
+    """Values that the kind refuses, of the right type or nearly so."""
 
     def check(self, value: Any, path: str) -> Any:
         """The value as :class:`~slackwater_tasks.spec.TaskSpec` holds it; ``InvalidInput`` names ``path``."""
@@ -71,6 +80,10 @@ class Text(Kind):
     empty: bool = True
     samples: tuple[str, ...] = ("", "x", "Ünïcödé 🦀")
 
+    @property
+    def refused(self) -> tuple[Any, ...]:  # type: ignore[override]  # computed from the limits
+        return ("x" * (self.longest + 1), "a\x00b", "\ud800", 1, None, [], *([] if self.empty else [""]))
+
     def check(self, value: Any, path: str) -> str:
         if not isinstance(value, str):
             raise InvalidInput(f"must be a string, not {json_type(value)}", field=path)
@@ -92,6 +105,7 @@ class Sha256(Kind):
     PATTERN: ClassVar[re.Pattern[str]] = re.compile("[0-9a-f]{64}")
     text: ClassVar[Text] = Text(64)
     samples: tuple[str, ...] = ("", "0" * 64)
+    refused: tuple[Any, ...] = ("F" * 64, "0" * 63, "0" * 65, 1, None)
 
     def check(self, value: Any, path: str) -> str:
         text = self.text.check(value, path)
@@ -114,6 +128,10 @@ class Whole(Kind):
     def samples(self) -> tuple[int, ...]:  # type: ignore[override]  # computed from the limits
         return (self.low, (self.low + self.high) // 2, self.high)
 
+    @property
+    def refused(self) -> tuple[Any, ...]:  # type: ignore[override]  # computed from the limits
+        return (self.low - 1, self.high + 1, float(self.low), True, "1", None)
+
     def check(self, value: Any, path: str) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise InvalidInput(f"must be a whole number, not {json_type(value)}", field=path)
@@ -129,7 +147,8 @@ class Whole(Kind):
 class Flag(Kind):
     """True or false."""
 
-    samples: tuple[bool, ...] = (False,)
+    samples: tuple[bool, ...] = (False, True)
+    refused: tuple[Any, ...] = (0, 1, "true", None)
 
     def check(self, value: Any, path: str) -> bool:
         if not isinstance(value, bool):
@@ -147,6 +166,7 @@ class Seconds(Kind):
     unit: ClassVar[str] = "seconds"
     positive: bool = False
     samples: tuple[float, ...] = (0.5, 60, 86_400)
+    refused: tuple[Any, ...] = (-1, MAX_SECONDS + 1, float("nan"), True, "1")
 
     def check(self, value: Any, path: str) -> int:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -159,9 +179,7 @@ class Seconds(Kind):
         return milliseconds
 
     def shown(self, value: int | None) -> float | int | None:
-        if value is None:
-            return None
-        return value // 1000 if value % 1000 == 0 else value / 1000
+        return seconds(value)
 
     def described(self) -> str:
         return f"number of seconds from {'0.001' if self.positive else '0'} to {MAX_SECONDS:,}"
@@ -175,6 +193,7 @@ class Choice(Kind):
         self.words: dict[str, Any] = {member.name.lower(): member for member in enum}
         self.names = {int(member): word for word, member in self.words.items()}
         self.samples = tuple(self.words)
+        self.refused = (*map(str.upper, self.words), "", 1, None)
 
     def check(self, value: Any, path: str) -> Any:
         if not isinstance(value, str) or value not in self.words:
@@ -199,6 +218,7 @@ class Moment(Kind):
     """A date and time with its zone; UTC inside."""
 
     samples: tuple[str, ...] = ("2030-01-31T09:00:00Z", "2030-01-31T09:00:00.5+01:00")
+    refused: tuple[Any, ...] = ("2030-01-31T09:00:00", "2030-02-31T09:00:00Z", "9999-12-31T23:59:59Z", "soon", 1)
 
     def check(self, value: Any, path: str) -> datetime:
         moment: datetime | None = None
@@ -233,6 +253,10 @@ class Texts(Kind):
     longest: int
     samples: tuple[list[str], ...] = ([], ["a", "b"])
 
+    @property
+    def refused(self) -> tuple[Any, ...]:  # type: ignore[override]  # computed from the limits
+        return (["x"] * (self.most + 1), ["x" * (self.longest + 1)], [""], [1], "a", None)
+
     def check(self, value: Any, path: str) -> tuple[str, ...]:
         if not isinstance(value, (list, tuple)):
             raise InvalidInput(f"must be an array of strings, not {json_type(value)}", field=path)
@@ -256,6 +280,7 @@ class Array(Kind):
     """A JSON array."""
 
     samples: tuple[Any, ...] = ([], [1, "x", None, {"a": []}])
+    refused: tuple[Any, ...] = ({}, "[]", 1, None)
 
     def check(self, value: Any, path: str) -> list[Any]:
         if isinstance(value, tuple):
@@ -273,6 +298,7 @@ class Object(Kind):
     """A JSON object."""
 
     samples: tuple[Any, ...] = ({}, {"a": [1, 2.5, "x"]})
+    refused: tuple[Any, ...] = ([], "{}", 1, None)
 
     def check(self, value: Any, path: str) -> dict[str, Any]:
         if not isinstance(value, dict):
@@ -288,6 +314,7 @@ class Retry(Kind):
     """A back-off between attempts."""
 
     samples: tuple[Any, ...] = ({"base_s": 1}, {})
+    refused: tuple[Any, ...] = ([], {"base": 1}, {"base_s": -1}, "x")
 
     def check(self, value: Any, path: str) -> dict[str, Any]:
         if not isinstance(value, Mapping):
@@ -301,6 +328,7 @@ class Retry(Kind):
 
 WHAT_RUNS, WHERE_AND_WHEN, RUNNING, NEEDS = "What runs", "Where and when", "Running", "Needs"
 """The groups in which forms and the documentation show fields."""
+LISTED, DETAIL = "listed", "detail"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,6 +354,10 @@ class Field:
     """Few tasks have it, so a statement of its own writes it and the ordinary submission does not pay for it."""
     group: str
     """Where forms and the documentation show it."""
+    flag: str
+    """Its option of ``manage.py submit``."""
+    shown: str
+    """Where a stored task shows it: in lists (:data:`LISTED`), alone (:data:`DETAIL`), or not at all ("")."""
 
 
 def given(
@@ -340,11 +372,13 @@ def given(
     nullable: bool = False,
     rare: bool = False,
     group: str = WHAT_RUNS,
+    flag: str = "",
+    shown: str = DETAIL,
 ) -> Any:
     """Declare a field of the specification. Its column has its name unless ``column`` says otherwise; "" means none."""
     declared = {
         "kind": kind, "help": help, "name": name, "column": column, "fallback": fallback,
-        "editable": editable, "nullable": nullable, "rare": rare, "group": group,
+        "editable": editable, "nullable": nullable, "rare": rare, "group": group, "flag": flag, "shown": shown,
     }  # fmt: skip
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=default.copy, metadata={"given": declared})

@@ -23,6 +23,7 @@ from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import Category, RunCondition
 from scheduler_ext.task import references
 from slackwater_tasks.field_kinds import (
+    LISTED,
     NEEDS,
     RUNNING,
     WHERE_AND_WHEN,
@@ -55,21 +56,25 @@ _BOTH = MutexScope.BOTH  # looked up once: an enumeration of Django's makes each
 class TaskSpec:
     """One task as it was submitted. ``None`` means the plan's or the tier's default."""
 
-    name: str = given(Text(200))
-    handler: str = given(Text(200), editable=False, help="Name of an exported function.")
-    script: str = given(Sha256(), column="script_sha256", editable=False, help="SHA-256 of a stored script.")
-    script_path: str = given(Text(500), editable=False, help="Path in your mounted folder.")
+    name: str = given(Text(200), shown=LISTED, help="What you call it; other tasks of the call can name it.")
+    handler: str = given(Text(200), editable=False, help="Name of an exported function.", shown=LISTED)
+    script: str = given(
+        Sha256(), column="script_sha256", editable=False, help="SHA-256 of a stored script.", shown=LISTED
+    )
+    script_path: str = given(Text(500), editable=False, help="Path in your mounted folder.", shown=LISTED)
     args: list[Any] = given(Array(), [], help="Positional arguments.")
     kwargs: dict[str, Any] = given(Object(), {}, help="Keyword arguments.")
     tier: str = given(
         Text(63, empty=False, samples=("basic", "regular", "premium")), "basic", column="tier_id", group=WHERE_AND_WHEN,
-        help="What it needs: basic, regular, premium, or your own.",
+        help="What it needs: basic, regular, premium, or your own.", shown=LISTED,
     )  # fmt: skip
-    category: Category = given(Choice(Category), Category.DELAYABLE, group=WHERE_AND_WHEN)
-    start_at: datetime | None = given(
-        Moment(), None, nullable=True, group=WHERE_AND_WHEN, help="No start before; with a time zone."
+    category: Category = given(
+        Choice(Category), Category.DELAYABLE, group=WHERE_AND_WHEN, shown=LISTED, help="How urgent its kind of work is."
     )
-    priority: int = given(Whole(0, 1000), 0, group=WHERE_AND_WHEN, help="Larger is first in its line.")
+    start_at: datetime | None = given(
+        Moment(), None, nullable=True, group=WHERE_AND_WHEN, help="No start before; with a time zone.", shown=LISTED
+    )
+    priority: int = given(Whole(0, 1000), 0, group=WHERE_AND_WHEN, help="Larger is first in its line.", shown=LISTED)
     delay_tolerance_ms: int | None = given(
         Seconds(), None, name="delay_tolerance", nullable=True, fallback="the plan's for the category",
         group=WHERE_AND_WHEN, help="How long its start may be delayed.",
@@ -81,10 +86,17 @@ class TaskSpec:
         Seconds(positive=True), None, name="execution_cap", nullable=True, fallback="the tier's", group=RUNNING,
         help="Longest run, from the start.",
     )  # fmt: skip
-    total_attempts: int = given(Whole(1, 100), 3, group=RUNNING)
-    retry: dict[str, Any] | None = given(Retry(), None, nullable=True, fallback="the platform's", group=RUNNING)
+    total_attempts: int = given(Whole(1, 100), 3, group=RUNNING, help="Runs at most, the first included.")
+    retry: dict[str, Any] | None = given(
+        Retry(),
+        None,
+        nullable=True,
+        fallback="the platform's",
+        group=RUNNING,
+        help="Its own back-off between attempts.",
+    )
     mutex_key: str = given(Text(150), group=RUNNING, help="Tasks sharing it exclude one another.")
-    mutex_limit: int = given(Whole(1, 10_000), 1, group=RUNNING)
+    mutex_limit: int = given(Whole(1, 10_000), 1, group=RUNNING, help="Holders its mutex key may have at a time.")
     mutex_scope: MutexScope = given(
         Choice(MutexScope), MutexScope.BOTH, rare=True, group=RUNNING, help="Which work its mutex key excludes."
     )
@@ -100,8 +112,13 @@ class TaskSpec:
         Choice(RunCondition), RunCondition.ALL_SUCCEEDED, editable=False, group=NEEDS,
         help="What must have become of the tasks it needs.",
     )  # fmt: skip
-    tags: tuple[str, ...] = given(Texts(32, 63), (), group=NEEDS)
-    idempotency_key: str = given(Text(200), column="", editable=False, group=NEEDS)
+    tags: tuple[str, ...] = given(
+        Texts(32, 63), (), group=NEEDS, shown=LISTED, flag="--tag", help="Words to find it by."
+    )
+    idempotency_key: str = given(
+        Text(200), column="", editable=False, group=NEEDS, shown="",
+        help="A second submission with the same key returns the first answer.",
+    )  # fmt: skip
     webhook: str = given(
         Text(2_000), column="", editable=False, rare=True, group=NEEDS,
         help="Where this task's own events are sent.",
@@ -128,12 +145,15 @@ def fields_of(spec: type[TaskSpec]) -> dict[str, Field]:
     for attribute in dataclasses.fields(spec):
         if declared := attribute.metadata.get("given"):
             name = declared["name"] or attribute.name
-            column = attribute.name if declared["column"] is None else declared["column"]
             factory = attribute.default_factory
-            default = attribute.default if factory is dataclasses.MISSING else factory()
-            found[name] = Field(
-                **{**declared, "name": name, "column": column}, attribute=attribute.name, default=default
-            )
+            computed = {
+                "name": name,
+                "attribute": attribute.name,
+                "column": attribute.name if declared["column"] is None else declared["column"],
+                "flag": declared["flag"] or "--" + name.replace("_", "-"),
+                "default": attribute.default if factory is dataclasses.MISSING else factory(),
+            }
+            found[name] = Field(**{**declared, **computed})
     return found
 
 

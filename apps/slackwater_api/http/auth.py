@@ -19,8 +19,8 @@ from slackwater_tenants.models import ApiKey, Tenant
 
 REMEMBER_S = 1.0
 """A revoked key, or a changed plan or role, is noticed this long after at most."""
-REMEMBER_MOST = 10_000
-LONGEST_KEY = 200
+MAX_REMEMBERED = 10_000
+MAX_KEY = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class Remembered:
             scopes &= ROLE_SCOPES[key.member.role]
         principal = Principal(key=key, scopes=scopes)
         with self._lock:
-            if len(self._found) >= REMEMBER_MOST:
+            if len(self._found) >= MAX_REMEMBERED:
                 self._found.clear()
             self._found[digest] = (now + REMEMBER_S, principal)
         return principal
@@ -115,7 +115,7 @@ def principal_of(header: str) -> Principal:
     if scheme.lower() != "bearer" or not text:
         raise NotAuthenticated("The Authorization header must read: Bearer KEY")
     # What no key can be is refused before the database sees it: it could not even store some of it.
-    if len(text) > LONGEST_KEY or not text.isascii() or not text.isprintable():
+    if len(text) > MAX_KEY or not text.isascii() or not text.isprintable():
         raise NotAuthenticated
     return remembered.principal(text)
 

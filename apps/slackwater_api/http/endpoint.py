@@ -22,8 +22,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from scheduler_ext.core.errors import InvalidInput
-from slackwater_api.http import operation as contract
 from slackwater_api.http.auth import BearerAuthentication, Principal
+from slackwater_api.http.operation import Operation, answer
 from slackwater_api.http.problems import MethodNotAllowed, as_response, problem
 from slackwater_tenants.scoping import tenant_scope
 
@@ -126,7 +126,7 @@ class ApiView(PublicView):
     """An endpoint of a tenant. ``scopes`` names what each method needs."""
 
     authentication_classes = [BearerAuthentication]
-    contract: contract.Contract | None = None
+    operation: Operation | None = None
     scopes: ClassVar[Mapping[str, str]] = {}
 
     def enter(self, request: Request) -> Any:
@@ -141,18 +141,18 @@ class ApiView(PublicView):
     def handler(self, request: Request) -> Any:
         """The method that answers, once it knows every parameter of the query."""
         found = super().handler(request)
-        self.contract = getattr(found, "contract", None)
-        if self.contract is not None and request.META.get("QUERY_STRING"):
-            self.contract.check(request._request.GET)
+        self.operation = getattr(found, "operation", None)
+        if self.operation is not None and request.META.get("QUERY_STRING"):
+            self.operation.check(request._request.GET)
         return found
 
     def sent(self, request: Request, response: HttpResponseBase) -> HttpResponseBase:
         """An answer with its ETag, sorted and narrowed as asked."""
-        if self.contract is None or type(response) is not Response or response.status_code != 200:
+        if self.operation is None or type(response) is not Response or response.status_code != 200:
             return response
         if request.method == "POST":
             return response
-        return contract.answer(self.contract, request, response)
+        return answer(self.operation, request, response)
 
     @property
     def principal(self) -> Principal:

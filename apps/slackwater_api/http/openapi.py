@@ -9,13 +9,26 @@ from typing import Any, TypeVar
 
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework import serializers as s
 
-from slackwater_api.http.operation import PARTIAL, Contract, names_of
-from slackwater_api.http.pagination import LARGEST_PAGE, PAGE
+from slackwater_api.http.operation import PARTIAL, Operation, names_of
+from slackwater_api.http.pagination import DEFAULT_PAGE, MAX_PAGE
 from slackwater_api.http.problems import DOCUMENTATION, PROBLEM_TYPE, STATUS
-from slackwater_api.v1.serializers import ProblemOut
 
 View = TypeVar("View", bound=Callable[..., Any])
+
+
+class ProblemOut(s.Serializer[Any]):
+    """An error (RFC 9457). ``code`` is stable; ``field`` is the path of the input at fault."""
+
+    type = s.CharField()
+    title = s.CharField()
+    status = s.IntegerField()
+    detail = s.CharField()
+    code = s.CharField()
+    request_id = s.CharField()
+    field = s.CharField(required=False)
+
 
 ALWAYS = (401, 403, 422, 503)
 REQUEST_ID = OpenApiParameter(
@@ -40,7 +53,7 @@ PAGING = [
     OpenApiParameter("cursor", str, description="Where the page begins: next_cursor of the page before."),
     OpenApiParameter(
         "limit",
-        {"type": "integer", "minimum": 1, "maximum": LARGEST_PAGE, "default": PAGE},
+        {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": DEFAULT_PAGE},
         description="Rows a page.",
     ),
 ]
@@ -117,7 +130,7 @@ def _sort(known: frozenset[str]) -> OpenApiParameter:
     return OpenApiParameter("sort", {"type": "string", "enum": words}, description=text)
 
 
-def _reading(answer: Any, given: Sequence[OpenApiParameter]) -> tuple[Contract, list[OpenApiParameter]]:
+def _reading(answer: Any, given: Sequence[OpenApiParameter]) -> tuple[Operation, list[OpenApiParameter]]:
     """What every GET can do: fields, sort where it is a list, ETags."""
     fields, plain, is_list = names_of(answer)
     parameters = [*given, IF_NONE_MATCH]
@@ -127,7 +140,7 @@ def _reading(answer: Any, given: Sequence[OpenApiParameter]) -> tuple[Contract, 
         parameters.append(_sort(here))
     if fields:
         parameters.append(_fields(fields, is_list=is_list))
-    return Contract(query=_query(parameters), fields=fields, is_list=is_list, sorted_here=here), parameters
+    return Operation(query=_query(parameters), fields=fields, is_list=is_list, sorted_here=here), parameters
 
 
 def _query(parameters: Sequence[OpenApiParameter]) -> frozenset[str]:
@@ -156,14 +169,14 @@ def describe(
     replies: dict[Any, Any] = {(code, media): found for code, found in answers.items()}
     shape = answers.get(200)
     reads = body is None and set(answers) == {200} and media == "application/json" and names_of(shape)[0]
-    contract = Contract(query=_query(parameters))
+    operation = Operation(query=_query(parameters))
     if conditional:
         parameters, problems = [*parameters, IF_MATCH], [*problems, 412]
 
     def decorate(view: View) -> View:
-        nonlocal contract, parameters
+        nonlocal operation, parameters
         if reads and view.__name__ == "get":
-            contract, parameters = _reading(shape, parameters)
+            operation, parameters = _reading(shape, parameters)
             replies[200, PARTIAL] = OpenApiResponse(OpenApiTypes.OBJECT, description="With `fields`: a part.")
             replies[304] = OpenApiResponse(description="Nothing has changed since `If-None-Match`.")
         statuses = sorted({*ALWAYS, *problems, *((400, 413, 415) if body is not None else ())})
@@ -179,7 +192,7 @@ def describe(
             parameters=[*parameters, REQUEST_ID],
             examples=[*examples, *answered, *(problem_example(code) for code in shown)],
         )(view)
-        vars(described)["contract"] = contract
+        vars(described)["operation"] = operation
         return described
 
     return decorate

@@ -27,11 +27,11 @@ PARTIAL = "application/vnd.slackwater.partial+json"
 """The media type of an answer that ``fields`` has narrowed: a part of the shape, not the shape."""
 TAGS = re.compile(r'\s*(?:W/)?"[\x21\x23-\x7e]*"\s*(?:,\s*(?:W/)?"[\x21\x23-\x7e]*"\s*)*')
 TAG = re.compile(r'(W/)?("[\x21\x23-\x7e]*")')
-LONGEST_HEADER = 4_000
+MAX_HEADER = 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contract:
+class Operation:
     """One operation's parameters and the names of what it answers."""
 
     query: frozenset[str]
@@ -116,16 +116,16 @@ def _asked_tags(request: Request, name: str, *, strong: bool) -> list[str] | Non
         return None
     if text.strip() == "*":
         return ["*"]
-    if len(text) > LONGEST_HEADER or not TAGS.fullmatch(text):
+    if len(text) > MAX_HEADER or not TAGS.fullmatch(text):
         raise InvalidInput('must be * or entity tags: "8f1c…"', field=name)
     return [tag for weak, tag in TAG.findall(text) if not (strong and weak)]
 
 
-def answer(contract: Contract, request: Request, response: Response) -> HttpResponse:
+def answer(operation: Operation, request: Request, response: Response) -> HttpResponse:
     """A good answer as it is sent: arranged, with its ETag; 304 where the client has it already."""
     query = request._request.GET
     reads = request.method in {"GET", "HEAD"}
-    data, narrowed = contract.arrange(query, response.data) if reads else (response.data, False)
+    data, narrowed = operation.arrange(query, response.data) if reads else (response.data, False)
     content: bytes = JSONRenderer().render(data)
     tag = tag_of(content)
     known = _asked_tags(request, "If-None-Match", strong=False) if reads else None

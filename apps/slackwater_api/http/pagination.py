@@ -12,9 +12,9 @@ from scheduler_ext.core.errors import InvalidInput
 
 T = TypeVar("T")
 
-PAGE = 50
-LARGEST_PAGE = 500
-LONGEST_CURSOR = 300
+DEFAULT_PAGE = 50
+MAX_PAGE = 500
+MAX_CURSOR = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +27,12 @@ class Page:
 
 def asked_page(query: Mapping[str, str]) -> Page:
     """The page asked for by ``limit`` and ``cursor``; ``InvalidInput`` names the one at fault."""
-    text = query.get("limit", str(PAGE))
+    text = query.get("limit", str(DEFAULT_PAGE))
     limit = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
-    if not 1 <= limit <= LARGEST_PAGE:
-        raise InvalidInput(f"must be a whole number from 1 to {LARGEST_PAGE}", field="limit")
+    if not 1 <= limit <= MAX_PAGE:
+        raise InvalidInput(f"must be a whole number from 1 to {MAX_PAGE}", field="limit")
     cursor = query.get("cursor", "")
-    if len(cursor) > LONGEST_CURSOR:
+    if len(cursor) > MAX_CURSOR:
         raise InvalidInput("is not a cursor of ours", field="cursor")
     return Page(limit=limit, cursor=cursor)
 

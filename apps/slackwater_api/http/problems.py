@@ -88,7 +88,7 @@ STATUS: Final[dict[str, tuple[int, str]]] = {
 }
 """Code -> (HTTP status, title). The only such table; a code keeps its meaning for ever."""
 
-LONGEST_FIELD: Final = 300
+MAX_FIELD: Final = 300
 UNAVAILABLE_RETRY_S: Final = 2.0
 QUOTA_RETRY_S: Final = 5.0
 """Sent where nobody can know when work ends."""
@@ -150,7 +150,7 @@ def problem(error: Exception, request_id: str) -> Problem:
     }
     if ours.field:
         # A path may hold names that a client made up, of any length and of what cannot be encoded.
-        body["field"] = ours.field.encode("utf-8", "backslashreplace").decode()[:LONGEST_FIELD]
+        body["field"] = ours.field.encode("utf-8", "backslashreplace").decode()[:MAX_FIELD]
     body.update({key: value for key, value in ours.extra.items() if value is not None and key not in body})
     return Problem(status=status, body=body, headers=_headers(ours))
 

@@ -21,10 +21,10 @@ log = logging.getLogger(__name__)
 
 LINGER_S = 30.0
 """The feed is followed this long after the last listener left, so that the next need not wait for it."""
-AGAIN_S = 1.0
+RETRY_S = 1.0
 CONNECT_S = 0.5
 BLOCK_MS = 2_000
-AT_ONCE = 200
+MAX_READ = 200
 RECENT = 512
 """Batches remembered in the process: those a stream may miss while it is being opened."""
 
@@ -82,18 +82,18 @@ class Feed:
     def __init__(self) -> None:
         self._listeners: set[Listener] = set()
         self._job: asyncio.Task[None] | None = None
-        self._heard = asyncio.Event()
+        self._connected = asyncio.Event()
         self._place: Place | None = None
         self._recent: deque[Batch] = deque(maxlen=RECENT)
         self._idle_since: float | None = None
 
     @property
-    def is_heard(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether changes are heard now."""
-        return self._heard.is_set()
+        return self._connected.is_set()
 
     def listen(self, listener: Listener) -> None:
-        """Listen from soon on: when :attr:`is_heard` says so."""
+        """Listen from soon on: when :attr:`is_connected` says so."""
         self._listeners.add(listener)
         self._idle_since = None
         if self._job is None or self._job.done():
@@ -103,7 +103,7 @@ class Feed:
         """Listen from now on; returns when changes are heard, or cannot be had now."""
         self.listen(listener)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._heard.wait(), CONNECT_S)
+            await asyncio.wait_for(self._connected.wait(), CONNECT_S)
 
     def leave(self, listener: Listener) -> None:
         """Listen no more."""
@@ -120,7 +120,7 @@ class Feed:
         if self._job is not None:
             self._job.cancel()
             self._job = None
-        self._heard.clear()
+        self._connected.clear()
 
     async def _follow(self) -> None:
         """Follow until nobody has listened for long; while Redis is away, try again each second."""
@@ -130,9 +130,9 @@ class Feed:
             except (redis.RedisError, OSError) as error:
                 log.debug("no changes of state from Redis: %s", error)
             finally:
-                self._heard.clear()
+                self._connected.clear()
             if not self._is_idle():
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(RETRY_S)
 
     def _is_idle(self) -> bool:
         since = self._idle_since
@@ -142,12 +142,12 @@ class Feed:
         name = keys().changes()
         async with redis_client.connect_async(conf().redis_url, socket_connect_timeout=CONNECT_S) as client:
             await self._begin(client, name)
-            self._heard.set()
+            self._connected.set()
             while not self._is_idle():
                 await client.set(keys().watched(), 1, ex=change_feed.WATCHED_S)
-                found: Any = await client.xread({name: name_of(self._place or (0, 0))}, AT_ONCE, BLOCK_MS)
+                found: Any = await client.xread({name: name_of(self._place or (0, 0))}, MAX_READ, BLOCK_MS)
                 for entry_id, fields in found[0][1] if found else ():
-                    self._hear(read_batch(entry_id, fields))
+                    self._receive(read_batch(entry_id, fields))
 
     async def _begin(self, client: Any, name: str) -> None:
         """Begin at the end; after an interruption where it stopped, if the feed still reaches back so far."""
@@ -161,7 +161,7 @@ class Feed:
             for listener in list(self._listeners):
                 listener(None)
 
-    def _hear(self, batch: Batch) -> None:
+    def _receive(self, batch: Batch) -> None:
         self._place = batch.place
         self._recent.append(batch)
         for listener in list(self._listeners):

@@ -18,16 +18,16 @@ from uuid import UUID
 from scheduler_ext.core.states import Outcome, TaskState, client_status, is_final
 from slackwater_api.live.change_feed import Batch, Feed, Place, Row, name_of
 
-BEAT_S: Final = 15.0
+HEARTBEAT_S: Final = 15.0
 """A stream without news says so this often, so that proxies keep it and a client that is gone is noticed."""
-CHECK_S: Final = 60.0
+RECHECK_KEY_S: Final = 60.0
 """The key of a stream is looked at again this often."""
-SEND_S: Final = 30.0
-WAITING_MOST: Final = 1_000
+SEND_TIMEOUT_S: Final = 30.0
+MAX_BUFFERED: Final = 1_000
 """Events kept for a client that is slow; with more it is cut off, and comes back for the rest."""
-MOST: Final = 5_000
+MAX_STREAMS: Final = 5_000
 """Streams of one process."""
-BEAT: Final = b": beat\n\n"
+HEARTBEAT: Final = b": beat\n\n"
 RETRY: Final = b"retry: 2000\n\n"
 
 Key = tuple[int, str]
@@ -109,7 +109,7 @@ class Stream:
 
     def put(self, text: bytes, *, last: bool) -> None:
         """Add an event; a client too slow for its stream is cut off."""
-        if len(self.waiting) >= WAITING_MOST:
+        if len(self.waiting) >= MAX_BUFFERED:
             self.cut = True
         else:
             self.waiting.append((text, last))
@@ -121,7 +121,7 @@ class Stream:
             async with asyncio.timeout(seconds):
                 await self.news.wait()
         except TimeoutError:
-            return BEAT, False
+            return HEARTBEAT, False
         self.news.clear()
         parts = list(self.waiting)
         self.waiting.clear()
@@ -143,20 +143,20 @@ class Streams:
     @property
     def is_full(self) -> bool:
         """Whether this process takes no more."""
-        return self._count >= MOST
+        return self._count >= MAX_STREAMS
 
     async def listen(self) -> None:
         """Hear of changes before a stream is opened, so that none falls between its beginning and the rest."""
         self._listening += 1
-        await self._feed.join(self._hear)
+        await self._feed.join(self._receive)
 
     def rest(self) -> None:
         """The end of what ``listen`` began: with the last one, nothing more is heard."""
         self._listening -= 1
         if not self._listening:
-            self._feed.leave(self._hear)
+            self._feed.leave(self._receive)
 
-    def _hear(self, batch: Batch | None) -> None:
+    def _receive(self, batch: Batch | None) -> None:
         if batch is None:
             for streams in self._open.values():
                 for stream in streams:
@@ -191,11 +191,11 @@ class Streams:
             checked = asyncio.get_running_loop().time()
             ended = opening.ended
             while not ended:
-                text, ended = await stream.take(BEAT_S)
-                async with asyncio.timeout(SEND_S):
+                text, ended = await stream.take(HEARTBEAT_S)
+                async with asyncio.timeout(SEND_TIMEOUT_S):
                     await send(text)
                 now = asyncio.get_running_loop().time()
-                if now - checked > CHECK_S:
+                if now - checked > RECHECK_KEY_S:
                     checked = now
                     ended = ended or not await allowed()
         except TimeoutError:

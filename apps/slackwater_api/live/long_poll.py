@@ -18,10 +18,10 @@ from slackwater_tasks.read.tasks import finished_ids
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 1.0
+POLL_S = 1.0
 LINGER_S = 30.0
 """Looking goes on this long after the last waiter left."""
-LONGEST_WAIT_S = 60.0
+MAX_WAIT_S = 60.0
 FINAL_NUMBERS = frozenset(int(state) for state in FINAL)
 
 RunInThread = Callable[..., Coroutine[Any, Any, Any]]
@@ -44,7 +44,7 @@ class Waiters:
     @property
     def is_listening(self) -> bool:
         """Whether published changes are heard now."""
-        return self._feed.is_heard
+        return self._feed.is_connected
 
     async def until_final(self, task_id: UUID, seconds: float) -> None:
         """Return when the task is final, or after ``seconds``. It may have been final before."""
@@ -55,7 +55,7 @@ class Waiters:
             async with asyncio.timeout(seconds):
                 if self._job is None or self._job.done():
                     self._job = asyncio.create_task(self._look())
-                await self._feed.join(self._hear)
+                await self._feed.join(self._receive)
                 # Looked at once changes are heard: what ended before is seen here, what ends later is told.
                 if not await self._final_among([task_id]):
                     await event.wait()
@@ -84,7 +84,7 @@ class Waiters:
             for event in self._waiting.get(name, ()):
                 event.set()
 
-    def _hear(self, batch: Batch | None) -> None:
+    def _receive(self, batch: Batch | None) -> None:
         if batch is not None and self._waiting:
             self._wake(ended_in(batch))
 
@@ -93,7 +93,7 @@ class Waiters:
         loop = asyncio.get_running_loop()
         self._idle_since = loop.time()
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
             if self._waiting:
                 self._idle_since = loop.time()
                 self._wake(str(found) for found in await self._final_among([UUID(name) for name in self._waiting]))
@@ -103,7 +103,7 @@ class Waiters:
 
     def close(self) -> None:
         """Stop looking; the next waiter starts it again."""
-        self._feed.leave(self._hear)
+        self._feed.leave(self._receive)
         if self._job is not None and self._job is not asyncio.current_task():
             self._job.cancel()
         self._job = None

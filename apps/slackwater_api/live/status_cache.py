@@ -20,12 +20,12 @@ from uuid import UUID
 from scheduler_ext.core.states import FINAL
 from slackwater_api.live.change_feed import Batch, Feed
 
-FRESH_S = 1.0
+TTL_S = 1.0
 """For so long a status of a task that goes on is answered from memory; workers notice a new follower this late."""
-FINAL_FRESH_S = 30.0
-KEPT = 100_000
+FINAL_TTL_S = 30.0
+MAX_ENTRIES = 100_000
 LINGER_S = 10.0
-ABOUT: Final = frozenset(("id", "status", "state", "cancel_requested", "finished_at"))
+STATUS_FIELDS: Final = frozenset(("id", "status", "state", "cancel_requested", "finished_at"))
 """What is remembered of a task. Its other fields change without a transition (progress, an edit), and nobody tells."""
 TASK: Final = re.compile(r"/api/v1/tasks/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 FINAL_WORDS = frozenset(state.name.lower() for state in FINAL)
@@ -43,7 +43,7 @@ def asks_status(path: str, query: Mapping[str, Sequence[str]]) -> bool:
 
 def is_about_status(fields: str) -> bool:
     """Whether these fields, by comma, are all of them remembered."""
-    return {name.strip() for name in fields.split(",")} <= ABOUT
+    return {name.strip() for name in fields.split(",")} <= STATUS_FIELDS
 
 
 class Statuses:
@@ -65,7 +65,7 @@ class Statuses:
         self._asked_at = loop.time()
         if not self._follows:
             self._follows = True
-            self._feed.listen(self._hear)
+            self._feed.listen(self._receive)
             loop.call_later(LINGER_S, self._rest, loop)
 
     def _rest(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -74,12 +74,12 @@ class Statuses:
             loop.call_later(LINGER_S - idle, self._rest, loop)
             return
         self._follows = False
-        self._feed.leave(self._hear)
+        self._feed.leave(self._receive)
         self._forget()
 
     def get(self, tenant_id: int, task_id: UUID, read: Read) -> dict[str, Any]:
         """The tenant's task as it stands; ``read`` asks the ledger, and raises ``NotFound``."""
-        if not (self._follows and self._feed.is_heard):
+        if not (self._follows and self._feed.is_connected):
             return read()
         name, now = str(task_id), time.monotonic()
         with self._lock:
@@ -96,13 +96,13 @@ class Statuses:
         return status
 
     def _keep(self, name: str, tenant_id: int, status: dict[str, Any]) -> None:
-        fresh = FINAL_FRESH_S if status["state"] in FINAL_WORDS else FRESH_S
+        fresh = FINAL_TTL_S if status["state"] in FINAL_WORDS else TTL_S
         self._known[name] = (time.monotonic() + fresh, tenant_id, status)
         self._known.move_to_end(name)
-        while len(self._known) > KEPT:
+        while len(self._known) > MAX_ENTRIES:
             self._known.popitem(last=False)
 
-    def _hear(self, batch: Batch | None) -> None:
+    def _receive(self, batch: Batch | None) -> None:
         if batch is None:
             self._forget()
             return

@@ -27,10 +27,11 @@ from slackwater_api.live.change_feed import Feed
 from slackwater_api.live.event_streams import Streams
 from slackwater_api.live.long_poll import Waiters
 from slackwater_api.live.status_cache import Statuses, asks_status
-from slackwater_api.server import content_security, fast_refusal
-from slackwater_api.server.group_commit import Gatherer, ordinary
-from slackwater_api.server.thread_pool import Workshop
-from slackwater_api.v1.waits import Wait, asked_wait, may_read
+from slackwater_api.server import content_security, fast_refusal, group_commit, submission
+from slackwater_api.server.group_commit import GroupCommit
+from slackwater_api.server.submission import TaskRequest
+from slackwater_api.server.thread_pool import ThreadPool
+from slackwater_api.v1.waits import asked_wait, may_read
 from slackwater_conf import conf
 
 Scope = MutableMapping[str, Any]
@@ -41,7 +42,6 @@ Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 PREFIX = "/api/v1/"
 IN_MEMORY = 1_048_576
-NOT_HELD = False
 
 
 class Disconnected(Exception):
@@ -60,14 +60,29 @@ class ApiHandler(BaseHandler):
         inner = convert_exception_to_response(self._get_response)  # type: ignore[attr-defined]
         self._middleware_chain = convert_exception_to_response(SecurityMiddleware(inner))
 
-    def answer(self, scope: Scope, body: Any, *, held: bool) -> HttpResponseBase:
+    def answer(self, scope: Scope, body: Any) -> HttpResponseBase:
         """The rendered response to a request."""
+        body.seek(0)
         set_script_prefix(scope.get("root_path", "") or "/")
         request = ASGIRequest(scope, body)
-        request.slackwater_held = held  # type: ignore[attr-defined]
         # The response is not closed: that would end Django's request cycle, which gives up this thread's connection
-        # or tries it anew each time. ``Workshop`` looks after it, and all content is in memory.
+        # or tries it anew each time. ``ThreadPool`` looks after it, and all content is in memory.
         return self.get_response(request)
+
+
+class Live:
+    """What one event loop follows for its clients: the feed of changes, waits, polled statuses and streams."""
+
+    def __init__(self, threads: ThreadPool) -> None:
+        self.feed = Feed()
+        self.waiters = Waiters(threads.run, self.feed)
+        self.statuses = Statuses(self.feed)
+        self.streams = Streams(self.feed)
+
+    def close(self) -> None:
+        """Stop following; the next client starts it again."""
+        self.waiters.close()
+        self.feed.close()
 
 
 class ApiFront:
@@ -75,63 +90,33 @@ class ApiFront:
 
     def __init__(self, site: Application) -> None:
         self.site = site
-        self.workshop = Workshop(conf().api_threads)
+        self.threads = ThreadPool(conf().api_threads)
         self.handler = ApiHandler()
-        self.gatherer = Gatherer(self.workshop.run)
-        self._waiters: dict[asyncio.AbstractEventLoop, Waiters] = {}
-        self._feeds: dict[asyncio.AbstractEventLoop, Feed] = {}
-        self._statuses: dict[asyncio.AbstractEventLoop, Statuses] = {}
-        self._streams: dict[asyncio.AbstractEventLoop, Streams] = {}
+        self.group_commit = GroupCommit(self.threads.run)
+        self._live: dict[asyncio.AbstractEventLoop, Live] = {}
 
     @property
-    def feed(self) -> Feed:
-        """The feed of changes as the running loop follows it."""
+    def live(self) -> Live:
+        """What the running loop follows. Made on first use: granian runs the API without a lifespan."""
         loop = asyncio.get_running_loop()
-        if loop not in self._feeds:
-            self._feeds = {known: feed for known, feed in self._feeds.items() if not known.is_closed()}
-            self._feeds[loop] = Feed()
-        return self._feeds[loop]
-
-    @property
-    def waiters(self) -> Waiters:
-        """Those who wait in the running loop."""
-        loop = asyncio.get_running_loop()
-        if loop not in self._waiters:
-            self._waiters = {known: w for known, w in self._waiters.items() if not known.is_closed()}
-            self._waiters[loop] = Waiters(self.workshop.run, self.feed)
-        return self._waiters[loop]
-
-    @property
-    def statuses(self) -> Statuses:
-        """What the running loop's process remembers of tasks that are polled."""
-        loop = asyncio.get_running_loop()
-        if loop not in self._statuses:
-            self._statuses = {known: s for known, s in self._statuses.items() if not known.is_closed()}
-            self._statuses[loop] = Statuses(self.feed)
-        return self._statuses[loop]
-
-    @property
-    def streams(self) -> Streams:
-        """The live streams of the running loop."""
-        loop = asyncio.get_running_loop()
-        if loop not in self._streams:
-            self._streams = {known: s for known, s in self._streams.items() if not known.is_closed()}
-            self._streams[loop] = Streams(self.feed)
-        return self._streams[loop]
+        if loop not in self._live:
+            self._live = {known: live for known, live in self._live.items() if not known.is_closed()}
+            self._live[loop] = Live(self.threads)
+        return self._live[loop]
 
     def warm(self) -> None:
         """Make ready what the first requests would have to wait for; returns at once."""
         resolve(f"{PREFIX}tasks")
-        self.workshop.warm()
+        self.threads.warm()
 
     def close(self) -> None:
-        """End its threads."""
-        self.workshop.close()
+        """End the threads."""
+        self.threads.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._lifespan(receive, send)
             return
         if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
             await self.site(scope, receive, send)
@@ -144,17 +129,7 @@ class ApiFront:
             if scope["path"].endswith("/events") and scope["method"] == "GET":
                 await self._stream(scope, receive, send, body)
                 return
-            if _asks_status(scope):
-                self.statuses.follow()
-            refused = fast_refusal.refusal(scope, body)
-            if refused is not None:
-                response = fast_refusal.answer(scope, refused)
-            elif (text := ordinary(scope, body)) is not None:
-                response = await self.gatherer.answer(scope, text)
-            else:
-                held = await self._hold(scope, receive)
-                scope["slackwater.statuses"] = self.statuses
-                response = await self.workshop.run(self._in_turn, scope, body, held)
+            response = await self._answer(scope, receive, body)
         except Disconnected:
             return
         finally:
@@ -162,32 +137,43 @@ class ApiFront:
         response["Server-Timing"] = f"app;dur={(time.perf_counter() - began) * 1000:.2f}"
         await _send(response, send)
 
-    def _in_turn(self, scope: Scope, body: Any, held: bool) -> HttpResponseBase:
-        """A request whose turn has come: by now it may be known that it is refused."""
-        refused = fast_refusal.refusal(scope, body)
-        if refused is not None:
-            return fast_refusal.answer(scope, refused)
-        return _answer(self.handler, scope, body, held)
+    async def _answer(self, scope: Scope, receive: Receive, body: Any) -> HttpResponseBase:
+        """Answer from memory, with others of the tenant, or by a view in a thread."""
+        if _asks_status(scope):
+            self.live.statuses.follow()
+        task = submission.read(scope, body)
+        if task is not None and (refused := fast_refusal.answer(task)) is not None:
+            return refused
+        if task is not None and group_commit.takes(task):
+            return await self.group_commit.answer(task)
+        scope["slackwater.waited"] = await self._wait(scope, receive)
+        scope["slackwater.statuses"] = self.live.statuses
+        found: HttpResponseBase = await self.threads.run(self._by_view, scope, body, task)
+        return found
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    def _by_view(self, scope: Scope, body: Any, task: TaskRequest | None) -> HttpResponseBase:
+        """The view's answer, unless a refusal became known while the request waited for its thread."""
+        refused = fast_refusal.answer(task) if task is not None else None
+        return refused or self.handler.answer(scope, body)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
         """Begin and end with the server: Django's handler knows no such thing."""
         while True:
             message = await receive()
             await send({"type": f"{message['type']}.complete"})
             if message["type"] == "lifespan.shutdown":
-                self.waiters.close()
-                self.feed.close()
+                self.live.close()
                 await asyncio.to_thread(self.close)
                 return
 
-    async def _hold(self, scope: Scope, receive: Receive) -> bool:
-        """Wait first where the client asks to; True when it has been waited for."""
+    async def _wait(self, scope: Scope, receive: Receive) -> bool:
+        """Wait for a task's end where the client asks to; True when that was done."""
         if scope["method"] != "GET" or b"wait=" not in scope["query_string"]:
             return False
         wait = asked_wait(scope["path"], parse_qs(scope["query_string"].decode("latin-1")))
-        if wait is None or not await self.workshop.run(wait.is_allowed, _authorization(scope)):
+        if wait is None or not await self.threads.run(wait.is_allowed, _authorization(scope)):
             return False  # the view says what is wrong
-        waiting = asyncio.ensure_future(self._until(wait))
+        waiting = asyncio.ensure_future(self.live.waiters.until_final(wait.task_id, wait.seconds))
         leaving = asyncio.ensure_future(_gone(receive))
         done, _ = await asyncio.wait({waiting, leaving}, return_when=asyncio.FIRST_COMPLETED)
         for unfinished in {waiting, leaving} - done:
@@ -198,10 +184,10 @@ class ApiFront:
 
     async def _stream(self, scope: Scope, receive: Receive, send: Send, body: Any) -> None:
         """Open a live stream where the view allows it, and keep it open until its client leaves."""
-        streams = self.streams
+        streams = self.live.streams
         try:
             await streams.listen()
-            response = await self.workshop.run(_answer, self.handler, scope, body, NOT_HELD)
+            response = await self.threads.run(self.handler.answer, scope, body)
             opening = getattr(response, "opening", None)
             if opening is None or streams.is_full:
                 await _send(response, send)
@@ -213,7 +199,7 @@ class ApiFront:
                 await send({"type": "http.response.body", "body": text, "more_body": True})
 
             async def allowed() -> bool:
-                return bool(await self.workshop.run(may_read, authorization))
+                return bool(await self.threads.run(may_read, authorization))
 
             running = asyncio.ensure_future(streams.run(opening, write, allowed))
             leaving = asyncio.ensure_future(_gone(receive))
@@ -225,14 +211,6 @@ class ApiFront:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             streams.rest()
-
-    async def _until(self, wait: Wait) -> None:
-        await self.waiters.until_final(wait.task_id, wait.seconds)
-
-
-def _answer(handler: ApiHandler, scope: Scope, body: Any, held: bool) -> HttpResponseBase:
-    body.seek(0)
-    return handler.answer(scope, body, held=held)
 
 
 def _asks_status(scope: Scope) -> bool:

@@ -1,16 +1,14 @@
-"""Submissions gathered: those that come while another of their tenant's is being stored are stored together, next.
+"""Group commit: submissions that arrive while another of their tenant is being stored are stored together, next.
 
-Nobody waits for company: a submission that finds none of its tenant's under way goes at once. What is handed in
-meanwhile in this process is one transaction then, in the order it came (see
-``slackwater_tasks.submission.group_commit``), however many they are; so a crowd costs a few transactions, and who is
-over the limit knows it when the few are through.
+No submission waits for others to arrive: one that finds none of its tenant under way is stored at once. Those that
+arrive meanwhile in this process are one transaction, in the order of their arrival (see
+``slackwater_tasks.submission.group_commit``). A burst therefore costs a few transactions, and a client over its limit
+is answered when those few have committed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import io
-import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -21,10 +19,11 @@ import structlog
 from django.http.response import HttpResponseBase
 
 from scheduler_ext.core.errors import InvalidInput
-from slackwater_api.http.auth import Principal, principal_of, remembered
+from slackwater_api.http.auth import Principal, principal_of
 from slackwater_api.http.body import parse
 from slackwater_api.http.endpoint import SUBMIT
 from slackwater_api.server.response import PlainRequest
+from slackwater_api.server.submission import TaskRequest
 from slackwater_api.v1.views.tasks import idempotency_key, submitted
 from slackwater_conf import conf
 from slackwater_tasks.runtime import trace_context
@@ -34,14 +33,11 @@ from slackwater_tasks.submission.service import Submission
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
 
-PATH: Final = "/api/v1/tasks"
-ONE: Final = re.compile(rb"\s*\{")
-"""How a body begins that hands in one task."""
-MOST_BYTES: Final = 65_536
-"""A longer one would keep its neighbours waiting."""
+MAX_BYTES: Final = 65_536
+"""A longer body would delay the others of its transaction."""
 NEVER: Final = b"depends_on"
-"""Goes by itself: it may have to wait for others."""
-AT_ONCE: Final = 256
+"""A task that needs others is stored by itself: storing it may have to wait."""
+MAX_BATCH: Final = 256
 """Submissions of one transaction."""
 
 
@@ -49,31 +45,20 @@ AT_ONCE: Final = 256
 class Entry:
     """A submission that waits for its answer."""
 
-    scope: Any
-    body: bytes
-    authorization: str
+    request: TaskRequest
     answer: asyncio.Future[HttpResponseBase]
 
 
-def ordinary(scope: Any, body: Any) -> bytes | None:
-    """The body of a request that hands in one task of the usual kind; ``body`` has been taken in whole."""
-    if scope["method"] != "POST" or scope["path"] != PATH or scope["query_string"]:
-        return None
-    most = min(MOST_BYTES, conf().api_max_body_bytes)
-    if type(body) is not io.BytesIO or body.tell() > most:
-        return None
-    text = body.getvalue()
-    if not ONE.match(text) or NEVER in text:
-        return None
-    headers = dict(scope["headers"])
-    if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
-        return None
-    trace = {"HTTP_TRACEPARENT": headers.get(b"traceparent", b"").decode("latin-1")}
-    return text if trace_context.of_request(trace) is None else None
+def takes(request: TaskRequest) -> bool:
+    """Whether a submission is of the usual kind: short, independent and without a trace of its own."""
+    if len(request.body) > min(MAX_BYTES, conf().api_max_body_bytes) or NEVER in request.body:
+        return False
+    trace = {"HTTP_TRACEPARENT": request.headers.get(b"traceparent", b"").decode("latin-1")}
+    return trace_context.of_request(trace) is None
 
 
-class Gatherer:
-    """Hands submissions to a thread: a tenant's first at once, those that come meanwhile together."""
+class GroupCommit:
+    """Stores submissions in a thread: the first of a tenant at once, those that arrive meanwhile together."""
 
     def __init__(self, run: Callable[..., Awaitable[Any]]) -> None:
         """``run(function, *args)`` calls a function in a thread."""
@@ -81,13 +66,12 @@ class Gatherer:
         self._waiting: dict[Hashable, list[Entry]] = {}
         """By tenant, for each that has some under way; by key, where its tenant is not known yet."""
 
-    async def answer(self, scope: Any, body: bytes) -> HttpResponseBase:
-        """The answer to an ordinary submission."""
-        authorization = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
-        place: Hashable = authorization
-        if authorization not in self._waiting and (principal := remembered.known(authorization)) is not None:
+    async def answer(self, request: TaskRequest) -> HttpResponseBase:
+        """The answer to a submission of the usual kind."""
+        place: Hashable = request.authorization
+        if place not in self._waiting and (principal := request.principal) is not None:
             place = principal.tenant.pk
-        entry = Entry(scope, body, authorization, asyncio.get_running_loop().create_future())
+        entry = Entry(request, asyncio.get_running_loop().create_future())
         if place in self._waiting:
             self._waiting[place].append(entry)
         else:
@@ -102,8 +86,8 @@ class Gatherer:
     def _done(self, place: Hashable, entries: list[Entry], job: asyncio.Future[list[HttpResponseBase]]) -> None:
         waiting = self._waiting.pop(place)
         if waiting:
-            self._waiting[place] = waiting[AT_ONCE:]
-            self._start(place, waiting[:AT_ONCE])
+            self._waiting[place] = waiting[MAX_BATCH:]
+            self._start(place, waiting[:MAX_BATCH])
         fault = asyncio.CancelledError() if job.cancelled() else job.exception()
         for n, entry in enumerate(entries):
             if entry.answer.done():
@@ -115,8 +99,8 @@ class Gatherer:
 
 
 def answers(entries: Sequence[Entry]) -> list[HttpResponseBase]:
-    """Store what the submissions hand in; their answers, in their order."""
-    requests = [PlainRequest(entry.scope) for entry in entries]
+    """Store the submitted tasks and return the answers in the order of the submissions."""
+    requests = [PlainRequest(entry.request.scope) for entry in entries]
     found: dict[int, HttpResponseBase] = {}
     by_tenant: dict[int, list[tuple[int, Tenant, Single]]] = defaultdict(list)
     for n, (entry, request) in enumerate(zip(entries, requests, strict=True)):
@@ -144,10 +128,10 @@ def _stored(tenant: Tenant, singles: Sequence[Single]) -> Sequence[Submission | 
 
 
 def _read(entry: Entry, request: PlainRequest) -> tuple[Tenant, Single]:
-    """Who hands in what; raises what a view would."""
-    principal: Principal = principal_of(entry.authorization)
+    """Validates the submitter and parses the task; raises what a view would."""
+    principal: Principal = principal_of(entry.request.authorization)
     principal.require(SUBMIT)
-    data, key = parse(entry.body), idempotency_key(request.http)
+    data, key = parse(entry.request.body), idempotency_key(request.http)
     if not isinstance(data, dict):
         raise InvalidInput("The body must be an object, or an array of objects.")
     return principal.tenant, Single(data=data, actor=principal.actor, idempotency_key=key)

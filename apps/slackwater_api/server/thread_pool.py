@@ -17,7 +17,7 @@ CONNECTION_AGE_S = 600.0
 WARM_S = 10.0
 
 
-class Workshop:
+class ThreadPool:
     """The threads that answer requests; each keeps its database connection between them."""
 
     def __init__(self, threads: int) -> None:

@@ -11,7 +11,7 @@ from django.db import Error as DatabaseError
 
 from scheduler_ext.core.errors import InvalidInput, SlackwaterError
 from slackwater_api.http.auth import principal_of
-from slackwater_api.live.long_poll import LONGEST_WAIT_S
+from slackwater_api.live.long_poll import MAX_WAIT_S
 from slackwater_tasks.read.tasks import require_task
 from slackwater_tenants.models import ApiKey
 from slackwater_tenants.scoping import tenant_scope
@@ -53,8 +53,8 @@ def may_read(authorization: str) -> bool:
 def read_seconds(text: str) -> float:
     """``wait`` in seconds, at most 60; ``InvalidInput`` for anything but a plain number."""
     if not SECONDS.fullmatch(text) or not text.isascii():
-        raise InvalidInput(f"must be a number of seconds from 0 to {LONGEST_WAIT_S:.0f}", field="wait")
-    return min(float(text), LONGEST_WAIT_S)
+        raise InvalidInput(f"must be a number of seconds from 0 to {MAX_WAIT_S:.0f}", field="wait")
+    return min(float(text), MAX_WAIT_S)
 
 
 def asked_wait(path: str, query: Mapping[str, list[str]]) -> Wait | None:

@@ -220,7 +220,7 @@ class TaskAdmin(ButtonsMixin, BigTableAdmin):
         form = forms.TaskForm(*data)
         if request.method == "POST" and form.is_valid() and (made := self._submit(request, form)) is not None:
             return HttpResponseRedirect(reverse("admin:slackwater_tasks_task_change", args=[made]))
-        return forms.page(self, request, form, forms.ADD_FIELDSETS, "Add task", None)
+        return forms.page(self, request, form, forms.fieldsets(editing=False), "Add task", None)
 
     def _submit(self, request: HttpRequest, form: forms.TaskForm) -> UUID | None:
         """Submit what the form says; a refusal goes into the form."""
@@ -255,4 +255,4 @@ class TaskAdmin(ButtonsMixin, BigTableAdmin):
             else:
                 messages.success(request, "The task was changed.")
                 return HttpResponseRedirect(reverse("admin:slackwater_tasks_task_change", args=[task.pk]))
-        return forms.page(self, request, form, forms.EDIT_FIELDSETS, f"Edit {task}", task)
+        return forms.page(self, request, form, forms.fieldsets(editing=True), f"Edit {task}", task)

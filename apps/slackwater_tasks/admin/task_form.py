@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -22,40 +23,69 @@ from unfold.widgets import (
 )
 
 from scheduler_ext.core.errors import SlackwaterError
-from scheduler_ext.core.states import Category, RunCondition
 from scheduler_ext.core.types import MAX_SCRIPT_BYTES
 from slackwater_adminkit import JsonField
 from slackwater_resources.models import Handler, Tier
-from slackwater_tasks.models import MutexScope, OnLate
-from slackwater_tasks.read.tasks import word
-from slackwater_tasks.spec import EDITABLE
+from slackwater_tasks.field_kinds import (
+    WHAT_RUNS,
+    Array,
+    Choice,
+    Field,
+    Flag,
+    Kind,
+    Moment,
+    Object,
+    Retry,
+    Seconds,
+    Sha256,
+    Text,
+    Texts,
+    Whole,
+)
+from slackwater_tasks.spec import EDITABLE, FIELDS
 from slackwater_tenants.models import Tenant
-
-LISTS = ("depends_on", "tags")
-
-
-def _words(enum: Any) -> list[tuple[str, str]]:
-    return [(word(member), word(member).replace("_", " ")) for member in enum]
 
 
 def _text(**options: Any) -> forms.CharField:
     return forms.CharField(required=False, widget=UnfoldAdminTextInputWidget(), **options)
 
 
-def _number(**options: Any) -> forms.FloatField:
-    return forms.FloatField(required=False, widget=UnfoldAdminIntegerFieldWidget(attrs={"step": "any"}), **options)
+def _json(**options: Any) -> JsonField:
+    return JsonField(required=False, widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}), **options)
 
 
-def _whole(**options: Any) -> forms.IntegerField:
-    return forms.IntegerField(required=False, widget=UnfoldAdminIntegerFieldWidget(), **options)
+_INPUTS: dict[type[Kind], tuple[Callable[..., forms.Field], str]] = {
+    Text: (_text, ""),
+    Sha256: (_text, ""),
+    Whole: (partial(forms.IntegerField, required=False, widget=UnfoldAdminIntegerFieldWidget), ""),
+    Flag: (partial(forms.BooleanField, required=False, widget=UnfoldBooleanSwitchWidget), ""),
+    Seconds: (
+        partial(forms.FloatField, required=False, widget=UnfoldAdminIntegerFieldWidget(attrs={"step": "any"})),
+        "Seconds.",
+    ),
+    Choice: (partial(forms.ChoiceField, widget=UnfoldAdminSelectWidget), ""),
+    Moment: (partial(forms.SplitDateTimeField, required=False, widget=UnfoldAdminSplitDateTimeWidget), "UTC."),
+    Texts: (_text, "Separated by commas."),
+    Array: (_json, "JSON array."),
+    Object: (_json, "JSON object."),
+    Retry: (_json, 'JSON object: {"base_s": 2, "factor": 2, "max_s": 3600, "jitter": 0.25}.'),
+}
+"""How each kind of a task's fields is filled in, and the words that say so."""
 
 
-def _choice(choices: Any, **options: Any) -> forms.ChoiceField:
-    return forms.ChoiceField(choices=choices, widget=UnfoldAdminSelectWidget(), **options)
-
-
-def _json(default: Any, **options: Any) -> JsonField:
-    return JsonField(required=False, initial=default, widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}), **options)
+def input_of(field: Field) -> forms.Field:
+    """The form's field for a field of a task."""
+    make, hint = _INPUTS[type(field.kind)]
+    empty = f"Empty: {field.fallback}." if field.fallback else ""
+    options: dict[str, Any] = {"help_text": " ".join(filter(None, (field.help, hint, empty))), "initial": field.default}
+    if isinstance(field.kind, Choice):
+        options["choices"] = [(word, word.replace("_", " ")) for word in field.kind.words]
+        options["initial"] = field.kind.shown(field.default)
+    elif isinstance(field.kind, Text):
+        options["max_length"] = field.kind.longest
+    elif isinstance(field.kind, Texts):
+        options["initial"] = ""
+    return make(**options)
 
 
 class ServiceForm(forms.Form):
@@ -91,52 +121,31 @@ class TaskForm(ServiceForm):
     """The fields of a task by the names they have everywhere; empty ones are left to the plan's and tier's defaults."""
 
     tenant = forms.ModelChoiceField(Tenant.objects.all(), widget=UnfoldAdminSelect2Widget())
-    name = _text(max_length=200)
-    handler = forms.ChoiceField(
-        required=False, widget=UnfoldAdminSelect2Widget(), help_text="An exported function; or give a script."
-    )
     script_file = forms.FileField(
         required=False,
         label="Script",
         widget=UnfoldAdminFileFieldWidget(),
         help_text="Is put into the script store.",
     )
-    script_path = _text(help_text="Path of a script within the tenant's mounted folder.", max_length=500)
-    args = _json(list, help_text="JSON array.")
-    kwargs = _json(dict, help_text="JSON object.")
-    tier = forms.ChoiceField(widget=UnfoldAdminSelectWidget(), initial="basic")
-    category = _choice(_words(Category), initial="delayable")
-    priority = _whole(initial=0, help_text="0 to 1000, larger first within its line.")
-    mutex_key = _text(help_text="Tasks that share a key run one at a time.")
-    mutex_limit = _whole(initial=1, help_text="… or this many at a time.")
-    mutex_scope = _choice(_words(MutexScope), initial="both", help_text="Which work the key excludes.")
-    rate_key = _text(help_text="Tasks that share it share an execution rate.")
-    tags = _text(help_text="Separated by commas.")
-    start_at = forms.SplitDateTimeField(required=False, widget=UnfoldAdminSplitDateTimeWidget(), help_text="UTC.")
-    delay_tolerance = _number(help_text="Seconds; empty: the plan's for the category.")
-    on_late = _choice(_words(OnLate), initial="run_first", help_text="When its latest start passes.")
-    execution_cap = _number(help_text="Seconds; empty: the tier's.")
-    total_attempts = _whole(initial=3)
-    checkpoints = forms.BooleanField(
-        required=False,
-        widget=UnfoldBooleanSwitchWidget(),
-        help_text="It saves checkpoints, and yields when it is asked to. A handler that declares them need not say so.",
-    )
-    retry = _json(None, help_text='Back-off of its own: {"base_s": 2, "factor": 2, "max_s": 3600, "jitter": 0.25}.')
-    depends_on = _text(help_text="Ids of tasks, separated by commas.")
-    condition = _choice(_words(RunCondition), initial="all_succeeded", help_text="When it may run.")
-    idempotency_key = _text(help_text="A second submission with the same key returns the first task.")
 
     def __init__(self, *args: Any, editing: bool = False, **kwargs: Any) -> None:
         """``editing`` leaves only what may change while a task waits."""
         super().__init__(*args, **kwargs)
-        names = list(Handler.objects.values_list("name", flat=True))
-        self.fields["handler"].choices = [("", "–"), *((name, name) for name in names)]  # type: ignore[attr-defined]
+        for name in _shown(editing=editing):
+            self.fields[name] = input_of(FIELDS[name])
         slugs = dict.fromkeys(Tier.objects.order_by("tenant_id", "cpu_milli").values_list("slug", flat=True))
-        self.fields["tier"].choices = [(slug, slug) for slug in slugs]  # type: ignore[attr-defined]
+        self.fields["tier"] = forms.ChoiceField(
+            widget=UnfoldAdminSelectWidget(), initial="basic", choices=[(slug, slug) for slug in slugs],
+            help_text=FIELDS["tier"].help,
+        )  # fmt: skip
         if editing:
-            for name in set(self.fields) - EDITABLE:
-                del self.fields[name]
+            del self.fields["tenant"], self.fields["script_file"]
+            return
+        names = list(Handler.objects.values_list("name", flat=True))
+        self.fields["handler"] = forms.ChoiceField(
+            required=False, widget=UnfoldAdminSelect2Widget(), choices=[("", "–"), *((name, name) for name in names)],
+            help_text=FIELDS["handler"].help,
+        )  # fmt: skip
 
     def clean_script_file(self) -> Any:
         """A script that is far too large is refused before it is read."""
@@ -151,7 +160,8 @@ class TaskForm(ServiceForm):
         for name, value in self.cleaned_data.items():
             if name in ("tenant", "script_file") or value is None or value == "":
                 continue
-            found[name] = [part.strip() for part in value.split(",") if part.strip()] if name in LISTS else value
+            several = isinstance(FIELDS[name].kind, Texts)
+            found[name] = [part.strip() for part in value.split(",") if part.strip()] if several else value
         return found
 
     def changes(self, before: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,61 +170,26 @@ class TaskForm(ServiceForm):
         changed = {name: value for name, value in now.items() if value != before.get(name)}
         for name in set(self.fields) - set(now):
             if before.get(name) not in (None, "", [], {}):
-                changed[name] = _EMPTY.get(name)
+                changed[name] = FIELDS[name].default
         return changed
 
 
-_EMPTY: dict[str, Any] = {
-    "name": "",
-    "mutex_key": "",
-    "mutex_limit": 1,
-    "rate_key": "",
-    "tags": [],
-    "priority": 0,
-    "args": [],
-    "kwargs": {},
-}
+def _shown(*, editing: bool) -> list[str]:
+    """The fields of a task that the form shows; a script is uploaded instead of named by its digest."""
+    return [name for name, field in FIELDS.items() if (field.editable if editing else name != "script")]
 
-ADD_FIELDSETS: Any = (
-    (None, {"fields": (("tenant", "name"), "handler", ("script_file", "script_path"), "args", "kwargs")}),
-    (
-        "Where and when",
-        {"fields": (("tier", "category"), ("start_at", "priority"), ("delay_tolerance", "on_late"))},
-    ),
-    (
-        "Running",
-        {
-            "fields": (
-                ("execution_cap", "total_attempts"),
-                "retry",
-                ("mutex_key", "mutex_limit", "mutex_scope"),
-                "rate_key",
-                "checkpoints",
-            )
-        },
-    ),
-    ("Needs", {"fields": (("depends_on", "condition"), ("tags", "idempotency_key"))}),
-)
+
+def fieldsets(*, editing: bool) -> Any:
+    """The form's fields in the groups of the declaration."""
+    groups: dict[str, list[str]] = {}
+    for name in _shown(editing=editing):
+        groups.setdefault(FIELDS[name].group, []).append(name)
+    if not editing:
+        groups[WHAT_RUNS] = ["tenant", "script_file", *groups[WHAT_RUNS]]
+    return tuple((None if group == WHAT_RUNS else group, {"fields": tuple(names)}) for group, names in groups.items())
+
+
 WORKFLOW_FIELDSETS: Any = ((None, {"fields": (("tenant", "name"), "tasks", "idempotency_key")}),)
-EDIT_FIELDSETS: Any = (
-    (None, {"fields": ("name", "args", "kwargs")}),
-    (
-        "Where and when",
-        {"fields": (("tier", "category"), ("start_at", "priority"), ("delay_tolerance", "on_late"))},
-    ),
-    (
-        "Running",
-        {
-            "fields": (
-                ("execution_cap", "total_attempts"),
-                "retry",
-                ("mutex_key", "mutex_limit", "mutex_scope"),
-                "rate_key",
-                "tags",
-            )
-        },
-    ),
-)
 
 
 def page(

@@ -17,9 +17,10 @@ from scheduler_ext.core.states import Category, RunCondition, TaskState
 from scheduler_ext.core.work import Changes
 from scheduler_ext.task.references import MARK
 from slackwater_tasks.control.settle import settle, undisturbed
+from slackwater_tasks.field_kinds import seconds
 from slackwater_tasks.ledger import active_policies, hints, reference_cache, transitions
 from slackwater_tasks.models import Dependency, LiveTask, MutexScope, OnLate, Task
-from slackwater_tasks.read.tasks import seconds, word
+from slackwater_tasks.read.tasks import word
 from slackwater_tasks.runtime import checkpoints, trace_context
 from slackwater_tasks.spec import EDITABLE, TaskSpec, check_references, dump_payload, parse_fields
 from slackwater_tasks.submission import admission, store

@@ -6,45 +6,30 @@ Everything here reads the tenant in context (``tenant_scope``) and costs a fixed
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Q, QuerySet
+from django.db.models import JSONField, Q, QuerySet
 
 from scheduler_ext.core.errors import NotFound
-from scheduler_ext.core.states import FINAL, Category, Outcome, RunCondition, TaskState, client_status
-from slackwater_tasks.models import Attempt, AttemptLog, MutexScope, OnLate, Task, Workflow
+from scheduler_ext.core.states import FINAL, Outcome, TaskState, client_status
+from slackwater_tasks.field_kinds import DETAIL, LISTED, Field
+from slackwater_tasks.models import Attempt, AttemptLog, Task, Workflow
+from slackwater_tasks.spec import COLUMNS, FIELDS
 from slackwater_tenants.scoping import current_tenant_id
 
+READ_AS = {"tier_id": "tier__slug"}
+"""Columns of a declared field whose value stands under another name in a row that is read."""
+LISTED_FIELDS = {name: field for name, field in FIELDS.items() if field.shown == LISTED}
+DETAIL_FIELDS = {name: field for name, field in FIELDS.items() if field.shown == DETAIL and field.column}
 SUMMARY = [
-    "id",
-    "name",
-    "workflow_id",
-    "kind",
-    "handler",
-    "script_sha256",
-    "script_path",
-    "category",
-    "tier__slug",
-    "priority",
-    "tags",
-    "submitted_at",
-    "start_at",
-    "state",
-    "finished_at",
-    "attempts_used",
-    "reason",
-    "live__state",
-    "live__attempts",
-    "live__started_at",
-    "live__latest_start",
-    "live__not_before",
-    "live__cancel_requested",
-    "live__progress",
-]
+    "id", "workflow_id", "kind", "submitted_at", "state", "finished_at", "attempts_used", "reason", "live__state",
+    "live__attempts", "live__started_at", "live__latest_start", "live__not_before", "live__cancel_requested",
+    "live__progress", *(READ_AS.get(field.column, field.column) for field in LISTED_FIELDS.values()),
+]  # fmt: skip
 LIVE_STATES = frozenset(TaskState) - FINAL
 
 
@@ -53,11 +38,9 @@ def word(member: Any) -> str:
     return str(member.name).lower()
 
 
-def seconds(milliseconds: int | None) -> float | int | None:
-    """Milliseconds of the ledger as the seconds of the API: whole where they are."""
-    if milliseconds is None:
-        return None
-    return milliseconds // 1000 if milliseconds % 1000 == 0 else milliseconds / 1000
+def declared(row: dict[str, Any], fields: Mapping[str, Field]) -> dict[str, Any]:
+    """The declared fields of a row as the API shows them."""
+    return {name: field.kind.shown(row[READ_AS.get(field.column, field.column)]) for name, field in fields.items()}
 
 
 def state_of(row: dict[str, Any]) -> TaskState:
@@ -71,21 +54,13 @@ def summary(row: dict[str, Any]) -> dict[str, Any]:
     state = state_of(row)
     live = row["live__state"] is not None
     return {
+        **declared(row, LISTED_FIELDS),
         "id": row["id"],
-        "name": row["name"],
         "workflow_id": row["workflow_id"],
         "status": client_status(state).label,
         "state": word(state),
         "kind": "handler" if row["kind"] == Task.Kind.HANDLER else "script",
-        "handler": row["handler"],
-        "script": row["script_sha256"],
-        "script_path": row["script_path"],
-        "category": word(Category(row["category"])),
-        "tier": row["tier__slug"],
-        "priority": row["priority"],
-        "tags": row["tags"],
         "submitted_at": row["submitted_at"],
-        "start_at": row["start_at"],
         "not_before": row["live__not_before"],
         "latest_start": row["live__latest_start"],
         "started_at": row["live__started_at"],
@@ -100,20 +75,9 @@ def summary(row: dict[str, Any]) -> dict[str, Any]:
 def _detail(row: dict[str, Any]) -> dict[str, Any]:
     return {
         **summary(row),
-        "args": row["args"],
-        "kwargs": row["kwargs"],
-        "delay_tolerance": seconds(row["delay_tolerance_ms"]),
-        "on_late": word(OnLate(row["on_late"])),
-        "execution_cap": seconds(row["cap_ms"]),
-        "total_attempts": row["total_attempts"],
-        "retry": row["retry"],
+        **declared(row, DETAIL_FIELDS),
         "depends_on": row["parents"],
         "waiting_for": row["live__pending"] or 0,
-        "condition": word(RunCondition(row["condition"])),
-        "mutex_key": row["mutex_key"],
-        "mutex_limit": row["mutex_limit"],
-        "mutex_scope": word(MutexScope(row["mutex_scope"])),
-        "rate_key": row["rate_key"],
         "webhook": row["webhook"],
         "checkpoints": row["declared"],
         "checkpoint": _saved(row["saved"]),
@@ -130,14 +94,13 @@ def _saved(found: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 # One query by hand: it is what pollers ask all day, and building it anew costs three times what answering it does.
-TASK = """
-SELECT t.id, t.name, t.workflow_id, t.kind, t.handler, t.script_sha256, t.script_path, t.category, r.slug AS tier__slug,
-       t.priority, t.tags, t.submitted_at, t.start_at, t.state, t.finished_at, t.attempts_used, t.reason,
+TASK = f"""
+SELECT {", ".join(f"t.{column}" for column in COLUMNS)},
+       t.id, t.workflow_id, t.kind, r.slug AS tier__slug, t.submitted_at, t.state, t.finished_at, t.attempts_used, t.reason,
        l.state AS live__state, l.attempts AS live__attempts, coalesce(l.started_at, a.started_at) AS live__started_at,
        l.latest_start AS live__latest_start, l.not_before AS live__not_before,
        l.cancel_requested AS live__cancel_requested, l.progress AS live__progress, l.pending AS live__pending,
-       t.args, t.kwargs, t.delay_tolerance_ms, t.on_late, t.cap_ms, t.total_attempts, t.retry, t.mutex_key,
-       t.mutex_limit, t.mutex_scope, t.rate_key, t.condition, t.submitted_by, t.result, t.error, n.name AS node,
+       t.submitted_by, t.result, t.error, n.name AS node,
        coalesce(p.declared, false) AS declared, c.saved,
        coalesce((SELECT w.url FROM slackwater_tasks_taskwebhook w WHERE w.task_id = t.id), '') AS webhook,
        ARRAY(SELECT d.parent_id FROM slackwater_tasks_dependency d WHERE d.child_id = t.id ORDER BY d.parent_id) AS parents
@@ -155,8 +118,11 @@ LEFT JOIN LATERAL (
         l.attempts + 1)) AS saved
     FROM slackwater_tasks_checkpoint k WHERE p.declared AND k.task_id = t.id ORDER BY k.number DESC LIMIT 1) c ON true
 WHERE t.id = %s AND t.tenant_id = %s
-"""
-JSON_COLUMNS = ("args", "kwargs", "retry", "result", "live__progress", "saved")
+"""  # noqa: S608 - columns of ours
+JSON_COLUMNS = [
+    *(column for column in COLUMNS if isinstance(Task._meta.get_field(column), JSONField)),
+    *("result", "live__progress", "saved"),
+]
 
 
 def task(task_id: UUID) -> dict[str, Any]:

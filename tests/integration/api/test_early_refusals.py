@@ -13,7 +13,8 @@ import redis
 from django.db import connections
 
 from slackwater_api.http.auth import remembered
-from slackwater_api.server.application import NOT_HELD, ApiFront
+from slackwater_api.server import submission
+from slackwater_api.server.application import ApiFront
 from slackwater_tasks.submission import refusal_cache
 from tests.integration.api.test_front import Visit, drive
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
@@ -183,8 +184,8 @@ def test_one_that_waits_for_a_thread_is_told_when_another_was_refused(acme: ApiC
         refusal_cache.forget()
         counted = Counted(front)
         scope, body = Submission(front, acme.text)._scope, io.BytesIO(TASK)
-        first = await front.workshop.run(front._in_turn, scope, body, NOT_HELD)
-        second = await front.workshop.run(front._in_turn, scope, body, NOT_HELD)
+        first = await front.threads.run(front._by_view, scope, body, submission.read(scope, body))
+        second = await front.threads.run(front._by_view, scope, body, submission.read(scope, body))
         assert (first.status_code, second.status_code, counted.views) == (429, 429, 1)
 
     told(story)

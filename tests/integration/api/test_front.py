@@ -102,8 +102,7 @@ def drive(story: Callable[[ApiFront], Coroutine[Any, Any, None]]) -> None:
             async with asyncio.timeout(30):
                 await story(front)
         finally:
-            front.waiters.close()
-            front.feed.close()
+            front.live.close()
 
     asyncio.run(whole())
     front.close()
@@ -152,7 +151,7 @@ def test_each_thread_has_its_connection_before_anybody_asks(acme: ApiClient) -> 
             together.wait(10)  # so that each thread has one of these
             return threading.get_ident(), connections["default"].connection is not None
 
-        found = await asyncio.gather(*(front.workshop.run(look) for _ in range(count)))
+        found = await asyncio.gather(*(front.threads.run(look) for _ in range(count)))
         assert len({thread for thread, _ in found}) == count
         assert all(is_open for _, is_open in found)
 
@@ -178,20 +177,20 @@ def test_a_body_over_the_limit_is_refused_and_not_kept(acme: ApiClient, settings
 
 
 def test_who_waits_is_woken_by_the_published_change(acme: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slackwater_api.live.long_poll.LOOK_S", 60.0)
+    monkeypatch.setattr("slackwater_api.live.long_poll.POLL_S", 60.0)
     task_id = acme.task()
 
     async def story(front: ApiFront) -> None:
         visit = Visit(front, acme.text, "GET", f"/api/v1/tasks/{task_id}?wait=20")
         waiting = asyncio.create_task(visit.run())
-        await until(lambda: len(front.waiters) == 1 and front.waiters.is_listening)
-        await front.workshop.run(finish, task_id)
+        await until(lambda: len(front.live.waiters) == 1 and front.live.waiters.is_listening)
+        await front.threads.run(finish, task_id)
         began = time.monotonic()
         await tell(task_id)
         await waiting
         assert time.monotonic() - began < 15  # the next look at the ledger comes later
         assert (visit.status, visit.json["state"], visit.json["result"]) == (200, "succeeded", 42)
-        assert len(front.waiters) == 0
+        assert len(front.live.waiters) == 0
 
     drive(story)
 
@@ -203,7 +202,7 @@ def test_who_waits_is_woken_by_the_ledger_when_no_message_comes(acme: ApiClient,
     async def story(front: ApiFront) -> None:
         visit = Visit(front, acme.text, "GET", f"/api/v1/tasks/{task_id}?wait=60")
         waiting = asyncio.create_task(visit.run())
-        await until(lambda: len(front.waiters) == 1)
+        await until(lambda: len(front.live.waiters) == 1)
         await asyncio.to_thread(finish, task_id)
         began = time.monotonic()
         await waiting
@@ -219,7 +218,7 @@ def test_a_hundred_who_wait_hold_no_thread(acme: ApiClient) -> None:
     async def story(front: ApiFront) -> None:
         visits = [Visit(front, acme.text, "GET", f"/api/v1/tasks/{task_id}?wait=60") for _ in range(100)]
         waiting = [asyncio.create_task(visit.run()) for visit in visits]
-        await until(lambda: len(front.waiters) == 100)
+        await until(lambda: len(front.live.waiters) == 100)
         # All eight threads would be taken if any of them waited.
         other = await Visit(front, acme.text, "GET", "/api/v1/tiers").run()
         assert other.status == 200
@@ -249,10 +248,10 @@ def test_a_client_that_leaves_is_waited_for_no_more(acme: ApiClient) -> None:
     async def story(front: ApiFront) -> None:
         visit = Visit(front, acme.text, "GET", f"/api/v1/tasks/{task_id}?wait=60")
         waiting = asyncio.create_task(visit.run())
-        await until(lambda: len(front.waiters) == 1)
+        await until(lambda: len(front.live.waiters) == 1)
         visit.left.set()
         await waiting
-        await until(lambda: len(front.waiters) == 0)
+        await until(lambda: len(front.live.waiters) == 0)
         assert visit.status == 0
 
     drive(story)
@@ -279,7 +278,7 @@ def test_a_broken_connection_is_a_503_and_then_replaced(acme: ApiClient) -> None
     async def story(front: ApiFront) -> None:
         path = "/api/v1/tiers"
         assert (await Visit(front, acme.text, "GET", path).run()).status == 200
-        await front.workshop.run(break_connection)
+        await front.threads.run(break_connection)
         broken = await Visit(front, acme.text, "GET", path).run()
         again = await Visit(front, acme.text, "GET", path).run()
         assert {broken.status, again.status} <= {200, 503}

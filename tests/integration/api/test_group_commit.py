@@ -24,7 +24,7 @@ from django.middleware.security import SecurityMiddleware
 
 from slackwater_api.http import auth
 from slackwater_api.server import response as plain
-from slackwater_api.server.application import NOT_HELD, ApiFront
+from slackwater_api.server.application import ApiFront
 from slackwater_tasks.ledger.connection import connect
 from slackwater_tenants.services import create_api_key, create_tenant
 from tests.integration.api.test_early_refusals import OWN, Counted, Submission, told
@@ -84,7 +84,7 @@ def stored() -> tuple[int, int, int]:
 
 
 def gathered(front: ApiFront) -> int:
-    return sum(map(len, front.gatherer._waiting.values()))
+    return sum(map(len, front.group_commit._waiting.values()))
 
 
 async def first_under_way(front: ApiFront, key: str) -> asyncio.Task[Any]:
@@ -111,7 +111,7 @@ def test_what_comes_meanwhile_is_one_transaction(acme: ApiClient) -> None:
         assert (visits[5].json["field"], visits[6].json["code"]) == ("priority", "malformed_body")
         assert visits[7].json["ids"] == visits[8].json["ids"]
         assert len({visit.headers["X-Request-Id"] for visit in visits}) == 40
-        assert front.gatherer._waiting == {}
+        assert front.group_commit._waiting == {}
 
     told(story)
     tasks, transactions, counted = stored()
@@ -159,7 +159,7 @@ def test_keys_of_one_tenant_go_together_once_they_are_known(acme: ApiClient, mon
             keys = [acme.text, second, reader] * 5
             jobs = [asyncio.ensure_future(Submission(front, key).run()) for key in keys]
             await until(lambda: gathered(front) == 15)
-            assert front.gatherer._waiting.keys() == {acme.tenant.pk}
+            assert front.group_commit._waiting.keys() == {acme.tenant.pk}
         visits = await asyncio.gather(first, *jobs)
         assert [visit.status for visit in visits[1:]] == [201, 201, 403] * 5
         assert visits[3].json["code"] == "not_permitted"
@@ -210,7 +210,7 @@ def test_the_answer_is_a_views(acme: ApiClient, body: bytes, headers: dict[str, 
         assert counted.views == 0
         again = {name: value.replace("one", "two") for name, value in headers.items()}
         there = Submission(front, acme.text, body, **again)
-        response = await front.workshop.run(_by_view, front, there._scope, body)
+        response = await front.threads.run(_by_view, front, there._scope, body)
         assert (here.status, here.json.keys()) == (response.status_code, json.loads(response.content).keys())
         mine = {name.lower(): value for name, value in here.headers.items()}
         its = {name.lower(): value for name, value in response.items()}
@@ -226,7 +226,7 @@ def test_the_answer_is_a_views(acme: ApiClient, body: bytes, headers: dict[str, 
 
 
 def _by_view(front: ApiFront, scope: Any, body: bytes) -> Any:
-    return front.handler.answer(scope, io.BytesIO(body), held=NOT_HELD)
+    return front.handler.answer(scope, io.BytesIO(body))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ from scheduler_ext.core.states import Outcome, TaskState
 from slackwater_api.http.openapi import ANSWERS
 from slackwater_api.http.problems import STATUS
 from slackwater_api.http.reference import document
-from slackwater_api.v1 import serializers as shapes
+from slackwater_api.v1.shapes.schedules import ScheduleChange, ScheduleIn
+from slackwater_api.v1.shapes.tasks import TaskChange, TaskIn
 from slackwater_api.v1.urls import urlpatterns
 from slackwater_api.v1.views.platform import Nowhere
 from slackwater_monitoring.models import Sizing, Usage
@@ -110,10 +111,10 @@ def test_every_example_belongs_to_an_operation() -> None:
 
 
 def test_shapes_name_every_field_that_services_take() -> None:
-    assert set(shapes.TaskIn().fields) == set(FIELDS)
-    assert set(shapes.TaskChange().fields) == EDITABLE
-    assert set(shapes.ScheduleChange().fields) == {*SCHEDULE_FIELDS, "version"}
-    assert set(shapes.ScheduleIn().fields) == set(SCHEDULE_FIELDS)
+    assert set(TaskIn().fields) == set(FIELDS)
+    assert set(TaskChange().fields) == EDITABLE
+    assert set(ScheduleChange().fields) == {*SCHEDULE_FIELDS, "version"}
+    assert set(ScheduleIn().fields) == set(SCHEDULE_FIELDS)
 
 
 def conforms(answer: Answer, method: str, path: str) -> None:

@@ -52,11 +52,11 @@ async def poll(front: ApiFront, client: ApiClient, task_id: str) -> Visit:
 async def heard(front: ApiFront, client: ApiClient, task_id: str) -> None:
     """Poll once, and wait until the feed is heard."""
     await poll(front, client, task_id)
-    await until(lambda: front.feed.is_heard)
+    await until(lambda: front.live.feed.is_connected)
 
 
 def test_it_is_read_once_until_the_feed_tells(acme: ApiClient, asked: list[UUID], monkeypatch: Any) -> None:
-    monkeypatch.setattr(module, "FRESH_S", 60.0)
+    monkeypatch.setattr(module, "TTL_S", 60.0)
     task_id = acme.task()
 
     async def story(front: ApiFront) -> None:
@@ -68,7 +68,7 @@ def test_it_is_read_once_until_the_feed_tells(acme: ApiClient, asked: list[UUID]
         await asyncio.to_thread(finish, task_id)
         assert (await poll(front, acme, task_id)).json["state"] == "ready"  # nobody has told yet
         tell_changes([(task_id, int(TaskState.SUCCEEDED), acme.tenant.pk, None)])
-        await until(lambda: task_id not in front.statuses._known)
+        await until(lambda: task_id not in front.live.statuses._known)
         last = await poll(front, acme, task_id)
         assert (last.json["state"], last.json["status"]) == ("succeeded", "done")
         assert len(asked) == 2
@@ -80,7 +80,7 @@ def test_it_is_read_once_until_the_feed_tells(acme: ApiClient, asked: list[UUID]
 def test_a_task_narrowed_to_its_status_is_answered_from_memory_too(
     acme: ApiClient, asked: list[UUID], monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(module, "FRESH_S", 60.0)
+    monkeypatch.setattr(module, "TTL_S", 60.0)
     whole: list[UUID] = []
     read = tasks.task
 
@@ -96,7 +96,7 @@ def test_a_task_narrowed_to_its_status_is_answered_from_memory_too(
 
     async def story(front: ApiFront) -> None:
         await narrowed(front, "state")
-        await until(lambda: front.feed.is_heard)
+        await until(lambda: front.live.feed.is_connected)
         asked.clear()
         for _ in range(5):
             assert (await narrowed(front, "state,%20status")).json == {"state": "ready", "status": "waiting"}
@@ -106,7 +106,7 @@ def test_a_task_narrowed_to_its_status_is_answered_from_memory_too(
         assert len(whole) == 1
         await asyncio.to_thread(finish, task_id)
         tell_changes([(task_id, int(TaskState.SUCCEEDED), acme.tenant.pk, None)])
-        await until(lambda: task_id not in front.statuses._known)
+        await until(lambda: task_id not in front.live.statuses._known)
         assert (await narrowed(front, "state")).json == {"state": "succeeded"}
 
     drive(story)
@@ -114,7 +114,7 @@ def test_a_task_narrowed_to_its_status_is_answered_from_memory_too(
 
 
 def test_what_nobody_tells_is_a_second_old_at_most(acme: ApiClient, monkeypatch: Any) -> None:
-    monkeypatch.setattr(module, "FRESH_S", 0.05)
+    monkeypatch.setattr(module, "TTL_S", 0.05)
     task_id = acme.task()
 
     async def story(front: ApiFront) -> None:
@@ -135,7 +135,7 @@ def test_another_tenant_never_gets_what_is_remembered(acme: ApiClient) -> None:
     async def story(front: ApiFront) -> None:
         await heard(front, acme, task_id)
         assert (await poll(front, acme, task_id)).status == 200
-        assert task_id in front.statuses._known
+        assert task_id in front.live.statuses._known
         assert (await poll(front, other, task_id)).status == 404
         assert (await poll(front, acme, str(uuid4()))).status == 404
 
@@ -159,7 +159,7 @@ def test_without_redis_each_comes_from_the_ledger(acme: ApiClient, asked: list[U
 class Heard:
     """A feed that is heard, as far as statuses know one."""
 
-    is_heard = True
+    is_connected = True
 
 
 def test_what_changes_while_it_is_read_is_not_kept() -> None:
@@ -175,7 +175,7 @@ def test_what_changes_while_it_is_read_is_not_kept() -> None:
     reader = threading.Thread(target=known.get, args=(1, task_id, slow))
     reader.start()
     assert begun.wait(5)
-    known._hear(Batch((1, 1), [(str(task_id), 5, 1, None, None, None)]))
+    known._receive(Batch((1, 1), [(str(task_id), 5, 1, None, None, None)]))
     # Another reads now, and sees it as it is; the first must not overwrite that with what it saw before.
     assert known.get(1, task_id, lambda: {"state": "running"}) == {"state": "running"}
     told.set()

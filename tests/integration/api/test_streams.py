@@ -72,9 +72,9 @@ def following(story: Callable[[ApiFront], Coroutine[Any, Any, None]]) -> None:
 async def opened(front: ApiFront, client: ApiClient, path: str) -> tuple[Visit, asyncio.Task[Visit]]:
     visit = Visit(front, client.text, "GET", f"/api/v1{path}")
     job = asyncio.create_task(visit.run())
-    before = len(front.streams)
-    await until(lambda: (len(front.streams) > before and b"event: " in visit.body) or job.done())
-    await until(lambda: front.feed.is_heard or job.done())
+    before = len(front.live.streams)
+    await until(lambda: (len(front.live.streams) > before and b"event: " in visit.body) or job.done())
+    await until(lambda: front.live.feed.is_connected or job.done())
     return visit, job
 
 
@@ -90,7 +90,7 @@ def test_a_task_is_followed_to_its_end(acme: ApiClient) -> None:
         await job  # it ends by itself
         assert states(visit.body) == ["ready", "running", "succeeded"]
         assert events_in(visit.body)[-1]["status"] == "done"
-        assert len(front.streams) == 0
+        assert len(front.live.streams) == 0
 
     following(story)
 
@@ -157,7 +157,7 @@ def test_tenants_and_workflows_are_apart(acme: ApiClient) -> None:
         for visit, job in ((mine, first), (one, second), (theirs, third)):
             visit.left.set()
             await job
-        assert len(front.streams) == 0
+        assert len(front.live.streams) == 0
 
     following(story)
 
@@ -168,13 +168,13 @@ def test_an_event_asks_the_database_nothing(acme: ApiClient) -> None:
     async def story(front: ApiFront) -> None:
         visit, job = await opened(front, acme, "/events")
         asked: list[Any] = []
-        run = front.workshop.run
+        run = front.threads.run
 
         async def noted(*call: Any) -> Any:
             asked.append(call)
             return await run(*call)
 
-        front.workshop.run = noted  # type: ignore[assignment,method-assign]
+        front.threads.run = noted  # type: ignore[assignment,method-assign]
         for _ in range(20):
             tell(acme, str(uuid4()), TaskState.SUCCEEDED)
         await until(lambda: len(states(visit.body)) == 20)
@@ -271,7 +271,7 @@ def test_when_redis_comes_back_empty_every_stream_is_told_of_the_gap(acme: ApiCl
 
 
 def test_a_client_that_is_too_slow_is_cut_off(acme: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "WAITING_MOST", 3)
+    monkeypatch.setattr(live, "MAX_BUFFERED", 3)
 
     async def story(front: ApiFront) -> None:
         visit, job = await opened(front, acme, "/events")
@@ -283,8 +283,8 @@ def test_a_client_that_is_too_slow_is_cut_off(acme: ApiClient, monkeypatch: pyte
 
 
 def test_a_quiet_stream_beats_and_ends_with_its_key(acme: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "BEAT_S", 0.05)
-    monkeypatch.setattr(live, "CHECK_S", 0.2)
+    monkeypatch.setattr(live, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(live, "RECHECK_KEY_S", 0.2)
 
     async def story(front: ApiFront) -> None:
         visit, job = await opened(front, acme, "/events")

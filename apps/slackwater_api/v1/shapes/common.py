@@ -10,7 +10,7 @@ from rest_framework import serializers as s
 from scheduler_ext.core.states import Category, ClientStatus, Outcome, RunCondition, TaskState
 from slackwater_schedules.models import Schedule, ScheduleFire
 from slackwater_tasks.field_kinds import MAX_SECONDS
-from slackwater_tasks.models import MutexScope, OnLate
+from slackwater_tasks.models import OnLate
 
 
 def words(enum: type[Any]) -> list[str]:
@@ -18,17 +18,11 @@ def words(enum: type[Any]) -> list[str]:
     return [member.name.lower() for member in enum]
 
 
-STATES, CATEGORIES, CONDITIONS, ON_LATE = (
-    words(TaskState),
-    words(Category),
-    words(RunCondition),
-    words(OnLate),
-)
+STATES, CATEGORIES, CONDITIONS, ON_LATE = words(TaskState), words(Category), words(RunCondition), words(OnLate)
 STATUSES = [status.label for status in ClientStatus]
 OUTCOMES = words(Outcome)
 NODE_STATES = ["active", "draining"]
 KINDS = ["handler", "script"]
-MUTEX_SCOPES = words(MutexScope)
 KINDS_OF_SCHEDULE: list[str] = Schedule.Kind.values
 FIRE_OUTCOMES: list[str] = ScheduleFire.Outcome.values
 
@@ -46,18 +40,6 @@ class AnyList(s.JSONField):
 def seconds(**more: Any) -> s.FloatField:
     """A duration in seconds."""
     return s.FloatField(min_value=0, max_value=MAX_SECONDS, **more)
-
-
-class ProblemOut(s.Serializer[Any]):
-    """An error (RFC 9457). ``code`` is stable; ``field`` is the path of the input at fault."""
-
-    type = s.CharField()
-    title = s.CharField()
-    status = s.IntegerField()
-    detail = s.CharField()
-    code = s.CharField()
-    request_id = s.CharField()
-    field = s.CharField(required=False)
 
 
 def listing(item: type[s.Serializer[Any]], *, paged: bool = True) -> Any:

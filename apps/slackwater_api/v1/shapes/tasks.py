@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from drf_spectacular.utils import inline_serializer
 from rest_framework import serializers as s
 
-from slackwater_api.v1.shapes.common import (
-    CATEGORIES,
-    CONDITIONS,
-    KINDS,
-    MUTEX_SCOPES,
-    ON_LATE,
-    OUTCOMES,
-    STATES,
-    STATUSES,
-    AnyList,
-    Anything,
-    seconds,
+from slackwater_api.v1.shapes.common import KINDS, OUTCOMES, STATES, STATUSES, AnyList, Anything, seconds
+from slackwater_tasks.field_kinds import (
+    LISTED,
+    Array,
+    Choice,
+    Field,
+    Flag,
+    Kind,
+    Moment,
+    Object,
+    Retry,
+    Seconds,
+    Sha256,
+    Text,
+    Texts,
+    Whole,
 )
+from slackwater_tasks.spec import FIELDS
 
 
 class RetryIn(s.Serializer[Any]):
@@ -31,53 +37,61 @@ class RetryIn(s.Serializer[Any]):
     jitter = s.FloatField(required=False)
 
 
+_ACCEPTED: dict[type[Kind], Callable[..., s.Field[Any, Any, Any, Any]]] = {
+    Text: lambda kind, **more: s.CharField(max_length=kind.longest, allow_blank=kind.empty, **more),
+    Sha256: lambda kind, **more: s.RegexField(f"^{kind.PATTERN.pattern}$", **more),
+    Whole: lambda kind, **more: s.IntegerField(min_value=kind.low, max_value=kind.high, **more),
+    Flag: lambda _kind, **more: s.BooleanField(**more),
+    Seconds: lambda _kind, **more: seconds(**more),
+    Choice: lambda kind, **more: s.ChoiceField(list(kind.words), **more),
+    Moment: lambda _kind, **more: s.DateTimeField(**more),
+    Texts: lambda kind, **more: s.ListField(child=s.CharField(max_length=kind.longest), max_length=kind.most, **more),
+    Array: lambda _kind, **more: AnyList(**more),
+    Object: lambda _kind, **more: s.DictField(child=Anything(), **more),
+    Retry: lambda _kind, **more: RetryIn(**more),
+}
+_SHOWN: dict[type[Kind], Callable[[Any], s.Field[Any, Any, Any, Any]]] = {
+    Text: lambda kind: s.CharField(allow_blank=kind.empty),
+    Sha256: lambda _kind: s.CharField(allow_blank=True),
+    Whole: lambda _kind: s.IntegerField(),
+    Flag: lambda _kind: s.BooleanField(),
+    Seconds: lambda _kind: s.FloatField(),
+    Choice: lambda kind: s.ChoiceField(list(kind.words)),
+    Moment: lambda _kind: s.DateTimeField(allow_null=True),
+    Texts: lambda _kind: s.ListField(child=s.CharField()),
+    Array: lambda _kind: AnyList(),
+    Object: lambda _kind: s.DictField(child=Anything()),
+    Retry: lambda _kind: RetryIn(allow_null=True),
+}
+
+
+def accepted(field: Field) -> s.Field[Any, Any, Any, Any]:
+    """The shape of a field in what is submitted."""
+    more = {"help_text": field.help} if field.help else {}
+    return _ACCEPTED[type(field.kind)](
+        field.kind, required=False, **more, **({"allow_null": True} if field.nullable else {})
+    )
+
+
+def shown(field: Field) -> s.Field[Any, Any, Any, Any]:
+    """The shape of a field of a stored task."""
+    return _SHOWN[type(field.kind)](field.kind)
+
+
+class TaskIn(s.Serializer[Any]):
+    """A task to run: exactly one of ``handler``, ``script`` and ``script_path``."""
+
+    def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
+        """All fields of the declaration."""
+        return {name: accepted(field) for name, field in FIELDS.items()}
+
+
 class TaskChange(s.Serializer[Any]):
     """What can be changed of a waiting task."""
 
-    name = s.CharField(max_length=200, required=False, allow_blank=True)
-    args = AnyList(required=False, help_text="Positional arguments.")
-    kwargs = s.DictField(child=Anything(), required=False, help_text="Keyword arguments.")
-    tier = s.CharField(max_length=63, required=False, help_text="What it needs: basic, regular, premium, or your own.")
-    category = s.ChoiceField(CATEGORIES, required=False)
-    priority = s.IntegerField(min_value=0, max_value=1000, required=False, help_text="Larger is first in its line.")
-    delay_tolerance = seconds(required=False, allow_null=True, help_text="How long its start may be delayed.")
-    on_late = s.ChoiceField(ON_LATE, required=False, help_text="What happens when its latest start passes.")
-    execution_cap = seconds(required=False, allow_null=True, help_text="Longest run, from the start.")
-    total_attempts = s.IntegerField(min_value=1, max_value=100, required=False)
-    retry = RetryIn(required=False, allow_null=True)
-    start_at = s.DateTimeField(required=False, allow_null=True, help_text="No start before; with a time zone.")
-    mutex_key = s.CharField(
-        max_length=150, required=False, allow_blank=True, help_text="Tasks sharing it exclude one another."
-    )
-    mutex_limit = s.IntegerField(min_value=1, max_value=10_000, required=False)
-    mutex_scope = s.ChoiceField(MUTEX_SCOPES, required=False, help_text="Which work its mutex key excludes.")
-    rate_key = s.CharField(
-        max_length=150,
-        required=False,
-        allow_blank=True,
-        help_text="Its starts count against this key's rate.",
-    )
-    tags = s.ListField(child=s.CharField(max_length=63), max_length=32, required=False)
-
-
-class TaskIn(TaskChange):
-    """A task to run: exactly one of ``handler``, ``script`` and ``script_path``."""
-
-    handler = s.CharField(max_length=200, required=False, help_text="Name of an exported function.")
-    script = s.RegexField(r"^[0-9a-f]{64}$", required=False, help_text="SHA-256 of a stored script.")
-    script_path = s.CharField(max_length=500, required=False, help_text="Path in your mounted folder.")
-    depends_on = s.ListField(
-        child=s.CharField(max_length=200), required=False, help_text="Names in the same call, or ids."
-    )
-    condition = s.ChoiceField(CONDITIONS, required=False, help_text="What must have become of the tasks it needs.")
-    idempotency_key = s.CharField(max_length=200, required=False, allow_blank=True)
-    webhook = s.CharField(
-        max_length=2_000, required=False, allow_blank=True, help_text="Where this task's own events are sent."
-    )
-    checkpoints = s.BooleanField(
-        required=False,
-        help_text="It saves checkpoints, and yields when it is asked to; see the page on checkpoints.",
-    )
+    def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
+        """The fields that may change after submission."""
+        return {name: accepted(field) for name, field in FIELDS.items() if field.editable}
 
 
 class WorkflowIn(s.Serializer[Any]):
@@ -124,20 +138,11 @@ class TaskSummary(s.Serializer[Any]):
     """A task as lists show it."""
 
     id = s.UUIDField()
-    name = s.CharField(allow_blank=True)
     workflow_id = s.UUIDField(allow_null=True)
     status = s.ChoiceField(STATUSES)
     state = s.ChoiceField(STATES)
     kind = s.ChoiceField(KINDS)
-    handler = s.CharField(allow_blank=True)
-    script = s.CharField(allow_blank=True)
-    script_path = s.CharField(allow_blank=True)
-    category = s.ChoiceField(CATEGORIES)
-    tier = s.CharField()
-    priority = s.IntegerField()
-    tags = s.ListField(child=s.CharField())
     submitted_at = s.DateTimeField()
-    start_at = s.DateTimeField(allow_null=True)
     not_before = s.DateTimeField(allow_null=True, help_text="When a scheduled task becomes ready.")
     latest_start = s.DateTimeField(allow_null=True)
     started_at = s.DateTimeField(allow_null=True)
@@ -146,6 +151,11 @@ class TaskSummary(s.Serializer[Any]):
     cancel_requested = s.BooleanField()
     progress = Anything()
     reason = s.CharField(allow_blank=True, help_text="Why it ended as it did, where it did not succeed.")
+
+    def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
+        """The fields above and those of the declaration that lists show."""
+        listed = {name: shown(field) for name, field in FIELDS.items() if field.shown == LISTED}
+        return {**listed, **super().get_fields()}
 
 
 class CheckpointOut(s.Serializer[Any]):
@@ -160,27 +170,18 @@ class CheckpointOut(s.Serializer[Any]):
 class TaskDetail(TaskSummary):
     """A task with all that is known of it."""
 
-    args = AnyList()
-    kwargs = s.DictField(child=Anything())
-    delay_tolerance = s.FloatField()
-    on_late = s.ChoiceField(ON_LATE)
-    execution_cap = s.FloatField()
-    total_attempts = s.IntegerField()
-    retry = RetryIn(allow_null=True)
     depends_on = s.ListField(child=s.UUIDField())
     waiting_for = s.IntegerField(help_text="How many of the tasks it needs have not ended.")
-    condition = s.ChoiceField(CONDITIONS)
-    mutex_key = s.CharField(allow_blank=True)
-    mutex_limit = s.IntegerField()
-    mutex_scope = s.ChoiceField(MUTEX_SCOPES)
-    rate_key = s.CharField(allow_blank=True)
-    webhook = s.CharField(allow_blank=True)
     checkpoints = s.BooleanField(help_text="It, or its handler, declares that it saves checkpoints.")
     checkpoint = CheckpointOut(allow_null=True, help_text="Null: none is kept.")
     submitted_by = s.CharField(allow_blank=True)
     node = s.CharField(allow_null=True)
     result = Anything()
     error = s.CharField(allow_blank=True)
+
+    def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
+        """The fields above and all that are shown of the declaration."""
+        return {**{name: shown(field) for name, field in FIELDS.items() if field.shown}, **super().get_fields()}
 
 
 class HistoryEntry(s.Serializer[Any]):

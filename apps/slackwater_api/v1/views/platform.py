@@ -11,7 +11,8 @@ from slackwater_api.http.body import read_json
 from slackwater_api.http.endpoint import CANCEL, READ, ApiView, PublicView
 from slackwater_api.http.openapi import describe, request_example
 from slackwater_api.http.operation import unchanged
-from slackwater_api.v1 import serializers as shapes
+from slackwater_api.v1.shapes.common import listing
+from slackwater_api.v1.shapes.platform import LimitsOut, NodeOut, QueueChange, QueueOut
 from slackwater_tasks.control import lines
 from slackwater_tasks.models import Line
 from slackwater_tasks.read import overview
@@ -30,7 +31,7 @@ class Nodes(ApiView):
         summary="List the nodes that run your tasks",
         tag="platform",
         scope=READ,
-        answers={200: shapes.listing(shapes.NodeOut, paged=False)},
+        answers={200: listing(NodeOut, paged=False)},
     )
     def get(self, request: Request) -> Response:
         """The live nodes of the tenant's cell, with its own tasks on each."""
@@ -47,7 +48,7 @@ class Queues(ApiView):
         summary="List your lines and what stands in them",
         tag="platform",
         scope=READ,
-        answers={200: shapes.listing(shapes.QueueOut, paged=False)},
+        answers={200: listing(QueueOut, paged=False)},
     )
     def get(self, request: Request) -> Response:
         """One row for each category and tier the tenant has used."""
@@ -64,7 +65,7 @@ class OneQueue(ApiView):
         summary="Look at one of your lines",
         tag="platform",
         scope=READ,
-        answers={200: shapes.QueueOut},
+        answers={200: QueueOut},
         problems=(404,),
         parameters=[CATEGORY, TIER],
     )
@@ -77,8 +78,8 @@ class OneQueue(ApiView):
         summary="Pause one of your lines, or let it go on",
         tag="platform",
         scope=CANCEL,
-        body=shapes.QueueChange,
-        answers={200: shapes.QueueOut},
+        body=QueueChange,
+        answers={200: QueueOut},
         problems=(404,),
         parameters=[CATEGORY, TIER],
         conditional=True,
@@ -103,7 +104,7 @@ class Limits(ApiView):
         summary="Read your plan's limits and what is used of them",
         tag="platform",
         scope=READ,
-        answers={200: shapes.LimitsOut},
+        answers={200: LimitsOut},
     )
     def get(self, request: Request) -> Response:
         """The plan's numbers beside the counters."""

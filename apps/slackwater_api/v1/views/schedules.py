@@ -17,8 +17,17 @@ from slackwater_api.http.endpoint import READ, SUBMIT, ApiView, created
 from slackwater_api.http.openapi import PAGING, describe, path_id, request_example
 from slackwater_api.http.operation import unchanged
 from slackwater_api.http.sorting import Column, Sorting, moment
-from slackwater_api.v1 import serializers as shapes
 from slackwater_api.v1.list_filters import FIRE_FILTERS, SCHEDULE_FILTERS, FireFilter, ScheduleFilter, narrowed
+from slackwater_api.v1.shapes.common import listing
+from slackwater_api.v1.shapes.schedules import (
+    BackfillIn,
+    BackfillOut,
+    ScheduleChange,
+    ScheduleDetail,
+    ScheduleFireOut,
+    ScheduleIn,
+    ScheduleSummary,
+)
 from slackwater_schedules import services
 from slackwater_schedules.fields import FIELDS
 from slackwater_schedules.models import Schedule, ScheduleFire
@@ -68,8 +77,8 @@ class Schedules(ApiView):
         summary="Make a schedule",
         tag="schedules",
         scope=SUBMIT,
-        body=shapes.ScheduleIn,
-        answers={201: shapes.ScheduleDetail},
+        body=ScheduleIn,
+        answers={201: ScheduleDetail},
         problems=(409,),
         examples=[request_example("weekly", EXAMPLE)],
     )
@@ -84,7 +93,7 @@ class Schedules(ApiView):
         summary="List schedules by name",
         tag="schedules",
         scope=READ,
-        answers={200: shapes.listing(shapes.ScheduleSummary)},
+        answers={200: listing(ScheduleSummary)},
         parameters=[*SCHEDULE_FILTERS, SORT.parameter, *PAGING],
     )
     def get(self, request: Request) -> Response:
@@ -104,7 +113,7 @@ class OneSchedule(ApiView):
         summary="Look at a schedule and its next firings",
         tag="schedules",
         scope=READ,
-        answers={200: shapes.ScheduleDetail},
+        answers={200: ScheduleDetail},
         problems=(404,),
         parameters=[ID],
     )
@@ -117,8 +126,8 @@ class OneSchedule(ApiView):
         summary="Change, pause or resume a schedule",
         tag="schedules",
         scope=SUBMIT,
-        body=shapes.ScheduleChange,
-        answers={200: shapes.ScheduleDetail},
+        body=ScheduleChange,
+        answers={200: ScheduleDetail},
         problems=(404, 409),
         parameters=[ID],
         conditional=True,
@@ -172,7 +181,7 @@ class ScheduleFires(ApiView):
         summary="List what a schedule fired, and what it missed",
         tag="schedules",
         scope=READ,
-        answers={200: shapes.listing(shapes.ScheduleFireOut)},
+        answers={200: listing(ScheduleFireOut)},
         problems=(404,),
         parameters=[ID, *FIRE_FILTERS, FIRES.parameter, *PAGING],
     )
@@ -208,8 +217,8 @@ class BackfillSchedule(ApiView):
         summary="Make up for a past range",
         tag="schedules",
         scope=SUBMIT,
-        body=shapes.BackfillIn,
-        answers={201: shapes.BackfillOut, 200: shapes.BackfillOut},
+        body=BackfillIn,
+        answers={201: BackfillOut, 200: BackfillOut},
         problems=(404, 409, 429),
         parameters=[ID],
         examples=[request_example("a day", {"start": "2026-01-01T00:00:00Z", "end": "2026-01-01T23:59:59Z"})],

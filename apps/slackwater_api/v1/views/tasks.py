@@ -28,15 +28,26 @@ from slackwater_api.http.openapi import (
 from slackwater_api.http.operation import unchanged
 from slackwater_api.http.sorting import BY_AGE, Column, Sorting, moment, whole
 from slackwater_api.live.status_cache import Statuses, is_about_status
-from slackwater_api.v1 import serializers as shapes
 from slackwater_api.v1.filters import TASK_FILTERS, filtered_tasks
+from slackwater_api.v1.shapes.common import listing
+from slackwater_api.v1.shapes.tasks import (
+    AttemptOut,
+    CancelIn,
+    HistoryEntry,
+    LogOut,
+    Submitted,
+    TaskChange,
+    TaskDetail,
+    TaskStatusOut,
+    TaskSummary,
+)
 from slackwater_api.v1.waits import read_seconds
 from slackwater_tasks.models import LiveTask
 from slackwater_tasks.read import history, tasks
 from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.submission import service
 
-LOOK_AGAIN_S = 0.2
+POLL_S = 0.2
 ID = path_id("task_id", "task")
 SORT = Sorting(
     columns={
@@ -104,7 +115,7 @@ class Tasks(ApiView):
         tag="tasks",
         scope=SUBMIT,
         body=TASK_OR_TASKS,
-        answers={201: shapes.Submitted, 200: shapes.Submitted},
+        answers={201: Submitted, 200: Submitted},
         problems=(409, 429),
         parameters=[IDEMPOTENCY_KEY, *TRACE_CONTEXT],
         examples=[
@@ -131,7 +142,7 @@ class Tasks(ApiView):
         summary="List tasks, newest first",
         tag="tasks",
         scope=READ,
-        answers={200: shapes.listing(shapes.TaskSummary)},
+        answers={200: listing(TaskSummary)},
         parameters=[*TASK_FILTERS, SORT.parameter, *PAGING],
     )
     def get(self, request: Request) -> Response:
@@ -150,7 +161,7 @@ class OneTask(ApiView):
         summary="Look at a task, or wait for its end",
         tag="tasks",
         scope=READ,
-        answers={200: shapes.TaskDetail},
+        answers={200: TaskDetail},
         problems=(404,),
         parameters=[
             ID,
@@ -166,7 +177,7 @@ class OneTask(ApiView):
         query = request._request.GET
         if "wait" in query:
             seconds = read_seconds(query["wait"])
-            if not getattr(request._request, "slackwater_held", False):
+            if not getattr(request._request, "scope", {}).get("slackwater.waited"):
                 tasks.require_task(task_id)
                 _hold_here(task_id, seconds)
         elif "fields" in query and is_about_status(query["fields"]):
@@ -178,8 +189,8 @@ class OneTask(ApiView):
         summary="Change a task that waits",
         tag="tasks",
         scope=SUBMIT,
-        body=shapes.TaskChange,
-        answers={200: shapes.TaskDetail},
+        body=TaskChange,
+        answers={200: TaskDetail},
         problems=(404, 409, 429),
         parameters=[ID],
         conditional=True,
@@ -198,7 +209,7 @@ def _hold_here(task_id: UUID, seconds: float) -> None:
     """Wait in this thread: only where something other than the ASGI front serves the request."""
     until = time.monotonic() + seconds
     while time.monotonic() < until and not tasks.finished_ids([task_id]):
-        time.sleep(LOOK_AGAIN_S)
+        time.sleep(POLL_S)
 
 
 class TaskStatus(ApiView):
@@ -211,7 +222,7 @@ class TaskStatus(ApiView):
         summary="Poll where a task stands",
         tag="tasks",
         scope=READ,
-        answers={200: shapes.TaskStatusOut},
+        answers={200: TaskStatusOut},
         problems=(404,),
         parameters=[ID],
     )
@@ -237,7 +248,7 @@ class TaskHistory(ApiView):
         summary="Read a task's past",
         tag="tasks",
         scope=READ,
-        answers={200: shapes.listing(shapes.HistoryEntry, paged=False)},
+        answers={200: listing(HistoryEntry, paged=False)},
         problems=(404,),
         parameters=[ID],
     )
@@ -256,7 +267,7 @@ class TaskAttempts(ApiView):
         summary="List a task's attempts",
         tag="tasks",
         scope=READ,
-        answers={200: shapes.listing(shapes.AttemptOut, paged=False)},
+        answers={200: listing(AttemptOut, paged=False)},
         problems=(404,),
         parameters=[ID],
     )
@@ -276,7 +287,7 @@ class TaskLogs(ApiView):
         summary="Read what a task wrote",
         tag="tasks",
         scope=READ,
-        answers={200: shapes.listing(shapes.LogOut, paged=False)},
+        answers={200: listing(LogOut, paged=False)},
         problems=(404,),
         parameters=[
             ID,
@@ -307,8 +318,8 @@ class CancelTask(ApiView):
         summary="Cancel a task",
         tag="tasks",
         scope=CANCEL,
-        body=shapes.CancelIn,
-        answers={200: shapes.TaskDetail, 202: shapes.TaskDetail},
+        body=CancelIn,
+        answers={200: TaskDetail, 202: TaskDetail},
         problems=(404, 409),
         parameters=[ID],
         examples=[request_example("with dependants", {"dependents": True})],
@@ -334,7 +345,7 @@ class RetryTask(ApiView):
         summary="Run a failed, cancelled or expired task again",
         tag="tasks",
         scope=SUBMIT,
-        answers={200: shapes.TaskDetail},
+        answers={200: TaskDetail},
         problems=(400, 404, 409, 413, 415, 429),
         parameters=[ID],
     )

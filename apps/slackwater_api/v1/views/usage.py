@@ -12,8 +12,8 @@ from rest_framework.response import Response
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.endpoint import READ, ApiView
 from slackwater_api.http.openapi import describe
-from slackwater_api.v1.serializers import listing
 from slackwater_api.v1.shapes import notify as shapes
+from slackwater_api.v1.shapes.common import listing
 from slackwater_monitoring import right_sizing, usage
 
 

@@ -25,7 +25,6 @@ from slackwater_api.http.openapi import (
     request_example,
 )
 from slackwater_api.http.sorting import BY_AGE, Column, Sorting, moment, whole
-from slackwater_api.v1 import serializers as shapes
 from slackwater_api.v1.list_filters import (
     DEAD_LETTER_FILTERS,
     SCRIPT_FILTERS,
@@ -35,6 +34,9 @@ from slackwater_api.v1.list_filters import (
     WorkflowFilter,
     narrowed,
 )
+from slackwater_api.v1.shapes.common import listing
+from slackwater_api.v1.shapes.platform import DeadLetterOut, ScriptDetail, ScriptIn, ScriptSummary
+from slackwater_api.v1.shapes.tasks import TaskDetail, WorkflowDetail, WorkflowIn, WorkflowSubmitted, WorkflowSummary
 from slackwater_api.v1.views.tasks import idempotency_key
 from slackwater_tasks.models import DeadLetter, Script, Workflow
 from slackwater_tasks.read import dead_letters, tasks
@@ -89,8 +91,8 @@ class Workflows(ApiView):
         summary="Hand in a graph of tasks",
         tag="workflows",
         scope=SUBMIT,
-        body=shapes.WorkflowIn,
-        answers={201: shapes.WorkflowSubmitted, 200: shapes.WorkflowSubmitted},
+        body=WorkflowIn,
+        answers={201: WorkflowSubmitted, 200: WorkflowSubmitted},
         problems=(409, 429),
         parameters=[IDEMPOTENCY_KEY, *TRACE_CONTEXT],
         examples=[
@@ -115,7 +117,7 @@ class Workflows(ApiView):
         summary="List workflows, newest first",
         tag="workflows",
         scope=READ,
-        answers={200: shapes.listing(shapes.WorkflowSummary)},
+        answers={200: listing(WorkflowSummary)},
         parameters=[*WORKFLOW_FILTERS, WORKFLOWS.parameter, *PAGING],
     )
     def get(self, request: Request) -> Response:
@@ -135,7 +137,7 @@ class OneWorkflow(ApiView):
         summary="Look at a workflow",
         tag="workflows",
         scope=READ,
-        answers={200: shapes.WorkflowDetail},
+        answers={200: WorkflowDetail},
         problems=(404,),
         parameters=[path_id("workflow_id", "workflow")],
     )
@@ -169,8 +171,8 @@ class Scripts(ApiView):
         summary="Store a script",
         tag="scripts",
         scope=SUBMIT,
-        body=shapes.ScriptIn,
-        answers={201: shapes.ScriptSummary},
+        body=ScriptIn,
+        answers={201: ScriptSummary},
         examples=[request_example("shell", {"name": "hello.sh", "content": "#!/bin/sh\necho hello\n"})],
     )
     def post(self, request: Request) -> Response:
@@ -192,7 +194,7 @@ class Scripts(ApiView):
         summary="List stored scripts, newest first",
         tag="scripts",
         scope=READ,
-        answers={200: shapes.listing(shapes.ScriptSummary)},
+        answers={200: listing(ScriptSummary)},
         parameters=[*SCRIPT_FILTERS, SCRIPTS.parameter, *PAGING],
     )
     def get(self, request: Request) -> Response:
@@ -212,7 +214,7 @@ class OneScript(ApiView):
         summary="Read a stored script",
         tag="scripts",
         scope=READ,
-        answers={200: shapes.ScriptDetail},
+        answers={200: ScriptDetail},
         problems=(404,),
         parameters=[OpenApiParameter("sha256", str, OpenApiParameter.PATH, pattern="^[0-9a-f]{64}$")],
     )
@@ -231,7 +233,7 @@ class DeadLetters(ApiView):
         summary="List dead letters, latest first",
         tag="dead letters",
         scope=READ,
-        answers={200: shapes.listing(shapes.DeadLetterOut)},
+        answers={200: listing(DeadLetterOut)},
         parameters=[*DEAD_LETTER_FILTERS, DEAD_LETTERS.parameter, *PAGING],
     )
     def get(self, request: Request) -> Response:
@@ -251,7 +253,7 @@ class RequeueDeadLetter(ApiView):
         summary="Run a dead letter's task again",
         tag="dead letters",
         scope=SUBMIT,
-        answers={200: shapes.TaskDetail},
+        answers={200: TaskDetail},
         problems=(400, 404, 409, 413, 415, 429),
         parameters=[path_id("task_id", "task")],
     )

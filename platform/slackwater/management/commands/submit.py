@@ -14,7 +14,9 @@ from django.core.management.base import CommandParser
 
 from scheduler_ext.core.errors import InvalidInput
 from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, parse_json, scoped
+from slackwater_tasks.field_kinds import Array, Choice, Field, Flag, Kind, Object, Retry, Seconds, Texts, Whole
 from slackwater_tasks.read import tasks as reading
+from slackwater_tasks.spec import FIELDS
 from slackwater_tasks.submission import service
 from slackwater_tenants.models import Tenant
 
@@ -24,24 +26,19 @@ EXAMPLES = """examples:
   manage.py submit --script report.sh --tier regular --execution-cap 600
   manage.py submit --file workflow.json      (a task, a list of tasks, or {"name": …, "tasks": […]}; - reads stdin)
 """
-LOOK_S = 0.2
+POLL_S = 0.2
 SHA256 = re.compile("[0-9a-f]{64}")
-NUMBERS = {
-    "priority": int, "delay_tolerance": float, "execution_cap": float, "total_attempts": int, "mutex_limit": int,
-}  # fmt: skip
-HELP = {
-    "script_path": "path of a script in the tenant's mounted folder",
-    "start_at": "no start before, with a time zone: 2030-01-31T09:00:00+01:00",
-    "delay_tolerance": "seconds its start may be delayed",
-    "execution_cap": "longest run in seconds",
-    "mutex_scope": "which work its mutex key excludes: both, dependent, independent",
-    "rate_key": "its starts count against this key's execution rate",
-    "webhook": "where this task's own events are sent",
+OPTIONS: dict[type[Kind], dict[str, Any]] = {
+    Whole: {"type": int, "metavar": "NUMBER"},
+    Seconds: {"type": float, "metavar": "SECONDS"},
+    Flag: {"action": "store_const", "const": True},
+    Texts: {"action": "append", "metavar": "TEXT"},
+    Array: {"metavar": "JSON"},
+    Object: {"metavar": "JSON"},
+    Retry: {"metavar": "JSON"},
 }
-TEXTS = (
-    "name", "tier", "category", "on_late", "start_at", "condition", "mutex_key", "mutex_scope", "rate_key",
-    "script_path", "webhook",
-)  # fmt: skip
+"""How the flags of some kinds of fields are read; the others take a text."""
+JSON_KINDS = (Array, Object, Retry)
 
 
 class Command(PlatformCommand):
@@ -61,25 +58,16 @@ class Command(PlatformCommand):
         parser.add_argument("handler", nargs="?", help="name of an exported function")
         parser.add_argument("--file", help="JSON file with what to hand in; - for standard input")
         parser.add_argument("--script", help="a file, which is stored, or the SHA-256 of a stored one")
-        parser.add_argument("--args", dest="positional", help="positional arguments as a JSON array")
-        parser.add_argument("--kwargs", help="keyword arguments as a JSON object")
         parser.add_argument(
             "--kwarg", action="append", default=[], metavar="NAME=VALUE", help="one, as text; repeatable"
         )
-        parser.add_argument("--depends-on", action="append", metavar="ID", help="a task it needs; repeatable")
-        parser.add_argument("--tag", action="append", dest="tags", help="repeatable")
-        parser.add_argument("--retry", help='back-off as JSON: {"base_s": 1, "factor": 2, "max_s": 60, "jitter": 0.2}')
-        parser.add_argument(
-            "--checkpoints", action="store_true", help="it saves checkpoints, and yields when it is asked to"
-        )
-        parser.add_argument("--idempotency-key", help="a repeat with the same key returns the first task")
         parser.add_argument(
             "--wait", type=float, default=0, metavar="SECONDS", help="wait for its end, at most so long"
         )
-        for name in TEXTS:
-            parser.add_argument(f"--{name.replace('_', '-')}", help=HELP.get(name))
-        for name, kind in NUMBERS.items():
-            parser.add_argument(f"--{name.replace('_', '-')}", type=kind, help=HELP.get(name))
+        for name, field in FIELDS.items():
+            if name not in ("handler", "script"):
+                how = OPTIONS.get(type(field.kind), {"metavar": "TEXT"})
+                parser.add_argument(field.flag, dest=_dest(name), help=_help(field), **how)
 
     def run(self, options: dict[str, Any]) -> None:
         """Submit, print the ids, and wait where asked to."""
@@ -87,7 +75,7 @@ class Command(PlatformCommand):
         data = _from_file(options["file"]) if options["file"] else _from_options(tenant, options)
         if options["file"] and options["handler"]:
             raise InvalidInput("give either a handler or --file", field="--file")
-        key = options["idempotency_key"]
+        key = options[_dest("idempotency_key")]
         if isinstance(data, list):
             found = service.submit_many(tenant, data, actor=ACTOR, idempotency_key=key)
         elif isinstance(data, dict) and "tasks" in data:
@@ -127,14 +115,26 @@ def _from_file(name: str) -> Any:
     return parse_json(text, "--file")
 
 
+def _dest(name: str) -> str:
+    """Where argparse puts a field: ``args`` is taken by Django."""
+    return f"field_{name}"
+
+
+def _help(field: Field) -> str:
+    """What the declaration says of a field, as the help of a flag."""
+    text = f"{field.help[:1].lower()}{field.help[1:].removesuffix('.')}" if field.help else ""
+    hints = [text, "repeatable" if isinstance(field.kind, Texts) else ""]
+    if isinstance(field.kind, Choice):
+        hints.append(", ".join(field.kind.words))
+    return "; ".join(filter(None, hints))
+
+
 def _from_options(tenant: Tenant, options: dict[str, Any]) -> dict[str, Any]:
-    names = ("handler", "depends_on", "tags", *TEXTS, *NUMBERS)
-    data = {name: options[name] for name in names if options[name] is not None}
-    if options["checkpoints"]:
-        data["checkpoints"] = True
-    for name, given in (("args", "positional"), ("kwargs", "kwargs"), ("retry", "retry")):
-        if options[given] is not None:
-            data[name] = parse_json(options[given], f"--{name}")
+    data = {"handler": options["handler"]} if options["handler"] is not None else {}
+    for name, field in FIELDS.items():
+        value = options.get(_dest(name))
+        if value is not None and name != "idempotency_key":
+            data[name] = parse_json(value, field.flag) if isinstance(field.kind, JSON_KINDS) else value
     for pair in options["kwarg"]:
         name, equals, value = pair.partition("=")
         if not equals:
@@ -159,5 +159,5 @@ def _wait(task_ids: list[UUID], seconds: float) -> bool:
     while len(reading.finished_ids(task_ids)) < len(task_ids):
         if time.monotonic() > until:
             return False
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     return True
