@@ -1,8 +1,8 @@
-"""Filters of lists: every parameter is checked, and one that does not exist is refused, not passed over."""
+"""Filters of lists: each is declared once, and every parameter is checked; an unknown one is refused by the operation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,42 +13,37 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 
 from scheduler_ext.core.errors import InvalidInput
-from scheduler_ext.core.states import FINAL, Category, ClientStatus, TaskState, client_status
-from slackwater_api.v1.shapes.common import CATEGORIES
+from scheduler_ext.core.states import FINAL, Category, ClientStatus, Outcome, TaskState, client_status
+from slackwater_monitoring.models import Delivery
+from slackwater_monitoring.notify.subscriptions import EVENTS
+from slackwater_schedules.models import ScheduleFire
+from slackwater_schedules.recurrence import Kind
 from slackwater_tasks.models import Task
 from slackwater_tasks.read.tasks import LIVE_STATES, in_states
 
 EARLIEST, LATEST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
-TASK_FILTERS = [
-    OpenApiParameter("state", str, description="States, by comma: ready,running"),
-    OpenApiParameter("status", str, description="Of waiting, in_progress, done, failed; by comma."),
-    OpenApiParameter("category", str, enum=CATEGORIES),
-    OpenApiParameter("tier", str),
-    OpenApiParameter("handler", str),
-    OpenApiParameter("name", str, description="The exact name."),
-    OpenApiParameter("tag", str),
-    OpenApiParameter("workflow", OpenApiTypes.UUID),
-    OpenApiParameter("submitted_after", OpenApiTypes.DATETIME),
-    OpenApiParameter("submitted_before", OpenApiTypes.DATETIME),
-]
+YES_NO = ["true", "false"]
 
 
-def words_of(enum: type[Any]) -> list[tuple[str, str]]:
-    """The members of an enumeration as choices, in the words of the API."""
-    return [(member.name.lower(), member.name.lower()) for member in enum]
+def words(enum: type[Any]) -> list[str]:
+    """The members of an enumeration in the words of the API."""
+    return [member.name.lower() for member in enum]
 
 
-def one_of(choices: list[tuple[str, str]]) -> dict[str, str]:
-    """The words for a value that is none of the choices."""
-    return {"invalid_choice": f"must be one of {', '.join(word for word, _ in choices)}"}
+class OneOf(django_filters.ChoiceFilter):  # type: ignore[misc]
+    """One of a few words. ``hidden`` words are taken, too, but not shown."""
+
+    def __init__(self, known: Sequence[str], *, hidden: Sequence[str] = (), **more: Any) -> None:
+        self.known = list(known)
+        more["error_messages"] = {"invalid_choice": f"must be one of {', '.join(self.known)}"}
+        super().__init__(choices=[(word, word) for word in (*self.known, *hidden)], **more)
 
 
-STATES, KINDS = words_of(TaskState), words_of(Category)
-STATUSES = [(status.label.replace(" ", "_"),) * 2 for status in ClientStatus]
+class SomeOf(django_filters.BaseInFilter, OneOf):  # type: ignore[misc]
+    """Several of a few words, separated by commas."""
 
-
-class ChoicesIn(django_filters.BaseInFilter, django_filters.ChoiceFilter):  # type: ignore[misc]
-    """Several of a few words, with commas between."""
+    def __init__(self, known: Sequence[str], **more: Any) -> None:
+        super().__init__(known, help_text=f"One or more of {', '.join(known)}, by comma.", **more)
 
 
 class MomentFilter(django_filters.IsoDateTimeFilter):  # type: ignore[misc]
@@ -65,33 +60,72 @@ class MomentFilter(django_filters.IsoDateTimeFilter):  # type: ignore[misc]
         return found
 
 
-class TaskFilter(django_filters.FilterSet):  # type: ignore[misc]
-    """What the list of tasks can be narrowed by; several narrow together."""
+def after(column: str) -> MomentFilter:
+    """Rows whose ``column`` is not before a moment."""
+    return MomentFilter(column, lookup_expr="gte", help_text="Not before this moment.")
 
-    state = ChoicesIn(
-        method="by_state",
-        choices=STATES,
-        error_messages=one_of(STATES),
-        help_text="One or more states, by comma.",
-    )
-    status = ChoicesIn(
+
+def before(column: str) -> MomentFilter:
+    """Rows whose ``column`` is before a moment."""
+    return MomentFilter(column, lookup_expr="lt", help_text="Before this moment.")
+
+
+def text(column: str, longest: int = 200, help_text: str = "") -> django_filters.CharFilter:
+    """Rows whose ``column`` is exactly a text."""
+    return django_filters.CharFilter(column, max_length=longest, help_text=help_text)
+
+
+def exact_name(column: str = "name", longest: int = 200) -> django_filters.CharFilter:
+    """Rows of a name."""
+    return text(column, longest, "The exact name.")
+
+
+class ListFilter(django_filters.FilterSet):  # type: ignore[misc]
+    """The filters of one list: declared once, for the query and for the OpenAPI document."""
+
+    @classmethod
+    def parameters(cls) -> list[OpenApiParameter]:
+        """The filters as OpenAPI shows them."""
+        return [_parameter(name, each) for name, each in cls.base_filters.items()]
+
+    @classmethod
+    def narrow(cls, query: Mapping[str, Any], rows: QuerySet[Any]) -> QuerySet[Any]:
+        """``rows`` narrowed as the query asks; ``InvalidInput`` names the parameter at fault."""
+        asked = cls(query, queryset=rows)
+        if not asked.is_valid():
+            name, messages = next(iter(asked.errors.items()))
+            raise InvalidInput(str(messages[0]), field=name)
+        found: QuerySet[Any] = asked.qs
+        return found
+
+
+def _parameter(name: str, each: django_filters.Filter) -> OpenApiParameter:
+    kind: Any = str
+    if isinstance(each, MomentFilter):
+        kind = OpenApiTypes.DATETIME
+    elif isinstance(each, django_filters.UUIDFilter):
+        kind = OpenApiTypes.UUID
+    enum = each.known if isinstance(each, OneOf) and not isinstance(each, SomeOf) else None
+    return OpenApiParameter(name, kind, enum=enum, description=each.extra.get("help_text") or "")
+
+
+class TaskFilter(ListFilter):
+    """The filters of tasks; several narrow together."""
+
+    state = SomeOf(words(TaskState), method="by_state")
+    status = SomeOf(
+        [status.label.replace(" ", "_") for status in ClientStatus],
+        hidden=[status.label for status in ClientStatus],  # as tasks show it
         method="by_status",
-        choices=[*STATUSES, *((status.label,) * 2 for status in ClientStatus)],  # as tasks show it, too
-        error_messages=one_of(STATUSES),
-        help_text="One or more of waiting, in_progress, done, failed, by comma.",
     )
-    category = django_filters.ChoiceFilter(method="by_category", choices=KINDS, error_messages=one_of(KINDS))
-    tier = django_filters.CharFilter("tier__slug", max_length=63)
-    handler = django_filters.CharFilter("handler", max_length=200)
-    name = django_filters.CharFilter("name", max_length=200, help_text="The exact name.")
+    category = OneOf(words(Category), method="by_category")
+    tier = text("tier__slug", 63)
+    handler = text("handler")
+    name = exact_name()
     tag = django_filters.CharFilter(method="by_tag", max_length=63)
     workflow = django_filters.UUIDFilter("workflow_id")
-    submitted_after = MomentFilter("submitted_at", lookup_expr="gte")
-    submitted_before = MomentFilter("submitted_at", lookup_expr="lt")
-
-    class Meta:
-        model = Task
-        fields: list[str] = []
+    submitted_after = after("submitted_at")
+    submitted_before = before("submitted_at")
 
     def by_state(self, rows: QuerySet[Any], name: str, values: list[str]) -> QuerySet[Any]:
         """Tasks in any of these states."""
@@ -114,16 +148,6 @@ class TaskFilter(django_filters.FilterSet):  # type: ignore[misc]
         return rows.filter(tags__contains=[value])
 
 
-def filtered_tasks(query: Mapping[str, Any]) -> QuerySet[Any]:
-    """The tenant's tasks narrowed by the query; ``InvalidInput`` names the parameter at fault."""
-    asked = TaskFilter(query, queryset=Task.objects.all())
-    if not asked.is_valid():
-        name, messages = next(iter(asked.errors.items()))
-        raise InvalidInput(str(messages[0]), field=name)
-    rows: QuerySet[Any] = asked.qs
-    return rows
-
-
 def matching_tasks(wanted: Any, where: str = "filter") -> QuerySet[Any]:
     """The tenant's tasks that an object of filters matches: the names and values that lists take in their query.
 
@@ -142,6 +166,70 @@ def matching_tasks(wanted: Any, where: str = "filter") -> QuerySet[Any]:
             raise InvalidInput("must be a string or an array of strings", field=f"{where}.{name}")
         query[name] = ",".join(values)
     try:
-        return filtered_tasks(query)
+        return TaskFilter.narrow(query, Task.objects.all())
     except InvalidInput as error:
         raise InvalidInput(error.message, field=f"{where}.{error.field}") from None
+
+
+class ScheduleFilter(ListFilter):
+    """The filters of schedules."""
+
+    name = exact_name("name", 100)
+    kind = OneOf([str(kind) for kind in Kind])
+    paused = OneOf(YES_NO, method="by_paused")
+    handler = text("task__handler")
+
+    def by_paused(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        """Those that fire, or those that do not."""
+        return rows.filter(paused=value == "true")
+
+
+class FireFilter(ListFilter):
+    """The filters of a schedule's firings."""
+
+    outcome = SomeOf([str(outcome) for outcome in ScheduleFire.Outcome.values], lookup_expr="in")
+    fire_after = after("fire_at")
+    fire_before = before("fire_at")
+
+
+class WorkflowFilter(ListFilter):
+    """The filters of workflows."""
+
+    name = exact_name()
+    submitted_after = after("submitted_at")
+    submitted_before = before("submitted_at")
+
+
+class DeadLetterFilter(ListFilter):
+    """The filters of dead letters: by their tasks, and by what became of the last attempt."""
+
+    name = exact_name("task__name")
+    handler = text("task__handler")
+    outcome = SomeOf(words(Outcome), method="by_outcome")
+    tag = django_filters.CharFilter(method="by_tag", max_length=63)
+    at_after = after("at")
+    at_before = before("at")
+
+    def by_outcome(self, rows: QuerySet[Any], name: str, values: list[str]) -> QuerySet[Any]:
+        """Those whose last attempt ended so."""
+        return rows.filter(outcome__in=[Outcome[value.upper()] for value in values])
+
+    def by_tag(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        """Those whose task carries a tag."""
+        return rows.filter(task__tags__contains=[value])
+
+
+class ScriptFilter(ListFilter):
+    """The filters of scripts."""
+
+    name = exact_name()
+
+
+class DeliveryFilter(ListFilter):
+    """The filters of a webhook's deliveries."""
+
+    state = SomeOf([str(state) for state in Delivery.State.values], lookup_expr="in")
+    event = SomeOf([*EVENTS, "ping"], lookup_expr="in")
+    task = django_filters.UUIDFilter("task_id", help_text="What became of this task.")
+    created_after = after("created_at")
+    created_before = before("created_at")

@@ -17,7 +17,7 @@ from slackwater_api.http.endpoint import READ, SUBMIT, ApiView, created
 from slackwater_api.http.openapi import PAGING, describe, path_id, request_example
 from slackwater_api.http.operation import unchanged
 from slackwater_api.http.sorting import Column, Sorting, moment
-from slackwater_api.v1.list_filters import FIRE_FILTERS, SCHEDULE_FILTERS, FireFilter, ScheduleFilter, narrowed
+from slackwater_api.v1.filters import FireFilter, ScheduleFilter
 from slackwater_api.v1.shapes.common import listing
 from slackwater_api.v1.shapes.schedules import (
     BackfillIn,
@@ -94,12 +94,12 @@ class Schedules(ApiView):
         tag="schedules",
         scope=READ,
         answers={200: listing(ScheduleSummary)},
-        parameters=[*SCHEDULE_FILTERS, SORT.parameter, *PAGING],
+        parameters=[*ScheduleFilter.parameters(), SORT.parameter, *PAGING],
     )
     def get(self, request: Request) -> Response:
         """A page of the tenant's schedules."""
         query = request._request.GET
-        rows = narrowed(ScheduleFilter, query, Schedule.objects.all())
+        rows = ScheduleFilter.narrow(query, Schedule.objects.all())
         return Response(SORT.page(query, rows, lambda some: [_shown(row) for row in some]))
 
 
@@ -183,13 +183,13 @@ class ScheduleFires(ApiView):
         scope=READ,
         answers={200: listing(ScheduleFireOut)},
         problems=(404,),
-        parameters=[ID, *FIRE_FILTERS, FIRES.parameter, *PAGING],
+        parameters=[ID, *FireFilter.parameters(), FIRES.parameter, *PAGING],
     )
     def get(self, request: Request, schedule_id: UUID) -> Response:
         """A page of its firings, latest first."""
         services.get_schedule(self.principal.tenant.pk, schedule_id)
         query = request._request.GET
-        rows = narrowed(FireFilter, query, ScheduleFire.objects.filter(schedule_id=schedule_id))
+        rows = FireFilter.narrow(query, ScheduleFire.objects.filter(schedule_id=schedule_id))
         return Response(FIRES.page(query, rows, lambda some: [_fire(row) for row in some]))
 
 

@@ -28,7 +28,7 @@ from slackwater_api.http.openapi import (
 from slackwater_api.http.operation import unchanged
 from slackwater_api.http.sorting import BY_AGE, Column, Sorting, moment, whole
 from slackwater_api.live.status_cache import Statuses, is_about_status
-from slackwater_api.v1.filters import TASK_FILTERS, filtered_tasks
+from slackwater_api.v1.filters import TaskFilter
 from slackwater_api.v1.shapes.common import listing
 from slackwater_api.v1.shapes.tasks import (
     AttemptOut,
@@ -42,7 +42,7 @@ from slackwater_api.v1.shapes.tasks import (
     TaskSummary,
 )
 from slackwater_api.v1.waits import read_seconds
-from slackwater_tasks.models import LiveTask
+from slackwater_tasks.models import LiveTask, Task
 from slackwater_tasks.read import history, tasks
 from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.submission import service
@@ -143,12 +143,12 @@ class Tasks(ApiView):
         tag="tasks",
         scope=READ,
         answers={200: listing(TaskSummary)},
-        parameters=[*TASK_FILTERS, SORT.parameter, *PAGING],
+        parameters=[*TaskFilter.parameters(), SORT.parameter, *PAGING],
     )
     def get(self, request: Request) -> Response:
         """A page of the tenant's tasks."""
         query = request._request.GET
-        return Response(SORT.page(query, filtered_tasks(query), tasks.summaries))
+        return Response(SORT.page(query, TaskFilter.narrow(query, Task.objects.all()), tasks.summaries))
 
 
 class OneTask(ApiView):

@@ -16,7 +16,7 @@ from slackwater_api.http.endpoint import MANAGE, READ, ApiView, created
 from slackwater_api.http.openapi import PAGING, describe, path_id, request_example
 from slackwater_api.http.operation import unchanged
 from slackwater_api.http.sorting import BY_AGE, Column, Sorting, moment, whole
-from slackwater_api.v1.list_filters import DELIVERY_FILTERS, DeliveryFilter, narrowed
+from slackwater_api.v1.filters import DeliveryFilter
 from slackwater_api.v1.shapes import notify as shapes
 from slackwater_api.v1.shapes.common import listing
 from slackwater_monitoring.models import Delivery, Subscription
@@ -206,13 +206,13 @@ class WebhookDeliveries(ApiView):
         scope=READ,
         answers={200: listing(shapes.DeliveryOut)},
         problems=(404,),
-        parameters=[ID, *DELIVERY_FILTERS, LOG.parameter, *PAGING],
+        parameters=[ID, *DeliveryFilter.parameters(), LOG.parameter, *PAGING],
     )
     def get(self, request: Request, webhook_id: UUID) -> Response:
         """A page of its deliveries, newest first; they are kept for 30 days."""
         query = request._request.GET
         log = subscriptions.deliveries(self.principal.tenant.pk, webhook_id)
-        rows = narrowed(DeliveryFilter, query, log)
+        rows = DeliveryFilter.narrow(query, log)
         return Response(LOG.page(query, rows, lambda some: [_delivery(row) for row in some]))
 
 

@@ -25,14 +25,10 @@ from slackwater_api.http.openapi import (
     request_example,
 )
 from slackwater_api.http.sorting import BY_AGE, Column, Sorting, moment, whole
-from slackwater_api.v1.list_filters import (
-    DEAD_LETTER_FILTERS,
-    SCRIPT_FILTERS,
-    WORKFLOW_FILTERS,
+from slackwater_api.v1.filters import (
     DeadLetterFilter,
     ScriptFilter,
     WorkflowFilter,
-    narrowed,
 )
 from slackwater_api.v1.shapes.common import listing
 from slackwater_api.v1.shapes.platform import DeadLetterOut, ScriptDetail, ScriptIn, ScriptSummary
@@ -118,12 +114,12 @@ class Workflows(ApiView):
         tag="workflows",
         scope=READ,
         answers={200: listing(WorkflowSummary)},
-        parameters=[*WORKFLOW_FILTERS, WORKFLOWS.parameter, *PAGING],
+        parameters=[*WorkflowFilter.parameters(), WORKFLOWS.parameter, *PAGING],
     )
     def get(self, request: Request) -> Response:
         """A page of the tenant's workflows."""
         query = request._request.GET
-        rows = narrowed(WorkflowFilter, query, Workflow.objects.all())
+        rows = WorkflowFilter.narrow(query, Workflow.objects.all())
         return Response(WORKFLOWS.page(query, rows, tasks.workflow_rows))
 
 
@@ -195,12 +191,12 @@ class Scripts(ApiView):
         tag="scripts",
         scope=READ,
         answers={200: listing(ScriptSummary)},
-        parameters=[*SCRIPT_FILTERS, SCRIPTS.parameter, *PAGING],
+        parameters=[*ScriptFilter.parameters(), SCRIPTS.parameter, *PAGING],
     )
     def get(self, request: Request) -> Response:
         """A page of the tenant's scripts."""
         query = request._request.GET
-        rows = narrowed(ScriptFilter, query, Script.objects.all())
+        rows = ScriptFilter.narrow(query, Script.objects.all())
         return Response(SCRIPTS.page(query, rows, dead_letters.script_rows))
 
 
@@ -234,12 +230,12 @@ class DeadLetters(ApiView):
         tag="dead letters",
         scope=READ,
         answers={200: listing(DeadLetterOut)},
-        parameters=[*DEAD_LETTER_FILTERS, DEAD_LETTERS.parameter, *PAGING],
+        parameters=[*DeadLetterFilter.parameters(), DEAD_LETTERS.parameter, *PAGING],
     )
     def get(self, request: Request) -> Response:
         """A page of the tenant's tasks whose attempts are used up."""
         query = request._request.GET
-        rows = narrowed(DeadLetterFilter, query, DeadLetter.objects.all())
+        rows = DeadLetterFilter.narrow(query, DeadLetter.objects.all())
         return Response(DEAD_LETTERS.page(query, rows, dead_letters.dead_letter_rows))
 
 
