@@ -10,7 +10,7 @@ BENCH_ARGS ?= --peers all --runs 3 --workload noop:20000 --workload sleep10ms:10
 # Where this is set, each of the many processes that follow would compile all that it imports: two of three seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env env-dev env-browser up check test test-slow test-external test-browser lint format types audit bench torture \
+.PHONY: help env env-dev env-browser lock up check test test-slow test-external test-browser lint format types audit bench torture \
 	sandbox-score docs
 
 help: ## show this list
@@ -24,6 +24,14 @@ env-dev: ## the same with the tools for tests, lint and types
 
 env-browser:
 	@sh bin/bootstrap requirements-browser.txt
+
+LOCK := .venv/bin/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-annotate --custom-compile-command "make lock" --extra embedded --extra runner --extra examples
+
+lock: env-dev ## write requirements*.txt anew from pyproject.toml; LOCK_ARGS=--upgrade takes the newest versions
+	@$(LOCK) $(LOCK_ARGS) -o requirements.txt
+	@$(LOCK) $(LOCK_ARGS) -c requirements.txt --extra simulation --group dev -o requirements-dev.txt
+	@$(LOCK) $(LOCK_ARGS) -c requirements-dev.txt --extra simulation --group dev --group browser -o requirements-browser.txt
 
 up: env ## run the whole platform on this machine; Ctrl-C stops it, data stays in var/
 	@exec $(PYTHON) manage.py up --die-with-parent $(UP_ARGS)

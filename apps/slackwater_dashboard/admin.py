@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from django.conf import settings
 from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, User
+from django.db.models import Model
 from django_celery_beat.admin import ClockedScheduleAdmin as BeatClockedAdmin
 from django_celery_beat.admin import CrontabScheduleAdmin as BeatCrontabAdmin
 from django_celery_beat.admin import PeriodicTaskAdmin as BeatPeriodicTaskAdmin
@@ -29,16 +31,9 @@ if TYPE_CHECKING:
 else:
     from unfold.admin import ModelAdmin
 
-admin.site.index_template = "slackwater_dashboard/index.html"
-admin.site.index_title = "Live"
 admin.site.extra_urls = extra_urls  # type: ignore[attr-defined]  # unfold's site asks for it
 
-for model in (User, Group, PeriodicTask, IntervalSchedule, CrontabSchedule, SolarSchedule, ClockedSchedule):
-    if admin.site.is_registered(model):
-        admin.site.unregister(model)
 
-
-@admin.register(User)
 class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg]
     """Users of the admin."""
 
@@ -48,7 +43,6 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg]
     compressed_fields = True
 
 
-@admin.register(Group)
 class GroupAdmin(DjangoGroupAdmin, ModelAdmin):  # type: ignore[type-arg]
     """Groups of permissions."""
 
@@ -68,32 +62,51 @@ class BeatTaskForm(PeriodicTaskForm):  # type: ignore[misc]
         self.fields["regtask"].widget = BeatTaskSelect()
 
 
-@admin.register(PeriodicTask)
 class PeriodicTaskAdmin(BeatPeriodicTaskAdmin, ModelAdmin):  # type: ignore[misc,type-arg]
     """celery-beat's own table: the platform's housekeeping, and periodic tasks of an older code base."""
 
     form = BeatTaskForm
 
 
-@admin.register(CrontabSchedule)
 class CrontabScheduleAdmin(BeatCrontabAdmin, ModelAdmin):  # type: ignore[misc,type-arg]
     """Cron expressions."""
 
 
-@admin.register(ClockedSchedule)
 class ClockedScheduleAdmin(BeatClockedAdmin, ModelAdmin):  # type: ignore[misc,type-arg]
     """Single moments."""
 
 
-@admin.register(IntervalSchedule)
 class IntervalScheduleAdmin(ModelAdmin):  # type: ignore[type-arg]
     """Intervals."""
 
     list_display = ("__str__", "every", "period")
 
 
-@admin.register(SolarSchedule)
 class SolarScheduleAdmin(ModelAdmin):  # type: ignore[type-arg]
     """Sunrise, sunset and the like."""
 
     list_display = ("__str__", "event", "latitude", "longitude")
+
+
+def take_over() -> None:
+    """Make the admin the platform's: its first page, and the tables of others in the same clothes."""
+    admin.site.index_template = "slackwater_dashboard/index.html"
+    admin.site.index_title = "Live"
+    for model, shown in SHOWN.items():
+        if admin.site.is_registered(model):
+            admin.site.unregister(model)
+        admin.site.register(model, shown)
+
+
+SHOWN: dict[type[Model], type[ModelAdmin[Any]]] = {
+    User: UserAdmin,
+    Group: GroupAdmin,
+    PeriodicTask: PeriodicTaskAdmin,
+    CrontabSchedule: CrontabScheduleAdmin,
+    ClockedSchedule: ClockedScheduleAdmin,
+    IntervalSchedule: IntervalScheduleAdmin,
+    SolarSchedule: SolarScheduleAdmin,
+}
+# In a project of somebody else's the first page, and who may log in, are theirs.
+if getattr(settings, "UNFOLD", {}).get("DASHBOARD_CALLBACK") == "slackwater_dashboard.views.dashboard_context":
+    take_over()

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import zlib
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from django.contrib.auth.backends import ModelBackend
-from django.contrib.auth.models import User
 from django.contrib.auth.signals import user_logged_in, user_logged_out
 from django.core.exceptions import PermissionDenied
 from django.db import connection, transaction
@@ -22,6 +21,9 @@ from django.utils import timezone
 
 from slackwater_conf import conf
 from slackwater_monitoring.models import Login
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User  # the project's own, where it has one
 
 WINDOW: Final = timedelta(minutes=15)
 MOST_OF_BOTH: Final = 5

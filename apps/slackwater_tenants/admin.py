@@ -7,6 +7,7 @@ from typing import Any, ClassVar, cast
 
 from django import forms
 from django.contrib import admin
+from django.contrib.auth import get_user_model
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
@@ -93,8 +94,13 @@ class MembershipInline(TabularInline):  # type: ignore[misc]
 
     model = Membership
     extra = 0
-    autocomplete_fields = ("user",)
+    raw_id_fields = ("user",)
     fields = ("user", "role", "team")
+
+    def get_autocomplete_fields(self, request: HttpRequest) -> tuple[str, ...]:
+        """Users are searched where the project's admin can search them; else they are given by their id."""
+        found = self.admin_site._registry.get(get_user_model())
+        return ("user",) if found and found.get_search_fields(request) else ()
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         """A member's team is one of the same tenant."""

@@ -36,9 +36,11 @@ DJANGO_APPS = (
     "slackwater_tasks",
     "slackwater_schedules",
     "slackwater_monitoring",
+    "slackwater_dashboard",
     "slackwater",
 )
-"""What a Django project adds to its ``INSTALLED_APPS``, after ``unfold`` and ``django_celery_beat``."""
+"""What a Django project adds to its ``INSTALLED_APPS``, after ``unfold``, ``unfold.contrib.filters`` and
+``django_celery_beat``."""
 
 _HOMES = {
     "scheduler_ext.core.errors": ("Conflict", "InvalidInput", "NotFound", "SlackwaterError"),

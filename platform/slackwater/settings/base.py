@@ -45,7 +45,6 @@ INSTALLED_APPS = [
     "django_celery_beat",
     *DJANGO_APPS,
     "slackwater_api",
-    "slackwater_dashboard",
 ]
 
 MIDDLEWARE = [

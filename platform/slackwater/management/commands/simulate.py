@@ -7,6 +7,7 @@ import time
 from argparse import ArgumentParser
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Read, run, report."""
+        if options["pictures"] and find_spec("matplotlib") is None:
+            raise CommandError("--pictures needs matplotlib: `make env-dev`, or pip install 'slackwater[simulation]'")
         try:
             self._handle(options)
         except SlackwaterError as error:

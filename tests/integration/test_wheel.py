@@ -1,0 +1,180 @@
+"""The wheel, beside a project with an ``apps`` package, an app labelled ``tasks`` and users of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from slackwater.settings.environment import given_database_url
+from slackwater_conf import conf
+from tests.conftest import with_database
+from tests.support.processes import ROOT
+
+GUEST = ROOT / "tests" / "support" / "guest"
+SHIPPED = (
+    "scheduler_ext", "slackwater", "slackwater_adminkit", "slackwater_api", "slackwater_conf", "slackwater_dashboard",
+    "slackwater_monitoring", "slackwater_resources", "slackwater_schedules", "slackwater_tasks", "slackwater_tenants",
+)  # fmt: skip
+STORY = """
+from django.contrib.auth import get_user_model
+from django.test import Client
+from orders import order
+from apps.tasks.models import Task as Mine
+from slackwater import create_tenant
+from slackwater_resources.models import Handler
+from slackwater_tasks.models import Task
+from slackwater_tenants.services import ensure_plan
+
+Handler.objects.create(name="guest.mail")
+ensure_plan("standard")
+tenant = create_tenant("guest", "Guest")
+try:
+    order(tenant, "taken back", fails=True)
+except RuntimeError:
+    pass
+assert (Mine.objects.count(), Task._plain.count()) == (0, 0)
+made = order(tenant, "kept")
+assert (Mine.objects.count(), str(Task._plain.get().pk)) == (1, made)
+print("both or neither")
+
+get_user_model().objects.create_superuser("root", password="root")
+client = Client(headers={"host": "localhost"})
+assert client.login(username="root", password="root")
+for page in ("", "slackwater_tasks/task/", f"slackwater_tasks/task/{made}/change/", "slackwater_tenants/tenant/add/"):
+    answer = client.get(f"/admin/{page}", follow=True)
+    assert answer.status_code == 200, (page, answer.status_code)
+print("pages")
+"""
+TYPED = """
+import slackwater
+
+@slackwater.handler(name="a.b")
+def work(number: int) -> str:
+    task: slackwater.TaskContext = slackwater.current()
+    return task.task_id
+
+wrong: int = slackwater.current().task_id
+"""
+
+
+def run(*command: str | Path, cwd: Path, env: dict[str, str], fails: bool = False) -> str:
+    """What a program says; it must succeed, or fail where that is expected."""
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=250
+    )
+    assert (done.returncode != 0) == fails, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy: what a build leaves behind is not for the project's folder."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in ("apps", "platform", "scheduler_ext"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    shutil.copytree(ROOT / "tests" / "lab", folder / "tests" / "lab")  # there to be left out
+    build = "import setuptools.build_meta as build; build.build_wheel('dist')"
+    run(sys.executable, "-W", "ignore", "-c", build, cwd=folder, env={**os.environ})
+    (built,) = (folder / "dist").glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel; what it depends on is lent by this one."""
+    home = tmp_path_factory.mktemp("home")
+    venv.create(home / "venv", symlinks=True)
+    site = next((home / "venv" / "lib").glob("python3*")) / "site-packages"
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(site)
+    (site / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return home / "venv" / "bin" / "python"
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> dict[str, str]:
+    """An environment without a word of ours."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLACKWATER_", "DJANGO_"))}
+    return {**kept, "PYTHONPATH": "", "HOME": str(tmp_path), "XDG_DATA_HOME": ""}
+
+
+@pytest.fixture
+def guest(tmp_path: Path, plain: dict[str, str]) -> Iterator[tuple[Path, dict[str, str]]]:
+    """The project, and its environment with a database of its own."""
+    folder, name = tmp_path / "guest", f"guest_{uuid4().hex[:8]}"
+    shutil.copytree(GUEST, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    parts = conninfo_to_dict(given_database_url())
+    env = {f"GUEST_{key}": str(parts.get(key.lower()) or "") for key in ("HOST", "PORT", "USER", "PASSWORD")}
+    admin = with_database(given_database_url(), "postgres")
+    with psycopg.connect(admin, autocommit=True) as conn:
+        conn.execute(f'CREATE DATABASE "{name}"')
+    try:
+        yield folder, {**plain, **env, "GUEST_NAME": name, "GUEST_REDIS": conf().redis_url}
+    finally:
+        with psycopg.connect(admin, autocommit=True) as conn:
+            conn.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+def test_the_wheel_holds_the_packages_alone(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as packed:
+        names = packed.namelist()
+        (about,) = (packed.read(name).decode() for name in names if name.endswith("dist-info/METADATA"))
+    folders = {name.split("/")[0] for name in names}
+    assert {name for name in folders if not name.endswith(".dist-info")} == set(SHIPPED)
+    assert {f"{package}/py.typed" for package in SHIPPED} <= set(names)
+    assert not [name for name in names if "/tests/" in name or "/lab/" in name or "torture" in name or "bench" in name]
+    needed = [line for line in about.splitlines() if line.startswith("Requires-Dist:")]
+    assert not [line for line in needed if "==" in line.split(";")[0]], "ranges, not pins"
+    assert not [line for line in needed if "extra ==" not in line], "bare, it needs nothing"
+
+
+def test_a_guest_with_apps_and_users_of_its_own_is_clean(python: Path, guest: tuple[Path, dict[str, str]]) -> None:
+    folder, env = guest
+    run(python, "manage.py", "makemigrations", "people", "tasks", cwd=folder, env=env)
+    assert "no issues" in run(python, "manage.py", "check", "--fail-level", "WARNING", cwd=folder, env=env)
+    assert "No changes" in run(python, "manage.py", "makemigrations", "--check", cwd=folder, env=env)
+    run(python, "manage.py", "migrate", cwd=folder, env=env)
+    said = run(python, "manage.py", "shell", "-c", STORY, cwd=folder, env=env)
+    assert said.splitlines()[-2:] == ["both or neither", "pages"]
+    offered = run(python, "manage.py", "help", cwd=folder, env=env).split()
+    assert {"status", "submit", "run_dispatcher"} <= set(offered)
+    assert not {"bench", "torture", "sandbox_score"} & set(offered)
+    wrong = (folder / "guest" / "settings.py").read_text().replace('"LABELS"', '"LABEL"')
+    (folder / "guest" / "settings.py").write_text(wrong)
+    said = run(python, "manage.py", "check", cwd=folder, env=env, fails=True)
+    assert 'SLACKWATER["LABEL"] is no setting' in said
+
+
+def test_type_checkers_see_the_names(python: Path, tmp_path: Path, plain: dict[str, str]) -> None:
+    (tmp_path / "mine.py").write_text(TYPED)
+    said = run(
+        sys.executable, "-m", "mypy", "--strict", "--python-executable", python, "mine.py",
+        cwd=tmp_path, env=plain, fails=True,
+    )  # fmt: skip
+    assert 'mine.py:9: error: Incompatible types in assignment (expression has type "str"' in said
+    assert "Found 1 error" in said
+
+
+def test_commands_run_from_the_wheel_and_leave_it_alone(python: Path, tmp_path: Path, plain: dict[str, str]) -> None:
+    before = sorted(path for path in python.parents[1].rglob("*") if "__pycache__" not in path.parts)
+    offered = run(python, "-m", "slackwater", "help", cwd=tmp_path, env=plain).split()
+    assert {"up", "status", "submit"} <= set(offered)
+    assert not {"bench", "torture", "sandbox_score"} & set(offered)
+    run(python, "-m", "slackwater", "check", cwd=tmp_path, env=plain)
+    assert (tmp_path / ".local" / "share" / "slackwater" / "var" / "secret_key").is_file()
+    after = sorted(path for path in python.parents[1].rglob("*") if "__pycache__" not in path.parts)
+    assert after == before
