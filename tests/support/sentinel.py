@@ -10,7 +10,7 @@ from typing import Self
 
 import redis
 
-from slackwater.local.launch import tied
+from slackwater.local.process import tied
 from slackwater.local.servers.folders import free_port
 from slackwater.local.servers.redis import program
 from tests.support.waiting import wait_until

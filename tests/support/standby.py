@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import psycopg
 
-from slackwater.local.launch import give_to_server, tied, unprivileged
+from slackwater.local.process import give_to_server, tied, unprivileged
 from slackwater.local.servers import EmbeddedPostgres, socket_folder
 from slackwater.local.servers.postgres import PORT, USER, programs
 from tests.support.waiting import wait_until

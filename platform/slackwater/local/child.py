@@ -4,14 +4,13 @@ import asyncio
 import contextlib
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Mapping
 
 from slackwater.local.components import Component
 from slackwater.local.console import Console
 from slackwater.local.guardian import Guardian
-from slackwater.local.launch import tied
+from slackwater.local.process import kill_group, start_async
 
 LONGEST_LINE = 1024 * 1024  # bytes
 FIRST_BACK_OFF = 0.5  # seconds
@@ -51,14 +50,7 @@ class Child:
         # A pipe of our own: asyncio's would hold back the news of its end while a grandchild keeps it open.
         reading, writing = os.pipe()
         try:
-            process = await asyncio.create_subprocess_exec(
-                *tied(self.component.command),
-                stdin=subprocess.DEVNULL,
-                stdout=writing,
-                stderr=writing,
-                env=self._env,
-                start_new_session=True,
-            )
+            process = await start_async(self.component.command, output=writing, env=self._env)
         finally:
             os.close(writing)
         self._process = process
@@ -66,8 +58,7 @@ class Child:
         pump = asyncio.create_task(self._pump(reading))
         code = await process.wait()
         # What it leaves behind would hold its port and its pipe.
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        kill_group(process.pid)
         self._guardian.forget(process.pid)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(pump, LAST_WORDS)
@@ -93,8 +84,7 @@ class Child:
         """End it and its group at once."""
         self._stopping.set()
         if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            kill_group(self._process.pid)
 
     async def _pump(self, reading: int) -> None:
         reader = asyncio.StreamReader(limit=LONGEST_LINE)

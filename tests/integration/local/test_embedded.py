@@ -12,7 +12,7 @@ import psycopg
 import pytest
 import redis
 
-from slackwater.local.launch import RunAs, tied, unprivileged
+from slackwater.local.process import RunAs, tied, unprivileged
 from slackwater.local.servers import EmbeddedPostgres, EmbeddedRedis, ServerError, folders, socket_folder
 from tests.support.processes import running
 from tests.support.waiting import wait_until

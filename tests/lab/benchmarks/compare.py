@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slackwater.local.launch import tied
 from slackwater.local.servers import ServerError
 from tests.lab.benchmarks.channel import CHANNEL_FILE
-from tests.lab.benchmarks.peer import Config
+from tests.lab.benchmarks.peer import Config, Tell, reports
 from tests.lab.benchmarks.servers import Place
 from tests.lab.benchmarks.workloads import WORKLOADS
 
@@ -66,7 +65,6 @@ OWN_VARIANTS = {
     "coroutine": "the same, the handler is an async def",
     "events": "the same, with a listener to task events",
 }
-Progress = Callable[[str, int, int], None]
 """Told what is done: phase, done, of."""
 
 
@@ -106,7 +104,7 @@ def interpreter(name: str, cache: Path) -> str:
     return str(python)
 
 
-def run_one(place: Place, python: str, config: Config, tell: Progress) -> dict[str, Any]:
+def run_one(place: Place, python: str, config: Config, tell: Tell) -> dict[str, Any]:
     """One run of one peer in a process of its own; what went wrong stands in the result."""
     env = place.environment()
     if config.peer == OWN:
@@ -118,21 +116,10 @@ def run_one(place: Place, python: str, config: Config, tell: Progress) -> dict[s
             "BENCH_CONFIG": config.to_json(),
             "PYTHONPATH": os.pathsep.join([str(SCRIPTS), env["PYTHONPATH"]]),
         }
-    with Path(config.log).open("ab") as log:
-        process = subprocess.Popen(tied(command), env=env, stdout=subprocess.PIPE, stderr=log, text=True)
     result: dict[str, Any] | None = None
-    assert process.stdout is not None
-    try:
-        for line in process.stdout:
-            kind, _, rest = line.partition(" ")
-            if kind == "RESULT":
-                result = json.loads(rest)
-            elif kind == "PROGRESS":
-                said = json.loads(rest)
-                tell(said["phase"], said["done"], said["of"])
-    finally:
-        process.terminate()  # it has ended, or we are being stopped
-        process.wait(60)
+    with contextlib.suppress(ServerError):
+        for said in reports(config.peer, command, env, Path(config.log), tell):
+            result = said
     if result is None:
         result = {
             "peer": config.peer,

@@ -5,17 +5,19 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
-import signal
 import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slackwater.local.launch import tied
+from slackwater.local.process import start, stop
+from slackwater.local.servers import ServerError
 
+Tell = Callable[[str, int, int], None]
+"""Says how far a run is: the phase, how many are done, of how many."""
 STOP_S = 20.0
 
 
@@ -111,20 +113,11 @@ class Peer(ABC):
         """Start its processes."""
         with Path(self.config.log).open("ab") as log:
             for name, command in self.workers().items():
-                self.processes[name] = subprocess.Popen(
-                    tied(command), env=self.environment(), stdout=log, stderr=log, start_new_session=True
-                )
+                self.processes[name] = start(command, env=self.environment(), stdout=log, stderr=log)
 
     def stop(self) -> None:
         """Ask them to end, kill what does not."""
-        for process in self.processes.values():
-            process.send_signal(signal.SIGTERM)
-        for process in self.processes.values():
-            try:
-                process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        stop(self.processes.values(), timeout=STOP_S)
         self.processes = {}
 
     def roots(self) -> dict[str, int]:
@@ -141,3 +134,23 @@ def report(kind: str, **fields: Any) -> None:
     """Tell whoever started this process: a line of output, its first word the kind."""
     sys.stdout.write(f"{kind} {json.dumps(fields)}\n")
     sys.stdout.flush()
+
+
+def reports(name: str, command: Sequence[str], env: Mapping[str, str], log: Path, tell: Tell) -> Iterator[Any]:
+    """Run a command that reports: tells its progress and yields its results. ServerError when it fails."""
+    with log.open("ab") as file:
+        process = start(command, env=env, stdout=subprocess.PIPE, stderr=file)
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            kind, _, rest = line.partition(b" ")
+            if kind == b"RESULT":
+                yield json.loads(rest)
+            elif kind == b"PROGRESS":
+                said = json.loads(rest)
+                tell(said["phase"], said["done"], said["of"])
+    finally:
+        stop([process], timeout=60)  # it has ended, or we are being stopped
+        process.stdout.close()
+    if process.returncode:
+        raise ServerError(f"{name} failed; the end of {log}:\n{log.read_text()[-2000:]}")

@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slackwater.local.components import Layout, components
-from slackwater.local.launch import tied
 from slackwater.local.servers.folders import free_port
 from slackwater_tenants.services import create_api_key
 from tests.lab.benchmarks.account import usage
+from tests.lab.benchmarks.api_process import start_api, wait_listening
 from tests.lab.benchmarks.measure import percentiles
 from tests.lab.benchmarks.workloads import item
 
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
 CLIENTS = 8
 MOST = 4000
 WARM_UP = 80
-START_S = 60.0
 
 
 def measure(peer: Slackwater) -> Mapping[str, Any]:
@@ -54,37 +51,14 @@ def measure(peer: Slackwater) -> Mapping[str, Any]:
 def _api(peer: Slackwater) -> Iterator[int]:
     """The API's server, as `make up` runs it, on a free port."""
     port = free_port()
-    layout = Layout(host="127.0.0.1", port=port, flower_port=0, workers=0, concurrency=1)
-    api = next(c for c in components(layout) if c.name == "api")
     with Path(peer.config.log).open("ab") as log:
-        process = subprocess.Popen(
-            tied(api.command),
-            env={**peer.environment(), **api.env},
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+        process = start_api(port, env=peer.environment(), stdout=log, stderr=log)
     peer.processes["api"] = process
     try:
-        _wait_listening(process, port)
+        wait_listening(process, port)
         yield port
     finally:
         peer.stop()
-
-
-def _wait_listening(process: subprocess.Popen[bytes], port: int) -> None:
-    deadline = time.monotonic() + START_S
-    while True:
-        try:
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-            connection.request("GET", "/healthz")
-            connection.getresponse().read()
-            connection.close()
-            return
-        except OSError:
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError("the API did not start") from None
-            time.sleep(0.05)
 
 
 def _submit(peer: Slackwater, port: int, keys: list[str], count: int) -> list[float]:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slackwater.local.launch import tied
-from slackwater.local.servers import ServerError
+from tests.lab.benchmarks.peer import Tell, reports
 from tests.lab.benchmarks.servers import Place
 
-Tell = Callable[[str, int, int], None]
 OPEN = {"peak_permille": 1000, "delayable_permille": 1000}
 """All of the cell may be used by any category."""
 QUIET = {"leader_lease_s": 86_400.0, "node_lease_s": 86_400.0, "claim_ttl_s": 86_400.0}
@@ -39,22 +36,9 @@ class Scenario:
         command = [sys.executable, "-m", "tests.lab.benchmarks", "micro", self.name, json.dumps(parameters)]
         env = {**place.environment(), "SLACKWATER_SCHEDULER": json.dumps(self.scheduler)}
         log_path = Path(place.folder.parent) / f"{self.name}.log"
-        with log_path.open("wb") as log:
-            process = subprocess.Popen(tied(command), env=env, stdout=subprocess.PIPE, stderr=log, text=True)
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                kind, _, rest = line.partition(" ")
-                if kind == "RESULT":
-                    yield {"micro": self.name, **json.loads(rest)}
-                elif kind == "PROGRESS":
-                    said = json.loads(rest)
-                    tell(said["phase"], said["done"], said["of"])
-        finally:
-            process.terminate()  # it has ended, or we are being stopped
-            process.wait(60)
-        if process.returncode:
-            raise ServerError(f"{self.name} failed; the end of {log_path}:\n{log_path.read_text()[-2000:]}")
+        log_path.unlink(missing_ok=True)
+        for one in reports(self.name, command, env, log_path, tell):
+            yield {"micro": self.name, **one}
 
 
 SCENARIOS: Mapping[str, Scenario] = {

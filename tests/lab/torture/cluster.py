@@ -18,7 +18,7 @@ from typing import Self
 
 import psutil
 
-from slackwater.local.launch import tied
+from slackwater.local.process import kill_group, run, start
 from slackwater.local.servers import EmbeddedPostgres, EmbeddedRedis, socket_folder
 from slackwater.local.servers.folders import free_port
 from slackwater.settings.environment import ROOT
@@ -171,10 +171,7 @@ class Cluster:
 
     def manage(self, *arguments: str) -> str:
         """Run a management command to its end; ``RuntimeError`` with its output when it fails."""
-        done = subprocess.run(
-            [sys.executable, str(ROOT / "manage.py"), *arguments], env=self.env, cwd=ROOT, text=True,
-            capture_output=True, check=False,
-        )  # fmt: skip
+        done = run([sys.executable, str(ROOT / "manage.py"), *arguments], env=self.env, cwd=ROOT)
         if done.returncode:
             raise RuntimeError(f"{arguments[0]} failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
         return done.stdout
@@ -200,9 +197,9 @@ class Cluster:
         clock = self.clocks.env(member.name) if self.clocks else {}
         command = [*member.prefix, *member.command]
         with member.log.open("ab") as log:
-            member.process = subprocess.Popen(
-                tied(command, death_signal=signal.SIGKILL), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env={**self.env, **member.env, **clock}, cwd=ROOT, start_new_session=True,
+            member.process = start(
+                command, stdout=log, stderr=log, env={**self.env, **member.env, **clock}, cwd=ROOT,
+                death_signal=signal.SIGKILL,
             )  # fmt: skip
         member.ended_at, member.expected = 0.0, False
 
@@ -243,8 +240,7 @@ class Cluster:
             if not member.expected:
                 self.crashes[member.name] += 1
             if member.group:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(member.process.pid, signal.SIGKILL)
+                kill_group(member.process.pid)
         if time.monotonic() - member.ended_at >= BACK_OFF_S:
             self.launch(member)
 

@@ -17,7 +17,7 @@ import threading
 import time
 from pathlib import Path
 
-from slackwater.local.launch import tied
+from slackwater.local.process import start
 
 SERVERS = "10.77.0.1"
 """Where the workers find PostgreSQL and Redis."""
@@ -66,10 +66,8 @@ class Links:
 
     def join(self, number: int) -> list[str]:
         """Make a host with its link; returns what to put before a command that is to run there."""
-        holder = subprocess.Popen(
-            tied(["unshare", "--net", "sleep", "infinity"], death_signal=signal.SIGKILL),
-            stdin=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+        command = ["unshare", "--net", "sleep", "infinity"]
+        holder = start(command, stdout=None, env=os.environ, death_signal=signal.SIGKILL)
         self._holders[number] = holder
         self._await_namespace(holder)
         _run(

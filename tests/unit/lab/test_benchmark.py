@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from scheduler_ext.core.dag import Dag
-from slackwater.local.launch import tied
+from slackwater.local.process import tied
 from slackwater.local.servers import ServerError
 from tests.lab.benchmarks import compare, pages
 from tests.lab.benchmarks.account import cpu_clock, memory_mb, own_memory_mb, usage

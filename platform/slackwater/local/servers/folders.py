@@ -9,7 +9,7 @@ import stat
 import tempfile
 from pathlib import Path
 
-from slackwater.local.launch import RunAs, give_to_server, unprivileged
+from slackwater.local.process import RunAs, give_to_server, unprivileged
 from slackwater.local.servers.server import ServerError
 from slackwater.settings.local import write_private
 

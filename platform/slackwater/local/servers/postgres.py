@@ -4,7 +4,6 @@ import contextlib
 import importlib.util
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,7 +12,7 @@ from urllib.parse import quote, urlencode
 import psycopg
 from psycopg import sql
 
-from slackwater.local.launch import RunAs, give_to_server, tied, unprivileged
+from slackwater.local.process import RunAs, give_to_server, run, unprivileged
 from slackwater.local.servers.folders import password_in, require_space
 from slackwater.local.servers.server import ServerError, ServerProcess
 
@@ -169,14 +168,7 @@ class EmbeddedPostgres:
         options += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
         command = [str(programs() / "initdb"), "-D", str(draft), *options, *([] if self.durable else ["-N"])]
         try:
-            made = subprocess.run(
-                tied(command, run_as=run_as),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                check=False,
-                cwd="/",
-            )
+            made = run(command, run_as=run_as, cwd="/")
         finally:
             password.unlink()
         if made.returncode != 0:

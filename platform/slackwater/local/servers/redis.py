@@ -10,7 +10,7 @@ from typing import Self
 
 import redis
 
-from slackwater.local.launch import give_to_server, unprivileged
+from slackwater.local.process import give_to_server, unprivileged
 from slackwater.local.servers.folders import free_port, password_in, require_space
 from slackwater.local.servers.server import ServerError, ServerProcess
 from slackwater.settings.local import write_private

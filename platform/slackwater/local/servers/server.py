@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from slackwater.local.launch import tied, unprivileged
+from slackwater.local import process
 
 TAIL_LINES = 20
 POLL = 0.02  # seconds between looks at a server that is starting or stopping
@@ -49,14 +49,14 @@ class ServerProcess:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._await_predecessor()
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                tied(command, death_signal=self.stop_signal, run_as=unprivileged()),
-                stdin=subprocess.DEVNULL,
+            self._process = process.start(
+                command,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env={"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", "TZ": "UTC"} | self.env,
                 cwd="/",
-                start_new_session=True,
+                death_signal=self.stop_signal,
+                run_as=process.unprivileged(),
             )
         started = psutil.Process(self._process.pid).create_time()
         self.record.write_text(json.dumps({"pid": self._process.pid, "started": started}))
@@ -83,16 +83,10 @@ class ServerProcess:
 
     def stop(self, *, timeout: float) -> None:
         """Stop it in order; kill it when that takes longer than `timeout` seconds. Repeating it is harmless."""
-        process, self._process = self._process, None
-        if process is None:
+        running, self._process = self._process, None
+        if running is None:
             return
-        if process.poll() is None:
-            process.send_signal(self.stop_signal)
-            try:
-                process.wait(timeout)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        process.stop([running], timeout=timeout, stop_signal=self.stop_signal)
         self.record.unlink(missing_ok=True)
 
     def tail(self) -> str:

@@ -12,19 +12,18 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from slackwater.local.components import Layout, components
-from slackwater.local.launch import tied
+from slackwater.local.process import stop
 from slackwater.local.servers.folders import free_port
 from slackwater_tasks.models import Task
 from slackwater_tenants.models import Plan, Tenant, TenantCounter
 from slackwater_tenants.services import create_api_key
 from tests.lab.benchmarks import ground
+from tests.lab.benchmarks.api_process import START_S, start_api, wait_listening
 from tests.lab.benchmarks.measure import percentiles
 from tests.lab.benchmarks.micro.cell import HANDLER, Cell
 from tests.lab.benchmarks.micro.rounds import tell
 from tests.lab.benchmarks.peer import report
 
-START_S = 60.0
 PER_HOUR = 1
 """So slow that nothing is given back while it is measured."""
 PATH = "/api/v1/tasks"
@@ -74,32 +73,13 @@ def submitters(count: int) -> Iterator[list[int]]:
     try:
         for _ in range(count):
             port = free_port()
-            layout = Layout(host="127.0.0.1", port=port, flower_port=0, workers=0, concurrency=1)
-            api = next(c for c in components(layout) if c.name == "api")
-            running.append(
-                subprocess.Popen(tied(api.command), env={**os.environ, **api.env}, stdout=subprocess.DEVNULL)
-            )
+            running.append(start_api(port, env=os.environ, stdout=subprocess.DEVNULL))
             ports.append(port)
         for process, port in zip(running, ports, strict=True):
-            _wait_listening(process, port)
+            wait_listening(process, port)
         yield ports
     finally:
-        for process in running:
-            process.terminate()
-        for process in running:
-            process.wait(60)
-
-
-def _wait_listening(process: subprocess.Popen[bytes], port: int) -> None:
-    deadline = time.monotonic() + START_S
-    while True:
-        try:
-            _open(port).close()
-            return
-        except OSError:
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError("a submitter did not start") from None
-            time.sleep(0.05)
+        stop(running, timeout=60)
 
 
 def _open(port: int) -> http.client.HTTPConnection:

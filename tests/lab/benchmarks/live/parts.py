@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +12,7 @@ from pathlib import Path
 from django.db import connection
 
 from slackwater.local.components import Component, Layout, components
-from slackwater.local.launch import tied
+from slackwater.local.process import start, stop
 from slackwater_conf import conf
 from tests.lab.benchmarks.peer import report
 
@@ -81,9 +80,7 @@ class Parts:
         part = self.known[name]
         env = {**os.environ, **part.env, **self._env}
         with self.log.open("ab") as log:
-            self._running[name] = subprocess.Popen(
-                tied(part.command), env=env, stdout=log, stderr=log, start_new_session=True
-            )
+            self._running[name] = start(part.command, env=env, stdout=log, stderr=log)
 
     def kill(self, name: str) -> None:
         """End one part as a lost machine ends: without a word, and what it started with it; then start it anew."""
@@ -94,11 +91,4 @@ class Parts:
 
     def stop(self) -> None:
         """Ask all to end, and end those that do not in time."""
-        for process in self._running.values():
-            process.send_signal(signal.SIGTERM)
-        for process in self._running.values():
-            try:
-                process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        stop(self._running.values(), timeout=STOP_S)
