@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from scheduler_ext.core.types import LineView, Snapshot, TenantView
+from scheduler_ext.core.types import LineView, TenantView
 from scheduler_ext.policies.accounts import FINE, Account, Measure
-from scheduler_ext.policies.share.terms import Pools, check_memory, pool_path, pool_terms, tenant_terms
-from scheduler_ext.policies.tree import Path, Terms, TreeChooser
+from scheduler_ext.policies.share.terms import PooledShare, Pools, check_memory, pool_path, pool_terms, tenant_terms
+from scheduler_ext.policies.tree import Path, Terms
 
 SETTINGS = ("weight", "guaranteed", "maximum", "lends")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CapacityShare:
+class CapacityShare(PooledShare):
     """Hierarchical queues with guaranteed and maximum shares.
 
     A task's share of the cell is its dominant one, over slots and resources. A line without a configured
@@ -40,22 +40,9 @@ class CapacityShare:
         check_memory(self.memory_s)
         object.__setattr__(self, "_pools", Pools.parse(self.queues, SETTINGS, name="queues"))
 
-    @property
-    def vectors(self) -> bool:
-        """Shares count resources."""
-        return True
-
-    def start(self, snapshot: Snapshot) -> TreeChooser:
-        """Begin a round over ``snapshot``."""
-        return TreeChooser(snapshot, self)
-
     def path(self, line: LineView) -> Path:
         """The line's queue."""
         return pool_path(line)
-
-    def kept(self) -> list[Path]:
-        """Those that do not lend all they are guaranteed."""
-        return self._pools.kept()
 
     def owned(self, line: LineView) -> bool:
         """A line outside the configured queues is its tenant's own."""

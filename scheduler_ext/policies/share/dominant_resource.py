@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from scheduler_ext.core.types import LineView, Snapshot, TenantView
+from scheduler_ext.core.types import LineView, TenantView
 from scheduler_ext.policies.accounts import Account, Measure
-from scheduler_ext.policies.share.terms import Pools, check_memory, pool_path, tenant_terms
-from scheduler_ext.policies.tree import Path, Terms, TreeChooser, by_weight
+from scheduler_ext.policies.share.terms import PooledShare, Pools, check_memory, pool_path, tenant_terms
+from scheduler_ext.policies.tree import Path, Terms, by_weight
 
 SETTINGS = ("weight",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DominantResourceShare:
+class DominantResourceShare(PooledShare):
     """Equal dominant shares by weight, over tenants and over the pools they stand in."""
 
     name: str = "dominant_resource"
@@ -35,23 +35,10 @@ class DominantResourceShare:
         check_memory(self.memory_s)
         object.__setattr__(self, "_pools", Pools.parse(self.pools, SETTINGS, name="pools"))
 
-    @property
-    def vectors(self) -> bool:
-        """Shares count resources."""
-        return True
-
-    def start(self, snapshot: Snapshot) -> TreeChooser:
-        """Begin a round over ``snapshot``."""
-        return TreeChooser(snapshot, self)
-
     def path(self, line: LineView) -> Path:
         """The line's pool, if any, and in it the tenant."""
         path = pool_path(line)
         return (*path, f"tenant {line.tenant_id}") if line.pool else path
-
-    def kept(self) -> list[Path]:
-        """Those that do not lend all they are guaranteed."""
-        return self._pools.kept()
 
     def owned(self, line: LineView) -> bool:
         """The last account is always the tenant's own."""

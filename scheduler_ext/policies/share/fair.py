@@ -13,10 +13,10 @@ from typing import Any
 
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.resources import add, fits
-from scheduler_ext.core.types import MILLI, LineView, Snapshot, TenantView, Vector
+from scheduler_ext.core.types import MILLI, LineView, TenantView, Vector
 from scheduler_ext.policies.accounts import FINE, Account, Measure
-from scheduler_ext.policies.share.terms import Pools, check_memory, pool_path, pool_terms, tenant_terms
-from scheduler_ext.policies.tree import Path, Terms, TreeChooser, by_weight
+from scheduler_ext.policies.share.terms import PooledShare, Pools, check_memory, pool_path, pool_terms, tenant_terms
+from scheduler_ext.policies.tree import Path, Terms, by_weight
 
 SETTINGS = ("weight", "guaranteed", "maximum", "lends", "inside")
 
@@ -36,7 +36,7 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FairShare:
+class FairShare(PooledShare):
     """Pools with weights and minimum shares, fair or FIFO inside.
 
     A task's share of the cell is its dominant one, over slots and resources. A line without a pool is its
@@ -59,23 +59,10 @@ class FairShare:
             raise ConfigurationError("must not be negative", field="starvation_s")
         object.__setattr__(self, "_pools", Pools.parse(self.pools, SETTINGS, name="pools"))
 
-    @property
-    def vectors(self) -> bool:
-        """Shares count resources."""
-        return True
-
-    def start(self, snapshot: Snapshot) -> TreeChooser:
-        """Begin a round over ``snapshot``."""
-        return TreeChooser(snapshot, self)
-
     def path(self, line: LineView) -> Path:
         """The line's pool, and in a fair pool its tenant."""
         path = pool_path(line)
         return path if self.owned(line) is False or not line.pool else (*path, f"tenant {line.tenant_id}")
-
-    def kept(self) -> list[Path]:
-        """Those that do not lend all they are guaranteed."""
-        return self._pools.kept()
 
     def owned(self, line: LineView) -> bool:
         """Whether the last account is the tenant's own: always, but in a pool that is FIFO inside."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from scheduler_ext.core.errors import ConfigurationError
-from scheduler_ext.core.types import LineView, TenantView
+from scheduler_ext.core.types import LineView, Snapshot, TenantView
 from scheduler_ext.policies.accounts import Measure
-from scheduler_ext.policies.tree import Path, Terms
+from scheduler_ext.policies.tree import Path, Terms, TreeChooser
 
 WHOLE = 1_000_000
 """Configured shares are kept in millionths."""
@@ -142,3 +142,24 @@ def check_memory(memory_s: int) -> None:
     """``ConfigurationError`` for a negative memory of past use."""
     if memory_s < 0:
         raise ConfigurationError("must not be negative", field="memory_s")
+
+
+class PooledShare:
+    """What share policies over configured pools have in common. They count resources, not slots alone."""
+
+    __slots__ = ()
+    _pools: Pools
+
+    @property
+    def vectors(self) -> bool:
+        """Shares count resources."""
+        return True
+
+    def start(self, snapshot: Snapshot) -> TreeChooser:
+        """Begin a round over ``snapshot``."""
+        rules: Any = self
+        return TreeChooser(snapshot, rules)
+
+    def kept(self) -> list[Path]:
+        """The paths of pools that do not lend all they are guaranteed."""
+        return self._pools.kept()

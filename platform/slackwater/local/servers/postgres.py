@@ -5,8 +5,6 @@ import importlib.util
 import shutil
 import signal
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 from urllib.parse import quote, urlencode
 
 import psycopg
@@ -14,7 +12,7 @@ from psycopg import sql
 
 from slackwater.local.process import RunAs, give_to_server, run, unprivileged
 from slackwater.local.servers.folders import password_in, require_space
-from slackwater.local.servers.server import ServerError, ServerProcess
+from slackwater.local.servers.server import EmbeddedServer, ServerError, ServerProcess
 
 USER = "slackwater"
 PORT = 5432  # only part of the socket's name: it listens on no TCP port
@@ -54,7 +52,7 @@ def programs() -> Path:
     return Path(found.origin).parent / "pginstall18" / "bin"
 
 
-class EmbeddedPostgres:
+class EmbeddedPostgres(EmbeddedServer):
     """A PostgreSQL of one folder, reached through a unix socket with a password.
 
     `data_dir` holds the cluster, its password stands beside it; `run_dir` holds the socket and must have a short
@@ -131,21 +129,6 @@ class EmbeddedPostgres:
             psycopg.connect(self._url("postgres"), connect_timeout=5).close()
             return True
         return False
-
-    def __enter__(self) -> Self:
-        """Start."""
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop."""
-        self.stop()
-
-    @property
-    def _password_file(self) -> Path:
-        return self.data_dir.with_suffix(".password")
 
     def _url(self, database: str) -> str:
         # libpq takes a plus for a plus: a space must be %20.

@@ -5,14 +5,12 @@ import importlib.util
 import platform
 import signal
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import redis
 
 from slackwater.local.process import give_to_server, unprivileged
 from slackwater.local.servers.folders import free_port, password_in, require_space
-from slackwater.local.servers.server import ServerError, ServerProcess
+from slackwater.local.servers.server import EmbeddedServer, ServerError, ServerProcess
 from slackwater.settings.local import write_private
 
 START_TIMEOUT = 60.0  # seconds; reading a long append-only file is part of a start
@@ -32,7 +30,7 @@ def program() -> Path:
     return path
 
 
-class EmbeddedRedis:
+class EmbeddedRedis(EmbeddedServer):
     """A Valkey of one folder, on a free port of the loopback interface and on a unix socket, with a password.
 
     `durable=False` writes nothing to disk, for tests. A context manager: entering starts, leaving stops.
@@ -110,21 +108,6 @@ class EmbeddedRedis:
         with contextlib.suppress(redis.ConnectionError), redis.Redis.from_url(self.url) as client:
             return bool(client.ping())
         return False
-
-    def __enter__(self) -> Self:
-        """Start."""
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop."""
-        self.stop()
-
-    @property
-    def _password_file(self) -> Path:
-        return self.data_dir.with_suffix(".password")
 
     @property
     def _password(self) -> str:

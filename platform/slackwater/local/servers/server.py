@@ -6,8 +6,11 @@ import os
 import signal
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import psutil
 
@@ -114,3 +117,32 @@ class ServerProcess:
             ) from error
         except (OSError, ValueError, KeyError, psutil.NoSuchProcess):
             return
+
+
+class EmbeddedServer(ABC):
+    """A server of one folder. A context manager: entering starts it, leaving stops it."""
+
+    data_dir: Path
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start it, and return once it can be used."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop it, with everything written."""
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        self.stop()
+
+    @property
+    def _password_file(self) -> Path:
+        return self.data_dir.with_suffix(".password")
