@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User  # the project's own, where it has one
 
 WINDOW: Final = timedelta(minutes=15)
-MOST_OF_BOTH: Final = 5
+MAX_FOR_BOTH: Final = 5
 """Failures of one name from one address within the window; then that name is refused there, whatever the password."""
-MOST_OF_ADDRESS: Final = 20
-MOST_OF_NAME: Final = 50
+MAX_FOR_ADDRESS: Final = 20
+MAX_FOR_NAME: Final = 50
 """From all addresses: far more than of both, so that nobody can lock an administrator out from elsewhere with ease."""
 ROW: Final = "sw_login"
 
@@ -83,9 +83,9 @@ def _too_many(username: str, address: str) -> bool:
     both = recent.filter(by_name, by_address)
     last = both.filter(outcome=Login.Outcome.SUCCEEDED).order_by("-id").values_list("id", flat=True).first() or 0
     return (
-        both.filter(failed, id__gt=last).count() >= MOST_OF_BOTH
-        or recent.filter(by_address, failed).count() >= MOST_OF_ADDRESS
-        or recent.filter(by_name, failed).count() >= MOST_OF_NAME
+        both.filter(failed, id__gt=last).count() >= MAX_FOR_BOTH
+        or recent.filter(by_address, failed).count() >= MAX_FOR_ADDRESS
+        or recent.filter(by_name, failed).count() >= MAX_FOR_NAME
     )
 
 

@@ -23,7 +23,7 @@ from slackwater_tasks.ledger.queries import ACTIVE_LINES
 from slackwater_tasks.read.autoscaling import by_cell, by_tier, demands, wanted
 from slackwater_tasks.read.overview import RESOURCES
 
-DEAD_MOST = 100_000
+MAX_DEAD_COUNTED = 100_000
 
 UNFINISHED = "SELECT coalesce(sum(unfinished), 0)::bigint FROM slackwater_tenants_tenantcounter"
 IN_FLIGHT = named("""
@@ -38,7 +38,7 @@ FROM active a JOIN slackwater_tasks_line n ON n.id = a.line_id CROSS JOIN LATERA
     ORDER BY l.rank_group, l.rank, l.task_id LIMIT 1) h
 GROUP BY 1
 """)  # noqa: S608 - statements of ours
-DEAD = f"SELECT count(*) FROM (SELECT 1 FROM slackwater_tasks_deadletter LIMIT {DEAD_MOST}) x"  # noqa: S608 (a number of our own)
+DEAD = f"SELECT count(*) FROM (SELECT 1 FROM slackwater_tasks_deadletter LIMIT {MAX_DEAD_COUNTED}) x"  # noqa: S608 (a number of our own)
 NODES = (
     "SELECT cell, state, count(*) FROM slackwater_resources_node WHERE state IN ('active', 'draining') GROUP BY 1, 2"
 )
@@ -127,7 +127,7 @@ class Ledger(Collector):
             ["category"],
             [([_category(c)], late) for c, _, late in ready if late is not None],
         )
-        yield _gauge("dead_letters", f"Dead letters, counted up to {DEAD_MOST}.", [], [([], _rows(DEAD)[0][0])])
+        yield _gauge("dead_letters", f"Dead letters, counted up to {MAX_DEAD_COUNTED}.", [], [([], _rows(DEAD)[0][0])])
 
     def _nodes(self) -> Iterable[Metric]:
         yield _gauge("nodes", "Live nodes.", ["cell", "state"], [([c, s], n) for c, s, n in _rows(NODES)])

@@ -13,8 +13,8 @@ from slackwater_monitoring.notify.sender import disable_long_failing
 from slackwater_tasks.ledger import hints
 from slackwater_tasks.ledger.connection import Database
 
-SPREAD = 500
-PRUNE = 2_000
+MAX_EVENTS_SPREAD = 500
+MAX_PRUNED = 2_000
 KEPT_DAYS = 30
 """The log of deliveries goes back this far."""
 PULSE_S = 2.0
@@ -48,20 +48,20 @@ class MonitoringUpkeep:
         """All jobs with their intervals."""
         return [
             Job(name="events to deliver", every_s=0.25, run=self.spread),
-            Job(name="usage", every_s=5.0, run=self.add_up, full=usage.RANGE),
+            Job(name="usage", every_s=5.0, run=self.add_up, full=usage.MAX_BATCH),
             Job(name="receivers that fail for days", every_s=60.0, run=self.disable),
-            Job(name="old deliveries", every_s=60.0, run=self.prune, full=PRUNE),
+            Job(name="old deliveries", every_s=60.0, run=self.prune, full=MAX_PRUNED),
             Job(name="sign of life", every_s=PULSE_S, run=self.pulse),
             Job(name="old alerts", every_s=60.0, run=self.forget_alerts),
-            Job(name="old logins", every_s=60.0, run=self.forget_logins, full=PRUNE),
+            Job(name="old logins", every_s=60.0, run=self.forget_logins, full=MAX_PRUNED),
         ]
 
     def spread(self) -> int:
         """Turn what happened into deliveries, for each subscription that asked for it, and tell live streams."""
         total = 0
-        while (count := self._spread()) and total < 10 * SPREAD:
+        while (count := self._spread()) and total < 10 * MAX_EVENTS_SPREAD:
             total += count
-            if count < SPREAD:
+            if count < MAX_EVENTS_SPREAD:
                 break
         return total
 
@@ -70,7 +70,7 @@ class MonitoringUpkeep:
 
         def work(conn: Any) -> int:
             notices.clear()
-            return deliveries.spread(conn, SPREAD, notices)
+            return deliveries.spread(conn, MAX_EVENTS_SPREAD, notices)
 
         count = self.db.repeatable(work)
         hints.tell_changes(notices)
@@ -86,7 +86,7 @@ class MonitoringUpkeep:
 
     def prune(self) -> int:
         """Forget old deliveries, the oldest first."""
-        return int(self.db.conn.execute(OLD_DELIVERIES, (PRUNE, KEPT_DAYS)).rowcount)
+        return int(self.db.conn.execute(OLD_DELIVERIES, (MAX_PRUNED, KEPT_DAYS)).rowcount)
 
     def pulse(self) -> int:
         """Note that upkeep goes through its jobs; who watches misses it otherwise."""
@@ -102,7 +102,7 @@ class MonitoringUpkeep:
 
     def forget_logins(self) -> int:
         """Forget who logged in long ago."""
-        return int(self.db.conn.execute(OLD_LOGINS, (LOGINS_KEPT_DAYS, PRUNE)).rowcount)
+        return int(self.db.conn.execute(OLD_LOGINS, (LOGINS_KEPT_DAYS, MAX_PRUNED)).rowcount)
 
     def close(self) -> None:
         """Close the connection."""

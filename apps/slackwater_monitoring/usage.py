@@ -18,8 +18,8 @@ from slackwater_monitoring.models import Usage
 from slackwater_tasks.field_kinds import seconds
 from slackwater_tasks.read.tasks import word
 
-RANGE: Final = 50_000
-LONGEST_DAYS: Final = 400
+MAX_BATCH: Final = 50_000
+MAX_DAYS: Final = 400
 
 MARK = """
 SELECT done, seen, pg_snapshot_xmin(pg_current_snapshot()) >= seen_by::xid8 FROM slackwater_monitoring_usagemark
@@ -89,7 +89,7 @@ def add_up(conn: Any) -> int:
         conn.execute(ADD_UP, {"after": done, "to": seen})
         conn.execute(MEASURE, {"after": done, "to": seen, "kept": KEPT_RUNS})
     last = conn.execute(LAST).fetchone()[0]
-    conn.execute(NOTE, {"done": seen, "seen": min(seen + RANGE, max(seen, last))})
+    conn.execute(NOTE, {"done": seen, "seen": min(seen + MAX_BATCH, max(seen, last))})
     return int(seen - done)
 
 
@@ -100,8 +100,8 @@ def read(tenant_id: int, first: date, last: date) -> dict[str, Any]:
     """
     if last < first:
         raise InvalidInput("must not be before since", field="until")
-    if last - first > timedelta(days=LONGEST_DAYS):
-        raise InvalidInput(f"must be at most {LONGEST_DAYS} days after since", field="until")
+    if last - first > timedelta(days=MAX_DAYS):
+        raise InvalidInput(f"must be at most {MAX_DAYS} days after since", field="until")
     rows = list(
         Usage.objects.unscoped()  # the tenant is named
         .filter(tenant_id=tenant_id, day__gte=first, day__lte=last)

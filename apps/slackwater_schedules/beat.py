@@ -22,9 +22,9 @@ from slackwater_schedules.firing import BATCH, Counts, fire_due, prune_fires, se
 
 log = logging.getLogger(__name__)
 
-LONGEST_SLEEP_S: Final = 0.5
+MAX_SLEEP_S: Final = 0.5
 """An edit is seen within this time."""
-SHORTEST_SLEEP_S: Final = 0.005
+MIN_SLEEP_S: Final = 0.005
 BATCHES_A_TICK: Final = 25
 DEAD_LETTERS_EVERY_S: Final = 1.0
 BROKER_AWAY_S: Final = 5.0
@@ -64,7 +64,7 @@ class ClaimingScheduler(DatabaseScheduler):  # type: ignore[misc]  # the base cl
         self._next_dead_letters = self._next_prune = self._next_periodic = 0.0
         self._is_set_up = False
         super().__init__(*args, **kwargs)
-        self.max_interval: float = min(kwargs.get("max_interval") or LONGEST_SLEEP_S, LONGEST_SLEEP_S)
+        self.max_interval: float = min(kwargs.get("max_interval") or MAX_SLEEP_S, MAX_SLEEP_S)
 
     def setup_schedule(self) -> None:
         """Install what the Celery configuration lists; put off while the database is away."""
@@ -81,7 +81,7 @@ class ClaimingScheduler(DatabaseScheduler):  # type: ignore[misc]  # the base cl
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
         """Do all that is due; returns the seconds to sleep. Survives the loss of the database and of the broker."""
-        delay = self._guarded(self._fire, LONGEST_SLEEP_S)
+        delay = self._guarded(self._fire, MAX_SLEEP_S)
         self._guarded(self._upkeep, 0.0)
         if not self._is_set_up:
             self._guarded(self._set_up_late, 0.0)
@@ -129,14 +129,14 @@ class ClaimingScheduler(DatabaseScheduler):  # type: ignore[misc]  # the base cl
                 break
             batch = fire_due(BATCH)
             if not batch.schedules:
-                ahead = SHORTEST_SLEEP_S * 4  # another beat holds what is due
+                ahead = MIN_SLEEP_S * 4  # another beat holds what is due
                 break
             done += batch
         else:
             ahead = 0.0
         if done.schedules:
             log.info("fired %s", done)
-        return LONGEST_SLEEP_S if ahead is None else min(max(ahead, SHORTEST_SLEEP_S), LONGEST_SLEEP_S)
+        return MAX_SLEEP_S if ahead is None else min(max(ahead, MIN_SLEEP_S), MAX_SLEEP_S)
 
     def _upkeep(self) -> float:
         now = time.monotonic()

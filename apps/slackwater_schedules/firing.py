@@ -62,7 +62,7 @@ ADVANCE: Final = """
 UPDATE slackwater_schedules_schedule s SET next_fire_at = u.fire_at, next_due_at = u.due_at
 FROM unnest(%s::uuid[], %s::timestamptz[], %s::timestamptz[]) AS u(id, fire_at, due_at) WHERE s.id = u.id
 """
-PRUNE: Final = """
+PRUNE_FIRINGS: Final = """
 DELETE FROM slackwater_schedules_schedulefire WHERE id IN (
     SELECT id FROM slackwater_schedules_schedulefire WHERE fired_at < statement_timestamp() - %s * interval '1 second'
     ORDER BY fired_at LIMIT %s FOR UPDATE SKIP LOCKED)
@@ -229,5 +229,5 @@ def count(schedules: int, firings: Sequence[Firing]) -> Counts:
 def prune_fires(older_than_s: int, limit: int) -> int:
     """Delete up to ``limit`` rows of firings older than that; returns how many."""
     with connection.cursor() as cur:
-        cur.execute(PRUNE, (older_than_s, limit))
+        cur.execute(PRUNE_FIRINGS, (older_than_s, limit))
         return int(cur.rowcount)

@@ -15,10 +15,10 @@ from slackwater_tenants import services
 from slackwater_tenants.members import ROLE_SCOPES, check_fields, get_member, text_of
 from slackwater_tenants.models import ApiKey, Membership, Tenant
 
-MOST_KEYS = 1_000
+MAX_KEYS = 1_000
 TENANT_SCOPES = frozenset(ApiKey.Scope.values) - {ApiKey.Scope.OPERATE}
 """What a tenant may give a key: not the scope of those who run the platform."""
-LONGEST_OVERLAP_S = 7 * 86_400
+MAX_OVERLAP_S = 7 * 86_400
 KEY_FIELDS = ("name", "scopes", "expires_at", "member")
 
 
@@ -52,8 +52,8 @@ def make_key(tenant: Tenant, data: Any) -> tuple[ApiKey, str]:
     if beyond and member is not None:
         raise InvalidInput(f"the role {member.role} does not allow {', '.join(beyond)}", field="scopes")
     expires_at = _moment_of(fields.get("expires_at"))
-    if keys(tenant.pk).filter(revoked_at=None).count() >= MOST_KEYS:
-        raise QuotaExceeded(f"a tenant has at most {MOST_KEYS} keys; revoke those nobody uses", limit=MOST_KEYS)
+    if keys(tenant.pk).filter(revoked_at=None).count() >= MAX_KEYS:
+        raise QuotaExceeded(f"a tenant has at most {MAX_KEYS} keys; revoke those nobody uses", limit=MAX_KEYS)
     return services.create_api_key(tenant, name, sorted(set(scopes)), expires_at, member=member)
 
 
@@ -61,8 +61,8 @@ def rotate_key(tenant_id: int, key_id: int, data: Any) -> tuple[ApiKey, str]:
     """A new key with the name, scopes and expiry of an old one, which ends after ``overlap_s`` seconds (0: at once)."""
     fields = check_fields(data, ("overlap_s",))
     overlap = fields.get("overlap_s", 0)
-    if not isinstance(overlap, int) or isinstance(overlap, bool) or not 0 <= overlap <= LONGEST_OVERLAP_S:
-        raise InvalidInput(f"must be a whole number from 0 to {LONGEST_OVERLAP_S}", field="overlap_s")
+    if not isinstance(overlap, int) or isinstance(overlap, bool) or not 0 <= overlap <= MAX_OVERLAP_S:
+        raise InvalidInput(f"must be a whole number from 0 to {MAX_OVERLAP_S}", field="overlap_s")
     with transaction.atomic():
         old = keys(tenant_id).select_for_update().filter(pk=get_key(tenant_id, key_id).pk).get()
         now = timezone.now()

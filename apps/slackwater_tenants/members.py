@@ -20,7 +20,7 @@ ROLE_SCOPES: Final[dict[str, frozenset[str]]] = {
     Membership.Role.OWNER: frozenset({"read", "submit", "cancel", "manage"}),
 }
 """What a member's own keys may do at most."""
-MOST_MEMBERS = 10_000
+MAX_MEMBERS = 10_000
 TEAM_FIELDS = ("slug", "name")
 MEMBER_FIELDS = ("username", "email", "role", "team")
 
@@ -150,8 +150,8 @@ def create_member(tenant: Tenant, data: Any) -> Membership:
         raise InvalidInput(str(error.messages[0]), field="username") from None
     with transaction.atomic():
         _lock(tenant.pk)
-        if Membership.objects.filter(tenant=tenant).count() >= MOST_MEMBERS:
-            raise Conflict(f"a tenant has at most {MOST_MEMBERS} members")
+        if Membership.objects.filter(tenant=tenant).count() >= MAX_MEMBERS:
+            raise Conflict(f"a tenant has at most {MAX_MEMBERS} members")
         try:
             with transaction.atomic():
                 user = users.objects.create_user(username, email)

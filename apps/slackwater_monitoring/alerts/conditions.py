@@ -20,7 +20,7 @@ from slackwater_tasks.read.tasks import word
 
 RECENT: Final = 20_000
 """Attempts looked at, the newest."""
-LEAST: Final = 20
+MIN_ATTEMPTS: Final = 20
 """Attempts within a minute below which nothing is said of how many fail."""
 REDIS_TIMEOUT_S: Final = 1.0
 
@@ -131,7 +131,7 @@ def _capacity(rule: Rule, now: datetime) -> Iterator[Signal]:
 def _failures(rule: Rule, now: datetime) -> Iterator[Signal]:
     for cell, total, bad, total_before, bad_before in _rows(FAILURES, rule, now):
         part, before = bad / max(1, total), bad_before / max(1, total_before)
-        if total >= LEAST and bad and part >= rule.threshold / 2:
+        if total >= MIN_ATTEMPTS and bad and part >= rule.threshold / 2:
             yield Signal(
                 rule="failures_rising", cell=cell, raises=part >= rule.threshold and part >= 2 * before,
                 detail=f"{bad} of {total} attempts in the last minute; {before:.1%} before",

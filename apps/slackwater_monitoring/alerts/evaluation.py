@@ -20,7 +20,7 @@ from slackwater_monitoring.alerts.sender import receivers
 from slackwater_monitoring.models import Alert, AlertNotice
 
 LOCK: Final = 0x51AC_A1E7
-UNSEEN_S: Final = 60.0
+FORGET_AFTER_S: Final = 60.0
 """What has not been looked at for this long is not known to have lasted."""
 PULSE = """
 INSERT INTO slackwater_monitoring_pulse (kind, cell, beat_at) VALUES (%(kind)s, %(cell)s, clock_timestamp())
@@ -75,7 +75,7 @@ def _holds(alert: Alert, signal: Signal, rule: Rule, now: datetime) -> bool:
     if alert.raised_at is None and not signal.raises:
         alert.delete()
         return False
-    if alert.raised_at is None and now - alert.last_seen_at > timedelta(seconds=UNSEEN_S):
+    if alert.raised_at is None and now - alert.last_seen_at > timedelta(seconds=FORGET_AFTER_S):
         alert.since = now
     alert.last_seen_at, alert.quiet_since, alert.detail = now, None, signal.detail[:300]
     raised = alert.raised_at is None and now - alert.since >= timedelta(seconds=rule.after_s)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from scheduler_ext.core.admission import is_granted
 from scheduler_ext.core.states import Category, Event, Outcome, TaskState, client_status
 from slackwater_monitoring.models import Subscription
-from slackwater_monitoring.notify.subscriptions import EVENTS, TRIES
+from slackwater_monitoring.notify.subscriptions import EVENTS, MAX_TRIES
 from slackwater_tasks.models import new_id
 
 TAKE = """
@@ -34,7 +34,7 @@ FROM slackwater_tasks_task t LEFT JOIN slackwater_tasks_livetask l ON l.task_id 
 WHERE t.id = ANY(%s::uuid[])
 """
 # How long the tenant's work ahead takes on the cell's slots: its unfinished tasks by what a task of it takes.
-AHEAD = """
+WORK_AHEAD = """
 SELECT c.tenant_id, c.unfinished * coalesce(r.mean_us, 0) / 1e6 / greatest(1, coalesce(n.slots, 1)), clock_timestamp()
 FROM slackwater_tenants_tenantcounter c JOIN slackwater_tenants_tenant t ON t.id = c.tenant_id
 LEFT JOIN LATERAL (SELECT sum(x.mean_us * x.samples) / nullif(sum(x.samples), 0) AS mean_us
@@ -53,11 +53,11 @@ FROM unnest(%(ids)s::uuid[], %(tenants)s::bigint[], %(subscriptions)s::uuid[], %
     %(urls)s::text[], %(payloads)s::text[], %(mails)s::bool[])
     AS u(id, tenant, subscription, event, task, url, payload, mail)
 """
-SOONEST_S: Final = 10.0
-LATEST_S: Final = 86_400.0
-TRY_AGAIN: Final = Event.LATE | Event.EXPIRED
+MIN_RETRY_S: Final = 10.0
+MAX_RETRY_S: Final = 86_400.0
+RETRY_EVENTS: Final = Event.LATE | Event.EXPIRED
 """Events that tell when to try again."""
-ON_STREAMS: Final = Event.LATE | Event.EXPIRED | Event.IMPOSSIBLE
+STREAM_EVENTS: Final = Event.LATE | Event.EXPIRED | Event.IMPOSSIBLE
 """Told on live streams too, as notices: what these say, a change of state does not."""
 NAMES: Final = {event: name for name, event in EVENTS.items()}
 
@@ -118,8 +118,8 @@ def spread(conn: Any, most: int, notices: list[Notice] | None = None) -> int:
     for entry in conn.execute(SUBSCRIPTIONS, (tenants,)).fetchall():
         asked.setdefault(entry[1], []).append(Asked(*entry))
     tasks = {row[0]: _task(row) for row in conn.execute(TASKS, ([r.task_id for r in rows],)).fetchall()}
-    late = [row.tenant_id for row in rows if row.events & TRY_AGAIN]
-    again = {t: _moment(s, now) for t, s, now in conn.execute(AHEAD, (late,)).fetchall()} if late else {}
+    late = [row.tenant_id for row in rows if row.events & RETRY_EVENTS]
+    again = {t: _moment(s, now) for t, s, now in conn.execute(WORK_AHEAD, (late,)).fetchall()} if late else {}
     made = [
         (asking, name, row.task_id, task["webhook"], _payload(name, row, task, again.get(row.tenant_id)))
         for row in rows
@@ -135,7 +135,7 @@ def spread(conn: Any, most: int, notices: list[Notice] | None = None) -> int:
             (row.task_id, row.state, row.tenant_id, task["workflow_id"], None,
              _payload(NAMES[event], row, task, again.get(row.tenant_id)))
             for row in rows if (task := tasks.get(row.task_id)) is not None
-            for event in Event(row.events) & ON_STREAMS
+            for event in Event(row.events) & STREAM_EVENTS
         ]  # fmt: skip
     return len(rows)
 
@@ -144,7 +144,7 @@ def _deliver(conn: Any, made: Sequence[tuple[Asked, str, str, str, dict[str, Any
     conn.execute(
         DELIVER,
         {
-            "tries": TRIES,
+            "tries": MAX_TRIES,
             "ids": [new_id() for _ in made],
             "tenants": [asked.tenant_id for asked, *_ in made],
             "subscriptions": [asked.id for asked, *_ in made],
@@ -174,7 +174,7 @@ def _task(row: Sequence[Any]) -> dict[str, Any]:
 
 
 def _moment(ahead_s: float, now: datetime) -> datetime:
-    return now + timedelta(seconds=min(LATEST_S, max(SOONEST_S, float(ahead_s))))
+    return now + timedelta(seconds=min(MAX_RETRY_S, max(MIN_RETRY_S, float(ahead_s))))
 
 
 def _payload(name: str, row: Happened, task: Mapping[str, Any], again: datetime | None) -> dict[str, Any]:
@@ -190,6 +190,6 @@ def _payload(name: str, row: Happened, task: Mapping[str, Any], again: datetime 
         "reason": row.reason,
         "retry_at": row.retry_at.isoformat() if row.retry_at else None,
     }
-    if EVENTS[name] & TRY_AGAIN and again is not None:
+    if EVENTS[name] & RETRY_EVENTS and again is not None:
         data["try_again_at"] = again.isoformat()
     return {"type": name, "timestamp": row.at.isoformat(), "data": data}

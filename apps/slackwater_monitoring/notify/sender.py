@@ -120,7 +120,7 @@ class Attempted:
             return None
         if self.status == GONE and self.claimed.channel == "task":
             return None
-        wait = back_off_s(BACK_OFF_S, subscriptions.TRIES - self.claimed.tries_left, rng)
+        wait = back_off_s(BACK_OFF_S, subscriptions.MAX_TRIES - self.claimed.tries_left, rng)
         return max(wait, self.retry_after_s or 0)
 
     def sent(self, rng: random.Random) -> Sent:

@@ -27,10 +27,10 @@ from slackwater_tenants.models import Tenant
 EVENTS: Final = {f"task.{event.name.lower()}": event for event in Event if event.name}
 """Names of events, as clients write them."""
 PING: Final = "ping"
-MOST: Final = 50
+MAX_SUBSCRIPTIONS: Final = 50
 """Subscriptions a tenant may have."""
-MOST_FILTERS: Final = 20
-TRIES: Final = 11
+MAX_FILTERS: Final = 20
+MAX_TRIES: Final = 11
 """Attempts at a delivery: the last comes some 28 hours after the first."""
 NO_ADDRESS: Final[dict[str, str]] = {
     Subscription.Channel.EMAIL: "has no meaning for e-mail: it goes to the tenant's owners",
@@ -63,8 +63,8 @@ def _texts(longest: int) -> Callable[[Any, str], list[str]]:
     one = _text(longest)
 
     def check(value: Any, field: str) -> list[str]:
-        if not isinstance(value, list) or len(value) > MOST_FILTERS:
-            raise InvalidInput(f"must be an array of at most {MOST_FILTERS} texts", field=field)
+        if not isinstance(value, list) or len(value) > MAX_FILTERS:
+            raise InvalidInput(f"must be an array of at most {MAX_FILTERS} texts", field=field)
         return [one(entry, f"{field}[{n}]") for n, entry in enumerate(value)]
 
     return check
@@ -148,8 +148,8 @@ def create(tenant: Tenant, data: Any, *, actor: str = "") -> Made:
         made.sealed = _seal(made, secret)
     with transaction.atomic():
         _lock(tenant.pk)
-        if _rows(tenant.pk).count() >= MOST:
-            raise QuotaExceeded(f"a tenant has at most {MOST} webhooks", limit=MOST)
+        if _rows(tenant.pk).count() >= MAX_SUBSCRIPTIONS:
+            raise QuotaExceeded(f"a tenant has at most {MAX_SUBSCRIPTIONS} webhooks", limit=MAX_SUBSCRIPTIONS)
         made.save(force_insert=True)
         _tell_statements(tenant.pk)
     made.refresh_from_db()
@@ -271,7 +271,7 @@ def replay(tenant_id: int, subscription_id: UUID, delivery_id: UUID) -> Delivery
         raise Conflict("it is disabled; enable it first")
     rows = Delivery._plain.filter(subscription=found, pk=delivery_id)
     changed = rows.exclude(state=Delivery.State.PENDING).update(
-        state=Delivery.State.PENDING, tries_left=TRIES, next_attempt_at=timezone.now(), delivered_at=None
+        state=Delivery.State.PENDING, tries_left=MAX_TRIES, next_attempt_at=timezone.now(), delivered_at=None
     )
     delivery = rows.first()
     if delivery is None:

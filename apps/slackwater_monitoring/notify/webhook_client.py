@@ -18,7 +18,7 @@ from slackwater_tasks.submission.webhook_address import Target, is_public
 
 ANSWER_BYTES = 32_768
 """Of the answer's head; a longer one is an error. Its body is not read."""
-LONGEST_RETRY_AFTER_S = 86_400.0
+MAX_RETRY_AFTER_S = 86_400.0
 
 
 class NotSent(Exception):
@@ -112,5 +112,5 @@ def _retry_after(lines: list[str]) -> float | None:
     for line in lines:
         name, _, value = line.partition(":")
         if name.strip().lower() == "retry-after" and value.strip().isdigit():
-            return min(LONGEST_RETRY_AFTER_S, float(value.strip()[:9]))
+            return min(MAX_RETRY_AFTER_S, float(value.strip()[:9]))
     return None

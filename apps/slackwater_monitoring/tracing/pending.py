@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from scheduler_ext.core.states import Category, Outcome, TaskState
 from slackwater_monitoring.outbox import LeasedOutbox, Sent, outcomes
-from slackwater_monitoring.tracing.spans import MOST_EVENTS, AttemptRow, EventRow, Traced
+from slackwater_monitoring.tracing.spans import MAX_EVENTS, AttemptRow, EventRow, Traced
 
-LOOKED_AT: Final = 10_000
+MAX_LOOKED_AT: Final = 10_000
 """Rows looked at in one go for tasks that have ended: most of them may still wait."""
 FIRST: Final = "00000000-0000-0000-0000-000000000000"
 
@@ -110,7 +110,7 @@ class Cursor:
 
 def claim(conn: Any, cursor: Cursor, most: int) -> list[Claimed]:
     """The next ended tasks, at most ``most``; they are this process's for a minute."""
-    count, upto = conn.execute(SEEN, {"after": cursor.after, "look": LOOKED_AT}).fetchone()
+    count, upto = conn.execute(SEEN, {"after": cursor.after, "look": MAX_LOOKED_AT}).fetchone()
     if not count:
         cursor.after = FIRST
         return []
@@ -119,7 +119,7 @@ def claim(conn: Any, cursor: Cursor, most: int) -> list[Claimed]:
     if len(rows) == most:
         cursor.after = max(row.task_id for row in rows)
     else:
-        cursor.after = upto if count == LOOKED_AT else FIRST
+        cursor.after = upto if count == MAX_LOOKED_AT else FIRST
     return rows
 
 
@@ -130,7 +130,7 @@ def read(conn: Any, claimed: Sequence[Claimed]) -> list[Traced]:
     attempts = _grouped((row[0], _attempt(row)) for row in conn.execute(ATTEMPTS, (ids, fences)).fetchall())
     events = _grouped(
         (row[0], EventRow(at=row[1], state=TaskState(row[2]), reason=row[3], actor=row[4]))
-        for row in conn.execute(EVENTS, (MOST_EVENTS, ids)).fetchall()
+        for row in conn.execute(EVENTS, (MAX_EVENTS, ids)).fetchall()
     )
     parents = _grouped((row[0], (row[1], row[2], row[3])) for row in conn.execute(PARENTS, (ids,)).fetchall())
     return [
@@ -178,7 +178,7 @@ def later(conn: Any, claimed: Sequence[Claimed]) -> None:
 
 def bound(conn: Any, most: int) -> tuple[int, int]:
     """Give up the oldest ended tasks beyond ``most``; returns how many still wait, and how many were given up."""
-    waiting = conn.execute(WAITING, (most + LOOKED_AT,)).fetchone()[0]
+    waiting = conn.execute(WAITING, (most + MAX_LOOKED_AT,)).fetchone()[0]
     dropped = conn.execute(GIVE_UP, (waiting - most,)).rowcount if waiting > most else 0
     return waiting - dropped, dropped
 

@@ -22,7 +22,7 @@ from slackwater_tasks.runtime.trace_context import span_id
 
 SCOPE: Final = InstrumentationScope("slackwater", "1")
 SYSTEM: Final = "slackwater"
-MOST_EVENTS: Final = 128
+MAX_EVENTS: Final = 128
 """Events and links of one span, as OpenTelemetry limits them by default."""
 MESSAGE: Final = 300
 """Characters of an error that are shown."""
@@ -199,14 +199,14 @@ class _Maker:
                 {"slackwater.reason": event.reason, **({"slackwater.actor": event.actor} if event.actor else {})},
                 _nanoseconds(event.at),
             )
-            for event in self.task.events[:MOST_EVENTS]
+            for event in self.task.events[:MAX_EVENTS]
         ]  # fmt: skip
 
     def _links(self) -> list[Link]:
         """To the tasks it depended on."""
         return [
             Link(_context(trace_id, span_id(parent, "task", run)), {"slackwater.link": "depends_on"})
-            for parent, trace_id, run in self.task.parents[:MOST_EVENTS]
+            for parent, trace_id, run in self.task.parents[:MAX_EVENTS]
         ]
 
     def _context(self, made: str, *, remote: bool = False) -> SpanContext:

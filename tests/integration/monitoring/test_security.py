@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from slackwater_api.server import content_security
 from slackwater_api.server.application import _headers
-from slackwater_monitoring.logins import MOST_OF_ADDRESS, MOST_OF_BOTH, MOST_OF_NAME, WINDOW, address_of
+from slackwater_monitoring.logins import MAX_FOR_ADDRESS, MAX_FOR_BOTH, MAX_FOR_NAME, WINDOW, address_of
 from slackwater_monitoring.models import Login
 from tests.support.admin import press, staff
 from tests.support.hand_worker import HandWorker
@@ -45,10 +45,10 @@ class TestLogins:
     """Guessing is limited, and everything is recorded."""
 
     def test_a_name_is_refused_at_an_address_after_some_failures_whatever_the_password(self, root: User) -> None:
-        for _ in range(MOST_OF_BOTH):
+        for _ in range(MAX_FOR_BOTH):
             assert not log_in("wrong")
         assert not log_in(GOOD)
-        assert outcomes() == ["failed"] * MOST_OF_BOTH + ["refused"]
+        assert outcomes() == ["failed"] * MAX_FOR_BOTH + ["refused"]
         assert not log_in(GOOD, username="ROOT")
         # Who is elsewhere gets in, and so does who waits.
         assert log_in(GOOD, address="192.0.2.2")
@@ -57,18 +57,18 @@ class TestLogins:
 
     def test_a_success_forgets_the_failures_before_it(self, root: User) -> None:
         for _ in range(2):
-            for _ in range(MOST_OF_BOTH - 1):
+            for _ in range(MAX_FOR_BOTH - 1):
                 assert not log_in("wrong")
             assert log_in(GOOD)
 
     def test_an_address_is_refused_after_failures_for_many_names(self, root: User) -> None:
-        for number in range(MOST_OF_ADDRESS):
+        for number in range(MAX_FOR_ADDRESS):
             assert not log_in("wrong", username=f"nobody{number}")
         assert not log_in(GOOD)
         assert log_in(GOOD, address="192.0.2.2")
 
     def test_a_name_is_refused_after_failures_from_many_addresses(self, root: User) -> None:
-        rows = [Login(username="root", address=f"198.51.100.{n}", outcome="failed") for n in range(MOST_OF_NAME - 1)]
+        rows = [Login(username="root", address=f"198.51.100.{n}", outcome="failed") for n in range(MAX_FOR_NAME - 1)]
         Login.objects.bulk_create(rows)
         assert log_in(GOOD)
         Login.objects.create(username="Root", address="x", outcome="failed")

@@ -297,7 +297,7 @@ def test_the_backlog_is_bounded_and_its_oldest_given_up(
 def test_ended_tasks_are_found_behind_many_that_wait(
     acme: ApiClient, worker: HandWorker, collector: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pending, "LOOKED_AT", 4)
+    monkeypatch.setattr(pending, "MAX_LOOKED_AT", 4)
     acme.post("/tasks", [{"handler": HANDLER}] * 10, **HEADERS)
     last = traced(acme)
     worker.run(last)

@@ -198,13 +198,13 @@ def test_a_refusal_is_tried_again_later_with_the_same_id_and_content(acme: ApiCl
 def test_it_is_given_up_after_a_day_and_more() -> None:
     rng = random.Random(1)
     waits: list[float] = []
-    for left in range(subscriptions.TRIES - 1, -1, -1):
-        claimed = Claimed("d", subscriptions.TRIES - left, left, "{}", "s", 1, "http://x", b"", b"", "webhook")
+    for left in range(subscriptions.MAX_TRIES - 1, -1, -1):
+        claimed = Claimed("d", subscriptions.MAX_TRIES - left, left, "{}", "s", 1, "http://x", b"", b"", "webhook")
         wait = Attempted(claimed=claimed, at=0, took_s=0, status=500).wait_s(rng)
         if wait is None:
             break
         waits.append(wait)
-    assert len(waits) == len(BACK_OFF_S) == subscriptions.TRIES - 1
+    assert len(waits) == len(BACK_OFF_S) == subscriptions.MAX_TRIES - 1
     assert all(0.8 * base <= wait <= 1.2 * base for base, wait in zip(BACK_OFF_S, waits, strict=True))
     assert 24 * 3600 < sum(waits) < 36 * 3600
 
@@ -324,7 +324,7 @@ def test_wrong_fields_are_named(acme: ApiClient, body: Any, field: str | None) -
 
 
 def test_there_is_a_most(acme: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriptions, "MOST", 2)
+    monkeypatch.setattr(subscriptions, "MAX_SUBSCRIPTIONS", 2)
     for _ in range(2):
         hook(acme, "https://x.org")
     assert acme.post("/webhooks", {"url": "https://x.org", "events": ALL}).code == "quota_exceeded"
@@ -371,4 +371,4 @@ def test_operators_switch_try_and_send_again(acme: ApiClient) -> None:
     Delivery._plain.update(state="failed", tries_left=0)
     page.post(f"/admin/slackwater_monitoring/delivery/{sent.pk}/do/replay/")
     sent.refresh_from_db()
-    assert (sent.state, sent.tries_left) == ("pending", subscriptions.TRIES)
+    assert (sent.state, sent.tries_left) == ("pending", subscriptions.MAX_TRIES)
