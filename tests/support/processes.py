@@ -11,8 +11,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.support import zygote
 from slackwater.local.process import tied
+from tests.support import zygote
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
