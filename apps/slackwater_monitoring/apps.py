@@ -13,6 +13,6 @@ class MonitoringConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Register the system checks, and who notes logins."""
+        """Register the system checks and the receivers that record logins."""
         import_module("slackwater_monitoring.checks")
         import_module("slackwater_monitoring.logins")

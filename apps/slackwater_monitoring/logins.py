@@ -35,7 +35,7 @@ ROW: Final = "sw_login"
 
 
 def address_of(request: HttpRequest | None) -> str:
-    """Who asks: the peer, or what the nearest trusted proxy says of it (``SLACKWATER_TRUSTED_PROXIES``)."""
+    """The client's address: the peer's, or the one the nearest trusted proxy names (``SLACKWATER_TRUSTED_PROXIES``)."""
     if request is None:
         return ""
     proxies: int = conf().trusted_proxies
@@ -67,7 +67,7 @@ class LimitedBackend(ModelBackend):
 
 
 def _begin(username: str, address: str) -> Login:
-    """Record a try, as a failure until it has succeeded; as refused where too many went before."""
+    """Record an attempt: as a failure until it succeeds, as refused after too many failures."""
     with transaction.atomic():
         with connection.cursor() as cursor:
             for key in sorted({zlib.crc32(f"a{address}".encode()), zlib.crc32(f"n{username.lower()}".encode())}):
@@ -91,7 +91,7 @@ def _too_many(username: str, address: str) -> bool:
 
 @receiver(user_logged_in)
 def note_login(sender: object, request: HttpRequest, user: Any, **kwargs: Any) -> None:
-    """It has succeeded."""
+    """Record that a login has succeeded."""
     row: Login | None = getattr(request, ROW, None)
     if row is None:
         row = Login(username=user.get_username()[:150], address=address_of(request))
@@ -101,7 +101,7 @@ def note_login(sender: object, request: HttpRequest, user: Any, **kwargs: Any) -
 
 @receiver(user_logged_out)
 def note_logout(sender: object, request: HttpRequest, user: Any, **kwargs: Any) -> None:
-    """It is over."""
+    """Record a logout."""
     if user is not None:
         Login.objects.create(
             username=user.get_username()[:150], address=address_of(request), outcome=Login.Outcome.LEFT

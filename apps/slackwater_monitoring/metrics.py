@@ -220,7 +220,7 @@ registry.register(Ledger())
 
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """The metrics in Prometheus' text format; where a token is configured, only for who sends it."""
+    """The metrics in Prometheus' text format; a configured token is required."""
     token: str = conf().metrics_token
     given = request.META.get("HTTP_AUTHORIZATION", "").removeprefix("Bearer ")
     if token and not constant_time_compare(given, token):

@@ -1,4 +1,4 @@
-"""Who is told of what, what was sent to whom, what tenants have used, and what is wrong with the platform."""
+"""Subscriptions and deliveries, usage, alerts and their notices, and logins."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from slackwater_tenants.scoping import TenantManager
 
 
 class Subscription(models.Model):
-    """A tenant's wish to be told of some events: at an address of its own, or by e-mail to its owners."""
+    """A tenant's subscription to some events: at an address of its own, or by e-mail to its owners."""
 
     class Channel(models.TextChoices):
-        """How it is told."""
+        """The channel."""
 
         WEBHOOK = "webhook"
         EMAIL = "email"
@@ -105,7 +105,7 @@ class Delivery(models.Model):
 
 
 class Usage(models.Model):
-    """What a tenant has used on one day (UTC), by tier and category; added up from its attempts by upkeep."""
+    """A tenant's usage on one day (UTC), by tier and category; upkeep adds it up from attempts."""
 
     pk = models.CompositePrimaryKey("tenant", "day", "tier", "category")
     tenant = models.ForeignKey("slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_index=False)
@@ -129,7 +129,7 @@ class Usage(models.Model):
 
 
 class Sizing(models.Model):
-    """What the last runs of a handler or script of a tenant used in a tier, newest first; added by upkeep."""
+    """The usage of the last runs of a tenant's handler or script in a tier, newest first; upkeep adds them."""
 
     pk = models.CompositePrimaryKey("tenant", "kind", "name", "tier")
     tenant = models.ForeignKey("slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_index=False)
@@ -167,7 +167,7 @@ class UsageMark(models.Model):
 
 
 class Pulse(models.Model):
-    """When a process of some kind was last at work in a cell."""
+    """The last sign of life of a kind of process in a cell."""
 
     pk = models.CompositePrimaryKey("kind", "cell")
     kind = models.CharField(max_length=16)
@@ -179,7 +179,7 @@ class Pulse(models.Model):
 
 
 class Alert(models.Model):
-    """Something that is wrong with the platform itself. Not raised yet: it may pass before anybody need know."""
+    """A condition of the platform itself. One that is not raised yet may still pass."""
 
     rule = models.CharField(max_length=32)
     cell = models.CharField(max_length=63, blank=True)
@@ -227,7 +227,7 @@ class AlertNotice(models.Model):
 
 
 class TraceSending(models.Model):
-    """How the spans of traced tasks get to the collector: one row, for who looks from outside."""
+    """The state of sending traces to the collector: one row, which the metrics read."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
     sent = models.BigIntegerField(default=0, db_default=0, help_text="Tasks whose spans were sent.")
@@ -246,7 +246,7 @@ class TraceSending(models.Model):
 
 
 class Login(models.Model):
-    """A try to log in to the admin, and what became of it."""
+    """A login attempt in the admin, with its outcome."""
 
     class Outcome(models.TextChoices):
         """How it ended."""

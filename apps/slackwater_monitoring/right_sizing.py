@@ -1,4 +1,4 @@
-"""Hints of smaller tiers: who asked for premium and used basic, by what the last runs really used."""
+"""Hints of smaller tiers: handlers and scripts whose last runs used less than their tier offers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slackwater_resources.models import Tier
 from slackwater_tenants.models import Tenant
 
 LEAST_RUNS: Final = 20
-"""Of fewer runs nothing is said."""
+"""Fewer runs give no hint."""
 HELD_PERCENT: Final = 95
 
 

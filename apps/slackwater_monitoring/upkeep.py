@@ -57,7 +57,7 @@ class MonitoringUpkeep:
         ]
 
     def spread(self) -> int:
-        """Turn what happened into deliveries, for each subscription that asked for it, and tell live streams."""
+        """Turn events into deliveries for the subscriptions that want them, and notices on live streams."""
         total = 0
         while (count := self._spread()) and total < 10 * MAX_EVENTS_SPREAD:
             total += count
@@ -77,11 +77,11 @@ class MonitoringUpkeep:
         return count
 
     def add_up(self) -> int:
-        """Add attempts up to what tenants have used."""
+        """Add attempts to the usage of tenants."""
         return self.db.repeatable(usage.add_up)
 
     def disable(self) -> int:
-        """Send nothing more to receivers that have taken nothing for days."""
+        """Disable receivers that have accepted nothing for days."""
         return disable_long_failing(self.db)
 
     def prune(self) -> int:
@@ -89,7 +89,7 @@ class MonitoringUpkeep:
         return int(self.db.conn.execute(OLD_DELIVERIES, (MAX_PRUNED, KEPT_DAYS)).rowcount)
 
     def pulse(self) -> int:
-        """Note that upkeep goes through its jobs; who watches misses it otherwise."""
+        """Note that upkeep runs its jobs; otherwise an alert is raised."""
         self.db.conn.execute(PULSE, {"kind": "upkeep", "cell": conf().cell})
         return 0
 
@@ -101,7 +101,7 @@ class MonitoringUpkeep:
             return int(conn.execute(OLD_ALERTS, (ALERTS_KEPT_DAYS,)).rowcount)
 
     def forget_logins(self) -> int:
-        """Forget who logged in long ago."""
+        """Forget old logins."""
         return int(self.db.conn.execute(OLD_LOGINS, (LOGINS_KEPT_DAYS, MAX_PRUNED)).rowcount)
 
     def close(self) -> None:

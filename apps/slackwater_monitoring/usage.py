@@ -1,4 +1,4 @@
-"""What tenants have used: attempts added up by day, tier and category, each exactly once, in batches.
+"""Usage of tenants: attempts added up by day, tier and category, each exactly once, in batches.
 
 Attempts have rising numbers, but a number may become visible after a larger one did: its transaction was slower. So a
 range is added up in two steps. First its end is noted, with the newest transaction of that moment; only when that one
@@ -94,7 +94,7 @@ def add_up(conn: Any) -> int:
 
 
 def read(tenant_id: int, first: date, last: date) -> dict[str, Any]:
-    """What a tenant used from ``first`` to ``last`` (days in UTC, both included), and its sum.
+    """The usage of a tenant from ``first`` to ``last`` (days in UTC, both included), and its sum.
 
     What ended in the last few seconds may not be in yet. Prices are in millionths of the unit the platform charges in.
     """

@@ -58,11 +58,11 @@ class TierAdmin(ServiceAdmin):
     )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Tier | None = None) -> tuple[str, ...]:
-        """Name and owner stay: tasks were handed in under them."""
+        """Name and owner cannot be changed: tasks refer to them."""
         return ("slug", "tenant") if obj else ()
 
     def has_delete_permission(self, request: HttpRequest, obj: Tier | None = None) -> bool:
-        """Never: tasks of the past point to it."""
+        """Forbidden: old tasks refer to it."""
         return False
 
     @admin.display(description="owner")
@@ -86,7 +86,7 @@ class HandlerAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
     }
 
     def has_operate_permission(self, request: HttpRequest) -> bool:
-        """Who may pause: those who may change handlers."""
+        """Whether the user may pause: permission to change handlers."""
         return self.may(request, "change")
 
     @admin.display(description="state")
@@ -156,7 +156,7 @@ class NodeAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
     }
 
     def has_operate_permission(self, request: HttpRequest) -> bool:
-        """Who may drain: those who may change nodes."""
+        """Whether the user may drain: permission to change nodes."""
         return self.may(request, "change")
 
     @admin.display(description="state", ordering="state")
@@ -200,17 +200,17 @@ class NodeAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
 
     @admin.display(description="statistics")
     def statistics(self, obj: Node) -> SafeString:
-        """What its agent reported last."""
+        """The last report of its agent."""
         return json_block(obj.stats)
 
     def drain_one(self, request: HttpRequest, obj: Node) -> str:
-        """Give it nothing new."""
+        """Drain the node."""
         services.drain_node(obj)
         self.log_change(request, obj, "Draining.")
         return f"{obj} finishes what it runs and gets nothing new."
 
     def activate_one(self, request: HttpRequest, obj: Node) -> str:
-        """Give it work again."""
+        """Activate the node."""
         services.activate_node(obj)
         self.log_change(request, obj, "Activated.")
         return f"{obj} gets work again."
@@ -244,7 +244,7 @@ class ComponentAdmin(ReadOnlyMixin, ServiceAdmin):
 
     @admin.display(description="state")
     def state(self, obj: Component) -> SafeString:
-        """Whether it is there, as far as it has told."""
+        """Whether it lives, by its last report."""
         if obj.left_at is not None:
             return badge("left", "cancelled")
         silent = (timezone.now() - obj.beat_at).total_seconds() > MISSED_S

@@ -1,4 +1,4 @@
-"""The platform's own processes: each tells every few seconds that it is there, from a thread of its own.
+"""The platform's own processes: each reports every few seconds from a thread of its own.
 
 A node has its lease beside this; here are the submitters, dispatchers, upkeeps and beats. Told is that the process is
 alive: whether it gets on with its work is for the leader's row and the pulses to say.
@@ -33,7 +33,7 @@ LEAVE = (
 
 
 class _Own:
-    """What this process is registered as."""
+    """The registration of this process."""
 
     id: int | None = None
 
@@ -43,7 +43,7 @@ own = _Own()
 
 
 class Heartbeat:
-    """Registers this process and tells that it lives, for as long as the process does."""
+    """Registers this process and reports that it lives, for as long as it does."""
 
     def __init__(self, kind: str, cell: str, database: Any) -> None:
         """``kind``: submitter, dispatcher, upkeep or beat. ``database`` has an autocommit connection as ``conn``."""
@@ -52,12 +52,12 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def start(self) -> Heartbeat:
-        """Begin; returns at once, and bears with a database that is away."""
+        """Begin; returns at once, and waits for a database that is away."""
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """Say that the process ends as it should."""
+        """Report that the process ends in order."""
         self._stopping.set()
         self._thread.join(JOIN_S)
 

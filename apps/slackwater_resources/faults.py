@@ -1,4 +1,4 @@
-"""What the database raises while it is away, or after it has ended a session: tried again, never a reason to end."""
+"""Errors of a database that is away, or has ended a session: callers try again and never end because of them."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ was ended, or the server has become a standby. A new connection helps: it is mad
 FAULTS: tuple[type[Exception], ...] = (psycopg.OperationalError, psycopg.InterfaceError, *ENDED)
 """All of them."""
 BROKEN: tuple[type[Exception], ...] = (psycopg.OperationalError, *ENDED)
-"""Those after which the connection is closed and what is safe to repeat is repeated."""
+"""Errors after which the connection is closed and repeatable work is repeated."""

@@ -76,7 +76,7 @@ class Node(models.Model):
     """One worker machine or container in one incarnation. Its claims point to it, so one row renews them all."""
 
     class State(models.TextChoices):
-        """What the platform gives it."""
+        """The node's state."""
 
         ACTIVE = "active"
         DRAINING = "draining", "draining: finishes, gets nothing new"
@@ -122,10 +122,10 @@ class Node(models.Model):
 
 
 class Component(models.Model):
-    """A process of the platform itself, as it has told of itself last; nodes have a list of their own."""
+    """A process of the platform itself, as it last reported; nodes have a table of their own."""
 
     class Kind(models.TextChoices):
-        """What it does."""
+        """The kind of process."""
 
         SUBMITTER = "submitter"
         DISPATCHER = "dispatcher"

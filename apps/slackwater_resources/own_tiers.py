@@ -75,7 +75,7 @@ def change_tier(tenant: Tenant, slug: str, data: Any) -> Tier:
 
 
 def retire_tier(tenant: Tenant, slug: str) -> None:
-    """Let an own tier be named no more; the tasks that have it keep it."""
+    """Retire an own tier: new tasks cannot name it, tasks that have it keep it."""
     tier = _own(tenant, slug)
     Tier.objects.filter(pk=tier.pk).update(retired_at=timezone.now())
 

@@ -96,7 +96,7 @@ class PgNodeStore:
         return row[0] if row else None
 
     def asked(self, node_id: int) -> list[Asked]:
-        """What is asked of tasks that run on the node, and which of them were paused before."""
+        """The requests to tasks that run on the node, and which of them were paused before."""
         rows = self.db.conn.execute(ASKED, (node_id,)).fetchall()
         return [Asked(row[0], row[1], Outcome(row[2]) if row[2] else None, row[3]) for row in rows]
 

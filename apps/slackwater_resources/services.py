@@ -1,4 +1,4 @@
-"""What administrators do to nodes and handlers."""
+"""Operations of administrators on nodes and handlers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _change(node: Node, before: Node.State, after: Node.State) -> None:
 
 
 def _tell(node_id: int) -> None:
-    """Tell the node at once; without Redis it finds out when it renews its lease."""
+    """Notify the node at once; without Redis it finds out when it renews its lease."""
     keys = Keys(conf().scheduler.key_prefix)
     try:
         with redis_client.connect(conf().redis_url, socket_timeout=1.0, socket_connect_timeout=0.5) as client:

@@ -60,12 +60,12 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         fields = ("tenant", *(name for name in FIELDS if name != "paused"))
 
     def clean_rule(self) -> Any:
-        """An empty rule is that of a schedule that needs none."""
+        """Take an empty rule as the rule of a schedule that needs none."""
         rule = self.cleaned_data["rule"]
         return {} if rule is None else rule
 
     def clean(self) -> dict[str, Any] | None:
-        """Each field as the service checks it, so that a refusal stands at its field."""
+        """Check each field as the service does, so that an error stands at its field."""
         cleaned = super().clean() or self.cleaned_data
         for name in FIELDS:
             if name in cleaned and name in self.fields and name not in self.errors:
@@ -80,7 +80,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         self.instance = construct_instance(self, self.instance, self._meta.fields, self._meta.exclude)
 
     def values(self) -> dict[str, Any]:
-        """What was filled in, as the services take it."""
+        """The form's values in the shape that the services take."""
         return {name: self.cleaned_data[name] for name in FIELDS if name in self.cleaned_data}
 
 
@@ -96,7 +96,7 @@ def task_link(task_id: Any) -> SafeString | str:
 
 
 def fire_badge(outcome: str) -> SafeString:
-    """What became of a firing, as a coloured word."""
+    """The outcome of a firing as a coloured word."""
     return badge(outcome, FIRE_KINDS.get(outcome, "cancelled"))
 
 
@@ -139,11 +139,11 @@ class ScheduleAdmin(ButtonsMixin, ServiceAdmin):
         return Schedule.objects.unscoped().order_by("tenant__slug", "name")
 
     def get_fieldsets(self, request: HttpRequest, obj: Schedule | None = None) -> Any:
-        """What is asked; of a schedule that exists also what is known."""
+        """The form's fields; for a schedule that exists, its history too."""
         return (*self.KNOWN, *self.FORM) if obj else self.FORM
 
     def get_readonly_fields(self, request: HttpRequest, obj: Schedule | None = None) -> tuple[str, ...]:
-        """A schedule stays its tenant's."""
+        """The tenant cannot be changed."""
         return (*self.readonly_fields, "tenant") if obj else self.readonly_fields
 
     # -- columns -----------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class ScheduleAdmin(ButtonsMixin, ServiceAdmin):
 
     # -- changes -----------------------------------------------------------------------------------------------
     def save_model(self, request: HttpRequest, obj: Schedule, form: forms.ModelForm[Schedule], change: bool) -> None:
-        """The services check the whole and write it."""
+        """Check and save through the services."""
         assert isinstance(form, ScheduleForm)
         values = form.values()
         if change:
@@ -201,29 +201,29 @@ class ScheduleAdmin(ButtonsMixin, ServiceAdmin):
         obj._state.adding = False
 
     def delete_model(self, request: HttpRequest, obj: Schedule) -> None:
-        """Its firings go with it, its tasks stay."""
+        """Delete it with its firings; its tasks stay."""
         services.delete_schedule(obj.tenant_id, obj.pk)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
-        """Each through the service."""
+        """Delete each through the service."""
         for schedule in queryset:
             services.delete_schedule(schedule.tenant_id, schedule.pk)
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
-        """What would go: without listing every firing, which may be many thousands."""
+        """The objects to delete, without listing every firing, of which there may be many thousands."""
         if not self.has_delete_permission(request):
             raise PermissionDenied
         names = [str(obj) for obj in objs]
         return names, {self.opts.verbose_name_plural: len(names)}, set(), []
 
     def pause_one(self, request: HttpRequest, obj: Schedule) -> str:
-        """Fire no more."""
+        """Pause the schedule."""
         services.pause_schedule(obj.tenant_id, obj.pk, actor=actor(request))
         self.log_change(request, obj, "Paused.")
         return f"{obj} fires no more until it is resumed."
 
     def resume_one(self, request: HttpRequest, obj: Schedule) -> str:
-        """Fire again."""
+        """Resume the schedule."""
         services.resume_schedule(obj.tenant_id, obj.pk, actor=actor(request))
         self.log_change(request, obj, "Resumed.")
         return f"{obj} fires again, from its next time on."
@@ -260,7 +260,7 @@ class ScheduleFireAdmin(ReadOnlyMixin, BigTableAdmin):
 
     @admin.display(description="outcome")
     def shown_outcome(self, obj: ScheduleFire) -> SafeString:
-        """What became of it."""
+        """The outcome."""
         return fire_badge(obj.outcome)
 
     @admin.display(description="late by")

@@ -24,7 +24,7 @@ MAX_BACKFILL: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backfill:
-    """What a backfill did."""
+    """The result of a backfill."""
 
     task_ids: list[UUID]
     """Its tasks, in the order of the times they are for."""

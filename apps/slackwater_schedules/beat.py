@@ -35,7 +35,7 @@ FIRES_KEPT_S: Final = 90 * 86_400
 
 
 class ClaimedEntry(ModelEntry):  # type: ignore[misc]  # the base class has no annotations
-    """A periodic task that remembers what its row said when it was read."""
+    """A periodic task with the contents of its row when it was read."""
 
     def __init__(self, model: PeriodicTask, app: Any = None) -> None:
         # The base class puts a substitute where the row has no last run.
@@ -44,7 +44,7 @@ class ClaimedEntry(ModelEntry):  # type: ignore[misc]  # the base class has no a
         super().__init__(model, app=app)
 
     def claim(self) -> bool:
-        """Take this due time: True for the one beat whose picture of the last run is the row's own."""
+        """Claim this due time: True for the one beat that knows the row's last run."""
         unchanged = Q(last_run_at__isnull=True) if self.seen is None else Q(last_run_at=self.seen)
         row = PeriodicTask.objects.filter(unchanged, pk=self.model.pk)
         # A query set's update sends no signal, so it does not make every beat read its tasks anew.
@@ -52,7 +52,7 @@ class ClaimedEntry(ModelEntry):  # type: ignore[misc]  # the base class has no a
         return won == 1
 
     def save(self) -> None:
-        """Nothing to write: the claim did, and what this beat remembers may be older than what another wrote."""
+        """Do nothing: the claim has written it, and this beat's values may be older than another's."""
 
 
 class ClaimingScheduler(DatabaseScheduler):  # type: ignore[misc]  # the base class has no annotations
@@ -67,7 +67,7 @@ class ClaimingScheduler(DatabaseScheduler):  # type: ignore[misc]  # the base cl
         self.max_interval: float = min(kwargs.get("max_interval") or MAX_SLEEP_S, MAX_SLEEP_S)
 
     def setup_schedule(self) -> None:
-        """Install what the Celery configuration lists; put off while the database is away."""
+        """Install the entries of the Celery configuration; put off while the database is away."""
         try:
             super().setup_schedule()
             self._is_set_up = True
@@ -80,7 +80,7 @@ class ClaimingScheduler(DatabaseScheduler):  # type: ignore[misc]  # the base cl
             super().install_default_entries(data)
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
-        """Do all that is due; returns the seconds to sleep. Survives the loss of the database and of the broker."""
+        """Fire everything that is due; returns the seconds to sleep. Survives the loss of the database and of the broker."""
         delay = self._guarded(self._fire, MAX_SLEEP_S)
         self._guarded(self._upkeep, 0.0)
         if not self._is_set_up:
@@ -151,7 +151,7 @@ class ClaimingScheduler(DatabaseScheduler):  # type: ignore[misc]  # the base cl
         return 0.0
 
     def _guarded(self, work: Callable[[], float], otherwise: float) -> float:
-        """Do a part of a tick; whatever happens to it, the beat goes on with the next tick."""
+        """Run a part of a tick; the beat goes on with the next tick whatever it raises."""
         try:
             return work()
         except Error as error:

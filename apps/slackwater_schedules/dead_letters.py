@@ -38,11 +38,11 @@ WHERE task_id = %s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retried:
-    """What a batch did."""
+    """The counts of one batch."""
 
     retried: int = 0
     given_up: int = 0
-    """Retried as often as the plan allows, or refused for good: they stay dead letters."""
+    """Letters that stay dead: retried as often as the plan allows, or refused for good."""
     put_off: int = 0
 
 

@@ -1,4 +1,4 @@
-"""Firing what is due: claimed in batches, each firing a row, submitted in the same transaction.
+"""Firing schedules that are due: claimed in batches, each firing a row, submitted in the same transaction.
 
 Any number of processes may call :func:`fire_due` at once. A schedule is worked on under its row's lock, rows that
 another holds are passed over, and all that a batch does becomes true together or not at all.
@@ -71,7 +71,7 @@ DELETE FROM slackwater_schedules_schedulefire WHERE id IN (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What a batch did."""
+    """The counts of one batch."""
 
     schedules: int = 0
     submitted: int = 0
@@ -80,7 +80,7 @@ class Counts:
     failed: int = 0
 
     def __add__(self, other: Counts) -> Counts:
-        """Both together."""
+        """Add two counts."""
         return Counts(
             schedules=self.schedules + other.schedules,
             submitted=self.submitted + other.submitted,
@@ -103,12 +103,12 @@ def rule_of(schedule: Schedule) -> Rule:
 
 
 def due_time(schedule: Schedule, fire_at: datetime | None) -> datetime | None:
-    """When that firing is due: its jitter later."""
+    """The time at which a firing is due: its own time and its jitter."""
     return None if fire_at is None else fire_at + jitter(schedule.pk.bytes, fire_at, schedule.jitter_s)
 
 
 def seconds_to_next() -> float | None:
-    """Seconds until something is due by the database's clock, negative when it is late; None when nothing ever is."""
+    """Seconds until the next schedule is due by the database's clock, negative when it is late; None without any."""
     with connection.cursor() as cur:
         cur.execute(NEXT_DUE)
         row = cur.fetchone()
@@ -129,7 +129,7 @@ def fire_due(limit: int = BATCH) -> Counts:
 
 
 def fire_locked(schedules: Sequence[Schedule], now: datetime) -> Counts:
-    """Fire what is due of schedules whose rows the caller has locked, and move each on to its next firing."""
+    """Fire schedules whose rows the caller has locked, and move each on to its next firing."""
     firings: list[Firing] = []
     worked: list[Schedule] = []
     for schedule in schedules:
@@ -163,7 +163,7 @@ def _plan(schedule: Schedule, now: datetime) -> list[Firing]:
 
 
 def plan_of(schedule: Schedule, first: datetime, now: datetime) -> Plan:
-    """What is due of a schedule at ``now``, from its firing ``first`` on."""
+    """The firings of a schedule that are due at ``now``, from its firing ``first`` on."""
     policy = MissedPolicy(
         kind=Missed(schedule.missed),
         after=timedelta(seconds=schedule.missed_after_s),
@@ -174,7 +174,7 @@ def plan_of(schedule: Schedule, first: datetime, now: datetime) -> Plan:
 
 
 def _new(firings: list[Firing]) -> list[Firing]:
-    """Without those that have a row: a backfill may have made them. Safe under the schedules' locks."""
+    """Leave out firings that have a row: a backfill may have made them. Safe under the schedules' locks."""
     if not firings:
         return []
     with connection.cursor() as cur:

@@ -19,7 +19,7 @@ def get_schedule(tenant_id: int, schedule_id: UUID) -> Schedule:
 
 
 def locked_schedule(tenant_id: int, schedule_id: UUID) -> Schedule:
-    """The same under its row's lock, after a beat that works on it; inside a transaction."""
+    """The same with its row locked, which waits for a beat that works on it; inside a transaction."""
     return _found(_rows(tenant_id).select_for_update(of=("self",)), schedule_id)
 
 

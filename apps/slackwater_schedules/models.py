@@ -16,7 +16,7 @@ MAX_JITTER_S = 86_400
 
 
 class Schedule(models.Model):
-    """A task that a tenant wants run again and again. Written by :mod:`slackwater_schedules.services` only."""
+    """A task that runs again and again. Written by :mod:`slackwater_schedules.services` only."""
 
     class Kind(models.TextChoices):
         """How it recurs; the parameters of each stand in :mod:`slackwater_schedules.rules`."""
@@ -30,7 +30,7 @@ class Schedule(models.Model):
         INTERVAL = "interval"
 
     class Missed(models.TextChoices):
-        """What happens to firings that no beat could make in time."""
+        """The treatment of firings that no beat could make in time."""
 
         SKIP = "skip", "skip them"
         ONE = "one", "make the latest"
@@ -38,7 +38,7 @@ class Schedule(models.Model):
         WINDOW = "window", "make those within the window"
 
     class Overlap(models.TextChoices):
-        """What happens when it is due and its last task has not ended."""
+        """The treatment of a firing whose schedule's last task has not ended."""
 
         ALLOW = "allow", "run both"
         SKIP = "skip", "skip this firing"
@@ -113,7 +113,7 @@ class ScheduleFire(models.Model):
     """One time that a schedule fires for. Unique, so any number of beats make it once."""
 
     class Outcome(models.TextChoices):
-        """What became of it."""
+        """The outcome."""
 
         SUBMITTED = "submitted"
         MISSED = "missed"

@@ -1,4 +1,4 @@
-"""What is due, what was missed, and what comes next: pure calculations on one schedule."""
+"""Due, missed and next firings of one schedule: pure calculations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PASS_LIMIT: Final = 1_000
 
 
 class Missed(StrEnum):
-    """What happens to firings that no beat could make in time."""
+    """The treatment of firings that no beat could make in time."""
 
     SKIP = "skip"
     ONE = "one"
@@ -47,7 +47,7 @@ class Due:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a pass does with a schedule."""
+    """The result of one pass over a schedule."""
 
     due: tuple[Due, ...]
     next_fire: datetime | None

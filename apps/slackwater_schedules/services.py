@@ -1,4 +1,4 @@
-"""What can be done to schedules. Every way in (REST, Python, admin, commands) calls these functions.
+"""Operations on schedules. Every way in (REST, Python, admin, commands) calls these functions.
 
 A change never loses a firing: what is due when it is made fires first, under the schedule as it was.
 """
@@ -100,7 +100,7 @@ def _build(tenant: Tenant, data: Mapping[str, Any], now: datetime, actor: str) -
 
 
 def _from_now_on(rule: Rule, now: datetime) -> datetime:
-    """What the first firing comes after. One made to run once, now, is due now; an interval's first step lies ahead."""
+    """The moment before the first firing. A schedule that runs once, now, is due now; an interval begins a step later."""
     return now - INSTANT if rule.kind is Kind.ONCE else now
 
 
@@ -139,7 +139,7 @@ def update_schedule(
     actor: str = "",
     version: int | None = None,
 ) -> Schedule:
-    """Change fields of a schedule; its version rises. What fired already stays, what is due fires as it was.
+    """Change fields of a schedule; its version rises. Past firings stay, and those already due fire as they were.
 
     ``version`` is the one the change was made from: ``Conflict`` when the schedule has moved on since. Other errors
     as in :func:`create_schedule`.
@@ -208,12 +208,12 @@ def _save(schedule: Schedule, now: datetime, actor: str) -> None:
 
 
 def pause_schedule(tenant_id: int, schedule_id: UUID, *, actor: str = "") -> Schedule:
-    """Let it fire no more until it is resumed. Its times until then are not missed: nothing was to run."""
+    """Pause a schedule until it is resumed. Its times until then do not count as missed."""
     return update_schedule(tenant_id, schedule_id, {"paused": True}, actor=actor)
 
 
 def resume_schedule(tenant_id: int, schedule_id: UUID, *, actor: str = "") -> Schedule:
-    """Let it fire again, from its next time on."""
+    """Resume a schedule from its next time on."""
     return update_schedule(tenant_id, schedule_id, {"paused": False}, actor=actor)
 
 
@@ -224,7 +224,7 @@ def delete_schedule(tenant_id: int, schedule_id: UUID) -> None:
 
 
 def next_firings(schedule: Schedule, n: int = 10) -> list[datetime]:
-    """The next ``n`` times it fires for, without jitter; those of a paused one are those it would have."""
+    """The next ``n`` firings without jitter; of a paused schedule, those it would have."""
     if not 1 <= n <= 1_000:
         raise InvalidInput("must be from 1 to 1000", field="n")
     rule = rule_of(schedule)

@@ -53,17 +53,17 @@ class Firing:
 
 
 def actor_of(schedule: Schedule) -> str:
-    """Who submits, as it stands in a task's history."""
+    """The actor's name in a task's history."""
     return f"schedule:{schedule.name}"
 
 
 def written(moment: datetime) -> str:
-    """A moment as tasks get to see it."""
+    """Formats a moment as tasks see it."""
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def build_task(schedule: Schedule, fire_at: datetime) -> dict[str, Any]:
-    """The task to submit for a firing: the template with its name, category and placeholders filled in."""
+    """Makes the task of a firing: the template with its name, category and placeholders filled in."""
     item: dict[str, Any] = {"name": schedule.name, "category": DEFAULT_CATEGORY, **schedule.task}
     known = {"$fire_at": written(fire_at), "$schedule": schedule.name}
     for name in ("args", "kwargs"):
@@ -83,7 +83,7 @@ def _fill(value: Any, known: Mapping[str, str]) -> Any:
 
 
 def submit_all(firings: Sequence[Firing]) -> None:
-    """Submit what is to run; each firing gets its task, or the reason why it has none.
+    """Submit the firings that run; each gets its task, or the reason why it has none.
 
     Tenants are taken in the order of their ids, because each submission locks its tenant's counters until the commit:
     two beats can so not wait for each other in a ring.
@@ -108,7 +108,7 @@ Group = tuple[Tenant, list[Firing]]
 
 
 def _is_plain(firings: Sequence[Firing], open_tasks: Mapping[UUID, list[str]]) -> bool:
-    """Whether no firing has to do with another task of its schedule."""
+    """Whether no firing depends on another task of its schedule."""
     apart = [firing.schedule.pk for firing in firings if firing.schedule.overlap != Overlap.ALLOW]
     return len(set(apart)) == len(apart) and not any(open_tasks.get(schedule) for schedule in apart)
 
@@ -159,7 +159,7 @@ def _submit_waves(tenant: Tenant, firings: list[Firing], open_tasks: defaultdict
 
 
 def _without_superseded(firings: Sequence[Firing]) -> list[Firing]:
-    """Where the newest firing cancels the older ones, only the newest is made."""
+    """Keep only the newest firing where it would cancel the older ones."""
     newest = {firing.schedule.pk: firing for firing in firings}
     left: list[Firing] = []
     for firing in firings:

@@ -26,7 +26,7 @@ from slackwater_tenants.pool_admin import PoolAdmin  # noqa: F401 - registers it
 
 @admin.register(Plan)
 class PlanAdmin(ServiceAdmin):
-    """What tenants may do; a change counts from the next submission and the next round."""
+    """The limits of tenants; a change takes effect with the next submission and the next round."""
 
     list_display = (
         "slug",
@@ -90,7 +90,7 @@ class TeamInline(TabularInline):  # type: ignore[misc]
 
 
 class MembershipInline(TabularInline):  # type: ignore[misc]
-    """Who belongs to the tenant."""
+    """Members of the tenant."""
 
     model = Membership
     extra = 0
@@ -112,7 +112,7 @@ class MembershipInline(TabularInline):  # type: ignore[misc]
 
 
 class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
-    """A tenant's fields; a taken slug is told at its field."""
+    """A tenant's fields; a taken slug is an error of its field."""
 
     class Meta:
         model = Tenant
@@ -145,7 +145,7 @@ class TenantAdmin(ButtonsMixin, ServiceAdmin):
         return ("slug", "paused") if obj else ("paused",)
 
     def has_delete_permission(self, request: HttpRequest, obj: Tenant | None = None) -> bool:
-        """Never here: a tenant's tasks would go with it."""
+        """Forbidden: a tenant's tasks would go with it."""
         return False
 
     @admin.display(description="state")
@@ -155,11 +155,11 @@ class TenantAdmin(ButtonsMixin, ServiceAdmin):
 
     @admin.display(description="unfinished tasks")
     def unfinished(self, obj: Tenant) -> int:
-        """From the counter row that admission keeps."""
+        """The number from admission's counter row."""
         return obj.counter.unfinished if hasattr(obj, "counter") else 0
 
     def save_model(self, request: HttpRequest, obj: Tenant, form: forms.ModelForm[Tenant], change: bool) -> None:
-        """A new tenant comes with its counter row, so the service makes it."""
+        """Save through the service, which makes the counter row too."""
         if change:
             super().save_model(request, obj, form, change)
             return
@@ -196,7 +196,7 @@ class TenantAdmin(ButtonsMixin, ServiceAdmin):
 
 
 class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]
-    """A new key: whose, what for, what it may do, until when."""
+    """A new key: its owner, purpose, scopes and expiry."""
 
     scopes = forms.MultipleChoiceField(
         choices=ApiKey.Scope.choices,
@@ -206,21 +206,21 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]
         "they run: for those who run the platform.",
     )
     may_operate = False
-    """Whether who fills it in may change nodes, and so let a key do it."""
+    """Whether the user may change nodes, and so give a key that scope."""
 
     class Meta:
         model = ApiKey
         fields = ("tenant", "name", "scopes", "expires_at")
 
     def clean_scopes(self) -> list[str]:
-        """Nobody gives away what they may not do themselves."""
+        """Refuse scopes that the user does not have."""
         scopes: list[str] = self.cleaned_data["scopes"]
         if ApiKey.Scope.OPERATE in scopes and not self.may_operate:
             raise forms.ValidationError("scopes: only those who may change nodes can give operate")
         return scopes
 
     def clean_expires_at(self) -> datetime | None:
-        """A key that is expired at birth is a mistake."""
+        """Refuse an expiry in the past."""
         moment: datetime | None = self.cleaned_data["expires_at"]
         if moment is not None and moment <= timezone.now():
             raise forms.ValidationError("expires_at: must lie in the future")
@@ -253,7 +253,7 @@ class ApiKeyAdmin(ButtonsMixin, ServiceAdmin):
     }
 
     def get_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> tuple[str, ...]:
-        """What is asked of a new key, and what is known of an old one."""
+        """The fields of a new key, or the facts of an old one."""
         if obj is None:
             return ("tenant", "name", "scopes", "expires_at")
         return (
@@ -271,22 +271,22 @@ class ApiKeyAdmin(ButtonsMixin, ServiceAdmin):
     def get_form(
         self, request: HttpRequest, obj: ApiKey | None = None, change: bool = False, **kwargs: Any
     ) -> type[ApiKeyForm]:
-        """A form that knows who fills it in; it is made anew for each request."""
+        """A form class that knows the user; made for each request."""
         form = cast("type[ApiKeyForm]", super().get_form(request, obj, change, **kwargs))
         form.may_operate = request.user.has_perm("slackwater_resources.change_node")
         return form
 
     def get_readonly_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> tuple[str, ...]:
-        """A key never changes: it is revoked, and another one made."""
+        """Forbidden: a key never changes, it is revoked and replaced."""
         return self.get_fields(request, obj) if obj else ()
 
     def has_delete_permission(self, request: HttpRequest, obj: ApiKey | None = None) -> bool:
-        """Never: who submitted what stays readable; revoke it instead."""
+        """Forbidden: the history of submissions refers to it; revoke it instead."""
         return False
 
     @admin.display(description="scopes")
     def scope_list(self, obj: ApiKey) -> str:
-        """What it may do."""
+        """The scopes."""
         return ", ".join(obj.scopes)
 
     @admin.display(description="state")
@@ -304,7 +304,7 @@ class ApiKeyAdmin(ButtonsMixin, ServiceAdmin):
         return ago(obj.last_used_at)
 
     def save_model(self, request: HttpRequest, obj: ApiKey, form: forms.ModelForm[ApiKey], change: bool) -> None:
-        """The service makes the key; its secret lives as long as this request."""
+        """Make the key through the service; its secret lives as long as this request."""
         if change:
             return
         made, secret = services.create_api_key(obj.tenant, obj.name, obj.scopes, obj.expires_at)
@@ -312,7 +312,7 @@ class ApiKeyAdmin(ButtonsMixin, ServiceAdmin):
         request.sw_secret = secret  # type: ignore[attr-defined]
 
     def response_add(self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None) -> HttpResponse:
-        """Show the secret in the answer itself: messages and redirects would keep it in a cookie or a session."""
+        """Show the secret in the response itself: messages and redirects would keep it in a cookie or a session."""
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,
@@ -325,7 +325,7 @@ class ApiKeyAdmin(ButtonsMixin, ServiceAdmin):
         return response
 
     def revoke_one(self, request: HttpRequest, obj: ApiKey) -> str:
-        """Refuse it from now on."""
+        """Revoke the key."""
         if not services.revoke_api_key(obj):
             raise Conflict("it is revoked already")
         self.log_change(request, obj, "Revoked.")

@@ -17,7 +17,7 @@ from slackwater_tenants.models import ApiKey, Membership, Tenant
 
 MAX_KEYS = 1_000
 TENANT_SCOPES = frozenset(ApiKey.Scope.values) - {ApiKey.Scope.OPERATE}
-"""What a tenant may give a key: not the scope of those who run the platform."""
+"""The scopes that a tenant may give a key: not that of the platform's operators."""
 MAX_OVERLAP_S = 7 * 86_400
 KEY_FIELDS = ("name", "scopes", "expires_at", "member")
 
@@ -81,7 +81,7 @@ def rotate_key(tenant_id: int, key_id: int, data: Any) -> tuple[ApiKey, str]:
 
 
 def revoke_key(tenant_id: int, key_id: int) -> None:
-    """Refuse a key from now on; what it did stays readable. Again does nothing."""
+    """Revoke a key; its history stays readable. Repeating it does nothing."""
     services.revoke_api_key(get_key(tenant_id, key_id))
 
 

@@ -19,7 +19,7 @@ ROLE_SCOPES: Final[dict[str, frozenset[str]]] = {
     Membership.Role.OPERATOR: frozenset({"read", "submit", "cancel"}),
     Membership.Role.OWNER: frozenset({"read", "submit", "cancel", "manage"}),
 }
-"""What a member's own keys may do at most."""
+"""The widest scopes of a member's own keys."""
 MAX_MEMBERS = 10_000
 TEAM_FIELDS = ("slug", "name")
 MEMBER_FIELDS = ("username", "email", "role", "team")
@@ -183,7 +183,7 @@ def change_member(tenant_id: int, member_id: int, data: Any) -> Membership:
 
 
 def _change_email(found: Membership, email: str) -> None:
-    """Only of users that are this tenant's alone: others' addresses are not its to change."""
+    """Refuse users that belong to other tenants too: their addresses are not this tenant's to change."""
     if not _is_its_own(found):
         raise Conflict("this user belongs to others too; its address is not yours to change", field="email")
     found.user.email = email

@@ -1,4 +1,4 @@
-"""Tenants, plans, keys, and the one row of counters that admission is exact by."""
+"""Tenants, plans, keys, and the counter row that makes admission exact."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def default_tolerances() -> dict[str, int]:
 
 
 def default_price_permille() -> dict[str, int]:
-    """What a category costs, in thousandths of its tier's price."""
+    """The price of each category, in thousandths of its tier's price."""
     return {"urgent": 1_000, "delayable": 1_000, "periodic": 1_000, "offpeak": 1_000}
 
 
@@ -48,7 +48,7 @@ def default_largest_tier() -> dict[str, int]:
 
 
 class Plan(models.Model):
-    """What a tenant may do. Changes take effect with the next submission and the next round."""
+    """The limits of a tenant. Changes take effect with the next submission and the next round."""
 
     slug = models.CharField(max_length=63, unique=True, validators=[SLUG])
     name = models.CharField(max_length=120)
@@ -255,13 +255,13 @@ class Tenant(models.Model):
         return self.slug
 
     def clean(self) -> None:
-        """A relative folder would be another one on each worker."""
+        """Refuse a relative folder: it would be another one on each worker."""
         if self.script_root and not self.script_root.startswith("/"):
             raise ValidationError({"script_root": "must be an absolute path, for example /srv/acme"})
 
 
 class TenantCounter(models.Model):
-    """The row that admission changes last and conditionally: rate and quota are exact by it, on any number of nodes."""
+    """The row that admission changes last and conditionally: it makes rate and quota exact on any number of nodes."""
 
     tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, primary_key=True, related_name="counter")
     unfinished = models.BigIntegerField(default=0)
@@ -299,7 +299,7 @@ class Membership(models.Model):
     """A user's role in a tenant."""
 
     class Role(models.TextChoices):
-        """What a member may do."""
+        """The roles."""
 
         OWNER = "owner"
         OPERATOR = "operator"
@@ -323,14 +323,14 @@ class ApiKey(models.Model):
     """A key of a tenant. Only its hash is kept; the key itself is shown once."""
 
     class Scope(models.TextChoices):
-        """What a key may do."""
+        """The scopes."""
 
         SUBMIT = "submit"
         READ = "read"
         CANCEL = "cancel"
         MANAGE = "manage"
         OPERATE = "operate"
-        """The platform's nodes, whoever's work they run: given by those who run the platform, never by a tenant."""
+        """The platform's nodes, with any tenant's work: given by the platform's operators, never by a tenant."""
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="api_keys")
     name = models.CharField(max_length=120)

@@ -1,4 +1,4 @@
-"""What is done to pools."""
+"""Operations on pools."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _current: ContextVar[int | None] = ContextVar("slackwater_tenant", default=None)
 
 @contextmanager
 def tenant_scope(tenant_id: int) -> Iterator[None]:
-    """Everything inside reads and writes this tenant's rows only."""
+    """Limit all reads and writes inside to this tenant's rows."""
     token = _current.set(tenant_id)
     try:
         yield
@@ -33,7 +33,7 @@ def current_tenant_id() -> int:
 
 
 class TenantQuerySet(models.QuerySet[Any]):
-    """A query set that knows how to narrow itself."""
+    """A query set that can be limited to a tenant."""
 
     def for_tenant(self, tenant_id: int) -> Self:
         """Only this tenant's rows."""
@@ -41,12 +41,12 @@ class TenantQuerySet(models.QuerySet[Any]):
 
 
 class TenantManager(models.Manager[Any]):
-    """Hands out rows of the tenant in context only."""
+    """Manager of the rows of the tenant in context."""
 
     def get_queryset(self) -> TenantQuerySet:
         """The rows of the tenant in context."""
         return TenantQuerySet(self.model, using=self._db).filter(tenant_id=current_tenant_id())
 
     def unscoped(self) -> TenantQuerySet:
-        """All rows of all tenants: for the platform's own work; each use says why."""
+        """All rows of all tenants, for the platform's own work; each use states its reason."""
         return TenantQuerySet(self.model, using=self._db)

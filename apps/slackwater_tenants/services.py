@@ -1,4 +1,4 @@
-"""What is done to tenants: created with their counters, given keys, found by a key."""
+"""Operations on tenants: creating them with their counters, giving them keys, finding them by a key."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def create_api_key(
     *,
     member: Membership | None = None,
 ) -> tuple[ApiKey, str]:
-    """Create a key; returns it with the secret text, which is nowhere kept."""
+    """Create a key; returns it with its secret text, which is not stored."""
     unknown = set(scopes) - set(ApiKey.Scope.values)
     if unknown or not scopes:
         known = ", ".join(ApiKey.Scope.values)
@@ -85,7 +85,7 @@ def create_api_key(
 
 
 def authenticate(text: str) -> ApiKey:
-    """The key that ``text`` is, with its tenant and plan; ``NotAuthenticated`` when it is none, expired or revoked."""
+    """Find the key of ``text``, with its tenant and plan; ``NotAuthenticated`` when unknown, expired or revoked."""
     mark, _, rest = text.partition("_")
     prefix, _, secret = rest.partition("_")
     if mark != KEY_MARK or not prefix or not secret:
@@ -121,7 +121,7 @@ def set_paused(tenant: Tenant, *, paused: bool) -> bool:
 
 
 def pause_itself(tenant: Tenant, *, paused: bool) -> None:
-    """A tenant's own pause, and the end of it; again does nothing. ``NotGranted``: it is paused by the platform."""
+    """Pause or resume a tenant on its own behalf; repeating it does nothing. ``NotGranted`` where the platform paused it."""
     pause_by_itself(Tenant.objects.filter(pk=tenant.pk), paused=paused)
     tenant.refresh_from_db(fields=["paused", "paused_by_itself"])
 
@@ -134,7 +134,7 @@ def pause_by_platform(row: QuerySet[Any], *, paused: bool) -> bool:
 
 
 def pause_by_itself(row: QuerySet[Any], *, paused: bool) -> None:
-    """The same by the tenant itself; again does nothing. ``NotGranted``: it is paused by the platform."""
+    """The same on the tenant's own behalf; repeating it does nothing. ``NotGranted`` where the platform paused it."""
     before = {"paused": False} if paused else {"paused": True, "paused_by_itself": True}
     row.filter(**before).update(paused=paused, paused_by_itself=paused)
     if not paused and row.values_list("paused", flat=True).get():
@@ -142,12 +142,12 @@ def pause_by_itself(row: QuerySet[Any], *, paused: bool) -> None:
 
 
 def paused_by(paused: bool, itself: bool) -> str | None:
-    """Who paused, in the words of the API: ``organization``, ``platform``, or nobody."""
+    """The party that paused, as the API names it: ``organization``, ``platform``, or none."""
     return None if not paused else "organization" if itself else "platform"
 
 
 def change_tenant(tenant: Tenant, data: object) -> None:
-    """Rename a tenant, or pause it, as its own owner may; all else is the platform's.
+    """Rename or pause a tenant, as its owner may; all other changes are the platform's.
 
     ``InvalidInput`` names the field at fault.
     """

@@ -1,4 +1,4 @@
-"""Alerts in the admin: what is wrong, since when, who was told, and who looks after it."""
+"""Alerts in the admin: their duration, the notices sent, and who acknowledged them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from slackwater_monitoring.models import Alert
 
 
 class OpenFilter(admin.SimpleListFilter):
-    """Those that are open, until all are asked for."""
+    """Filter that shows open alerts unless all are asked for."""
 
     title = "state"
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """What can be chosen."""
+        """The choices."""
         return [("open", "open"), ("cleared", "cleared")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Alert]) -> QuerySet[Alert]:
-        """The chosen ones."""
+        """The chosen alerts."""
         if self.value() is None:
             return queryset
         return queryset.filter(cleared_at__isnull=self.value() == "open")
@@ -36,7 +36,7 @@ class OpenFilter(admin.SimpleListFilter):
 
 @admin.register(Alert)
 class AlertAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
-    """What is, or was, wrong with the platform. Written by who watches; here it is acknowledged."""
+    """Alerts of the platform. The watching threads write them; here they are acknowledged."""
 
     list_display = ("says", "cell", "subject", "state", "detail", "raised", "cleared", "acknowledged_by")
     list_filter = (OpenFilter, "rule", "cell")
@@ -54,21 +54,21 @@ class AlertAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
     }  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Alert]:
-        """Those that were raised; what may still pass by itself is nobody's concern."""
+        """Only alerts that were raised: the others may still pass."""
         return super().get_queryset(request).exclude(raised_at=None)
 
     def has_operate_permission(self, request: HttpRequest) -> bool:
-        """Who may acknowledge: those who may change alerts."""
+        """Whether the user may acknowledge: permission to change alerts."""
         return self.may(request, "change")
 
     @admin.display(description="what is wrong")
     def says(self, obj: Alert) -> str:
-        """In words."""
+        """The value in words."""
         return RULES[obj.rule].says if obj.rule in RULES else obj.rule
 
     @admin.display(description="state")
     def state(self, obj: Alert) -> SafeString:
-        """Open, looked after, or over."""
+        """Open, acknowledged or cleared."""
         if obj.cleared_at is not None:
             return badge("cleared", "succeeded")
         return badge("acknowledged", "scheduled") if obj.acknowledged_at else badge("open", "failed")
@@ -85,7 +85,7 @@ class AlertAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
 
     @admin.display(description="told")
     def told(self, obj: Alert) -> SafeString | str:
-        """Who was told what, and when."""
+        """The notices, with their times."""
         rows = (
             (
                 one.event,
@@ -97,7 +97,7 @@ class AlertAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
         return format_html_join("", "<div>{} by {}: {}</div>", rows) or "nobody: no address is known"
 
     def acknowledge(self, request: HttpRequest, obj: Alert) -> str:
-        """Say that somebody looks after it."""
+        """Acknowledge the alert."""
         evaluation.acknowledge(obj, actor(request))
         self.log_change(request, obj, "Acknowledged.")
         return f"You look after it: {obj}."

@@ -1,4 +1,4 @@
-"""Who logged in, and what administrators did: the audit, read-only."""
+"""The audit, read-only: logins, and changes by administrators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS = {"succeeded": "succeeded", "failed": "failed", "refused": "failed", "lef
 
 @admin.register(Login)
 class LoginAdmin(ReadOnlyMixin, BigTableAdmin):
-    """Tries to log in."""
+    """Login attempts."""
 
     list_display = ("at", "username", "address", "shown_outcome")
     list_filter: ClassVar[Any] = ("outcome",)
@@ -25,13 +25,13 @@ class LoginAdmin(ReadOnlyMixin, BigTableAdmin):
 
     @admin.display(description="outcome")
     def shown_outcome(self, obj: Login) -> SafeString:
-        """In colour."""
+        """The value as a coloured word."""
         return badge(obj.outcome, KINDS[obj.outcome])
 
 
 @admin.register(LogEntry)
 class LogEntryAdmin(ReadOnlyMixin, BigTableAdmin):
-    """What administrators added, changed and deleted, and the buttons they pressed."""
+    """Objects that administrators added, changed and deleted, and the buttons they pressed."""
 
     list_display = ("action_time", "user", "content_type", "object_repr", "what")
     list_select_related = ("user", "content_type")
@@ -41,5 +41,5 @@ class LogEntryAdmin(ReadOnlyMixin, BigTableAdmin):
 
     @admin.display(description="what")
     def what(self, obj: LogEntry) -> str:
-        """In words."""
+        """The value in words."""
         return obj.get_change_message() or str(obj.get_action_flag_display())

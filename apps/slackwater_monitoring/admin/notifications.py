@@ -1,4 +1,4 @@
-"""Subscriptions and their deliveries in the admin: operators see what reaches whom, try it, and send again."""
+"""Subscriptions and their deliveries in the admin: operators see them, test them and send again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = {"pending": "waiting", "delivered": "succeeded", "failed": "failed"}
 
 @admin.register(Subscription)
 class SubscriptionAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
-    """Who is told of what. Made over the API, where the secret is shown; here they are switched and tried."""
+    """Subscriptions. They are made over the API, which shows the secret; here they are switched and tested."""
 
     list_display = ("address", "tenant", "shown_events", "state", "failing", "created_at")
     list_select_related = ("tenant",)
@@ -43,22 +43,22 @@ class SubscriptionAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
 
     @admin.display(description="to")
     def address(self, obj: Subscription) -> str:
-        """Where it goes."""
+        """The address."""
         return obj.url if obj.channel == Subscription.Channel.WEBHOOK else "the owners, by e-mail"
 
     @admin.display(description="events")
     def shown_events(self, obj: Subscription) -> str:
-        """What it asks for."""
+        """The events."""
         return ", ".join(name.removeprefix("task.") for name in obj.events)
 
     @admin.display(description="state")
     def state(self, obj: Subscription) -> SafeString:
-        """On, or off."""
+        """Enabled or disabled."""
         return badge("on", "succeeded") if obj.enabled else badge("off", "cancelled")
 
     @admin.display(description="failing")
     def failing(self, obj: Subscription) -> SafeString | str:
-        """Since when nothing has arrived."""
+        """The time since which nothing has arrived."""
         return ago(obj.failing_since)
 
     def ping(self, request: HttpRequest, obj: Subscription) -> str:
@@ -67,13 +67,13 @@ class SubscriptionAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
         return "A test is on its way; its delivery tells what becomes of it."
 
     def disable(self, request: HttpRequest, obj: Subscription) -> str:
-        """Send nothing more."""
+        """Disable it."""
         subscriptions.change(obj.tenant_id, obj.pk, {"enabled": False})
         self.log_change(request, obj, "Disabled.")
         return "It is disabled: what waits is kept."
 
     def enable(self, request: HttpRequest, obj: Subscription) -> str:
-        """Send again."""
+        """Enable it."""
         subscriptions.change(obj.tenant_id, obj.pk, {"enabled": True})
         self.log_change(request, obj, "Enabled.")
         return "It is enabled: what waited is sent now."
@@ -81,7 +81,7 @@ class SubscriptionAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
 
 @admin.register(Delivery)
 class DeliveryAdmin(ButtonsMixin, ReadOnlyMixin, BigTableAdmin):
-    """What was sent to whom, and what was answered."""
+    """Deliveries, with the answers of their receivers."""
 
     list_display = ("event", "subscription", "shown_state", "attempts", "last_answer", "created_at")
     list_select_related = ("subscription",)
@@ -100,12 +100,12 @@ class DeliveryAdmin(ButtonsMixin, ReadOnlyMixin, BigTableAdmin):
         return Delivery.objects.unscoped().order_by("-id")
 
     def has_operate_permission(self, request: HttpRequest) -> bool:
-        """Who may send again: those who may change deliveries."""
+        """Whether the user may send again: permission to change deliveries."""
         return self.may(request, "change")
 
     @admin.display(description="state")
     def shown_state(self, obj: Delivery) -> SafeString:
-        """In colour."""
+        """The value as a coloured word."""
         return badge(obj.state, KINDS[obj.state])
 
     @admin.display(description="last answer")
@@ -116,12 +116,12 @@ class DeliveryAdmin(ButtonsMixin, ReadOnlyMixin, BigTableAdmin):
 
     @admin.display(description="payload")
     def shown_payload(self, obj: Delivery) -> SafeString:
-        """What is sent."""
+        """The payload."""
         return json_block(json.loads(obj.payload))
 
     @admin.display(description="attempts so far")
     def shown_log(self, obj: Delivery) -> SafeString | str:
-        """What became of each."""
+        """The outcome of each attempt."""
         return json_block(obj.log) if obj.log else "–"
 
     def replay(self, request: HttpRequest, obj: Delivery) -> str:

@@ -1,1 +1,1 @@
-"""Alerts to the administrators: what is wrong with the platform itself, told once, and again when it is over."""
+"""Alerts to the administrators about the platform itself: one notice when raised, one when cleared."""

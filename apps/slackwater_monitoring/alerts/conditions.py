@@ -1,4 +1,4 @@
-"""What is wrong now, by the ledger and the clock of its database. Costs what is in flight, and the last attempts."""
+"""The conditions that hold now, by the ledger and its database's clock. Reads tasks in flight and the last attempts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from slackwater_tasks.read.tasks import word
 RECENT: Final = 20_000
 """Attempts looked at, the newest."""
 MIN_ATTEMPTS: Final = 20
-"""Attempts within a minute below which nothing is said of how many fail."""
+"""Fewer attempts within a minute raise no alert about failures."""
 REDIS_TIMEOUT_S: Final = 1.0
 
 NODES = named("""
@@ -78,7 +78,7 @@ WHERE NOT (n.paused OR t.paused) AND h.latest_start < %(now)s - %(for)s * interv
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:
-    """Something that is wrong now."""
+    """A condition that holds now."""
 
     rule: str
     cell: str = ""
@@ -89,12 +89,12 @@ class Signal:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What makes it the same as before."""
+        """The key that identifies the condition."""
         return (self.rule, self.cell, self.subject)
 
 
 def signals(rules: Mapping[str, Rule], now: datetime) -> list[Signal]:
-    """All that is wrong at ``now``, by the rules that are enabled."""
+    """The conditions that hold at ``now``, for the rules that are enabled."""
     return [
         signal
         for name, rule in rules.items()

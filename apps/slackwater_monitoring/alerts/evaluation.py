@@ -1,4 +1,4 @@
-"""From what is wrong now to alerts: raised when it has lasted, cleared when it has been over for long enough.
+"""Raising and clearing alerts: a condition must last before it raises one, and be over as long before it clears.
 
 Any number of processes may watch: each look is one transaction under a lock that only one gets.
 """
@@ -21,7 +21,7 @@ from slackwater_monitoring.models import Alert, AlertNotice
 
 LOCK: Final = 0x51AC_A1E7
 FORGET_AFTER_S: Final = 60.0
-"""What has not been looked at for this long is not known to have lasted."""
+"""A condition that nobody has checked for this long counts as new."""
 PULSE = """
 INSERT INTO slackwater_monitoring_pulse (kind, cell, beat_at) VALUES (%(kind)s, %(cell)s, clock_timestamp())
 ON CONFLICT (kind, cell) DO UPDATE SET beat_at = excluded.beat_at
@@ -53,7 +53,7 @@ def look(now: datetime | None = None) -> list[Alert]:
 
 
 def channels() -> list[str]:
-    """How administrators are told here; each page and the metrics show alerts in any case."""
+    """The configured channels; each page and the metrics show alerts in any case."""
     webhook = ["webhook"] if conf().alert_webhook else []
     return ["email", *webhook] if receivers() else webhook
 
@@ -71,7 +71,7 @@ def _apply(known: Mapping[str, Rule], found: Sequence[Signal], now: datetime) ->
 
 
 def _holds(alert: Alert, signal: Signal, rule: Rule, now: datetime) -> bool:
-    """It is wrong still; True when that raises it."""
+    """Note that the condition holds; True when that raises the alert."""
     if alert.raised_at is None and not signal.raises:
         alert.delete()
         return False
@@ -86,7 +86,7 @@ def _holds(alert: Alert, signal: Signal, rule: Rule, now: datetime) -> bool:
 
 
 def _is_over(alert: Alert, rule: Rule | None, now: datetime) -> bool:
-    """It is not wrong now; True when that clears it. What was never raised is forgotten."""
+    """Note that the condition is over; True when that clears the alert. One that was never raised is deleted."""
     if alert.raised_at is None:
         alert.delete()
         return False
@@ -99,7 +99,7 @@ def _is_over(alert: Alert, rule: Rule | None, now: datetime) -> bool:
 
 
 def acknowledge(alert: Alert, actor: str) -> None:
-    """Note that somebody looks after it. ``Conflict`` when somebody does already, or it is over."""
+    """Acknowledge an alert. ``Conflict`` when it is acknowledged already, or over."""
     free = Alert.objects.filter(pk=alert.pk, acknowledged_at=None, cleared_at=None).exclude(raised_at=None)
     if not free.update(acknowledged_at=timezone.now(), acknowledged_by=actor[:120]):
         raise Conflict("it is over, or somebody has acknowledged it already")

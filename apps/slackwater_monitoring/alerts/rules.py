@@ -1,4 +1,4 @@
-"""The rules of alerts: what each watches, from when on, and for how long before it is raised and cleared."""
+"""The rules of alerts: the condition, its threshold, and how long it lasts before it raises and clears."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from slackwater_conf import conf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One thing that is watched: raised once it has held for ``after_s``, cleared once over for ``clear_after_s``."""
+    """One condition: it raises an alert after ``after_s``, and clears it once over for ``clear_after_s``."""
 
     says: str
-    """What is wrong, in a few words."""
+    """The condition in a few words."""
     threshold: float
-    """From where on it is wrong; its meaning and unit are the rule's."""
+    """The limit; its meaning and unit are the rule's."""
     means: str
     """What the threshold is."""
     after_s: float

@@ -79,7 +79,7 @@ def _sent(notices: Sequence[AlertNotice], send: Send) -> int:
 
 
 def receivers() -> list[str]:
-    """Those of the settings; where there are none, the administrators that have an address."""
+    """The addresses of the settings; where there are none, those of the administrators."""
     named = list(conf().alert_emails)
     if named:
         return named
@@ -114,7 +114,7 @@ def _detail(alert: Alert) -> str:
 
 
 def payload(notice: AlertNotice) -> dict[str, Any]:
-    """What a webhook is sent."""
+    """The payload of a webhook."""
     alert = notice.alert
     return {
         "type": f"alert.{notice.event}",

@@ -1,4 +1,4 @@
-"""From the outbox to deliveries: what happened, for each subscription that asked for it.
+"""Turning rows of the outbox into deliveries, one for each subscription that wants the event.
 
 A row of the outbox goes in the transaction that writes its deliveries, so each is spread once, whatever crashes.
 """
@@ -58,7 +58,7 @@ MAX_RETRY_S: Final = 86_400.0
 RETRY_EVENTS: Final = Event.LATE | Event.EXPIRED
 """Events that tell when to try again."""
 STREAM_EVENTS: Final = Event.LATE | Event.EXPIRED | Event.IMPOSSIBLE
-"""Told on live streams too, as notices: what these say, a change of state does not."""
+"""Events that live streams show as notices: a change of state does not show them."""
 NAMES: Final = {event: name for name, event in EVENTS.items()}
 
 
@@ -81,7 +81,7 @@ class Happened:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A subscription, as far as it chooses."""
+    """The choices of a subscription."""
 
     id: str
     tenant_id: int
@@ -101,7 +101,7 @@ class Asked:
 
 
 Notice = tuple[str, int, int, str | None, None, dict[str, Any]]
-"""What live streams are told beside changes of state: task id, state, tenant id, workflow id, none, what is told."""
+"""A notice on a live stream: task id, state, tenant id, workflow id, none, payload."""
 
 
 def spread(conn: Any, most: int, notices: list[Notice] | None = None) -> int:
@@ -178,7 +178,7 @@ def _moment(ahead_s: float, now: datetime) -> datetime:
 
 
 def _payload(name: str, row: Happened, task: Mapping[str, Any], again: datetime | None) -> dict[str, Any]:
-    """What is sent: the event, when it happened, and the task as it was then."""
+    """The payload: the event, its time, and the task as it was then."""
     state = TaskState(row.state)
     data = {
         **{field: value for field, value in task.items() if field != "webhook"},

@@ -38,7 +38,7 @@ def send_digest(conn: Any, tenant_id: int, payloads: Sequence[Mapping[str, Any]]
 
 
 def subject(tenant: str, payloads: Sequence[Mapping[str, Any]]) -> str:
-    """What happened most, and how often: ``Acme: 3 failed, 1 late``."""
+    """The most frequent events with their counts: ``Acme: 3 failed, 1 late``."""
     counts = Counter(_word(payload["type"]) for payload in payloads)
     text = f"{tenant}: " + ", ".join(f"{count} {word}" for word, count in counts.most_common(4))
     return " ".join(text.split())[:200]

@@ -34,10 +34,10 @@ MAX_OPEN_EACH: Final = 8
 """Open requests of one process, in all and to one receiver: one that hangs does not hold up the others."""
 POLL_S: Final = 0.5
 DISABLE_AFTER_S: Final = 5 * 86_400
-"""A receiver that has taken nothing for this long is sent nothing more."""
+"""A receiver that has accepted nothing for this long is disabled."""
 GONE: Final = 410
 MAILED: Final = 250
-"""What SMTP says of a message it has taken."""
+"""SMTP's code for a message it has accepted."""
 MAIL_EVENTS: Final = 500
 """Events in one message."""
 
@@ -100,7 +100,7 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempted:
-    """What became of it."""
+    """The outcome."""
 
     claimed: Claimed
     at: float
@@ -111,7 +111,7 @@ class Attempted:
 
     @property
     def is_good(self) -> bool:
-        """Whether the receiver took it."""
+        """Whether the receiver accepted it."""
         return self.status is not None and 200 <= self.status < 300
 
     def wait_s(self, rng: random.Random) -> float | None:
@@ -124,14 +124,14 @@ class Attempted:
         return max(wait, self.retry_after_s or 0)
 
     def sent(self, rng: random.Random) -> Sent:
-        """What is recorded of it."""
+        """The outcome for the outbox."""
         note = {"at": self.at, "status": self.status, "error": self.error, "ms": round(self.took_s * 1000)}
         wait_s = self.wait_s(rng)
         return Sent(id=self.claimed.id, token=self.claimed.attempt, arrived=self.is_good, wait_s=wait_s, note=note)
 
 
 async def attempt(claimed: Claimed, *, private: bool) -> Attempted:
-    """Sign and send one delivery; whatever goes wrong is in the answer."""
+    """Sign and send one delivery; errors are part of the result."""
     at, began = time.time(), time.monotonic()
     status, error, retry_after = None, "", None
     try:
@@ -184,7 +184,7 @@ class DeliverySender(SendingThread):
         self._mails: asyncio.Task[int] | None = None
 
     def step(self) -> float:
-        """Begin what is due and record what is done; the event loop waits meanwhile."""
+        """Begin requests that are due and record those that have ended; the event loop waits in between."""
         self._runner.run(self._step())
         return 0.0
 
@@ -274,7 +274,7 @@ def _disable(subscription_id: str, reason: str) -> None:
 
 
 def disable_long_failing(db: Database) -> int:
-    """Disable subscriptions whose receiver has taken nothing for days."""
+    """Disable subscriptions whose receiver has accepted nothing for days."""
     rows = db.conn.execute(LONG_FAILING, (DISABLE_AFTER_S,)).fetchall()
     for row in rows:
         _disable(row[0], f"no delivery has succeeded for {DISABLE_AFTER_S // 86_400} days")

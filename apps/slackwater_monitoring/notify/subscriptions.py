@@ -1,4 +1,4 @@
-"""What can be done to subscriptions and their deliveries. REST and the admin call these functions."""
+"""Operations on subscriptions and their deliveries. REST and the admin call these functions."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def create(tenant: Tenant, data: Any, *, actor: str = "") -> Made:
 
 
 def change(tenant_id: int, subscription_id: UUID, data: Any) -> Subscription:
-    """Change fields; enabling one that was disabled sends what has waited."""
+    """Change fields; enabling a disabled subscription sends the deliveries that waited."""
     values = _parse(data, CHANGEABLE)
     with transaction.atomic():
         _lock(tenant_id)
@@ -175,7 +175,7 @@ def change(tenant_id: int, subscription_id: UUID, data: Any) -> Subscription:
 
 
 def delete(tenant_id: int, subscription_id: UUID) -> None:
-    """Remove it with its deliveries; what waits is not sent."""
+    """Remove it with its deliveries; those that wait are not sent."""
     with transaction.atomic():
         _lock(tenant_id)
         get(tenant_id, subscription_id).delete()
@@ -212,7 +212,7 @@ def _lock(tenant_id: int) -> None:
 
 
 def _tell_statements(tenant_id: int) -> None:
-    """Bring the listener row up to date, by which the statements that change states know whom to tell of what."""
+    """Update the listener row, which tells the statements that change states which events are wanted."""
     asked = list(_rows(tenant_id).filter(enabled=True).values_list("channel", "events"))
     mask = Event(0)
     for _, names in asked:
@@ -228,7 +228,7 @@ def _tell_statements(tenant_id: int) -> None:
 
 
 def disable(subscription_id: str, reason: str) -> None:
-    """Send nothing more: the receiver is gone, or has failed for days. What waits is kept."""
+    """Disable it: the receiver is gone, or has failed for days. Waiting deliveries are kept."""
     with transaction.atomic():
         found = Subscription._plain.filter(pk=subscription_id, enabled=True).first()
         if found is None:
@@ -240,7 +240,7 @@ def disable(subscription_id: str, reason: str) -> None:
 
 # -- deliveries -------------------------------------------------------------------------------------------------------
 def ping(tenant_id: int, subscription_id: UUID) -> Delivery:
-    """Send a test message, once; its log tells what became of it."""
+    """Send a test message once; its log shows the outcome."""
     found = get(tenant_id, subscription_id)
     if not found.enabled:
         raise Conflict("it is disabled; enable it first")

@@ -27,14 +27,14 @@ class NotSent(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the receiver said."""
+    """The receiver's answer."""
 
     status: int
     retry_after_s: float | None = None
 
     @property
     def is_good(self) -> bool:
-        """Whether it took the webhook."""
+        """Whether it accepted the webhook."""
         return 200 <= self.status < 300
 
 

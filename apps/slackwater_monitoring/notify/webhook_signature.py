@@ -1,4 +1,4 @@
-"""What a webhook is made of: its secret and its signature. Its address: ``apps/slackwater_tasks/submission/webhook_address.py``.
+"""Secrets and signatures of webhooks. Its address: ``apps/slackwater_tasks/submission/webhook_address.py``.
 
 Signed as Standard Webhooks says (https://www.standardwebhooks.com): ``webhook-id``, ``webhook-timestamp`` and
 ``webhook-signature`` (``v1,`` and the base64 of an HMAC-SHA256 over ``id.timestamp.body``).
@@ -23,7 +23,7 @@ def make_secret() -> str:
 
 
 def signature(keys: Sequence[str], message_id: str, timestamp: int, body: bytes) -> str:
-    """The header that proves who sends: one signature by each secret, so that a receiver may still know the old one."""
+    """The header that proves the sender: one signature by each secret, so that a receiver may still use the old one."""
     signed = f"{message_id}.{timestamp}.".encode() + body
     made = []
     for key in keys:

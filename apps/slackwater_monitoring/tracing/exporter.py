@@ -33,12 +33,12 @@ BOUND_EVERY_S: Final = 60.0
 MAX_DOUBLINGS: Final = 10
 """Failures in a row after which the pause grows no more."""
 NOT_TAKEN: Final = frozenset({400, 413, 422})
-"""Answers that speak of what was sent, not of the collector."""
+"""Answers that reject the data; the collector itself works."""
 
 
 @dataclass(slots=True)
 class _Answer:
-    """What the collector said last."""
+    """The collector's last answer."""
 
     status: int | None = None
 
@@ -47,7 +47,7 @@ class _Answer:
 
 
 def resource() -> Resource:
-    """Who the spans are from: OpenTelemetry's variables say, else the platform's name."""
+    """The origin of the spans: from OpenTelemetry's variables, else the platform's name."""
     found = Resource.create()
     if str(found.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
         found = found.merge(Resource({SERVICE_NAME: "slackwater"}))
@@ -105,7 +105,7 @@ class SpanSender(SendingThread):
         return not spans or self._exporter.export(spans) is SpanExportResult.SUCCESS
 
     def _spans(self, task: Traced) -> list[ReadableSpan]:
-        """The task's spans; none of one whose rows are not as they should be, which must not hold up the others."""
+        """The task's spans; none for a task with malformed rows, which must not hold up the others."""
         try:
             return spans_of(task, self._resource)
         except (ValueError, TypeError, OverflowError):
@@ -113,7 +113,7 @@ class SpanSender(SendingThread):
             return []
 
     def _one_by_one(self, claimed: Sequence[pending.Claimed], tasks: Sequence[Traced]) -> None:
-        """The collector did not take the batch: find out for which task's sake."""
+        """Send the tasks of a refused batch one by one, to find the one that the collector refuses."""
         by_id = {one.task_id: one for one in claimed}
         refused = 0
         for task in tasks:
@@ -151,7 +151,7 @@ class SpanSender(SendingThread):
         pending.count(self.db.conn, error=why)
 
     def _bound(self) -> None:
-        """Keep the backlog within its bound, and tell how large it is."""
+        """Keep the backlog within its bound, and note its size."""
         now = time.monotonic()
         if now < self._bound_at:
             return
@@ -159,7 +159,7 @@ class SpanSender(SendingThread):
         self.bound()
 
     def bound(self) -> int:
-        """Give up what is beyond the backlog's bound, oldest first; returns how many tasks that were."""
+        """Give up tasks beyond the backlog's bound, oldest first; returns how many."""
         waiting, dropped = pending.bound(self.db.conn, self.backlog)
         pending.note(self.db.conn, backlog=waiting, dropped=dropped)
         if dropped:

@@ -1,4 +1,4 @@
-"""Which traced tasks have ended and are to be sent: claimed, read whole, marked as sent.
+"""Traced tasks that have ended and wait to be sent: claimed, read whole, marked as sent.
 
 A row of ``slackwater_tasks_tasktrace`` is the task's place in the backlog, so nothing is lost with a process. Two that send the
 same task after a crash send spans of the same ids.
@@ -124,7 +124,7 @@ def claim(conn: Any, cursor: Cursor, most: int) -> list[Claimed]:
 
 
 def read(conn: Any, claimed: Sequence[Claimed]) -> list[Traced]:
-    """The tasks with all their spans are made from. One that was deleted, or runs again by now, is left out."""
+    """Read the tasks with everything their spans need. A task that was deleted, or runs again, is left out."""
     ids = [one.task_id for one in claimed]
     fences = [one.sent_fence for one in claimed]
     attempts = _grouped((row[0], _attempt(row)) for row in conn.execute(ATTEMPTS, (ids, fences)).fetchall())
@@ -184,7 +184,7 @@ def bound(conn: Any, most: int) -> tuple[int, int]:
 
 
 def count(conn: Any, *, sent: int = 0, refused: int = 0, error: str = "") -> None:
-    """Note for the metrics what was sent, and whether the collector takes it."""
+    """Count sent and refused tasks for the metrics, and note an error of the collector."""
     conn.execute(COUNT, {"sent": sent, "refused": refused, "error": error[:300]})
 
 

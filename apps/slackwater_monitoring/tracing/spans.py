@@ -50,7 +50,7 @@ class AttemptRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRow:
-    """A change that no attempt tells, or an edit."""
+    """A change that belongs to no attempt, or an edit."""
 
     at: datetime
     state: TaskState
@@ -233,7 +233,7 @@ def _place(attempt: AttemptRow) -> dict[str, str]:
 
 
 def _outcome(task: Traced) -> str:
-    """What a failed task failed of: its last attempt's outcome, or its state where it had none."""
+    """The cause of a failure: the last attempt's outcome, or the task's state where it had none."""
     return (task.attempts[-1].outcome if task.attempts else task.state).name.lower()
 
 
@@ -242,7 +242,7 @@ def _status(failed: bool, message: str) -> Status:
 
 
 def _last_line(text: str) -> str:
-    """Of a traceback: the error itself."""
+    """The last line of a traceback: the error itself."""
     return (text.strip().splitlines() or [""])[-1]
 
 
