@@ -4,7 +4,7 @@ scripts of tenants nobody vouches for?"""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.apps import AppConfig
 from django.core import checks
@@ -12,11 +12,10 @@ from django.core.checks import CheckMessage, Info, register
 from django.core.exceptions import ImproperlyConfigured
 
 from scheduler_ext.core.errors import ConfigurationError
-from scheduler_ext.policies.registry import order_policy, share_policy
-from scheduler_ext.sandbox.base import Found, Level
-from scheduler_ext.sandbox.detect import choose
-from scheduler_ext.sandbox.pool import SlotPool
 from slackwater_conf import conf
+
+if TYPE_CHECKING:
+    from scheduler_ext.sandbox.base import Found
 
 TAG = "sandbox"
 HINT = "docs/reference/settings.md and environment.md list what can be set."
@@ -26,6 +25,8 @@ HINT = "docs/reference/settings.md and environment.md list what can be set."
 def check_scheduler(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """Whether the setting ``SLACKWATER`` has keys and policies that exist, with values that can be."""
     del app_configs, kwargs
+    from scheduler_ext.policies.registry import order_policy, share_policy  # most processes start without their checks
+
     try:
         scheduler = conf().scheduler
         order_policy(scheduler.order_policy)
@@ -41,12 +42,17 @@ def check_scheduler(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> l
 def check_sandbox(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """Which sandbox level a worker on this machine would offer. Tries them really, so only with ``--deploy``."""
     del app_configs, kwargs
+    from scheduler_ext.sandbox.pool import SlotPool
+
     scheduler = conf().scheduler
     return messages(SlotPool(scheduler).found, scheduler.sandbox)
 
 
 def messages(found: Sequence[Found], wanted: str) -> list[CheckMessage]:
     """What the levels that were found mean for the operator."""
+    from scheduler_ext.sandbox.base import Level
+    from scheduler_ext.sandbox.detect import choose
+
     level = choose(tuple(found), wanted)
     missing = "; ".join(f"{one.level}: {one.why}" for one in found if not one.works)
     if level is Level.PROCESS:

@@ -1,5 +1,6 @@
 """What all settings share. The environment is read here, once; nothing else reads it."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from slackwater.settings.environment import (
     given_database_url,
     given_settings,
     log_level,
+    process_kind,
     redis_group,
 )
 
@@ -29,12 +31,10 @@ ASGI_APPLICATION = "slackwater.asgi.application"
 WSGI_APPLICATION = "slackwater.wsgi.application"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-INSTALLED_APPS = [
+_SITE_APPS = (
     "unfold",  # before the admin, whose templates it replaces
     "unfold.contrib.filters",
     "django.contrib.admin",
-    "django.contrib.auth",
-    "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
@@ -42,9 +42,15 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "django_filters",
-    "django_celery_beat",
-    *DJANGO_APPS,
     "slackwater_api",
+)
+_process = process_kind(sys.argv)
+INSTALLED_APPS = [
+    *(_SITE_APPS if _process == "site" else ()),
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    *(("django_celery_beat",) if _process != "engine" else ()),
+    *DJANGO_APPS,
 ]
 
 MIDDLEWARE = [

@@ -1,10 +1,10 @@
 """The environment variables of the platform, read in one place, and what database URLs turn into."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from logging import getLevelNamesMapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import environ
 from django.core.exceptions import ImproperlyConfigured
@@ -41,6 +41,24 @@ class Env(environ.Env):  # type: ignore[misc]  # the library has no types
 
 
 env = Env()
+
+COMMANDS = Path(__file__).resolve().parents[1] / "management" / "commands"
+
+
+def process_kind(argv: Sequence[str]) -> Literal["site", "beat", "engine"]:
+    """What a process loads: an engine or a command of ours neither the admin nor the REST interface.
+
+    They are most of what Django would import, and a process that serves no pages never uses them.
+    """
+    if not argv:
+        return "site"
+    program = Path(argv[0])
+    if "celery" in (program.name, program.parent.name):
+        return "beat" if "beat" in argv else "engine"
+    command = next((word for word in argv[1:] if not word.startswith("-")), "")
+    # It migrates the tables of all apps.
+    return "engine" if command != "create_demo" and (COMMANDS / f"{command}.py").is_file() else "site"
+
 
 # Every session may die at any moment without holding up the others: a stopped one loses its transaction
 # (idle_in_transaction), a waiting one gives up (lock), a vanished peer is noticed (TCP).

@@ -1,0 +1,53 @@
+"""What a process loads at its start: imports were most of the start of each, and come back unseen."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CLIENTS = {"celery", "kombu", "redis"}
+SITE = {"unfold", "rest_framework", "drf_spectacular", "slackwater_api", "slackwater_dashboard"}
+
+LOAD = """
+import json, sys
+sys.argv = json.loads(sys.argv[1])
+{code}
+print(json.dumps(sorted(sys.modules)))
+"""
+SET_UP = "import django; django.setup(); "
+
+
+def loaded(argv: list[str], code: str) -> set[str]:
+    """The modules of a fresh interpreter after ``code``."""
+    env = {**os.environ, "DJANGO_SETTINGS_MODULE": "slackwater.settings.test"}
+    env["PYTHONPATH"] = os.pathsep.join(str(ROOT / folder) for folder in (".", "platform", "apps"))
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD.format(code=code), json.dumps(argv)],
+        env=env, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "absent", "most"),
+    [
+        ([""], "import slackwater.settings.test", CLIENTS | SITE | {"psycopg", "structlog"}, 200),
+        (["manage.py", "status"], SET_UP + "import slackwater.management.commands.status", CLIENTS | SITE, 830),
+        (["manage.py", "run_dispatcher"], SET_UP + "import slackwater.management.commands.run_dispatcher",
+         {"celery", "kombu", "redis.asyncio", "rich"} | SITE, 830),
+        (["manage.py", "run_upkeep"], SET_UP + "import slackwater.management.commands.run_upkeep", SITE, 920),
+        (["celery", "worker"], "import slackwater.celery", SITE | {"django_celery_beat"}, 1270),
+    ],
+    ids=["settings", "status", "dispatcher", "upkeep", "worker"],
+)  # fmt: skip
+def test_a_process_loads_what_it_needs(argv: list[str], code: str, absent: set[str], most: int) -> None:
+    modules = loaded(argv, code)
+    assert modules & absent == set()
+    assert len(modules) <= most
