@@ -25,7 +25,9 @@ SET_UP = "import django; django.setup(); "
 
 def loaded(argv: list[str], code: str) -> set[str]:
     """The modules of a fresh interpreter after ``code``."""
-    env = {**os.environ, "DJANGO_SETTINGS_MODULE": "slackwater.settings.test"}
+    # Without the servers of this run: a database's URL is read by psycopg.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("SLACKWATER_")}
+    env["DJANGO_SETTINGS_MODULE"] = "slackwater.settings.test"
     env["PYTHONPATH"] = os.pathsep.join(str(ROOT / folder) for folder in (".", "platform", "apps"))
     done = subprocess.run(
         [sys.executable, "-c", LOAD.format(code=code), json.dumps(argv)],

@@ -26,7 +26,6 @@ DEBUG = env.bool("SLACKWATER_DEBUG", default=False)
 SECRET_KEY = env.str("SLACKWATER_SECRET_KEY", default="")
 ALLOWED_HOSTS: list[str] = env.list("SLACKWATER_ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
 CSRF_TRUSTED_ORIGINS: list[str] = env.list("SLACKWATER_CSRF_TRUSTED_ORIGINS", default=[])
-ROOT_URLCONF = "slackwater.urls"
 ASGI_APPLICATION = "slackwater.asgi.application"
 WSGI_APPLICATION = "slackwater.wsgi.application"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
@@ -45,6 +44,8 @@ _SITE_APPS = (
     "slackwater_api",
 )
 _process = process_kind(sys.argv)
+# Celery runs all checks at its start, and those of URLs would load every page.
+ROOT_URLCONF = "slackwater.urls" if _process == "site" else None
 INSTALLED_APPS = [
     *(_SITE_APPS if _process == "site" else ()),
     "django.contrib.auth",
