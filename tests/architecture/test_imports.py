@@ -40,7 +40,7 @@ def loaded(argv: list[str], code: str) -> set[str]:
 @pytest.mark.parametrize(
     ("argv", "code", "absent", "most"),
     [
-        ([""], "import slackwater.settings.test", CLIENTS | SITE | {"psycopg", "structlog"}, 200),
+        ([""], "import slackwater.settings.test", CLIENTS | SITE | {"psycopg", "structlog"}, 230),
         (["manage.py", "status"], SET_UP + "import slackwater.management.commands.status", CLIENTS | SITE, 830),
         (["manage.py", "run_dispatcher"], SET_UP + "import slackwater.management.commands.run_dispatcher",
          {"celery", "kombu", "redis.asyncio", "rich"} | SITE, 830),
