@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIENTS = {"celery", "kombu", "redis"}
-SITE = {"unfold", "rest_framework", "drf_spectacular", "slackwater_api", "slackwater_dashboard"}
+SITE = {"unfold", "rest_framework", "drf_spectacular", "slackwater_api"}
 
 LOAD = """
 import json, sys
