@@ -1,4 +1,4 @@
-"""What is not ours in the admin: users and celery-beat's tables, in the same clothes, and the live first page."""
+"""The admin of other packages' models (users, celery-beat) in the same style, and the live first page."""
 
 from __future__ import annotations
 

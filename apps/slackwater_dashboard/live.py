@@ -1,4 +1,4 @@
-"""The numbers of the live page. Each costs what is in flight or shown, never what waits."""
+"""The numbers of the live page. Their cost grows with the tasks in flight or shown, never with those that wait."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RECENT = 300
 """Attempts that the delays are taken from."""
 DEAD_COUNTED = 1_000
 FRESH_S = 1.0
-"""A snapshot serves everyone who asks within this time."""
+"""The seconds for which a snapshot serves all requests."""
 
 NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
 UNFINISHED = """
@@ -117,7 +117,7 @@ FROM (
 
 @dataclass(slots=True)
 class _Memory:
-    """The last snapshot of this process, and what its throughput remembers."""
+    """The last snapshot of this process, and the counts behind its throughput."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     taken: float = float("-inf")
@@ -138,7 +138,7 @@ def snapshot() -> dict[str, Any]:
 
 
 def forget() -> None:
-    """Drop what is remembered: for another database in the same process."""
+    """Drop the cached snapshot: for another database in the same process."""
     with _memory.lock:
         _memory.taken, _memory.throughput = float("-inf"), Throughput()
 
@@ -170,7 +170,7 @@ def _read(throughput: Throughput) -> dict[str, Any]:
 
 
 class _Answering:
-    """Django's cursor with psycopg's habit that ``execute`` returns what can be fetched from."""
+    """Django's cursor whose ``execute`` returns the cursor, as psycopg's does."""
 
     def __init__(self, cursor: Any) -> None:
         self._cursor = cursor

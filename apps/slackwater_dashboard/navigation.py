@@ -1,4 +1,4 @@
-"""The admin's side bar: what one does, in the order of how often."""
+"""The admin's side bar: pages in the order of how often they are used."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
 
 
 def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
-    """The groups with the entries that the user may see; only what is registered in the admin is offered."""
+    """The groups with the entries that the user may see and that are registered in the admin."""
     from django.contrib import admin
 
     registered = {model._meta.label_lower for model in admin.site._registry}

@@ -24,7 +24,7 @@ LIVE_PERMISSION = "slackwater_tasks.view_task"
 
 
 def dashboard_context(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
-    """What the admin's first page is given: unfold calls it by its name in the settings."""
+    """The context of the admin's first page: unfold calls it by its name in the settings."""
     if request.user.has_perm(LIVE_PERMISSION):
         context["live_url"] = reverse("admin:sw_live")
     context["run_times_url"] = reverse("admin:sw_run_times") if request.user.has_perm(RUN_TIMES_PERMISSION) else ""
@@ -43,7 +43,7 @@ def live_numbers(request: HttpRequest) -> HttpResponse:
 
 
 def task_mark(request: HttpRequest, task_id: UUID) -> HttpResponse:
-    """What changes when a task's page must be read again."""
+    """A mark that changes when a task's page must be read again."""
     if not request.user.has_perm(LIVE_PERMISSION):
         raise PermissionDenied
     # Unscoped: the admin sees all tenants.
@@ -57,7 +57,7 @@ def task_mark(request: HttpRequest, task_id: UUID) -> HttpResponse:
 
 
 def run_times(request: HttpRequest) -> HttpResponse:
-    """What is learnt of run times, by tenant and handler, the most seen first."""
+    """Learnt run times by tenant and handler, the most frequent first."""
     if not request.user.has_perm(RUN_TIMES_PERMISSION):
         raise PermissionDenied
     rows = RunTime.objects.select_related("tenant").order_by("-samples")[:RUN_TIMES_SHOWN]
@@ -66,7 +66,7 @@ def run_times(request: HttpRequest) -> HttpResponse:
 
 
 def sizes(request: HttpRequest) -> HttpResponse:
-    """What would run in a smaller tier, by tenant and handler or script, the most run first."""
+    """Work that would run in a smaller tier, by tenant and handler or script, the most frequent first."""
     if not request.user.has_perm(SIZES_PERMISSION):
         raise PermissionDenied
     rows = right_sizing.all_hints(SIZES_LOOKED_AT)

@@ -1,1 +1,1 @@
-"""What every endpoint shares: authentication, bodies, problems, pages, OpenAPI."""
+"""The parts that every endpoint shares: authentication, bodies, problems, pages, OpenAPI."""

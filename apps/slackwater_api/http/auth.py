@@ -25,13 +25,13 @@ MAX_KEY = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who asks: a key of a tenant."""
+    """The authenticated client: a key of a tenant."""
 
     key: ApiKey
     scopes: frozenset[str]
 
     is_authenticated = True
-    """What Django and DRF ask a user."""
+    """The attribute that Django and DRF read of a user."""
 
     @property
     def tenant(self) -> Tenant:
@@ -62,7 +62,7 @@ class Remembered:
         self._found: dict[bytes, tuple[float, Principal]] = {}
 
     def known(self, header: str) -> Principal | None:
-        """Who an ``Authorization`` header speaks for, if it was found lately; asks nobody."""
+        """The principal of an ``Authorization`` header, if it is cached; reads no database."""
         scheme, _, text = header.partition(" ")
         return self._lately(_digest(text.strip())) if scheme.lower() == "bearer" else None
 
@@ -73,7 +73,7 @@ class Remembered:
         return entry[1]
 
     def principal(self, text: str) -> Principal:
-        """Who the key's text belongs to; ``NotAuthenticated`` when to nobody."""
+        """The principal of a key; ``NotAuthenticated`` if there is none."""
         digest, now = _digest(text), time.monotonic()
         lately = self._lately(digest)
         if lately is not None:
@@ -107,7 +107,7 @@ remembered = Remembered()
 
 
 def principal_of(header: str) -> Principal:
-    """Who an ``Authorization`` header speaks for; ``NotAuthenticated`` says what is wrong with it."""
+    """The principal of an ``Authorization`` header; ``NotAuthenticated`` says what is wrong with it."""
     if not header:
         raise NotAuthenticated("Send your API key in the header: Authorization: Bearer KEY")
     scheme, _, text = header.partition(" ")

@@ -50,7 +50,7 @@ def request_id_of(request: HttpRequest) -> str:
 
 
 def check_query(request: HttpRequest) -> None:
-    """Refuse query strings with what PostgreSQL cannot store."""
+    """Refuse query strings with characters that PostgreSQL cannot store."""
     raw = request.META.get("QUERY_STRING", "")
     if "%" not in raw and raw.isascii():
         return
@@ -77,7 +77,7 @@ class PublicView(APIView):
     format_kwarg = None
 
     def enter(self, request: Request) -> Any:
-        """What the handler runs within."""
+        """The context in which the handler runs."""
         return nullcontext()
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -106,7 +106,7 @@ class PublicView(APIView):
         return self.response
 
     def sent(self, request: Request, response: HttpResponseBase) -> HttpResponseBase:
-        """What becomes of a handler's answer before it goes out."""
+        """The handler's answer as it is sent."""
         return response
 
     def handler(self, request: Request) -> Any:
@@ -156,7 +156,7 @@ class ApiView(PublicView):
 
     @property
     def principal(self) -> Principal:
-        """Who asks."""
+        """The authenticated client."""
         return cast("Principal", self.request.user)
 
 

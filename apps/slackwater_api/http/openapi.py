@@ -70,7 +70,7 @@ IF_MATCH = OpenApiParameter(
     description="The ETag of what you have read, in whole: 412 where it has changed since.",
 )
 ANSWERS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "v1" / "examples.json").read_text())
-"""By operation, an answer as it looks: taken from a running platform once; a test holds each to its shape."""
+"""An example answer for each operation, taken from a running platform; a test compares each with its shape."""
 EXAMPLE_ID = "0198c9a0-5a3e-7c62-9b1e-2f4f1c0f6a11"
 EXAMPLE_REQUEST = "0198c9a0-6b2f-7d11-8a3c-9f0e1d2c3b4a"
 
@@ -91,7 +91,7 @@ FIELDS = {"too_large": "args", "invalid_input": "priority"}
 
 
 def problem_example(code: str) -> OpenApiExample:
-    """A problem with this code as it looks."""
+    """An example of a problem with this code."""
     status, title = STATUS[code]
     body: dict[str, Any] = {
         "type": f"{DOCUMENTATION}{code}",
@@ -131,7 +131,7 @@ def _sort(known: frozenset[str]) -> OpenApiParameter:
 
 
 def _reading(answer: Any, given: Sequence[OpenApiParameter]) -> tuple[Operation, list[OpenApiParameter]]:
-    """What every GET can do: fields, sort where it is a list, ETags."""
+    """The parameters of every GET: fields, sort for a list, ETags."""
     fields, plain, is_list = names_of(answer)
     parameters = [*given, IF_NONE_MATCH]
     paged = any(p.name == "cursor" for p in given)
@@ -199,7 +199,7 @@ def describe(
 
 
 def _answered(operation_id: str, media: str) -> list[OpenApiExample]:
-    """The answer of an operation as it looks, where one is written down."""
+    """The example answer of an operation, if there is one."""
     found = ANSWERS.get(operation_id)
     if found is None:
         return []

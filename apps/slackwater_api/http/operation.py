@@ -1,4 +1,4 @@
-"""What an operation promises beside its shape: the parameters it knows, the fields it can be narrowed to, its ETag.
+"""An operation beside its shape: the parameters it knows, the fields it can be narrowed to, its ETag.
 
 ``describe`` writes it from the same words as the OpenAPI document, so what is served and what is described are one.
 """
@@ -37,10 +37,10 @@ class Operation:
     query: frozenset[str]
     """Every parameter it takes in the query."""
     fields: frozenset[str] = frozenset()
-    """What ``fields`` may name: of a list, the fields of its items. Empty: the answer cannot be narrowed."""
+    """The names that ``fields`` may list: of a list, the fields of its items. Empty: the answer cannot be narrowed."""
     is_list: bool = False
     sorted_here: frozenset[str] = frozenset()
-    """Of a list without pages: what ``sort`` may name. Lists with pages sort in the database."""
+    """The fields by which a list without pages can be sorted. Lists with pages sort in the database."""
 
     def check(self, query: QueryDict) -> None:
         """``InvalidInput`` for a parameter there is not: a misspelt one is refused, not passed over."""
@@ -122,7 +122,7 @@ def _asked_tags(request: Request, name: str, *, strong: bool) -> list[str] | Non
 
 
 def answer(operation: Operation, request: Request, response: Response) -> HttpResponse:
-    """A good answer as it is sent: arranged, with its ETag; 304 where the client has it already."""
+    """A successful answer as it is sent: sorted, narrowed and with its ETag; 304 if the client has it already."""
     query = request._request.GET
     reads = request.method in {"GET", "HEAD"}
     data, narrowed = operation.arrange(query, response.data) if reads else (response.data, False)

@@ -19,7 +19,7 @@ MAX_CURSOR = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What a client asked for."""
+    """The page that a client asks for."""
 
     limit: int
     cursor: str
@@ -43,7 +43,7 @@ def encode(*parts: str) -> str:
 
 
 def decode(cursor: str, *kinds: Callable[[str], Any]) -> list[Any]:
-    """The parts of a cursor, each read by its kind; ``InvalidInput`` for what we never made."""
+    """The parts of a cursor, each read by its kind; ``InvalidInput`` for a cursor that this server did not make."""
     try:
         text = base64.urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4)).decode()
         parts = text.split("\n")

@@ -91,7 +91,7 @@ STATUS: Final[dict[str, tuple[int, str]]] = {
 MAX_FIELD: Final = 300
 UNAVAILABLE_RETRY_S: Final = 2.0
 QUOTA_RETRY_S: Final = 5.0
-"""Sent where nobody can know when work ends."""
+"""The seconds to wait that are sent where the end of work cannot be known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ Present = Callable[[QuerySet[Any]], list[dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What a list can be sorted by."""
+    """A column by which a list can be sorted."""
 
     column: str
     """In the database."""

@@ -1,4 +1,4 @@
-"""Following the feed of changes: one connection to Redis serves all who wait and all who stream in this process."""
+"""The feed of changes: one connection to Redis serves all long polls and streams of this process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Row = tuple[str, int, int | None, str | None, int | None, dict[str, Any] | None]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Changes of state that were told together."""
+    """Changes of state that were published together."""
 
     place: Place
     changes: list[Row]
@@ -60,13 +60,13 @@ def name_of(place: Place) -> str:
 
 
 def read_row(row: Sequence[Any]) -> Row:
-    """A change as it stands in the feed: what is not told is left out at its end."""
+    """A change as it stands in the feed: trailing values that are missing are left out."""
     tenant_id, workflow_id, outcome, notice = (*row[2:6], None, None, None, None)[:4]
     return str(row[0]), int(row[1]), tenant_id, workflow_id, outcome, notice
 
 
 def read_batch(entry_id: bytes, fields: Any) -> Batch:
-    """An entry of the feed; one without changes for what is not ours."""
+    """An entry of the feed; a foreign entry becomes one without changes."""
     try:
         rows = json.loads(fields[change_feed.FIELD.encode()])
         changes = [read_row(row) for row in rows]
@@ -123,7 +123,7 @@ class Feed:
         self._connected.clear()
 
     async def _follow(self) -> None:
-        """Follow until nobody has listened for long; while Redis is away, try again each second."""
+        """Follow until there has been no listener for a while; reconnect each second while Redis is away."""
         while not self._is_idle():
             try:
                 await self._read()

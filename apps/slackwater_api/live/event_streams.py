@@ -36,7 +36,7 @@ Key = tuple[int, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """A stream that a view has allowed: whose, of what, and what it begins with."""
+    """A stream that a view has allowed: its tenant, its subject and its first events."""
 
     tenant_id: int
     task_id: UUID | None = None
@@ -49,18 +49,18 @@ class Opening:
 
     @property
     def key(self) -> Key:
-        """What it is told of."""
+        """The key under which it receives changes."""
         return self.tenant_id, str(self.task_id or self.workflow_id or "")
 
 
 def event(kind: str, data: Any, event_id: str = "") -> bytes:
-    """One event as it is written."""
+    """One event in the format of server-sent events."""
     line = f"id: {event_id}\n" if event_id else ""
     return f"{line}event: {kind}\ndata: {json.dumps(data, default=str, separators=(',', ':'))}\n\n".encode()
 
 
 def change(place: Place, n: int, row: Row) -> bytes:
-    """A change of state as an event, or what else is told of a task; its id says where the feed goes on."""
+    """A change of state, or a notice of a task, as an event; its id is a position in the feed."""
     task_id, number, _, workflow_id, outcome, notice = row
     event_id, at = f"{name_of(place)}.{n}", datetime.fromtimestamp(place[0] / 1000, UTC).isoformat()
     if notice is not None and "progress" in notice:
@@ -102,7 +102,7 @@ class Stream:
 
     key: Key
     after: Place
-    """What it began with reaches this far: the process may hear of that a little later."""
+    """The position up to which its first events reach: the process may receive those changes a little later."""
     waiting: deque[tuple[bytes, bool]] = field(default_factory=deque)
     news: asyncio.Event = field(default_factory=asyncio.Event)
     cut: bool = False
@@ -151,7 +151,7 @@ class Streams:
         await self._feed.join(self._receive)
 
     def rest(self) -> None:
-        """The end of what ``listen`` began: with the last one, nothing more is heard."""
+        """Undo one ``listen``; after the last, the feed is left."""
         self._listening -= 1
         if not self._listening:
             self._feed.leave(self._receive)
@@ -209,5 +209,5 @@ class Streams:
 
 
 def gap(**data: Any) -> bytes:
-    """Says that changes may be missing: look at what matters, and go on from here."""
+    """The event that says that changes may be missing: the client reads what it needs once more and continues."""
     return event("gap", {"detail": "Changes may be missing here: read what you need once more.", **data})

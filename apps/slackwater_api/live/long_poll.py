@@ -28,7 +28,7 @@ RunInThread = Callable[..., Coroutine[Any, Any, Any]]
 
 
 class Waiters:
-    """Those of one event loop who wait for tasks to end."""
+    """The long polls of one event loop: clients that wait for tasks to end."""
 
     def __init__(self, run: RunInThread, feed: Feed) -> None:
         """``run(function, *args)`` calls a function in a thread that may use the database."""
@@ -89,7 +89,7 @@ class Waiters:
             self._wake(ended_in(batch))
 
     async def _look(self) -> None:
-        """Ask the ledger each second about all who are waited for; end when nobody has waited for long."""
+        """Ask the ledger each second about all awaited tasks; end when none has been awaited for a while."""
         loop = asyncio.get_running_loop()
         self._idle_since = loop.time()
         while True:

@@ -21,12 +21,12 @@ from scheduler_ext.core.states import FINAL
 from slackwater_api.live.change_feed import Batch, Feed
 
 TTL_S = 1.0
-"""For so long a status of a task that goes on is answered from memory; workers notice a new follower this late."""
+"""The seconds for which the status of a live task is answered from memory; workers notice a new reader this late."""
 FINAL_TTL_S = 30.0
 MAX_ENTRIES = 100_000
 LINGER_S = 10.0
 STATUS_FIELDS: Final = frozenset(("id", "status", "state", "cancel_requested", "finished_at"))
-"""What is remembered of a task. Its other fields change without a transition (progress, an edit), and nobody tells."""
+"""The cached fields of a task. Other fields change without a published transition (progress, an edit)."""
 TASK: Final = re.compile(r"/api/v1/tasks/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 FINAL_WORDS = frozenset(state.name.lower() for state in FINAL)
 Read = Callable[[], dict[str, Any]]
@@ -47,20 +47,20 @@ def is_about_status(fields: str) -> bool:
 
 
 class Statuses:
-    """What one process remembers. Read in any thread, told in the event loop's."""
+    """The cached statuses of one process. Any thread reads them; the event loop's thread invalidates them."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
         self._lock = threading.Lock()
         self._known: OrderedDict[str, tuple[float, int, dict[str, Any]]] = OrderedDict()
         self._reading: dict[str, int] = {}
-        """The ticket of who reads each now, the latest; taken out when it changes meanwhile."""
+        """The latest read under way of each task, by number; removed when the task changes meanwhile."""
         self._tickets = count()
         self._asked_at = 0.0
         self._follows = False
 
     def follow(self) -> None:
-        """Hear changes from now on, as long as somebody polls; called in the event loop, and returns at once."""
+        """Follow changes while clients poll; called in the event loop, returns at once."""
         loop = asyncio.get_running_loop()
         self._asked_at = loop.time()
         if not self._follows:

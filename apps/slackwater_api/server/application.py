@@ -71,7 +71,7 @@ class ApiHandler(BaseHandler):
 
 
 class Live:
-    """What one event loop follows for its clients: the feed of changes, waits, polled statuses and streams."""
+    """The live state of one event loop: its feed of changes, long polls, cached statuses and streams."""
 
     def __init__(self, threads: ThreadPool) -> None:
         self.feed = Feed()
@@ -97,7 +97,7 @@ class ApiFront:
 
     @property
     def live(self) -> Live:
-        """What the running loop follows. Made on first use: granian runs the API without a lifespan."""
+        """The live state of the running loop. Made on first use: granian runs the API without a lifespan."""
         loop = asyncio.get_running_loop()
         if loop not in self._live:
             self._live = {known: live for known, live in self._live.items() if not known.is_closed()}
@@ -105,7 +105,7 @@ class ApiFront:
         return self._live[loop]
 
     def warm(self) -> None:
-        """Make ready what the first requests would have to wait for; returns at once."""
+        """Load the routes and open the connections before the first request; returns at once."""
         resolve(f"{PREFIX}tasks")
         self.threads.warm()
 
@@ -237,7 +237,7 @@ def _authorization(scope: Scope) -> str:
 
 
 async def _read_body(receive: Receive, body: Any, limit: int) -> None:
-    """Take in the body, but never more than a little over the limit: the view refuses what is longer."""
+    """Receive the body, but store little more than the limit: the view refuses a longer one."""
     more = True
     size = 0
     while more:

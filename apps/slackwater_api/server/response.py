@@ -35,7 +35,7 @@ class PlainRequest:
         self.http = ASGIRequest(scope, io.BytesIO())
         self.id = request_id_of(self.http)
         self.instead: HttpResponseBase | None = _security.process_request(self.http)
-        """What the middleware answers, where it lets nothing through: sent to HTTPS, for instance."""
+        """The answer of the middleware if it stops the request, for instance a redirect to HTTPS."""
 
     def answer(self, status: int, body: Any, headers: Mapping[str, str], kind: str = JSON) -> HttpResponseBase:
         """``body`` as JSON."""

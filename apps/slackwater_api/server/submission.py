@@ -1,4 +1,4 @@
-"""What the server reads of a submission before any view does: shared by the fast refusal and the group commit."""
+"""A submission as the server reads it before any view: shared by the fast refusal and the group commit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TaskRequest:
 
     @property
     def principal(self) -> Principal | None:
-        """Whose key it is, if this process remembers it."""
+        """The owner of the key, if this process remembers it."""
         return remembered.known(self.authorization)
 
 

@@ -180,7 +180,7 @@ class ScheduleFilter(ListFilter):
     handler = text("task__handler")
 
     def by_paused(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
-        """Those that fire, or those that do not."""
+        """Schedules that are paused, or those that are not."""
         return rows.filter(paused=value == "true")
 
 
@@ -211,11 +211,11 @@ class DeadLetterFilter(ListFilter):
     at_before = before("at")
 
     def by_outcome(self, rows: QuerySet[Any], name: str, values: list[str]) -> QuerySet[Any]:
-        """Those whose last attempt ended so."""
+        """Dead letters whose last attempt ended in one of these ways."""
         return rows.filter(outcome__in=[Outcome[value.upper()] for value in values])
 
     def by_tag(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
-        """Those whose task carries a tag."""
+        """Dead letters whose task carries a tag."""
         return rows.filter(task__tags__contains=[value])
 
 

@@ -29,7 +29,7 @@ class FilterField(s.JSONField):
 
 
 class BulkIn(s.Serializer[Any]):
-    """What is to be done, to how many, or only told."""
+    """An operation on many tasks: which tasks, how many at most, or only a count of them."""
 
     filter = FilterField(help_text="As in the list of tasks; several narrow together; at least one.")
     dry_run = s.BooleanField(required=False, help_text="Change nothing; answer what would be done.")
@@ -43,7 +43,7 @@ class BulkIn(s.Serializer[Any]):
 
 
 class BulkDone(s.Serializer[Any]):
-    """What was done, or would be."""
+    """The result of an operation on many tasks, or of its dry run."""
 
     matched = s.IntegerField(help_text="Tasks matched to which it can be done, before this call.")
     matched_is_minimum = s.BooleanField(help_text=f"True when there are more: counting stops at {COUNTED}.")
@@ -58,7 +58,7 @@ class BulkDone(s.Serializer[Any]):
 
 
 class BulkCancelled(BulkDone):
-    """What was cancelled."""
+    """The tasks that were cancelled."""
 
     asked = s.ListField(child=s.UUIDField(), help_text="Of these: running tasks, which were asked to end.")
 
@@ -72,6 +72,6 @@ class BulkSkipped(s.Serializer[Any]):
 
 
 class BulkRetried(BulkDone):
-    """What runs again."""
+    """The tasks that run again."""
 
     skipped = BulkSkipped(many=True)

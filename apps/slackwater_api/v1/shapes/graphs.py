@@ -55,7 +55,7 @@ class RerunIn(s.Serializer[Any]):
 
 
 class RerunOut(s.Serializer[Any]):
-    """What runs again."""
+    """The tasks that run again."""
 
     task_ids = s.ListField(child=s.UUIDField())
 

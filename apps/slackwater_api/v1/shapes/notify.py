@@ -16,7 +16,7 @@ DELIVERY_STATES: list[str] = Delivery.State.values
 
 
 class WebhookChange(s.Serializer[Any]):
-    """What can be changed of a webhook."""
+    """The fields of a webhook that can be changed."""
 
     url = s.CharField(max_length=2_000, required=False, help_text="Where to send: https://…")
     events = s.ListField(child=s.ChoiceField(EVENT_NAMES), required=False, min_length=1)
@@ -87,7 +87,7 @@ class DeliveryOut(s.Serializer[Any]):
 
 
 class UsageSum(s.Serializer[Any]):
-    """What was used."""
+    """Resources that were used."""
 
     attempts = s.IntegerField(help_text="Attempts that began and ended.")
     succeeded = s.IntegerField()
@@ -97,7 +97,7 @@ class UsageSum(s.Serializer[Any]):
 
 
 class UsageRow(UsageSum):
-    """What was used on a day, in a tier and a category."""
+    """Resources used on a day, in a tier and a category."""
 
     day = s.DateField()
     tier = s.CharField()
@@ -105,7 +105,7 @@ class UsageRow(UsageSum):
 
 
 class UsageOut(s.Serializer[Any]):
-    """What was used from one day to another (UTC, both included)."""
+    """Resources used from one day to another (UTC, both included)."""
 
     since = s.DateField()
     until = s.DateField()
@@ -114,7 +114,7 @@ class UsageOut(s.Serializer[Any]):
 
 
 class UsedPart(s.Serializer[Any]):
-    """What 95 of 100 runs stayed within; null where it is not measured."""
+    """The use that 95 of 100 runs did not exceed; null where it is not measured."""
 
     cpu_milli = s.IntegerField(help_text="CPU on the average of a run, in thousandths.")
     memory_mb = s.IntegerField(allow_null=True)

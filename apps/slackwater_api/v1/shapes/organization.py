@@ -18,7 +18,7 @@ SLUG = r"^[a-z0-9][a-z0-9-]{0,62}$"
 
 
 class OrganizationOut(s.Serializer[Any]):
-    """Your organisation, and what the key you use may do."""
+    """Your organisation, and the rights of the key you use."""
 
     slug = s.CharField()
     name = s.CharField()
@@ -33,7 +33,7 @@ class OrganizationOut(s.Serializer[Any]):
 
 
 class OrganizationChange(s.Serializer[Any]):
-    """What can be changed of it."""
+    """The fields of an organisation that can be changed."""
 
     name = s.CharField(max_length=200, required=False)
     paused = s.BooleanField(required=False, help_text="Tasks are accepted, none is started.")
@@ -62,7 +62,7 @@ class TeamOut(s.Serializer[Any]):
 
 
 class MemberChange(s.Serializer[Any]):
-    """What can be changed of a user."""
+    """The fields of a user that can be changed."""
 
     email = s.EmailField(required=False, allow_blank=True)
     role = s.ChoiceField(ROLES, required=False, help_text="viewer: read; operator: submit and cancel too; owner: all.")

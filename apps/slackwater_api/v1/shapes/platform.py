@@ -97,7 +97,7 @@ class NodeChanged(s.Serializer[Any]):
 
 
 class QueueChange(s.Serializer[Any]):
-    """What can be changed of a line."""
+    """The fields of a line that can be changed."""
 
     paused = s.BooleanField()
 
@@ -117,7 +117,7 @@ class QueueOut(s.Serializer[Any]):
 
 
 class Used(s.Serializer[Any]):
-    """What is used of a plan now."""
+    """The current use of a plan."""
 
     unfinished = s.IntegerField()
     urgent_unfinished = s.IntegerField()
@@ -136,7 +136,7 @@ class Rate(s.Serializer[Any]):
 
 
 class Prices(s.Serializer[Any]):
-    """What work costs, in millionths of the unit charged in."""
+    """Prices of work, in millionths of the unit that is charged."""
 
     attempt_micros = s.IntegerField(help_text="Each attempt.")
     tier_hour_micros = s.DictField(child=s.IntegerField(), help_text="An hour of a tier.")

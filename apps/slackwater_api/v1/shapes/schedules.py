@@ -30,7 +30,7 @@ class ScheduleFields(s.Serializer[Any]):
 
 
 class ScheduleChange(ScheduleFields):
-    """What can be changed of a schedule."""
+    """The fields of a schedule that can be changed."""
 
     version = s.IntegerField(required=False, help_text="The version you saw: a 409 when it has moved on since.")
 
@@ -97,7 +97,7 @@ class BackfillIn(s.Serializer[Any]):
 
 
 class BackfillOut(s.Serializer[Any]):
-    """What a backfill submitted."""
+    """The tasks that a backfill submitted."""
 
     workflow_id = s.UUIDField(allow_null=True)
     task_ids = s.ListField(child=s.UUIDField())

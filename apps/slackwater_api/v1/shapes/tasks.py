@@ -29,7 +29,7 @@ from slackwater_tasks.spec import FIELDS
 
 
 class RetryIn(s.Serializer[Any]):
-    """Back-off between attempts; what is not given is the platform's."""
+    """Back-off between attempts; a value that is not given is the platform's."""
 
     base_s = s.FloatField(required=False)
     factor = s.FloatField(required=False)
@@ -66,7 +66,7 @@ _SHOWN: dict[type[Kind], Callable[[Any], s.Field[Any, Any, Any, Any]]] = {
 
 
 def accepted(field: Field) -> s.Field[Any, Any, Any, Any]:
-    """The shape of a field in what is submitted."""
+    """The shape of a field in a submission."""
     more = {"help_text": field.help} if field.help else {}
     return _ACCEPTED[type(field.kind)](
         field.kind, required=False, **more, **({"allow_null": True} if field.nullable else {})
@@ -87,7 +87,7 @@ class TaskIn(s.Serializer[Any]):
 
 
 class TaskChange(s.Serializer[Any]):
-    """What can be changed of a waiting task."""
+    """The fields of a waiting task that can be changed."""
 
     def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
         """The fields that may change after submission."""
@@ -109,7 +109,7 @@ class CancelIn(s.Serializer[Any]):
 
 
 class Submitted(s.Serializer[Any]):
-    """The ids of what was stored."""
+    """The ids of the stored tasks."""
 
     id = s.UUIDField(required=False, help_text="The task's, where one was handed in.")
     ids = s.ListField(child=s.UUIDField(), help_text="The tasks', in the order given.")
@@ -159,7 +159,7 @@ class TaskSummary(s.Serializer[Any]):
 
 
 class CheckpointOut(s.Serializer[Any]):
-    """What a task saved last, and would go on from."""
+    """The last checkpoint of a task, from which it would continue."""
 
     number = s.IntegerField(help_text="Rises with every save.")
     size = s.IntegerField(help_text="Bytes.")
@@ -185,7 +185,7 @@ class TaskDetail(TaskSummary):
 
 
 class HistoryEntry(s.Serializer[Any]):
-    """One change of a task: who, when, why."""
+    """One change of a task, with its moment, actor and reason."""
 
     at = s.DateTimeField()
     to = s.ChoiceField(STATES)
@@ -220,7 +220,7 @@ class AttemptOut(s.Serializer[Any]):
 
 
 class LogOut(s.Serializer[Any]):
-    """What one attempt wrote to one stream."""
+    """The output of one attempt on one stream."""
 
     fence = s.IntegerField()
     stream = s.CharField()

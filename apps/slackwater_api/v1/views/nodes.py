@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 
 class NodeChange(ApiView):
-    """What changes one node, of whatever cell."""
+    """Operations on one node of any cell."""
 
     scopes = {"POST": OPERATE}
 

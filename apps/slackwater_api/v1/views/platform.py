@@ -1,4 +1,4 @@
-"""What a tenant sees of the platform: nodes, its lines, its limits."""
+"""The platform as a tenant sees it: nodes, its lines, its limits."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Limits(ApiView):
 
 
 class Nowhere(PublicView):
-    """What no endpoint answers: a problem like every other, not a page."""
+    """Addresses without an endpoint: they answer with a problem, not with a page."""
 
     schema = None
 

@@ -85,7 +85,7 @@ def _feed_after(last: tuple[Place, int] | None) -> tuple[Place | None, list[Batc
 
 
 class _StreamView(ApiView):
-    """What the three have in common."""
+    """The common part of the three streams."""
 
     scopes = {"GET": READ}
 

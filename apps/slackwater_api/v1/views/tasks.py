@@ -1,4 +1,4 @@
-"""Tasks: hand in, list, look at, wait for, change, cancel, run again."""
+"""Tasks: submit, list, read, wait for, change, cancel, run again."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def idempotency_key(request: Request | HttpRequest) -> str | None:
 
 
 def submitted(one: service.Submission) -> tuple[int, dict[str, Any], dict[str, str]]:
-    """The answer to one task handed in: status, body and headers."""
+    """The answer to the submission of one task: status, body and headers."""
     task_id = one.task_ids[0]
     body = {"id": task_id, "ids": [task_id], "created": one.created}
     return (201 if one.created else 200), body, {"Location": f"/api/v1/tasks/{task_id}"}

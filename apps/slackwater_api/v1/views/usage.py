@@ -1,4 +1,4 @@
-"""What a tenant has used."""
+"""The use of a tenant."""
 
 from __future__ import annotations
 
