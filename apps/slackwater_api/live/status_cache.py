@@ -1,8 +1,8 @@
-"""Statuses that were read lately, kept true by the feed of changes: who polls does not load the database.
+"""The cache of polled statuses, kept true by the feed of changes, so that polling does not load the database.
 
-A status is read from the ledger once, and then answered from memory until the feed in Redis tells that the task has
-changed, or a second has passed; so it is never behind by more than the transition that is being told. While the feed
-cannot be heard, nothing is answered from memory. The feed is followed only while somebody polls.
+A status is read from the ledger once and then answered from memory, until the feed in Redis reports a change of the
+task or a second has passed; so it is never behind by more than the transition that is being published. While the feed
+is not connected, nothing is answered from memory. The feed is followed only while clients poll.
 """
 
 from __future__ import annotations
