@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE_FOLDERS = ("platform", "apps", "scheduler_ext")
 LONGEST_SOURCE = 500
-LONGEST_TEST = 600
+LONGEST_TEST = 400
 
 
 def sources() -> list[Path]:

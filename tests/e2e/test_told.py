@@ -19,11 +19,11 @@ from slackwater_monitoring.notify import subscriptions
 from slackwater_resources.models import Node, Tier
 from slackwater_tasks.submission.service import store_script
 from slackwater_tenants.services import create_api_key
-from tests.integration.api.test_limits import free_port, is_up
-from tests.integration.api.test_streams import events_in
 from tests.support.platform import Platform
 from tests.support.processes import manage
 from tests.support.receiver import Receiver, receiving
+from tests.support.streams import events_in
+from tests.support.submitters import free_port, is_up
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]

@@ -98,3 +98,10 @@ def client_of(slug: str, scopes: tuple[str, ...] = ALL_SCOPES, **fields: Any) ->
     """A client of a new tenant."""
     tenant = create_tenant(slug, slug.title(), **fields)
     return ApiClient(tenant, *create_api_key(tenant, "test", scopes))
+
+
+def ids(client: ApiClient, path: str, name: str = "name") -> list[Any]:
+    """What a list shows."""
+    answer = client.get(path)
+    assert answer.status == 200, answer.body
+    return [item[name] for item in answer.body["items"]]

@@ -16,8 +16,8 @@ from slackwater_api.http.auth import remembered
 from slackwater_api.server import submission
 from slackwater_api.server.application import ApiFront
 from slackwater_tasks.submission import refusal_cache
-from tests.integration.api.test_front import Visit, drive
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
+from tests.support.front import Visit, drive
 
 pytestmark = pytest.mark.django_db(transaction=True)
 TASK = json.dumps({"handler": HANDLER}).encode()

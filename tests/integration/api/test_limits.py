@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.client
-import json
-import socket
-import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 import pytest
 import redis
@@ -23,23 +15,16 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from scheduler_ext.core.errors import LimitExceeded, TooLarge
-from scheduler_ext.core.states import Outcome
-from slackwater_monitoring import usage
-from slackwater_monitoring.models import Usage
-from slackwater_resources.models import Tier
-from slackwater_tasks.ledger.connection import connect
 from slackwater_tasks.ledger.hints import keys
-from slackwater_tasks.models import Attempt, Task
+from slackwater_tasks.models import Task
 from slackwater_tasks.submission import refusal_cache, service
 from slackwater_tenants.services import create_api_key, create_tenant
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
-from tests.support.hand_worker import HandWorker
-from tests.support.processes import running
+from tests.support.submitters import AWAY, Client
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 LIMIT = 100
-AWAY = "redis://127.0.0.1:1/0"
 
 
 @pytest.fixture(autouse=True)
@@ -55,66 +40,6 @@ def slow_plan(client: ApiClient, *, burst: int = 2, per_hour: int = 60) -> None:
     plan.burst, plan.tasks_per_hour = burst, per_hour
     plan.save()
     forget_lookups()
-
-
-# -- several submitters -----------------------------------------------------------------------------------------------
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def is_up(port: int) -> bool:
-    try:
-        asked = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-        asked.request("GET", "/readyz")
-        return asked.getresponse().status == 200
-    except OSError:
-        return False
-    finally:
-        asked.close()
-
-
-@pytest.fixture
-def submitters(database_url: str, tmp_path: Path, request: Any) -> Iterator[list[int]]:
-    """Four servers as they run in production, on ports of their own."""
-    url = AWAY if request.param == "without Redis" else request.getfixturevalue("redis_url")
-    env = {
-        "SLACKWATER_DATABASE_URL": database_url,
-        "SLACKWATER_REDIS_URL": url,
-        "SLACKWATER_VAR": str(tmp_path / "var"),
-        "DJANGO_SETTINGS_MODULE": "slackwater.settings.embedded",
-        "PYTHONPATH": "platform:apps:.",
-    }
-    ports = [free_port() for _ in range(4)]
-    with contextlib.ExitStack() as servers:
-        for port in ports:
-            command = [sys.executable, "-m", "granian", "--interface", "asgi", "--port", str(port), "--no-ws"]
-            servers.enter_context(running([*command, "slackwater.asgi:application"], env=env, name=f"api{port}"))
-        for port in ports:
-            wait_until(lambda port=port: is_up(port), timeout=60, message=f"port {port} answers")  # type: ignore[misc]
-        yield ports
-
-
-class Client:
-    """One client with a connection of its own."""
-
-    def __init__(self, port: int, key: str) -> None:
-        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-        self.headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-        self.last: dict[str, str] = {}
-        self.body: Any = None
-
-    def submit(self, task: Any = None) -> tuple[int, float]:
-        """Submit a task: the status, and how many seconds it took."""
-        began = time.perf_counter()
-        text = json.dumps(task or {"handler": HANDLER})
-        self.connection.request("POST", "/api/v1/tasks", text, self.headers)
-        response = self.connection.getresponse()
-        self.body = json.loads(response.read())
-        took = time.perf_counter() - began
-        self.last = {name.lower(): value for name, value in response.getheaders()}
-        return response.status, took
 
 
 @pytest.mark.parametrize("submitters", ["with Redis", "without Redis"], indirect=True)
@@ -267,120 +192,3 @@ def test_limits_tell_where_one_stands() -> None:
     assert 50 < (datetime.fromisoformat(rate["next_at"]) - now).total_seconds() <= 60
     assert 110 < (datetime.fromisoformat(rate["full_at"]) - now).total_seconds() <= 120
     assert acme.post("/tasks", {"handler": HANDLER}).status == 429
-
-
-# -- usage ------------------------------------------------------------------------------------------------------------
-def add_up() -> int:
-    with connect() as conn, conn.transaction():
-        return usage.add_up(conn)
-
-
-def settle() -> None:
-    """Until all attempts are in: they wait for every transaction before them, also of others on the same server."""
-    newest = number("SELECT coalesce(max(id), 0) FROM slackwater_tasks_attempt")
-
-    def all_in() -> bool:
-        add_up()
-        return number("SELECT coalesce(max(done), 0) FROM slackwater_monitoring_usagemark") >= newest
-
-    wait_until(all_in, timeout=120, message="all attempts are added up")
-
-
-def number(query: str) -> int:
-    """Asked on a connection of its own, which threads do not leave behind."""
-    with connect() as conn:
-        row = conn.execute(query).fetchone()
-    assert row is not None
-    return int(row[0])
-
-
-def test_attempts_are_added_up_by_day_tier_and_category_and_priced() -> None:
-    acme, other = client_of("acme"), client_of("other")
-    plan = acme.tenant.plan
-    plan.price_micros_per_attempt = 5
-    plan.price_permille = {**plan.price_permille, "offpeak": 500}
-    plan.save()
-    Tier.objects.filter(slug="basic").update(price_micros_per_hour=3_600_000)  # a thousand a second
-    forget_lookups()
-    worker = HandWorker()
-    for fields in ({}, {}, {"category": "offpeak"}, {"tier": "premium"}):
-        worker.run(UUID(acme.task(**fields)), took_s=2.0)
-    worker.run(UUID(acme.task(total_attempts=1)), took_s=2.0, outcome=Outcome.FAILED, error="no")
-    worker.run(UUID(other.task()), took_s=9.0)
-    settle()
-    body = acme.get("/usage").body
-    today = str(datetime.now(UTC).date())
-    shown = [
-        (r["day"], r["tier"], r["category"], r["attempts"], r["succeeded"], r["run_s"], r["price_micros"])
-        for r in body["items"]
-    ]
-    assert shown == [
-        (today, "basic", "delayable", 3, 2, 6, 3 * 5 + 6_000),
-        (today, "basic", "offpeak", 1, 1, 2, 5 + 1_000),
-        (today, "premium", "delayable", 1, 1, 2, 5),
-    ]
-    assert (body["total"]["attempts"], body["total"]["price_micros"]) == (5, 7_025)
-    assert other.get("/usage").body["total"]["run_s"] == 9
-    assert acme.get("/usage?since=2020-01-01&until=2020-01-31").body["items"] == []
-    prices = acme.get("/limits").body["prices"]
-    assert (prices["attempt_micros"], prices["tier_hour_micros"]["basic"]) == (5, 3_600_000)
-    Tier.objects.filter(slug="basic").update(price_micros_per_hour=0)
-
-
-def attempt(task_id: UUID, tenant: Any, fence: int) -> Attempt:
-    now = timezone.now()
-    return Attempt(
-        task_id=task_id, tenant=tenant, number=1, fence=fence, started_at=now - timedelta(seconds=1),
-        finished_at=now, outcome=Outcome.SUCCEEDED,
-    )  # fmt: skip
-
-
-def test_an_attempt_that_becomes_visible_late_is_counted_and_none_twice() -> None:
-    acme = client_of("acme")
-    task_id = UUID(acme.task())
-    settle()
-    with connect() as slow:
-        slow.execute("BEGIN")
-        slow.execute(
-            "UPDATE slackwater_tasks_task SET priority = 1 WHERE id = %s", (task_id,)
-        )  # as each of ours writes first
-        slow.execute(
-            "INSERT INTO slackwater_tasks_attempt (task_id, tenant_id, number, fence, worker, started_at, finished_at, outcome, "
-            "error) VALUES (%s, %s, 1, 1, '', now(), now(), 1, '')",
-            (task_id, acme.tenant.pk),
-        )
-        attempt(task_id, acme.tenant, 2).save()  # a larger number, and there at once
-        for _ in range(3):
-            add_up()
-        assert not Usage._plain.exists()
-        slow.execute("COMMIT")
-    settle()
-    assert Usage._plain.get().attempts == 2
-    attempt(task_id, acme.tenant, 3).save()
-    settle()
-    settle()
-    assert Usage._plain.get().attempts == 3
-
-
-def test_two_that_add_up_at_once_count_once() -> None:
-    acme = client_of("acme")
-    task_id = UUID(acme.task())
-    for fence in range(1, 6):
-        attempt(task_id, acme.tenant, fence).save()
-    threads = [threading.Thread(target=settle) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    settle()
-    assert Usage._plain.get().attempts == 5
-
-
-@pytest.mark.parametrize(
-    ("query", "field"),
-    [("since=yesterday", "since"), ("until=2026-02-30", "until"), ("since=2026-02-02&until=2026-02-01", "until"),
-     ("since=2020-01-01&until=2026-01-01", "until"), ("day=2026-01-01", "day"), ("since=20260101", "since")],
-)  # fmt: skip
-def test_wrong_days_are_named(query: str, field: str) -> None:
-    answer = client_of("acme").get(f"/usage?{query}")
-    assert (answer.status, answer.body["field"]) == (422, field)

@@ -18,8 +18,8 @@ from slackwater_api.live.status_cache import Statuses
 from slackwater_api.server.application import ApiFront
 from slackwater_tasks.ledger.hints import tell_changes
 from slackwater_tasks.read import tasks
-from tests.integration.api.test_front import Visit, drive, finish, until
 from tests.support.api import ApiClient, client_of, forget_lookups, furnish
+from tests.support.front import Visit, drive, finish, until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -15,8 +15,8 @@ from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.models import LiveTask, RateLimit, RateStart
 from slackwater_tasks.upkeep.plan_rates import PlanRates
 from slackwater_tenants.models import Plan, Tenant
-from tests.integration.explain.test_reasons import Cell, let_go
 from tests.support.api import HANDLER, client_of, forget_lookups, furnish
+from tests.support.cell import Cell, let_go
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

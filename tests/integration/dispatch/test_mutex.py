@@ -19,8 +19,8 @@ from slackwater_tasks.ledger.transitions import unpark
 from slackwater_tasks.models import LiveTask
 from slackwater_tasks.runtime.work_store import PgWorkStore
 from slackwater_tasks.submission.service import edit, submit_workflow
-from tests.integration.explain.test_reasons import Cell
 from tests.support.api import HANDLER
+from tests.support.cell import Cell
 from tests.support.hand_worker import raw_cursor
 
 pytestmark = pytest.mark.django_db(transaction=True)

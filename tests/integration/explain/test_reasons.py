@@ -2,121 +2,30 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
-import redis
-from django.core.management import call_command
-from django.db import connection
-from django.utils import timezone
 
-from scheduler_ext.core.errors import NotFound
-from scheduler_ext.core.states import Outcome, TaskState
-from scheduler_ext.core.work import Started
-from scheduler_ext.dispatch.dispatcher import Dispatcher
-from scheduler_ext.dispatch.queue_manager import QueueManager
-from scheduler_ext.preemption.controller import TurnTaking
+from scheduler_ext.core.states import Outcome
 from slackwater_resources.models import Handler, Tier
-from slackwater_tasks.explain.explanation import KINDS, explain
-from slackwater_tasks.ledger.preemption_store import PgTurnStore
-from slackwater_tasks.ledger.round_store import PgRoundStore
-from slackwater_tasks.ledger.transitions import start_if_queued, unpark
-from slackwater_tasks.models import Line, LiveTask, PolicyChoice, RateLimit, Resumable
+from slackwater_tasks.explain.explanation import KINDS
+from slackwater_tasks.ledger.transitions import unpark
+from slackwater_tasks.models import Line, PolicyChoice, RateLimit, Resumable
 from slackwater_tasks.submission.service import cancel, edit, store_script, submit, submit_workflow
 from slackwater_tenants.models import Plan, Pool, Tenant
-from slackwater_tenants.scoping import tenant_scope
 from slackwater_tenants.services import create_tenant
-from tests.support.api import HANDLER, client_of, forget_lookups, furnish
-from tests.support.hand_worker import HOLDER, HandWorker, raw_cursor
+from tests.support.api import HANDLER
+from tests.support.cell import Cell, let_go, sql
+from tests.support.hand_worker import raw_cursor
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-class Cell:
-    """A tenant, a node with five slots, and a dispatcher whose rounds the test runs."""
-
-    def __init__(self, client: redis.Redis, settings: Any = None) -> None:
-        self.settings = settings
-        forget_lookups()
-        furnish()
-        self.client = client_of("acme")
-        self.tenant: Tenant = self.client.tenant
-        self.worker = HandWorker()
-        self.worker.node.slots = {"process": 5}
-        self.worker.node.save()
-        conf = self.worker.conf
-        self.store = PgRoundStore(conf, HOLDER)
-        self.dispatcher = Dispatcher(self.store, QueueManager(client, conf), conf, HOLDER)
-
-    def configure(self, **numbers: Any) -> None:
-        """Other settings, for the dispatcher and for whoever explains."""
-        given = self.settings.SLACKWATER
-        self.settings.SLACKWATER = {**given, "SCHEDULER": {**given.get("SCHEDULER", {}), **numbers}}
-        self.dispatcher.conf = self.store.conf = replace(self.dispatcher.conf, **numbers)
-
-    def resize(self, slots: int) -> None:
-        """So many process slots."""
-        self.worker.node.slots = {"process": slots}
-        self.worker.node.save()
-
-    def take_turns(self) -> None:
-        """Let running tasks make room for what waits."""
-        turns = PgTurnStore(self.store)
-        self.dispatcher.turns = TurnTaking(turns, self.dispatcher.queues, self.store.conf, self.store.share)
-
-    def submit(self, **fields: Any) -> UUID:
-        """One task."""
-        return submit(self.tenant, {"handler": HANDLER, **fields}).task_ids[0]
-
-    def explain(self, task_id: UUID) -> dict[str, Any]:
-        """The explanation, as the tenant reads it."""
-        with tenant_scope(self.tenant.pk):
-            return explain(task_id)
-
-    def kinds(self, task_id: UUID) -> list[str]:
-        """The kinds of its blockers."""
-        return [blocker["kind"] for blocker in self.explain(task_id)["blockers"]]
-
-    def round(self) -> None:
-        """One round, with everything read anew."""
-        self.store.reference.read_at = float("-inf")
-        self.dispatcher._woken = float("-inf")
-        assert self.dispatcher.keep_lead()
-        self.dispatcher.run_round()
-
-    def started(self, task_id: UUID) -> list[Started]:
-        """Begin a task that a round has claimed."""
-        row = LiveTask.objects.unscoped().get(pk=task_id)  # the test is no tenant
-        with raw_cursor() as cur:
-            return start_if_queued(cur, self.worker.node.pk, [(str(task_id), row.fence)])
-
-    def claimed(self, task_id: UUID) -> bool:
-        """Whether the task is claimed after a round."""
-        self.round()
-        rows = LiveTask.objects.unscoped().filter(pk=task_id)  # the test is no tenant
-        return bool(rows.filter(state=TaskState.QUEUED).exists())
-
-
-@pytest.fixture
-def cell(redis_client: redis.Redis, settings: Any) -> Iterator[Cell]:
-    made = Cell(redis_client, settings)
-    try:
-        yield made
-    finally:
-        made.store.db.close()
-
-
 Remove = Callable[[], Any]
-
-
-def sql(text: str, *values: Any) -> None:
-    with connection.cursor() as cur:
-        cur.execute(text, values)
 
 
 def dependency(cell: Cell) -> tuple[UUID, Remove]:
@@ -450,71 +359,3 @@ def test_removing_the_named_blocker_starts_the_task(cell: Cell, name: str) -> No
     let_go(cell)
     wait_until(lambda: cell.claimed(task), message="it starts")
     assert cell.explain(task)["blockers"] == []
-
-
-def let_go(cell: Cell) -> None:
-    """What upkeep does when a node appears, or a limit is gone."""
-    from slackwater_tasks.ledger.parking import ParkingUpkeep
-    from slackwater_tasks.runtime.work_store import PgWorkStore
-
-    work = PgWorkStore(cell.worker.conf, "test", cell.store.db)
-    upkeep = ParkingUpkeep(cell.worker.conf, cell.store.db, work, lambda changes: None)
-    upkeep.unpark_possible()
-    upkeep.unpark_limited()
-
-
-def test_the_forecast_counts_what_is_ahead(cell: Cell) -> None:
-    """Five slots, runs of ten seconds: the sixteenth of those that wait starts after three more rounds of them."""
-    sql(
-        "INSERT INTO slackwater_tasks_runtime (tenant_id, key, samples, mean_us, updated_at) VALUES (%s, %s, 50, 10e6, now())",
-        cell.tenant.pk, HANDLER,
-    )  # fmt: skip
-    cell.worker.start(*[cell.submit() for _ in range(5)])
-    tasks = [cell.submit() for _ in range(16)]
-    began = timezone.now()
-    found = cell.explain(tasks[-1])
-    likely = (found["predicted_start"]["likely"] - found["as_of"]).total_seconds()
-    assert 35 <= likely <= 45
-    first = (cell.explain(tasks[0])["predicted_start"]["likely"] - began).total_seconds()
-    assert 5 <= first <= 11
-
-
-def test_the_forecast_knows_execution_rates(cell: Cell) -> None:
-    """Two starts a minute, both just used up: of those that wait, the fifth starts in the third minute from now."""
-    cell.resize(50)
-    RateLimit.objects.create(tenant=cell.tenant, key="bank", starts=2, per_s=60)
-    tasks = [cell.submit(rate_key="bank") for _ in range(7)]
-    assert cell.claimed(tasks[0])
-    assert not cell.claimed(tasks[6]), "it is parked"
-    found = cell.explain(tasks[6])
-    likely = (found["predicted_start"]["likely"] - found["as_of"]).total_seconds()
-    assert 170 <= likely <= 182
-    other = (cell.explain(cell.submit())["predicted_start"]["likely"] - found["as_of"]).total_seconds()
-    assert other < 20, "what has no rate passes"
-
-
-def test_what_does_not_wait_says_so_and_what_is_not_there_is_not_found(cell: Cell) -> None:
-    task = cell.submit()
-    assert cell.explain(task)["summary"] == "Nothing holds it: it starts with the next round."
-    started = cell.worker.start(task)
-    assert cell.explain(task)["summary"] == "It runs on hand-1."
-    cell.worker.end(started)
-    assert (cell.explain(task)["waiting"], cell.explain(task)["summary"]) == (
-        False,
-        "It has ended: succeeded.",
-    )
-    stranger = client_of("stranger")
-    with tenant_scope(stranger.tenant.pk), pytest.raises(NotFound):
-        explain(task)
-
-
-def test_it_is_told_over_rest_by_command_and_changes_nothing(cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
-    task, _ = mutex(cell)
-    before = list(LiveTask.objects.unscoped().values())  # the test is no tenant
-    answer = cell.client.get(f"/tasks/{task}/explain")
-    assert (answer.status, answer.body["blockers"][0]["kind"]) == (200, "mutex")
-    call_command("explain", str(task), "--tenant", "acme", "--json")
-    assert json.loads(capsys.readouterr().out)["summary"].startswith("Its mutex key door is held by")
-    call_command("explain", str(task), "--tenant", "acme")
-    assert "A holder ends." in capsys.readouterr().out
-    assert list(LiveTask.objects.unscoped().values()) == before

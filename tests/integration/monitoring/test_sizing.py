@@ -19,10 +19,10 @@ from slackwater_monitoring.right_sizing import percentile
 from slackwater_monitoring.usage import KEPT_RUNS
 from slackwater_resources.models import Tier
 from slackwater_tasks.ledger import transitions
-from tests.integration.api.test_limits import settle
 from tests.support.admin import staff
 from tests.support.api import ApiClient, client_of, forget_lookups, furnish
 from tests.support.hand_worker import HandWorker, raw_cursor
+from tests.support.usage import settle
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Use = tuple[int, int | None, int | None]

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import pytest
 from django.db import connection
-from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import format_span_id, format_trace_id
 
 from scheduler_ext.core.states import Outcome
-from slackwater_monitoring.models import TraceSending
 from slackwater_monitoring.tracing import pending
-from slackwater_monitoring.tracing.exporter import SpanSender
 from slackwater_tasks.control.workflows import add_subtasks
 from slackwater_tasks.models import TaskTrace
 from slackwater_tasks.runtime import trace_context
@@ -27,62 +22,13 @@ from slackwater_tasks.runtime.task_backend import PgTaskBackend
 from slackwater_tasks.runtime.work_store import PgWorkStore
 from slackwater_tasks.submission.service import store_script, submit_workflow
 from slackwater_tasks.upkeep.retention import delete_tenant
-from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
-from tests.support.collector import Seen, endpoint, spans
+from tests.support.api import HANDLER, ApiClient
+from tests.support.collector import Seen, spans
 from tests.support.hand_worker import HandWorker
-from tests.support.receiver import Receiver, receiving
-from tests.support.waiting import wait_until
+from tests.support.receiver import Receiver
+from tests.support.tracing import CLIENT, HEADERS, OFF, PARENT, TRACE, row, send, sender, traced
 
 pytestmark = pytest.mark.django_db(transaction=True)
-TRACE = "0af7651916cd43dd8448eb211c80319c"
-CLIENT = "b7ad6b7169203331"
-PARENT = f"00-{TRACE}-{CLIENT}-01"
-HEADERS = {"traceparent": PARENT, "tracestate": "vendor=1"}
-OFF = {"TRACE_ENDPOINT": "", "TRACE_RATIO": 0.0, "TRACE_BACKLOG": 100}
-
-
-@pytest.fixture
-def collector(settings: Any) -> Iterator[Receiver]:
-    with receiving() as receiver:
-        settings.SLACKWATER = {**settings.SLACKWATER, **OFF, "TRACE_ENDPOINT": endpoint(receiver)}
-        yield receiver
-
-
-@pytest.fixture
-def acme() -> ApiClient:
-    forget_lookups()
-    furnish()
-    return client_of("acme")
-
-
-@pytest.fixture
-def worker(acme: ApiClient) -> HandWorker:
-    return HandWorker()
-
-
-@contextmanager
-def sender() -> Iterator[SpanSender]:
-    made = SpanSender(poll_s=0.02)
-    try:
-        yield made
-    finally:
-        made.stop()
-
-
-def send() -> int:
-    """Send all that is due, once; returns how many tasks were tried."""
-    with sender() as one:
-        return one.send()
-
-
-def traced(acme: ApiClient, headers: dict[str, str] = HEADERS, **fields: Any) -> UUID:
-    answer = acme.post("/tasks", {"handler": HANDLER, **fields}, **headers)
-    assert answer.status == 201, answer.body
-    return UUID(answer.body["id"])
-
-
-def row(task_id: UUID) -> TaskTrace:
-    return TaskTrace._plain.get(pk=task_id)
 
 
 def asked(acme: ApiClient, **headers: str) -> list[str]:
@@ -224,87 +170,6 @@ def test_a_part_of_what_comes_without_a_trace_begins_one(
     assert next((span.trace_id, span.parent_id) for span in spans(collector)) == (row(alone).trace_id, "")
 
 
-def test_nothing_is_lost_while_the_collector_is_away(
-    acme: ApiClient, worker: HandWorker, collector: Receiver, settings: Any
-) -> None:
-    ids = {str(traced(acme)) for _ in range(3)}
-    worker.run(*map(UUID, ids))
-    collector.answer = lambda _: (401, {})
-    with sender() as one:
-        one.start()
-        wait_until(lambda: len(collector.got) >= 2, message="it tries again")
-        state = TraceSending.objects.get()
-        assert (state.sent, state.error) == (0, "it answered 401")
-        assert state.failing_since is not None
-        page = Client().get("/metrics").content.decode()
-        assert "slackwater_trace_failing_seconds" in page
-        assert "slackwater_trace_failing_seconds 0.0\n" not in page
-        collector.answer = lambda _: (200, {})
-        wait_until(lambda: TraceSending.objects.get().sent == 3, message="all are sent")
-    assert {span.about["messaging.message.id"] for span in spans(collector)} == ids
-    assert TraceSending.objects.get().failing_since is None
-    page = Client().get("/metrics").content.decode()
-    assert 'slackwater_traced_tasks_total{outcome="sent"} 3.0' in page
-    assert "slackwater_trace_failing_seconds 0.0\n" in page
-
-
-def test_a_sender_that_dies_leaves_its_tasks_to_another_which_makes_the_same_spans(
-    acme: ApiClient, worker: HandWorker, collector: Receiver
-) -> None:
-    worker.run(traced(acme))
-    with sender() as dying:
-        claimed = pending.claim(dying.db.conn, pending.Cursor(), 10)
-        assert dying._export(pending.read(dying.db.conn, claimed))
-    first = spans(collector)
-    assert send() == 0, "it is the dead one's until its lease is over"
-    TaskTrace._plain.update(export_at="2020-01-01T00:00:00Z")
-    collector.got.clear()
-    assert send() == 1
-    assert spans(collector) == first
-
-
-def test_what_the_collector_does_not_take_harms_nothing_else(
-    acme: ApiClient, worker: HandWorker, collector: Receiver
-) -> None:
-    ids = [traced(acme) for _ in range(3)]
-    worker.run(*ids)
-    collector.answer = lambda n: (400 if n in {1, 3} else 200, {})  # the batch, and the second of the three
-    assert send() == 3
-    state = TraceSending.objects.get()
-    assert (state.sent, state.refused, state.error) == (2, 1, "")
-    assert len(collector.got) == 4
-    assert send() == 0
-
-
-def test_the_backlog_is_bounded_and_its_oldest_given_up(
-    acme: ApiClient, worker: HandWorker, collector: Receiver, settings: Any
-) -> None:
-    settings.SLACKWATER = {**settings.SLACKWATER, "TRACE_BACKLOG": 2}
-    ids = [traced(acme) for _ in range(4)]
-    waiting = traced(acme)
-    worker.run(*ids)
-    with sender() as one:
-        assert one.bound() == 2
-        assert one.bound() == 0
-    state = TraceSending.objects.get()
-    assert (state.backlog, state.dropped) == (2, 2)
-    worker.run(waiting)
-    assert send() == 3
-    sent = {span.about["messaging.message.id"] for span in spans(collector)}
-    assert sent == {str(ids[2]), str(ids[3]), str(waiting)}
-
-
-def test_ended_tasks_are_found_behind_many_that_wait(
-    acme: ApiClient, worker: HandWorker, collector: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pending, "MAX_LOOKED_AT", 4)
-    acme.post("/tasks", [{"handler": HANDLER}] * 10, **HEADERS)
-    last = traced(acme)
-    worker.run(last)
-    with sender() as one:
-        assert [one.send() for _ in range(5)] == [0, 0, 1, 0, 0]
-
-
 def test_what_runs_again_is_sent_again_with_what_is_new(
     acme: ApiClient, worker: HandWorker, collector: Receiver
 ) -> None:
@@ -389,31 +254,3 @@ def test_traces_go_with_their_tenant(acme: ApiClient, collector: Receiver) -> No
     traced(acme)
     delete_tenant(acme.tenant)
     assert not TaskTrace._plain.exists()
-
-
-FILL = """
-INSERT INTO slackwater_tasks_tasktrace (task_id, tenant_id, trace_id, parent_id, sampled, tracestate, export_at)
-SELECT gen_random_uuid(), 1, repeat('a', 32), '', true, '', CASE WHEN n <= %s THEN to_timestamp(0) END
-FROM generate_series(1, %s) AS n
-"""
-
-
-@pytest.mark.parametrize("analyzed", [False, True])
-def test_what_was_sent_long_ago_is_not_walked_through(analyzed: bool) -> None:
-    params: dict[str, Any] = {
-        "after": pending.FIRST,
-        "upto": pending.FIRST.replace("0", "f"),
-        "look": 10_000,
-        "most": 200,
-        "lease": 1.0,
-    }
-    with connection.cursor() as cur:
-        cur.execute("TRUNCATE slackwater_tasks_tasktrace")
-        cur.execute(FILL, (20, 20_000))
-        if analyzed:
-            cur.execute("ANALYZE slackwater_tasks_tasktrace")
-        for statement in (pending.SEEN, pending.CLAIM):
-            cur.execute(f"EXPLAIN {statement}", params)
-            plan = "\n".join(row[0] for row in cur.fetchall())
-            assert "slackwater_trace_pending" in plan, plan
-            assert "Seq Scan on slackwater_tasks_tasktrace" not in plan, plan

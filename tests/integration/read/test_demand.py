@@ -8,8 +8,8 @@ from django.db import connection
 from django.test import Client
 
 from slackwater_tasks.read.autoscaling import demands
-from tests.integration.explain.test_reasons import Cell
 from tests.support.api import HANDLER
+from tests.support.cell import Cell
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

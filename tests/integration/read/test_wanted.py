@@ -15,8 +15,8 @@ from django.test import Client
 
 from slackwater_resources.models import Node, Tier
 from slackwater_tasks.read.autoscaling import by_cell, wanted
-from tests.integration.explain.test_reasons import Cell
 from tests.support.api import HANDLER, forget_lookups
+from tests.support.cell import Cell
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -13,17 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.work import Finished
-from scheduler_ext.sandbox import seccomp
-from scheduler_ext.sandbox.base import Found, Level, Refused
-from scheduler_ext.sandbox.detect import choose
+from scheduler_ext.sandbox.base import Level
 from scheduler_ext.sandbox.keeper.checkpoint_folder import files_of
-from scheduler_ext.sandbox.pool import SlotPool
 from scheduler_ext.worker.agent.scripts import ScriptRun
-from slackwater_tasks.checks import messages
 from tests.support.bench import CONF, Bench
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -205,80 +199,6 @@ def test_the_network_is_there_when_it_is_granted(bench: Bench, request: pytest.F
     assert asyncio.run(tried(network=False)) == (Outcome.FAILED, "")
 
 
-def needs(bench: Bench, what: str) -> None:
-    if what not in bench.pool.enforced:
-        pytest.skip(f"this machine's {bench.pool.level} level does not hold scripts to their {what}")
-
-
-WRITES = """#!/usr/bin/python3
-import os, time
-file = os.open("x", os.O_WRONLY | os.O_CREAT | os.O_DSYNC)
-began = time.monotonic()
-for _ in range(2000):
-    os.pwrite(file, b"x" * 4096, 0)
-print(time.monotonic() - began)
-"""
-
-
-def test_a_disk_does_no_more_operations_a_second_than_the_tier_has(bench: Bench) -> None:
-    needs(bench, "iops")
-    finished, output = bench.run(WRITES, cap_ms=60_000, vector=(1_000, 128, 300, 500, 0, 0))
-    assert finished.outcome is Outcome.SUCCEEDED, output
-    # A write is one operation at least; those of two seconds are let through at once.
-    assert float(output) > 2_000 / 500 - 2.1
-
-
-def test_what_is_frozen_for_its_disk_can_be_ended(bench: Bench) -> None:
-    needs(bench, "iops")
-    began = time.monotonic()
-    finished, output = bench.run(WRITES, cap_ms=1_500, vector=(1_000, 128, 300, 100, 0, 0))
-    assert (finished.outcome, output) == (Outcome.CAP_EXCEEDED, "")
-    assert time.monotonic() - began < 15.0  # 2,000 writes at 100 a second are 20 seconds and more
-    again, output = bench.run("echo fine", vector=(1_000, 128, 300, 1, 0, 0))
-    assert (again.outcome, output) == (Outcome.SUCCEEDED, "fine\n")
-
-
-@pytest.mark.parametrize("way", ["out", "in"])
-def test_the_network_carries_no_more_than_the_tier_has(bench: Bench, way: str) -> None:
-    needs(bench, "bandwidth")
-    script = (
-        "#!/usr/bin/python3\nimport json, os, socket, time\n"
-        "kwargs = json.load(open(os.environ['SLACKWATER_INPUTS']))['kwargs']\n"
-        "link = socket.create_connection(('127.0.0.1', kwargs['port']), 5)\n"
-        "began, size = time.monotonic(), 0\n"
-        "link.settimeout(30)\n"
-        "if kwargs['way'] == 'out': link.sendall(bytes(1_000_000))\n"
-        "link.shutdown(socket.SHUT_WR)\n"
-        "while more := link.recv(65536): size += len(more)\n"
-        "print(size, time.monotonic() - began)\n"
-    )
-
-    async def tried(kbps: int) -> tuple[int, float]:
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            heard = await reader.read(-1)
-            writer.write(b"." if heard else bytes(1_000_000))
-            writer.close()
-
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        async with server:
-            port = server.sockets[0].getsockname()[1]
-            run = bench.prepare(
-                script, cap_ms=30_000, kwargs={"way": way, "port": port}, network=True,
-                vector=(1_000, 128, 32, 0, kbps, 0),
-            )  # fmt: skip
-            finished = await run.run()
-        output = run.stdout.text()[0] + run.stderr.text()[0]
-        assert finished.outcome is Outcome.SUCCEEDED, output
-        size, took = output.split()
-        return int(size), float(took)
-
-    size, took = asyncio.run(tried(4_000))
-    assert size == (1 if way == "out" else 1_000_000)
-    assert took > 8_000 / 4_000 * 0.7  # a burst of 200 ms is let through
-    _, quick = asyncio.run(tried(1_000_000))
-    assert quick < took
-
-
 def test_two_slots_at_once_are_two_users(bench: Bench) -> None:
     if bench.pool.level == Level.PROCESS or os.getuid() != 0:
         pytest.skip("only a worker run as root has users to give")
@@ -310,105 +230,6 @@ def test_a_killed_keeper_fails_its_script_and_is_replaced(bench: Bench) -> None:
     finished = asyncio.run(killed())
     assert (finished.outcome, finished.error) == (Outcome.FAILED, "the sandbox ended unexpectedly")
     assert bench.run("echo again")[1] == "again\n"
-
-
-def test_what_a_killed_keeper_left_frozen_is_ended_too(bench: Bench) -> None:
-    needs(bench, "iops")
-    run = bench.prepare(WRITES, vector=(1_000, 128, 300, 1, 0, 0))
-
-    def frozen(keeper: int) -> bool:
-        with contextlib.suppress(OSError):  # other slots' groups come and go meanwhile
-            events = Path("/sys/fs/cgroup").rglob(f"slackwater-{keeper}/cgroup.events")
-            return any("frozen 1" in one.read_text() for one in events)
-        return False
-
-    async def killed() -> list[psutil.Process]:
-        job = asyncio.ensure_future(run.run())
-        while run.runner is None or run.runner.process is None:  # type: ignore[attr-defined]
-            await asyncio.sleep(0.01)
-        keeper = run.runner.process.pid  # type: ignore[attr-defined]
-        while not frozen(keeper):
-            await asyncio.sleep(0.01)
-        below = psutil.Process(keeper).children(recursive=True)
-        os.kill(keeper, signal.SIGKILL)
-        await job
-        return below
-
-    left = asyncio.run(asyncio.wait_for(killed(), 20))
-    assert left
-    assert bench.run("echo again")[1] == "again\n"
-    assert psutil.wait_procs(left, timeout=10)[1] == []
-
-
-# -- what a node without a sandbox does ------------------------------------------------------------------------------
-def nothing_works(wanted: str = "auto") -> SlotPool:
-    pool = SlotPool(dataclasses.replace(CONF, sandbox=wanted))
-    pool.__dict__["found"] = (
-        Found(level=Level.BUBBLEWRAP, works=False, why="there is no bwrap on this machine"),
-        Found(level=Level.LANDLOCK, works=False, why="the kernel offers Landlock 0, 6 is needed"),
-        Found(level=Level.PROCESS, works=True),
-    )
-    return pool
-
-
-def test_without_a_sandbox_only_trusted_scripts_run(root: Path) -> None:
-    pool = nothing_works()
-    bench = Bench(pool, root / "process")
-    assert pool.level == Level.PROCESS
-    refused, output = bench.run("echo never", trusted=False)
-    assert (refused.outcome, output) == (Outcome.FAILED, "")
-    assert "scripts of trusted tenants only" in (refused.error or "")
-    assert "there is no bwrap on this machine" in (refused.error or "")
-    assert bench.run("echo fine", trusted=True)[1] == "fine\n"
-    pool.close()
-
-
-def test_trusted_scripts_may_run_plainly_where_the_operator_says_so(root: Path) -> None:
-    pool = SlotPool(dataclasses.replace(CONF, trusted_scripts="plain"))
-    if not Level(pool.level).contains_untrusted:
-        pytest.skip("this machine offers no sandbox")
-    assert pool.take(root, trusted=True).level is Level.PROCESS
-    assert pool.take(root, trusted=False).level == pool.level
-
-
-def test_a_level_that_is_asked_for_and_missing_is_not_replaced_by_a_weaker_sandbox() -> None:
-    found = (Found(level=Level.BUBBLEWRAP, works=False), Found(level=Level.LANDLOCK, works=True))
-    assert choose(found, "auto") is Level.LANDLOCK
-    assert choose(found, "bubblewrap") is Level.PROCESS
-    pool = nothing_works("landlock")
-    with pytest.raises(Refused):
-        pool.take(Path("/nowhere"), trusted=False)
-    with pytest.raises(ConfigurationError, match="must be one of auto, container"):
-        SchedulerConf(sandbox="docker")
-
-
-def test_the_check_says_which_level_there_is() -> None:
-    none = messages(nothing_works().found, "auto")
-    assert [one.id for one in none] == ["slackwater.W010"]
-    assert "there is no bwrap" in str(none[0].hint)
-    some = (Found(level=Level.LANDLOCK, works=True),)
-    assert [one.id for one in messages(some, "auto")] == [
-        "slackwater.I010",
-        "slackwater.I011",
-        "slackwater.W011",
-    ]
-    best = (Found(level=Level.BUBBLEWRAP, works=True, groups="v2"),)
-    assert [one.id for one in messages(best, "auto")] == ["slackwater.I010", "slackwater.I011"]
-    whole = dataclasses.replace(best[0], bandwidth=True)
-    assert "IOPS of a tier" in messages((whole,), "auto")[1].msg
-    whole = dataclasses.replace(whole, iops=True)
-    assert whole.enforced == ("cpu", "memory", "disk", "iops", "bandwidth")
-    assert [one.id for one in messages((whole,), "auto")] == ["slackwater.I010"]
-
-
-def test_the_filter_knows_both_machines_and_no_other() -> None:
-    intel = seccomp.program(network=False, strict=False, machine="x86_64")
-    arm = seccomp.program(network=False, strict=False, machine="aarch64")
-    assert len(intel) % 8 == len(arm) % 8 == 0
-    assert intel != arm
-    assert len(seccomp.program(network=True, strict=True, counted=False)) > len(intel)
-    with pytest.raises(LookupError, match="riscv64"):
-        seccomp.program(network=False, strict=False, machine="riscv64")
 
 
 def test_what_lies_in_its_folder_of_artifacts_comes_out_and_nothing_from_elsewhere(bench: Bench) -> None:

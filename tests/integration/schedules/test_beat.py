@@ -25,8 +25,7 @@ from slackwater_schedules.models import ScheduleFire
 from slackwater_tasks.models import DeadLetter, LiveTask, Task, TaskEvent
 from slackwater_tasks.submission.service import submit
 from slackwater_tenants.models import Plan, Tenant
-from slackwater_tenants.services import create_tenant
-from tests.support.api import HANDLER, forget_lookups, furnish
+from tests.support.api import HANDLER
 from tests.support.hand_worker import HandWorker
 from tests.support.processes import ManagedProcess, running
 from tests.support.schedules import due, make, outcomes, rewind, state_of
@@ -34,14 +33,6 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 QUEUE = "beat-test"
-
-
-@pytest.fixture
-def acme() -> Tenant:
-    """A tenant with tiers and a handler."""
-    forget_lookups()
-    furnish()
-    return create_tenant("acme", "Acme")
 
 
 def beat(**config: Any) -> ClaimingScheduler:

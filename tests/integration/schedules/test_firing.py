@@ -15,25 +15,15 @@ from django.db import DatabaseError, connection, transaction
 from slackwater_schedules import services
 from slackwater_schedules.firing import Counts, fire_due, prune_fires, seconds_to_next
 from slackwater_schedules.models import Schedule, ScheduleFire
-from slackwater_tasks.models import LiveTask, Task, TaskEvent
-from slackwater_tasks.submission.service import submit
+from slackwater_tasks.models import LiveTask, Task
 from slackwater_tenants.models import Plan, Tenant, TenantCounter
 from slackwater_tenants.services import create_tenant
 from tests.support.api import HANDLER, forget_lookups, furnish
-from tests.support.hand_worker import HandWorker
 from tests.support.schedules import FIRES, due, fire_again, make, outcomes, rewind, state_of, tasks_of
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.django_db
 Outcome = ScheduleFire.Outcome
-
-
-@pytest.fixture
-def acme() -> Tenant:
-    """A tenant with tiers and a handler."""
-    forget_lookups()
-    furnish()
-    return create_tenant("acme", "Acme")
 
 
 # -- firing -----------------------------------------------------------------------------------------------------------
@@ -269,73 +259,6 @@ def test_an_edit_waits_for_the_beat_that_fires_and_keeps_what_it_fired(acme: Ten
     assert list(FIRES.order_by("fire_at").values_list("version", flat=True)) == [1, 2]
 
 
-# -- overlap ----------------------------------------------------------------------------------------------------------
-def test_overlap_allow(acme: Tenant) -> None:
-    schedule = due(acme)
-    fire_due()
-    fire_again(schedule)
-    assert outcomes(schedule) == ["submitted"] * 2
-
-
-def test_overlap_skip(acme: Tenant) -> None:
-    schedule = due(acme, overlap="skip")
-    worker = HandWorker()
-    fire_due()
-    fire_again(schedule)
-    assert outcomes(schedule) == ["submitted", "skipped"]
-    worker.run(*tasks_of(schedule))
-    fire_again(schedule)
-    assert outcomes(schedule) == ["submitted", "skipped", "submitted"]
-
-
-def test_overlap_queue_one(acme: Tenant) -> None:
-    schedule = due(acme, overlap="queue_one")
-    worker = HandWorker()
-    fire_due()
-    running = worker.start(*tasks_of(schedule))
-    for _ in range(3):
-        fire_again(schedule)
-    assert outcomes(schedule) == ["submitted", "submitted", "skipped", "skipped"]
-    first, second = tasks_of(schedule)
-    assert (state_of(first), state_of(second)) == ("RUNNING", "BLOCKED")
-    worker.end(running)
-    assert state_of(second) == "READY"
-    fire_again(schedule)
-    assert outcomes(schedule)[-1] == "submitted"
-
-
-def test_overlap_cancel_old(acme: Tenant) -> None:
-    schedule = due(acme, overlap="cancel_old")
-    worker = HandWorker()
-    fire_due()
-    fire_again(schedule)
-    first, second = tasks_of(schedule)
-    assert (state_of(first), state_of(second)) == ("CANCELLED", "READY")
-    assert TaskEvent._plain.filter(task_id=first, actor="schedule:nightly").exists()
-    running = worker.start(second)
-    fire_again(schedule)
-    third = tasks_of(schedule)[-1]
-    assert (state_of(second), state_of(third)) == ("RUNNING", "BLOCKED"), "it waits until the old one has ended"
-    assert LiveTask._plain.get(pk=second).cancel_requested
-    worker.end(running)
-    assert state_of(third) == "READY"
-
-
-@pytest.mark.parametrize(
-    ("overlap", "expected"),
-    [
-        ("allow", ["submitted"] * 4),
-        ("skip", ["submitted", "skipped", "skipped", "skipped"]),
-        ("queue_one", ["submitted", "submitted", "skipped", "skipped"]),
-        ("cancel_old", ["skipped", "skipped", "skipped", "submitted"]),
-    ],
-)
-def test_overlap_of_firings_that_come_together(acme: Tenant, overlap: str, expected: list[str]) -> None:
-    schedule = rewind(make(acme, overlap=overlap, missed="all"), 4 * 3600 + 5)
-    fire_due()
-    assert outcomes(schedule) == expected
-
-
 # -- what cannot be submitted -----------------------------------------------------------------------------------------
 def test_one_refused_firing_stops_no_other(acme: Tenant) -> None:
     for n in range(9):
@@ -432,11 +355,3 @@ def test_the_claim_goes_by_its_index(acme: Tenant) -> None:
         plan = "\n".join(row[0] for row in cur.fetchall())
     assert "slackwater_schedule_due" in plan
     assert "Sort" not in plan
-
-
-def test_tasks_of_others_do_not_count_as_overlap(acme: Tenant) -> None:
-    submit(acme, {"handler": HANDLER, "name": "nightly"})
-    schedule = due(acme, overlap="skip")
-    due(acme, "other")
-    fire_due()
-    assert outcomes(schedule) == ["submitted"]

@@ -17,19 +17,11 @@ from slackwater_tasks.models import Task
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
 from slackwater_tenants.services import create_tenant
-from tests.support.api import HANDLER, forget_lookups, furnish
+from tests.support.api import HANDLER
 from tests.support.hand_worker import HandWorker
 from tests.support.schedules import FIRES, due, make, outcomes, rewind, state_of, tasks_of
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def acme() -> Tenant:
-    """A tenant with tiers and a handler."""
-    forget_lookups()
-    furnish()
-    return create_tenant("acme", "Acme")
 
 
 # -- services ---------------------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from scheduler_ext.core.states import Event, TaskState
 from slackwater_resources.models import Handler, Tier
 from slackwater_tasks.models import Listener, LiveTask, Outbox, Task, TaskEvent
 from slackwater_tasks.upkeep.jobs import LedgerUpkeep
-from tests.integration.explain.test_reasons import Cell
 from tests.support.api import HANDLER, forget_lookups
+from tests.support.cell import Cell
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -1,0 +1,94 @@
+"""What lists of the API can be narrowed by."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+from django.utils import timezone
+
+from scheduler_ext.core.states import Outcome
+from slackwater_monitoring.models import Delivery
+from slackwater_schedules.models import ScheduleFire
+from slackwater_tasks.models import DeadLetter
+from tests.support.api import HANDLER, ApiClient, ids
+
+pytestmark = pytest.mark.django_db
+
+
+# -- what lists can be narrowed by ------------------------------------------------------------------------------------
+def test_schedules_are_narrowed_by_kind_handler_and_pause(acme: ApiClient) -> None:
+    one = {"name": "a", "kind": "daily", "task": {"handler": HANDLER}}
+    acme.post("/schedules", one)
+    acme.post("/schedules", {**one, "name": "b", "paused": True})
+    acme.post("/schedules", {**one, "name": "c", "kind": "interval", "rule": {"every_s": 60}})
+    assert ids(acme, "/schedules?kind=daily") == ["a", "b"]
+    assert ids(acme, "/schedules?paused=true") == ["b"]
+    assert ids(acme, "/schedules?paused=false&kind=daily") == ["a"]
+    assert ids(acme, f"/schedules?handler={HANDLER}&name=c") == ["c"]
+    assert ids(acme, "/schedules?handler=none") == []
+    for query, field in (("kind=hourly", "kind"), ("paused=yes", "paused"), ("size=1", "size")):
+        assert acme.get(f"/schedules?{query}").body["field"] == field
+
+
+def test_firings_are_narrowed_by_outcome_and_time(acme: ApiClient) -> None:
+    made = acme.post("/schedules", {"name": "a", "kind": "daily", "task": {"handler": HANDLER}}).body["id"]
+    now = timezone.now().replace(microsecond=0)
+    for hours, outcome in ((3, "submitted"), (2, "missed"), (1, "failed")):
+        at = now - timedelta(hours=hours)
+        ScheduleFire._plain.create(
+            schedule_id=UUID(made), tenant=acme.tenant, fire_at=at, due_at=at, fired_at=at, lateness_ms=0,
+            outcome=outcome, version=1,
+        )  # fmt: skip
+    path = f"/schedules/{made}/fires"
+    assert ids(acme, path, "outcome") == ["failed", "missed", "submitted"]
+    assert ids(acme, f"{path}?outcome=missed,failed", "outcome") == ["failed", "missed"]
+    since = (now - timedelta(hours=2)).isoformat().replace("+", "%2B")
+    assert ids(acme, f"{path}?fire_after={since}", "outcome") == ["failed", "missed"]
+    assert ids(acme, f"{path}?fire_before={since}", "outcome") == ["submitted"]
+    assert acme.get(f"{path}?outcome=lost").body["detail"].startswith("must be one of submitted, missed")
+
+
+def test_workflows_and_scripts_are_narrowed_by_name(acme: ApiClient) -> None:
+    for name in ("a", "b"):
+        acme.post("/workflows", {"name": name, "tasks": [{"name": "t", "handler": HANDLER}]})
+        acme.post("/scripts", {"name": name, "content": f"#!/bin/sh\necho {name}\n"})
+    assert ids(acme, "/workflows?name=a") == ["a"]
+    assert ids(acme, "/workflows?submitted_before=2020-01-01T00:00:00Z") == []
+    assert ids(acme, "/workflows?submitted_after=2020-01-01T00:00:00Z") == ["b", "a"]
+    assert acme.get("/workflows?submitted_after=soon").body["field"] == "submitted_after"
+    assert ids(acme, "/scripts?name=b") == ["b"]
+
+
+def test_dead_letters_are_narrowed_by_what_died_and_of_what(acme: ApiClient) -> None:
+    for name, outcome in (("a", Outcome.FAILED), ("b", Outcome.CAP_EXCEEDED)):
+        task_id = UUID(acme.task(name=name, tags=[f"tag-{name}"]))
+        DeadLetter._plain.create(task_id=task_id, tenant=acme.tenant, outcome=outcome, reason="r")
+    assert ids(acme, "/dead-letters?outcome=cap_exceeded,worker_lost") == ["b"]
+    assert ids(acme, f"/dead-letters?handler={HANDLER}&tag=tag-a") == ["a"]
+    assert ids(acme, "/dead-letters?name=b") == ["b"]
+    assert ids(acme, "/dead-letters?at_before=2020-01-01T00:00:00Z") == []
+    assert acme.get("/dead-letters?outcome=bored").body["field"] == "outcome"
+
+
+def test_a_webhooks_log_is_narrowed_by_event_and_task_and_tells_times_as_all_else_does(
+    acme: ApiClient,
+) -> None:
+    hook = acme.post("/webhooks", {"url": "https://example.org/h", "events": ["task.failed"]}).body["id"]
+    task_id = acme.task()
+    for event, of, log in (
+        ("task.failed", UUID(task_id), [{"at": 0.5, "status": 204, "error": "", "ms": 3}]),
+        ("ping", None, []),
+    ):
+        Delivery._plain.create(
+            subscription_id=UUID(hook), tenant=acme.tenant, event=event, task_id=of, payload="{}", log=log,
+            state="delivered", tries_left=0, next_attempt_at=timezone.now(),
+        )  # fmt: skip
+    path = f"/webhooks/{hook}/deliveries"
+    assert ids(acme, f"{path}?event=ping", "event") == ["ping"]
+    found = acme.get(f"{path}?task={task_id}&state=delivered,failed").body["items"]
+    assert [item["event"] for item in found] == ["task.failed"]
+    assert found[0]["log"][0]["at"] == "1970-01-01T00:00:00.500000Z"
+    assert acme.get(f"{path}?event=task.exploded").body["field"] == "event"
+    assert acme.get(f"{path}?task=1").body["field"] == "task"

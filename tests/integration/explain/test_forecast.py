@@ -1,0 +1,76 @@
+"""What an explanation foretells, and where it is told."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from django.core.management import call_command
+from django.utils import timezone
+
+from scheduler_ext.core.errors import NotFound
+from slackwater_tasks.explain.explanation import explain
+from slackwater_tasks.models import LiveTask, RateLimit
+from slackwater_tenants.scoping import tenant_scope
+from tests.integration.explain.test_reasons import mutex
+from tests.support.api import HANDLER, client_of
+from tests.support.cell import Cell, sql
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_the_forecast_counts_what_is_ahead(cell: Cell) -> None:
+    """Five slots, runs of ten seconds: the sixteenth of those that wait starts after three more rounds of them."""
+    sql(
+        "INSERT INTO slackwater_tasks_runtime (tenant_id, key, samples, mean_us, updated_at) VALUES (%s, %s, 50, 10e6, now())",
+        cell.tenant.pk, HANDLER,
+    )  # fmt: skip
+    cell.worker.start(*[cell.submit() for _ in range(5)])
+    tasks = [cell.submit() for _ in range(16)]
+    began = timezone.now()
+    found = cell.explain(tasks[-1])
+    likely = (found["predicted_start"]["likely"] - found["as_of"]).total_seconds()
+    assert 35 <= likely <= 45
+    first = (cell.explain(tasks[0])["predicted_start"]["likely"] - began).total_seconds()
+    assert 5 <= first <= 11
+
+
+def test_the_forecast_knows_execution_rates(cell: Cell) -> None:
+    """Two starts a minute, both just used up: of those that wait, the fifth starts in the third minute from now."""
+    cell.resize(50)
+    RateLimit.objects.create(tenant=cell.tenant, key="bank", starts=2, per_s=60)
+    tasks = [cell.submit(rate_key="bank") for _ in range(7)]
+    assert cell.claimed(tasks[0])
+    assert not cell.claimed(tasks[6]), "it is parked"
+    found = cell.explain(tasks[6])
+    likely = (found["predicted_start"]["likely"] - found["as_of"]).total_seconds()
+    assert 170 <= likely <= 182
+    other = (cell.explain(cell.submit())["predicted_start"]["likely"] - found["as_of"]).total_seconds()
+    assert other < 20, "what has no rate passes"
+
+
+def test_what_does_not_wait_says_so_and_what_is_not_there_is_not_found(cell: Cell) -> None:
+    task = cell.submit()
+    assert cell.explain(task)["summary"] == "Nothing holds it: it starts with the next round."
+    started = cell.worker.start(task)
+    assert cell.explain(task)["summary"] == "It runs on hand-1."
+    cell.worker.end(started)
+    assert (cell.explain(task)["waiting"], cell.explain(task)["summary"]) == (
+        False,
+        "It has ended: succeeded.",
+    )
+    stranger = client_of("stranger")
+    with tenant_scope(stranger.tenant.pk), pytest.raises(NotFound):
+        explain(task)
+
+
+def test_it_is_told_over_rest_by_command_and_changes_nothing(cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
+    task, _ = mutex(cell)
+    before = list(LiveTask.objects.unscoped().values())  # the test is no tenant
+    answer = cell.client.get(f"/tasks/{task}/explain")
+    assert (answer.status, answer.body["blockers"][0]["kind"]) == (200, "mutex")
+    call_command("explain", str(task), "--tenant", "acme", "--json")
+    assert json.loads(capsys.readouterr().out)["summary"].startswith("Its mutex key door is held by")
+    call_command("explain", str(task), "--tenant", "acme")
+    assert "A holder ends." in capsys.readouterr().out
+    assert list(LiveTask.objects.unscoped().values()) == before
