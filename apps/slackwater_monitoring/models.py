@@ -9,10 +9,10 @@ from django.db.models.functions import Now, Upper
 
 from scheduler_ext.core.states import Category
 from slackwater_tasks.models import new_id
-from slackwater_tenants.scoping import TenantManager
+from slackwater_tenants.scoping import TenantOwned
 
 
-class Subscription(models.Model):
+class Subscription(TenantOwned):
     """A tenant's subscription to some events: at an address of its own, or by e-mail to its owners."""
 
     class Channel(models.TextChoices):
@@ -42,11 +42,7 @@ class Subscription(models.Model):
     created_by = models.CharField(max_length=120, blank=True)
     updated_at = models.DateTimeField(db_default=Now())
 
-    objects = TenantManager()
-    _plain = models.Manager()
-
-    class Meta:
-        base_manager_name = "_plain"
+    class Meta(TenantOwned.Meta):
         ordering = ["-id"]
         constraints = [
             models.CheckConstraint(
@@ -59,7 +55,7 @@ class Subscription(models.Model):
         return self.url or f"e-mail to the owners of {self.tenant_id}"
 
 
-class Delivery(models.Model):
+class Delivery(TenantOwned):
     """One event on its way to one subscription. The payload is kept as it is sent, so that a replay is the same."""
 
     class State(models.TextChoices):
@@ -86,11 +82,7 @@ class Delivery(models.Model):
     delivered_at = models.DateTimeField(null=True)
     log = models.JSONField(default=list, help_text="What became of each attempt.")
 
-    objects = TenantManager()
-    _plain = models.Manager()
-
-    class Meta:
-        base_manager_name = "_plain"
+    class Meta(TenantOwned.Meta):
         ordering = ["-id"]
         verbose_name_plural = "deliveries"
         indexes = [
@@ -104,7 +96,7 @@ class Delivery(models.Model):
         return f"{self.event} ({self.pk})"
 
 
-class Usage(models.Model):
+class Usage(TenantOwned):
     """A tenant's usage on one day (UTC), by tier and category; upkeep adds it up from attempts."""
 
     pk = models.CompositePrimaryKey("tenant", "day", "tier", "category")
@@ -118,17 +110,11 @@ class Usage(models.Model):
     cpu_ms = models.BigIntegerField(default=0, help_text="CPU time, where it is measured.")
     price_micros = models.BigIntegerField(default=0, help_text="At the prices of the moment, in millionths.")
 
-    objects = TenantManager()
-    _plain = models.Manager()
-
-    class Meta:
-        base_manager_name = "_plain"
-
     def __str__(self) -> str:
         return f"{self.tenant_id} {self.day}: {self.attempts}"
 
 
-class Sizing(models.Model):
+class Sizing(TenantOwned):
     """The usage of the last runs of a tenant's handler or script in a tier, newest first; upkeep adds them."""
 
     pk = models.CompositePrimaryKey("tenant", "kind", "name", "tier")
@@ -144,12 +130,6 @@ class Sizing(models.Model):
     memory_mb = ArrayField(models.IntegerField(null=True), help_text="Peak of each run, where it is measured.")
     disk_mb = ArrayField(models.IntegerField(null=True), help_text="Peak of each run, where it is measured.")
     updated_at = models.DateTimeField(db_default=Now())
-
-    objects = TenantManager()
-    _plain = models.Manager()
-
-    class Meta:
-        base_manager_name = "_plain"
 
     def __str__(self) -> str:
         return f"{self.tenant_id} {self.name}"

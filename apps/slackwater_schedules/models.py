@@ -9,13 +9,13 @@ from django.db.models.functions import Now
 
 from slackwater_schedules import recurrence
 from slackwater_tasks.models import new_id
-from slackwater_tenants.scoping import TenantManager
+from slackwater_tenants.scoping import TenantOwned
 
 MAX_MISSED_LIMIT = 1_000
 MAX_JITTER_S = 86_400
 
 
-class Schedule(models.Model):
+class Schedule(TenantOwned):
     """A task that runs again and again. Written by :mod:`slackwater_schedules.services` only."""
 
     class Kind(models.TextChoices):
@@ -83,11 +83,7 @@ class Schedule(models.Model):
     updated_at = models.DateTimeField(db_default=Now())
     updated_by = models.CharField(max_length=120, blank=True)
 
-    objects = TenantManager()
-    _plain = models.Manager()
-
-    class Meta:
-        base_manager_name = "_plain"
+    class Meta(TenantOwned.Meta):
         ordering = ["name"]
         indexes = [
             models.Index(
@@ -109,7 +105,7 @@ class Schedule(models.Model):
         return self.name
 
 
-class ScheduleFire(models.Model):
+class ScheduleFire(TenantOwned):
     """One time that a schedule fires for. Unique, so any number of beats make it once."""
 
     class Outcome(models.TextChoices):
@@ -134,11 +130,7 @@ class ScheduleFire(models.Model):
     backfill = models.BooleanField(default=False)
     version = models.PositiveIntegerField(help_text="Of the schedule, when it fired.")
 
-    objects = TenantManager()
-    _plain = models.Manager()
-
-    class Meta:
-        base_manager_name = "_plain"
+    class Meta(TenantOwned.Meta):
         ordering = ["-fire_at"]
         constraints = [models.UniqueConstraint(fields=["schedule", "fire_at"], name="slackwater_fire_once")]
         indexes = [

@@ -50,3 +50,14 @@ class TenantManager(models.Manager[Any]):
     def unscoped(self) -> TenantQuerySet:
         """All rows of all tenants, for the platform's own work; each use states its reason."""
         return TenantQuerySet(self.model, using=self._db)
+
+
+class TenantOwned(models.Model):
+    """A row that belongs to a tenant: queries without a tenant in context fail, Django's own go past that."""
+
+    objects = TenantManager()
+    _plain = models.Manager()
+
+    class Meta:
+        abstract = True
+        base_manager_name = "_plain"

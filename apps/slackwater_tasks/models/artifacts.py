@@ -6,10 +6,10 @@ from django.db import models
 from django.db.models.functions import Now
 
 from slackwater_tasks.models.base import new_id
-from slackwater_tenants.scoping import TenantManager
+from slackwater_tenants.scoping import TenantOwned
 
 
-class Artifact(models.Model):
+class Artifact(TenantOwned):
     """A named file of a task. A later attempt that saves the same name replaces it."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -27,11 +27,7 @@ class Artifact(models.Model):
     fence = models.IntegerField(help_text="The claim that saved it.")
     saved_at = models.DateTimeField(db_default=Now())
 
-    objects = TenantManager()
-    _plain = models.Manager()
-
-    class Meta:
-        base_manager_name = "_plain"
+    class Meta(TenantOwned.Meta):
         ordering = ["task", "name"]
         constraints = [models.UniqueConstraint(fields=["task", "name"], name="slackwater_artifact_name")]
 

@@ -10,10 +10,10 @@ from django.db.models.functions import Now
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.work import Format
 from slackwater_tasks.models.base import choices
-from slackwater_tenants.scoping import TenantManager
+from slackwater_tenants.scoping import TenantOwned
 
 
-class Resumable(models.Model):
+class Resumable(TenantOwned):
     """Beside a task that declares checkpoints, or that was asked to make room: its turns. Others have no such row."""
 
     task = models.OneToOneField(
@@ -51,17 +51,11 @@ class Resumable(models.Model):
         help_text="The tasks it was asked to make room for: it starts after them.",
     )
 
-    objects = TenantManager()
-    _plain = models.Manager()
-
-    class Meta:
-        base_manager_name = "_plain"
-
     def __str__(self) -> str:
         return f"{self.task_id}: {self.used_ms} ms"
 
 
-class Checkpoint(models.Model):
+class Checkpoint(TenantOwned):
     """What a task saved to go on from. The latest two are kept: where one is damaged, the one before is used."""
 
     pk = models.CompositePrimaryKey("task_id", "number")
@@ -77,11 +71,7 @@ class Checkpoint(models.Model):
     size = models.PositiveIntegerField()
     saved_at = models.DateTimeField(db_default=Now())
 
-    objects = TenantManager()
-    _plain = models.Manager()
-
-    class Meta:
-        base_manager_name = "_plain"
+    class Meta(TenantOwned.Meta):
         constraints = [models.CheckConstraint(condition=Q(number__gte=1), name="slackwater_checkpoint_number")]
 
     def __str__(self) -> str:

@@ -7,10 +7,10 @@ from django.db.models.functions import Now
 
 from scheduler_ext.core.states import Category
 from slackwater_tasks.models.base import choices
-from slackwater_tenants.scoping import TenantManager
+from slackwater_tenants.scoping import TenantOwned
 
 
-class Line(models.Model):
+class Line(TenantOwned):
     """The ready tasks of one tenant, category and tier, in order."""
 
     tenant = models.ForeignKey("slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="lines")
@@ -32,13 +32,8 @@ class Line(models.Model):
         help_text="Where it stands; empty: where its tenant does.",
     )
 
-    objects = TenantManager()
-
-    class Meta:
-        base_manager_name = "_plain"
+    class Meta(TenantOwned.Meta):
         constraints = [models.UniqueConstraint(fields=["tenant", "category", "tier"], name="slackwater_line_unique")]
-
-    _plain = models.Manager()
 
     def __str__(self) -> str:
         return f"{self.tenant} · {Category(self.category).name.lower()} · {self.tier}"

@@ -8,10 +8,10 @@ from django.db.models.functions import Now
 
 from scheduler_ext.core.states import EffectState
 from slackwater_tasks.models.base import choices
-from slackwater_tenants.scoping import TenantManager
+from slackwater_tenants.scoping import TenantOwned
 
 
-class Effect(models.Model):
+class Effect(TenantOwned):
     """An effect that happens once for its key, over all attempts and workers: ``runtime/effects.py``."""
 
     pk = models.CompositePrimaryKey("tenant", "key")
@@ -24,11 +24,7 @@ class Effect(models.Model):
     done_at = models.DateTimeField(null=True)
     result = models.JSONField(null=True)
 
-    objects = TenantManager()
-    _plain = models.Manager()
-
-    class Meta:
-        base_manager_name = "_plain"
+    class Meta(TenantOwned.Meta):
         indexes = [models.Index(fields=["done_at"], name="slackwater_effect_age", condition=Q(done_at__isnull=False))]
         constraints = [
             models.CheckConstraint(

@@ -9,10 +9,10 @@ from django.db.models.functions import Now
 from scheduler_ext.core.states import EdgeOutcome, Outcome, TaskState
 from slackwater_tasks.models.base import choices
 from slackwater_tasks.models.task import Task
-from slackwater_tenants.scoping import TenantManager
+from slackwater_tenants.scoping import TenantOwned
 
 
-class Attempt(models.Model):
+class Attempt(TenantOwned):
     """One run of a task that began and ended. The fence makes it unique: no run is recorded twice."""
 
     task = models.ForeignKey(
@@ -42,11 +42,7 @@ class Attempt(models.Model):
     peak_memory_mb = models.IntegerField(null=True)
     peak_disk_mb = models.IntegerField(null=True)
 
-    objects = TenantManager()
-    _plain = models.Manager()
-
-    class Meta:
-        base_manager_name = "_plain"
+    class Meta(TenantOwned.Meta):
         ordering = ["task", "fence"]
         constraints = [models.UniqueConstraint(fields=["task", "fence"], name="slackwater_attempt_once")]
 
@@ -54,7 +50,7 @@ class Attempt(models.Model):
         return f"{self.task_id} #{self.number}"
 
 
-class AttemptLog(models.Model):
+class AttemptLog(TenantOwned):
     """What an attempt wrote, capped, by stream."""
 
     task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="logs", db_constraint=False, db_index=False)
@@ -66,11 +62,7 @@ class AttemptLog(models.Model):
     text = models.TextField()
     truncated = models.BooleanField(default=False)
 
-    objects = TenantManager()
-    _plain = models.Manager()
-
-    class Meta:
-        base_manager_name = "_plain"
+    class Meta(TenantOwned.Meta):
         ordering = ["task", "fence", "stream"]
         constraints = [models.UniqueConstraint(fields=["task", "fence", "stream"], name="slackwater_attempt_log_once")]
 
@@ -78,7 +70,7 @@ class AttemptLog(models.Model):
         return f"{self.task_id} {self.stream}"
 
 
-class TaskEvent(models.Model):
+class TaskEvent(TenantOwned):
     """A change of state, or an edit, that the attempt rows do not tell."""
 
     task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="events", db_constraint=False, db_index=False)
@@ -93,11 +85,7 @@ class TaskEvent(models.Model):
     reason = models.CharField(max_length=300)
     detail = models.JSONField(null=True)
 
-    objects = TenantManager()
-    _plain = models.Manager()
-
-    class Meta:
-        base_manager_name = "_plain"
+    class Meta(TenantOwned.Meta):
         ordering = ["id"]
         indexes = [models.Index(fields=["task", "id"], name="slackwater_event_task")]
 
@@ -105,7 +93,7 @@ class TaskEvent(models.Model):
         return f"{self.task_id}: {self.reason}"
 
 
-class DeadLetter(models.Model):
+class DeadLetter(TenantOwned):
     """A task whose attempts are used up, until it is requeued or removed."""
 
     task = models.OneToOneField(
@@ -120,11 +108,7 @@ class DeadLetter(models.Model):
     retries = models.PositiveSmallIntegerField(default=0, help_text="Times it was retried from here by policy.")
     next_retry_at = models.DateTimeField(null=True, blank=True, db_index=True)
 
-    objects = TenantManager()
-    _plain = models.Manager()
-
-    class Meta:
-        base_manager_name = "_plain"
+    class Meta(TenantOwned.Meta):
         ordering = ["-at"]
         indexes = [models.Index(fields=["tenant", "-at"], name="slackwater_dead_letter_tenant")]
 

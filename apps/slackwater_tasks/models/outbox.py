@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 from scheduler_ext.core.states import Outcome, TaskState
 from slackwater_tasks.models.base import choices
 from slackwater_tasks.models.task import Task
-from slackwater_tenants.scoping import TenantManager
+from slackwater_tenants.scoping import TenantOwned
 
 
 class Listener(models.Model):
@@ -26,7 +26,7 @@ class Listener(models.Model):
         return f"{self.tenant_id}: {self.events}"
 
 
-class TaskWebhook(models.Model):
+class TaskWebhook(TenantOwned):
     """Where a task's own events go, besides who is subscribed. Few tasks have one, so it stands beside the table."""
 
     task = models.OneToOneField(Task, on_delete=models.CASCADE, primary_key=True, related_name="+", db_constraint=False)
@@ -35,17 +35,11 @@ class TaskWebhook(models.Model):
     )
     url = models.CharField(max_length=2_000)
 
-    objects = TenantManager()
-    _plain = models.Manager()
-
-    class Meta:
-        base_manager_name = "_plain"
-
     def __str__(self) -> str:
         return self.url
 
 
-class Outbox(models.Model):
+class Outbox(TenantOwned):
     """Something to tell, in the transaction that made it so; upkeep turns it into deliveries and deletes it."""
 
     tenant = models.ForeignKey(
@@ -61,11 +55,7 @@ class Outbox(models.Model):
     retry_at = models.DateTimeField(null=True, help_text="When the task's next attempt begins.")
     reason = models.CharField(max_length=300, blank=True, default="")
 
-    objects = TenantManager()
-    _plain = models.Manager()
-
-    class Meta:
-        base_manager_name = "_plain"
+    class Meta(TenantOwned.Meta):
         ordering = ["id"]
         verbose_name_plural = "outbox"
 

@@ -8,7 +8,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from slackwater_tasks.models.task import LiveTask
-from slackwater_tenants.scoping import TenantManager
+from slackwater_tenants.scoping import TenantOwned
 
 MOST_STARTS = 100_000
 LONGEST_S = 31 * 86_400
@@ -96,7 +96,7 @@ class RateStart(models.Model):
         return f"{self.task_id} under {self.limit_id}"
 
 
-class Impossible(models.Model):
+class Impossible(TenantOwned):
     """A waiting task that no registered node can run, since when, and why. It waits parked."""
 
     task = models.OneToOneField(
@@ -108,11 +108,7 @@ class Impossible(models.Model):
     reason = models.CharField(max_length=200)
     since = models.DateTimeField(db_default=Now())
 
-    objects = TenantManager()
-    _plain = models.Manager()
-
-    class Meta:
-        base_manager_name = "_plain"
+    class Meta(TenantOwned.Meta):
         indexes = [models.Index(fields=["since"], name="slackwater_impossible_since")]
         verbose_name_plural = "impossible"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from django.db import models
 from django.db.models.functions import Now
 
-from slackwater_tenants.scoping import TenantManager
+from slackwater_tenants.scoping import TenantOwned
 
 
-class Secret(models.Model):
+class Secret(TenantOwned):
     """A tenant's secret, sealed: only its own tasks get to read it (see ``apps/slackwater_tasks/runtime/sealed.py``)."""
 
     tenant = models.ForeignKey("slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="secrets")
@@ -17,11 +17,7 @@ class Secret(models.Model):
     updated_at = models.DateTimeField(db_default=Now())
     updated_by = models.CharField(max_length=120, blank=True)
 
-    objects = TenantManager()
-    _plain = models.Manager()
-
-    class Meta:
-        base_manager_name = "_plain"
+    class Meta(TenantOwned.Meta):
         ordering = ["name"]
         constraints = [models.UniqueConstraint(fields=["tenant", "name"], name="slackwater_secret_unique")]
 

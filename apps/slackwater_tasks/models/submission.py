@@ -7,10 +7,10 @@ from django.db import models
 from django.db.models.functions import Now
 
 from slackwater_tasks.models.base import new_id
-from slackwater_tenants.scoping import TenantManager
+from slackwater_tenants.scoping import TenantOwned
 
 
-class Workflow(models.Model):
+class Workflow(TenantOwned):
     """A graph of tasks handed in as one."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
@@ -21,11 +21,7 @@ class Workflow(models.Model):
     submitted_at = models.DateTimeField()
     detail = models.JSONField(default=dict, blank=True)
 
-    objects = TenantManager()
-    _plain = models.Manager()
-
-    class Meta:
-        base_manager_name = "_plain"
+    class Meta(TenantOwned.Meta):
         ordering = ["-id"]
         indexes = [models.Index(fields=["tenant", "-id"], name="slackwater_workflow_tenant")]
 
@@ -33,7 +29,7 @@ class Workflow(models.Model):
         return self.name or str(self.id)
 
 
-class Script(models.Model):
+class Script(TenantOwned):
     """A file in a tenant's script store, addressed by the SHA-256 of its content."""
 
     tenant = models.ForeignKey("slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="scripts")
@@ -43,11 +39,7 @@ class Script(models.Model):
     size = models.PositiveIntegerField()
     created_at = models.DateTimeField(auto_now_add=True)
 
-    objects = TenantManager()
-    _plain = models.Manager()
-
-    class Meta:
-        base_manager_name = "_plain"
+    class Meta(TenantOwned.Meta):
         ordering = ["-created_at"]
         constraints = [models.UniqueConstraint(fields=["tenant", "sha256"], name="slackwater_script_unique")]
 

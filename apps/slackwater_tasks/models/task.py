@@ -16,10 +16,10 @@ from scheduler_ext.core.states import FINAL, Category, LateMark, RunCondition, T
 from slackwater_tasks.models.base import LIVE_STATES, MutexScope, OnLate, choices, new_id
 from slackwater_tasks.models.dispatch import Line
 from slackwater_tasks.models.submission import Workflow
-from slackwater_tenants.scoping import TenantManager
+from slackwater_tenants.scoping import TenantManager, TenantOwned
 
 
-class Task(models.Model):
+class Task(TenantOwned):
     """A tenant's unit of work, as it was handed in, and how it ended."""
 
     class Kind(models.IntegerChoices):
@@ -87,11 +87,7 @@ class Task(models.Model):
     )
     release_pending = models.BooleanField(default=False, help_text="Its dependants have not been told yet.")
 
-    objects = TenantManager()
-    _plain = models.Manager()
-
-    class Meta:
-        base_manager_name = "_plain"
+    class Meta(TenantOwned.Meta):
         ordering = ["-id"]
         indexes = [
             models.Index(fields=["tenant", "-id"], name="slackwater_task_tenant"),

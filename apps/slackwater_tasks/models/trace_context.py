@@ -6,10 +6,10 @@ from django.db import models
 from django.db.models import Q
 
 from slackwater_tasks.models.task import Task
-from slackwater_tenants.scoping import TenantManager
+from slackwater_tenants.scoping import TenantOwned
 
 
-class TaskTrace(models.Model):
+class TaskTrace(TenantOwned):
     """The trace a task belongs to, and what of it was not sent to the collector yet.
 
     Few tasks have one, so it stands beside the table; a task without one has no row and costs nothing.
@@ -35,11 +35,7 @@ class TaskTrace(models.Model):
         help_text="Not before; ahead while somebody is sending it. Empty: there is nothing to send.",
     )
 
-    objects = TenantManager()
-    _plain = models.Manager()
-
-    class Meta:
-        base_manager_name = "_plain"
+    class Meta(TenantOwned.Meta):
         indexes = [
             models.Index(fields=["task"], name="slackwater_trace_pending", condition=Q(export_at__isnull=False)),
         ]
