@@ -42,6 +42,9 @@ class Conf:
     handlers: tuple[str, ...] = ()
     """Modules a worker imports at its start, comma-separated: what they export can be run. Python must find them
     (``PYTHONPATH``, or installed)."""
+    tenant: str = ""
+    """Slug of the tenant whose tasks those are that Celery's own API (``delay``, ``apply_async`` …) hands in for a handler
+    where no tenant is in context. Not set: such a call is refused."""
     demo_handlers: bool = False
     """Export the small ``demo.*`` handlers; ``make up`` does."""
     capacity: tuple[int, ...] = ()

@@ -32,6 +32,11 @@ def current_tenant_id() -> int:
     return tenant_id
 
 
+def tenant_in_context() -> int | None:
+    """The same; ``None`` when there is none."""
+    return _current.get()
+
+
 class TenantQuerySet(models.QuerySet[Any]):
     """A query set that can be limited to a tenant."""
 

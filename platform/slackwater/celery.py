@@ -11,10 +11,11 @@ from slackwater_conf import conf
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "slackwater.settings.embedded")
 
+from scheduler_ext.task import publishing
 from scheduler_ext.worker import process_state
 from scheduler_ext.worker.bootsteps import NodeStep, TokenStep
 from scheduler_ext.worker.execution import install
-from slackwater import logs
+from slackwater import logs, wiring
 
 logs.configure_structlog()
 app = Celery("slackwater")
@@ -28,6 +29,7 @@ app.conf.imports = conf().handlers
 app.steps["worker"].add(NodeStep)
 app.steps["consumer"].add(TokenStep)
 install(app)
+publishing.install(app, wiring.CeleryLedger())
 
 
 @signals.worker_process_init.connect

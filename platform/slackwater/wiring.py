@@ -19,6 +19,7 @@ from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.preemption.controller import TurnTaking
 from scheduler_ext.sandbox.base import Sandbox
 from scheduler_ext.sandbox.pool import SlotPool
+from scheduler_ext.task.context import TaskContext
 from slackwater_conf import conf
 
 if TYPE_CHECKING:
@@ -124,6 +125,24 @@ def _add_subtasks(*args: Any, **kwargs: Any) -> Any:
     from slackwater_tasks.control.workflows import add_subtasks
 
     return add_subtasks(*args, **kwargs)
+
+
+class CeleryLedger:
+    """Where what the Celery app publishes is handed in; looked up with each call, when Django is ready."""
+
+    @property
+    def _calls(self) -> Any:
+        from slackwater_tasks.submission.celery_calls import CeleryCalls
+
+        return CeleryCalls(conf().tenant)
+
+    def is_handler(self, name: str) -> bool:
+        """Whether any worker has exported a handler of that name."""
+        return bool(self._calls.is_handler(name))
+
+    def submit(self, signature: Any, running: TaskContext | None) -> list[str]:
+        """Store a signature or canvas; returns the ids of the tasks whose results are its own."""
+        return list(self._calls.submit(signature, running))
 
 
 @cache

@@ -82,6 +82,9 @@ class ScriptWork:
     """W3C headers of the trace it belongs to."""
 
 
+NEVER_AGAIN = -1.0
+
+
 @dataclass(slots=True)
 class Finished:
     """How one started attempt ended, as its runner saw it. Times are seconds since the Unix epoch."""
@@ -97,7 +100,7 @@ class Finished:
     """Message and, for a handler, its traceback."""
     exit_code: int | None = None
     retry_in_s: float | None = None
-    """Set when the code asked for a delay of its own."""
+    """Set when the code asked for a delay of its own, or not to be run again: ``NEVER_AGAIN``."""
     cpu_ms: int | None = None
     peak_memory_mb: int | None = None
     worker: str = ""

@@ -116,10 +116,14 @@ class TaskContext:
         """
         text = json.dumps([list(items), join], sort_keys=True, default=str)
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        key = f"subtasks:{self.task.task_id}:{self.next_call()}:{digest}"
+        return self._backend.submit(items, join=join, key=key)
+
+    def next_call(self) -> int:
+        """The number of the next call that hands tasks in: the same in a repeated attempt."""
         if not hasattr(self, "_calls"):
             self._calls = count()
-        key = f"subtasks:{self.task.task_id}:{next(self._calls)}:{digest}"
-        return self._backend.submit(items, join=join, key=key)
+        return next(self._calls)
 
     def save_artifact(self, name: str, content: bytes | str, content_type: str = "") -> None:
         """Leave a named file behind, which clients list and download; the same name again replaces it.

@@ -86,6 +86,14 @@ def find(name: str) -> Export | None:
     return _exports.get(name)
 
 
+def of_task(task: str) -> Export | None:
+    """The export of a Celery task, by the name under which Celery knows it."""
+    found = _exports.get(task)
+    if found is not None and found.task == task:
+        return found
+    return next((export for export in _exports.values() if export.task == task), None)
+
+
 def exported() -> Mapping[str, Export]:
     """All exports of this process by name."""
     return MappingProxyType(_exports)

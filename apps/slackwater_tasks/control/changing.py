@@ -13,8 +13,10 @@ from django.db import connection, transaction
 
 from scheduler_ext.core import admission as checks
 from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound
+from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category, RunCondition, TaskState
-from scheduler_ext.core.work import Changes
+from scheduler_ext.core.work import Changes, Started
+from scheduler_ext.task.effects import AttemptReplaced
 from scheduler_ext.task.references import MARK
 from slackwater_tasks.control.settle import settle, undisturbed
 from slackwater_tasks.field_kinds import seconds
@@ -271,6 +273,29 @@ def edit(tenant_id: int, task_id: UUID, changes: Mapping[str, Any], *, actor: st
                 check_references({"args": new.args, "kwargs": new.kwargs}, _names_of_parents(task))
         _write_edit(task, live, old, new, actor, list(changes))
         transaction.on_commit(partial(hints.wake_dispatcher, task.tenant.cell))
+
+
+REWRITE = named("""
+UPDATE slackwater_tasks_task t SET args = %s::jsonb, kwargs = %s::jsonb FROM slackwater_tasks_livetask l
+WHERE t.id = %s AND l.task_id = t.id AND l.fence = %s AND l.state = :state.RUNNING
+""")
+
+
+def rewrite(running: Started, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Give a running task other arguments for its next attempt; ``AttemptReplaced`` when another runs by now."""
+    values = parse_fields({"args": args, "kwargs": kwargs}, "retry")
+    payload = dump_payload(values["args"], values["kwargs"], "retry")
+    with transaction.atomic(), connection.cursor() as cur:
+        task = _task(running.tenant_id, UUID(running.task_id))
+        limits = admission.plan_limits(task.tenant.plan)
+        checks.check_payload(limits, sum(len(text.encode()) for text in payload), field="retry.args")
+        if MARK in payload[0] or MARK in payload[1]:
+            check_references(values, _names_of_parents(task), "retry")
+        cur.execute(REWRITE, (*payload, running.task_id, running.fence))
+        if cur.rowcount != 1:
+            raise AttemptReplaced(f"attempt {running.attempt} of the task {running.task_id} was replaced by another")
+        store.write_event(cur, running.tenant_id, task.pk, TaskState.RUNNING, actor=f"task:{running.task_id}",
+                          reason="its retry changed its arguments", fence=running.fence)  # fmt: skip
 
 
 def _write_edit(task: Task, live: LiveTask, old: TaskSpec, new: TaskSpec, actor: str, names: list[str]) -> None:

@@ -164,7 +164,8 @@ def add_subtasks(
             before = [row[0] for row in cur.fetchall()]
         actor = f"task:{task.task_id}"
         trace = trace_context.current() or trace_context.of_running(cur, task.task_id, task.fence)
-        found = _add(cur, tenant, place, specs, list(items), actor=actor, key=key, before=before, trace=trace)
+        # The key tells what was handed in; of a repeat the moments may differ that its tasks start at.
+        found = _add(cur, tenant, place, specs, key or "", actor=actor, key=key, before=before, trace=trace)
     return found.task_ids
 
 

@@ -14,7 +14,7 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.retry import RetryPolicy
 from scheduler_ext.core.states import PAUSED, Event, Outcome, RunCondition, TaskState, condition_holds, edge_outcome
 from scheduler_ext.core.types import MILLI, Decision
-from scheduler_ext.core.work import Change, Finished, Started
+from scheduler_ext.core.work import NEVER_AGAIN, Change, Finished, Started
 from scheduler_ext.preemption.choose import Ask
 from slackwater_tasks.ledger import pause_queries, queries, rate_queries
 
@@ -215,7 +215,7 @@ def _split_failed(cur: Cursor, conf: SchedulerConf, node_id: int, failed: Sequen
         finished = by_id[task_id]
         if cancelled:
             final.append((finished, TaskState.CANCELLED))
-        elif attempts + 1 >= total:
+        elif attempts + 1 >= total or finished.retry_in_s == NEVER_AGAIN:
             final.append((finished, TaskState.FAILED))
         elif finished.retry_in_s is not None:
             again.append((finished, finished.retry_in_s))

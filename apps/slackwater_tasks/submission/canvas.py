@@ -46,8 +46,9 @@ class CanvasSubmission:
 
 @dataclass(slots=True)
 class _Compiler:
-    """Signatures on their way to tasks."""
+    """Signatures on their way to tasks, whose names begin with ``prefix``."""
 
+    prefix: str = ""
     tasks: list[dict[str, Any]] = field(default_factory=list)
 
     def compile(self, signature: Any, feed: Feed | None, where: str) -> Feed:
@@ -90,7 +91,7 @@ class _Compiler:
         args = list(signature.get("args") or ())
         if feed is not None and not immutable:
             args.insert(0, {MARK: feed})
-        name = f"{len(self.tasks)}:{signature['task']}"[:200]
+        name = f"{self.prefix}{len(self.tasks)}:{signature['task']}"[:200]
         self.tasks.append({
             "name": name, "handler": _handler(signature["task"]), "args": args,
             "kwargs": dict(signature.get("kwargs") or {}),
@@ -132,7 +133,8 @@ def _names(feed: Feed) -> Iterator[str]:
 
 def _handler(task: str) -> str:
     """The name under which a Celery task is exported."""
-    return next((export.name for export in handlers.exported().values() if export.task == task), task)
+    export = handlers.of_task(task)
+    return export.name if export is not None else task
 
 
 def _options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -153,6 +155,16 @@ def _options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
     return {**fields, **own}
 
 
+def compile_canvas(canvas: Any, *, prefix: str = "") -> tuple[list[dict[str, Any]], list[str]]:
+    """The tasks of a signature, chain, group or chord, and the names of those whose results are the canvas's."""
+    signature: Any = maybe_signature(canvas)
+    if not isinstance(signature, Signature):
+        raise InvalidInput("must be a Celery signature, chain, group or chord", field="canvas")
+    compiler = _Compiler(prefix=prefix)
+    feed = compiler.compile(signature, None, "canvas")
+    return compiler.tasks, list(_names(feed))
+
+
 def submit_canvas(tenant: Tenant, canvas: Any, *, name: str = "", actor: str = "",
                   idempotency_key: str | None = None) -> CanvasSubmission:  # fmt: skip
     """Store a signature, chain, group or chord as a workflow of the tenant, all or nothing.
@@ -160,17 +172,11 @@ def submit_canvas(tenant: Tenant, canvas: Any, *, name: str = "", actor: str = "
     Every task in it must be exported. ``InvalidInput`` names the place in the canvas that cannot be kept; the other
     errors are those of a workflow's submission.
     """
-    signature: Any = maybe_signature(canvas)
-    if not isinstance(signature, Signature):
-        raise InvalidInput("must be a Celery signature, chain, group or chord", field="canvas")
-    compiler = _Compiler()
-    feed = compiler.compile(signature, None, "canvas")
-    found = submit_workflow(
-        tenant, {"name": name, "tasks": compiler.tasks}, actor=actor, idempotency_key=idempotency_key
-    )
+    tasks, results = compile_canvas(canvas)
+    found = submit_workflow(tenant, {"name": name, "tasks": tasks}, actor=actor, idempotency_key=idempotency_key)
     assert found.workflow_id is not None
-    ids = dict(zip((task["name"] for task in compiler.tasks), found.task_ids, strict=True))
+    ids = dict(zip((task["name"] for task in tasks), found.task_ids, strict=True))
     return CanvasSubmission(
-        workflow_id=found.workflow_id, task_ids=found.task_ids, result_ids=[ids[one] for one in _names(feed)],
+        workflow_id=found.workflow_id, task_ids=found.task_ids, result_ids=[ids[one] for one in results],
         created=found.created,
     )  # fmt: skip

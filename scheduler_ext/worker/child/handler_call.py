@@ -6,18 +6,19 @@ import asyncio
 import json
 import time
 import traceback
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from celery import Celery
-from celery.app.task import Context
-from celery.exceptions import Ignore, Reject, Retry
+from celery.app.task import Context, Task
+from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry
 from kombu.utils.json import dumps as kombu_dumps
 
+from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import Outcome
-from scheduler_ext.core.work import Finished, Started
+from scheduler_ext.core.work import NEVER_AGAIN, Finished, Started
 from scheduler_ext.ports import WorkStore
-from scheduler_ext.task import context, handlers, network_ports, redaction, references
+from scheduler_ext.task import context, handlers, network_ports, publishing, redaction, references
 from scheduler_ext.task.checkpoints import TaskYielded
 
 ERROR_CHARS = 16_000
@@ -138,6 +139,21 @@ def failure(error: BaseException, started: Started) -> End:
     return End(Outcome.FAILED, error=said("".join(traceback.format_exception(error))))
 
 
+def settled(end: End, started: Started) -> End:
+    """How a run ends whose handler may have called ``retry()``: that stands, whatever the handler did then."""
+    again, delay = publishing.asked_again(started)
+    if not again or end.outcome not in (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.RETRY):
+        return end
+    return End(Outcome.RETRY, error=end.error or "it asked to be run again", retry_in_s=delay)
+
+
+def most_retries(task: Any) -> int | None:
+    """How often a Celery task may be retried, where it says so itself; Celery's default of three is no word of its."""
+    automatic = getattr(task, "retry_kwargs", {}).get("max_retries")
+    own = (vars(kind)["max_retries"] for kind in type(task).__mro__ if "max_retries" in vars(kind) and kind is not Task)
+    return automatic if automatic is not None else next(own, None)
+
+
 class Bodies:
     """The handlers of this process, called as Celery would call them. Whatever they raise is an outcome."""
 
@@ -161,22 +177,25 @@ class Bodies:
         """Run one handler in the main thread to its end; nothing passes through."""
         self.interrupt.outcome = None
         try:
-            return self._run(started, store)
+            end = self._run(started, store)
         except context.TaskInterrupted:
-            return self.interrupted()
+            end = self.interrupted()
         except TaskYielded:
-            return YIELDED
+            end = YIELDED
         except BaseException as error:  # noqa: BLE001 - a handler's SystemExit must not end the child
-            return self.interrupted() if self.interrupt.asked() else failure(error, started)
+            end = self.interrupted() if self.interrupt.asked() else self._failed(error, started)
+        return settled(end, started) if publishing.retries else end
 
     def run_in_thread(self, started: Started, store: WorkStore) -> End:
         """Run one handler in a thread of its own; only :class:`TaskInterrupted` passes through."""
         try:
-            return self._call(started, store)
+            end = self._call(started, store)
         except context.TaskInterrupted:
+            publishing.asked_again(started)
             raise
         except BaseException as error:  # noqa: BLE001 - a handler's SystemExit must not end the thread
-            return failure(error, started)
+            end = self._failed(error, started)
+        return settled(end, started) if publishing.retries else end
 
     async def run_coroutine(self, started: Started, store: WorkStore) -> End:
         """Run one ``async def`` handler beside others; only a cancellation passes through.
@@ -190,11 +209,11 @@ class Bodies:
         try:
             if started.args or started.kwargs:
                 started = references.filled(started, store.parents)
-            return dump_result(await task.run(*started.args, **started.kwargs), self.most)
+            return await self._awaited(task, started.args, started.kwargs)
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - a handler's SystemExit must not end the loop
-            return failure(error, started)
+            return self._failed(error, started)
         finally:
             if network_ports.held:
                 network_ports.release(started)
@@ -240,11 +259,46 @@ class Bodies:
             if network_ports.held:
                 network_ports.release(started)
 
+    async def _awaited(self, task: Any, args: list[Any], kwargs: dict[str, Any]) -> End:
+        try:
+            value = task.run(*args, **kwargs)
+            return dump_result(await value if asyncio.iscoroutine(value) else value, self.most)
+        except publishing.Replaced as other:
+            return await self._awaited(self._known(other.task), other.args_given, other.kwargs_given)
+
     def _value(self, task: Any, started: Started) -> End:
-        value = task.run(*started.args, **started.kwargs)
-        if asyncio.iscoroutine(value):  # an async handler that must run alone
-            value = asyncio.run(value)
+        try:
+            value = task.run(*started.args, **started.kwargs)
+            if asyncio.iscoroutine(value):  # an async handler that must run alone
+                value = asyncio.run(value)
+        except publishing.Replaced as other:
+            return self._replaced(other, started)
         return SUCCESS if value is None else dump_result(value, self.most)
+
+    def _replaced(self, other: publishing.Replaced, started: Started) -> End:
+        """Go on as another task: its result, or its failure, is that of the running one."""
+        task = self._known(other.task)
+        started = replace(started, args=other.args_given, kwargs=other.kwargs_given)
+        task.push_request(**_request(started))
+        try:
+            return self._value(task, started)
+        finally:
+            task.pop_request()
+
+    def _known(self, name: str) -> Any:
+        if name not in self.app.tasks:
+            raise InvalidInput(f"replace({name}): this worker has no such task")
+        return self.app.tasks[name]
+
+    def _failed(self, error: BaseException, started: Started) -> End:
+        """What an exception means; the last one that its Celery task allows fails the task for good."""
+        end = failure(error, started)
+        task = self._tasks.get(started.handler)
+        if end.outcome is not Outcome.FAILED or task is None:
+            return end
+        most = most_retries(task)
+        spent = isinstance(error, MaxRetriesExceededError) or (most is not None and started.attempt > most)
+        return replace(end, retry_in_s=NEVER_AGAIN) if spent else end
 
     def interrupted(self) -> End:
         """How a task ends that was interrupted."""

@@ -1,0 +1,218 @@
+"""Celery's own API for handing in work, led into the ledger.
+
+``delay``, ``apply_async``, ``send_task``, ``retry``, ``replace`` and canvases all end in a message. A message for an
+exported task would run beside the ledger: without tenant, fence, limit or record. With :func:`install` an application
+publishes none: what a running handler hands in becomes a task of its tenant, a retry becomes the outcome of its
+attempt, and elsewhere the ledger takes the task for the tenant in context or says why it cannot.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import wraps
+from typing import Any, Protocol
+
+from celery import Celery
+from celery.canvas import Signature, _chain, _chord, group, maybe_signature
+from celery.exceptions import Ignore
+from celery.utils import uuid
+
+from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.ports import Started
+from scheduler_ext.task import context, handlers
+
+TRANSPORT = frozenset({
+    "task_id", "producer", "publisher", "connection", "router", "result_cls", "add_to_parent", "reply_to", "root_id",
+    "parent_id", "route_name", "shadow", "task_type", "ignore_result", "retries", "queue", "routing_key", "exchange",
+    "exchange_type", "priority", "serializer", "delivery_mode", "compression", "immediate", "mandatory", "retry",
+    "retry_policy", "origin", "stamped_headers", "replaced_task_nesting", "group_index", "argsrepr", "kwargsrepr",
+})  # fmt: skip
+"""Options that say how a message travels; the ledger sends none."""
+OF_A_CANVAS = ("chain", "chord", "group_id", "link", "link_error")
+MAPS = ("celery.map", "celery.starmap")
+
+
+class Ledger(Protocol):
+    """Where tasks are handed in."""
+
+    def is_handler(self, name: str) -> bool:
+        """Whether any worker has exported a handler of that name."""
+        ...
+
+    def submit(self, signature: Signature[Any], running: context.TaskContext | None) -> list[str]:
+        """Store a signature or canvas; returns the ids of the tasks whose results are its own.
+
+        ``running``: the task that hands it in; ``None`` outside of one.
+        """
+        ...
+
+
+class Replaced(Ignore):
+    """The running task goes on as another one: what ``replace()`` raises."""
+
+    def __init__(self, task: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        super().__init__(f"replaced by {task}")
+        self.task = task
+        self.args_given = list(args)
+        self.kwargs_given = dict(kwargs)
+
+
+retries: dict[tuple[str, int], float | None] = {}
+"""Claims of this process whose handler has called ``retry()``, each with the seconds it asked for."""
+
+
+def asked_again(task: Started) -> tuple[bool, float | None]:
+    """Whether a run that has ended asked to be run again, and after how many seconds. Forgets it."""
+    key = (task.task_id, task.fence)
+    return key in retries, retries.pop(key, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Publishing:
+    """What an application publishes, by way of the ledger where that is concerned."""
+
+    app: Celery
+    ledger: Ledger
+    send: Any
+    """How the application publishes by itself."""
+
+    def is_handler(self, name: str) -> bool:
+        """Whether a Celery task is exported: by this process or, where this one does not have it, by any other."""
+        return handlers.of_task(name) is not None or (name not in self.app.tasks and self.ledger.is_handler(name))
+
+    def send_task(self, name: str, args: Any = None, kwargs: Any = None, countdown: Any = None, eta: Any = None,
+                  task_id: str | None = None, **options: Any) -> Any:  # fmt: skip
+        """``Celery.send_task``: every way of publishing a single task ends here."""
+        running = context.running()
+        timing = {"countdown": countdown, "eta": eta}
+        if running is not None and options.get("replaced_task_nesting"):
+            _refuse({**options, **timing}, f"replace({name})")
+            raise Replaced(name, args or (), kwargs or {})
+        if running is not None and task_id == running.task_id:
+            return self._again(running, name, args, kwargs, {**options, **timing})
+        if not self.is_handler(name):
+            self._check_plain(name, kwargs, options)
+            return self.send(name, args, kwargs, task_id=task_id, **timing, **options)
+        if options.get("replaced_task_nesting"):
+            raise InvalidInput(f"a task outside of the ledger cannot be replaced by the handler {name}")
+        if task_id is not None:
+            raise InvalidInput(f"{name}: the ledger gives its tasks their ids; use idempotency_key", field="task_id")
+        for option in ("chain", "chord", "group_id"):
+            if options.get(option):
+                raise InvalidInput(f"{name} is a handler: a message of Celery cannot lead to it", field=option)
+        signature: Signature[Any] = Signature(name, args, kwargs, _meant({**options, **timing}), app=self.app)
+        (own_id,) = self.ledger.submit(signature, running)
+        return (options.get("result_cls") or self.app.AsyncResult)(own_id)
+
+    def _again(self, running: context.TaskContext, name: str, args: Any, kwargs: Any, options: dict[str, Any]) -> Any:
+        """A retry becomes the outcome of the attempt; arguments that it changes are written first."""
+        if not options.get("retries"):
+            raise InvalidInput(f"{name}: this is the id of the running task", field="task_id")
+        delay = _delay(options.pop("countdown"), options.pop("eta"))
+        _refuse(options, "retry()")
+        request = self.app.tasks[name].request
+        given = list(args or ()), dict(kwargs or {})
+        if given != (list(request.args), request.kwargs):
+            export = handlers.of_task(name)
+            if export is None or export.name != running.task.handler:
+                raise InvalidInput(f"{name} runs as a replacement: its retry cannot change its arguments")
+            running.store.aid(running.task).rewrite(*given)
+        retries[running.task_id, running.fence] = delay
+        return self.app.AsyncResult(running.task_id)
+
+    def _check_plain(self, name: str, kwargs: Any, options: Mapping[str, Any]) -> None:
+        """An ordinary message may not bring handlers along: they would be run, or called, beside the ledger."""
+        brought = [one for option in OF_A_CANVAS for one in _leaves(options.get(option))]
+        if name in MAPS:
+            brought += _leaves((kwargs or {}).get("task"))
+        for leaf in brought:
+            if self.is_handler(leaf):
+                raise InvalidInput(f"{name} is an ordinary Celery task: the handler {leaf} cannot follow or be part of it")
+
+    def concerns(self, canvas: Signature[Any]) -> bool:
+        """Whether a canvas has handlers in it."""
+        return any(self.is_handler(name) for name in _leaves(canvas))
+
+    def publish(self, canvas: Signature[Any], args: Any, kwargs: Any, options: dict[str, Any]) -> Any:
+        """``apply_async`` of a canvas that has handlers in it: all of it is stored."""
+        if args or kwargs:
+            raise InvalidInput("give the arguments to the signatures of the canvas", field="canvas")
+        _refuse({key: value for key, value in options.items() if key not in OF_A_CANVAS}, "canvas")
+        ids = self.ledger.submit(canvas, context.running())
+        results = [self.app.AsyncResult(one) for one in ids]
+        several = len(results) != 1 or isinstance(canvas, group)
+        return self.app.GroupResult(uuid(), results) if several else results[0]
+
+
+def install(app: Celery, ledger: Ledger) -> None:
+    """Lead what ``app`` publishes by way of the ledger."""
+    app.send_task = Publishing(app, ledger, app.send_task).send_task  # type: ignore[method-assign]
+    for kind in (_chain, group, _chord):
+        if not hasattr(kind.apply_async, "__wrapped__"):
+            _lead(kind)
+
+
+def _lead(kind: Any) -> None:
+    """Let the canvases of applications with an installation be stored; those of others stay as they are."""
+    original = kind.apply_async
+
+    @wraps(original)
+    def apply_async(self: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+        publishing = getattr(self.app.send_task, "__self__", None)
+        if not isinstance(publishing, Publishing) or self.app.conf.task_always_eager:
+            return original(self, args, kwargs, **options)
+        if context.running() is not None and self.options.get("replaced_task_nesting"):
+            raise InvalidInput("replace() takes a single signature here; hand the canvas in and return its id")
+        kwargs = dict(kwargs or {})
+        canvas = self if kind is not _chord or "body" not in kwargs else _chord(self.tasks, kwargs.pop("body"))
+        if not publishing.concerns(canvas):
+            return original(canvas, args, kwargs, **options)
+        return publishing.publish(canvas, args, kwargs, {**self.options, **options})
+
+    kind.apply_async = apply_async
+
+
+def _leaves(found: Any) -> Iterator[str]:
+    """The names of all tasks in a signature, a canvas, or a list of such."""
+    if not found:
+        return
+    if isinstance(found, (list, tuple)):
+        for one in found:
+            yield from _leaves(one)
+        return
+    signature: Any = maybe_signature(found)
+    inner = signature.get("kwargs") or {}
+    if signature.get("subtask_type") in ("chain", "group", "chord"):
+        header = inner.get("header")
+        yield from _leaves(list(inner.get("tasks") or ()))
+        yield from _leaves(header if not isinstance(header, (list, tuple)) else list(header))
+        yield from _leaves(inner.get("body"))
+    else:
+        yield signature["task"]
+        if signature["task"] in MAPS:
+            yield from _leaves(inner.get("task"))
+    for option in ("link", "link_error"):
+        yield from _leaves((signature.get("options") or {}).get(option))
+
+
+def _meant(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that say something of the task itself."""
+    return {name: value for name, value in options.items() if name not in TRANSPORT and value not in (None, {}, [], ())}
+
+
+def _refuse(options: Mapping[str, Any], what: str) -> None:
+    for name in _meant(options):
+        raise InvalidInput(f"{what}: this option cannot be kept", field=name)
+
+
+def _delay(countdown: Any, eta: Any) -> float | None:
+    """Seconds until a retry; ``None`` leaves it to the task's back-off."""
+    when = eta or countdown
+    if when is None:
+        return None
+    if isinstance(when, str):
+        when = datetime.fromisoformat(when)
+    return max(0.0, when.timestamp() - time.time() if isinstance(when, datetime) else float(when))

@@ -1,0 +1,133 @@
+"""Handlers that use Celery's own API run as often as they say, and nothing of theirs leaves the ledger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from celery import Celery
+
+from scheduler_ext.core.errors import InvalidInput, NoTenant
+from scheduler_ext.core.states import Outcome, TaskState
+from slackwater.celery import app
+from slackwater.settings.environment import celery_broker_url
+from slackwater_tasks.models import Task
+from slackwater_tenants.scoping import tenant_scope
+from tests.support import calling
+from tests.support.platform import Platform
+from tests.support.processes import ManagedProcess
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def worker(platform: Platform) -> ManagedProcess:
+    """A worker with handlers that use Celery's API, and all it needs."""
+    platform.dispatcher()
+    platform.upkeep()
+    return platform.worker(SLACKWATER_HANDLERS="tests.support.calling")
+
+
+def ran(folder: Path) -> list[str]:
+    """What has run, in its order."""
+    path = folder / "ran"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def result(platform: Platform, task_id: Any) -> Any:
+    """The result of a task of the tenant that succeeds."""
+    end = platform.wait(UUID(str(task_id)), timeout=30)
+    assert end.state == TaskState.SUCCEEDED, end.error
+    assert end.tenant_id == platform.tenant.pk
+    return end.result
+
+
+def messages(redis_client: Any) -> int:
+    """What lies in Celery's default queue."""
+    return int(redis_client.llen("slackwater"))
+
+
+def test_a_retry_runs_as_often_as_it_says(platform: Platform, worker: ManagedProcess, tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    ids = {
+        "raised": platform.submit("calls.again", folder, "raised"),
+        "told": platform.submit("calls.again", folder, "told", kwargs={"throw": False}),
+        "auto": platform.submit("calls.auto", folder, "auto"),
+    }
+    for line, task_id in ids.items():
+        assert result(platform, task_id) == "paid"
+        outcomes = [attempt.outcome for attempt in platform.attempts(task_id)]
+        assert outcomes == [Outcome.RETRY, Outcome.SUCCEEDED], line
+    few = platform.submit("calls.fewer", folder, 2, total_attempts=5)
+    assert result(platform, few) == "none left"
+    never = platform.wait(platform.submit("calls.never", folder), timeout=30)
+    assert never.state == TaskState.FAILED
+    # What was published as well would have run by now: it stands in a queue that this worker has looked at since.
+    app.send_task("calls.plain", (folder, "last"))
+    wait_until(lambda: "last" in ran(tmp_path), message="the worker has looked at its default queue")
+    expected = [f"{line} {n}" for line in ids for n in (0, 1)] + ["left 2", "left 1", "left 0", "never", "last"]
+    assert sorted(ran(tmp_path)) == sorted(expected)
+
+
+def test_what_a_handler_hands_in_are_tasks_of_its_tenant(
+    platform: Platform, worker: ManagedProcess, tmp_path: Path
+) -> None:
+    task_id = platform.submit("calls.nests", str(tmp_path), True)
+    found = result(platform, task_id)
+    ways = {name: result(platform, one) for name, one in found.items() if isinstance(one, str)}
+    assert ways == {"delay": 6, "countdown": 7, "by_name": 8, "signature": 9, "chain": 13, "chord": 10}
+    assert [result(platform, one) for one in found["group"]] == [2, 4]
+    handed_in = Task.objects.unscoped().exclude(pk=task_id).count()  # the test is no tenant
+    assert handed_in == 4 + 2 + 3 + 2, "a repeated attempt hands nothing in twice"
+    wait_until(lambda: ran(tmp_path).count("plain") == 2, message="what is no handler goes where it went")
+
+
+def test_a_replacement_is_the_task(platform: Platform, worker: ManagedProcess, tmp_path: Path) -> None:
+    one = platform.submit("calls.becomes", str(tmp_path))
+    assert result(platform, one) == "paid"
+    assert ran(tmp_path) == ["becomes", "other 0", "becomes", "other 1"], "its retry runs the task anew"
+    many = platform.wait(platform.submit("calls.becomes", str(tmp_path), True, total_attempts=1), timeout=30)
+    assert many.state == TaskState.FAILED
+    assert "replace() takes a single signature here" in many.error
+    assert Task.objects.unscoped().count() == 2  # the test is no tenant
+
+
+def test_elsewhere_a_tenant_is_needed(
+    platform: Platform, worker: ManagedProcess, tmp_path: Path, settings: Any, redis_client: Any
+) -> None:
+    with pytest.raises(NoTenant, match="SLACKWATER_TENANT"):
+        calling.note.delay(str(tmp_path), "nobody's")
+    with pytest.raises(InvalidInput, match=r"calls\.plain is an ordinary Celery task"):
+        (calling.plain.si(str(tmp_path), "first")).apply_async(link=calling.note.si(str(tmp_path), "then"))
+    with pytest.raises(InvalidInput, match="expires"):
+        calling.note.apply_async((str(tmp_path), "late"), expires=5)
+    with tenant_scope(platform.tenant.pk):
+        scoped = calling.note.delay(str(tmp_path), "scoped")
+    settings.TENANT = platform.tenant.slug
+    settled = calling.note.delay(str(tmp_path), "settled")
+    both = (calling.note.si(str(tmp_path), "first") | calling.note.si(str(tmp_path), "then")).delay()
+    assert [result(platform, one.id) for one in (scoped, settled, both)] == ["scoped", "settled", "then"]
+    assert sorted(ran(tmp_path)) == ["first", "scoped", "settled", "then"]
+    settings.TENANT = "nobody"
+    with pytest.raises(NoTenant, match="there is no such tenant"):
+        calling.note.delay(str(tmp_path), "nobody's")
+
+
+def test_a_stray_message_is_refused(
+    platform: Platform, worker: ManagedProcess, tmp_path: Path, redis_url: str
+) -> None:
+    stranger = Celery("stranger", broker=celery_broker_url(redis_url), set_as_current=False)
+    stranger.conf.task_default_queue = "slackwater"
+    for number in range(3):
+        stranger.send_task("calls.note", (str(tmp_path), f"stray {number}"))
+    stranger.send_task("inner.nests", (str(tmp_path),))
+    stranger.send_task("calls.plain", (str(tmp_path), "plain"))
+    wait_until(lambda: ran(tmp_path) == ["plain"], message="the ordinary task has run")
+    assert worker.output.count("a message for the handler calls.note") == 1, "told once"
+    stats = stranger.control.inspect(timeout=5).stats()
+    assert stats["w1@test"]["slackwater"]["refused"] == {"calls.note": 3, "inner.nests": 1}
+    assert result(platform, platform.submit("calls.note", str(tmp_path), "well")) == "well"
+    assert ran(tmp_path) == ["plain", "well"]

@@ -1,0 +1,107 @@
+"""Handlers that use Celery's own API, and tell of each run by a line in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from celery import chain, chord, group, shared_task
+
+from scheduler_ext.task.handlers import export, handler
+
+
+def _ran(folder: str, line: str) -> None:
+    with Path(folder, "ran").open("a") as file:
+        file.write(f"{line}\n")
+
+
+@handler(name="calls.add")
+def add(x: int, y: int) -> int:
+    """The sum."""
+    return x + y
+
+
+@handler(name="calls.total")
+def total(values: list[int]) -> int:
+    """The sum of a list."""
+    return sum(values)
+
+
+@handler(name="calls.note")
+def note(folder: str, line: str) -> str:
+    """Tell of a run."""
+    _ran(folder, line)
+    return line
+
+
+@shared_task(name="calls.plain")  # type: ignore[untyped-decorator]
+def plain(folder: str, line: str) -> None:
+    """An ordinary Celery task."""
+    _ran(folder, line)
+
+
+@handler(name="calls.again", bind=True, max_retries=5)
+def again(self: Any, folder: str, line: str, times: int = 1, **how: Any) -> str:
+    """Ask to be run again so many times."""
+    _ran(folder, f"{line} {self.request.retries}")
+    if self.request.retries < times:
+        error = self.retry(countdown=0.2, **how)
+        assert how, "retry() raises unless it is told not to"
+        return str(error)
+    return "paid"
+
+
+@handler(name="calls.auto", autoretry_for=(OSError,), retry_kwargs={"countdown": 0.2, "max_retries": 5}, bind=True)
+def auto(self: Any, folder: str, line: str) -> str:
+    """Fail once."""
+    _ran(folder, f"{line} {self.request.retries}")
+    if self.request.retries == 0:
+        raise OSError("the first time")
+    return "paid"
+
+
+@handler(name="calls.fewer", bind=True, max_retries=5)
+def fewer(self: Any, folder: str, left: int) -> str:
+    """Run again with other arguments until nothing is left."""
+    _ran(folder, f"left {left}")
+    if left:
+        raise self.retry(args=[folder], kwargs={"left": left - 1}, countdown=0.1)
+    return "none left"
+
+
+@handler(name="calls.never", max_retries=0)
+def never(folder: str) -> None:
+    """Fail, and never be run again."""
+    _ran(folder, "never")
+    raise ValueError("no")
+
+
+@shared_task(name="inner.nests", bind=True)  # type: ignore[untyped-decorator]
+def nests(self: Any, folder: str, fail: bool = False) -> dict[str, Any]:
+    """Hand work in, in every way Celery has."""
+    _ran(folder, "nests")
+    found = {
+        "delay": add.delay(5, 1).id,
+        "countdown": add.apply_async((5, 2), countdown=0.1).id,
+        "by_name": self.app.send_task("calls.add", (5, 3)).id,
+        "signature": add.s(5, 4).delay().id,
+        "chain": chain(add.s(1, 2), add.s(10)).delay().id,
+        "chord": chord([add.s(1, 2), add.s(3, 4)])(total.s()).id,
+        "group": [one.id for one in group(add.s(1, 1), add.s(2, 2)).delay()],
+    }
+    plain.delay(folder, "plain")
+    if fail and self.request.retries == 0:
+        raise RuntimeError("after all was handed in")
+    return found
+
+
+export(nests, name="calls.nests")
+
+
+@handler(name="calls.becomes", bind=True)
+def becomes(self: Any, folder: str, many: bool = False) -> None:
+    """Go on as another task."""
+    _ran(folder, "becomes")
+    if many:
+        self.replace(group(add.s(1, 2), add.s(3, 4)))
+    self.replace(again.s(folder, "other"))
