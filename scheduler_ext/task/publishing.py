@@ -16,7 +16,7 @@ from functools import wraps
 from typing import Any, Protocol
 
 from celery import Celery
-from celery.canvas import Signature, _chain, _chord, group, maybe_signature
+from celery.canvas import Signature, _chain, chord, group, maybe_signature
 from celery.exceptions import Ignore
 from celery.utils import uuid
 
@@ -31,7 +31,7 @@ TRANSPORT = frozenset({
     "retry_policy", "origin", "stamped_headers", "replaced_task_nesting", "group_index", "argsrepr", "kwargsrepr",
 })  # fmt: skip
 """Options that say how a message travels; the ledger sends none."""
-OF_A_CANVAS = ("chain", "chord", "group_id", "link", "link_error")
+LINKS = ("link", "link_error")
 MAPS = ("celery.map", "celery.starmap")
 
 
@@ -113,24 +113,26 @@ class Publishing:
             raise InvalidInput(f"{name}: this is the id of the running task", field="task_id")
         delay = _delay(options.pop("countdown"), options.pop("eta"))
         _refuse(options, "retry()")
-        request = self.app.tasks[name].request
         given = list(args or ()), dict(kwargs or {})
-        if given != (list(request.args), request.kwargs):
-            export = handlers.of_task(name)
-            if export is None or export.name != running.task.handler:
-                raise InvalidInput(f"{name} runs as a replacement: its retry cannot change its arguments")
-            running.store.aid(running.task).rewrite(*given)
+        export = handlers.of_task(name)
+        if export is not None and export.name == running.task.handler:
+            if given != (running.task.args, running.task.kwargs):
+                running.store.aid(running.task).rewrite(*given)
+        elif given != _arguments(self.app.tasks[name].request):
+            raise InvalidInput(f"{name} runs as a replacement: its retry cannot change its arguments")
         retries[running.task_id, running.fence] = delay
         return self.app.AsyncResult(running.task_id)
 
     def _check_plain(self, name: str, kwargs: Any, options: Mapping[str, Any]) -> None:
         """An ordinary message may not bring handlers along: they would be run, or called, beside the ledger."""
-        brought = [one for option in OF_A_CANVAS for one in _leaves(options.get(option))]
+        brought = [one for option in ("chain", "chord", *LINKS) for one in _leaves(options.get(option))]
         if name in MAPS:
             brought += _leaves((kwargs or {}).get("task"))
         for leaf in brought:
             if self.is_handler(leaf):
-                raise InvalidInput(f"{name} is an ordinary Celery task: the handler {leaf} cannot follow or be part of it")
+                raise InvalidInput(
+                    f"{name} is an ordinary Celery task: the handler {leaf} cannot follow or be part of it"
+                )
 
     def concerns(self, canvas: Signature[Any]) -> bool:
         """Whether a canvas has handlers in it."""
@@ -140,7 +142,8 @@ class Publishing:
         """``apply_async`` of a canvas that has handlers in it: all of it is stored."""
         if args or kwargs:
             raise InvalidInput("give the arguments to the signatures of the canvas", field="canvas")
-        _refuse({key: value for key, value in options.items() if key not in OF_A_CANVAS}, "canvas")
+        kept = LINKS if isinstance(canvas, _chain) else ()
+        _refuse({**{key: value for key, value in canvas.options.items() if key not in kept}, **options}, "a canvas")
         ids = self.ledger.submit(canvas, context.running())
         results = [self.app.AsyncResult(one) for one in ids]
         several = len(results) != 1 or isinstance(canvas, group)
@@ -149,8 +152,8 @@ class Publishing:
 
 def install(app: Celery, ledger: Ledger) -> None:
     """Lead what ``app`` publishes by way of the ledger."""
-    app.send_task = Publishing(app, ledger, app.send_task).send_task  # type: ignore[method-assign]
-    for kind in (_chain, group, _chord):
+    vars(app)["send_task"] = Publishing(app, ledger, app.send_task).send_task
+    for kind in (_chain, group, chord):
         if not hasattr(kind.apply_async, "__wrapped__"):
             _lead(kind)
 
@@ -167,12 +170,16 @@ def _lead(kind: Any) -> None:
         if context.running() is not None and self.options.get("replaced_task_nesting"):
             raise InvalidInput("replace() takes a single signature here; hand the canvas in and return its id")
         kwargs = dict(kwargs or {})
-        canvas = self if kind is not _chord or "body" not in kwargs else _chord(self.tasks, kwargs.pop("body"))
+        canvas = self if kind is not chord or "body" not in kwargs else chord(self.tasks, kwargs.pop("body"))
         if not publishing.concerns(canvas):
             return original(canvas, args, kwargs, **options)
-        return publishing.publish(canvas, args, kwargs, {**self.options, **options})
+        return publishing.publish(canvas, args, kwargs, options)
 
     kind.apply_async = apply_async
+
+
+def _arguments(request: Any) -> tuple[list[Any], dict[str, Any]]:
+    return list(request.args), request.kwargs
 
 
 def _leaves(found: Any) -> Iterator[str]:
@@ -205,7 +212,7 @@ def _meant(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _refuse(options: Mapping[str, Any], what: str) -> None:
     for name in _meant(options):
-        raise InvalidInput(f"{what}: this option cannot be kept", field=name)
+        raise InvalidInput(f"{what} cannot keep the option {name!r}", field=name)
 
 
 def _delay(countdown: Any, eta: Any) -> float | None:

@@ -179,9 +179,11 @@ class TokenStep(bootsteps.StartStopStep):
         except consumer.connection_errors as error:
             log.debug("tokens not topped up: %s", error)
 
-    def info(self, consumer: Any) -> dict[str, Any]:
+    def info(self, consumer: Any) -> Any:
         """What ``celery inspect stats`` shows of us."""
-        return {"slackwater": {"node": consumer.controller.slackwater.journal.node_id, "refused": dict(consumer.refused)}}
+        return {
+            "slackwater": {"node": consumer.controller.slackwater.journal.node_id, "refused": dict(consumer.refused)}
+        }
 
     def stop(self, consumer: Any) -> None:
         """Stop topping up."""

@@ -31,6 +31,7 @@ class Consumer(CeleryConsumer):
 
     connection_errors: tuple[type[Exception], ...]
     conninfo: Any
+    strategies: dict[str, Any]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """As Celery makes it; what the broker answers counts as an error of the connection."""
@@ -68,9 +69,13 @@ class Consumer(CeleryConsumer):
         task_id = message.headers.get("id") if message.headers else None
         error = NotRegistered(f"{name} is a handler of Slackwater and runs for its ledger only: hand it in there")
         level = logging.ERROR if self.refused[name] == 1 else logging.DEBUG
-        log.log(level, "a message for the handler %s (id %s) was refused: it was published past the ledger", name, task_id)
+        log.log(
+            level, "a message for the handler %s (id %s) was refused: it was published past the ledger", name, task_id
+        )
         message.reject_log_error(log, self.connection_errors)
         signals.task_rejected.send(sender=self, message=message, exc=error)
         if task_id is not None:
-            request = SimpleNamespace(name=name, chord=None, root_id=None, correlation_id=None, reply_to=None, errbacks=None)
+            request = SimpleNamespace(
+                name=name, chord=None, root_id=None, correlation_id=None, reply_to=None, errbacks=None
+            )
             self.app.backend.mark_as_failure(task_id, error, request=request)

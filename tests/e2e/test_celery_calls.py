@@ -75,7 +75,7 @@ def test_a_retry_runs_as_often_as_it_says(platform: Platform, worker: ManagedPro
 def test_what_a_handler_hands_in_are_tasks_of_its_tenant(
     platform: Platform, worker: ManagedProcess, tmp_path: Path
 ) -> None:
-    task_id = platform.submit("calls.nests", str(tmp_path), True)
+    task_id = platform.submit("calls.nests", str(tmp_path), kwargs={"fail": True})
     found = result(platform, task_id)
     ways = {name: result(platform, one) for name, one in found.items() if isinstance(one, str)}
     assert ways == {"delay": 6, "countdown": 7, "by_name": 8, "signature": 9, "chain": 13, "chord": 10}
@@ -89,7 +89,7 @@ def test_a_replacement_is_the_task(platform: Platform, worker: ManagedProcess, t
     one = platform.submit("calls.becomes", str(tmp_path))
     assert result(platform, one) == "paid"
     assert ran(tmp_path) == ["becomes", "other 0", "becomes", "other 1"], "its retry runs the task anew"
-    many = platform.wait(platform.submit("calls.becomes", str(tmp_path), True, total_attempts=1), timeout=30)
+    many = platform.wait(platform.submit("calls.becomes", str(tmp_path), kwargs={"many": True}), timeout=30)
     assert many.state == TaskState.FAILED
     assert "replace() takes a single signature here" in many.error
     assert Task.objects.unscoped().count() == 2  # the test is no tenant
@@ -106,19 +106,17 @@ def test_elsewhere_a_tenant_is_needed(
         calling.note.apply_async((str(tmp_path), "late"), expires=5)
     with tenant_scope(platform.tenant.pk):
         scoped = calling.note.delay(str(tmp_path), "scoped")
-    settings.TENANT = platform.tenant.slug
+    settings.SLACKWATER = {**settings.SLACKWATER, "TENANT": platform.tenant.slug}
     settled = calling.note.delay(str(tmp_path), "settled")
     both = (calling.note.si(str(tmp_path), "first") | calling.note.si(str(tmp_path), "then")).delay()
     assert [result(platform, one.id) for one in (scoped, settled, both)] == ["scoped", "settled", "then"]
     assert sorted(ran(tmp_path)) == ["first", "scoped", "settled", "then"]
-    settings.TENANT = "nobody"
+    settings.SLACKWATER = {**settings.SLACKWATER, "TENANT": "nobody"}
     with pytest.raises(NoTenant, match="there is no such tenant"):
         calling.note.delay(str(tmp_path), "nobody's")
 
 
-def test_a_stray_message_is_refused(
-    platform: Platform, worker: ManagedProcess, tmp_path: Path, redis_url: str
-) -> None:
+def test_a_stray_message_is_refused(platform: Platform, worker: ManagedProcess, tmp_path: Path, redis_url: str) -> None:
     stranger = Celery("stranger", broker=celery_broker_url(redis_url), set_as_current=False)
     stranger.conf.task_default_queue = "slackwater"
     for number in range(3):
@@ -127,7 +125,7 @@ def test_a_stray_message_is_refused(
     stranger.send_task("calls.plain", (str(tmp_path), "plain"))
     wait_until(lambda: ran(tmp_path) == ["plain"], message="the ordinary task has run")
     assert worker.output.count("a message for the handler calls.note") == 1, "told once"
-    stats = stranger.control.inspect(timeout=5).stats()
+    stats: Any = stranger.control.inspect(timeout=5).stats()
     assert stats["w1@test"]["slackwater"]["refused"] == {"calls.note": 3, "inner.nests": 1}
     assert result(platform, platform.submit("calls.note", str(tmp_path), "well")) == "well"
     assert ran(tmp_path) == ["plain", "well"]

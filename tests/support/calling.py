@@ -34,7 +34,7 @@ def note(folder: str, line: str) -> str:
     return line
 
 
-@shared_task(name="calls.plain")  # type: ignore[untyped-decorator]
+@shared_task(name="calls.plain")
 def plain(folder: str, line: str) -> None:
     """An ordinary Celery task."""
     _ran(folder, line)
@@ -76,10 +76,11 @@ def never(folder: str) -> None:
     raise ValueError("no")
 
 
-@shared_task(name="inner.nests", bind=True)  # type: ignore[untyped-decorator]
+@shared_task(name="inner.nests", bind=True)
 def nests(self: Any, folder: str, fail: bool = False) -> dict[str, Any]:
     """Hand work in, in every way Celery has."""
     _ran(folder, "nests")
+    pair: Any = group(add.s(1, 1), add.s(2, 2))
     found = {
         "delay": add.delay(5, 1).id,
         "countdown": add.apply_async((5, 2), countdown=0.1).id,
@@ -87,7 +88,7 @@ def nests(self: Any, folder: str, fail: bool = False) -> dict[str, Any]:
         "signature": add.s(5, 4).delay().id,
         "chain": chain(add.s(1, 2), add.s(10)).delay().id,
         "chord": chord([add.s(1, 2), add.s(3, 4)])(total.s()).id,
-        "group": [one.id for one in group(add.s(1, 1), add.s(2, 2)).delay()],
+        "group": [one.id for one in pair.delay().results],
     }
     plain.delay(folder, "plain")
     if fail and self.request.retries == 0:

@@ -1,0 +1,226 @@
+"""An application with an installation publishes no message for a handler, by whichever way of Celery's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from celery import Celery, chain, chord, group
+from celery.exceptions import Retry
+
+from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.states import Outcome
+from scheduler_ext.ports import NEVER_AGAIN, Started
+from scheduler_ext.task import handlers, publishing
+from scheduler_ext.worker.child.handler_call import Bodies, End
+
+app = Celery("test_publishing", broker="memory://", set_as_current=False)
+app.conf.task_ignore_result = True
+
+
+@app.task(name="p.add")
+def add(x: int, y: int) -> int:
+    return x + y
+
+
+@app.task(name="p.plain")
+def plain(*args: Any) -> None:
+    """No handler."""
+
+
+@app.task(bind=True, name="p.act", max_retries=2)
+def act(self: Any, /, how: str, **given: Any) -> Any:
+    return ACTS[how](self, **given)
+
+
+@app.task(bind=True, name="p.wide")
+def wide(self: Any, /, how: str, **given: Any) -> Any:
+    return ACTS[how](self, **given)
+
+
+def swallowed(self: Any) -> str:
+    try:
+        self.retry(countdown=3)
+    except Retry:
+        return "well"
+    return "not raised"
+
+
+def fails(self: Any) -> None:
+    raise ValueError("no")
+
+
+ACTS: dict[str, Callable[..., Any]] = {
+    "retry": lambda self: self.retry(countdown=3),
+    "quiet": lambda self: self.retry(countdown=3, throw=False) and None,
+    "swallowed": swallowed,
+    "changed": lambda self: self.retry(countdown=3, kwargs={"how": "done"}),
+    "late": lambda self: self.retry(countdown=3, expires=9),
+    "done": lambda self: "done",
+    "fails": fails,
+    "exhausted": lambda self: self.retry(max_retries=0),
+    "delay": lambda self: add.delay(1, 2).id,
+    "replace": lambda self: self.replace(add.s(20, 22)),
+    "replace_plain": lambda self: self.replace(plain.s()),
+    "replace_group": lambda self: self.replace(group(plain.s(), plain.s())),
+    "replace_again": lambda self: self.replace(wide.s("retry")),
+    "replace_changed": lambda self: self.replace(wide.s("changed")),
+    "own_id": lambda self: add.apply_async((1, 2), task_id=self.request.id),
+}
+
+
+class Ledger:
+    """Notes what is handed in."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[Any, bool]] = []
+        self.rewritten: list[Any] = []
+
+    def is_handler(self, name: str) -> bool:
+        """Another process has one that this process has not."""
+        return name == "p.elsewhere"
+
+    def submit(self, signature: Any, running: Any) -> list[str]:
+        """As many ids as a group has members."""
+        self.taken.append((signature, running is not None))
+        return [f"id{n}" for n in range(len(signature.tasks) if isinstance(signature, group) else 1)]
+
+    def parents(self, task_id: str) -> dict[str, Any]:
+        """None."""
+        return {}
+
+    def aid(self, task: Started) -> Ledger:
+        """What a handler may ask beyond its own row is asked of the same."""
+        return self
+
+    def rewrite(self, args: list[Any], kwargs: dict[str, Any]) -> None:
+        """Note new arguments."""
+        self.rewritten.append((args, kwargs))
+
+
+@pytest.fixture
+def sent() -> list[str]:
+    """Names of the messages that were published."""
+    return []
+
+
+@pytest.fixture
+def ledger(monkeypatch: pytest.MonkeyPatch, sent: list[str]) -> Iterator[Ledger]:
+    """The application with an installation, for the time of a test."""
+    monkeypatch.setattr(handlers, "_exports", {})
+    for task in (add, act, wide):
+        handlers.export(task)
+
+    def send(name: str, *_: Any, **__: Any) -> Any:
+        sent.append(name)
+        return app.AsyncResult("message")
+
+    monkeypatch.setitem(vars(app), "send_task", send)
+    made = Ledger()
+    publishing.install(app, made)
+    yield made
+    assert not publishing.retries, "nothing is remembered of a run that has ended"
+
+
+def run(ledger: Any, how: str, attempt: int = 1, task: str = "p.act") -> End:
+    started = Started("t1", 1, 1, task, "", "", [], {"how": how}, 1000, attempt, "", None)
+    bodies = Bodies(app, 10_000)
+    ends = [bodies.run(started, ledger), bodies.run_in_thread(started, ledger)]
+    assert ends[0].outcome is ends[1].outcome
+    return ends[0]
+
+
+@pytest.mark.parametrize("how", ["retry", "quiet", "swallowed", "replace_again"])
+def test_a_retry_is_the_outcome_of_its_attempt(ledger: Ledger, sent: list[str], how: str) -> None:
+    end = run(ledger, how)
+    assert (end.outcome, end.retry_in_s) == (Outcome.RETRY, 3.0)
+    assert not sent
+    assert not ledger.taken
+    assert not ledger.rewritten
+
+
+def test_a_retry_may_change_its_arguments(ledger: Ledger) -> None:
+    assert run(ledger, "changed").outcome is Outcome.RETRY
+    assert ledger.rewritten == [([], {"how": "done"})] * 2
+    end = run(ledger, "replace_changed")
+    assert end.outcome is Outcome.FAILED
+    assert "its retry cannot change its arguments" in (end.error or "")
+
+
+@pytest.mark.parametrize(("how", "why"), [("late", "expires"), ("own_id", "the id of the running task")])
+def test_what_cannot_be_kept_fails_the_attempt(ledger: Ledger, sent: list[str], how: str, why: str) -> None:
+    end = run(ledger, how)
+    assert end.outcome is Outcome.FAILED
+    assert why in (end.error or "")
+    assert not sent
+
+
+@pytest.mark.parametrize(("how", "attempt", "task", "last"), [
+    ("fails", 1, "p.act", False), ("fails", 2, "p.act", False), ("fails", 3, "p.act", True),
+    ("retry", 3, "p.act", True), ("exhausted", 1, "p.act", True), ("fails", 9, "p.wide", False),
+])  # fmt: skip
+def test_a_task_is_tried_as_often_as_it_says(ledger: Ledger, how: str, attempt: int, task: str, *, last: bool) -> None:
+    end = run(ledger, how, attempt, task)
+    assert end.outcome is Outcome.FAILED
+    assert (end.retry_in_s == NEVER_AGAIN) is last
+
+
+def test_a_replacement_runs_in_place(ledger: Ledger, sent: list[str]) -> None:
+    assert json.loads(run(ledger, "replace").result or "") == 42
+    assert run(ledger, "replace_plain").outcome is Outcome.SUCCEEDED
+    end = run(ledger, "replace_group")
+    assert "replace() takes a single signature here" in (end.error or "")
+    assert not sent
+    assert not ledger.taken
+
+
+def test_what_a_handler_calls_is_handed_in(ledger: Ledger, sent: list[str]) -> None:
+    assert json.loads(run(ledger, "delay").result or "") == "id0"
+    assert [inside for _, inside in ledger.taken] == [True, True]
+    assert not sent
+
+
+@pytest.mark.parametrize("publish", [
+    lambda: add.delay(1, 2), lambda: add.s(1, 2).delay(), lambda: app.send_task("p.elsewhere"),
+    lambda: chain(add.s(1, 2), add.s(3)).delay(), lambda: chord([add.s(1, 2)])(add.si(1, 2)),
+    lambda: group([plain.s(), chain(plain.s(), add.s(1))]).delay(),
+])  # fmt: skip
+def test_a_handler_is_never_published(ledger: Ledger, sent: list[str], publish: Callable[[], Any]) -> None:
+    publish()
+    assert len(ledger.taken) == 1
+    assert not sent
+
+
+@pytest.mark.parametrize("publish", [
+    lambda: plain.apply_async(link=add.s(1)), lambda: plain.apply_async(link_error=[add.s(1)]),
+    lambda: add.map([(1, 2)]).delay(), lambda: chain(add.s(1, 2), add.s(3)).apply_async(link=add.s(4)),
+    lambda: add.apply_async((1, 2), task_id="mine"), lambda: app.send_task("p.add", (1, 2), group_id="g"),
+    lambda: app.send_task("p.plain", chain=[add.s(1)]), lambda: group(add.s(1)).apply_async((2,)),
+    lambda: group(add.s(1, 2)).apply_async(countdown=5),
+])  # fmt: skip
+def test_what_would_run_it_beside_the_ledger_is_refused(
+    ledger: Ledger, sent: list[str], publish: Callable[[], Any]
+) -> None:
+    with pytest.raises(InvalidInput):
+        publish()
+    assert not sent
+    assert not ledger.taken
+
+
+def test_other_tasks_go_where_they_went(ledger: Ledger, sent: list[str]) -> None:
+    plain.delay()
+    app.send_task("p.unknown")
+    group(plain.s(), plain.s()).delay()
+    assert sent == ["p.plain", "p.unknown", "p.plain", "p.plain"]
+    assert not ledger.taken
+
+
+def test_applications_without_an_installation_are_left_alone(ledger: Ledger) -> None:
+    other = Celery("other", broker="memory://", set_as_current=False)
+    other.conf.task_ignore_result = True
+    task: Any = other.task(name="p.add", shared=False, typing=False)(fails)
+    assert task.delay(1, 2).id != "id0"
+    group(task.s(1, 2)).delay()
+    assert not ledger.taken
