@@ -7,7 +7,7 @@ from typing import Any
 
 from celery import chain, chord, group, shared_task
 
-from scheduler_ext.task.handlers import export, handler
+from slackwater import export, handler
 
 
 def _ran(folder: str, line: str) -> None:
