@@ -19,12 +19,13 @@ from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.preemption.controller import TurnTaking
 from scheduler_ext.sandbox.base import Sandbox
 from scheduler_ext.sandbox.pool import SlotPool
-from scheduler_ext.task.context import TaskContext
 from slackwater_conf import conf
 
 if TYPE_CHECKING:
     from celery import Celery
 
+    from scheduler_ext.core.work import Started
+    from scheduler_ext.task.context import TaskContext
     from slackwater_resources.components import Heartbeat
 
 IOPS = 10_000
@@ -143,6 +144,10 @@ class CeleryLedger:
     def submit(self, signature: Any, running: TaskContext | None) -> list[str]:
         """Store a signature or canvas; returns the ids of the tasks whose results are its own."""
         return list(self._calls.submit(signature, running))
+
+    def rewrite(self, task: Started, args: list[Any], kwargs: dict[str, Any]) -> None:
+        """Give a running task other arguments for its next attempt."""
+        self._calls.rewrite(task, args, kwargs)
 
 
 @cache

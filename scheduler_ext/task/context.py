@@ -117,6 +117,10 @@ class TaskContext:
         text = json.dumps([list(items), join], sort_keys=True, default=str)
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
         key = f"subtasks:{self.task.task_id}:{self.next_call()}:{digest}"
+        return self.hand_in(items, join=join, key=key)
+
+    def hand_in(self, items: Sequence[Mapping[str, Any]], *, key: str, join: bool = False) -> list[str]:
+        """The same under a key of the caller's: what has been handed in under it is not again."""
         return self._backend.submit(items, join=join, key=key)
 
     def next_call(self) -> int:

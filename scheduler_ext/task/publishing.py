@@ -21,8 +21,10 @@ from celery.exceptions import Ignore
 from celery.utils import uuid
 
 from scheduler_ext.core.errors import InvalidInput
-from scheduler_ext.ports import Started
-from scheduler_ext.task import context, handlers
+from scheduler_ext.core.work import Started
+from scheduler_ext.task import handlers
+from scheduler_ext.task.context import TaskContext
+from scheduler_ext.task.running import task as running_task
 
 TRANSPORT = frozenset({
     "task_id", "producer", "publisher", "connection", "router", "result_cls", "add_to_parent", "reply_to", "root_id",
@@ -42,11 +44,15 @@ class Ledger(Protocol):
         """Whether any worker has exported a handler of that name."""
         ...
 
-    def submit(self, signature: Signature[Any], running: context.TaskContext | None) -> list[str]:
+    def submit(self, signature: Signature[Any], running: TaskContext | None) -> list[str]:
         """Store a signature or canvas; returns the ids of the tasks whose results are its own.
 
         ``running``: the task that hands it in; ``None`` outside of one.
         """
+        ...
+
+    def rewrite(self, task: Started, args: list[Any], kwargs: dict[str, Any]) -> None:
+        """Give a running task other arguments for its next attempt."""
         ...
 
 
@@ -86,7 +92,7 @@ class Publishing:
     def send_task(self, name: str, args: Any = None, kwargs: Any = None, countdown: Any = None, eta: Any = None,
                   task_id: str | None = None, **options: Any) -> Any:  # fmt: skip
         """``Celery.send_task``: every way of publishing a single task ends here."""
-        running = context.running()
+        running = running_task.get()
         timing = {"countdown": countdown, "eta": eta}
         if running is not None and options.get("replaced_task_nesting"):
             _refuse({**options, **timing}, f"replace({name})")
@@ -107,7 +113,7 @@ class Publishing:
         (own_id,) = self.ledger.submit(signature, running)
         return (options.get("result_cls") or self.app.AsyncResult)(own_id)
 
-    def _again(self, running: context.TaskContext, name: str, args: Any, kwargs: Any, options: dict[str, Any]) -> Any:
+    def _again(self, running: TaskContext, name: str, args: Any, kwargs: Any, options: dict[str, Any]) -> Any:
         """A retry becomes the outcome of the attempt; arguments that it changes are written first."""
         if not options.get("retries"):
             raise InvalidInput(f"{name}: this is the id of the running task", field="task_id")
@@ -117,7 +123,7 @@ class Publishing:
         export = handlers.of_task(name)
         if export is not None and export.name == running.task.handler:
             if given != (running.task.args, running.task.kwargs):
-                running.store.aid(running.task).rewrite(*given)
+                self.ledger.rewrite(running.task, *given)
         elif given != _arguments(self.app.tasks[name].request):
             raise InvalidInput(f"{name} runs as a replacement: its retry cannot change its arguments")
         retries[running.task_id, running.fence] = delay
@@ -144,7 +150,7 @@ class Publishing:
             raise InvalidInput("give the arguments to the signatures of the canvas", field="canvas")
         kept = LINKS if isinstance(canvas, _chain) else ()
         _refuse({**{key: value for key, value in canvas.options.items() if key not in kept}, **options}, "a canvas")
-        ids = self.ledger.submit(canvas, context.running())
+        ids = self.ledger.submit(canvas, running_task.get())
         results = [self.app.AsyncResult(one) for one in ids]
         several = len(results) != 1 or isinstance(canvas, group)
         return self.app.GroupResult(uuid(), results) if several else results[0]
@@ -167,7 +173,7 @@ def _lead(kind: Any) -> None:
         publishing = getattr(self.app.send_task, "__self__", None)
         if not isinstance(publishing, Publishing) or self.app.conf.task_always_eager:
             return original(self, args, kwargs, **options)
-        if context.running() is not None and self.options.get("replaced_task_nesting"):
+        if running_task.get() is not None and self.options.get("replaced_task_nesting"):
             raise InvalidInput("replace() takes a single signature here; hand the canvas in and return its id")
         kwargs = dict(kwargs or {})
         canvas = self if kind is not chord or "body" not in kwargs else chord(self.tasks, kwargs.pop("body"))

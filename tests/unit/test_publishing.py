@@ -12,7 +12,7 @@ from celery.exceptions import Retry
 
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import Outcome
-from scheduler_ext.ports import NEVER_AGAIN, Started
+from scheduler_ext.core.work import NEVER_AGAIN, Started
 from scheduler_ext.task import handlers, publishing
 from scheduler_ext.worker.child.handler_call import Bodies, End
 
@@ -91,11 +91,7 @@ class Ledger:
         """None."""
         return {}
 
-    def aid(self, task: Started) -> Ledger:
-        """What a handler may ask beyond its own row is asked of the same."""
-        return self
-
-    def rewrite(self, args: list[Any], kwargs: dict[str, Any]) -> None:
+    def rewrite(self, task: Started, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Note new arguments."""
         self.rewritten.append((args, kwargs))
 

@@ -7,7 +7,9 @@ import json
 from typing import Any
 
 from scheduler_ext.core.errors import NoTenant
+from scheduler_ext.core.work import Started
 from scheduler_ext.task.context import TaskContext
+from slackwater_tasks.control.changing import rewrite
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.submission.canvas import compile_canvas, submit_canvas
 from slackwater_tasks.submission.service import submit
@@ -37,6 +39,10 @@ class CeleryCalls:
         if len(tasks) > 1:
             return [str(one) for one in submit_canvas(tenant, signature, actor=ACTOR).result_ids]
         return [str(submit(tenant, _alone(tasks[0]), actor=ACTOR).task_ids[0])]
+
+    def rewrite(self, task: Started, args: list[Any], kwargs: dict[str, Any]) -> None:
+        """Give a running task other arguments for its next attempt."""
+        rewrite(task, args, kwargs)
 
     def _find(self, signature: Any) -> Tenant:
         tenants = Tenant.objects.select_related("plan")
@@ -68,6 +74,6 @@ def _from_task(signature: Any, running: TaskContext) -> list[str]:
     digest = hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:16]
     items = tasks if len(tasks) > 1 else [_alone(tasks[0])]
     key = f"celery:{running.task_id}:{number}:{digest}"
-    ids = running.store.aid(running.task).submit(items, join=False, key=key)
+    ids = running.hand_in(items, key=key)
     by_name = dict(zip((task["name"] for task in tasks), ids, strict=True))
     return [by_name[name] for name in results]
