@@ -136,10 +136,6 @@ def load() -> None:
     import django
     from django.core.checks import run_checks
 
-    from slackwater.apps import SlackwaterConfig
-
-    # The Celery app reads the settings: a worker loads it with its own, and nobody else here publishes.
-    setattr(SlackwaterConfig, "ready", lambda _: None)  # noqa: B010 - mypy takes no other method
     django.setup()
     for name in PACKAGES:
         _load(name)

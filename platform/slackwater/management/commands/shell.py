@@ -1,0 +1,18 @@
+"""Django's shell, in which what Celery's own API hands in for a handler finds the ledger."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.commands.shell import Command as DjangoShell
+
+
+class Command(DjangoShell):
+    """A shared task would else be published to a broker nobody set."""
+
+    def handle(self, **options: Any) -> None:
+        """Load the Celery app, and open the shell."""
+        from slackwater.celery import app
+
+        app.set_default()
+        super().handle(**options)
