@@ -19,7 +19,7 @@ from scheduler_ext.core.states import Outcome, TaskState, is_final
 from scheduler_ext.core.types import Decision, QueueName, WorkKind
 from scheduler_ext.core.work import Finished, Started
 from slackwater_resources.models import Handler, Node
-from slackwater_tasks.ledger import queries, transitions
+from slackwater_tasks.ledger import sql, transitions
 from slackwater_tasks.models import LiveTask
 
 HOLDER = "hand"
@@ -52,7 +52,7 @@ class HandWorker:
         )
         with raw_cursor() as cur:
             values = {"cell": cell, "holder": HOLDER, "lease": 3_600.0, "node_lease": 10.0}
-            self.epoch = int(cur.execute(queries.LEAD, values).fetchone()[0])
+            self.epoch = int(cur.execute(sql.leadership.LEAD, values).fetchone()[0])
 
     def claim(self, *task_ids: UUID) -> list[tuple[str, int]]:
         """Claim ready tasks; returns them with their fences, in the order given."""

@@ -14,7 +14,7 @@ from scheduler_ext.core.states import Category
 from scheduler_ext.dispatch import redis_client
 from slackwater_conf import conf
 from slackwater_monitoring.alerts.rules import Rule
-from slackwater_tasks.ledger.queries import ACTIVE_LINES
+from slackwater_tasks.ledger.sql.snapshot import ACTIVE_LINES
 from slackwater_tasks.read.autoscaling import demands
 from slackwater_tasks.read.tasks import word
 

@@ -17,7 +17,7 @@ from scheduler_ext.round.gate import Gate, ceilings
 from scheduler_ext.round.prioritizer import kept_for, prioritize
 from slackwater_tasks.explain import queries
 from slackwater_tasks.explain.forecast import MOST_JOBS
-from slackwater_tasks.ledger import rate_queries, reference_cache
+from slackwater_tasks.ledger import reference_cache, sql
 from slackwater_tasks.ledger.round_store import PgRoundStore
 from slackwater_tasks.read.tasks import word
 
@@ -202,7 +202,7 @@ class Blockers:
         used_up = [i for i in task.rates if self.snapshot.rates_left.get(i, 1) <= 0 or i == parked]
         if not used_up:
             return
-        oldest = {row[0]: row[2] for row in self.store.db.conn.execute(rate_queries.PEEK).fetchall()}
+        oldest = {row[0]: row[2] for row in self.store.db.conn.execute(sql.rates.PEEK).fetchall()}
         for limit in (book.limits[i] for i in used_up):
             ahead = 0
             if limit.id == parked:

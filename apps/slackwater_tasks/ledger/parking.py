@@ -12,7 +12,7 @@ from scheduler_ext.core.types import LineView, NodeView, Reason, WorkKind
 from scheduler_ext.core.work import Changes
 from scheduler_ext.round.placement import Ledger
 from scheduler_ext.upkeep import Job
-from slackwater_tasks.ledger import pause_queries, queries, rate_queries, transitions
+from slackwater_tasks.ledger import sql, transitions
 from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.runtime.work_store import PgWorkStore
 
@@ -38,7 +38,7 @@ def nominate(conn: Any, heads: int, paused: Collection[int]) -> list[Any]:
 
     A line that has very many of them is cleared over several rounds.
     """
-    rows: list[Any] = conn.execute(queries.NOMINATE, (heads,)).fetchall()
+    rows: list[Any] = conn.execute(sql.snapshot.NOMINATE, (heads,)).fetchall()
     wide, found = heads, rows
     for _ in range(PASSES if paused else 0):
         hidden = {row[0]: -1 - row[6] for row in found if row[6] in paused}
@@ -46,13 +46,13 @@ def nominate(conn: Any, heads: int, paused: Collection[int]) -> list[Any]:
             break
         transitions.park_for(conn, hidden, actor="dispatcher", reason="parked: its handler is paused")
         wide = min(4 * wide, MOST_HEADS)
-        found = conn.execute(queries.NOMINATE, (wide,)).fetchall()
-    return rows if found is rows else conn.execute(queries.NOMINATE, (heads,)).fetchall()
+        found = conn.execute(sql.snapshot.NOMINATE, (wide,)).fetchall()
+    return rows if found is rows else conn.execute(sql.snapshot.NOMINATE, (heads,)).fetchall()
 
 
 def resume(conn: Any) -> int:
     """Let the first of those go on whose handler has just been resumed; the rest is upkeep's."""
-    rows = conn.execute(pause_queries.RESUMED, {"most": BATCH}).fetchall()
+    rows = conn.execute(sql.parking.RESUMED, {"most": BATCH}).fetchall()
     return transitions.unpark_these(conn, [row[0] for row in rows], actor="dispatcher", reason=RESUMED)
 
 
@@ -107,14 +107,14 @@ class ParkingUpkeep:
 
     def unpark_limited(self) -> int:
         """Let go on whose rate limit was deleted, and who is near the latest start: it waits as an urgent task."""
-        rows = self.db.conn.execute(rate_queries.STALE_PARKED, (BATCH,)).fetchall()
+        rows = self.db.conn.execute(sql.parking.STALE_PARKED, (BATCH,)).fetchall()
         return self._go_on(rows, "its execution rate no longer holds it, or its latest start is near")
 
     def unpark_resumed(self) -> int:
         """Let go on whose handler is paused no more."""
         count = 0
         for _ in range(RESUMED_BATCHES):
-            rows = self.db.conn.execute(pause_queries.RESUMED, {"most": BATCH}).fetchall()
+            rows = self.db.conn.execute(sql.parking.RESUMED, {"most": BATCH}).fetchall()
             count += self._go_on(rows, RESUMED)
             if len(rows) < BATCH:
                 break
@@ -122,8 +122,8 @@ class ParkingUpkeep:
 
     def unpark_possible(self) -> int:
         """Let go on what a node can run now."""
-        self.db.conn.execute(queries.FORGET_IMPOSSIBLE, (BATCH,))
-        rows = self.db.conn.execute(queries.NOW_POSSIBLE, (BATCH,)).fetchall()
+        self.db.conn.execute(sql.parking.FORGET_IMPOSSIBLE, (BATCH,))
+        rows = self.db.conn.execute(sql.parking.NOW_POSSIBLE, (BATCH,)).fetchall()
         return self._go_on(rows, "a node that can run it is there")
 
     def _go_on(self, rows: Sequence[Any], reason: str) -> int:
@@ -138,7 +138,7 @@ class ParkingUpkeep:
         if not self.conf.impossible_after_s:
             return 0
         params = (self.conf.impossible_after_s, BATCH)
-        found = self.db.conn.execute(queries.IMPOSSIBLE_FOR, params).fetchall()
+        found = self.db.conn.execute(sql.parking.IMPOSSIBLE_FOR, params).fetchall()
         by_reason: dict[str, list[str]] = {}
         for task_id, reason in found:
             by_reason.setdefault(reason, []).append(task_id)

@@ -9,7 +9,7 @@ from typing import Any
 from scheduler_ext.core.types import PER_CHILD, LineView, TaskView, WorkKind
 from scheduler_ext.policies.base import OrderPolicy, RankInput
 from scheduler_ext.preemption.choose import Ask, Turn
-from slackwater_tasks.ledger import pause_queries, transitions
+from slackwater_tasks.ledger import sql, transitions
 from slackwater_tasks.ledger.active_policies import Chosen
 from slackwater_tasks.ledger.round_store import HEADS_PER_LINE, PgRoundStore
 from slackwater_tasks.models import Task
@@ -30,7 +30,7 @@ class PgTurnStore:
     def turns(self, *, idempotent: bool) -> list[Turn]:
         """What runs in slots of its own with checkpoints, or (if asked for) is idempotent."""
         params = {"idempotent": idempotent, "limit": MOST_TURNS}
-        rows = self.rounds.db.conn.execute(pause_queries.TURNS, params).fetchall()
+        rows = self.rounds.db.conn.execute(sql.preemption.TURNS, params).fetchall()
         return [turn for turn in map(self._turn, rows) if turn is not None]
 
     def _turn(self, row: Sequence[Any]) -> Turn | None:
@@ -100,4 +100,4 @@ class PgTurnStore:
 
     def serve(self, line_id: int, level: int) -> None:
         """Note the level a line serves now, which newcomers look at."""
-        self.rounds.db.conn.execute(pause_queries.SERVING, (level, line_id, level))
+        self.rounds.db.conn.execute(sql.preemption.SERVING, (level, line_id, level))

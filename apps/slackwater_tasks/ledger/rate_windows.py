@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from scheduler_ext.core.types import Decision, LineView, TaskView
-from slackwater_tasks.ledger import rate_queries, transitions
+from slackwater_tasks.ledger import sql, transitions
 
 MARGIN_S = 0.2
 """How long after the ledger's start the code of a task that still runs has begun, at the latest."""
@@ -73,9 +73,9 @@ class RateBook:
             self.left = {}
             return self.left
         with conn.pipeline():
-            conn.execute(rate_queries.SETTLE, {"margin": MARGIN_S})
-            conn.execute(rate_queries.FORGET)
-            counted = conn.execute(rate_queries.COUNT)
+            conn.execute(sql.rates.SETTLE, {"margin": MARGIN_S})
+            conn.execute(sql.rates.FORGET)
+            counted = conn.execute(sql.rates.COUNT)
             used = {row[0]: (row[1], row[2]) for row in counted.fetchall()}
         self.left = {}
         for limit in self.limits.values():
@@ -88,7 +88,7 @@ class RateBook:
 
     def peek(self, conn: Any) -> dict[int, int]:
         """How many starts each limit allows now, as far as it is written; changes nothing."""
-        used = {row[0]: row[1] for row in conn.execute(rate_queries.PEEK).fetchall()} if self.limits else {}
+        used = {row[0]: row[1] for row in conn.execute(sql.rates.PEEK).fetchall()} if self.limits else {}
         return {i: max(0, limit.starts - used.get(i, 0)) for i, limit in self.limits.items()}
 
     def unpark(self, conn: Any) -> None:
@@ -104,7 +104,7 @@ class RateBook:
         if self._keys:
             owners = {tenant for tenant, _ in self._keys}
             ids = [task.task_id for line in lines if line.tenant_id in owners for task in line.heads]
-            keys = dict(conn.execute(rate_queries.KEYS_OF, (ids,)).fetchall()) if ids else {}
+            keys = dict(conn.execute(sql.rates.KEYS_OF, (ids,)).fetchall()) if ids else {}
         self._nominated = {}
         return tuple(self._marked(line, keys) for line in lines)
 
@@ -122,8 +122,8 @@ class RateBook:
         wanted = sorted({i for d in decisions for i in self._nominated.get(d.task_id, ())})
         if not wanted:
             return list(decisions)
-        left = dict(conn.execute(rate_queries.LOCK, (wanted,)).fetchall())
-        for limit, used in conn.execute(rate_queries.COUNT_OF, (wanted,)).fetchall():
+        left = dict(conn.execute(sql.rates.LOCK, (wanted,)).fetchall())
+        for limit, used in conn.execute(sql.rates.COUNT_OF, (wanted,)).fetchall():
             left[limit] -= used
         allowed = []
         for decision in decisions:
@@ -144,7 +144,7 @@ class RateBook:
             if limit in self.limits
         ]
         if rows:
-            conn.execute(rate_queries.TAKE, [list(column) for column in zip(*rows, strict=True)])
+            conn.execute(sql.rates.TAKE, [list(column) for column in zip(*rows, strict=True)])
         self._ready = {}
         for task_id, rates in self._nominated.items():
             if task_id not in won:

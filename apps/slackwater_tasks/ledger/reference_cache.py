@@ -17,7 +17,7 @@ from scheduler_ext.core.states import LateMark
 from scheduler_ext.task import handlers
 from slackwater_conf import conf
 from slackwater_resources.models import Handler, Tier
-from slackwater_tasks.ledger import queries
+from slackwater_tasks.ledger import sql
 from slackwater_tasks.models.base import OnLate
 
 TIER_TTL_S = 2.0
@@ -162,7 +162,7 @@ def line_id(tenant_id: int, category: int, tier_id: int) -> int:
 
 def _line_row(key: tuple[int, int, int]) -> int:
     with connection.cursor() as cur:
-        cur.execute(queries.MAKE_LINE, key)
+        cur.execute(sql.snapshot.MAKE_LINE, key)
         return int(cur.fetchone()[0])
 
 

@@ -28,7 +28,7 @@ from scheduler_ext.core.types import (
 from scheduler_ext.core.work import Lead, Lock
 from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.round.gate import Costs
-from slackwater_tasks.ledger import active_policies, queries, rate_queries, transitions
+from slackwater_tasks.ledger import active_policies, sql, transitions
 from slackwater_tasks.ledger import expected_ends as running_ends
 from slackwater_tasks.ledger.active_policies import Chosen
 from slackwater_tasks.ledger.connection import Database
@@ -115,7 +115,7 @@ class PgRoundStore:
     def lead(self, holder: str) -> Lead:
         """Take or renew leadership of the cell by the database's clock."""
         row = self.db.conn.execute(
-            queries.LEAD,
+            sql.leadership.LEAD,
             {
                 "cell": self.conf.cell,
                 "holder": holder,
@@ -134,7 +134,7 @@ class PgRoundStore:
     def resign(self, holder: str) -> None:
         """Give leadership up at once."""
         with self.db.conn.transaction():
-            if self.db.conn.execute(queries.RESIGN, (self.conf.cell, holder)).rowcount:
+            if self.db.conn.execute(sql.leadership.RESIGN, (self.conf.cell, holder)).rowcount:
                 self.past.save(self.db.conn)
 
     # -- waking -------------------------------------------------------------------------------------------------------
@@ -144,14 +144,14 @@ class PgRoundStore:
 
     def next_due_s(self) -> float | None:
         """Seconds until the next scheduled task is due."""
-        row = self.db.conn.execute(queries.NEXT_DUE).fetchone()
+        row = self.db.conn.execute(sql.due.NEXT_DUE).fetchone()
         due = [s for s in (row[0] if row else None, self.rates.due_s) if s is not None]
         return min(due) if due else None
 
     def promote(self, limit: int) -> int:
         """Move delayable tasks near their latest start to their tenant's urgent line."""
         with self.db.conn.transaction():
-            rows = self.db.conn.execute(queries.PROMOTABLE, (limit,)).fetchall()
+            rows = self.db.conn.execute(sql.due.PROMOTABLE, (limit,)).fetchall()
             return transitions.promote(
                 self.db.conn, [(task_id, self._urgent_line(tenant, tier)) for task_id, tenant, tier in rows]
             )
@@ -160,7 +160,7 @@ class PgRoundStore:
         for line_id, info in self.reference.lines.items():
             if info.tenant_id == tenant_id and info.tier_id == tier_id and info.category is Category.URGENT:
                 return line_id
-        row = self.db.conn.execute(queries.MAKE_LINE, (tenant_id, int(Category.URGENT), tier_id)).fetchone()
+        row = self.db.conn.execute(sql.snapshot.MAKE_LINE, (tenant_id, int(Category.URGENT), tier_id)).fetchone()
         self.reference.read_at = float("-inf")
         assert row is not None
         return int(row[0])
@@ -184,9 +184,9 @@ class PgRoundStore:
         conn = self.db.conn
         self._refresh()
         with conn.pipeline():
-            nodes_cur = conn.execute(queries.NODES, (self.conf.cell,))
-            flight_cur = conn.execute(queries.IN_FLIGHT)
-            mutex_cur = conn.execute(queries.MUTEX_HELD)
+            nodes_cur = conn.execute(sql.snapshot.NODES, (self.conf.cell,))
+            flight_cur = conn.execute(sql.snapshot.IN_FLIGHT)
+            mutex_cur = conn.execute(sql.snapshot.MUTEX_HELD)
             node_rows, flight_rows, held = (
                 nodes_cur.fetchall(),
                 flight_cur.fetchall(),
@@ -219,12 +219,12 @@ class PgRoundStore:
         """
         conn = self.db.conn
         self._refresh()
-        flights, tenants, pools = self._in_flight(conn.execute(queries.IN_FLIGHT).fetchall())
-        rows = conn.execute(queries.NODES, (self.conf.cell,)).fetchall()
+        flights, tenants, pools = self._in_flight(conn.execute(sql.snapshot.IN_FLIGHT).fetchall())
+        rows = conn.execute(sql.snapshot.NODES, (self.conf.cell,)).fetchall()
         over = self._ends(time.time()) if ends else {}
         nodes = tuple(node_view(read_row(row), flights.get(row[0]) or Flight(), over.get(row[0], ())) for row in rows)
         by_line: dict[int, list[Any]] = {}
-        found_rows = conn.execute(queries.NOMINATE, (heads,)).fetchall()
+        found_rows = conn.execute(sql.snapshot.NOMINATE, (heads,)).fetchall()
         ref = self.reference
         if any(r[1] not in ref.lines or (r[6] and r[6] not in ref.handlers) for r in found_rows):
             self._refresh(force=True)
@@ -241,7 +241,7 @@ class PgRoundStore:
         rates = self.rates.peek(conn)
         return self.past.seen(conn, Snapshot(
             now=time.time(), cell=self.conf.cell, nodes=nodes, tenants=tenants, rates_left=rates,
-            pools=pools, mutex_held=dict(conn.execute(queries.MUTEX_HELD).fetchall()),
+            pools=pools, mutex_held=dict(conn.execute(sql.snapshot.MUTEX_HELD).fetchall()),
             lines=self.rates.mark(conn, lines) if rates else lines,
         ), self.share())  # fmt: skip
 
@@ -261,11 +261,11 @@ class PgRoundStore:
             return
         conn = self.db.conn
         with conn.pipeline():
-            lines = conn.execute(queries.LINES)
-            tenants = conn.execute(queries.TENANTS)
-            times = conn.execute(queries.RUN_TIMES, (LEARNT_FROM,))
-            handlers = conn.execute(queries.HANDLERS)
-            limits = conn.execute(rate_queries.LIMITS)
+            lines = conn.execute(sql.snapshot.LINES)
+            tenants = conn.execute(sql.snapshot.TENANTS)
+            times = conn.execute(sql.snapshot.RUN_TIMES, (LEARNT_FROM,))
+            handlers = conn.execute(sql.snapshot.HANDLERS)
+            limits = conn.execute(sql.rates.LIMITS)
             ref.lines = {
                 row[0]: LineInfo(row[1], Category(row[2]), row[3], row[4], row[5], tuple(row[6:12]), row[12])
                 for row in lines.fetchall()
@@ -286,7 +286,7 @@ class PgRoundStore:
     def _learn(self) -> None:
         """What has been learnt meanwhile of handlers that nothing was known of."""
         ref = self.reference
-        rows = self.db.conn.execute(queries.RUN_TIMES_OF, (LEARNT_FROM, list(ref.unknown))).fetchall()
+        rows = self.db.conn.execute(sql.snapshot.RUN_TIMES_OF, (LEARNT_FROM, list(ref.unknown))).fetchall()
         own, common = learnt(rows)
         ref.run_times.update(own)
         ref.common_times.update(common)
@@ -459,13 +459,13 @@ class PgRoundStore:
         with self.db.conn.transaction():
             parked = transitions.park(self.db.conn, task_ids)
             if parked:
-                keys = self.db.conn.execute(queries.KEYS_OF, (list(task_ids),)).fetchall()
+                keys = self.db.conn.execute(sql.parking.KEYS_OF, (list(task_ids),)).fetchall()
                 transitions.unpark(self.db.conn, [row[0] for row in keys])
         return parked
 
     def locks(self) -> list[Lock]:
         """Who holds which mutex key now."""
-        return [Lock(*row) for row in self.db.conn.execute(queries.MUTEX_HOLDERS).fetchall()]
+        return [Lock(*row) for row in self.db.conn.execute(sql.parking.MUTEX_HOLDERS).fetchall()]
 
     def return_queued(self) -> int:
         """Make everything queued ready again (Redis was emptied)."""

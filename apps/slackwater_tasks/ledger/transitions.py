@@ -16,7 +16,7 @@ from scheduler_ext.core.states import PAUSED, Event, Outcome, RunCondition, Task
 from scheduler_ext.core.types import MILLI, Decision
 from scheduler_ext.core.work import NEVER_AGAIN, Change, Finished, Started
 from scheduler_ext.preemption.choose import Ask
-from slackwater_tasks.ledger import pause_queries, queries, rate_queries
+from slackwater_tasks.ledger import sql
 
 
 class Cursor(Protocol):
@@ -42,7 +42,7 @@ def claim_if_ready(cur: Cursor, conf: SchedulerConf, epoch: int, holder: str, de
                    millis: Sequence[int]) -> set[str]:  # fmt: skip
     """Claim ready tasks for their nodes under the leader's epoch; returns the ids of those won."""
     rows = cur.execute(
-        queries.CLAIM,
+        sql.claims.CLAIM,
         {
             "cell": conf.cell, "epoch": epoch, "holder": holder, "ttl": conf.claim_ttl_s,
             "ids": array([d.task_id for d in decisions]), "fences": array([d.fence for d in decisions]),
@@ -66,10 +66,10 @@ def start_if_queued(
         "node": node_id,
         "batch": len(claims),
     }
-    rows = cur.execute(queries.START_TOLD if told else queries.START, params).fetchall()
+    rows = cur.execute(sql.claims.START_AND_TELL if told else sql.claims.START, params).fetchall()
     if again:
         new = {row[0] for row in rows}
-        rows += [row for row in cur.execute(queries.STARTED, params).fetchall() if row[0] not in new]
+        rows += [row for row in cur.execute(sql.claims.STARTED, params).fetchall() if row[0] not in new]
     if len(rows) > 1:
         place = {claim[0]: n for n, claim in enumerate(claims)}
         rows.sort(key=lambda row: place[row[0]])
@@ -86,7 +86,7 @@ def finish_if_running(cur: Cursor, node_id: int, ended: Sequence[tuple[Finished,
     """
     return list(
         cur.execute(
-            queries.FINISH,
+            sql.finish.FINISH,
             {
                 "node": node_id,
                 "states": [int(state) for _, state in ended],
@@ -112,7 +112,7 @@ def succeed_if_running(
     results = [f.result for f in ended] if some else array(["NULL"] * len(ended))
     return list(
         cur.execute(
-            queries.SUCCEED_TOLD if told else queries.SUCCEED,
+            sql.finish.SUCCEED_AND_TELL if told else sql.finish.SUCCEED,
             {
                 "node": node_id, "worker": ended[0].worker, "results": results,
                 "ids": array([f.task_id for f in ended]), "fences": array([f.fence for f in ended]),
@@ -166,7 +166,7 @@ def record(cur: Cursor, conf: SchedulerConf, node_id: int, ended: Sequence[Finis
     rows = finish_if_running(cur, node_id, final) if final else []
     if again:
         back = cur.execute(
-            queries.RETRY,
+            sql.finish.RETRY,
             {"node": node_id, "delays": [d for _, d in again], **_columns([f for f, _ in again])},
         ).fetchall()
         rows += [(task_id, state, False, *rest) for task_id, state, *rest in back]
@@ -183,7 +183,7 @@ def _pause(cur: Cursor, node_id: int, ended: Sequence[Finished]) -> tuple[list[t
     asked = {f.task_id: f for f in ended if f.outcome in PAUSED}
     params = {"ids": list(asked), "fences": [f.fence for f in asked.values()], "node": node_id}
     back: list[Finished] = []
-    for task_id, attempts, cancelled, declared in cur.execute(pause_queries.LOCK_PAUSED, params).fetchall():
+    for task_id, attempts, cancelled, declared in cur.execute(sql.preemption.LOCK_PAUSED, params).fetchall():
         finished = asked[task_id]
         if cancelled:
             left.append(replace(finished, outcome=Outcome.CANCELLED))
@@ -197,7 +197,7 @@ def _pause(cur: Cursor, node_id: int, ended: Sequence[Finished]) -> tuple[list[t
     if not back:
         return [], left
     params = {"node": node_id, "fences": [f.fence for f in back], **_columns(back)}
-    rows = cur.execute(pause_queries.PAUSE, params).fetchall()
+    rows = cur.execute(sql.preemption.PAUSE, params).fetchall()
     return [(task_id, int(TaskState.READY), False, *rest) for task_id, *rest in rows], left
 
 
@@ -206,7 +206,7 @@ def _split_failed(cur: Cursor, conf: SchedulerConf, node_id: int, failed: Sequen
     """Which failed attempts end their task, and which run again after how many seconds."""
     by_id = {f.task_id: f for f in failed}
     locked = cur.execute(
-        queries.LOCK_RUNNING,
+        sql.finish.LOCK_RUNNING,
         {"ids": list(by_id), "fences": [f.fence for f in failed], "node": node_id},
     ).fetchall()
     final: list[tuple[Finished, TaskState]] = []
@@ -227,7 +227,7 @@ def _split_failed(cur: Cursor, conf: SchedulerConf, node_id: int, failed: Sequen
 def ask_if_running(cur: Cursor, conf: SchedulerConf, epoch: int, holder: str, asks: Sequence[Ask]) -> set[str]:
     """Note what is asked of running tasks under the leader's epoch, and their next places; returns those that run."""
     rows = cur.execute(
-        pause_queries.ASK,
+        sql.preemption.ASK,
         {
             "cell": conf.cell, "epoch": epoch, "holder": holder,
             "ids": [ask.task_id for ask in asks], "fences": [ask.fence for ask in asks],
@@ -257,7 +257,7 @@ def hand_back(cur: Cursor, node_id: int, claims: Sequence[Claim], *, state: Task
         return []
     return list(
         cur.execute(
-            queries.HAND_BACK,
+            sql.claims.HAND_BACK,
             {
                 "ids": [c[0] for c in claims], "fences": [c[1] for c in claims], "node": node_id, "alone": alone,
                 "states": [int(state)], "from_state": int(state), "actor": actor, "reason": reason,
@@ -268,7 +268,7 @@ def hand_back(cur: Cursor, node_id: int, claims: Sequence[Claim], *, state: Task
 
 def return_queued(cur: Cursor, cell: str, *, expired_only: bool) -> int:
     """Make queued tasks ready again: all (Redis was emptied), or those whose claim has expired."""
-    query = queries.RETURN_EXPIRED if expired_only else queries.RETURN_ALL_QUEUED
+    query = sql.claims.RETURN_EXPIRED if expired_only else sql.claims.RETURN_ALL_QUEUED
     reason = "its claim expired" if expired_only else "Redis was emptied"
     return int(cur.execute(query, {"cell": cell, "reason": reason}).rowcount)
 
@@ -298,17 +298,17 @@ def end_if_waiting(cur: Cursor, ids: Sequence[str], final: TaskState, *, reason:
         "actor": actor,
         "events": int(_TOLD_UNRUN[final]),
     }
-    return list(cur.execute(queries.END_WAITING, params).fetchall())
+    return list(cur.execute(sql.finish.END_WAITING, params).fetchall())
 
 
 def park(cur: Cursor, ids: Sequence[str]) -> int:
     """Park ready tasks whose mutex key is taken: they leave the line's head until it is free."""
-    return int(cur.execute(queries.PARK, (list(ids),)).rowcount) if ids else 0
+    return int(cur.execute(sql.parking.PARK, (list(ids),)).rowcount) if ids else 0
 
 
 def unpark(cur: Cursor, keys: Sequence[str]) -> int:
     """Let the first parked tasks of these mutex keys go on, as many as the key has room for."""
-    return int(cur.execute(queries.UNPARK, (list(keys), list(keys))).rowcount) if keys else 0
+    return int(cur.execute(sql.parking.UNPARK, (list(keys), list(keys))).rowcount) if keys else 0
 
 
 def park_for(cur: Cursor, whys: Mapping[str, int], *, actor: str, reason: str) -> int:
@@ -316,12 +316,12 @@ def park_for(cur: Cursor, whys: Mapping[str, int], *, actor: str, reason: str) -
     if not whys:
         return 0
     params = {"ids": list(whys), "whys": list(whys.values()), "actor": actor, "reason": reason}
-    return int(cur.execute(rate_queries.PARK_FOR, params).rowcount)
+    return int(cur.execute(sql.parking.PARK_FOR, params).rowcount)
 
 
 def park_impossible(cur: Cursor, ids: Sequence[str], reason: str) -> int:
     """Park ready tasks that no node can run, note since when, and tell who listens."""
-    return int(cur.execute(queries.PARK_IMPOSSIBLE, {"ids": list(ids), "reason": reason}).rowcount)
+    return int(cur.execute(sql.parking.PARK_IMPOSSIBLE, {"ids": list(ids), "reason": reason}).rowcount)
 
 
 def unpark_limited(cur: Cursor, counts: Mapping[int, int]) -> int:
@@ -330,31 +330,31 @@ def unpark_limited(cur: Cursor, counts: Mapping[int, int]) -> int:
         "limits": list(counts), "counts": list(counts.values()), "actor": "dispatcher",
         "reason": "its execution rate allows it",
     }  # fmt: skip
-    return int(cur.execute(rate_queries.UNPARK_LIMITED, params).rowcount)
+    return int(cur.execute(sql.parking.UNPARK_LIMITED, params).rowcount)
 
 
 def unpark_these(cur: Cursor, ids: Sequence[str], *, actor: str, reason: str) -> int:
     """Let tasks go on that were parked for a rate, a paused handler, or because no node could run them."""
     if not ids:
         return 0
-    return int(cur.execute(rate_queries.UNPARK_THESE, {"ids": list(ids), "actor": actor, "reason": reason}).rowcount)
+    return int(cur.execute(sql.parking.UNPARK_THESE, {"ids": list(ids), "actor": actor, "reason": reason}).rowcount)
 
 
 def tell_late(cur: Cursor, ids: Sequence[str]) -> int:
     """Note that the latest start of waiting tasks has passed, once each, for those who listen for it."""
-    return int(cur.execute(queries.TELL_LATE, (list(ids),)).rowcount) if ids else 0
+    return int(cur.execute(sql.due.TELL_LATE, (list(ids),)).rowcount) if ids else 0
 
 
 def wake(cur: Cursor, limit: int) -> int:
     """Make scheduled tasks ready whose time has come."""
-    return int(cur.execute(queries.WAKE, (limit,)).rowcount)
+    return int(cur.execute(sql.due.WAKE, (limit,)).rowcount)
 
 
 def promote(cur: Cursor, moves: Sequence[tuple[str, int]]) -> int:
     """Move ready tasks to another line (the urgent one of their tenant and tier): (task id, line id)."""
     if not moves:
         return 0
-    return int(cur.execute(queries.PROMOTE, ([m[0] for m in moves], [m[1] for m in moves])).rowcount)
+    return int(cur.execute(sql.due.PROMOTE, ([m[0] for m in moves], [m[1] for m in moves])).rowcount)
 
 
 def release(cur: Cursor, conf: SchedulerConf, ended: Sequence[tuple[str, TaskState]],
@@ -370,18 +370,20 @@ def release(cur: Cursor, conf: SchedulerConf, ended: Sequence[tuple[str, TaskSta
         ids = [task_id for task_id, _ in wave]
         states = [int(state) for _, state in wave]
         outcomes = [int(edge_outcome(state)) for _, state in wave]
-        rows = cur.execute(queries.RELEASE, (ids, states, outcomes)).fetchall()
+        rows = cur.execute(sql.dependencies.RELEASE, (ids, states, outcomes)).fetchall()
         free = {task_id: RunCondition(condition) for task_id, pending, condition in rows if pending == 0}
         doomed: list[str] = []
         if free:
-            counts = cur.execute(queries.EDGE_COUNTS, (list(free),)).fetchall()
+            counts = cur.execute(sql.dependencies.EDGE_COUNTS, (list(free),)).fetchall()
             good: list[str] = []
             for task_id, failed, cancelled in counts:
                 holds = condition_holds(free[task_id], failed=failed, cancelled=cancelled)
                 (good if holds else doomed).append(task_id)
             if good:
                 lead_ms = int(conf.promote_lead_s * MILLI)
-                readied += int(cur.execute(queries.UNBLOCK, {"ids": sorted(good), "lead_ms": lead_ms}).rowcount)
+                readied += int(
+                    cur.execute(sql.dependencies.UNBLOCK, {"ids": sorted(good), "lead_ms": lead_ms}).rowcount
+                )
         gone = end_if_waiting(
             cur, doomed, TaskState.CANCELLED, reason="what it needed did not come", actor="release",
             states=(TaskState.BLOCKED,),

@@ -2,7 +2,7 @@
 
 A task's state stands in its live row while it is not final, and in ``Task.state`` from then on; the live row leaves
 with the finish. Foreign keys between the hot tables carry no database constraint: checking one costs as much as the
-row itself, and every writer of these tables is in ``queries.py`` (see ``docs/adr/0003-ledger-layout.md``).
+row itself, and every writer of these tables is in ``ledger/sql`` (see ``docs/adr/0003-ledger-layout.md``).
 """
 
 from slackwater_tasks.models.artifacts import Artifact

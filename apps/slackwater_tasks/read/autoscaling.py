@@ -13,8 +13,8 @@ from django.db import connection
 from scheduler_ext.conf import SHORT_US
 from scheduler_ext.core.sql import named
 from slackwater_resources.models import Tier
-from slackwater_tasks.ledger.queries import ACTIVE_LINES
 from slackwater_tasks.ledger.reference_cache import scheduler_conf
+from slackwater_tasks.ledger.sql.snapshot import ACTIVE_LINES
 
 MAX_COUNTED: Final = 10_000
 """Ready tasks counted of each line."""

@@ -15,7 +15,7 @@ from scheduler_ext.core.states import Outcome, TaskState, is_final
 from scheduler_ext.core.work import Change, Changes, Finished, ScriptWork, Started
 from scheduler_ext.ports import TaskBackend
 from slackwater_resources.faults import FAULTS
-from slackwater_tasks.ledger import queries, transitions
+from slackwater_tasks.ledger import sql, transitions
 from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.runtime import progress, trace_context
 from slackwater_tasks.runtime.task_backend import AddSubtasks, PgTaskBackend, no_subtasks
@@ -32,21 +32,27 @@ ON CONFLICT (tenant_id, key) DO UPDATE SET
 """
 MEMORY = 200
 """The mean run time forgets: older samples together weigh no more than this many."""
-SCRIPT = """
+
+
+def _script(columns: str = "", join: str = "") -> str:
+    return f"""
 SELECT s.content, n.script_root, n.trusted, r.cpu_milli, r.memory_mb, r.disk_mb, r.iops, r.bandwidth_kbps, r.ports,
        n.id, EXISTS (SELECT 1 FROM slackwater_tasks_secret x WHERE x.tenant_id = n.id), p.script_network,
        coalesce(c.declared, false), p.max_checkpoint_bytes,
-       CASE WHEN c.declared AND c.attempt = l.attempts THEN c.used_ms ELSE 0 END, l.mutex_fence
+       CASE WHEN c.declared AND c.attempt = l.attempts THEN c.used_ms ELSE 0 END, l.mutex_fence{columns}
 FROM slackwater_tasks_task t JOIN slackwater_tenants_tenant n ON n.id = t.tenant_id
     JOIN slackwater_tenants_plan p ON p.id = n.plan_id
 JOIN slackwater_resources_tier r ON r.id = t.tier_id
 LEFT JOIN slackwater_tasks_resumable c ON c.task_id = t.id LEFT JOIN slackwater_tasks_livetask l ON l.task_id = t.id
+{join}
 LEFT JOIN slackwater_tasks_script s ON s.tenant_id = t.tenant_id AND s.sha256 = t.script_sha256 WHERE t.id = %s
-"""
+"""  # noqa: S608 - statements of ours
+
+
+SCRIPT = _script()
 # Where no collector is configured, nobody looks for traces.
-SCRIPT_TRACED = SCRIPT.replace("l.mutex_fence", "l.mutex_fence, l.fence, x.trace_id, x.sampled, x.tracestate").replace(
-    "LEFT JOIN slackwater_tasks_script",
-    "LEFT JOIN slackwater_tasks_tasktrace x ON x.task_id = t.id LEFT JOIN slackwater_tasks_script",
+SCRIPT_TRACED = _script(
+    ", l.fence, x.trace_id, x.sampled, x.tracestate", "LEFT JOIN slackwater_tasks_tasktrace x ON x.task_id = t.id"
 )
 MEMORY_MB = "SELECT r.memory_mb FROM slackwater_tasks_task t JOIN slackwater_resources_tier r ON r.id = t.tier_id WHERE t.id = %s"
 SECRETS = "SELECT name, sealed FROM slackwater_tasks_secret WHERE tenant_id = %s"
@@ -147,7 +153,7 @@ class PgWorkStore:
 
     def listened(self) -> bool:
         """Whether any tenant wants to be told of anything."""
-        row = self.db.conn.execute(queries.LISTENED).fetchone()
+        row = self.db.conn.execute(sql.finish.LISTENED).fetchone()
         return row is None or bool(row[0])
 
     def hand_back(self, node_id: int, claims: Sequence[tuple[str, int]], *, running: bool, reason: str,
@@ -250,7 +256,7 @@ class PgWorkStore:
 
     def held(self, node_id: int) -> list[tuple[str, int, int]]:
         """Everything in flight on a node: (task id, fence, state)."""
-        rows = self.db.conn.execute(queries.HELD_BY, (node_id,)).fetchall()
+        rows = self.db.conn.execute(sql.leadership.HELD_BY, (node_id,)).fetchall()
         return [(row[0], row[1], row[2]) for row in rows]
 
     def close(self) -> None:

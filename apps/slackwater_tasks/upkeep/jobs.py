@@ -11,7 +11,7 @@ from scheduler_ext.core.states import LateMark, Outcome, TaskState
 from scheduler_ext.core.work import Changes, Finished
 from scheduler_ext.upkeep import Job
 from slackwater_tasks.graph.relatives import GraphUpkeep
-from slackwater_tasks.ledger import queries, transitions
+from slackwater_tasks.ledger import sql, transitions
 from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.ledger.parking import ParkingUpkeep
 from slackwater_tasks.runtime.checkpoints import forget_ended
@@ -67,7 +67,7 @@ class LedgerUpkeep:
 
     def lose_nodes(self) -> int:
         """Declare nodes lost that have not renewed their lease; none right after the database itself was away."""
-        return int(self.db.conn.execute(queries.LOSE_NODES, (self.conf.node_lease_s,)).rowcount)
+        return int(self.db.conn.execute(sql.leadership.LOSE_NODES, (self.conf.node_lease_s,)).rowcount)
 
     def recover(self) -> int:
         """Take back what lost nodes and nodes that left still hold.
@@ -75,7 +75,7 @@ class LedgerUpkeep:
         Nobody knows which of a batch had begun: its members are suspects, run alone next, and only a loss when alone
         counts. A task that allows a single attempt always runs alone, and in doubt it fails.
         """
-        rows = self.db.conn.execute(queries.HELD_BY_GONE, (BATCH,)).fetchall()
+        rows = self.db.conn.execute(sql.leadership.HELD_BY_GONE, (BATCH,)).fetchall()
         by_node: dict[int, list[Any]] = {}
         for row in rows:
             by_node.setdefault(row[6], []).append(row)
@@ -113,7 +113,7 @@ class LedgerUpkeep:
 
     def gone_lately(self) -> list[int]:
         """The cell's nodes that were lost or left within the last hours."""
-        return [row[0] for row in self.db.conn.execute(queries.GONE_LATELY, (self.conf.cell, BATCH)).fetchall()]
+        return [row[0] for row in self.db.conn.execute(sql.leadership.GONE_LATELY, (self.conf.cell, BATCH)).fetchall()]
 
     def expire_claims(self) -> int:
         """Take back claims that were not started in time: a crash between commit and publish heals here."""
@@ -126,7 +126,7 @@ class LedgerUpkeep:
         """End tasks whose latest start has passed and whose client asked to give up then; tell the other clients."""
 
         def work(conn: Any) -> list[Any]:
-            rows = conn.execute(queries.LATE, (BATCH,)).fetchall()
+            rows = conn.execute(sql.due.LATE, (BATCH,)).fetchall()
             transitions.tell_late(conn, [task_id for task_id, on_late in rows if on_late == LateMark.TELL])
             late = [task_id for task_id, on_late in rows if on_late != LateMark.TELL]
             return transitions.end_if_waiting(
@@ -141,7 +141,7 @@ class LedgerUpkeep:
 
     def release(self) -> int:
         """Tell dependants again whose release was lost between a finish and its follow-up."""
-        rows = self.db.conn.execute(queries.UNRELEASED, (BATCH,)).fetchall()
+        rows = self.db.conn.execute(sql.dependencies.UNRELEASED, (BATCH,)).fetchall()
         if rows:
             ended = [(task_id, TaskState(state)) for task_id, state in rows]
             self.publish(self.work.release(ended))
@@ -149,7 +149,7 @@ class LedgerUpkeep:
 
     def unpark(self) -> int:
         """Let parked tasks go on whose mutex key is free."""
-        keys = [row[0] for row in self.db.conn.execute(queries.PARKED_KEYS, (BATCH,)).fetchall()]
+        keys = [row[0] for row in self.db.conn.execute(sql.parking.PARKED_KEYS, (BATCH,)).fetchall()]
         return self.db.repeatable(lambda conn: transitions.unpark(conn, keys)) if keys else 0
 
     def forget_keys(self) -> int:

@@ -12,7 +12,7 @@ from django.db import connection, connections
 
 from scheduler_ext.core.states import TaskState
 from slackwater_resources.models import Handler
-from slackwater_tasks.ledger import queries
+from slackwater_tasks.ledger import sql
 from slackwater_tasks.ledger.connection import HOT_PLANS, Database
 from slackwater_tenants.models import Plan
 from tests.lab.benchmarks import filling
@@ -138,22 +138,22 @@ def hot_queries(ledger: Ledger) -> dict[str, tuple[str, Any, Scans]]:
     start = {"ids": ids, "fences": fences, "node": node, "batch": BATCH}
     ready = {("slackwater_tasks_livetask", "slackwater_live_ready")}
     return {
-        "nominate": (queries.NOMINATE, (8,), ready),
-        "claim": (queries.CLAIM, claim, {LIVE_KEY}),
-        "start": (queries.START, start, {LIVE_KEY, TASK_KEY, TASK_TENANT}),
-        "succeed": (queries.SUCCEED, _used(queries.SUCCEED, ended), {LIVE_KEY, TASK_KEY, TASK_TENANT}),
-        "lock": (queries.LOCK_RUNNING, _used(queries.LOCK_RUNNING, ended), {LIVE_KEY, TASK_KEY, TASK_TENANT}),
-        "retry": (queries.RETRY, _used(queries.RETRY, ended | {"delays": times}), {LIVE_KEY, TASK_KEY, TASK_TENANT}),
-        "release": (queries.RELEASE, (ids, ones, ones), {LIVE_KEY, TASK_KEY, TASK_RELEASE}),
-        "finish": (queries.FINISH, _used(queries.FINISH, ended), {LIVE_KEY, TASK_KEY, TASK_TENANT}),
-        "wake": (queries.WAKE, (2048,), {("slackwater_tasks_livetask", "slackwater_live_due"), LIVE_KEY}),
-        "next due": (queries.NEXT_DUE, None, {("slackwater_tasks_livetask", "slackwater_live_due")}),
-        "promotable": (queries.PROMOTABLE, (2048,), {("slackwater_tasks_livetask", "slackwater_live_promote")}),
-        "late": (queries.LATE, (100,), {("slackwater_tasks_livetask", "slackwater_live_late")}),
-        "promote": (queries.PROMOTE, (ids, [ledger.lines[0]] * BATCH), {LIVE_KEY}),
-        "in flight": (queries.IN_FLIGHT, None, {("slackwater_tasks_livetask", "slackwater_live_in_flight")}),
+        "nominate": (sql.snapshot.NOMINATE, (8,), ready),
+        "claim": (sql.claims.CLAIM, claim, {LIVE_KEY}),
+        "start": (sql.claims.START, start, {LIVE_KEY, TASK_KEY, TASK_TENANT}),
+        "succeed": (sql.finish.SUCCEED, _used(sql.finish.SUCCEED, ended), {LIVE_KEY, TASK_KEY, TASK_TENANT}),
+        "lock": (sql.finish.LOCK_RUNNING, _used(sql.finish.LOCK_RUNNING, ended), {LIVE_KEY, TASK_KEY, TASK_TENANT}),
+        "retry": (sql.finish.RETRY, _used(sql.finish.RETRY, ended | {"delays": times}), {LIVE_KEY, TASK_KEY, TASK_TENANT}),
+        "release": (sql.dependencies.RELEASE, (ids, ones, ones), {LIVE_KEY, TASK_KEY, TASK_RELEASE}),
+        "finish": (sql.finish.FINISH, _used(sql.finish.FINISH, ended), {LIVE_KEY, TASK_KEY, TASK_TENANT}),
+        "wake": (sql.due.WAKE, (2048,), {("slackwater_tasks_livetask", "slackwater_live_due"), LIVE_KEY}),
+        "next due": (sql.due.NEXT_DUE, None, {("slackwater_tasks_livetask", "slackwater_live_due")}),
+        "promotable": (sql.due.PROMOTABLE, (2048,), {("slackwater_tasks_livetask", "slackwater_live_promote")}),
+        "late": (sql.due.LATE, (100,), {("slackwater_tasks_livetask", "slackwater_live_late")}),
+        "promote": (sql.due.PROMOTE, (ids, [ledger.lines[0]] * BATCH), {LIVE_KEY}),
+        "in flight": (sql.snapshot.IN_FLIGHT, None, {("slackwater_tasks_livetask", "slackwater_live_in_flight")}),
         "mutex held": (
-            queries.MUTEX_HELD, None,
+            sql.snapshot.MUTEX_HELD, None,
             {("slackwater_tasks_livetask", "slackwater_live_mutex"), ("slackwater_tasks_livetask", "slackwater_live_in_flight")},
         ),
     }  # fmt: skip
@@ -264,7 +264,7 @@ def test_nominating_reads_as_much_of_a_long_line_as_of_a_short_one(ledger: Ledge
     for upto in (FEW, BACKLOG):
         ledger.fill(upto)
         ledger.analyze()
-        plan = ledger.explain(queries.NOMINATE, (8,), run=True)
+        plan = ledger.explain(sql.snapshot.NOMINATE, (8,), run=True)
         assert plan["Actual Rows"] == LINES * 8
         read.append(rows_read(plan))
     short, long = read
@@ -307,7 +307,7 @@ def test_a_start_enters_nothing_into_any_index(backlog: Ledger) -> None:
     )
     seen = []
     with psycopg.Cursor(connection.connection) as cur:
-        for query, params in ((queries.CLAIM, claim), (queries.START, start)):
+        for query, params in ((sql.claims.CLAIM, claim), (sql.claims.START, start)):
             before = cur.execute(counts).fetchone()
             assert len(cur.execute(query, {**params, "ids": ids}).fetchall()) == BATCH
             after = cur.execute(counts).fetchone()

@@ -20,7 +20,7 @@ from scheduler_ext.core.errors import Conflict
 from scheduler_ext.core.states import Outcome
 from slackwater_resources.models import Handler, Tier
 from slackwater_tasks.control import secrets
-from slackwater_tasks.ledger import queries
+from slackwater_tasks.ledger import sql
 from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.models import (  # fmt: skip
     Attempt,
@@ -238,7 +238,7 @@ def left(task_id: UUID) -> float:
 
 def late(db: Database) -> list[str]:
     """What upkeep would give up now."""
-    return [row[0] for row in db.conn.execute(queries.LATE, (10,)).fetchall()]
+    return [row[0] for row in db.conn.execute(sql.due.LATE, (10,)).fetchall()]
 
 
 @pytest.mark.parametrize("what", ["tenant", "line", "handler"])

@@ -1,4 +1,4 @@
-"""The statements of execution rates. Only ``transitions.py`` calls those that write a state.
+"""The windows of execution rates.
 
 A claim counts against its limits from the moment it is committed. It stays open until its start is known, and is then
 kept until the time frame has passed. So at any claim the starts of the last time frame, and the claims that have not
@@ -51,48 +51,3 @@ TAKE = """
 INSERT INTO slackwater_tasks_ratestart (limit_id, task_id, fence)
 SELECT * FROM unnest(%s::bigint[], %s::uuid[], %s::int[])
 """
-
-# -- parking ----------------------------------------------------------------------------------------------------------
-PARK_FOR = named("""
-WITH p AS (
-    UPDATE slackwater_tasks_livetask l SET state = :state.BLOCKED, parked = u.why
-        FROM unnest(%(ids)s::uuid[], %(whys)s::int[]) AS u(id, why)
-    WHERE l.task_id = u.id AND l.state = :state.READY RETURNING l.task_id, l.tenant_id, l.fence)
-INSERT INTO slackwater_tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
-SELECT task_id, tenant_id, 3, 1, fence, %(actor)s, %(reason)s FROM p
-""")
-_GO_ON = named("""{freed},
-r AS (
-    UPDATE slackwater_tasks_livetask l SET state = :state.READY, parked = NULL FROM freed
-    WHERE l.task_id = freed.task_id AND l.state = :state.BLOCKED AND l.pending = 0 AND l.parked IS NOT NULL
-    RETURNING l.task_id, l.tenant_id, l.fence)
-INSERT INTO slackwater_tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
-SELECT task_id, tenant_id, 1, 3, fence, %(actor)s, %(reason)s FROM r
-""")
-# From each line as many as may start under the limit: which of them do is the share's choice. The lines by a loose
-# scan.
-UNPARK_LIMITED = _GO_ON.format(
-    freed="""
-WITH RECURSIVE u AS (SELECT * FROM unnest(%(limits)s::int[], %(counts)s::int[]) AS u(id, n)),
-lines AS (
-    SELECT f.parked, f.line_id FROM u CROSS JOIN LATERAL (
-        SELECT l.parked, l.line_id FROM slackwater_tasks_livetask l WHERE l.phase = 1 AND l.parked = u.id
-        ORDER BY l.line_id LIMIT 1) f
-    UNION ALL
-    SELECT f.parked, f.line_id FROM lines a CROSS JOIN LATERAL (
-        SELECT l.parked, l.line_id FROM slackwater_tasks_livetask l
-        WHERE l.phase = 1 AND l.parked = a.parked AND l.line_id > a.line_id ORDER BY l.line_id LIMIT 1) f),
-freed AS (
-    SELECT w.task_id FROM lines JOIN u ON u.id = lines.parked CROSS JOIN LATERAL (
-        SELECT l.task_id FROM slackwater_tasks_livetask l
-        WHERE l.phase = 1 AND l.parked = lines.parked AND l.line_id = lines.line_id
-        ORDER BY l.rank_group, l.rank, l.task_id LIMIT u.n) w)"""
-)
-UNPARK_THESE = _GO_ON.format(freed="WITH freed AS (SELECT unnest(%(ids)s::uuid[]) AS task_id)")
-# Whose limit is gone, and who is near the latest start: it goes to the urgent line first, and waits there.
-STALE_PARKED = named("""
-SELECT l.task_id::text FROM slackwater_tasks_livetask l
-WHERE l.phase = :phase.BLOCKED AND l.parked > 0 AND l.pending = 0
-    AND (l.promote_at <= statement_timestamp() OR NOT EXISTS (SELECT 1 FROM slackwater_tasks_ratelimit m WHERE m.id = l.parked))
-LIMIT %s
-""")

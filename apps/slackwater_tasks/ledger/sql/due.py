@@ -1,0 +1,48 @@
+"""What is due: scheduled tasks that become ready, tasks to be promoted, and latest starts that have passed."""
+
+from __future__ import annotations
+
+from scheduler_ext.core.sql import named
+
+WAKE = named("""
+WITH due AS (
+    SELECT task_id FROM slackwater_tasks_livetask WHERE phase = :phase.SCHEDULED AND not_before <= statement_timestamp()
+    ORDER BY not_before LIMIT %s FOR UPDATE SKIP LOCKED)
+UPDATE slackwater_tasks_livetask l SET state = :state.READY, not_before = NULL FROM due
+    WHERE l.task_id = ANY(ARRAY[due.task_id])
+""")
+NEXT_DUE = named("""
+SELECT extract(epoch FROM not_before - clock_timestamp())::float8 FROM slackwater_tasks_livetask
+WHERE phase = :phase.SCHEDULED ORDER BY not_before LIMIT 1
+""")
+PROMOTABLE = named("""
+SELECT l.task_id::text, n.tenant_id, n.tier_id FROM slackwater_tasks_livetask l
+    JOIN slackwater_tasks_line n ON n.id = l.line_id + 0
+WHERE l.phase = :phase.READY AND l.promote_at <= statement_timestamp()
+ORDER BY l.promote_at LIMIT %s FOR UPDATE OF l SKIP LOCKED
+""")
+PROMOTE = named("""
+UPDATE slackwater_tasks_livetask l SET line_id = u.line, promote_at = NULL
+FROM unnest(%s::uuid[], %s::int[]) AS u(id, line) WHERE l.task_id = ANY(ARRAY[u.id]) AND l.state = :state.READY
+""")
+# Those whose client gives up then (2), and those whose client is only told so (3).
+# While a tenant, line or handler is paused no time passes for its tasks.
+LATE = named("""
+SELECT task_id::text, on_late FROM slackwater_tasks_livetask l
+WHERE on_late IN (:late.GIVE_UP, :late.TELL) AND phase IN (:phase.BLOCKED, :phase.SCHEDULED, :phase.READY)
+    AND latest_start < statement_timestamp()
+    AND NOT EXISTS (SELECT 1 FROM slackwater_tasks_pause WHERE kind = 'tenant' AND subject = l.tenant_id)
+    AND NOT EXISTS (SELECT 1 FROM slackwater_tasks_pause WHERE kind = 'line' AND subject = l.line_id)
+    AND NOT EXISTS (SELECT 1 FROM slackwater_tasks_pause WHERE kind = 'handler' AND subject = l.handler_id)
+ORDER BY latest_start LIMIT %s
+""")
+TELL_LATE = named("""
+WITH l AS (
+    UPDATE slackwater_tasks_livetask SET on_late = :late.RUN_FIRST WHERE task_id = ANY(%s::uuid[])
+        AND on_late = :late.TELL AND state IN (:state.BLOCKED, :state.SCHEDULED, :state.READY)
+    RETURNING task_id, tenant_id, state, fence, attempts, latest_start)
+INSERT INTO slackwater_tasks_outbox (tenant_id, task_id, events, state, fence, attempt, at, reason)
+SELECT l.tenant_id, l.task_id, :event.LATE, l.state, l.fence, l.attempts, l.latest_start,
+    'its latest start passed: it is run first'
+FROM l JOIN slackwater_tasks_listener w ON w.tenant_id = l.tenant_id WHERE w.events & :event.LATE <> 0
+""")

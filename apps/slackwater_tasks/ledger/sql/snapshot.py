@@ -1,0 +1,55 @@
+"""What a round reads: nodes, lines, tenants, what is in flight, and the heads of the lines."""
+
+from __future__ import annotations
+
+from scheduler_ext.core.sql import named
+
+NODES = """
+SELECT id, name, capacity, slots, handlers, labels FROM slackwater_resources_node
+WHERE cell = %s AND state = 'active' AND lease_expires_at > clock_timestamp() ORDER BY id
+"""
+IN_FLIGHT = named("""
+SELECT node_id, line_id, kind, handler_id, alone OR total_attempts = 1 AS by_itself, slot_milli >= 1000 AS exclusive,
+       count(*), sum(slot_milli)::int
+FROM slackwater_tasks_livetask WHERE phase = :phase.IN_FLIGHT GROUP BY 1, 2, 3, 4, 5, 6
+""")
+MUTEX_HELD = named("""
+SELECT mutex_key, count(*)::int FROM slackwater_tasks_livetask
+WHERE mutex_key IS NOT NULL AND phase = :phase.IN_FLIGHT GROUP BY mutex_key
+""")
+# The active lines by a loose scan of the ready index: one descent a line, whatever the backlog.
+ACTIVE_LINES = named("""
+WITH RECURSIVE active AS (
+    (SELECT line_id FROM slackwater_tasks_livetask WHERE phase = :phase.READY ORDER BY line_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT l.line_id FROM slackwater_tasks_livetask l WHERE l.phase = :phase.READY AND l.line_id > a.line_id
+            ORDER BY l.line_id LIMIT 1)
+    FROM active a WHERE a.line_id IS NOT NULL)""")
+NOMINATE = named(f"""{ACTIVE_LINES}
+SELECT h.* FROM active a CROSS JOIN LATERAL (
+    SELECT l.task_id::text, l.line_id, l.fence, l.rank_group, l.rank, l.kind, l.handler_id, l.priority,
+           l.alone OR l.total_attempts = 1, l.mutex_key, l.mutex_limit, l.last_node,
+           extract(epoch FROM l.latest_start)::float8
+    FROM slackwater_tasks_livetask l WHERE l.phase = :phase.READY AND l.line_id = a.line_id
+    ORDER BY l.rank_group, l.rank, l.task_id LIMIT %s) h
+WHERE a.line_id IS NOT NULL
+""")  # noqa: S608 - statements of ours
+LINES = """
+SELECT n.id, n.tenant_id, n.category, n.tier_id, n.paused, t.cell,
+       r.cpu_milli, r.memory_mb, r.disk_mb, r.iops, r.bandwidth_kbps, r.ports, coalesce(n.pool_id, t.pool_id)
+FROM slackwater_tasks_line n JOIN slackwater_tenants_tenant t ON t.id = n.tenant_id
+    JOIN slackwater_resources_tier r ON r.id = n.tier_id
+"""
+TENANTS = """
+SELECT t.id, t.paused, p.weight, p.max_in_flight, p.guaranteed_permille, p.maximum_permille
+FROM slackwater_tenants_tenant t JOIN slackwater_tenants_plan p ON p.id = t.plan_id
+"""
+HANDLERS = "SELECT id, name, kind, paused FROM slackwater_resources_handler"
+MAKE_LINE = """
+INSERT INTO slackwater_tasks_line (tenant_id, category, tier_id, paused) VALUES (%s, %s, %s, false)
+ON CONFLICT (tenant_id, category, tier_id) DO UPDATE SET category = excluded.category RETURNING id
+"""
+RUN_TIMES = (
+    "SELECT tenant_id, key, mean_us, least(samples, 1000)::int FROM slackwater_tasks_runtime WHERE samples >= %s"
+)
+RUN_TIMES_OF = f"{RUN_TIMES} AND key = ANY(%s)"
