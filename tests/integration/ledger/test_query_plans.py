@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import psycopg
@@ -96,13 +96,13 @@ def nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield from nodes(child)
 
 
-def scans(plan: Mapping[str, Any]) -> Scans:
-    """Every scan of a hot table."""
+def scans(plan: Mapping[str, Any], tables: Collection[str] = frozenset(HOT)) -> Scans:
+    """Every scan of ``tables``."""
     found: Scans = set()
     bitmap = [node["Index Name"] for node in nodes(plan) if node["Node Type"] == "Bitmap Index Scan"]
     for node in nodes(plan):
         table = node.get("Relation Name")
-        if table in HOT and node["Node Type"].endswith("Scan"):
+        if table in tables and node["Node Type"].endswith("Scan"):
             index = node.get("Index Name") or (bitmap[0] if node["Node Type"].startswith("Bitmap") else "")
             found.add((table, index))
     return found

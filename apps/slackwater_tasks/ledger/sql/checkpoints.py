@@ -45,7 +45,7 @@ ANEW = """
 WITH r AS (
     UPDATE slackwater_tasks_resumable SET level = 0, used_ms = 0, asked = NULL, asked_fence = NULL, asked_at = NULL
     WHERE task_id = ANY(%s::uuid[]) RETURNING task_id, declared)
-UPDATE slackwater_tasks_livetask l SET alone = true FROM r WHERE r.task_id = l.task_id AND r.declared
+UPDATE slackwater_tasks_livetask l SET alone = true FROM r WHERE l.task_id = ANY(ARRAY[r.task_id]) AND r.declared
 """
 # A failed task keeps its checkpoints as long as it stays a dead letter: run again, it goes on from there.
 DELETE_ENDED = """

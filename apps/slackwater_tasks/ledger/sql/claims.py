@@ -8,51 +8,53 @@ CLAIM = named("""
 WITH lead AS (
     SELECT 1 FROM slackwater_tasks_leader WHERE cell = %(cell)s AND epoch = %(epoch)s AND holder = %(holder)s
         AND expires_at > clock_timestamp() FOR SHARE),
-c AS (
-    SELECT l.task_id, u.node, u.milli
-    FROM unnest(%(ids)s::uuid[], %(fences)s::int[], %(nodes)s::int[], %(millis)s::int[]) AS u(id, fence, node, milli)
-    JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[u.id])
-    WHERE l.state = :state.READY AND l.fence = u.fence AND EXISTS (SELECT 1 FROM lead)
+chosen AS (
+    SELECT l.task_id, given.node, given.milli
+    FROM unnest(%(ids)s::uuid[], %(fences)s::int[], %(nodes)s::int[], %(millis)s::int[]) AS given(id, fence, node, milli)
+    JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[given.id])
+    WHERE l.state = :state.READY AND l.fence = given.fence AND EXISTS (SELECT 1 FROM lead)
     FOR UPDATE OF l SKIP LOCKED)
-UPDATE slackwater_tasks_livetask l SET state = :state.QUEUED, fence = l.fence + 1, node_id = c.node,
-    slot_milli = c.milli, batch = 0,
+UPDATE slackwater_tasks_livetask l SET state = :state.QUEUED, fence = l.fence + 1, node_id = chosen.node,
+    slot_milli = chosen.milli, batch = 0,
     queued_at = clock_timestamp(), claim_expires_at = clock_timestamp() + %(ttl)s * interval '1 second',
     mutex_fence = CASE WHEN l.mutex_key IS NOT NULL THEN nextval('slackwater_tasks_mutex_fence') END
-FROM c WHERE l.task_id = ANY(ARRAY[c.task_id]) RETURNING l.task_id::text
+FROM chosen WHERE l.task_id = ANY(ARRAY[chosen.task_id]) RETURNING l.task_id::text
 """)
 
 
 def _start(tell: str = "") -> str:
     return named(f"""
-WITH s AS (
+WITH started AS (
     UPDATE slackwater_tasks_livetask l SET state = :state.RUNNING, started_at = clock_timestamp(), batch = %(batch)s
-    FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS u(id, fence)
-    WHERE l.task_id = ANY(ARRAY[u.id]) AND l.fence = u.fence AND l.state = :state.QUEUED AND l.node_id = %(node)s
+    FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS given(id, fence)
+    WHERE l.task_id = ANY(ARRAY[given.id]) AND l.fence = given.fence AND l.state = :state.QUEUED AND l.node_id = %(node)s
         AND NOT l.cancel_requested
         AND EXISTS (SELECT 1 FROM slackwater_resources_node WHERE id = %(node)s AND state IN ('active', 'draining')
                     AND lease_expires_at > clock_timestamp())
     RETURNING l.task_id, l.tenant_id, l.fence, l.attempts){tell}
-SELECT s.task_id::text, s.fence, s.tenant_id, t.handler, t.script_sha256, t.script_path, t.args, t.kwargs, t.cap_ms,
-       s.attempts + 1, t.name, t.workflow_id::text
-FROM s JOIN slackwater_tasks_task t ON t.id = ANY(ARRAY[s.task_id]) AND t.tenant_id = ANY(ARRAY[s.tenant_id])
+SELECT started.task_id::text, started.fence, started.tenant_id, t.handler, t.script_sha256, t.script_path, t.args,
+    t.kwargs, t.cap_ms,
+       started.attempts + 1, t.name, t.workflow_id::text
+FROM started JOIN slackwater_tasks_task t ON t.id = ANY(ARRAY[started.task_id]) AND t.tenant_id = ANY(ARRAY[started.tenant_id])
 """)  # noqa: S608 - statements of ours
 
 
 # Each of the two busiest statements is there twice: where nobody in the platform listens, nobody is told.
 START = _start()
 START_AND_TELL = _start(""",
-told AS (
+notices AS (
     INSERT INTO slackwater_tasks_outbox (tenant_id, task_id, events, state, fence, attempt, reason)
-    SELECT s.tenant_id, s.task_id, :event.STARTED, :state.RUNNING, s.fence, s.attempts + 1, ''
-    FROM s JOIN slackwater_tasks_listener w ON w.tenant_id = s.tenant_id WHERE w.events & :event.STARTED <> 0)""")
+    SELECT started.tenant_id, started.task_id, :event.STARTED, :state.RUNNING, started.fence, started.attempts + 1, ''
+    FROM started JOIN slackwater_tasks_listener AS listener ON listener.tenant_id = started.tenant_id
+        WHERE listener.events & :event.STARTED <> 0)""")
 # What a start without an answer had started: nobody else has the claims, and none has begun.
 STARTED = named("""
 SELECT l.task_id::text, l.fence, l.tenant_id, t.handler, t.script_sha256, t.script_path, t.args, t.kwargs, t.cap_ms,
        l.attempts + 1, t.name, t.workflow_id::text
-FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS u(id, fence)
-JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[u.id])
+FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS given(id, fence)
+JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[given.id])
 JOIN slackwater_tasks_task t ON t.id = ANY(ARRAY[l.task_id]) AND t.tenant_id = ANY(ARRAY[l.tenant_id])
-WHERE l.fence = u.fence AND l.state = :state.RUNNING AND l.node_id = %(node)s
+WHERE l.fence = given.fence AND l.state = :state.RUNNING AND l.node_id = %(node)s
     AND EXISTS (SELECT 1 FROM slackwater_resources_node WHERE id = %(node)s AND state IN ('active', 'draining')
                 AND lease_expires_at > clock_timestamp())
 """)
@@ -62,15 +64,15 @@ WITH back AS (
     UPDATE slackwater_tasks_livetask l SET state = :state.READY, node_id = NULL, claim_expires_at = NULL,
         started_at = NULL, batch = 0,
         alone = l.alone OR %(alone)s
-    FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS u(id, fence)
-    WHERE l.task_id = ANY(ARRAY[u.id]) AND l.fence = u.fence AND l.state = ANY(%(states)s::int[])
+    FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS given(id, fence)
+    WHERE l.task_id = ANY(ARRAY[given.id]) AND l.fence = given.fence AND l.state = ANY(%(states)s::int[])
         AND l.node_id = %(node)s
     RETURNING l.task_id, l.tenant_id, l.fence, l.mutex_key),
-e AS (
+noted AS (
     INSERT INTO slackwater_tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
     SELECT task_id, tenant_id, %(from_state)s, :state.READY, fence, %(actor)s, %(reason)s FROM back)
-SELECT b.task_id::text, b.mutex_key, b.tenant_id, t.workflow_id::text
-FROM back b JOIN slackwater_tasks_task t ON t.id = ANY(ARRAY[b.task_id]) AND t.tenant_id = ANY(ARRAY[b.tenant_id])
+SELECT back.task_id::text, back.mutex_key, back.tenant_id, t.workflow_id::text
+FROM back JOIN slackwater_tasks_task t ON t.id = ANY(ARRAY[back.task_id]) AND t.tenant_id = ANY(ARRAY[back.tenant_id])
 """)
 
 
@@ -80,8 +82,8 @@ WITH back AS (
     UPDATE slackwater_tasks_livetask l SET state = :state.READY, node_id = NULL, claim_expires_at = NULL
     FROM (SELECT q.task_id FROM slackwater_tasks_livetask q JOIN slackwater_tenants_tenant t ON t.id = q.tenant_id
           WHERE q.phase = :phase.IN_FLIGHT AND q.state = :state.QUEUED AND t.cell = %(cell)s AND {which}
-              FOR UPDATE OF q SKIP LOCKED) x
-    WHERE l.task_id = ANY(ARRAY[x.task_id]) RETURNING l.task_id, l.tenant_id, l.fence)
+              FOR UPDATE OF q SKIP LOCKED) queued
+    WHERE l.task_id = ANY(ARRAY[queued.task_id]) RETURNING l.task_id, l.tenant_id, l.fence)
 INSERT INTO slackwater_tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
 SELECT task_id, tenant_id, :state.QUEUED, :state.READY, fence, 'dispatcher', %(reason)s FROM back
 """)  # noqa: S608 - statements of ours

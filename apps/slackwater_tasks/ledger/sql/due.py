@@ -22,8 +22,8 @@ WHERE l.phase = :phase.READY AND l.promote_at <= statement_timestamp()
 ORDER BY l.promote_at LIMIT %s FOR UPDATE OF l SKIP LOCKED
 """)
 PROMOTE = named("""
-UPDATE slackwater_tasks_livetask l SET line_id = u.line, promote_at = NULL
-FROM unnest(%s::uuid[], %s::int[]) AS u(id, line) WHERE l.task_id = ANY(ARRAY[u.id]) AND l.state = :state.READY
+UPDATE slackwater_tasks_livetask l SET line_id = given.line, promote_at = NULL
+FROM unnest(%s::uuid[], %s::int[]) AS given(id, line) WHERE l.task_id = ANY(ARRAY[given.id]) AND l.state = :state.READY
 """)
 # Those whose client gives up then (2), and those whose client is only told so (3).
 # While a tenant, line or handler is paused no time passes for its tasks.
@@ -37,12 +37,13 @@ WHERE on_late IN (:late.GIVE_UP, :late.TELL) AND phase IN (:phase.BLOCKED, :phas
 ORDER BY latest_start LIMIT %s
 """)
 TELL_LATE = named("""
-WITH l AS (
+WITH late AS (
     UPDATE slackwater_tasks_livetask SET on_late = :late.RUN_FIRST WHERE task_id = ANY(%s::uuid[])
         AND on_late = :late.TELL AND state IN (:state.BLOCKED, :state.SCHEDULED, :state.READY)
     RETURNING task_id, tenant_id, state, fence, attempts, latest_start)
 INSERT INTO slackwater_tasks_outbox (tenant_id, task_id, events, state, fence, attempt, at, reason)
-SELECT l.tenant_id, l.task_id, :event.LATE, l.state, l.fence, l.attempts, l.latest_start,
+SELECT late.tenant_id, late.task_id, :event.LATE, late.state, late.fence, late.attempts, late.latest_start,
     'its latest start passed: it is run first'
-FROM l JOIN slackwater_tasks_listener w ON w.tenant_id = l.tenant_id WHERE w.events & :event.LATE <> 0
+FROM late JOIN slackwater_tasks_listener AS listener ON listener.tenant_id = late.tenant_id
+    WHERE listener.events & :event.LATE <> 0
 """)

@@ -5,31 +5,31 @@ from __future__ import annotations
 from scheduler_ext.core.sql import named
 
 PARK = named("""
-WITH p AS (
-    UPDATE slackwater_tasks_livetask l SET state = :state.BLOCKED FROM unnest(%s::uuid[]) AS u(id)
-    WHERE l.task_id = ANY(ARRAY[u.id]) AND l.state = :state.READY RETURNING l.task_id, l.tenant_id, l.fence)
+WITH parked AS (
+    UPDATE slackwater_tasks_livetask l SET state = :state.BLOCKED FROM unnest(%s::uuid[]) AS given(id)
+    WHERE l.task_id = ANY(ARRAY[given.id]) AND l.state = :state.READY RETURNING l.task_id, l.tenant_id, l.fence)
 INSERT INTO slackwater_tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
-SELECT task_id, tenant_id, :state.READY, :state.BLOCKED, fence, 'dispatcher', 'parked: its mutex key is taken' FROM p
+SELECT task_id, tenant_id, :state.READY, :state.BLOCKED, fence, 'dispatcher', 'parked: its mutex key is taken' FROM parked
 """)
 UNPARK = named("""
-WITH k AS (SELECT DISTINCT unnest(%s::text[]) AS key),
+WITH keys AS (SELECT DISTINCT unnest(%s::text[]) AS key),
 held AS (SELECT mutex_key AS key, count(*) AS n FROM slackwater_tasks_livetask
          WHERE mutex_key = ANY(%s::text[]) AND phase IN (:phase.READY, :phase.IN_FLIGHT) GROUP BY mutex_key),
 free AS (
-    SELECT w.task_id FROM k LEFT JOIN held USING (key) CROSS JOIN LATERAL (
+    SELECT waiting.task_id FROM keys LEFT JOIN held USING (key) CROSS JOIN LATERAL (
         SELECT l.task_id, l.mutex_limit, row_number() OVER (ORDER BY l.rank_group, l.rank, l.task_id) AS place
-        FROM slackwater_tasks_livetask l WHERE l.mutex_key = k.key AND l.phase = :phase.BLOCKED AND l.pending = 0
-            AND l.parked IS NULL) w
-    WHERE w.place <= w.mutex_limit - coalesce(held.n, 0)),
+        FROM slackwater_tasks_livetask l WHERE l.mutex_key = keys.key AND l.phase = :phase.BLOCKED AND l.pending = 0
+            AND l.parked IS NULL) waiting
+    WHERE waiting.place <= waiting.mutex_limit - coalesce(held.n, 0)),
 locked AS (
     SELECT l.task_id FROM free JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[free.task_id])
     ORDER BY free.task_id FOR UPDATE OF l SKIP LOCKED),
-r AS (
+readied AS (
     UPDATE slackwater_tasks_livetask l SET state = :state.READY FROM locked
     WHERE l.task_id = ANY(ARRAY[locked.task_id]) AND l.state = :state.BLOCKED AND l.pending = 0 AND l.parked IS NULL
     RETURNING l.task_id, l.tenant_id, l.fence)
 INSERT INTO slackwater_tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
-SELECT task_id, tenant_id, :state.BLOCKED, :state.READY, fence, 'dispatcher', 'its mutex key is free' FROM r
+SELECT task_id, tenant_id, :state.BLOCKED, :state.READY, fence, 'dispatcher', 'its mutex key is free' FROM readied
 """)
 MUTEX_HOLDERS = named("""
 SELECT mutex_key, mutex_limit, task_id::text, mutex_fence FROM slackwater_tasks_livetask
@@ -43,20 +43,21 @@ SELECT DISTINCT l.mutex_key FROM slackwater_tasks_livetask l
 WHERE l.mutex_key IS NOT NULL AND l.phase = :phase.BLOCKED AND l.pending = 0 AND l.parked IS NULL LIMIT %s
 """)
 PARK_IMPOSSIBLE = named("""
-WITH p AS (
-    UPDATE slackwater_tasks_livetask l SET state = :state.BLOCKED, parked = -1 FROM unnest(%(ids)s::uuid[]) AS u(id)
-    WHERE l.task_id = ANY(ARRAY[u.id]) AND l.state = :state.READY
+WITH parked AS (
+    UPDATE slackwater_tasks_livetask l SET state = :state.BLOCKED, parked = -1 FROM unnest(%(ids)s::uuid[]) AS given(id)
+    WHERE l.task_id = ANY(ARRAY[given.id]) AND l.state = :state.READY
         RETURNING l.task_id, l.tenant_id, l.fence, l.attempts),
 noted AS (
-    INSERT INTO slackwater_tasks_impossible (task_id, tenant_id, reason) SELECT task_id, tenant_id, %(reason)s FROM p
+    INSERT INTO slackwater_tasks_impossible (task_id, tenant_id, reason) SELECT task_id, tenant_id, %(reason)s FROM parked
     ON CONFLICT (task_id) DO NOTHING RETURNING task_id),
-told AS (
+notices AS (
     INSERT INTO slackwater_tasks_outbox (tenant_id, task_id, events, state, fence, attempt, reason)
-    SELECT p.tenant_id, p.task_id, :event.IMPOSSIBLE, :state.BLOCKED, p.fence, p.attempts, %(reason)s
-    FROM p JOIN noted USING (task_id) JOIN slackwater_tasks_listener w ON w.tenant_id = p.tenant_id
-        WHERE w.events & :event.IMPOSSIBLE <> 0)
+    SELECT parked.tenant_id, parked.task_id, :event.IMPOSSIBLE, :state.BLOCKED, parked.fence, parked.attempts, %(reason)s
+    FROM parked JOIN noted USING (task_id) JOIN slackwater_tasks_listener AS listener ON listener.tenant_id = parked.tenant_id
+        WHERE listener.events & :event.IMPOSSIBLE <> 0)
 INSERT INTO slackwater_tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
-SELECT task_id, tenant_id, :state.READY, :state.BLOCKED, fence, 'dispatcher', left('impossible now: ' || %(reason)s, 300) FROM p
+SELECT task_id, tenant_id, :state.READY, :state.BLOCKED, fence, 'dispatcher', left('impossible now: ' || %(reason)s,
+    300) FROM parked
 """)
 # The ledger's rule: a slot of its kind, its handler, and room for its vector on an empty node. Threads and coroutines
 # take their part of it.
@@ -67,15 +68,15 @@ JOIN slackwater_tasks_line n ON n.id = l.line_id JOIN slackwater_tenants_tenant 
 JOIN slackwater_resources_tier r ON r.id = n.tier_id LEFT JOIN slackwater_resources_handler h ON h.id = l.handler_id
 CROSS JOIN LATERAL (SELECT CASE WHEN l.handler_id IS NULL THEN 'script'
     WHEN h.kind IN ('thread', 'coroutine') AND NOT (l.alone OR l.total_attempts = 1) THEN h.kind
-    ELSE 'process' END AS kind) k
+    ELSE 'process' END AS kind) needed
 WHERE EXISTS (
-    SELECT 1 FROM slackwater_resources_node x CROSS JOIN LATERAL (
-        SELECT CASE k.kind WHEN 'thread' THEN 8 WHEN 'coroutine' THEN 128 ELSE 1 END AS many) m
-    WHERE x.cell = t.cell AND x.state = 'active' AND x.lease_expires_at > clock_timestamp() AND x.slots ? k.kind
-        AND (l.handler_id IS NULL OR l.handler_id = ANY(x.handlers))
-        AND r.cpu_milli <= x.capacity[1] * m.many AND r.memory_mb <= x.capacity[2] * m.many
-        AND r.disk_mb <= x.capacity[3] * m.many AND r.iops <= x.capacity[4] * m.many
-        AND r.bandwidth_kbps <= x.capacity[5] * m.many AND r.ports <= x.capacity[6] * m.many)
+    SELECT 1 FROM slackwater_resources_node node CROSS JOIN LATERAL (
+        SELECT CASE needed.kind WHEN 'thread' THEN 8 WHEN 'coroutine' THEN 128 ELSE 1 END AS many) at_once
+    WHERE node.cell = t.cell AND node.state = 'active' AND node.lease_expires_at > clock_timestamp() AND node.slots ? needed.kind
+        AND (l.handler_id IS NULL OR l.handler_id = ANY(node.handlers))
+        AND r.cpu_milli <= node.capacity[1] * at_once.many AND r.memory_mb <= node.capacity[2] * at_once.many
+        AND r.disk_mb <= node.capacity[3] * at_once.many AND r.iops <= node.capacity[4] * at_once.many
+        AND r.bandwidth_kbps <= node.capacity[5] * at_once.many AND r.ports <= node.capacity[6] * at_once.many)
 ORDER BY i.task_id LIMIT %s
 """)
 FORGET_IMPOSSIBLE = named("""
@@ -92,43 +93,44 @@ WHERE i.since < clock_timestamp() - %s * interval '1 second' AND l.state = :stat
 ORDER BY i.since LIMIT %s
 """)
 PARK_FOR = named("""
-WITH p AS (
-    UPDATE slackwater_tasks_livetask l SET state = :state.BLOCKED, parked = u.why
-        FROM unnest(%(ids)s::uuid[], %(whys)s::int[]) AS u(id, why)
-    WHERE l.task_id = u.id AND l.state = :state.READY RETURNING l.task_id, l.tenant_id, l.fence)
+WITH parked AS (
+    UPDATE slackwater_tasks_livetask l SET state = :state.BLOCKED, parked = given.why
+        FROM unnest(%(ids)s::uuid[], %(whys)s::int[]) AS given(id, why)
+    WHERE l.task_id = ANY(ARRAY[given.id]) AND l.state = :state.READY RETURNING l.task_id, l.tenant_id, l.fence)
 INSERT INTO slackwater_tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
-SELECT task_id, tenant_id, :state.READY, :state.BLOCKED, fence, %(actor)s, %(reason)s FROM p
+SELECT task_id, tenant_id, :state.READY, :state.BLOCKED, fence, %(actor)s, %(reason)s FROM parked
 """)
 
 
 def _unpark(freed: str) -> str:
     return named(f"""{freed},
-r AS (
+readied AS (
     UPDATE slackwater_tasks_livetask l SET state = :state.READY, parked = NULL FROM freed
-    WHERE l.task_id = freed.task_id AND l.state = :state.BLOCKED AND l.pending = 0 AND l.parked IS NOT NULL
+    WHERE l.task_id = ANY(ARRAY[freed.task_id]) AND l.state = :state.BLOCKED AND l.pending = 0 AND l.parked IS NOT NULL
     RETURNING l.task_id, l.tenant_id, l.fence)
 INSERT INTO slackwater_tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
-SELECT task_id, tenant_id, :state.BLOCKED, :state.READY, fence, %(actor)s, %(reason)s FROM r
+SELECT task_id, tenant_id, :state.BLOCKED, :state.READY, fence, %(actor)s, %(reason)s FROM readied
 """)  # noqa: S608 - statements of ours
 
 
 # From each line as many as may start under the limit: which of them do is the share's choice. The lines by a loose
 # scan.
 UNPARK_LIMITED = _unpark("""
-WITH RECURSIVE u AS (SELECT * FROM unnest(%(limits)s::int[], %(counts)s::int[]) AS u(id, n)),
+WITH RECURSIVE limits AS (SELECT * FROM unnest(%(limits)s::int[], %(counts)s::int[]) AS given(id, number)),
 lines AS (
-    SELECT f.parked, f.line_id FROM u CROSS JOIN LATERAL (
-        SELECT l.parked, l.line_id FROM slackwater_tasks_livetask l WHERE l.phase = :phase.BLOCKED AND l.parked = u.id
-        ORDER BY l.line_id LIMIT 1) f
+    SELECT line.parked, line.line_id FROM limits CROSS JOIN LATERAL (
+        SELECT l.parked, l.line_id FROM slackwater_tasks_livetask l WHERE l.phase = :phase.BLOCKED AND l.parked = limits.id
+        ORDER BY l.line_id LIMIT 1) line
     UNION ALL
-    SELECT f.parked, f.line_id FROM lines a CROSS JOIN LATERAL (
+    SELECT line.parked, line.line_id FROM lines CROSS JOIN LATERAL (
         SELECT l.parked, l.line_id FROM slackwater_tasks_livetask l
-        WHERE l.phase = :phase.BLOCKED AND l.parked = a.parked AND l.line_id > a.line_id ORDER BY l.line_id LIMIT 1) f),
+        WHERE l.phase = :phase.BLOCKED AND l.parked = lines.parked AND l.line_id > lines.line_id
+            ORDER BY l.line_id LIMIT 1) line),
 freed AS (
-    SELECT w.task_id FROM lines JOIN u ON u.id = lines.parked CROSS JOIN LATERAL (
+    SELECT heads.task_id FROM lines JOIN limits ON limits.id = lines.parked CROSS JOIN LATERAL (
         SELECT l.task_id FROM slackwater_tasks_livetask l
         WHERE l.phase = :phase.BLOCKED AND l.parked = lines.parked AND l.line_id = lines.line_id
-        ORDER BY l.rank_group, l.rank, l.task_id LIMIT u.n) w)""")
+        ORDER BY l.rank_group, l.rank, l.task_id LIMIT limits.number) heads)""")
 UNPARK_THESE = _unpark("WITH freed AS (SELECT unnest(%(ids)s::uuid[]) AS task_id)")
 # Whose limit is gone, and who is near the latest start: it goes to the urgent line first, and waits there.
 STALE_PARKED = named("""
@@ -139,9 +141,9 @@ LIMIT %s
 """)
 # They wait beside their line, ``parked`` being -1 less the handler's id: each handler's are one piece of the index.
 RESUMED = named("""
-SELECT w.task_id::text FROM slackwater_resources_handler h CROSS JOIN LATERAL (
+SELECT waiting.task_id::text FROM slackwater_resources_handler h CROSS JOIN LATERAL (
     SELECT l.task_id FROM slackwater_tasks_livetask l
     WHERE l.phase = :phase.BLOCKED AND l.parked = (-1 - h.id)::int AND l.parked IS NOT NULL AND l.pending = 0
-    ORDER BY l.line_id, l.rank_group, l.rank, l.task_id LIMIT %(most)s) w
+    ORDER BY l.line_id, l.rank_group, l.rank, l.task_id LIMIT %(most)s) waiting
 WHERE NOT h.paused LIMIT %(most)s
 """)

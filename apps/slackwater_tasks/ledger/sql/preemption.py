@@ -6,51 +6,54 @@ from scheduler_ext.core.sql import named
 
 LOCK_PAUSED = named("""
 SELECT l.task_id::text, l.total_attempts, l.cancel_requested, coalesce(r.declared, false)
-FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS u(id, fence)
-JOIN slackwater_tasks_livetask l ON l.task_id = u.id AND l.fence = u.fence
-LEFT JOIN slackwater_tasks_resumable r ON r.task_id = l.task_id
-WHERE l.state = :state.RUNNING AND l.node_id = %(node)s ORDER BY l.task_id FOR UPDATE OF l
+FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS given(id, fence)
+JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[given.id]) AND l.fence = given.fence
+LEFT JOIN slackwater_tasks_resumable r ON r.task_id = ANY(ARRAY[given.id])
+WHERE l.state = :state.RUNNING AND l.node_id = %(node)s ORDER BY given.id FOR UPDATE OF l
 """)
 # Its attempt row tells the turn. It has met its latest start by having begun: nothing gives it up or moves it for that.
 PAUSE = named("""
-WITH u AS (
+WITH ended AS (
     SELECT * FROM unnest(%(ids)s::uuid[], %(fences)s::int[], %(outcomes)s::int[], %(started)s::float8[],
         %(finished)s::float8[], %(errors)s::text[], %(exits)s::int[], %(workers)s::text[], %(cpus)s::int[],
         %(memories)s::int[], %(disks)s::int[])
-    AS u(id, fence, outcome, started, finished, error, exit_code, worker, cpu, memory, disk)),
+    AS given(id, fence, outcome, started, finished, error, exit_code, worker, cpu, memory, disk)),
 back AS (
     UPDATE slackwater_tasks_livetask l SET state = :state.READY, node_id = NULL, claim_expires_at = NULL,
         started_at = NULL, batch = 0,
         on_late = :late.RUN_FIRST, promote_at = NULL
-    FROM u WHERE l.task_id = u.id AND l.fence = u.fence AND l.state = :state.RUNNING AND l.node_id = %(node)s
-    RETURNING l.task_id, l.tenant_id, l.attempts, l.queued_at, l.mutex_key, u.*),
+    FROM ended WHERE l.task_id = ANY(ARRAY[ended.id]) AND l.fence = ended.fence AND l.state = :state.RUNNING
+        AND l.node_id = %(node)s
+    RETURNING l.task_id, l.tenant_id, l.attempts, l.queued_at, l.mutex_key, ended.*),
 turn AS (
-    UPDATE slackwater_tasks_resumable r SET attempt = b.attempts,
-        used_ms = CASE WHEN r.attempt = b.attempts THEN r.used_ms ELSE 0 END
-            + greatest(0, round((b.finished - b.started) * 1000))::bigint
-    FROM back b WHERE r.task_id = b.task_id AND r.declared),
-att AS (
+    UPDATE slackwater_tasks_resumable r SET attempt = back.attempts,
+        used_ms = CASE WHEN r.attempt = back.attempts THEN r.used_ms ELSE 0 END
+            + greatest(0, round((back.finished - back.started) * 1000))::bigint
+    FROM back WHERE r.task_id = back.task_id AND r.declared),
+recorded AS (
     INSERT INTO slackwater_tasks_attempt (task_id, tenant_id, number, fence, node_id, worker, queued_at, started_at, finished_at,
         outcome, error, exit_code, cpu_ms, peak_memory_mb, peak_disk_mb)
     SELECT task_id, tenant_id, attempts + 1, fence, %(node)s, worker, queued_at, to_timestamp(started),
         to_timestamp(finished), outcome, error, exit_code, cpu, memory, disk FROM back)
-SELECT b.task_id::text, b.mutex_key, b.tenant_id, t.workflow_id::text FROM back b JOIN slackwater_tasks_task t ON t.id = b.task_id
+SELECT back.task_id::text, back.mutex_key, back.tenant_id, t.workflow_id::text FROM back
+    JOIN slackwater_tasks_task t ON t.id = ANY(ARRAY[back.task_id])
+        AND t.tenant_id = ANY(ARRAY[back.tenant_id])
 """)
 # Under the leader's epoch, like a claim. The rank is that of its next turn: while it runs nobody reads it.
 ASK = named("""
 WITH lead AS (
     SELECT 1 FROM slackwater_tasks_leader WHERE cell = %(cell)s AND epoch = %(epoch)s AND holder = %(holder)s
         AND expires_at > clock_timestamp() FOR SHARE),
-u AS (
+asked AS (
     SELECT * FROM unnest(%(ids)s::uuid[], %(fences)s::int[], %(outcomes)s::int[], %(levels)s::int[], %(groups)s::int[],
-        %(ranks)s::bigint[], %(lets)s::text[]) AS u(id, fence, outcome, level, rank_group, rank, lets)),
-l AS (
-    UPDATE slackwater_tasks_livetask l SET rank_group = u.rank_group, rank = u.rank FROM u
-    WHERE l.task_id = u.id AND l.fence = u.fence AND l.state = :state.RUNNING AND EXISTS (SELECT 1 FROM lead)
-    RETURNING l.task_id, l.tenant_id, l.fence, u.outcome, u.level,
-        string_to_array(u.lets, ',')::uuid[] AS lets_by)
+        %(ranks)s::bigint[], %(lets)s::text[]) AS given(id, fence, outcome, level, rank_group, rank, lets)),
+noted AS (
+    UPDATE slackwater_tasks_livetask l SET rank_group = asked.rank_group, rank = asked.rank FROM asked
+    WHERE l.task_id = ANY(ARRAY[asked.id]) AND l.fence = asked.fence AND l.state = :state.RUNNING AND EXISTS (SELECT 1 FROM lead)
+    RETURNING l.task_id, l.tenant_id, l.fence, asked.outcome, asked.level,
+        string_to_array(asked.lets, ',')::uuid[] AS lets_by)
 INSERT INTO slackwater_tasks_resumable AS r (task_id, tenant_id, declared, level, asked, asked_fence, asked_at, lets_by)
-SELECT task_id, tenant_id, false, level, outcome, fence, clock_timestamp(), lets_by FROM l
+SELECT task_id, tenant_id, false, level, outcome, fence, clock_timestamp(), lets_by FROM noted
 ON CONFLICT (task_id) DO UPDATE SET level = excluded.level, asked = excluded.asked, asked_fence = excluded.asked_fence,
     asked_at = excluded.asked_at, lets_by = excluded.lets_by
 RETURNING r.task_id::text
