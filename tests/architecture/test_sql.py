@@ -48,7 +48,9 @@ def by_number(source: str) -> list[str]:
 
 def modules() -> list[str]:
     return sorted(
-        str(path.relative_to(ROOT)) for path in (ROOT / "apps").rglob("*.py") if "migrations" not in path.parts
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "apps").rglob("*.py")
+        if not {"migrations", "control"} & set(path.parts)
     )
 
 

@@ -102,7 +102,7 @@ def scans(plan: Mapping[str, Any], tables: Collection[str] = frozenset(HOT)) -> 
     bitmap = [node["Index Name"] for node in nodes(plan) if node["Node Type"] == "Bitmap Index Scan"]
     for node in nodes(plan):
         table = node.get("Relation Name")
-        if table in tables and node["Node Type"].endswith("Scan"):
+        if table and table in tables and node["Node Type"].endswith("Scan"):
             index = node.get("Index Name") or (bitmap[0] if node["Node Type"].startswith("Bitmap") else "")
             found.add((table, index))
     return found
