@@ -11,7 +11,7 @@ from scheduler_ext.core.states import TaskState
 from slackwater_tasks.ledger import sql
 from slackwater_tasks.ledger.connection import HOT_PLANS
 from slackwater_tasks.runtime import artifacts, effects, trace_context, work_store
-from tests.integration.test_query_plans import BACKLOG, FEW, KEYS, Ledger, nodes, scans
+from tests.integration.ledger.test_query_plans import BACKLOG, FEW, KEYS, Ledger, nodes, scans
 
 GROWING = {
     f"slackwater_tasks_{name}"
