@@ -14,7 +14,7 @@ from scheduler_ext.core.sql import ENUMS, named
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = r"\w*state|phase|outcome|category|events|on_late|asked|condition"
 BY_NUMBER = re.compile(
-    rf"\b(?:{COLUMNS})\s*(?:=|<>|!=|[<>]=?|&|\|)\s*\d"  # state = 3, events & 64
+    rf"(?!events <> 0\b)\b(?:{COLUMNS})\s*(?:=|<>|!=|[<>]=?|&|\|)\s*\d"  # state = 3, events & 64
     rf"|\b(?:{COLUMNS})\s+(?:NOT\s+)?IN\s*\(\s*\d"  # phase IN (1, 2)
     rf"|\b(?:{COLUMNS})\s+WHEN\s+\d"  # CASE outcome WHEN 4
     r"|\bWHEN\s+\d+\s+THEN\s+\d"  # WHEN 7 THEN 516
