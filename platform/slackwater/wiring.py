@@ -73,7 +73,7 @@ class Engine:
         """Which running tasks make room for what waits, for the dispatcher that has ``rounds``."""
         from slackwater_tasks.ledger.preemption_store import PgTurnStore
 
-        return TurnTaking(PgTurnStore(rounds), self.queues(), self.conf, share)
+        return TurnTaking(PgTurnStore(rounds), self.queues().tell_nodes, self.conf, share)
 
     def watcher(self, rounds: Any) -> Any:
         """What is shown each round: the recorder and the shadow."""

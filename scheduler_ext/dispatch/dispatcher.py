@@ -81,6 +81,7 @@ class Dispatcher:
     def run_round(self) -> RoundResult:
         """One round; returns what it did, with a reason for everything nominated and left."""
         began = time.monotonic()
+        # 1. Bring back what Redis forgot, wake what is due, promote what is late.
         returned = self.store.return_queued() if self.queues.emptied() else 0
         if returned:
             log.warning("Redis was emptied: %s queued tasks are ready again", returned)
@@ -89,17 +90,23 @@ class Dispatcher:
             self._woken = began
             woken = self.store.wake(BATCH)
             promoted = self.store.promote(BATCH)
+        # 2. Take the snapshot, without what is held back until others have started.
         snapshot = self.store.snapshot(ends=self._wants_ends)
         if self.turns is not None:
             snapshot = self.turns.hold(snapshot)
+        # 3. Decide: who runs next, and where.
         plan = prioritize(snapshot, self.conf, self.share or self.store.share())
         self._wants_ends = plan.wants_ends
+        # 4. Claim what was decided, if it still is what the snapshot said.
         won = self.store.claim(self.epoch, plan.decisions)
         self.locks.follow(self.store.locks, new=plan.excludes)
+        # 5. Publish the claims that were won.
         self.queues.publish(won)
+        # 6. Park what cannot run now, and ask running tasks to make room.
         self._set_aside(snapshot, plan)
         if self.turns is not None:
             self.turns.look(snapshot, plan, self.epoch)
+        # 7. Fit the next snapshot's size, and show this round.
         wider = self.store.look(decided=len(plan.decisions), more=plan.more)
         if self.watch is not None:
             self.watch(snapshot, plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
@@ -11,6 +12,8 @@ from scheduler_ext.conf import BATCH_US, SHORT_US, SchedulerConf
 from scheduler_ext.core.types import Decision, QueueName, WorkKind
 from scheduler_ext.dispatch import redis_client
 from scheduler_ext.dispatch.keys import Keys
+
+log = logging.getLogger(__name__)
 
 
 def encode(task_id: str, fence: int, expected_us: int) -> bytes:
@@ -85,3 +88,11 @@ class QueueManager:
         """True once after Redis was emptied (or is new): the epoch key was gone, and is set again."""
         key = self.keys.epoch(self.conf.cell)
         return bool(self.client.set(key, uuid.uuid4().hex, nx=True))
+
+    def tell_nodes(self, node_ids: Iterable[int]) -> None:
+        """Let nodes look at what is asked of their tasks; without Redis they look by themselves."""
+        try:
+            for node_id in node_ids:
+                self.client.publish(self.keys.control(node_id), "cancel")
+        except redis_client.RedisError:
+            log.debug("nodes not told", exc_info=True)

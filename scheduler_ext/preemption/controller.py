@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.types import LineView, Plan, Snapshot
-from scheduler_ext.dispatch import redis_client
-from scheduler_ext.dispatch.queue_manager import QueueManager
 from scheduler_ext.policies.base import OrderPolicy, SharePolicy
 from scheduler_ext.preemption import choose as pure
 from scheduler_ext.preemption import starvation
@@ -66,11 +64,11 @@ class _Held:
 class TurnTaking:
     """One dispatcher's; what it remembers may be lost: then a task that yielded may start before those it let by."""
 
-    def __init__(self, store: TurnStore, queues: QueueManager, conf: SchedulerConf,
+    def __init__(self, store: TurnStore, tell_nodes: Callable[[Iterable[int]], None], conf: SchedulerConf,
                  share: Callable[[], SharePolicy]) -> None:  # fmt: skip
-        """``share`` is the share policy that holds now."""
+        """``tell_nodes`` lets nodes look at what is asked; ``share`` is the share policy that holds now."""
         self.store = store
-        self.queues = queues
+        self._tell_nodes = tell_nodes
         self.conf = conf
         self.share = share
         self._held: dict[str, _Held] = {}
@@ -157,11 +155,7 @@ class TurnTaking:
         for ask in asked:
             self._held[ask.task_id] = _Held(ask.lets_by, ask.ahead, until)
             log.info("task %s is asked to make room (%s)", ask.task_id, ask.outcome.name.lower())
-        try:
-            for node_id in {ask.node_id for ask in asked}:
-                self.queues.client.publish(self.queues.keys.control(node_id), "cancel")
-        except redis_client.RedisError:
-            log.debug("nodes not told; they look for themselves", exc_info=True)
+        self._tell_nodes({ask.node_id for ask in asked})
         return asked
 
     def _serve(self, snapshot: Snapshot, plan: Plan) -> None:

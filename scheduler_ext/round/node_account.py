@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from scheduler_ext.core.resources import add, filled, fits, peak, scale, subtract, zero
 from scheduler_ext.core.types import MILLI, NodeView, Reason, Vector, WorkKind
-
-if TYPE_CHECKING:
-    from scheduler_ext.round.reservations import Reservation
 
 Place = tuple[int, int]
 """Entry in the order of exclusive room: (free room in the largest dimension, index)."""
@@ -121,3 +116,20 @@ class Shape:
         """The ledger's count of releases when no node had room for an exclusive task of this shape."""
         self.full_short = (-1, 0)
         """The same for short tasks, with the smallest number of thousandths that found no room."""
+
+
+class Reservation:
+    """A node's room kept for one task."""
+
+    __slots__ = ("at", "extra", "extra_slots", "kind", "task_id", "vector")
+
+    def __init__(self, shape: Shape, at: float | None, extra: Vector, extra_slots: int) -> None:
+        self.kind = shape.kind
+        self.vector = shape.vector
+        self.at = at
+        """When the task can start; ``None`` while nobody knows when the node's tasks end."""
+        self.extra = extra
+        """What is left beside it then."""
+        self.extra_slots = extra_slots
+        self.task_id = ""
+        """Whom it is kept for."""

@@ -12,29 +12,12 @@ from typing import Final
 
 from scheduler_ext.core.resources import add, fits, peak, scale, subtract, zero
 from scheduler_ext.core.types import MILLI, Vector, WorkKind
-from scheduler_ext.round.node_account import Node, Shape
+from scheduler_ext.round.node_account import Node, Reservation, Shape
 
 MOST: Final = 4
 """Reservations of one round."""
 LOOKED_AT: Final = 256
 """Nodes considered for one reservation."""
-
-
-class Reservation:
-    """A node's room kept for one task."""
-
-    __slots__ = ("at", "extra", "extra_slots", "kind", "task_id", "vector")
-
-    def __init__(self, shape: Shape, at: float | None, extra: Vector, extra_slots: int) -> None:
-        self.kind = shape.kind
-        self.vector = shape.vector
-        self.at = at
-        """When the task can start; ``None`` while nobody knows when the node's tasks end."""
-        self.extra = extra
-        """What is left beside it then."""
-        self.extra_slots = extra_slots
-        self.task_id = ""
-        """Whom it is kept for."""
 
 
 def choose(nodes: Iterable[Node], shape: Shape, now: float) -> tuple[Node, Reservation] | None:

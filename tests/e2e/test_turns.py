@@ -86,7 +86,7 @@ def test_a_pool_that_starves_is_given_its_share(platform: Platform, redis_client
     share = share_policy("fair", {"starvation_s": 1})
     store, queues = PgRoundStore(conf, "test"), QueueManager(redis_client, conf)
     dispatcher = Dispatcher(store, queues, conf, "test", share)
-    dispatcher.turns = TurnTaking(PgTurnStore(store), queues, conf, lambda: share)
+    dispatcher.turns = TurnTaking(PgTurnStore(store), queues.tell_nodes, conf, lambda: share)
 
     def decided(state: Any) -> bool:
         """One more round, and whether it has come to ``state``."""

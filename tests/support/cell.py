@@ -56,7 +56,7 @@ class Cell:
     def take_turns(self) -> None:
         """Let running tasks make room for what waits."""
         turns = PgTurnStore(self.store)
-        self.dispatcher.turns = TurnTaking(turns, self.dispatcher.queues, self.store.conf, self.store.share)
+        self.dispatcher.turns = TurnTaking(turns, self.dispatcher.queues.tell_nodes, self.store.conf, self.store.share)
 
     def submit(self, **fields: Any) -> UUID:
         """One task."""
