@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 log = logging.getLogger(__name__)
 
-AGAIN_S = 0.2
+RETRY_S = 0.2
 """Between full batches, so that what is deleted by the million leaves room for work."""
 
 
@@ -51,7 +51,7 @@ class Upkeep:
                 log.warning("%s failed, trying again: %s", job.name, str(error).strip().splitlines()[:1])
             else:
                 if job.full is not None and counts[job.name] >= job.full:
-                    self._due[job.name] = now + min(job.every_s, AGAIN_S)
+                    self._due[job.name] = now + min(job.every_s, RETRY_S)
                 if counts[job.name]:
                     log.info("%s: %s", job.name, counts[job.name])
         return counts

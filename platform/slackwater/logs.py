@@ -21,11 +21,11 @@ from scheduler_ext.dispatch.keys import SLICE_TASK
 from scheduler_ext.task import redaction, running
 
 FORMS = ("console", "json")
-MOST_WAITING = 10_000
+MAX_WAITING = 10_000
 """Lines that wait to be written; further ones are counted and dropped, so that no task waits for its log."""
 FILE_BYTES, FILES = 10 << 20, 3
 """Of each slot's own file, and how many older ones are kept."""
-END_S = 2.0
+FLUSH_S = 2.0
 
 _place: dict[str, Any] = {}
 
@@ -172,7 +172,7 @@ class Beside(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Made into text here, where the task is known; written there."""
-        if self._lines.qsize() >= MOST_WAITING:
+        if self._lines.qsize() >= MAX_WAITING:
             self._dropped += 1
             return
         try:
@@ -215,7 +215,7 @@ class Beside(logging.Handler):
     def close(self) -> None:
         """Write what waits, as far as that goes in two seconds."""
         self._lines.put(None)
-        self._thread.join(END_S)
+        self._thread.join(FLUSH_S)
         if not self._thread.is_alive():
             for target in self.targets:
                 if isinstance(target, RotatingFileHandler):

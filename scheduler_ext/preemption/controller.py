@@ -20,9 +20,9 @@ from scheduler_ext.preemption.choose import KINDS, Ask, Turn
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 0.25
-SOONEST_S = 0.02
-HOLD_S = 3.0
+POLL_S = 0.25
+MIN_PAUSE_S = 0.02
+MAX_HOLD_S = 3.0
 """Beyond its time to save, a task that yielded is held back no longer than this: those it let by may be gone."""
 
 
@@ -105,7 +105,7 @@ class TurnTaking:
 
     def pause_s(self) -> float:
         """How long the dispatcher may wait at most before the next round."""
-        return max(SOONEST_S, self._wants - time.monotonic())
+        return max(MIN_PAUSE_S, self._wants - time.monotonic())
 
     def look(self, snapshot: Snapshot, plan: Plan, epoch: int) -> list[Ask]:
         """Ask running tasks to make room, where the policies say so; returns those that were asked."""
@@ -116,7 +116,7 @@ class TurnTaking:
         now = time.monotonic()
         if now < self._next:
             return []
-        self._next = now + LOOK_EVERY_S
+        self._next = now + POLL_S
         self._wants = float("inf")
         if not any(node.exclusive_count.keys() & KINDS for node in snapshot.nodes):
             return []
@@ -151,7 +151,7 @@ class TurnTaking:
             return []
         won = self.store.ask(epoch, asks)
         asked = [ask for ask in asks if ask.task_id in won]
-        until = time.monotonic() + self.conf.yield_grace_s + HOLD_S
+        until = time.monotonic() + self.conf.yield_grace_s + MAX_HOLD_S
         for ask in asked:
             self._held[ask.task_id] = _Held(ask.lets_by, ask.ahead, until)
             log.info("task %s is asked to make room (%s)", ask.task_id, ask.outcome.name.lower())

@@ -14,7 +14,7 @@ from typing import Final
 from scheduler_ext.core.resources import SIZE, add, fits, part, peak, subtract
 from scheduler_ext.core.types import MILLI, PER_CHILD, NodeView, Reason, Vector, WorkKind
 from scheduler_ext.round.node_account import BatchPlace, Node, Place, Shape
-from scheduler_ext.round.reservations import MOST, allows_exclusive, allows_short, choose, use_extra
+from scheduler_ext.round.reservations import MAX_RESERVATIONS, allows_exclusive, allows_short, choose, use_extra
 
 _FINE: Final = 1 << 32
 """The largest node's component is this many parts when free room is compared between nodes."""
@@ -197,9 +197,9 @@ class Ledger:
         that.
 
         No patience is needed where only short tasks stand in its way, and ten times as much where nobody
-        knows when the node's tasks end. A round looks for at most ``MOST`` nodes.
+        knows when the node's tasks end. A round looks for at most ``MAX_RESERVATIONS`` nodes.
         """
-        if self._sought >= MOST:
+        if self._sought >= MAX_RESERVATIONS:
             return
         self._sought += 1
         chosen = choose(self.nodes, shape, now)

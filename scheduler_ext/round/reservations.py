@@ -14,9 +14,9 @@ from scheduler_ext.core.resources import add, fits, peak, scale, subtract, zero
 from scheduler_ext.core.types import MILLI, Vector, WorkKind
 from scheduler_ext.round.node_account import Node, Reservation, Shape
 
-MOST: Final = 4
+MAX_RESERVATIONS: Final = 4
 """Reservations of one round."""
-LOOKED_AT: Final = 256
+MAX_NODES: Final = 256
 """Nodes considered for one reservation."""
 
 
@@ -29,7 +29,7 @@ def choose(nodes: Iterable[Node], shape: Shape, now: float) -> tuple[Node, Reser
         if node.reserved is not None or not _offers(node, shape):
             continue
         looked += 1
-        if looked > LOOKED_AT:
+        if looked > MAX_NODES:
             break
         reservation = _reservation(node, shape, now)
         at = reservation.at if reservation.at is not None else float("inf")

@@ -18,7 +18,7 @@ from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.round.prioritizer import prioritize
 
 FORGET_S: Final = 600.0
-MOST_OPEN: Final = 50_000
+MAX_OPEN: Final = 50_000
 """Exchanges kept open; beyond that differences are not counted."""
 
 
@@ -61,7 +61,7 @@ class Shadow:
             self._settle(task_id, now)
         instead = [decision.task_id for decision in plan.decisions if decision.task_id not in second]
         would = [d.task_id for d in other.decisions if d.task_id not in first and d.task_id not in self._open]
-        if len(self._open) < MOST_OPEN:
+        if len(self._open) < MAX_OPEN:
             for passed, taken in zip(would, instead, strict=False):
                 self._open[passed] = (tenants[passed][0], tenants[taken][0], now)
         for task_id in [task_id for task_id, (_, _, since) in self._open.items() if now - since > FORGET_S]:

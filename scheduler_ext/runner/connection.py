@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 KILL_S: Final = 5.0
 """A keeper that has not ended a script within this is ended itself."""
 KILLED: Final = -9
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 """Between two looks whether a worker is silent."""
 
 
@@ -128,7 +128,7 @@ class Cell:
         while True:
             if is_forsaken(time.monotonic(), until=self._until, heard=self._heard, lease_s=lease_s):
                 break
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         self._forsaken = True
         log.warning("the worker of node %s is silent and its lease over: its script is ended", self.node)
         await self._relay({"do": "kill"}, busy=True)

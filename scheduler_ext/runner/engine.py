@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 import h11
 
 ANSWER_S: Final = 30.0
-MOST_ANSWER: Final = 16 << 20
+MAX_ANSWER: Final = 16 << 20
 _CHUNK: Final = 65_536
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -125,7 +125,7 @@ async def _body(connection: h11.Connection, reader: asyncio.StreamReader) -> byt
     body = bytearray()
     while isinstance(event := await _next(connection, reader), h11.Data):
         body += event.data
-        if len(body) > MOST_ANSWER:
+        if len(body) > MAX_ANSWER:
             raise h11.RemoteProtocolError("its answer is too long")
     return bytes(body)
 

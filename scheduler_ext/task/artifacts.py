@@ -6,8 +6,8 @@ from typing import Final
 
 from scheduler_ext.core.errors import InvalidInput
 
-LONGEST_NAME: Final = 200
-MOST: Final = 200
+MAX_NAME: Final = 200
+MAX_ARTIFACTS: Final = 200
 """Artifacts of one task."""
 
 
@@ -20,10 +20,8 @@ class ArtifactsTooLarge(InvalidInput):
 def check_name(name: str) -> str:
     """``name``, if it is a path inside: no ``..``, no empty part, nothing unprintable; else ``InvalidInput``."""
     parts = name.split("/")
-    if not name or len(name) > LONGEST_NAME or any(part in ("", ".", "..") for part in parts):
-        raise InvalidInput(
-            f"must be a relative path of at most {LONGEST_NAME} characters without . or ..", field="name"
-        )
+    if not name or len(name) > MAX_NAME or any(part in ("", ".", "..") for part in parts):
+        raise InvalidInput(f"must be a relative path of at most {MAX_NAME} characters without . or ..", field="name")
     if not name.isprintable() or "\\" in name:
         raise InvalidInput("must be printable, without backslashes", field="name")
     return name

@@ -11,7 +11,7 @@ from typing import Final
 MASK: Final = "***"
 SHORTEST: Final = 4
 """What is shorter tells nothing by being seen, and would blot out everything."""
-MOST_TENANTS: Final = 1_000
+MAX_TENANTS: Final = 1_000
 
 _revealed: OrderedDict[int, set[str]] = OrderedDict()
 """Tenant -> the secrets its handlers have asked for in this process."""
@@ -34,7 +34,7 @@ def reveal(tenant_id: int, secret: str) -> str:
     written = (secret, repr(secret)[1:-1], json.dumps(secret)[1:-1])
     _revealed.setdefault(tenant_id, set()).update(written)
     _revealed.move_to_end(tenant_id)
-    if len(_revealed) > MOST_TENANTS:
+    if len(_revealed) > MAX_TENANTS:
         _revealed.popitem(last=False)
     return secret
 

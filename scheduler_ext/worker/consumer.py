@@ -17,7 +17,7 @@ from scheduler_ext.task import handlers
 
 log = logging.getLogger(__name__)
 
-AGAIN_S = 1.0
+RETRY_S = 1.0
 """Between attempts to reach a broker that is away; Celery's own pauses grow to 30 s, in which the children idle."""
 
 
@@ -51,9 +51,9 @@ class Consumer(CeleryConsumer):
         """Wait for the broker, looking every second."""
         conn.ensure_connection = partial(
             conn.ensure_connection,
-            interval_start=AGAIN_S,
+            interval_start=RETRY_S,
             interval_step=0,
-            interval_max=AGAIN_S,
+            interval_max=RETRY_S,
         )
         return super().ensure_connected(conn)
 

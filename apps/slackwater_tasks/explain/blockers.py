@@ -12,7 +12,7 @@ from django.db import connection
 
 from scheduler_ext.core.states import Category, TaskState
 from scheduler_ext.core.types import LineView, Reason, TaskView
-from scheduler_ext.preemption.controller import HOLD_S
+from scheduler_ext.preemption.controller import MAX_HOLD_S
 from scheduler_ext.round.gate import Gate, ceilings
 from scheduler_ext.round.prioritizer import kept_for, prioritize
 from slackwater_tasks.explain import queries
@@ -267,7 +267,7 @@ class Blockers:
         row = self.row
         if not row["made_room"] or not row["lets_by"]:
             return
-        until = row["asked_at"] + timedelta(seconds=self.conf.yield_grace_s + HOLD_S)
+        until = row["asked_at"] + timedelta(seconds=self.conf.yield_grace_s + MAX_HOLD_S)
         if until <= row["now"]:
             return
         with connection.cursor() as cursor:

@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from scheduler_ext.core.errors import InvalidInput, NotFound
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.work import File
-from scheduler_ext.task.artifacts import MOST, ArtifactsTooLarge, check_name, check_type
+from scheduler_ext.task.artifacts import MAX_ARTIFACTS, ArtifactsTooLarge, check_name, check_type
 from scheduler_ext.task.effects import AttemptReplaced
 from slackwater_tasks.models import Artifact, Task, new_id
 from slackwater_tasks.runtime.attempt import Attempt
@@ -58,8 +58,8 @@ class PgArtifacts(Attempt):
         number, size = conn.execute(TOTAL, (task.task_id,)).fetchone()
         if size > row[0]:
             raise ArtifactsTooLarge(f"the task's artifacts have {size} bytes, the plan allows {row[0]}")
-        if number > MOST:
-            raise InvalidInput(f"a task has at most {MOST} artifacts", field="name")
+        if number > MAX_ARTIFACTS:
+            raise InvalidInput(f"a task has at most {MAX_ARTIFACTS} artifacts", field="name")
 
 
 def listed(rows: QuerySet[Any]) -> list[dict[str, Any]]:

@@ -45,7 +45,7 @@ from scheduler_ext.worker.journal import Journal
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 0.04
+POLL_S = 0.04
 BEAT_EVERY_S = 0.2
 POLL_SCRIPTS_S = 1.0
 RECONCILE_EVERY_S = 5.0
@@ -240,7 +240,7 @@ class Agent:
                 log.warning("the worker is gone")
                 return
             await self._ledger(self.watch.look)
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(POLL_S)
 
     async def _reconcile(self) -> None:
         """What the ledger says runs here and neither journal nor agent knows, twice in a row, is handed back."""
@@ -412,7 +412,7 @@ class Agent:
             await self._ledger(self.watch.look)
             if not self.watch.busy():
                 return
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(POLL_S)
 
 
 def main(argv: list[str]) -> int:

@@ -20,7 +20,7 @@ from scheduler_ext.worker.agent.scripts import ScriptRun
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 0.1
+POLL_S = 0.1
 SETTLE_S = 5.0
 """What was killed is dead, and its account settled, within this."""
 
@@ -81,5 +81,5 @@ class Draining:
     async def _until_idle(self, seconds: float) -> None:
         ends = time.monotonic() + seconds
         while self.busy() and time.monotonic() < ends:
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(POLL_S)
             await self.give_back()

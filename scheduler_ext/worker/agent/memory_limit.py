@@ -16,7 +16,7 @@ from scheduler_ext.sandbox.keeper import process_tree
 LEAST_S = 0.25
 EVERY_S = 0.25
 REST_S = 1.0
-AGAIN_S = 5.0
+RETRY_S = 5.0
 ALL = 1 << 40
 """Larger than any: then pages are counted without looking which are shared."""
 
@@ -61,7 +61,7 @@ class HeldMemory:
         if now < task.look_at:
             return False
         if task.allowed_mb is None:
-            task.look_at = now + AGAIN_S  # for the case that nobody answers
+            task.look_at = now + RETRY_S  # for the case that nobody answers
             task.allowed_mb = self._allowed_mb(task_id)
         task.look_at = now + EVERY_S
         most = task.base_mb + task.allowed_mb

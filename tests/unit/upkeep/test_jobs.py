@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler_ext.upkeep import AGAIN_S, Job, Upkeep
+from scheduler_ext.upkeep import RETRY_S, Job, Upkeep
 
 
 class Broken(Exception):
@@ -27,7 +27,7 @@ def test_a_full_batch_is_followed_by_another_soon() -> None:
     for expected in (1000, 1000, 999):
         jobs._due["j"] = 0.0
         assert jobs.run_due() == {"j": expected}
-        assert (jobs.pause_s() <= AGAIN_S) == (expected == 1000)
+        assert (jobs.pause_s() <= RETRY_S) == (expected == 1000)
     assert left == [1]
 
 

@@ -13,7 +13,7 @@ from slackwater_tasks.read import dead_letters
 from slackwater_tasks.submission import service
 from slackwater_tenants.models import Tenant
 
-MOST = 100_000
+MAX_TASKS = 100_000
 SHOWN = 20
 REASON = "requeued from the dead-letter queue"
 
@@ -64,7 +64,7 @@ class Command(PlatformCommand):
         if bool(ids) == options["all"]:
             raise InvalidInput("give either ids or --all", field="--requeue")
         if options["all"]:
-            ids = [row["id"] for row in dead_letters.latest_dead_letters(MOST)]
+            ids = [row["id"] for row in dead_letters.latest_dead_letters(MAX_TASKS)]
         done, left = [], []
         for wanted in track(ids, "requeueing", console=self.console, disable=self.as_json or len(ids) < 20):
             try:

@@ -25,7 +25,7 @@ from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
 
 MEMORY = DIMENSIONS.index("memory_mb")
-LOOK_S = 0.2
+POLL_S = 0.2
 SHOWN = 5
 
 
@@ -117,4 +117,4 @@ def wait_for(tenant_id: int, workflow_id: UUID, total: int) -> None:
             progress.update(shown, completed=ended)
             if now["status"] in {"done", "failed"}:
                 return
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
