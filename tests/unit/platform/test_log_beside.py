@@ -29,7 +29,7 @@ def test_lines_come_in_order_and_the_end_writes_them_all() -> None:
 
 
 def test_who_logs_does_not_wait_for_a_pipe_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "MOST_WAITING", 300)
+    monkeypatch.setattr(logs, "MAX_WAITING", 300)
     readable, writable = os.pipe()
     with os.fdopen(writable, "w") as stream:
         beside = logs.Beside([logging.StreamHandler(stream)])
