@@ -5,7 +5,7 @@ platform loaded, but no thread, no connection and no settings of its own. For ea
 itself, so that whoever asked is the parent and can wait for it and kill it as one it started: a real process with
 a pid, an environment, a session and a log of its own, which reads its settings anew. Where siblings cannot be made
 so (no Linux on x86 or ARM), and for everything that is not one of the platform's commands, processes are executed
-as always; `executed()` asks for that.
+as always; so are all of them in `tests/e2e/test_up.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import PyDLL, c_long, c_size_t, memmove, pythonapi, string_at
 from pathlib import Path
 from typing import IO, Any
@@ -44,22 +44,9 @@ PACKAGES = (
 # What registers itself or reads the settings when it is imported; the child does that with its own.
 NOT_LOADED = ("migrations", "celery_tasks", "__main__", "runner", "simulation", "child_main", "celery.bin.amqp")
 
-_executed = threading.Event()
-
-
-@contextlib.contextmanager
-def executed() -> Iterator[None]:
-    """Inside, processes are executed, as in production."""
-    _executed.set()
-    try:
-        yield
-    finally:
-        _executed.clear()
-
-
 def can_fork(command: Sequence[str], env: Mapping[str, str]) -> bool:
     """Tell whether the command is one of the platform's, under the settings that the zygote has loaded."""
-    if SYS_CLONE is None or sys.platform != "linux" or _executed.is_set() or command[0] != sys.executable:
+    if SYS_CLONE is None or sys.platform != "linux" or command[0] != sys.executable:
         return False
     if env.get("DJANGO_SETTINGS_MODULE") != SETTINGS or "LD_PRELOAD" in env:
         return False
