@@ -44,6 +44,7 @@ PACKAGES = (
 # What registers itself or reads the settings when it is imported; the child does that with its own.
 NOT_LOADED = ("migrations", "celery_tasks", "__main__", "runner", "simulation", "child_main", "celery.bin.amqp")
 
+
 def can_fork(command: Sequence[str], env: Mapping[str, str]) -> bool:
     """Tell whether the command is one of the platform's, under the settings that the zygote has loaded."""
     if SYS_CLONE is None or sys.platform != "linux" or command[0] != sys.executable:
