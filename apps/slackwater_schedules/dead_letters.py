@@ -11,7 +11,7 @@ from django.db import connection, transaction
 
 from scheduler_ext.core.errors import LimitExceeded, NotFound, SlackwaterError
 from scheduler_ext.core.sql import named
-from slackwater_tasks.submission import service as tasks
+from slackwater_tasks.control.rerun import retry
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ def _retry(cur: Any, task_id: UUID, tenant_id: int, allowed: int, used: int) -> 
         return "given up"
     try:
         with transaction.atomic():
-            tasks.retry(tenant_id, task_id, actor=ACTOR, reason=f"retry {used + 1} of {allowed} from the dead letters")
+            retry(tenant_id, task_id, actor=ACTOR, reason=f"retry {used + 1} of {allowed} from the dead letters")
     except LimitExceeded as error:
         cur.execute(PUT_OFF, (max(error.retry_after or 0.0, LATER_S), used, task_id))
         return "put off"

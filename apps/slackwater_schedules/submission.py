@@ -17,6 +17,7 @@ from scheduler_ext.core.errors import Conflict, NotFound, SlackwaterError
 from scheduler_ext.core.states import TaskState
 from slackwater_schedules.models import Schedule, ScheduleFire
 from slackwater_schedules.occurrences import Due
+from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.models import LiveTask
 from slackwater_tasks.submission import many_tenants
@@ -220,7 +221,7 @@ def _settle_overlap(firing: Firing, open_tasks: list[str]) -> bool:
 def _cancel(schedule: Schedule, task_id: str) -> bool:
     """Cancel an older task of the schedule; False when it runs and was asked to end."""
     try:
-        state = tasks.cancel(schedule.tenant_id, UUID(task_id), actor=actor_of(schedule))
+        state = cancel(schedule.tenant_id, UUID(task_id), actor=actor_of(schedule))
     except (Conflict, NotFound):
         return True
     return state is not TaskState.RUNNING

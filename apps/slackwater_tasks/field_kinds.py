@@ -350,8 +350,6 @@ class Field:
     """It can be changed while the task waits."""
     nullable: bool
     """``null`` may be given, for the default."""
-    rare: bool
-    """Few tasks have it, so a statement of its own writes it and the ordinary submission does not pay for it."""
     group: str
     """Where forms and the documentation show it."""
     flag: str
@@ -370,7 +368,6 @@ def given(
     fallback: str = "",
     editable: bool = True,
     nullable: bool = False,
-    rare: bool = False,
     group: str = WHAT_RUNS,
     flag: str = "",
     shown: str = DETAIL,
@@ -378,7 +375,7 @@ def given(
     """Declare a field of the specification. Its column has its name unless ``column`` says otherwise; "" means none."""
     declared = {
         "kind": kind, "help": help, "name": name, "column": column, "fallback": fallback,
-        "editable": editable, "nullable": nullable, "rare": rare, "group": group, "flag": flag, "shown": shown,
+        "editable": editable, "nullable": nullable, "group": group, "flag": flag, "shown": shown,
     }  # fmt: skip
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=default.copy, metadata={"given": declared})

@@ -16,7 +16,6 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from operator import attrgetter
 from typing import Any
 
 from scheduler_ext.core.errors import InvalidInput
@@ -98,9 +97,9 @@ class TaskSpec:
     mutex_key: str = given(Text(150), group=RUNNING, help="Tasks sharing it exclude one another.")
     mutex_limit: int = given(Whole(1, 10_000), 1, group=RUNNING, help="Holders its mutex key may have at a time.")
     mutex_scope: MutexScope = given(
-        Choice(MutexScope), MutexScope.BOTH, rare=True, group=RUNNING, help="Which work its mutex key excludes."
+        Choice(MutexScope), MutexScope.BOTH, group=RUNNING, help="Which work its mutex key excludes."
     )
-    rate_key: str = given(Text(150), rare=True, group=RUNNING, help="Its starts count against this key's rate.")
+    rate_key: str = given(Text(150), group=RUNNING, help="Its starts count against this key's rate.")
     checkpoints: bool = given(
         Flag(), default=False, column="", editable=False, group=RUNNING,
         help="It saves checkpoints, and yields when it is asked to; see the page on checkpoints.",
@@ -120,16 +119,11 @@ class TaskSpec:
         help="A second submission with the same key returns the first answer.",
     )  # fmt: skip
     webhook: str = given(
-        Text(2_000), column="", editable=False, rare=True, group=NEEDS,
+        Text(2_000), column="", editable=False, group=NEEDS,
         help="Where this task's own events are sent.",
     )  # fmt: skip
     payload: tuple[str, str] = ("[]", "{}")
     """``args`` and ``kwargs`` as JSON: measured against the plan, and stored."""
-
-    @property
-    def aside(self) -> bool:
-        """Whether it has a field that few tasks have, which a statement of its own writes."""
-        return bool(_rare_values(self) != _RARE_DEFAULTS)
 
     @property
     def excluded_by(self) -> str:
@@ -162,8 +156,6 @@ FIELDS: dict[str, Field] = fields_of(TaskSpec)
 EDITABLE = frozenset(name for name, field in FIELDS.items() if field.editable)
 COLUMNS: dict[str, Field] = {field.column: field for field in FIELDS.values() if field.column}
 """The fields that a column of :class:`~slackwater_tasks.models.Task` holds, by column."""
-_rare_values = attrgetter(*(field.attribute for field in FIELDS.values() if field.rare))
-_RARE_DEFAULTS = tuple(field.default for field in FIELDS.values() if field.rare)
 _READERS: dict[str, tuple[str, Callable[[Any, str], Any], bool]] = {
     name: (field.attribute, field.kind.check, field.nullable) for name, field in FIELDS.items()
 }

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from scheduler_ext.task.effects import DidNotHappen, InDoubt
     from scheduler_ext.task.handlers import export, handler
     from slackwater_schedules.services import create_schedule
-    from slackwater_tasks.control.changing import cancel, edit, retry
+    from slackwater_tasks.control.cancel import cancel
+    from slackwater_tasks.control.edit import edit
+    from slackwater_tasks.control.rerun import retry
     from slackwater_tasks.submission.canvas import submit_canvas
     from slackwater_tasks.submission.service import Submission, submit, submit_many, submit_workflow
     from slackwater_tenants.models import Tenant
@@ -49,7 +51,9 @@ _HOMES = {
     "scheduler_ext.task.effects": ("DidNotHappen", "InDoubt"),
     "scheduler_ext.task.handlers": ("export", "handler"),
     "slackwater_schedules.services": ("create_schedule",),
-    "slackwater_tasks.control.changing": ("cancel", "edit", "retry"),
+    "slackwater_tasks.control.cancel": ("cancel",),
+    "slackwater_tasks.control.edit": ("edit",),
+    "slackwater_tasks.control.rerun": ("retry",),
     "slackwater_tasks.submission.canvas": ("submit_canvas",),
     "slackwater_tasks.submission.service": ("Submission", "submit", "submit_many", "submit_workflow"),
     "slackwater_tenants.models": ("Tenant",),

@@ -133,7 +133,7 @@ class CeleryLedger:
 
     @property
     def _calls(self) -> Any:
-        from slackwater_tasks.submission.celery_calls import CeleryCalls
+        from slackwater_tasks.control.celery_calls import CeleryCalls
 
         return CeleryCalls(conf().tenant)
 

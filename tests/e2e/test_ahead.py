@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from scheduler_ext.core.states import Outcome, TaskState
+from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.models import RunTime
-from slackwater_tasks.submission.service import cancel, submit_many
+from slackwater_tasks.submission.service import submit_many
 from tests.support.platform import Platform
 from tests.support.waiting import wait_until
 

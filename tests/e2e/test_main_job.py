@@ -10,8 +10,11 @@ import pytest
 
 from scheduler_ext.core.errors import Conflict
 from scheduler_ext.core.states import Outcome, TaskState
+from slackwater_tasks.control.cancel import cancel
+from slackwater_tasks.control.edit import edit
+from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.read.history import history
-from slackwater_tasks.submission.service import cancel, edit, retry, store_script
+from slackwater_tasks.submission.service import store_script
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
 from tests.support.platform import Platform

@@ -12,7 +12,7 @@ from django.test import Client
 from django.urls import reverse
 
 from scheduler_ext.core.states import TaskState
-from slackwater_tasks.control.changing import cancel
+from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.models import Attempt, LiveTask, PolicyChoice, RankSweep
 from slackwater_tasks.submission.service import submit_many
 from tests.support.platform import Platform

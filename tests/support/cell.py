@@ -98,8 +98,8 @@ def sql(text: str, *values: Any) -> None:
 
 def let_go(cell: Cell) -> None:
     """What upkeep does when a node appears, or a limit is gone."""
-    from slackwater_tasks.ledger.parking import ParkingUpkeep
     from slackwater_tasks.runtime.work_store import PgWorkStore
+    from slackwater_tasks.upkeep.parking import ParkingUpkeep
 
     work = PgWorkStore(cell.worker.conf, "test", cell.store.db)
     upkeep = ParkingUpkeep(cell.worker.conf, cell.store.db, work, lambda changes: None)

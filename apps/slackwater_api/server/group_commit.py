@@ -28,8 +28,7 @@ from slackwater_api.v1.views.tasks import idempotency_key, submitted
 from slackwater_conf import conf
 from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.submission import group_commit
-from slackwater_tasks.submission.group_commit import Single
-from slackwater_tasks.submission.service import Submission
+from slackwater_tasks.submission.service import Single, Submission
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
 

@@ -31,9 +31,9 @@ from slackwater_tasks.admin.filters import id_range
 from slackwater_tasks.admin.graphs import task_url
 from slackwater_tasks.admin.task import AT_ONCE
 from slackwater_tasks.admin.task_page import state_badge
+from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.models import Attempt, DeadLetter, TaskEvent
 from slackwater_tasks.read.tasks import word
-from slackwater_tasks.submission import service
 
 
 class LedgerAdmin(ReadOnlyMixin, BigTableAdmin):
@@ -99,7 +99,7 @@ class DeadLetterAdmin(ButtonsMixin, LedgerAdmin):
 
     def requeue_one(self, request: HttpRequest, obj: DeadLetter) -> str:
         """Run the task again; its dead letter goes with that."""
-        service.retry(obj.tenant_id, obj.task_id, actor=actor(request))
+        retry(obj.tenant_id, obj.task_id, actor=actor(request))
         return "The task runs again."
 
     def press(self, request: HttpRequest, object_id: str, name: str) -> Any:

@@ -27,6 +27,9 @@ from slackwater_adminkit import BigTableAdmin, Button, ButtonsMixin, actor, ago,
 from slackwater_tasks.admin import task_form as forms
 from slackwater_tasks.admin.filters import AgeFilter, StateFilter, search_tasks
 from slackwater_tasks.admin.task_page import EDITABLE_STATES, context_of, state_badge, state_of
+from slackwater_tasks.control.cancel import cancel
+from slackwater_tasks.control.edit import edit
+from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.models import Task
 from slackwater_tasks.read import tasks as reading
 from slackwater_tasks.submission import service
@@ -133,17 +136,17 @@ class TaskAdmin(ButtonsMixin, BigTableAdmin):
     # -- actions -----------------------------------------------------------------------------------------------
     def cancel_one(self, request: HttpRequest, obj: Task) -> str:
         """Cancel, or ask a running task to end."""
-        state = service.cancel(obj.tenant_id, obj.pk, actor=actor(request))
+        state = cancel(obj.tenant_id, obj.pk, actor=actor(request))
         return "It was asked to end." if state is TaskState.RUNNING else "It is cancelled."
 
     def cancel_all_of(self, request: HttpRequest, obj: Task) -> str:
         """Cancel it and all that needs it."""
-        service.cancel(obj.tenant_id, obj.pk, actor=actor(request), dependents=True)
+        cancel(obj.tenant_id, obj.pk, actor=actor(request), dependents=True)
         return "It and the tasks that need it are cancelled; those that run were asked to end."
 
     def retry_one(self, request: HttpRequest, obj: Task) -> str:
         """Run a finished task again."""
-        service.retry(obj.tenant_id, obj.pk, actor=actor(request))
+        retry(obj.tenant_id, obj.pk, actor=actor(request))
         return "It runs again."
 
     def _each(
@@ -249,7 +252,7 @@ class TaskAdmin(ButtonsMixin, BigTableAdmin):
         form = forms.TaskForm(request.POST or None, editing=True, initial=forms.initial_of(before))
         if request.method == "POST" and form.is_valid():
             try:
-                service.edit(task.tenant_id, task.pk, form.changes(before), actor=actor(request))
+                edit(task.tenant_id, task.pk, form.changes(before), actor=actor(request))
             except SlackwaterError as error:
                 form.refuse(error)
             else:

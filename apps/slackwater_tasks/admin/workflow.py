@@ -20,6 +20,7 @@ from slackwater_tasks.admin import graphs
 from slackwater_tasks.admin import task_form as form_module
 from slackwater_tasks.admin.filters import AgeFilter, id_range
 from slackwater_tasks.admin.task import AT_ONCE
+from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.models import LiveTask, Workflow
 from slackwater_tasks.read import tasks
 from slackwater_tasks.submission import service
@@ -110,7 +111,7 @@ class WorkflowAdmin(ButtonsMixin, ReadOnlyMixin, BigTableAdmin):
         done = 0
         for task_id in ids[:AT_ONCE]:
             try:
-                service.cancel(obj.tenant_id, task_id, actor=actor(request))
+                cancel(obj.tenant_id, task_id, actor=actor(request))
                 done += 1
             except Conflict:
                 continue  # it ended meanwhile, most often because what it needed was cancelled just now

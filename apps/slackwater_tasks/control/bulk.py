@@ -6,8 +6,7 @@ short, whatever a filter matches, and a crash in between leaves whole batches do
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -15,14 +14,11 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.models import Q, QuerySet
 
-from scheduler_ext.core.errors import InvalidInput, NotGranted
+from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import TaskState
-from scheduler_ext.core.work import Changes
-from slackwater_tasks.control import rerun
-from slackwater_tasks.control.changing import accepted_again, after_cancel, cancel_some, spec_of
-from slackwater_tasks.control.settle import settle, undisturbed
-from slackwater_tasks.models import Task
-from slackwater_tasks.submission.store import Accepted
+from slackwater_tasks.control.cancel import cancel_some
+from slackwater_tasks.control.quiesce import repeat_on_deadlock
+from slackwater_tasks.control.rerun import MAY_RUN_AGAIN, run_again
 from slackwater_tenants.models import Tenant
 
 AT_ONCE = 1_000
@@ -32,12 +28,6 @@ COUNTED = 100_000
 """Matches are counted up to here: a count beyond it would cost more than it tells."""
 REASON_CANCEL = "cancelled on request, with others"
 REASON_RETRY = "run again on request, with others"
-MAY_RUN_AGAIN = (TaskState.FAILED, TaskState.CANCELLED, TaskState.EXPIRED)
-
-PENDING = """
-SELECT child_id, count(*)::int FROM slackwater_tasks_dependency WHERE child_id = ANY(%s) AND outcome = 0 GROUP BY child_id
-"""
-PARENTS = "SELECT DISTINCT parent_id FROM slackwater_tasks_dependency WHERE parent_id = ANY(%s) AND outcome = 0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +87,10 @@ def cancel_matching(
     if dry_run:
         return Done(matched=matched, matched_is_minimum=least, dry_run=True, more=more, next=last, ids=ids)
     with transaction.atomic(), connection.cursor() as cur:
-        changes, asked = cancel_some(cur, [str(task_id) for task_id in ids], actor, REASON_CANCEL)
-        nodes = {node for _, node in asked}
-        transaction.on_commit(partial(after_cancel, tenant.cell, changes, nodes))
+        targets = [str(task_id) for task_id in ids]
+        changes, running = cancel_some(cur, tenant.cell, targets, actor=actor, reason=REASON_CANCEL)
     # Dependants that end with them are changes too, but none of what was asked for.
-    wanted, running = set(ids), [task_id for task_id, _ in asked]
+    wanted = set(ids)
     waiting = [task_id for change in changes if (task_id := UUID(change[0])) in wanted]
     return Done(
         matched=matched, matched_is_minimum=least, dry_run=False, more=more, next=last, ids=[*waiting, *running],
@@ -127,47 +116,9 @@ def retry_matching(
     last = ids[-1] if more else None
     if dry_run:
         return Done(matched=matched, matched_is_minimum=least, dry_run=True, more=more, next=last, ids=ids)
-    done, skipped = undisturbed(partial(_run_again, tenant, ids, actor))
+    done, skipped = repeat_on_deadlock(partial(run_again, tenant, ids, actor=actor, reason=REASON_RETRY))
     # Who asks the same again meets what was skipped again: for him nothing is left to do once nothing is done.
     return Done(
         matched=matched, matched_is_minimum=least, dry_run=False, more=more and bool(done), next=last, ids=done,
-        skipped=skipped,
+        skipped=[{"id": task_id, "code": error.code, "detail": error.message} for task_id, error in skipped],
     )  # fmt: skip
-
-
-def _run_again(tenant: Tenant, ids: Sequence[UUID], actor: str) -> tuple[list[UUID], list[dict[str, Any]]]:
-    changes: Changes = []
-    with connection.cursor() as cur:
-        states = settle(cur, ids, changes)
-        before = {
-            task_id: state for task_id in ids if (state := states.get(task_id)) is not None and state in MAY_RUN_AGAIN
-        }
-        cur.execute(PENDING, (list(before),))
-        pending = dict(cur.fetchall())
-        accepted, skipped = _admit(tenant, list(before), pending)
-        again = [task.pk for task, _ in accepted]
-        if accepted:
-            cur.execute(PARENTS, (again,))
-            parents = {row[0] for row in cur.fetchall()}
-            live = rerun.revive(cur, tenant, accepted, before, parents, actor, REASON_RETRY)
-            changes += [
-                (str(task.pk), row["state"], tenant.pk, str(task.workflow_id) if task.workflow_id else None)
-                for (task, _), row in zip(accepted, live, strict=True)
-            ]
-    transaction.on_commit(partial(after_cancel, tenant.cell, changes, set()))
-    return again, skipped
-
-
-def _admit(
-    tenant: Tenant, ids: list[UUID], pending: dict[UUID, int]
-) -> tuple[list[tuple[Task, Accepted]], list[dict[str, Any]]]:
-    """The tasks the plan still allows, and those it does not, each with its reason."""
-    tasks = Task.objects.unscoped().for_tenant(tenant.pk)  # the tenant is named
-    accepted, skipped = [], []
-    for task in tasks.select_related("tenant__plan", "tier").filter(pk__in=ids).order_by("pk"):
-        try:
-            spec = replace(spec_of(task), start_at=None)
-            accepted.append((task, accepted_again(task, spec, pending=pending.get(task.pk, 0))))
-        except (InvalidInput, NotGranted) as error:
-            skipped.append({"id": task.pk, "code": error.code, "detail": error.message})
-    return accepted, skipped

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduler_ext.core.errors import InvalidInput, NotFound
-from scheduler_ext.core.states import Category
+from scheduler_ext.core.errors import InvalidInput
 from slackwater_tasks.models import Line
+from slackwater_tasks.read.lines import find_line
 from slackwater_tenants.services import pause_by_itself, pause_by_platform
 
 
@@ -19,16 +19,6 @@ def set_line_paused(line: Line, *, paused: bool) -> bool:
     changed = pause_by_platform(Line.objects.unscoped().filter(pk=line.pk), paused=paused)
     line.paused, line.paused_by_itself = paused, False
     return changed
-
-
-def find_line(tenant_id: int, category: str, tier: str) -> Line:
-    """The tenant's line of that category and tier, by their names; ``NotFound`` when it has none."""
-    number = Category.__members__.get(category.upper()) if category == category.lower() else None
-    rows = Line.objects.unscoped().filter(tenant_id=tenant_id, tier__slug=tier)  # the tenant is named
-    found: Line | None = rows.filter(category=number).first() if number is not None else None
-    if found is None:
-        raise NotFound(f"There is no line {category[:63]}/{tier[:63]}; a line exists from its first task on.")
-    return found
 
 
 def change_own_line(tenant_id: int, category: str, tier: str, data: Any) -> None:

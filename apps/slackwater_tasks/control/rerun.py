@@ -1,210 +1,131 @@
-"""Running a part of a workflow again: which tasks, and their rows made live in a few statements.
+"""Runs tasks again that have ended.
 
-What is run again is reset as a whole: its edges are open again, its attempts anew, its dead letters gone; the past of
-each task stays readable, for attempts and events are kept.
+A task that runs again is reset as a whole: its attempts count anew and its dead letter goes. Its past stays readable,
+for attempts and events are kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from scheduler_ext.core.errors import Conflict, NotFound
-from scheduler_ext.core.states import Category, EdgeOutcome, RunCondition, TaskState, condition_holds
+from django.db import connection, transaction
+
+from scheduler_ext.core.errors import Conflict, InvalidInput, NotGranted
+from scheduler_ext.core.sql import named
+from scheduler_ext.core.states import TaskState
 from scheduler_ext.core.work import Changes
-from slackwater_tasks.control.changing import accepted_again, spec_of
-from slackwater_tasks.control.settle import settle
-from slackwater_tasks.ledger import active_policies, reference_cache
+from slackwater_tasks.control import stored_task
+from slackwater_tasks.control.cancel import tell
+from slackwater_tasks.control.quiesce import quiesce, repeat_on_deadlock
+from slackwater_tasks.ledger import active_policies, events, reference_cache, rows, transitions
+from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.models import Task
 from slackwater_tasks.runtime import checkpoints, trace_context
-from slackwater_tasks.submission import store
-from slackwater_tasks.submission.store import LIVE_COLUMNS, Accepted
+from slackwater_tasks.submission.store import store_again, urgent_of
 from slackwater_tenants.models import Tenant
 
-WHOLE = "SELECT id FROM slackwater_tasks_task WHERE workflow_id = %s"
-MEMBERS = """
-SELECT t.id::text, coalesce(l.state, t.state), t.condition FROM slackwater_tasks_task t
-LEFT JOIN slackwater_tasks_livetask l ON l.task_id = t.id WHERE t.workflow_id = %s ORDER BY t.id
-"""
-EDGES = """
-SELECT d.parent_id::text, d.child_id::text, d.outcome FROM slackwater_tasks_dependency d
-JOIN slackwater_tasks_task c ON c.id = d.child_id WHERE c.workflow_id = %s
-"""
-REVIVE = """
-UPDATE slackwater_tasks_task SET state = NULL, finished_at = NULL, result = NULL, error = '', reason = '', release_pending = false
-WHERE id = ANY(%s::uuid[]) AND state IS NOT NULL RETURNING id, attempts_used
-"""
-REOPEN = """
-WITH e AS (
-    UPDATE slackwater_tasks_dependency SET outcome = 0
-    WHERE parent_id = ANY(%s::uuid[]) AND child_id = ANY(%s::uuid[]) AND outcome <> 0 RETURNING child_id),
-n AS (SELECT child_id, count(*)::int AS c FROM e GROUP BY child_id)
-UPDATE slackwater_tasks_livetask l SET pending = l.pending + n.c FROM n WHERE l.task_id = n.child_id
-"""
-LAST_FENCES = """
+MAY_RUN_AGAIN: Final = (TaskState.FAILED, TaskState.CANCELLED, TaskState.EXPIRED)
+# By id: how many parents it waits for; and whether others wait for it.
+OPEN_EDGES: Final = named("""
+SELECT u.id,
+    (SELECT count(*)::int FROM slackwater_tasks_dependency WHERE child_id = u.id AND outcome = :edge.PENDING),
+    EXISTS (SELECT 1 FROM slackwater_tasks_dependency WHERE parent_id = u.id AND outcome = :edge.PENDING)
+FROM unnest(%s::uuid[]) AS u(id)
+""")
+FORGET_DEAD_LETTERS: Final = "DELETE FROM slackwater_tasks_deadletter WHERE task_id = ANY(%s::uuid[])"
+LAST_FENCES: Final = """
 SELECT id, max(fence) FROM (
     SELECT task_id AS id, fence FROM slackwater_tasks_attempt WHERE task_id = ANY(%(ids)s::uuid[])
     UNION ALL SELECT task_id, fence FROM slackwater_tasks_taskevent WHERE task_id = ANY(%(ids)s::uuid[])) x GROUP BY id
 """
-EVENT_COLUMNS = ("task_id", "tenant_id", "from_state", "to_state", "fence", "actor", "reason")
+Skipped = list[tuple[UUID, InvalidInput | NotGranted]]
+"""Tasks that the plan does not allow any more, each with the reason."""
 
 
-@dataclass(slots=True)
-class _Graph:
-    """A workflow's tasks as they stand."""
+class Revived(NamedTuple):
+    """A task that is to be live again."""
 
-    states: dict[str, TaskState]
-    conditions: dict[str, RunCondition]
-    parents: dict[str, list[tuple[str, EdgeOutcome]]]
-    children: dict[str, list[str]]
+    task: Task
+    accepted: Accepted
+    before: TaskState
+    """Its final state."""
 
 
-def rerun(cur: Any, tenant: Tenant, workflow_id: UUID, task_id: UUID | None, actor: str,
-          ended: Changes) -> Changes:  # fmt: skip
-    """Make a part of a workflow run again; returns the changes. The caller holds the workflow's row.
+def retry(tenant_id: int, task_id: UUID, *, actor: str = "", reason: str = "run again on request") -> None:
+    """Run a failed, cancelled or expired task again with its attempts anew; its dead letter goes.
 
-    What had to end first, because what it needed did not come, is added to ``ended``.
+    It counts against the tenant's limits like a new one. ``Conflict`` when it is waiting, running or succeeded.
     """
-    cur.execute(WHOLE, (workflow_id,))
-    settle(cur, [row[0] for row in cur.fetchall()], ended)
-    found = _read(cur, workflow_id)
-    if task_id is None:
-        chosen = _failed(found)
-        reason = "run again from the failed tasks"
-    else:
-        chosen = _following(found, str(task_id))
-        reason = f"run again from {task_id} on"
-    if not chosen:
-        raise Conflict("no task of the workflow failed, expired or was cancelled and could run now")
-    return _reset(cur, tenant, workflow_id, found, chosen, actor, reason)
+    tenant = stored_task.find(tenant_id, task_id).tenant
+    done, skipped = repeat_on_deadlock(partial(run_again, tenant, [task_id], actor=actor, reason=reason))
+    for _, error in skipped:
+        raise error
+    if not done:
+        state = stored_task.state_now(task_id)
+        raise Conflict(f"only a failed, cancelled or expired task can run again; it is {state.name.lower()}")
 
 
-def _read(cur: Any, workflow_id: UUID) -> _Graph:
-    cur.execute(MEMBERS, (workflow_id,))
-    rows = cur.fetchall()
-    found = _Graph({row[0]: TaskState(row[1]) for row in rows}, {row[0]: RunCondition(row[2]) for row in rows}, {}, {})
-    cur.execute(EDGES, (workflow_id,))
-    for parent, child, outcome in cur.fetchall():
-        found.parents.setdefault(child, []).append((parent, EdgeOutcome(outcome)))
-        found.children.setdefault(parent, []).append(child)
-    return found
+def run_again(tenant: Tenant, ids: Sequence[UUID], *, actor: str, reason: str) -> tuple[list[UUID], Skipped]:
+    """Run those of the tasks again that failed, expired or were cancelled; returns their ids, and what was skipped.
 
-
-def _final(state: TaskState) -> bool:
-    return state >= TaskState.SUCCEEDED
-
-
-def _failed(found: _Graph) -> set[str]:
-    """The tasks that ended without success, less those whose turn could not come even so."""
-    chosen = {i for i, state in found.states.items() if _final(state) and state is not TaskState.SUCCEEDED}
-    doubtful = list(chosen)
-    while doubtful:
-        task = doubtful.pop()
-        if task not in chosen or _has_a_turn(found, task, chosen):
-            continue
-        chosen.discard(task)
-        doubtful += [child for child in found.children.get(task, ()) if child in chosen]
-    return chosen
-
-
-def _has_a_turn(found: _Graph, task: str, chosen: set[str]) -> bool:
-    """Whether a task can run: a parent runs again or is not final yet, or they ended as it needs them."""
-    outcomes = []
-    for parent, outcome in found.parents.get(task, ()):
-        if parent in chosen or outcome is EdgeOutcome.PENDING:
-            return True
-        outcomes.append(outcome)
-    failed, cancelled = outcomes.count(EdgeOutcome.FAILED), outcomes.count(EdgeOutcome.CANCELLED)
-    return condition_holds(found.conditions[task], failed=failed, cancelled=cancelled)
-
-
-def _following(found: _Graph, start: str) -> set[str]:
-    """A task and all that follows; each must have ended, or wait for what is run again."""
-    if start not in found.states:
-        raise NotFound(f"The workflow has no task {start}.", field="task_id")
-    chosen, stack = {start}, [start]
-    while stack:
-        for child in found.children.get(stack.pop(), ()):
-            if child in found.states and child not in chosen:
-                chosen.add(child)
-                stack.append(child)
-    for task in sorted(chosen):
-        state = found.states[task]
-        if not _final(state) and (state is not TaskState.BLOCKED or task == start):
-            raise Conflict(f"the task {task} has not ended: it is {state.name.lower()}", field="task_id")
-    return {task for task in chosen if _final(found.states[task])}
-
-
-def _reset(cur: Any, tenant: Tenant, workflow_id: UUID, found: _Graph, chosen: set[str], actor: str,
-           reason: str) -> Changes:  # fmt: skip
-    ids = sorted(chosen)
-    accepted = []
-    tasks = Task.objects.unscoped().for_tenant(tenant.pk)  # the tenant is named
-    for task in tasks.select_related("tenant__plan", "tier").filter(pk__in=ids).order_by("pk"):
-        pending = sum(
-            1 for parent, outcome in found.parents.get(str(task.pk), ())
-            if parent in chosen or outcome is EdgeOutcome.PENDING
-        )  # fmt: skip
-        accepted.append((task, accepted_again(task, replace(spec_of(task), start_at=None), pending=pending)))
-    waiting = [task for task, state in found.states.items() if state is TaskState.BLOCKED]
-    cur.execute(REOPEN, (ids, [*ids, *waiting]))
-    parents = {UUID(task) for task in ids if _is_needed(found, task, chosen)}
-    before = {UUID(task): found.states[task] for task in ids}
-    rows = revive(cur, tenant, accepted, before, parents, actor, reason)
-    return [(str(row["task_id"]), row["state"], tenant.pk, str(workflow_id)) for row in rows]
-
-
-def _is_needed(found: _Graph, task: str, chosen: set[str]) -> bool:
-    return any(
-        child in chosen or not _final(found.states.get(child, TaskState.SUCCEEDED))
-        for child in found.children.get(task, ())
-    )
-
-
-def revive(cur: Any, tenant: Tenant, accepted: Sequence[tuple[Task, Accepted]], before: Mapping[UUID, TaskState],
-           parents: Collection[UUID], actor: str, reason: str) -> list[dict[str, Any]]:  # fmt: skip
-    """Make final tasks live again, in a few statements; returns their live rows, in the order given.
-
-    ``before``: the state of each; ``parents``: those on which others wait. They count like new ones, last of all.
-    ``Conflict`` when one of them is final no more.
+    They count against the tenant's limits like new ones, all or none. In the caller's transaction.
     """
-    ids = [task.pk for task, _ in accepted]
-    cur.execute(REVIVE, (ids,))
-    used = dict(cur.fetchall())
+    changes: Changes = []
+    skipped: Skipped = []
+    revived = []
+    with connection.cursor() as cur:
+        states = quiesce(cur, ids, changes)
+        final = {i: state for i in ids if (state := states.get(i)) is not None and state in MAY_RUN_AGAIN}
+        cur.execute(OPEN_EDGES, (list(final),))
+        edges = {row[0]: row[1:] for row in cur.fetchall()}
+        for task in stored_task.in_order(tenant.pk, list(final)):
+            pending, has_children = edges[task.pk]
+            try:
+                accepted = stored_task.accepted_again(task, stored_task.spec_at_once(task), pending=pending)
+            except (InvalidInput, NotGranted) as error:
+                skipped.append((task.pk, error))
+                continue
+            accepted.has_children = has_children
+            revived.append(Revived(task, accepted, final[task.pk]))
+        if revived:
+            changes += revive(cur, tenant, revived, actor=actor, reason=reason)
+    transaction.on_commit(partial(tell, tenant.cell, changes, set()))
+    return [one.task.pk for one in revived], skipped
+
+
+def revive(cur: Any, tenant: Tenant, revived: Sequence[Revived], *, actor: str, reason: str) -> Changes:
+    """Make final tasks live again, in a few statements; returns the changes, in the order given.
+
+    The caller holds the tasks' rows. ``Conflict`` when one of them is final no more.
+    """
+    ids = [one.task.pk for one in revived]
+    used = transitions.revive_if_final(cur, ids)
     if len(used) != len(ids):
         raise Conflict("the state of a task has just changed; try again")
-    cur.execute("DELETE FROM slackwater_tasks_deadletter WHERE task_id = ANY(%s::uuid[])", (ids,))
+    cur.execute(FORGET_DEAD_LETTERS, (ids,))
     cur.execute(LAST_FENCES, {"ids": ids})
     fences = dict(cur.fetchall())
     conf, at = reference_cache.scheduler_conf(), reference_cache.now()
     chosen = active_policies.current(conf, tenant.cell)
-    rows = []
-    for task, again in accepted:
-        values = store.live_row(tenant.pk, again, at, task.submitted_at, chosen, conf.promote_lead_s)
-        row = dict(zip(LIVE_COLUMNS, values, strict=True))
-        row |= {
-            "fence": fences.get(task.pk, 0), "attempts": used[task.pk],
-            "total_attempts": used[task.pk] + task.total_attempts, "has_children": task.pk in parents,
-        }  # fmt: skip
-        rows.append(row)
-    store.insert(cur, "slackwater_tasks_livetask", LIVE_COLUMNS, [tuple(row[n] for n in LIVE_COLUMNS) for row in rows])
-    checkpoints.run_again(cur, ids, anew=[task for task in ids if before[task] is not TaskState.FAILED])
-    trace_context.run_again(cur, ids)
-    events = [
-        (
-            row["task_id"],
-            tenant.pk,
-            int(before[row["task_id"]]),
-            row["state"],
-            row["fence"],
-            actor[:120],
-            reason,
+    live = [
+        rows.live_row(tenant.pk, accepted, at, task.submitted_at, chosen, conf.promote_lead_s)._replace(
+            fence=fences.get(task.pk, 0), attempts=used[task.pk], total_attempts=used[task.pk] + task.total_attempts
         )
-        for row in rows
+        for task, accepted, _ in revived
     ]
-    store.insert(cur, "slackwater_tasks_taskevent", EVENT_COLUMNS, events)
-    urgent = sum(1 for task, _ in accepted if task.category == Category.URGENT)
-    store.count_in(cur, tenant, tenant.plan, n=len(rows), urgent=urgent, charged=len(rows))
-    return rows
+    store_again(tenant, live, urgent=urgent_of(one.accepted for one in revived))
+    checkpoints.run_again(cur, ids, anew=[one.task.pk for one in revived if one.before is not TaskState.FAILED])
+    trace_context.run_again(cur, ids)
+    told = [
+        events.row(tenant.pk, row.task_id, TaskState(row.state), actor=actor, reason=reason, before=before,
+                   fence=row.fence)
+        for row, (_, _, before) in zip(live, revived, strict=True)
+    ]  # fmt: skip
+    events.write(cur, told)
+    return [
+        (str(row.task_id), row.state, tenant.pk, str(task.workflow_id) if task.workflow_id else None)
+        for row, (task, _, _) in zip(live, revived, strict=True)
+    ]

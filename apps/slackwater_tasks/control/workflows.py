@@ -1,10 +1,9 @@
-"""Workflows that are there already: add tasks, cancel, run again from the failed tasks or from one on."""
+"""Workflows that are there already: adds tasks to them, and cancels them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -12,32 +11,25 @@ from django.db import connection, transaction
 
 from scheduler_ext.core import admission as checks
 from scheduler_ext.core.errors import DuplicateName, NotFound
+from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import EdgeOutcome
-from scheduler_ext.core.work import Changes, Started
+from scheduler_ext.core.work import Started
 from scheduler_ext.task.effects import AttemptReplaced
-from slackwater_tasks.control import rerun as rerunning
-from slackwater_tasks.control.changing import after_cancel, cancel_some
-from slackwater_tasks.control.settle import undisturbed
+from slackwater_tasks.control.cancel import cancel_some
 from slackwater_tasks.graph import relatives
-from slackwater_tasks.ledger import reference_cache
+from slackwater_tasks.ledger import copy_format, reference_cache
+from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.runtime.trace_context import TraceContext
-from slackwater_tasks.spec import TaskSpec, body_hash, parse_task
-from slackwater_tasks.submission import admission, store
-from slackwater_tasks.submission.service import (
-    Submission,
-    check_list,
-    claim_key,
-    first_answer,
-    link_outside,
-    no_inner_keys,
-    one_key,
-    write_tasks,
-)
-from slackwater_tasks.submission.store import EDGE_COLUMNS, Accepted
+from slackwater_tasks.spec import TaskSpec, parse_task
+from slackwater_tasks.submission import admission, idempotency
+from slackwater_tasks.submission.dependencies import link_outside
+from slackwater_tasks.submission.idempotency import Key, Submission
+from slackwater_tasks.submission.service import check_list, no_inner_keys
+from slackwater_tasks.submission.store import EDGE_COLUMNS, Part, store
 from slackwater_tenants.models import Tenant
 
-CANCEL_AT_ONCE = 2_000
+CANCEL_BATCH = 2_000
 LOCK = "SELECT task_count, edge_count FROM slackwater_tasks_workflow WHERE id = %s AND tenant_id = %s FOR UPDATE"
 NAMED = "SELECT name, id::text FROM slackwater_tasks_task WHERE workflow_id = %s AND name = ANY(%s)"
 GROW = """
@@ -64,11 +56,11 @@ def add_tasks(tenant: Tenant, workflow_id: UUID, items: Sequence[Mapping[str, An
     check_list(items, "tasks")
     specs = [parse_task(item, f"tasks[{n}]") for n, item in enumerate(items)]
     no_inner_keys(specs)
-    key = one_key(idempotency_key, "")
+    key = Key.of(idempotency_key, "", items)
     with transaction.atomic(), connection.cursor() as cur:
         place = _lock(cur, tenant, workflow_id)
         trace = trace or trace_context.current()
-        return _add(cur, tenant, place, specs, items, actor=actor, key=key, trace=trace)
+        return _add(cur, tenant, place, specs, actor=actor, key=key, trace=trace)
 
 
 def _lock(cur: Any, tenant: Tenant, workflow_id: UUID) -> _Place:
@@ -79,24 +71,30 @@ def _lock(cur: Any, tenant: Tenant, workflow_id: UUID) -> _Place:
     return _Place(workflow_id, *row)
 
 
-def _add(cur: Any, tenant: Tenant, place: _Place | None, specs: Sequence[TaskSpec], body: Any, *, actor: str,
-         key: str | None, before: Sequence[UUID] = (), trace: TraceContext | None = None,
+def _add(cur: Any, tenant: Tenant, place: _Place | None, specs: Sequence[TaskSpec], *, actor: str,
+         key: Key | None, before: Sequence[UUID] = (), trace: TraceContext | None = None,
          ) -> Submission:  # fmt: skip
     """Store tasks in a workflow, or in none; ``before``: blocked tasks that shall wait for all of them."""
     workflow_id = place.workflow_id if place else None
     # Asked first: what a repeat names is there already, and would be refused as a duplicate.
-    if key is not None and (first := first_answer(tenant, key, body_hash(body))) is not None:
+    if key is not None and (first := idempotency.first_answer(tenant, key)) is not None:
         return replace(first, workflow_id=workflow_id)
     if place is not None:
         specs = _resolve_names(cur, place, specs)
     batch = admission.admit(tenant, specs, where="tasks", workflow=place is not None)
     ids = [task.id for task in batch.tasks]
-    if key is not None and (first := claim_key(tenant, key, body, ids, None)) is not None:
-        return replace(first, workflow_id=workflow_id)
+    if key is not None:
+        several = ids if len(ids) > 1 else None
+        if not idempotency.claim(cur, tenant, [(key, ids[0])], task_ids=several):
+            first = idempotency.first_answer(tenant, key)
+            if first is not None:
+                return replace(first, workflow_id=workflow_id)
     tasks = link_outside(cur, tenant, batch, workflow_id)
     if before:
         tasks = [replace(task, has_children=True) for task in tasks]
-    write_tasks(cur, tenant, tasks, batch.edges, workflow_id, reference_cache.now(), actor, trace)
+    part = Part(tenant=tenant, tasks=tasks, actors=[actor] * len(tasks), edges=batch.edges, workflow_id=workflow_id,
+                trace=trace)  # fmt: skip
+    store([part], reference_cache.now())
     joined = _join(cur, tasks, before) if before else 0
     if place is not None:
         edges = len(batch.edges) + len({(parent, n) for parent, n, _ in batch.outside}) + joined
@@ -128,14 +126,15 @@ def _check_size(tenant: Tenant, place: _Place, tasks: int, edges: int) -> None:
 
 
 # -- from inside a running task ---------------------------------------------------------------------------------------
-OWN = """
+OWN = named("""
 SELECT t.workflow_id FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id
-WHERE l.task_id = %s AND l.fence = %s AND l.state = 5 FOR SHARE OF l
-"""
-FOLLOWERS = """
+WHERE l.task_id = %s AND l.fence = %s AND l.state = :state.RUNNING FOR SHARE OF l
+""")
+FOLLOWERS = named("""
 SELECT l.task_id FROM slackwater_tasks_dependency d JOIN slackwater_tasks_livetask l ON l.task_id = d.child_id
-WHERE d.parent_id = %s AND d.outcome = 0 AND l.state = 1 ORDER BY l.task_id FOR UPDATE OF l
-"""
+WHERE d.parent_id = %s AND d.outcome = :edge.PENDING AND l.state = :state.BLOCKED
+ORDER BY l.task_id FOR UPDATE OF l
+""")
 WAIT_LONGER = "UPDATE slackwater_tasks_livetask SET pending = pending + %s WHERE task_id = ANY(%s)"
 
 
@@ -165,23 +164,24 @@ def add_subtasks(
         actor = f"task:{task.task_id}"
         trace = trace_context.current() or trace_context.of_running(cur, task.task_id, task.fence)
         # The key tells what was handed in; of a repeat the moments may differ that its tasks start at.
-        found = _add(cur, tenant, place, specs, key or "", actor=actor, key=key, before=before, trace=trace)
+        taken = Key.of(key, "", key or "")
+        found = _add(cur, tenant, place, specs, actor=actor, key=taken, before=before, trace=trace)
     return found.task_ids
 
 
 def _join(cur: Any, tasks: Sequence[Accepted], before: Sequence[UUID]) -> int:
     """Let blocked tasks wait for new ones too; returns how many edges that makes."""
     rows = [(task.id, child, int(EdgeOutcome.PENDING)) for task in tasks for child in before]
-    store.insert(cur, "slackwater_tasks_dependency", EDGE_COLUMNS, rows)
+    copy_format.insert(cur, "slackwater_tasks_dependency", EDGE_COLUMNS, rows)
     cur.execute(WAIT_LONGER, (len(tasks), list(before)))
     return len(rows)
 
 
-# -- cancel and run again ---------------------------------------------------------------------------------------------
-UNFINISHED = """
+# -- cancel -----------------------------------------------------------------------------------------------------------
+UNFINISHED = named("""
 SELECT l.task_id::text FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id
-WHERE t.workflow_id = %s AND NOT (l.state = 5 AND l.cancel_requested) ORDER BY l.state, l.task_id LIMIT %s
-"""
+WHERE t.workflow_id = %s AND NOT (l.state = :state.RUNNING AND l.cancel_requested) ORDER BY l.state, l.task_id LIMIT %s
+""")
 
 
 def cancel_workflow(tenant: Tenant, workflow_id: UUID, *, actor: str = "") -> dict[str, int]:
@@ -199,34 +199,10 @@ def cancel_workflow(tenant: Tenant, workflow_id: UUID, *, actor: str = "") -> di
     counts = {"cancelled": 0, "asked": 0}
     while True:
         with transaction.atomic(), connection.cursor() as cur:
-            cur.execute(UNFINISHED, (workflow_id, CANCEL_AT_ONCE))
+            cur.execute(UNFINISHED, (workflow_id, CANCEL_BATCH))
             ids = [row[0] for row in cur.fetchall()]
-            cancelled, asked = _cancel_some(cur, tenant, ids, actor)
-        counts["cancelled"] += cancelled
-        counts["asked"] += asked
-        if not cancelled and not asked:
+            changes, asked = cancel_some(cur, tenant.cell, ids, actor=actor, reason="its workflow was cancelled")
+        counts["cancelled"] += len(changes)
+        counts["asked"] += len(asked)
+        if not changes and not asked:
             return counts
-
-
-def _cancel_some(cur: Any, tenant: Tenant, ids: list[str], actor: str) -> tuple[int, int]:
-    changes, asked = cancel_some(cur, ids, actor, "its workflow was cancelled")
-    transaction.on_commit(partial(after_cancel, tenant.cell, changes, {node for _, node in asked}))
-    return len(changes), len(asked)
-
-
-def rerun(tenant: Tenant, workflow_id: UUID, *, task_id: UUID | None = None, actor: str = "") -> list[UUID]:
-    """Run a workflow again: from its failed tasks, or ``task_id`` and all that follows; returns the tasks' ids.
-
-    From the failed: every failed, expired or cancelled task whose turn can come again. They count against the
-    tenant's limits like new ones. ``Conflict`` when nothing is to be run again, or a task concerned has not ended.
-    """
-    return undisturbed(partial(_rerun, tenant, workflow_id, task_id, actor))
-
-
-def _rerun(tenant: Tenant, workflow_id: UUID, task_id: UUID | None, actor: str) -> list[UUID]:
-    ended: Changes = []
-    with connection.cursor() as cur:
-        _lock(cur, tenant, workflow_id)
-        changes = rerunning.rerun(cur, tenant, workflow_id, task_id, actor, ended)
-        transaction.on_commit(partial(after_cancel, tenant.cell, ended + changes, set()))
-    return [UUID(change[0]) for change in changes]

@@ -20,8 +20,8 @@ from scheduler_ext.upkeep import Job
 from slackwater_tasks.graph import cache
 from slackwater_tasks.graph.packed import Shape
 from slackwater_tasks.ledger.connection import Database
+from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.spec import TaskSpec
-from slackwater_tasks.submission.store import Accepted
 from slackwater_tenants.scoping import current_tenant_id
 
 KEPT = 2_000_000

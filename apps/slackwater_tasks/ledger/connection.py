@@ -6,11 +6,12 @@ Celery closes Django's connection around each of its tasks, and the hot path wan
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import psycopg
-from django.db import connections
+from django.db import connection, connections
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 
@@ -46,6 +47,25 @@ def connect(
     if hot:
         conn.adapters.register_loader("jsonb", _HotJsonb)
     return conn
+
+
+class _Prepared(psycopg.RawCursor[tuple[Any, ...]]):
+    """Prepares its statements once a connection: to plan them anew would cost more than to run them."""
+
+    def execute(
+        self, query: Any, params: Any = None, *, prepare: bool | None = True, binary: bool | None = None
+    ) -> Any:
+        """Run a statement."""
+        return super().execute(query, params, prepare=prepare, binary=binary)
+
+
+@contextmanager
+def prepared_cursor() -> Iterator[psycopg.RawCursor[tuple[Any, ...]]]:
+    """A cursor of Django's connection for statements with numbered parameters, which the server binds."""
+    connection.ensure_connection()
+    kind = psycopg.RawCursor if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS") else _Prepared
+    with connection.wrap_database_errors, kind(connection.connection) as cur:
+        yield cur
 
 
 class _HotJsonb(Loader):

@@ -1,13 +1,18 @@
-"""Rows as lines of PostgreSQL's COPY text format; what tasks handed in together have in common is written out once."""
+"""Rows written by INSERT or COPY. What tasks submitted together have in common is put into COPY's text format once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
+from django.db.backends.utils import CursorWrapper
+
 T = TypeVar("T")
+COPY_FROM = 8
+"""From this many rows on, COPY is cheaper than INSERT."""
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 NULL = "\\N"
 HOLE = "\x00"
@@ -53,7 +58,7 @@ def line(row: Sequence[Any]) -> str:
     return "\t".join(map(text, row)) + "\n"
 
 
-def alike(items: Sequence[T], key: Callable[[T], Any], row: Callable[[T], Sequence[Any]],
+def alike(items: Iterable[T], key: Callable[[T], Any], row: Callable[[T], Sequence[Any]],
           vary: Sequence[tuple[int, Callable[[T], str]]]) -> Iterator[str]:  # fmt: skip
     """Lines of ``items``; those of one ``key`` differ only in the columns of ``vary``: (place, its COPY text)."""
     places = [place for place, _ in vary]
@@ -76,3 +81,26 @@ def _between(row: Sequence[Any], places: Sequence[int]) -> list[str]:
     for place in places:
         cells[place] = HOLE
     return ("\t".join(cells) + "\n").split(HOLE)
+
+
+def insert(cur: Any, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Write rows: a few by INSERT, many by COPY."""
+    if len(rows) >= COPY_FROM:
+        copy_lines(cur, table, columns, map(line, rows))
+    elif rows:
+        one = f"({', '.join(['%s'] * len(columns))})"
+        cur.execute(
+            f"INSERT INTO {table} ({', '.join(columns)}) VALUES {', '.join([one] * len(rows))}",  # noqa: S608 - ours
+            [value for row in rows for value in row],
+        )
+
+
+def copy_lines(cur: Any, table: str, columns: Sequence[str], lines: Iterable[str]) -> None:
+    """Write lines of COPY's text format."""
+    data = "".join(lines)  # before COPY begins: making them may ask the database something
+    if not data:
+        return
+    # Django hands COPY on without translating what it raises.
+    faults = cur.db.wrap_database_errors if isinstance(cur, CursorWrapper) else nullcontext()
+    with faults, cur.copy(f"COPY {table} ({', '.join(columns)}) FROM STDIN") as copy:
+        copy.write(data)

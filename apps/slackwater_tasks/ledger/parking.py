@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.core.states import TaskState
 from scheduler_ext.core.types import LineView, NodeView, Reason, WorkKind
-from scheduler_ext.core.work import Changes
 from scheduler_ext.round.placement import Ledger
-from scheduler_ext.upkeep import Job
 from slackwater_tasks.ledger import sql, transitions
-from slackwater_tasks.ledger.connection import Database
-from slackwater_tasks.runtime.work_store import PgWorkStore
 
 BATCH = 1000
-RESUMED_BATCHES = 10
 RESUMED = "its handler was resumed"
 GONE_LEASES = 3
 """A node that left or was lost less than this many leases ago still counts: it may just be starting anew."""
@@ -83,74 +76,3 @@ def _view(row: Sequence[Any]) -> NodeView:
         node_id=node_id, name=name, capacity=tuple(capacity), handlers=frozenset(handlers), labels=frozenset(labels),
         slots={WorkKind(kind): count for kind, count in slots.items()},
     )  # fmt: skip
-
-
-class ParkingUpkeep:
-    """Lets parked tasks go on whose hindrance is gone, and gives up what no node could run for too long."""
-
-    def __init__(self, conf: SchedulerConf, db: Database, work: PgWorkStore,
-                 publish: Callable[[Changes], None]) -> None:  # fmt: skip
-        """``publish`` tells pollers of changes, and the dispatcher that there is work."""
-        self.conf = conf
-        self.db = db
-        self.work = work
-        self.publish = publish
-
-    def jobs(self) -> list[Job]:
-        """All jobs with their intervals."""
-        return [
-            Job(name="parked for a rate", every_s=1.0, run=self.unpark_limited),
-            Job(name="handlers resumed", every_s=1.0, run=self.unpark_resumed),
-            Job(name="now possible", every_s=1.0, run=self.unpark_possible),
-            Job(name="impossible", every_s=1.0, run=self.give_up),
-        ]
-
-    def unpark_limited(self) -> int:
-        """Let go on whose rate limit was deleted, and who is near the latest start: it waits as an urgent task."""
-        rows = self.db.conn.execute(sql.parking.STALE_PARKED, (BATCH,)).fetchall()
-        return self._go_on(rows, "its execution rate no longer holds it, or its latest start is near")
-
-    def unpark_resumed(self) -> int:
-        """Let go on whose handler is paused no more."""
-        count = 0
-        for _ in range(RESUMED_BATCHES):
-            rows = self.db.conn.execute(sql.parking.RESUMED, {"most": BATCH}).fetchall()
-            count += self._go_on(rows, RESUMED)
-            if len(rows) < BATCH:
-                break
-        return count
-
-    def unpark_possible(self) -> int:
-        """Let go on what a node can run now."""
-        self.db.conn.execute(sql.parking.FORGET_IMPOSSIBLE, (BATCH,))
-        rows = self.db.conn.execute(sql.parking.NOW_POSSIBLE, (BATCH,)).fetchall()
-        return self._go_on(rows, "a node that can run it is there")
-
-    def _go_on(self, rows: Sequence[Any], reason: str) -> int:
-        ids = [row[0] for row in rows]
-        count = self.db.repeatable(lambda conn: transitions.unpark_these(conn, ids, actor="upkeep", reason=reason))
-        if count:
-            self.publish([])
-        return count
-
-    def give_up(self) -> int:
-        """Fail what no registered node could run for ``impossible_after_s``; 0: never."""
-        if not self.conf.impossible_after_s:
-            return 0
-        params = (self.conf.impossible_after_s, BATCH)
-        found = self.db.conn.execute(sql.parking.IMPOSSIBLE_FOR, params).fetchall()
-        by_reason: dict[str, list[str]] = {}
-        for task_id, reason in found:
-            by_reason.setdefault(reason, []).append(task_id)
-        gone: list[Any] = []
-        for reason, ids in by_reason.items():
-            gone += self.db.repeatable(partial(_fail, ids, f"impossible: {reason}"))
-        followed = self.work.follow_up([(row[0], TaskState.FAILED, row[1], row[2]) for row in gone])
-        self.publish([*((row[0], int(TaskState.FAILED), row[3], row[4]) for row in gone), *followed])
-        return len(gone)
-
-
-def _fail(ids: Sequence[str], reason: str, conn: Any) -> list[Any]:
-    return transitions.end_if_waiting(
-        conn, ids, TaskState.FAILED, reason=reason, actor="upkeep", states=(TaskState.BLOCKED,)
-    )

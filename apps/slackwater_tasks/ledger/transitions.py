@@ -1,6 +1,7 @@
 """The only writer of states. Each change is a compare-and-set: a lost race returns fewer rows, it overwrites nothing.
 
-Functions take an open cursor or connection (anything with ``execute``); the caller owns the transaction.
+The statements stand in the wing's ``*queries`` modules; only this module runs those that write a state, and a test
+holds that. Functions take an open cursor or connection (anything with ``execute``); the caller owns the transaction.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
+from uuid import UUID
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.retry import RetryPolicy
@@ -16,7 +18,8 @@ from scheduler_ext.core.states import PAUSED, Event, Outcome, RunCondition, Task
 from scheduler_ext.core.types import MILLI, Decision
 from scheduler_ext.core.work import NEVER_AGAIN, Change, Finished, Started
 from scheduler_ext.preemption.choose import Ask
-from slackwater_tasks.ledger import sql
+from slackwater_tasks.ledger import copy_format, sql
+from slackwater_tasks.ledger.rows import LIVE_COLUMNS, TASK_COLUMNS
 
 
 class Cursor(Protocol):
@@ -36,6 +39,43 @@ Claim = tuple[str, int]
 """Task id and fence."""
 MOST_LET_BY = 64
 """Tasks noted that another was asked to make room for."""
+
+
+def count_if_allowed(cur: Cursor, counts: Sequence[sql.store.Count]) -> set[int]:
+    """Raise the counters of the tenants that their plans allow it; returns whose they are. A prepared cursor's."""
+    return _count(cur, counts, sql.store.count_statement(len(counts)), [])
+
+
+def store_if_counted(cur: Cursor, counts: Sequence[sql.store.Count], wide: Sequence[Sequence[Any]],
+                     narrow: Sequence[Sequence[Any]]) -> set[int]:  # fmt: skip
+    """Count and write a few tasks in one statement; returns the tenants whose counters allowed it. A prepared cursor's."""
+    statement = sql.store.store_statement(len(counts), len(wide), len(narrow))
+    return _count(cur, counts, statement, [*wide, *narrow])
+
+
+def _count(cur: Cursor, counts: Sequence[sql.store.Count], statement: str, rows: Sequence[Sequence[Any]]) -> set[int]:
+    if len(counts) > 1:
+        cur.execute(sql.store.LOCK_COUNTERS, [array(count.tenant for count in counts)])
+    values = [value for row in (*counts, *rows) for value in row]
+    return {row[0] for row in cur.execute(statement, values).fetchall()}
+
+
+def store(cur: Any, wide: Iterable[str], narrow: Iterable[str]) -> None:
+    """Write lines of many tasks by COPY; the caller counts them in the same transaction."""
+    copy_format.copy_lines(cur, "slackwater_tasks_task", TASK_COLUMNS, wide)
+    copy_format.copy_lines(cur, "slackwater_tasks_livetask", LIVE_COLUMNS, narrow)
+
+
+def revive_if_final(cur: Any, ids: Sequence[UUID]) -> dict[UUID, int]:
+    """Empty the ends of final tasks, so that they can be live again; returns the attempts that each has used."""
+    cur.execute(sql.store.REVIVE, (list(ids),))
+    return dict(cur.fetchall())
+
+
+def edit_if_waiting(cur: Any, row: Mapping[str, Any]) -> bool:
+    """Write an edited live row; False when the task does not wait any more."""
+    cur.execute(sql.store.EDIT, row)
+    return bool(cur.rowcount == 1)
 
 
 def claim_if_ready(cur: Cursor, conf: SchedulerConf, epoch: int, holder: str, decisions: Sequence[Decision],

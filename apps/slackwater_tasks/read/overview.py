@@ -16,7 +16,7 @@ from scheduler_ext.core.admission import is_granted
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category, TaskState
 from slackwater_resources.models import Handler, Node, Tier
-from slackwater_tasks.control.lines import find_line
+from slackwater_tasks.read.lines import find_line
 from slackwater_tasks.read.tasks import word
 from slackwater_tenants.models import Tenant, TenantCounter, plan_numbers
 from slackwater_tenants.services import paused_by

@@ -10,11 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from slackwater_conf import conf
-from slackwater_tasks.submission.store import Accepted, insert
+from slackwater_tasks.ledger.copy_format import insert
+
+if TYPE_CHECKING:
+    from slackwater_tasks.ledger.rows import Accepted
 
 COLUMNS: Final = ("task_id", "tenant_id", "trace_id", "parent_id", "sampled", "tracestate", "export_at")
 LONGEST_STATE: Final = 512

@@ -12,10 +12,10 @@ from scheduler_ext.core.admission import PlanLimits
 from scheduler_ext.core.dag import Dag
 from scheduler_ext.core.errors import InvalidInput, NotGranted, UnknownDependency
 from slackwater_tasks.ledger import reference_cache
+from slackwater_tasks.ledger.rows import Accepted, fresh_ids
 from slackwater_tasks.models import Script
 from slackwater_tasks.spec import Payload, TaskSpec, join
-from slackwater_tasks.submission import feasibility, store, webhook_address
-from slackwater_tasks.submission.store import Accepted
+from slackwater_tasks.submission import feasibility, webhook_address
 from slackwater_tenants.models import Plan, Tenant
 
 
@@ -64,7 +64,7 @@ def admit(tenant: Tenant, specs: Sequence[TaskSpec], *, payloads: Sequence[Paylo
     paths = [f"{where}[{n}]" if where else "" for n in range(len(specs))]
     parents, outside = _parents(specs, paths, limits, workflow=workflow)
     webhook_address.check_tasks(tenant.pk, specs, paths)
-    ids = store.fresh_ids(len(specs))
+    ids = fresh_ids(len(specs))
     has_children = {parent for needs in parents for parent in needs}
     known_scripts = _known_scripts(tenant, specs)
     check = _Admission(tenant, limits, known_scripts)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,6 +107,21 @@ def check(tenant: Tenant, n: int) -> None:
         _keep(tenant.pk, _Refusal(refusal.mark, until))
         wait = until - now + (n - 1) * 3600.0 / plan.tasks_per_hour
         raise LimitExceeded(retry_after=wait, limit=plan.tasks_per_hour, burst=plan.burst)
+
+
+@contextmanager
+def gate(tenant: Tenant, n: int, *, repeat: bool) -> Iterator[None]:
+    """Let ``n`` submissions be made inside, unless they are known to be over the rate; remember that they were.
+
+    ``repeat``: they may repeat a key, and are to be checked when it is known that they do not.
+    """
+    if not repeat:
+        check(tenant, n)
+    try:
+        yield
+    except LimitExceeded as error:
+        remember(tenant, error, n)
+        raise
 
 
 def remember(tenant: Tenant, error: LimitExceeded, n: int) -> None:

@@ -10,9 +10,10 @@ from urllib.parse import urlsplit
 
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_conf import conf
+from slackwater_tasks.ledger.copy_format import insert
+from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.models import Listener
 from slackwater_tasks.spec import TaskSpec, join
-from slackwater_tasks.submission.store import Accepted, insert
 
 LONGEST_URL: Final = 2_000
 PORTS: Final = {"http": 80, "https": 443}

@@ -13,9 +13,9 @@ from scheduler_ext.upkeep import Job
 from slackwater_tasks.graph.relatives import GraphUpkeep
 from slackwater_tasks.ledger import sql, transitions
 from slackwater_tasks.ledger.connection import Database
-from slackwater_tasks.ledger.parking import ParkingUpkeep
 from slackwater_tasks.runtime.checkpoints import forget_ended
 from slackwater_tasks.runtime.work_store import PgWorkStore
+from slackwater_tasks.upkeep.parking import ParkingUpkeep
 from slackwater_tasks.upkeep.paused_time import PauseUpkeep
 from slackwater_tasks.upkeep.plan_rates import PlanRates
 from slackwater_tasks.upkeep.reranking import Reranker

@@ -18,7 +18,7 @@ from scheduler_ext.upkeep import Job
 from slackwater_tasks.ledger import active_policies
 from slackwater_tasks.ledger.active_policies import TTL_S, Chosen
 from slackwater_tasks.ledger.connection import Database
-from slackwater_tasks.submission.store import microseconds
+from slackwater_tasks.ledger.rows import microseconds
 
 BATCH = 2000
 AT_ONCE_S = 0.5

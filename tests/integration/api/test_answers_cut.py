@@ -13,8 +13,7 @@ from scheduler_ext.core.errors import Unavailable
 from scheduler_ext.core.states import TaskState
 from slackwater_tasks.models import LiveTask, Task, TaskEvent, Workflow
 from slackwater_tasks.submission import group_commit
-from slackwater_tasks.submission.group_commit import Single
-from slackwater_tasks.submission.service import Submission
+from slackwater_tasks.submission.service import Single, Submission
 from slackwater_tenants.models import TenantCounter
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 from tests.support.link import Link, djangos, first_uncut

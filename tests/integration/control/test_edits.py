@@ -10,8 +10,9 @@ import pytest
 from django.utils import timezone
 
 from scheduler_ext.core.states import Outcome
+from slackwater_tasks.control.edit import edit
+from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.models import LiveTask
-from slackwater_tasks.submission.service import edit, retry
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 from tests.support.hand_worker import HandWorker
 

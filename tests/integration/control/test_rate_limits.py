@@ -95,8 +95,8 @@ def test_work_without_limits_writes_nothing(cell: Cell) -> None:
 
 
 def test_a_deleted_limit_holds_nobody(cell: Cell) -> None:
-    from slackwater_tasks.ledger.parking import ParkingUpkeep
     from slackwater_tasks.runtime.work_store import PgWorkStore
+    from slackwater_tasks.upkeep.parking import ParkingUpkeep
 
     limit = RateLimit.objects.create(tenant=cell.tenant, key="bank", starts=1, per_s=3600)
     tasks = [cell.submit(rate_key="bank") for _ in range(3)]

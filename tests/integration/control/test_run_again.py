@@ -11,11 +11,14 @@ from django.db import connection, transaction
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome, TaskState
-from slackwater_tasks.control import bulk, workflows
+from slackwater_tasks.control import bulk
+from slackwater_tasks.control.cancel import cancel
+from slackwater_tasks.control.rerun import retry
+from slackwater_tasks.control.workflow_rerun import rerun
 from slackwater_tasks.graph import relatives
 from slackwater_tasks.ledger import transitions
 from slackwater_tasks.models import LiveTask, Task
-from slackwater_tasks.submission.service import cancel, retry, submit_workflow
+from slackwater_tasks.submission.service import submit_workflow
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
 from slackwater_tenants.services import create_tenant
@@ -75,7 +78,7 @@ def test_an_end_that_was_taken_back_is_told_to_nobody(acme: Tenant) -> None:
     worker = HandWorker()
     workflow_id, first, second = pair(acme)
     end_untold(worker, first, Outcome.FAILED)
-    assert set(workflows.rerun(acme, workflow_id)) == {first, second}
+    assert set(rerun(acme, workflow_id)) == {first, second}
     with raw_cursor() as cur:  # the worker wakes up and tells what it had recorded
         transitions.release(cur, SchedulerConf(), [(str(first), TaskState.FAILED)])
     assert state(second) is TaskState.BLOCKED

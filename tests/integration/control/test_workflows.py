@@ -12,10 +12,12 @@ from scheduler_ext.core.errors import Conflict, DuplicateName, NotFound, TooLarg
 from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.task.effects import AttemptReplaced
 from slackwater_tasks.control import workflows
+from slackwater_tasks.control.rerun import retry
+from slackwater_tasks.control.workflow_rerun import rerun
 from slackwater_tasks.graph import relatives
 from slackwater_tasks.ledger import transitions
 from slackwater_tasks.models import DeadLetter, Dependency, LiveTask, Task, TaskEvent, Workflow
-from slackwater_tasks.submission.service import retry, submit, submit_workflow
+from slackwater_tasks.submission.service import submit, submit_workflow
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
 from slackwater_tenants.services import create_tenant
@@ -108,7 +110,7 @@ def test_another_tenants_task_has_no_graph(acme: Tenant) -> None:
     with pytest.raises(NotFound):
         workflows.cancel_workflow(other, Workflow._plain.get().pk)
     with pytest.raises(NotFound):
-        workflows.rerun(other, Workflow._plain.get().pk)
+        rerun(other, Workflow._plain.get().pk)
 
 
 def test_tasks_are_added_by_name_and_the_graph_grows(acme: Tenant) -> None:
@@ -203,7 +205,7 @@ def test_a_workflow_runs_again_from_what_failed(acme: Tenant) -> None:
     run(worker, ids["bad"], outcome=Outcome.FAILED)
     run(worker, ids["cleanup"])
     assert not LiveTask._plain.exists()
-    again = workflows.rerun(acme, workflow_id, actor="me")
+    again = rerun(acme, workflow_id, actor="me")
     assert set(again) == {ids["bad"], ids["after"]}, "what could not have its turn stays as it is"
     assert not DeadLetter._plain.exists()
     assert acme.counter.__class__.objects.get(tenant=acme).unfinished == 2
@@ -214,7 +216,7 @@ def test_a_workflow_runs_again_from_what_failed(acme: Tenant) -> None:
     assert Task._plain.filter(state=TaskState.SUCCEEDED).count() == 4
     assert TaskEvent._plain.get(task_id=ids["bad"], reason="run again from the failed tasks").actor == "me"
     with pytest.raises(Conflict):
-        workflows.rerun(acme, workflow_id)
+        rerun(acme, workflow_id)
 
 
 def test_one_task_runs_again_with_all_that_follows(acme: Tenant) -> None:
@@ -222,15 +224,15 @@ def test_one_task_runs_again_with_all_that_follows(acme: Tenant) -> None:
     worker = HandWorker()
     for name in ("a", "b", "c"):
         run(worker, ids[name])
-    assert set(workflows.rerun(acme, workflow_id, task_id=ids["b"])) == {ids["b"], ids["c"]}
+    assert set(rerun(acme, workflow_id, task_id=ids["b"])) == {ids["b"], ids["c"]}
     assert LiveTask._plain.get(pk=ids["end"]).pending == 2, "what waits for them waits for them again"
     with pytest.raises(Conflict, match="has not ended"):
-        workflows.rerun(acme, workflow_id, task_id=ids["a"])
+        rerun(acme, workflow_id, task_id=ids["a"])
     for name in ("b", "c", "other", "end"):
         run(worker, ids[name])
     assert Task._plain.filter(state=TaskState.SUCCEEDED).count() == 5
     assert set(Dependency.objects.values_list("outcome", flat=True)) == {1}
-    assert set(workflows.rerun(acme, workflow_id, task_id=ids["a"])) == set(ids.values())
+    assert set(rerun(acme, workflow_id, task_id=ids["a"])) == set(ids.values())
     for name in ("a", "b", "c", "other", "end"):
         run(worker, ids[name])
     assert Task._plain.filter(state=TaskState.SUCCEEDED).count() == 5
@@ -244,7 +246,7 @@ def test_rerun_waits_for_a_release_that_was_lost(acme: Tenant) -> None:
         patch.setattr(transitions, "release", lambda *_: 0)
         worker.end(started, Outcome.FAILED)
     assert Task._plain.get(pk=ids["a"]).release_pending
-    assert set(workflows.rerun(acme, workflow_id)) == {ids["a"], ids["b"]}
+    assert set(rerun(acme, workflow_id)) == {ids["a"], ids["b"]}
     retry_is_refused = pytest.raises(Conflict)
     with retry_is_refused:
         retry(acme.pk, ids["a"])

@@ -15,10 +15,11 @@ from scheduler_ext.core.work import Lock
 from scheduler_ext.dispatch.dispatcher import Dispatcher
 from scheduler_ext.dispatch.keys import Keys
 from scheduler_ext.dispatch.mutex import RENEWALS, LockMirror
+from slackwater_tasks.control.edit import edit
 from slackwater_tasks.ledger.transitions import unpark
 from slackwater_tasks.models import LiveTask
 from slackwater_tasks.runtime.work_store import PgWorkStore
-from slackwater_tasks.submission.service import edit, submit_workflow
+from slackwater_tasks.submission.service import submit_workflow
 from tests.support.api import HANDLER
 from tests.support.cell import Cell
 from tests.support.hand_worker import raw_cursor

@@ -11,10 +11,12 @@ import pytest
 
 from scheduler_ext.core.states import Outcome
 from slackwater_resources.models import Handler, Tier
+from slackwater_tasks.control.cancel import cancel
+from slackwater_tasks.control.edit import edit
 from slackwater_tasks.explain.explanation import KINDS
 from slackwater_tasks.ledger.transitions import unpark
 from slackwater_tasks.models import Line, PolicyChoice, RateLimit, Resumable
-from slackwater_tasks.submission.service import cancel, edit, store_script, submit, submit_workflow
+from slackwater_tasks.submission.service import store_script, submit, submit_workflow
 from slackwater_tenants.models import Plan, Pool, Tenant
 from slackwater_tenants.services import create_tenant
 from tests.support.api import HANDLER

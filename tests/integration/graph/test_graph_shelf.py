@@ -10,7 +10,7 @@ import redis
 from slackwater_tasks.graph import cache
 from slackwater_tasks.graph.packed import Shape
 from slackwater_tasks.ledger.hints import keys
-from slackwater_tasks.submission.store import fresh_ids
+from slackwater_tasks.ledger.rows import fresh_ids
 
 
 def diamond() -> Shape:

@@ -242,6 +242,20 @@ def test_a_hot_connection_keeps_a_plan_made_while_nothing_was_there(ledger: Ledg
 
 
 @pytest.mark.django_db(transaction=True)
+def test_submissions_find_their_counters_by_their_key(ledger: Ledger) -> None:
+    text = sql.store.store_statement(3, 7, 7)
+    nothing = ", ".join(["NULL"] * text.count("::"))
+    with connection.cursor() as cur:
+        cur.execute("SET LOCAL enable_seqscan = off")  # there are too few tenants for it to be worth an index
+        cur.execute("SET LOCAL plan_cache_mode = force_generic_plan")
+        cur.execute(f"PREPARE submission AS {text}")
+        cur.execute(f"EXPLAIN (FORMAT JSON) EXECUTE submission({nothing})")
+        plan = cur.fetchone()[0][0]["Plan"]
+        cur.execute("DEALLOCATE submission")
+    (scan,) = [node for node in nodes(plan) if node.get("Alias") == "c" and node["Node Type"].endswith("Scan")]
+    assert (scan["Node Type"], "tenant_id" in scan.get("Index Cond", "")) == ("Index Scan", True)
+
+
 @pytest.mark.parametrize("pooled", [False, True], ids=["direct", "pooled"])
 def test_only_a_direct_hot_connection_prepares(pooled: bool) -> None:
     settings = connections["default"].settings_dict

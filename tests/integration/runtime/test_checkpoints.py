@@ -18,11 +18,13 @@ from scheduler_ext.task.checkpoints import CheckpointTooLarge, digest
 from scheduler_ext.task.effects import AttemptReplaced
 from slackwater_tasks.admin.task_form import TaskForm
 from slackwater_tasks.admin.task_page import context_of
+from slackwater_tasks.control.cancel import cancel
+from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.models import Attempt, Checkpoint, DeadLetter, LiveTask, OnLate, Resumable, Task, TaskEvent
 from slackwater_tasks.read import tasks
 from slackwater_tasks.runtime.checkpoints import PgCheckpoints, forget_ended
-from slackwater_tasks.submission.service import cancel, retry, submit
+from slackwater_tasks.submission.service import submit
 from slackwater_tenants.models import Plan, Tenant
 from slackwater_tenants.scoping import tenant_scope
 from slackwater_tenants.services import create_tenant

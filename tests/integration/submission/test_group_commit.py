@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
@@ -20,9 +21,9 @@ from scheduler_ext.core.errors import (
     UnknownDependency,
 )
 from slackwater_tasks.models import IdempotencyKey, LiveTask, Task
-from slackwater_tasks.submission import group_commit, refusal_cache, service
-from slackwater_tasks.submission.group_commit import Single, submit_each
-from slackwater_tasks.submission.service import Submission
+from slackwater_tasks.submission import refusal_cache, service
+from slackwater_tasks.submission.group_commit import submit_each
+from slackwater_tasks.submission.service import Single, Submission
 from slackwater_tenants.models import Tenant, TenantCounter
 from tests.support.api import HANDLER, client_of, forget_lookups, furnish
 
@@ -87,11 +88,18 @@ def counted(tenant: Tenant) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("n", [2, 40])
-def test_they_are_one_transaction(acme: Tenant, n: int) -> None:
-    with CaptureQueriesContext(connection) as queries:
-        answers = submit_each(acme, [single(name=f"t{i}", args=[i]) for i in range(n)])
+def test_they_are_one_transaction(acme: Tenant, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    statements: list[str] = []
+    execute = psycopg.RawCursor.execute
+
+    def noted(cursor: Any, query: Any, *args: Any, **kwargs: Any) -> Any:
+        statements.append(str(query))
+        return execute(cursor, query, *args, **kwargs)
+
+    monkeypatch.setattr(psycopg.RawCursor, "execute", noted)
+    answers = submit_each(acme, [single(name=f"t{i}", args=[i]) for i in range(n)])
     assert kinds(answers) == [Submission] * n
-    assert sum("UPDATE slackwater_tenants_tenantcounter" in query["sql"] for query in queries) == 1
+    assert sum("UPDATE slackwater_tenants_tenantcounter" in statement for statement in statements) == 1
     assert (transactions(), counted(acme)) == (1, (n, n, n))
     for i, answer in enumerate(answers):
         assert isinstance(answer, Submission)
@@ -252,13 +260,13 @@ def test_when_the_session_breaks_nothing_is_stored_and_nothing_is_tried_again(
     acme: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries: list[int] = []
-    together = group_commit._together
+    together = service.submit_together
 
     def noted(tenant: Tenant, singles: Any) -> Any:
         tries.append(len(singles))
         return together(tenant, singles)
 
-    monkeypatch.setattr(group_commit, "_together", noted)
+    monkeypatch.setattr(service, "submit_together", noted)
     answers = submit_each(acme, [single(name="end" if i == 7 else "good") for i in range(20)])
     assert len(answers) == 20
     assert all(isinstance(answer, OperationalError) for answer in answers)

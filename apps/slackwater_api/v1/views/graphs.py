@@ -24,6 +24,7 @@ from slackwater_api.v1.shapes import graphs as shapes
 from slackwater_api.v1.shapes.tasks import WorkflowSubmitted
 from slackwater_api.v1.views.tasks import idempotency_key
 from slackwater_tasks.control import workflows
+from slackwater_tasks.control.workflow_rerun import rerun
 from slackwater_tasks.graph import relatives
 from slackwater_tasks.runtime import trace_context
 
@@ -125,9 +126,7 @@ class RerunWorkflow(ApiView):
         """Give the tasks their attempts anew; what succeeded and is not concerned stays."""
         data: dict[str, Any] = read_object(request._request, known=frozenset({"task_id"}))
         principal = self.principal
-        ids = workflows.rerun(
-            principal.tenant, workflow_id, task_id=_task_id(data.get("task_id")), actor=principal.actor
-        )
+        ids = rerun(principal.tenant, workflow_id, task_id=_task_id(data.get("task_id")), actor=principal.actor)
         return Response({"task_ids": ids})
 
 

@@ -16,6 +16,7 @@ from slackwater_api.v1.shapes.platform import LimitsOut, NodeOut, QueueChange, Q
 from slackwater_tasks.control import lines
 from slackwater_tasks.models import Line
 from slackwater_tasks.read import overview
+from slackwater_tasks.read.lines import find_line
 
 CATEGORY = OpenApiParameter("category", str, OpenApiParameter.PATH, description="The line's category.")
 TIER = OpenApiParameter("tier_name", str, OpenApiParameter.PATH, description="The name of its tier.")
@@ -88,7 +89,7 @@ class OneQueue(ApiView):
     def patch(self, request: Request, category: str, tier_name: str) -> Response:
         """Its tasks are accepted and none is started; time paused does not count against delay tolerances."""
         tenant = self.principal.tenant
-        rows = Line.objects.filter(pk=lines.find_line(tenant.pk, category, tier_name).pk)
+        rows = Line.objects.filter(pk=find_line(tenant.pk, category, tier_name).pk)
         with unchanged(request, rows, lambda: overview.queue(tenant, category, tier_name)):
             lines.change_own_line(tenant.pk, category, tier_name, read_json(request._request))
         return Response(overview.queue(tenant, category, tier_name))

@@ -42,6 +42,9 @@ from slackwater_api.v1.shapes.tasks import (
     TaskSummary,
 )
 from slackwater_api.v1.waits import read_seconds
+from slackwater_tasks.control.cancel import cancel
+from slackwater_tasks.control.edit import edit
+from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.models import LiveTask, Task
 from slackwater_tasks.read import history, tasks
 from slackwater_tasks.runtime import trace_context
@@ -201,7 +204,7 @@ class OneTask(ApiView):
         changes = read_json(request._request)
         principal = self.principal
         with unchanged(request, LiveTask.objects.filter(pk=task_id), lambda: tasks.task(task_id)):
-            service.edit(principal.tenant.pk, task_id, changes, actor=principal.actor)
+            edit(principal.tenant.pk, task_id, changes, actor=principal.actor)
         return Response(tasks.task(task_id))
 
 
@@ -331,7 +334,7 @@ class CancelTask(ApiView):
         if not isinstance(dependents, bool):
             raise InvalidInput("must be true or false", field="dependents")
         principal = self.principal
-        state = service.cancel(principal.tenant.pk, task_id, actor=principal.actor, dependents=dependents)
+        state = cancel(principal.tenant.pk, task_id, actor=principal.actor, dependents=dependents)
         return Response(tasks.task(task_id), status=202 if state.name == "RUNNING" else 200)
 
 
@@ -353,5 +356,5 @@ class RetryTask(ApiView):
         """Give it its attempts anew; its dead letter goes."""
         read_object(request._request, known=frozenset())
         principal = self.principal
-        service.retry(principal.tenant.pk, task_id, actor=principal.actor)
+        retry(principal.tenant.pk, task_id, actor=principal.actor)
         return Response(tasks.task(task_id))

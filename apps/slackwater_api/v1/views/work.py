@@ -34,6 +34,7 @@ from slackwater_api.v1.shapes.common import listing
 from slackwater_api.v1.shapes.platform import DeadLetterOut, ScriptDetail, ScriptIn, ScriptSummary
 from slackwater_api.v1.shapes.tasks import TaskDetail, WorkflowDetail, WorkflowIn, WorkflowSubmitted, WorkflowSummary
 from slackwater_api.v1.views.tasks import idempotency_key
+from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.models import DeadLetter, Script, Workflow
 from slackwater_tasks.read import dead_letters, tasks
 from slackwater_tasks.runtime import trace_context
@@ -258,5 +259,5 @@ class RequeueDeadLetter(ApiView):
         read_object(request._request, known=frozenset())
         dead_letters.require_dead_letter(task_id)
         principal = self.principal
-        service.retry(principal.tenant.pk, task_id, actor=principal.actor, reason="requeued from the dead-letter queue")
+        retry(principal.tenant.pk, task_id, actor=principal.actor, reason="requeued from the dead-letter queue")
         return Response(tasks.task(task_id))

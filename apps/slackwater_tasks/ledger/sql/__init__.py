@@ -23,6 +23,7 @@ from slackwater_tasks.ledger.sql import (
     preemption,
     rates,
     snapshot,
+    store,
 )
 
 __all__ = [
@@ -36,4 +37,5 @@ __all__ = [
     "preemption",
     "rates",
     "snapshot",
+    "store",
 ]

@@ -9,7 +9,7 @@ from django.core.management.base import CommandParser
 from slackwater.management.bulk import BulkCommand
 from slackwater.management.console import ACTOR, find_tenant
 from slackwater_tasks.control import bulk
-from slackwater_tasks.submission import service
+from slackwater_tasks.control.cancel import cancel
 
 
 class Command(BulkCommand):
@@ -34,7 +34,7 @@ class Command(BulkCommand):
             return
         done = []
         for wanted in options["ids"]:
-            state = service.cancel(tenant.pk, wanted, actor=ACTOR, dependents=options["dependents"])
+            state = cancel(tenant.pk, wanted, actor=ACTOR, dependents=options["dependents"])
             done.append({"id": wanted, "state": state.name.lower()})
         if self.as_json:
             self.show(done)

@@ -9,8 +9,8 @@ from rich.progress import track
 
 from scheduler_ext.core.errors import InvalidInput, SlackwaterError
 from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, scoped, task_id
+from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.read import dead_letters
-from slackwater_tasks.submission import service
 from slackwater_tenants.models import Tenant
 
 MAX_TASKS = 100_000
@@ -69,7 +69,7 @@ class Command(PlatformCommand):
         for wanted in track(ids, "requeueing", console=self.console, disable=self.as_json or len(ids) < 20):
             try:
                 dead_letters.require_dead_letter(wanted)
-                service.retry(tenant.pk, wanted, actor=ACTOR, reason=REASON)
+                retry(tenant.pk, wanted, actor=ACTOR, reason=REASON)
                 done.append(wanted)
             except SlackwaterError as error:
                 if not options["all"]:

@@ -7,7 +7,7 @@ from typing import Any
 from slackwater.management.bulk import BulkCommand
 from slackwater.management.console import ACTOR, find_tenant
 from slackwater_tasks.control import bulk
-from slackwater_tasks.submission import service
+from slackwater_tasks.control.rerun import retry
 
 
 class Command(BulkCommand):
@@ -26,7 +26,7 @@ class Command(BulkCommand):
             self.do_matching(tenant, filters, options)
             return
         for wanted in options["ids"]:
-            service.retry(tenant.pk, wanted, actor=ACTOR)
+            retry(tenant.pk, wanted, actor=ACTOR)
         if self.as_json:
             self.show([{"id": wanted} for wanted in options["ids"]])
             return

@@ -25,7 +25,7 @@ ORDER BY id FOR UPDATE
 """
 
 
-def settle(cur: Any, ids: Sequence[UUID], changes: Changes) -> dict[UUID, TaskState | None]:
+def quiesce(cur: Any, ids: Sequence[UUID], changes: Changes) -> dict[UUID, TaskState | None]:
     """Hold the tasks and what they need, and tell dependants of those of them that have ended: their edges are true.
 
     Returns the states of all that are held, None for those that have not ended; adds what was ended by the telling to
@@ -39,7 +39,7 @@ def settle(cur: Any, ids: Sequence[UUID], changes: Changes) -> dict[UUID, TaskSt
     return {task_id: None if state is None else TaskState(state) for task_id, state, _ in rows}
 
 
-def undisturbed(work: Callable[[], T]) -> T:
+def repeat_on_deadlock(work: Callable[[], T]) -> T:
     """Run ``work`` in a transaction; again after a deadlock with those who finish just then."""
     for _ in range(TRIES - 1):
         try:

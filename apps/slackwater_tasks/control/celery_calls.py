@@ -9,7 +9,7 @@ from typing import Any
 from scheduler_ext.core.errors import NoTenant
 from scheduler_ext.core.work import Started
 from scheduler_ext.task.context import TaskContext
-from slackwater_tasks.control.changing import rewrite
+from slackwater_tasks.control.edit import rewrite
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.submission.canvas import compile_canvas, submit_canvas
 from slackwater_tasks.submission.service import submit

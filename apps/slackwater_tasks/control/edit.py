@@ -1,0 +1,146 @@
+"""Edits tasks that wait."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from scheduler_ext.core import admission as checks
+from scheduler_ext.core.errors import Conflict, InvalidInput
+from scheduler_ext.core.sql import named
+from scheduler_ext.core.states import Category, TaskState
+from scheduler_ext.core.work import Started
+from scheduler_ext.task.effects import AttemptReplaced
+from scheduler_ext.task.references import MARK
+from slackwater_tasks.control import stored_task
+from slackwater_tasks.field_kinds import Seconds
+from slackwater_tasks.ledger import active_policies, events, hints, reference_cache, rows, transitions
+from slackwater_tasks.ledger.connection import prepared_cursor
+from slackwater_tasks.ledger.rows import Accepted
+from slackwater_tasks.models import LiveTask, Task
+from slackwater_tasks.read.tasks import word
+from slackwater_tasks.spec import COLUMNS, EDITABLE, FIELDS, TaskSpec, check_references, dump_payload, parse_fields
+from slackwater_tasks.submission import admission, limits
+
+WAITING = (TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY)
+REWRITE = named("""
+UPDATE slackwater_tasks_task t SET args = %s::jsonb, kwargs = %s::jsonb FROM slackwater_tasks_livetask l
+WHERE t.id = %s AND l.task_id = t.id AND l.fence = %s AND l.state = :state.RUNNING
+""")
+
+
+def edit(tenant_id: int, task_id: UUID, changes: Mapping[str, Any], *, actor: str = "") -> None:
+    """Change a waiting task; the old and new values stand in its history. ``Conflict`` once it is claimed or final."""
+    values = parse_fields(changes)
+    for name in changes:
+        if name not in EDITABLE:
+            raise InvalidInput("cannot be changed after submission", field=name)
+    if not values:
+        raise InvalidInput("give at least one field to change")
+    with transaction.atomic():
+        live = LiveTask.objects.unscoped().for_tenant(tenant_id).select_for_update().filter(pk=task_id).first()
+        task = stored_task.find(tenant_id, task_id)
+        if live is None or TaskState(live.state) not in WAITING:
+            state = TaskState(live.state) if live is not None else TaskState(task.state or 0)
+            raise Conflict(f"only a waiting task can be changed; it is {word(state)}", state=word(state))
+        old = stored_task.spec_of(task)
+        new = replace(old, **values)
+        if "args" in values or "kwargs" in values:
+            new = replace(new, payload=dump_payload(new.args, new.kwargs, ""))
+            if MARK in new.payload[0] or MARK in new.payload[1]:
+                check_references({"args": new.args, "kwargs": new.kwargs}, stored_task.names_of_parents(task))
+        _write_edit(task, live, old, new, actor, list(changes))
+        transaction.on_commit(partial(hints.wake_dispatcher, task.tenant.cell))
+
+
+def rewrite(running: Started, args: list[Any], kwargs: dict[str, Any]) -> None:
+    """Give a running task other arguments for its next attempt; ``AttemptReplaced`` when another runs by now."""
+    values = parse_fields({"args": args, "kwargs": kwargs}, "retry")
+    payload = dump_payload(values["args"], values["kwargs"], "retry")
+    with transaction.atomic(), connection.cursor() as cur:
+        task = stored_task.find(running.tenant_id, UUID(running.task_id))
+        plan = admission.plan_limits(task.tenant.plan)
+        checks.check_payload(plan, sum(len(text.encode()) for text in payload), field="retry.args")
+        if MARK in payload[0] or MARK in payload[1]:
+            check_references(values, stored_task.names_of_parents(task), "retry")
+        cur.execute(REWRITE, (*payload, running.task_id, running.fence))
+        if cur.rowcount != 1:
+            raise AttemptReplaced(f"attempt {running.attempt} of the task {running.task_id} was replaced by another")
+        reason = "its retry changed its arguments"
+        events.write(cur, [events.row(running.tenant_id, task.pk, TaskState.RUNNING, actor=f"task:{running.task_id}",
+                                      reason=reason, fence=running.fence)])  # fmt: skip
+
+
+def _write_edit(task: Task, live: LiveTask, old: TaskSpec, new: TaskSpec, actor: str, names: list[str]) -> None:
+    conf, tenant = reference_cache.scheduler_conf(), task.tenant
+    plan = admission.plan_limits(tenant.plan)
+    if new.cap_ms is not None:
+        checks.check_cap(plan, new.cap_ms, field="execution_cap")
+    checks.check_payload(plan, sum(len(text.encode()) for text in new.payload), field="args")
+    accepted = stored_task.accepted_again(task, new, pending=live.pending)
+    chosen, at = active_policies.current(conf, tenant.cell), task.submitted_at
+    row = rows.live_row(tenant.pk, accepted, at, at, chosen, conf.promote_lead_s)._asdict()
+    if new.start_at is not None and new.start_at <= reference_cache.now() and row["state"] == TaskState.SCHEDULED:
+        row["state"], row["not_before"] = int(TaskState.READY), None
+    # Run again it has those anew that it had used; and the one it waits for stays.
+    total = live.total_attempts - old.total_attempts + new.total_attempts
+    row["total_attempts"] = max(total, live.attempts + 1)
+    _keep_latest_start(row, live, new, moved="start_at" in names, lead_s=conf.promote_lead_s)
+    before, after = TaskState(live.state), TaskState(row["state"])
+    if before is TaskState.SCHEDULED and live.attempts and "start_at" not in names:
+        row["state"], row["not_before"], after = int(before), live.not_before, before  # a back-off goes on
+    effective = replace(new, delay_tolerance_ms=accepted.tolerance_ms, cap_ms=accepted.cap_ms)
+    detail = {name: _shown(old, effective, name) for name in names}
+    event = events.row(
+        tenant.pk, task.pk, after, before=before, actor=actor, reason="edited", fence=live.fence, detail=detail
+    )
+    with connection.cursor() as cur:
+        if not transitions.edit_if_waiting(cur, row):
+            raise Conflict("the state of the task has just changed; try again")
+        events.write(cur, [event])
+    _save_wide(task, accepted)
+    moved = (new.category is Category.URGENT) - (old.category is Category.URGENT)
+    if moved:
+        with prepared_cursor() as prepared:
+            limits.count_in(prepared, tenant, limits.count_of(tenant, n=0, urgent=moved, charged=0))
+
+
+def _keep_latest_start(row: dict[str, Any], live: LiveTask, new: TaskSpec, *, moved: bool, lead_s: float) -> None:
+    """An edit does not move the moment from which the task's delay counts, unless it moves the start itself.
+
+    That moment need not be its submission: what it needed came later, it was run again, or its line was paused.
+    """
+    if row["latest_start"] is None or (live.latest_start is None and not moved):
+        return
+    since = reference_cache.now()
+    if moved:
+        since = max(since, new.start_at or since)
+    elif live.latest_start is not None:
+        since = live.latest_start - timedelta(milliseconds=live.tolerance_ms)
+    row["latest_start"] = since + timedelta(milliseconds=row["tolerance_ms"])
+    if row["promote_at"] is not None:
+        lead = timedelta(milliseconds=min(row["tolerance_ms"], int(lead_s * 1000)))
+        row["promote_at"] = row["latest_start"] - lead
+
+
+def _shown(old: TaskSpec, new: TaskSpec, name: str) -> list[Any]:
+    """The old and the new value of a field, as the API shows them."""
+    field = FIELDS[name]
+    pair = [getattr(spec, field.attribute) for spec in (old, new)]
+    if isinstance(field.kind, Seconds):
+        return [field.kind.shown(value) for value in pair]
+    return [v.isoformat() if hasattr(v, "isoformat") else v.name.lower() if hasattr(v, "name") else v for v in pair]
+
+
+def _save_wide(task: Task, accepted: Accepted) -> None:
+    spec = accepted.spec
+    edited = [field for field in COLUMNS.values() if field.editable]
+    values = {field.column: field.kind.stored(getattr(spec, field.attribute)) for field in edited}
+    values |= {"tier_id": accepted.tier.id, "delay_tolerance_ms": accepted.tolerance_ms, "cap_ms": accepted.cap_ms}
+    Task.objects.unscoped().filter(pk=task.pk).update(**values)  # found by its tenant

@@ -1,0 +1,92 @@
+"""A task that is stored, as control reads it: its specification, and admitted anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from django.db import connection
+
+from scheduler_ext.core.errors import NotFound
+from scheduler_ext.core.states import TaskState
+from slackwater_tasks.ledger import reference_cache
+from slackwater_tasks.ledger.rows import Accepted
+from slackwater_tasks.models import Dependency, MutexScope, Task
+from slackwater_tasks.spec import COLUMNS, TaskSpec, dump_payload
+from slackwater_tasks.submission import admission
+
+STATE = """
+SELECT coalesce(l.state, t.state) FROM slackwater_tasks_task t
+LEFT JOIN slackwater_tasks_livetask l ON l.task_id = t.id WHERE t.id = %s
+"""
+
+
+def find(tenant_id: int, task_id: UUID) -> Task:
+    """The tenant's task; ``NotFound`` without one."""
+    # The tenant is named: another tenant's task is not found.
+    tasks = Task.objects.unscoped().for_tenant(tenant_id)
+    task: Task | None = tasks.select_related("tenant__plan", "tier").filter(pk=task_id).first()
+    if task is None:
+        raise NotFound(f"there is no task {task_id}")
+    return task
+
+
+def in_order(tenant_id: int, ids: Sequence[UUID]) -> Iterable[Task]:
+    """The tenant's tasks with these ids, in the order of their ids."""
+    tasks = Task.objects.unscoped().for_tenant(tenant_id)  # the tenant is named
+    return tasks.select_related("tenant__plan", "tier").filter(pk__in=ids).order_by("pk")
+
+
+def state_now(task_id: UUID) -> TaskState:
+    """The state of a task that exists."""
+    with connection.cursor() as cur:
+        cur.execute(STATE, (task_id,))
+        return TaskState(cur.fetchone()[0])
+
+
+def spec_of(task: Task) -> TaskSpec:
+    """The stored task as a spec."""
+    columns = {field.attribute: field.kind.loaded(getattr(task, column)) for column, field in COLUMNS.items()}
+    columns |= {
+        "tier": task.tier.slug,
+        "depends_on": _parents(task),
+        "payload": dump_payload(task.args, task.kwargs, ""),
+    }
+    return TaskSpec(**columns)
+
+
+def spec_at_once(task: Task) -> TaskSpec:
+    """The stored task as a spec, to be run as soon as it can be."""
+    return replace(spec_of(task), start_at=None)
+
+
+def names_of_parents(task: Task) -> set[str]:
+    """What references in its arguments may name."""
+    rows = Dependency.objects.filter(child_id=task.pk).values_list("parent_id", "parent__name")
+    return {str(key) for row in rows for key in row if key}
+
+
+def _parents(task: Task) -> tuple[str, ...]:
+    """What it depends on, where its mutex key asks for that; else nothing, and no query."""
+    if task.mutex_scope == MutexScope.BOTH:
+        return ()
+    rows = Dependency.objects.filter(child_id=task.pk).values_list("parent_id", flat=True)
+    return tuple(str(parent) for parent in rows)
+
+
+def accepted_again(task: Task, spec: TaskSpec, *, pending: int) -> Accepted:
+    """A stored task under its plan as it is now; ``pending``: how many parents it waits for."""
+    limits = admission.plan_limits(task.tenant.plan)
+    tier = admission.resolve_tier(task.tenant, limits, spec.tier, "tier")
+    return Accepted(
+        id=task.pk,
+        spec=spec,
+        payload=spec.payload,
+        tier=tier,
+        line_id=reference_cache.line_id(task.tenant_id, int(spec.category), tier.id),
+        handler_id=reference_cache.handler_id(spec.handler) if spec.handler else None,
+        tolerance_ms=admission.default_tolerance(task.tenant.plan, spec),
+        cap_ms=spec.cap_ms or tier.default_cap_ms,
+        pending=pending,
+    )

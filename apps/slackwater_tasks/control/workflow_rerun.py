@@ -1,0 +1,154 @@
+"""Runs a part of a workflow again: chooses the tasks, and opens the edges between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from scheduler_ext.core.errors import Conflict, NotFound
+from scheduler_ext.core.sql import named
+from scheduler_ext.core.states import EdgeOutcome, RunCondition, TaskState, condition_holds
+from scheduler_ext.core.work import Changes
+from slackwater_tasks.control import stored_task
+from slackwater_tasks.control.cancel import tell
+from slackwater_tasks.control.quiesce import quiesce, repeat_on_deadlock
+from slackwater_tasks.control.rerun import Revived, revive
+from slackwater_tenants.models import Tenant
+
+LOCK = "SELECT 1 FROM slackwater_tasks_workflow WHERE id = %s AND tenant_id = %s FOR UPDATE"
+WHOLE = "SELECT id FROM slackwater_tasks_task WHERE workflow_id = %s"
+MEMBERS = """
+SELECT t.id::text, coalesce(l.state, t.state), t.condition FROM slackwater_tasks_task t
+LEFT JOIN slackwater_tasks_livetask l ON l.task_id = t.id WHERE t.workflow_id = %s ORDER BY t.id
+"""
+EDGES = """
+SELECT d.parent_id::text, d.child_id::text, d.outcome FROM slackwater_tasks_dependency d
+JOIN slackwater_tasks_task c ON c.id = d.child_id WHERE c.workflow_id = %s
+"""
+REOPEN = named("""
+WITH e AS (
+    UPDATE slackwater_tasks_dependency SET outcome = :edge.PENDING
+    WHERE parent_id = ANY(%s::uuid[]) AND child_id = ANY(%s::uuid[]) AND outcome <> :edge.PENDING RETURNING child_id),
+n AS (SELECT child_id, count(*)::int AS c FROM e GROUP BY child_id)
+UPDATE slackwater_tasks_livetask l SET pending = l.pending + n.c FROM n WHERE l.task_id = n.child_id
+""")
+
+
+@dataclass(slots=True)
+class _Graph:
+    """A workflow's tasks as they stand."""
+
+    states: dict[str, TaskState]
+    conditions: dict[str, RunCondition]
+    parents: dict[str, list[tuple[str, EdgeOutcome]]]
+    children: dict[str, list[str]]
+
+
+def rerun(tenant: Tenant, workflow_id: UUID, *, task_id: UUID | None = None, actor: str = "") -> list[UUID]:
+    """Run a workflow again: from its failed tasks, or ``task_id`` and all that follows; returns the tasks' ids.
+
+    From the failed: every failed, expired or cancelled task whose turn can come again. They count against the
+    tenant's limits like new ones. ``Conflict`` when nothing is to be run again, or a task concerned has not ended.
+    """
+    return repeat_on_deadlock(partial(_rerun, tenant, workflow_id, task_id, actor))
+
+
+def _rerun(tenant: Tenant, workflow_id: UUID, task_id: UUID | None, actor: str) -> list[UUID]:
+    changes: Changes = []
+    with connection.cursor() as cur:
+        cur.execute(LOCK, (workflow_id, tenant.pk))
+        if cur.fetchone() is None:
+            raise NotFound(f"There is no workflow {workflow_id}.")
+        cur.execute(WHOLE, (workflow_id,))
+        quiesce(cur, [row[0] for row in cur.fetchall()], changes)
+        found = _read(cur, workflow_id)
+        if task_id is None:
+            chosen, reason = _failed(found), "run again from the failed tasks"
+        else:
+            chosen, reason = _following(found, str(task_id)), f"run again from {task_id} on"
+        if not chosen:
+            raise Conflict("no task of the workflow failed, expired or was cancelled and could run now")
+        again = _reset(cur, tenant, found, chosen, actor, reason)
+    transaction.on_commit(partial(tell, tenant.cell, changes + again, set()))
+    return [UUID(change[0]) for change in again]
+
+
+def _read(cur: Any, workflow_id: UUID) -> _Graph:
+    cur.execute(MEMBERS, (workflow_id,))
+    rows = cur.fetchall()
+    found = _Graph({row[0]: TaskState(row[1]) for row in rows}, {row[0]: RunCondition(row[2]) for row in rows}, {}, {})
+    cur.execute(EDGES, (workflow_id,))
+    for parent, child, outcome in cur.fetchall():
+        found.parents.setdefault(child, []).append((parent, EdgeOutcome(outcome)))
+        found.children.setdefault(parent, []).append(child)
+    return found
+
+
+def _final(state: TaskState) -> bool:
+    return state >= TaskState.SUCCEEDED
+
+
+def _failed(found: _Graph) -> set[str]:
+    """The tasks that ended without success, less those whose turn could not come even so."""
+    chosen = {i for i, state in found.states.items() if _final(state) and state is not TaskState.SUCCEEDED}
+    doubtful = list(chosen)
+    while doubtful:
+        task = doubtful.pop()
+        if task not in chosen or _has_a_turn(found, task, chosen):
+            continue
+        chosen.discard(task)
+        doubtful += [child for child in found.children.get(task, ()) if child in chosen]
+    return chosen
+
+
+def _has_a_turn(found: _Graph, task: str, chosen: set[str]) -> bool:
+    """Whether a task can run: a parent runs again or is not final yet, or they ended as it needs them."""
+    outcomes = []
+    for parent, outcome in found.parents.get(task, ()):
+        if parent in chosen or outcome is EdgeOutcome.PENDING:
+            return True
+        outcomes.append(outcome)
+    failed, cancelled = outcomes.count(EdgeOutcome.FAILED), outcomes.count(EdgeOutcome.CANCELLED)
+    return condition_holds(found.conditions[task], failed=failed, cancelled=cancelled)
+
+
+def _following(found: _Graph, start: str) -> set[str]:
+    """A task and all that follows; each must have ended, or wait for what is run again."""
+    if start not in found.states:
+        raise NotFound(f"The workflow has no task {start}.", field="task_id")
+    chosen, stack = {start}, [start]
+    while stack:
+        for child in found.children.get(stack.pop(), ()):
+            if child in found.states and child not in chosen:
+                chosen.add(child)
+                stack.append(child)
+    for task in sorted(chosen):
+        state = found.states[task]
+        if not _final(state) and (state is not TaskState.BLOCKED or task == start):
+            raise Conflict(f"the task {task} has not ended: it is {state.name.lower()}", field="task_id")
+    return {task for task in chosen if _final(found.states[task])}
+
+
+def _reset(cur: Any, tenant: Tenant, found: _Graph, chosen: set[str], actor: str, reason: str) -> Changes:
+    ids = sorted(chosen)
+    revived = []
+    for task in stored_task.in_order(tenant.pk, [UUID(task) for task in ids]):
+        parents = found.parents.get(str(task.pk), ())
+        pending = sum(1 for parent, outcome in parents if parent in chosen or outcome is EdgeOutcome.PENDING)
+        accepted = stored_task.accepted_again(task, stored_task.spec_at_once(task), pending=pending)
+        accepted.has_children = _is_needed(found, str(task.pk), chosen)
+        revived.append(Revived(task, accepted, found.states[str(task.pk)]))
+    waiting = [task for task, state in found.states.items() if state is TaskState.BLOCKED]
+    cur.execute(REOPEN, (ids, [*ids, *waiting]))
+    return revive(cur, tenant, revived, actor=actor, reason=reason)
+
+
+def _is_needed(found: _Graph, task: str, chosen: set[str]) -> bool:
+    return any(
+        child in chosen or not _final(found.states.get(child, TaskState.SUCCEEDED))
+        for child in found.children.get(task, ())
+    )

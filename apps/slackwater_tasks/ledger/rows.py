@@ -1,0 +1,238 @@
+"""The two rows of an accepted task: the wide one as submitted, and the narrow one that is read to decide and run."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from scheduler_ext.core.states import Category, TaskState
+from scheduler_ext.policies.base import RankInput
+from slackwater_resources import components
+from slackwater_tasks.ledger import reference_cache
+from slackwater_tasks.models import Task, new_id
+from slackwater_tasks.spec import COLUMNS, Payload, TaskSpec
+
+if TYPE_CHECKING:
+    from slackwater_tasks.ledger.active_policies import Chosen
+
+
+@dataclass(slots=True, kw_only=True)
+class Accepted:
+    """A task that passed admission, with everything its rows need.
+
+    Never changed; but a frozen one would take three times as long to make, and bulk submissions make many.
+    """
+
+    id: UUID
+    spec: TaskSpec
+    payload: Payload
+    tier: reference_cache.TierInfo
+    line_id: int
+    handler_id: int | None
+    tolerance_ms: int
+    cap_ms: int
+    pending: int = 0
+    has_children: bool = False
+    checkpoints: bool = False
+    """It, or its handler, declares checkpoints: it never shares a batch."""
+
+
+def fresh_ids(n: int) -> list[UUID]:
+    """That many new ids, in order."""
+    return [new_id() for _ in range(n)]
+
+
+class _Resolved(NamedTuple):
+    """The columns of the wide row that are no field of the specification, or one that admission has resolved."""
+
+    id: UUID
+    tenant_id: int
+    workflow_id: UUID | None
+    kind: int
+    args: str
+    kwargs: str
+    tier_id: int
+    delay_tolerance_ms: int
+    cap_ms: int
+    retry: str | None
+    submitted_at: datetime
+    submitted_by: str
+    attempts_used: int
+    error: str
+    reason: str
+    release_pending: bool
+    admitted_by: int | None
+
+
+_DECLARED = {column: field for column, field in COLUMNS.items() if column not in _Resolved._fields}
+_of_spec = attrgetter(*(field.attribute for field in _DECLARED.values()))
+_STORED = [field.kind.stored for field in _DECLARED.values()]
+TASK_COLUMNS = (*_Resolved._fields, *_DECLARED)
+
+
+def task_row(tenant_id: int, workflow_id: UUID | None, task: Accepted, at: datetime, actor: str) -> tuple[Any, ...]:
+    """The wide row, in the order of :data:`TASK_COLUMNS`."""
+    spec = task.spec
+    resolved = _Resolved(
+        id=task.id,
+        tenant_id=tenant_id,
+        workflow_id=workflow_id,
+        kind=_kind(spec),
+        args=task.payload[0],
+        kwargs=task.payload[1],
+        tier_id=task.tier.id,
+        delay_tolerance_ms=task.tolerance_ms,
+        cap_ms=task.cap_ms,
+        retry=json.dumps(spec.retry) if spec.retry is not None else None,
+        submitted_at=at,
+        submitted_by=actor[:120],
+        attempts_used=0,
+        error="",
+        reason="",
+        release_pending=False,
+        admitted_by=components.own.id,
+    )
+    return (*resolved, *(stored(value) for stored, value in zip(_STORED, _of_spec(spec), strict=True)))
+
+
+class LiveRow(NamedTuple):
+    """The narrow row as a task begins with it; its other columns are empty."""
+
+    task_id: UUID
+    tenant_id: int
+    line_id: int
+    state: int
+    rank_group: int
+    rank: int
+    kind: int
+    handler_id: int | None
+    priority: int
+    fence: int
+    attempts: int
+    total_attempts: int
+    pending: int
+    condition: int
+    has_children: bool
+    alone: bool
+    batch: int
+    cancel_requested: bool
+    mutex_key: str | None
+    mutex_limit: int
+    tolerance_ms: int
+    on_late: int
+    not_before: datetime | None
+    latest_start: datetime | None
+    promote_at: datetime | None
+    slot_milli: int
+    rate_key: str | None
+
+
+LIVE_COLUMNS = LiveRow._fields
+
+
+def live_row(tenant_id: int, task: Accepted, at: datetime, arrived: datetime, chosen: Chosen, lead_s: float) -> LiveRow:
+    """The narrow row of a task that becomes live ``at`` a time and ``arrived`` then or before."""
+    spec = task.spec
+    when = timing(task, at, lead_s)
+    group, rank = rank_of(tenant_id, task, arrived, chosen)
+    return LiveRow(
+        task_id=task.id,
+        tenant_id=tenant_id,
+        line_id=task.line_id,
+        state=int(when.state),
+        rank_group=group,
+        rank=rank,
+        kind=_kind(spec),
+        handler_id=task.handler_id,
+        priority=spec.priority,
+        fence=0,
+        attempts=0,
+        total_attempts=spec.total_attempts,
+        pending=task.pending,
+        condition=int(spec.condition),
+        has_children=task.has_children,
+        alone=task.checkpoints,
+        batch=0,
+        cancel_requested=False,
+        mutex_key=scoped_mutex(tenant_id, spec.excluded_by),
+        mutex_limit=spec.mutex_limit,
+        tolerance_ms=task.tolerance_ms,
+        on_late=reference_cache.on_late_mark(tenant_id, int(spec.on_late)),
+        not_before=when.not_before,
+        latest_start=when.latest_start,
+        promote_at=when.promote_at,
+        slot_milli=1000,
+        rate_key=spec.rate_key or None,
+    )
+
+
+def _kind(spec: TaskSpec) -> int:
+    return int(Task.Kind.HANDLER if spec.handler else Task.Kind.SCRIPT)
+
+
+def rank_of(tenant_id: int, task: Accepted, arrived: datetime, chosen: Chosen) -> tuple[int, int]:
+    """The place of a task in its line."""
+    start = task.spec.start_at or arrived
+    return chosen.order_of(tenant_id, task.line_id).rank(
+        RankInput(
+            arrived_us=microseconds(arrived),
+            latest_start_us=microseconds(max(start, arrived)) + task.tolerance_ms * 1000,
+            expected_us=chosen.run_times.get((tenant_id, task.spec.handler)) if chosen.run_times else None,
+            cap_us=task.cap_ms * 1000,
+            priority=task.spec.priority,
+            level=first_level(tenant_id, task.line_id, chosen),
+        )
+    )
+
+
+def first_level(tenant_id: int, line_id: int, chosen: Chosen) -> int:
+    """The level a newcomer to a line begins at, where its order shares time."""
+    order: Any = chosen.order_of(tenant_id, line_id)
+    return order.first_level(reference_cache.serving(line_id)) if hasattr(order, "first_level") else 0
+
+
+def microseconds(moment: datetime) -> int:
+    """Since the Unix epoch."""
+    return math.floor(moment.timestamp() * 1_000_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """When a task may and must start, as its live row says it."""
+
+    state: TaskState
+    not_before: datetime | None
+    latest_start: datetime | None
+    promote_at: datetime | None
+
+
+def timing(task: Accepted, at: datetime, lead_s: float) -> Timing:
+    """State and times of a task that is stored (or edited) at ``at``."""
+    later = task.spec.start_at if task.spec.start_at is not None and task.spec.start_at > at else None
+    promotable = task.spec.category is not Category.URGENT
+    if task.pending:
+        # A marker: the real time is set when the task is released.
+        return Timing(
+            state=TaskState.BLOCKED,
+            not_before=later,
+            latest_start=None,
+            promote_at=at if promotable else None,
+        )
+    latest = (later or at) + timedelta(milliseconds=task.tolerance_ms)
+    lead = timedelta(milliseconds=min(task.tolerance_ms, int(lead_s * 1000)))
+    return Timing(
+        state=TaskState.SCHEDULED if later else TaskState.READY,
+        not_before=later,
+        latest_start=latest,
+        promote_at=latest - lead if promotable else None,
+    )
+
+
+def scoped_mutex(tenant_id: int, key: str) -> str | None:
+    """A mutex key under its tenant: keys of two tenants never meet."""
+    return f"{tenant_id}:{key}" if key else None

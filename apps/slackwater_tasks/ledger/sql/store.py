@@ -1,0 +1,105 @@
+"""The statements that make a task live: stored anew, run again, or edited; and the counters that allow it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple, get_type_hints
+
+from django.db import connection, models
+
+from scheduler_ext.core.sql import named
+from slackwater_tasks.ledger.rows import LIVE_COLUMNS, TASK_COLUMNS
+from slackwater_tasks.models import LiveTask, Task
+
+
+class Count(NamedTuple):
+    """By what a tenant's tasks are counted."""
+
+    tenant: int
+    n: int
+    urgent: int
+    most: int
+    """Unfinished tasks that it may have."""
+    step: float
+    """Seconds by which one submission moves the theoretical arrival."""
+    burst: float
+    charged: float
+    """Submissions that count against the rate."""
+    permille: int
+    """Of its unfinished tasks, so many may be urgent, or as many as ``urgent_free``."""
+    urgent_free: int
+
+
+_COUNT_KINDS: Final = tuple({int: "bigint", float: "float8"}[kind] for kind in get_type_hints(Count).values())
+
+
+@lru_cache(maxsize=64)
+def count_statement(tenants: int) -> str:
+    """The statement that raises the counters of so many tenants, each if its plan allows it."""
+    # Rows and not arrays: whatever the parameters, one row is planned as one row, and so the plan is kept. And the
+    # array in the condition makes the planner look a tenant up by the key, whatever it thinks of the table's size.
+    return f"""
+UPDATE slackwater_tenants_tenantcounter c
+SET unfinished = c.unfinished + u.n, urgent_unfinished = c.urgent_unfinished + u.urgent,
+    theoretical_arrival = greatest(coalesce(c.theoretical_arrival, clock_timestamp()), clock_timestamp())
+        + u.charged * u.step * interval '1 second'
+FROM (VALUES {_values(_COUNT_KINDS, tenants, 1)}) AS u({", ".join(Count._fields)})
+WHERE c.tenant_id = ANY(ARRAY[u.tenant]) AND c.unfinished + u.n <= u.most
+    AND greatest(coalesce(c.theoretical_arrival, clock_timestamp()), clock_timestamp())
+        + u.charged * u.step * interval '1 second' <= clock_timestamp() + u.burst * u.step * interval '1 second'
+    AND (u.urgent = 0
+         OR c.urgent_unfinished + u.urgent <= greatest(u.urgent_free, (c.unfinished + u.n) * u.permille / 1000))
+RETURNING c.tenant_id
+"""  # noqa: S608 - names and types of ours
+
+
+# In one order: two that submit for many cannot wait for each other in a ring.
+LOCK_COUNTERS: Final = """
+SELECT 1 FROM slackwater_tenants_tenantcounter WHERE tenant_id = ANY($1::bigint[]) ORDER BY tenant_id FOR UPDATE
+"""
+
+
+@lru_cache(maxsize=256)
+def store_statement(tenants: int, wide: int, narrow: int) -> str:
+    """The statement that counts the tasks of some tenants, and writes so many rows of those whose counters allow it."""
+    inserts = []
+    first = 1 + tenants * len(Count._fields)
+    for label, model, columns, rows in (("task", Task, TASK_COLUMNS, wide), ("live", LiveTask, LIVE_COLUMNS, narrow)):
+        if rows:
+            inserts.append(_insert(label, model, columns, rows, first))
+            first += rows * len(columns)
+    return f"WITH counted AS ({count_statement(tenants)}), {', '.join(inserts)} SELECT tenant_id FROM counted"  # noqa: S608
+
+
+def _insert(label: str, model: type[models.Model], columns: Sequence[str], rows: int, first: int) -> str:
+    names = ", ".join(columns)
+    known = {field.attname: field.db_type(connection) or "" for field in model._meta.concrete_fields}
+    # Without its length: a value too long is refused as the column has it, not cut by the cast.
+    kinds = [re.sub(r"\(\d+\)", "", known[column]) for column in columns]
+    return f"""{label} AS (
+    INSERT INTO {model._meta.db_table} ({names})
+    SELECT v.* FROM (VALUES {_values(kinds, rows, first)}) AS v({names})
+    JOIN counted ON counted.tenant_id = v.tenant_id)"""  # noqa: S608 - names and types of ours
+
+
+def _values(kinds: Sequence[str], rows: int, first: int) -> str:
+    """Rows of numbered parameters, each with its type."""
+    starts = range(first, first + rows * len(kinds), len(kinds))
+    return ", ".join(f"({', '.join(f'${n}::{kind}' for n, kind in enumerate(kinds, start))})" for start in starts)
+
+
+# The caller holds the rows, and knows their states.
+REVIVE: Final = """
+UPDATE slackwater_tasks_task
+SET state = NULL, finished_at = NULL, result = NULL, error = '', reason = '', release_pending = false
+WHERE id = ANY(%s::uuid[]) AND state IS NOT NULL RETURNING id, attempts_used
+"""
+EDIT: Final = named("""
+UPDATE slackwater_tasks_livetask SET line_id = %(line_id)s, state = %(state)s, rank_group = %(rank_group)s,
+    rank = %(rank)s, priority = %(priority)s, total_attempts = %(total_attempts)s, mutex_key = %(mutex_key)s,
+    mutex_limit = %(mutex_limit)s, tolerance_ms = %(tolerance_ms)s, on_late = %(on_late)s, rate_key = %(rate_key)s,
+    parked = NULL, not_before = %(not_before)s, latest_start = %(latest_start)s, promote_at = %(promote_at)s
+WHERE task_id = %(task_id)s AND state IN (:state.BLOCKED, :state.SCHEDULED, :state.READY)
+""")

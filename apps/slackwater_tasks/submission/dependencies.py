@@ -1,0 +1,73 @@
+"""Dependencies of new tasks on tasks that exist already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from scheduler_ext.core.errors import InvalidInput, UnknownDependency
+from scheduler_ext.core.states import EdgeOutcome, RunCondition, TaskState, condition_holds, edge_outcome
+from slackwater_tasks.ledger import copy_format
+from slackwater_tasks.ledger.rows import Accepted
+from slackwater_tasks.submission.admission import Batch
+from slackwater_tasks.submission.store import EDGE_COLUMNS
+from slackwater_tenants.models import Tenant
+
+LOCK_PARENTS = """
+WITH l AS (SELECT task_id FROM slackwater_tasks_livetask WHERE task_id = ANY(%s) ORDER BY task_id FOR UPDATE),
+marked AS (
+    UPDATE slackwater_tasks_livetask x SET has_children = true FROM l WHERE x.task_id = l.task_id AND NOT x.has_children)
+SELECT task_id FROM l
+"""
+PARENTS = "SELECT id, state, workflow_id FROM slackwater_tasks_task WHERE id = ANY(%s) AND tenant_id = %s"
+OPEN = """
+UPDATE slackwater_tasks_workflow SET detail = detail || '{"open": true}' WHERE id = ANY(%s) AND NOT detail ? 'open'
+"""
+
+
+def link_outside(cur: Any, tenant: Tenant, batch: Batch, workflow_id: UUID | None) -> Sequence[Accepted]:
+    """Write edges from tasks that exist already; a parent that is final counts as it ended."""
+    if not batch.outside:
+        return batch.tasks
+    parents = list({parent for parent, _, _ in batch.outside})
+    cur.execute(LOCK_PARENTS, (parents,))
+    live = {row[0] for row in cur.fetchall()}
+    cur.execute(PARENTS, (parents, tenant.pk))
+    found = cur.fetchall()
+    known = {row[0]: row[1] for row in found}
+    if foreign := {row[2] for row in found} - {workflow_id}:
+        # Their graphs now reach beyond themselves: nobody may answer for them from a workflow's rows alone.
+        cur.execute(OPEN, ([w for w in [workflow_id, *foreign] if w is not None],))
+    tasks = list(batch.tasks)
+    rows: set[tuple[UUID, UUID, int]] = set()
+    for parent, n, field in batch.outside:
+        if parent not in known:
+            raise UnknownDependency(f"there is no task {parent}", field=field)
+        outcome = EdgeOutcome.PENDING if parent in live else edge_outcome(TaskState(known[parent]))
+        row = (parent, tasks[n].id, int(outcome))
+        if row in rows:
+            continue
+        rows.add(row)
+        if outcome is EdgeOutcome.PENDING:
+            tasks[n] = replace(tasks[n], pending=tasks[n].pending + 1)
+    _refuse_unsatisfiable(tasks, rows, batch.outside)
+    copy_format.insert(cur, "slackwater_tasks_dependency", EDGE_COLUMNS, sorted(rows))
+    return tasks
+
+
+def _refuse_unsatisfiable(tasks: Sequence[Accepted], rows: set[tuple[UUID, UUID, int]],
+                          outside: Sequence[tuple[UUID, int, str]]) -> None:  # fmt: skip
+    """A task whose parents are all final already, and not as it needs them, could never run."""
+    for _, n, field in outside:
+        task = tasks[n]
+        if task.pending:
+            continue
+        outcomes = [row[2] for row in rows if row[1] == task.id]
+        failed, cancelled = outcomes.count(EdgeOutcome.FAILED), outcomes.count(EdgeOutcome.CANCELLED)
+        if not condition_holds(RunCondition(task.spec.condition), failed=failed, cancelled=cancelled):
+            raise InvalidInput(
+                f"this dependency has ended, and not as {task.spec.condition.name.lower()} needs it",
+                field=field,
+            )

@@ -1,0 +1,74 @@
+"""Idempotency keys: the first submission with a key is stored, a repeat gets its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from scheduler_ext.core.errors import IdempotencyMismatch, InvalidInput
+from slackwater_tasks.models import IdempotencyKey, Task
+from slackwater_tasks.spec import body_hash
+from slackwater_tenants.models import Tenant
+
+LONGEST_KEY: Final = 200
+CLAIM: Final = """
+INSERT INTO slackwater_tasks_idempotencykey (tenant_id, key, body_hash, task_id, workflow_id, task_ids)
+SELECT %s, u.key, u.body_hash, u.task_id, %s, %s
+FROM unnest(%s::text[], %s::text[], %s::uuid[]) AS u(key, body_hash, task_id)
+ON CONFLICT DO NOTHING
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """The answer to a submission."""
+
+    task_ids: list[UUID]
+    workflow_id: UUID | None = None
+    created: bool = True
+    """False when its idempotency key returned the first answer."""
+
+
+class Key(NamedTuple):
+    """An idempotency key with what was submitted under it."""
+
+    key: str
+    body_hash: str
+
+    @classmethod
+    def of(cls, given: str | None, inner: str, body: Any) -> Key | None:
+        """The key given in the header or inside the body; ``None`` without one, ``InvalidInput`` where they differ."""
+        if given and inner and given != inner:
+            raise InvalidInput("differs from the Idempotency-Key header", field="idempotency_key")
+        key = given or inner
+        if len(key) > LONGEST_KEY:
+            raise InvalidInput(f"must be at most {LONGEST_KEY} characters", field="idempotency_key")
+        return cls(key, body_hash(body)) if key else None
+
+
+def claim(cur: Any, tenant: Tenant, keys: Sequence[tuple[Key, UUID]], *, workflow_id: UUID | None = None,
+          task_ids: list[UUID] | None = None) -> bool:  # fmt: skip
+    """Take keys, each for a task; False when one was taken before. The database waits for a repeat under way.
+
+    ``task_ids``: all the tasks of one key, where a workflow does not tell them.
+    """
+    # In one order, and before the counters: nobody waits in a ring.
+    rows = sorted((key.key, key.body_hash, task_id) for key, task_id in keys)
+    cur.execute(CLAIM, (tenant.pk, workflow_id, task_ids, *map(list, zip(*rows, strict=True))))
+    return bool(cur.rowcount == len(rows))
+
+
+def first_answer(tenant: Tenant, key: Key) -> Submission | None:
+    """What the first submission with this key was answered; ``IdempotencyMismatch`` when it had another body."""
+    first = IdempotencyKey.objects.filter(tenant=tenant, key=key.key).first()
+    if first is None:
+        return None
+    if first.body_hash != key.body_hash:
+        raise IdempotencyMismatch(field="idempotency_key")
+    if first.workflow_id is not None:
+        tasks = Task.objects.unscoped().filter(workflow_id=first.workflow_id)  # the key is the tenant's own
+        ids = list(tasks.order_by("pk").values_list("pk", flat=True))
+        return Submission(task_ids=ids, workflow_id=first.workflow_id, created=False)
+    return Submission(task_ids=first.task_ids or [i for i in [first.task_id] if i], created=False)

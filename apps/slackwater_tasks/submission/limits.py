@@ -1,0 +1,71 @@
+"""The limits of a tenant's plan that hold for its tasks together: how many may wait, how many come in an hour."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NoReturn
+
+from scheduler_ext.core.errors import LimitExceeded, QuotaExceeded, TooLarge
+from slackwater_tasks.ledger import transitions
+from slackwater_tasks.ledger.sql.store import Count
+from slackwater_tenants.models import Tenant
+
+URGENT_FREE: Final = 100
+"""Urgent tasks a tenant may always have, whatever its plan's share of urgent work."""
+WHY: Final = """
+SELECT unfinished,
+    extract(epoch FROM greatest(coalesce(theoretical_arrival, clock_timestamp()), clock_timestamp())
+        - clock_timestamp())::float8
+FROM slackwater_tenants_tenantcounter WHERE tenant_id = $1
+"""
+
+
+def count_of(tenant: Tenant, *, n: int, urgent: int, charged: int) -> Count:
+    """How ``n`` tasks are counted, of which ``charged`` count against the rate.
+
+    Raises :class:`TooLarge` for more at once than the plan's burst.
+    """
+    plan = tenant.plan
+    if charged > plan.burst or not plan.tasks_per_hour:
+        allowed = plan.burst if plan.tasks_per_hour else 0
+        raise TooLarge(f"the plan allows {allowed} submissions at once, these are {charged}", field="tasks")
+    permille = min(1000, plan.max_urgent_permille)
+    free = n + 10**12 if permille == 1000 else (URGENT_FREE if permille else 0)
+    return Count(
+        tenant=tenant.pk,
+        n=n,
+        urgent=urgent,
+        most=plan.max_waiting,
+        step=3600.0 / plan.tasks_per_hour,
+        burst=plan.burst,
+        charged=charged,
+        permille=permille,
+        urgent_free=free,
+    )
+
+
+def count_in(cur: Any, tenant: Tenant, count: Count) -> None:
+    """Raise the tenant's counters, last in the transaction; a prepared cursor's. Raises as :func:`refuse` does."""
+    if not transitions.count_if_allowed(cur, [count]):
+        refuse(cur, tenant, count)
+
+
+def refuse(cur: Any, tenant: Tenant, count: Count) -> NoReturn:
+    """Say which limit the counters' condition met; the caller's transaction is rolled back with it.
+
+    Raises :class:`LimitExceeded` (the rate, with the seconds to wait) or :class:`QuotaExceeded`.
+    """
+    plan = tenant.plan
+    unfinished, ahead_s = cur.execute(WHY, (tenant.pk,)).fetchone()
+    wait = ahead_s + (count.charged - plan.burst) * count.step
+    if wait > 0:
+        raise LimitExceeded(retry_after=wait, limit=plan.tasks_per_hour, burst=plan.burst)
+    if unfinished + count.n > plan.max_waiting:
+        raise QuotaExceeded(
+            f"the plan allows {plan.max_waiting} tasks waiting; {unfinished} wait, {count.n} were handed in",
+            limit=plan.max_waiting,
+        )
+    raise QuotaExceeded(
+        f"the plan allows {count.permille / 10:g} % of the tasks waiting to be urgent",
+        field="category",
+        limit=count.permille,
+    )
