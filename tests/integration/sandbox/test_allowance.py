@@ -13,12 +13,12 @@ UID = 61_999
 OTHERS = 40
 LOOK = """
 import os, sys
-from scheduler_ext.sandbox import allowance, tree
+from scheduler_ext.sandbox.keeper import privileges, process_tree
 uid = int(sys.argv[1])
 os.setgroups([])
 os.setresgid(uid, uid, uid)
 os.setresuid(uid, uid, uid)
-print(tree.threads_of_user(uid), allowance.hidden_threads(uid))
+print(process_tree.threads_of_user(uid), privileges.hidden_threads(uid))
 """
 
 

@@ -29,7 +29,7 @@ def nothing_works(wanted: str = "auto") -> SlotPool:
     return pool
 
 
-def test_without_a_sandbox_only_trusted_scripts_run(root: Path) -> None:
+def test_without_a_sandbox_only_trusted_scripts_run(root: Path, folder: None) -> None:
     pool = nothing_works()
     bench = Bench(pool, root / "process")
     assert pool.level == Level.PROCESS
