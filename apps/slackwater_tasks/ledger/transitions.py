@@ -49,7 +49,7 @@ def count_if_allowed(cur: Cursor, counts: Sequence[sql.store.Count]) -> set[int]
 def store_if_counted(cur: Cursor, counts: Sequence[sql.store.Count], wide: Sequence[Sequence[Any]],
                      narrow: Sequence[Sequence[Any]]) -> set[int]:  # fmt: skip
     """Count and write a few tasks in one statement; returns the tenants whose counters allowed it. A prepared cursor's."""
-    statement = sql.store.store_statement(len(counts), len(wide), len(narrow))
+    statement = sql.store.store_statement(len(counts), (len(wide), TASK_COLUMNS), (len(narrow), LIVE_COLUMNS))
     return _count(cur, counts, statement, [*wide, *narrow])
 
 

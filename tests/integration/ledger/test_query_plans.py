@@ -14,6 +14,7 @@ from scheduler_ext.core.states import TaskState
 from slackwater_resources.models import Handler
 from slackwater_tasks.ledger import sql
 from slackwater_tasks.ledger.connection import HOT_PLANS, Database
+from slackwater_tasks.ledger.rows import LIVE_COLUMNS, TASK_COLUMNS
 from slackwater_tenants.models import Plan
 from tests.lab.benchmarks import filling
 from tests.support.api import furnish
@@ -243,7 +244,7 @@ def test_a_hot_connection_keeps_a_plan_made_while_nothing_was_there(ledger: Ledg
 
 @pytest.mark.django_db(transaction=True)
 def test_submissions_find_their_counters_by_their_key(ledger: Ledger) -> None:
-    text = sql.store.store_statement(3, 7, 7)
+    text = sql.store.store_statement(3, (7, TASK_COLUMNS), (7, LIVE_COLUMNS))
     nothing = ", ".join(["NULL"] * text.count("::"))
     with connection.cursor() as cur:
         cur.execute("SET LOCAL enable_seqscan = off")  # there are too few tenants for it to be worth an index

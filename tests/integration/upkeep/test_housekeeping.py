@@ -79,7 +79,7 @@ def aged(*ids: UUID, days: int = 31) -> dict[UUID, UUID]:
             for table, column in [("attempt", "task_id"), ("attemptlog", "task_id"), ("taskevent", "task_id"),
                                   ("deadletter", "task_id"), ("livetask", "task_id"), ("dependency", "child_id"),
                                   ("dependency", "parent_id")]:  # fmt: skip
-                cur.execute(f"UPDATE tasks_{table} SET {column} = %s WHERE {column} = %s", (older, old))
+                cur.execute(f"UPDATE slackwater_tasks_{table} SET {column} = %s WHERE {column} = %s", (older, old))
     return new
 
 

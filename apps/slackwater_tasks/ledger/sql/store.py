@@ -10,7 +10,6 @@ from typing import Final, NamedTuple, get_type_hints
 from django.db import connection, models
 
 from scheduler_ext.core.sql import named
-from slackwater_tasks.ledger.rows import LIVE_COLUMNS, TASK_COLUMNS
 from slackwater_tasks.models import LiveTask, Task
 
 
@@ -62,11 +61,14 @@ SELECT 1 FROM slackwater_tenants_tenantcounter WHERE tenant_id = ANY($1::bigint[
 
 
 @lru_cache(maxsize=256)
-def store_statement(tenants: int, wide: int, narrow: int) -> str:
-    """The statement that counts the tasks of some tenants, and writes so many rows of those whose counters allow it."""
+def store_statement(tenants: int, wide: tuple[int, tuple[str, ...]], narrow: tuple[int, tuple[str, ...]]) -> str:
+    """The statement that counts the tasks of some tenants, and writes rows of those whose counters allow it.
+
+    ``wide``, ``narrow``: how many rows of the task and of the live table, and their columns.
+    """
     inserts = []
     first = 1 + tenants * len(Count._fields)
-    for label, model, columns, rows in (("task", Task, TASK_COLUMNS, wide), ("live", LiveTask, LIVE_COLUMNS, narrow)):
+    for label, model, (rows, columns) in (("task", Task, wide), ("live", LiveTask, narrow)):
         if rows:
             inserts.append(_insert(label, model, columns, rows, first))
             first += rows * len(columns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.conf import settings
 from django.core.management.commands.shell import Command as DjangoShell
 
 
@@ -12,7 +13,8 @@ class Command(DjangoShell):
 
     def handle(self, **options: Any) -> None:
         """Load the Celery app, and open the shell."""
-        from slackwater.celery import app
+        if settings.SETTINGS_MODULE.startswith("slackwater."):  # the service's own: a guest has an application already
+            from slackwater.celery import app
 
-        app.set_default()
+            app.set_default()
         super().handle(**options)
