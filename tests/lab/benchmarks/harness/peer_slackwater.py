@@ -88,7 +88,7 @@ class Peer(common.Peer):  # type: ignore[misc]  # untyped module of the harness
 
     def start(self) -> None:
         """Start them with the path they need."""
-        path = os.pathsep.join([common.HERE, *sys.path[:3]])
+        path = os.pathsep.join([common.HERE, *sys.path[:4]])
         log = Path(common.CFG["log"]).open("ab")  # noqa: SIM115 - the processes keep it
         for command in self.worker_cmds():
             env = {**os.environ, "PYTHONPATH": path}
