@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from slackwater_tenants.models import Tenant
     from slackwater_tenants.services import create_tenant
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "DJANGO_APPS", "Conflict", "DidNotHappen", "InDoubt", "InvalidInput", "NotFound", "SlackwaterError",
