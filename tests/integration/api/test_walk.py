@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from slackwater_api.server.application import ApiFront
-from tests.integration.api.test_front import Visit, drive
 from tests.support.api import HANDLER, client_of, forget_lookups, furnish
+from tests.support.front import Visit, drive
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -54,6 +54,6 @@ def test_a_submission_enters_no_more_rooms_than_it_does_today() -> None:
     try:
         drive(story)
     finally:
-        threading.setprofile(None)  # type: ignore[arg-type]  # None is what takes a profiler away
+        threading.setprofile(None)
     rooms = [str(Path(name).relative_to(ROOT)) for name in walk.rooms]
     assert len(rooms) <= MAX_ROOMS, "\n".join(rooms)
