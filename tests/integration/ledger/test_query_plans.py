@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 
 from scheduler_ext.core.states import TaskState
 from slackwater_resources.models import Handler
@@ -246,7 +246,7 @@ def test_a_hot_connection_keeps_a_plan_made_while_nothing_was_there(ledger: Ledg
 def test_submissions_find_their_counters_by_their_key(ledger: Ledger) -> None:
     text = sql.store.store_statement(3, (7, TASK_COLUMNS), (7, LIVE_COLUMNS))
     nothing = ", ".join(["NULL"] * text.count("::"))
-    with connection.cursor() as cur:
+    with transaction.atomic(), connection.cursor() as cur:  # what is set locally holds in a transaction only
         cur.execute("SET LOCAL enable_seqscan = off")  # there are too few tenants for it to be worth an index
         cur.execute("SET LOCAL plan_cache_mode = force_generic_plan")
         cur.execute(f"PREPARE submission AS {text}")
