@@ -11,7 +11,7 @@ BENCH_ARGS ?= --peers all --runs 3 --workload noop:20000 --workload sleep10ms:10
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help env env-dev env-browser lock up check test test-slow test-external test-browser lint format types audit bench torture \
-	sandbox-score docs
+	sandbox-score attack docs
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +81,9 @@ torture: env-dev ## a mixed workload on real processes that are killed, stopped 
 
 sandbox-score: env-dev ## run hostile scripts at every level that this machine offers and say what held
 	@$(PYTHON) -m tests.lab sandbox_score $(SCORE_ARGS)
+
+attack: env-dev ## attack a platform of its own at every door and say what held; ATTACK_ARGS="--door redis --short"
+	@$(PYTHON) -m tests.lab attack $(ATTACK_ARGS)
 
 docs: env-dev ## write the generated pages of docs/
 	@$(PYTHON) -m tests.lab docs $(DOCS_ARGS)

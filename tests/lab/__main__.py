@@ -1,4 +1,4 @@
-"""``python -m tests.lab bench | torture | sandbox_score | docs``: the laboratory's commands, as Django's own look."""
+"""``python -m tests.lab bench | torture | sandbox_score | attack | docs``: the laboratory's commands, as Django's own look."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from typing import Final
 
 from django.core.exceptions import ImproperlyConfigured
 
-COMMANDS: Final = {"bench": "benchmarks", "torture": "torture", "sandbox_score": "sandbox_score", "docs": "reference"}
+COMMANDS: Final = {
+    "bench": "benchmarks",
+    "torture": "torture",
+    "sandbox_score": "sandbox_score",
+    "docs": "reference",
+    "attack": "attack",
+}
 
 
 def main() -> None:

@@ -1,0 +1,1 @@
+"""The doors: a file for each, found by itself."""
