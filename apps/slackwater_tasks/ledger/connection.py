@@ -6,6 +6,7 @@ Celery closes Django's connection around each of its tasks, and the hot path wan
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -50,7 +51,7 @@ def connect(
 
 
 class _Prepared(psycopg.RawCursor[tuple[Any, ...]]):
-    """Prepares its statements once a connection: to plan them anew would cost more than to run them."""
+    """Prepares its statements at their first use on a connection: to plan them anew would cost more than to run them."""
 
     def execute(
         self, query: Any, params: Any = None, *, prepare: bool | None = True, binary: bool | None = None
@@ -63,8 +64,14 @@ class _Prepared(psycopg.RawCursor[tuple[Any, ...]]):
 def prepared_cursor() -> Iterator[psycopg.RawCursor[tuple[Any, ...]]]:
     """A cursor of Django's connection for statements with numbered parameters, which the server binds."""
     connection.ensure_connection()
-    kind = psycopg.RawCursor if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS") else _Prepared
-    with connection.wrap_database_errors, kind(connection.connection) as cur:
+    raw = connection.connection
+    kind: type[psycopg.RawCursor[tuple[Any, ...]]] = psycopg.RawCursor
+    if not connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
+        kind = _Prepared
+        if raw.prepare_threshold is None:
+            # Django's None makes psycopg deaf to ``prepare=True``; a count that no statement reaches does not.
+            raw.prepare_threshold = sys.maxsize
+    with connection.wrap_database_errors, kind(raw) as cur:
         yield cur
 
 

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connection, transaction
 from django.utils import timezone
 
 from scheduler_ext.conf import SchedulerConf
@@ -98,6 +98,28 @@ def test_a_server_that_takes_no_writes_any_more_is_said_to_be_away() -> None:
     finally:
         with connection.cursor() as cur:
             cur.execute("SET default_transaction_read_only = off")
+
+
+@pytest.mark.parametrize("pooled", [False, True], ids=["direct", "pooled"])
+def test_a_submission_is_planned_once_for_a_connection(pooled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    furnish()
+    forget_lookups()
+    acme = create_tenant("acme", "Acme")
+    monkeypatch.setitem(connection.settings_dict, "DISABLE_SERVER_SIDE_CURSORS", pooled)
+    connection.close()
+    for _ in range(3):
+        submit(acme, {"handler": HANDLER})
+    with connection.cursor() as cur:
+        cur.execute(
+            "SELECT generic_plans + custom_plans FROM pg_prepared_statements WHERE statement LIKE %s", ["%counted%"]
+        )
+        assert cur.fetchall() == ([] if pooled else [(3,)])
+    with transaction.atomic():
+        submit(acme, {"handler": HANDLER})
+        transaction.set_rollback(True)  # which drops what was prepared
+    submit(acme, {"handler": HANDLER})
+    assert Task.objects.unscoped().filter(tenant=acme).count() == 4
+    connection.close()
 
 
 def test_repeatable_work_is_repeated_after_its_session_was_ended() -> None:
