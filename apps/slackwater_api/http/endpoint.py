@@ -6,15 +6,15 @@ DRF's own dispatch is kept in shape but not in weight: one renderer, one parser,
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 from urllib.parse import unquote_plus
 
 import structlog
 import uuid_utils
 from django.http import HttpRequest, HttpResponseBase
 from django.utils.cache import patch_cache_control
+from drf_spectacular.utils import extend_schema
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
@@ -23,8 +23,10 @@ from rest_framework.views import APIView
 
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.auth import BearerAuthentication, Principal
+from slackwater_api.http.body import read_object
 from slackwater_api.http.operation import Operation, answer
 from slackwater_api.http.problems import MethodNotAllowed, as_response, problem
+from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -123,28 +125,34 @@ class PublicView(APIView):
 
 
 class ApiView(PublicView):
-    """An endpoint of a tenant. ``scopes`` names what each method needs."""
+    """An endpoint of a tenant; ``describe`` says of each method what it needs and takes."""
 
     authentication_classes = [BearerAuthentication]
     operation: Operation | None = None
-    scopes: ClassVar[Mapping[str, str]] = {}
+
+    def __init_subclass__(cls, *, tag: str = "", **more: Any) -> None:
+        """``tag``: the group of its operations in the OpenAPI document."""
+        super().__init_subclass__(**more)
+        for method in vars(cls).values():
+            if isinstance(getattr(method, "operation", None), Operation):
+                extend_schema(tags=[tag])(method)
 
     def enter(self, request: Request) -> Any:
         """Authenticate, check the scope, and enter the tenant: nothing of another tenant exists inside."""
         principal = cast("Principal", request.user)
-        method = "GET" if request.method == "HEAD" else request.method or ""
-        if method in self.scopes:
-            principal.require(self.scopes[method])
+        self.operation = getattr(super().handler(request), "operation", None)
+        if self.operation is not None:
+            principal.require(self.operation.scope)
         structlog.contextvars.bind_contextvars(tenant=principal.tenant.slug)
         return tenant_scope(principal.tenant.pk)
 
     def handler(self, request: Request) -> Any:
-        """The method that answers, once it knows every parameter of the query."""
-        found = super().handler(request)
-        self.operation = getattr(found, "operation", None)
+        """The method that answers, once every parameter of the query is known."""
         if self.operation is not None and request.META.get("QUERY_STRING"):
-            self.operation.check(request._request.GET)
-        return found
+            self.operation.check(request.query_params)
+        if self.operation is not None and self.operation.takes_nothing:
+            read_object(request._request)
+        return super().handler(request)
 
     def sent(self, request: Request, response: HttpResponseBase) -> HttpResponseBase:
         """An answer with its ETag, sorted and narrowed as asked."""
@@ -159,7 +167,12 @@ class ApiView(PublicView):
         """The authenticated client."""
         return cast("Principal", self.request.user)
 
+    @property
+    def tenant(self) -> Tenant:
+        """The client's tenant, with its plan."""
+        return self.principal.tenant
 
-def created(body: dict[str, Any], location: str, *, new: bool) -> Response:
+
+def created(body: dict[str, Any], location: str, *, new: bool = True) -> Response:
     """201 with ``Location``; 200 where an idempotency key returned the first answer."""
     return Response(body, status=201 if new else 200, headers={"Location": location})

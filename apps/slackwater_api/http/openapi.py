@@ -12,7 +12,6 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiRespo
 from rest_framework import serializers as s
 
 from slackwater_api.http.operation import PARTIAL, Operation, names_of
-from slackwater_api.http.pagination import DEFAULT_PAGE, MAX_PAGE
 from slackwater_api.http.problems import DOCUMENTATION, PROBLEM_TYPE, STATUS
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -31,6 +30,7 @@ class ProblemOut(s.Serializer[Any]):
 
 
 ALWAYS = (401, 403, 422, 503)
+NO_BODY = "no body"
 REQUEST_ID = OpenApiParameter(
     "X-Request-Id", str, OpenApiParameter.HEADER, description="Your own id of this request; it comes back."
 )
@@ -48,14 +48,6 @@ TRACE_CONTEXT = [
         description="W3C trace context: where the platform has a collector, the spans of the tasks join this trace.",
     ),
     OpenApiParameter("tracestate", str, OpenApiParameter.HEADER, description="Goes with traceparent."),
-]
-PAGING = [
-    OpenApiParameter("cursor", str, description="Where the page begins: next_cursor of the page before."),
-    OpenApiParameter(
-        "limit",
-        {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": DEFAULT_PAGE},
-        description="Rows a page.",
-    ),
 ]
 IF_NONE_MATCH = OpenApiParameter(
     "If-None-Match",
@@ -130,7 +122,7 @@ def _sort(known: frozenset[str]) -> OpenApiParameter:
     return OpenApiParameter("sort", {"type": "string", "enum": words}, description=text)
 
 
-def _reading(answer: Any, given: Sequence[OpenApiParameter]) -> tuple[Operation, list[OpenApiParameter]]:
+def _reading(answer: Any, given: Sequence[OpenApiParameter], scope: str) -> tuple[Operation, list[OpenApiParameter]]:
     """The parameters of every GET: fields, sort for a list, ETags."""
     fields, plain, is_list = names_of(answer)
     parameters = [*given, IF_NONE_MATCH]
@@ -140,7 +132,9 @@ def _reading(answer: Any, given: Sequence[OpenApiParameter]) -> tuple[Operation,
         parameters.append(_sort(here))
     if fields:
         parameters.append(_fields(fields, is_list=is_list))
-    return Operation(query=_query(parameters), fields=fields, is_list=is_list, sorted_here=here), parameters
+    return Operation(
+        query=_query(parameters), scope=scope, fields=fields, is_list=is_list, sorted_here=here
+    ), parameters
 
 
 def _query(parameters: Sequence[OpenApiParameter]) -> frozenset[str]:
@@ -149,48 +143,49 @@ def _query(parameters: Sequence[OpenApiParameter]) -> frozenset[str]:
 
 def describe(
     operation_id: str,
-    *,
-    answers: Mapping[int, Any],
     summary: str,
-    tag: str,
     scope: str,
+    answers: Mapping[int, Any],
+    *parameters: OpenApiParameter,
     body: Any = None,
     problems: Sequence[int] = (),
-    parameters: Sequence[OpenApiParameter] = (),
     examples: Sequence[OpenApiExample] = (),
     media: str = "application/json",
     conditional: bool = False,
 ) -> Callable[[View], View]:
-    """Describe a method of an endpoint. ``problems``: statuses besides those that every endpoint has.
+    """Describe a method of an endpoint; the scope is checked, and unknown parameters are refused, as described.
 
-    ``conditional``: a change that heeds ``If-Match``. What answers 200 with a shape to a GET gets an ETag, and takes
-    ``fields`` and, where it is a list, ``sort``.
+    ``problems``: statuses besides those that every endpoint has, every path and every body. ``body``: a shape;
+    ``NO_BODY`` for nothing or ``{}``. ``conditional``: a change that heeds ``If-Match``. What answers 200 with a shape
+    to a GET gets an ETag, and takes ``fields`` and, where it is a list, ``sort``.
     """
     replies: dict[Any, Any] = {(code, media): found for code, found in answers.items()}
+    given, statuses = list(parameters), {*ALWAYS, *problems}
+    if any(each.location == OpenApiParameter.PATH for each in given):
+        statuses.add(404)
+    if body is not None:
+        statuses |= {400, 413, 415}
+    if conditional:
+        given.append(IF_MATCH)
+        statuses.add(412)
     shape = answers.get(200)
     reads = body is None and set(answers) == {200} and media == "application/json" and names_of(shape)[0]
-    operation = Operation(query=_query(parameters))
-    if conditional:
-        parameters, problems = [*parameters, IF_MATCH], [*problems, 412]
 
     def decorate(view: View) -> View:
-        nonlocal operation, parameters
+        operation, shown = Operation(query=_query(given), scope=scope, takes_nothing=body is NO_BODY), given
         if reads and view.__name__ == "get":
-            operation, parameters = _reading(shape, parameters)
+            operation, shown = _reading(shape, given, scope)
             replies[200, PARTIAL] = OpenApiResponse(OpenApiTypes.OBJECT, description="With `fields`: a part.")
             replies[304] = OpenApiResponse(description="Nothing has changed since `If-None-Match`.")
-        statuses = sorted({*ALWAYS, *problems, *((400, 413, 415) if body is not None else ())})
-        shown = [code for code in DETAILS if STATUS[code][0] in statuses]
-        answered = _answered(operation_id, media)
+        problem_examples = [problem_example(code) for code in DETAILS if STATUS[code][0] in statuses]
         described: View = extend_schema(
             operation_id=operation_id,
             summary=summary,
             description=f"Needs the scope `{scope}`.",
-            tags=[tag],
-            request=body if body is None else {"application/json": body},
-            responses={**replies, **_problems(statuses)},
-            parameters=[*parameters, REQUEST_ID],
-            examples=[*examples, *answered, *(problem_example(code) for code in shown)],
+            request=None if body in (None, NO_BODY) else {"application/json": body},
+            responses={**replies, **_problems(sorted(statuses))},
+            parameters=[*shown, REQUEST_ID],
+            examples=[*examples, *_answered(operation_id, media), *problem_examples],
         )(view)
         vars(described)["operation"] = operation
         return described

@@ -36,6 +36,10 @@ class Operation:
 
     query: frozenset[str]
     """Every parameter it takes in the query."""
+    scope: str
+    """The scope it needs."""
+    takes_nothing: bool = False
+    """Whether its body must be empty, or ``{}``."""
     fields: frozenset[str] = frozenset()
     """The names that ``fields`` may list: of a list, the fields of its items. Empty: the answer cannot be narrowed."""
     is_list: bool = False

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from drf_spectacular.utils import OpenApiParameter
+
 from scheduler_ext.core.errors import InvalidInput
 
 T = TypeVar("T")
@@ -15,6 +17,14 @@ T = TypeVar("T")
 DEFAULT_PAGE = 50
 MAX_PAGE = 500
 MAX_CURSOR = 300
+PAGING = [
+    OpenApiParameter("cursor", str, description="Where the page begins: next_cursor of the page before."),
+    OpenApiParameter(
+        "limit",
+        {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": DEFAULT_PAGE},
+        description="Rows a page.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Lists in pages, sorted by what the client asks for; the cursor holds where the last page ended, in that order."""
+"""Lists in pages, filtered and sorted as the client asks; the cursor holds where the last page ended, in that order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from django.db.models import F, Q, QuerySet
 from django.db.models.expressions import OrderBy
@@ -16,9 +16,26 @@ from drf_spectacular.utils import OpenApiParameter
 
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.operation import read_sort
-from slackwater_api.http.pagination import asked_page, decode, encode, envelope
+from slackwater_api.http.pagination import PAGING, asked_page, decode, encode, envelope
 
 Present = Callable[[QuerySet[Any]], list[dict[str, Any]]]
+
+
+class Filters(Protocol):
+    """The filters of a list."""
+
+    @classmethod
+    def parameters(cls) -> list[OpenApiParameter]:
+        """As OpenAPI shows them."""
+
+    @classmethod
+    def narrow(cls, query: Mapping[str, Any], rows: QuerySet[Any]) -> QuerySet[Any]:
+        """The rows that the query asks for; ``InvalidInput`` names the parameter at fault."""
+
+
+def each(show: Callable[[Any], dict[str, Any]]) -> Present:
+    """Rows shown one by one."""
+    return lambda rows: [show(row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +76,11 @@ BY_AGE = Column("id", uuid.UUID, "id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sorting:
-    """How one list can be sorted."""
+class PagedList:
+    """How one list is filtered, sorted and shown."""
 
+    present: Present
+    filters: type[Filters] | None = None
     columns: Mapping[str, Column]
     default: str
     """Where the client asks for nothing; ``-`` before it: descending."""
@@ -69,17 +88,20 @@ class Sorting:
     """Unique: the order among equals."""
 
     @property
-    def parameter(self) -> OpenApiParameter:
-        """As OpenAPI shows it."""
+    def parameters(self) -> list[OpenApiParameter]:
+        """The filters, the order and the page, as OpenAPI shows them."""
         words = [sign + name for name in self.columns for sign in ("", "-")]
-        return OpenApiParameter(
+        sort = OpenApiParameter(
             "sort",
             {"type": "string", "enum": words, "default": self.default},
             description="One field; with - before it descending. What has none comes last.",
         )
+        return [*(self.filters.parameters() if self.filters else ()), sort, *PAGING]
 
-    def page(self, query: QueryDict, rows: QuerySet[Any], present: Present) -> dict[str, Any]:
-        """The page the query asks for, of ``rows`` as ``present`` shows them."""
+    def page(self, query: QueryDict, rows: QuerySet[Any]) -> dict[str, Any]:
+        """The page of ``rows`` that the query asks for."""
+        if self.filters is not None:
+            rows = self.filters.narrow(query, rows)
         asked = asked_page(query)
         text = query.get("sort", self.default)
         name, descending = read_sort(text, self.columns)
@@ -87,7 +109,7 @@ class Sorting:
         if asked.cursor:
             rows = rows.filter(self._after(asked.cursor, text, column, descending=descending))
         order = [column] if column.column == self.tie.column else [column, self.tie]
-        found = present(rows.order_by(*(_by(of, descending) for of in order))[: asked.limit + 1])
+        found = self.present(rows.order_by(*(_by(of, descending) for of in order))[: asked.limit + 1])
 
         def cursor_of(item: dict[str, Any]) -> str:
             value, tie = item[column.item or name], item[self.tie.item]

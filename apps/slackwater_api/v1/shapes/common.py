@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field, inline_serializer
@@ -35,6 +36,12 @@ class Anything(s.JSONField):
 @extend_schema_field({"type": "array", "items": {}})
 class AnyList(s.JSONField):
     """An array of any JSON values."""
+
+
+def as_shape(shape: type[s.Serializer[Any]], row: Any, **given: Any) -> dict[str, Any]:
+    """The fields of ``shape``: those ``given``, the others from ``row``."""
+    names: Iterable[str] = shape._declared_fields
+    return {name: given[name] if name in given else getattr(row, name) for name in names}
 
 
 def seconds(**more: Any) -> s.FloatField:

@@ -32,39 +32,28 @@ class ArtifactOut(s.Serializer[Any]):
     saved_at = s.DateTimeField()
 
 
-class TaskArtifacts(ApiView):
+class TaskArtifacts(ApiView, tag="tasks"):
     """``/api/v1/tasks/{id}/artifacts``"""
 
-    scopes = {"GET": READ}
-
     @describe(
-        "list_task_artifacts",
-        summary="List the files a task left behind",
-        tag="tasks",
-        scope=READ,
-        answers={200: listing(ArtifactOut, paged=False)},
-        problems=(404,),
-        parameters=[ID],
+        "list_task_artifacts", "List the files a task left behind", READ, {200: listing(ArtifactOut, paged=False)}, ID
     )
     def get(self, request: Request, task_id: UUID) -> Response:
         """All of them, by name."""
         return Response({"items": artifacts.listed(artifacts.of_task(task_id).order_by("name"))})
 
 
-class OneArtifact(ApiView):
+class OneArtifact(ApiView, tag="tasks"):
     """``/api/v1/tasks/{id}/artifacts/{name}``"""
-
-    scopes = {"GET": READ}
 
     @describe(
         "get_task_artifact",
-        summary="Download a file a task left behind",
-        tag="tasks",
-        scope=READ,
-        answers={200: OpenApiTypes.BINARY},
+        "Download a file a task left behind",
+        READ,
+        {200: OpenApiTypes.BINARY},
+        ID,
+        NAME,
         media="application/octet-stream",
-        problems=(404,),
-        parameters=[ID, NAME],
     )
     def get(self, request: Request, task_id: UUID, artifact_name: str) -> HttpResponse:
         """Its bytes, to be saved: whatever a task wrote, no browser shows it as a page of this server."""

@@ -10,25 +10,19 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from scheduler_ext.core.errors import InvalidInput
-from slackwater_api.http.body import read_json
+from slackwater_api.http.body import read_fields
 from slackwater_api.http.endpoint import CANCEL, SUBMIT, ApiView
 from slackwater_api.http.openapi import EXAMPLE_ID, answer_example, describe, request_example
 from slackwater_api.v1.filters import matching_tasks
 from slackwater_api.v1.shapes import bulk as shapes
 from slackwater_tasks.control import bulk
 
-KNOWN = {"filter", "dry_run", "limit", "after"}
 COUNTS = {"matched": 1, "matched_is_minimum": False, "more": False, "next": None, "ids": [EXAMPLE_ID]}
 
 
 def _asked(request: Request) -> tuple[QuerySet[Any], dict[str, Any]]:
     """The tasks that the body's filter matches, and how it is to be done."""
-    data = read_json(request._request)
-    if not isinstance(data, dict):
-        raise InvalidInput("The body must be an object.")
-    for name in data:
-        if name not in KNOWN:
-            raise InvalidInput("there is no such field", field=name[:60])
+    data = read_fields(request._request, "filter", "dry_run", "limit", "after")
     dry_run = data.get("dry_run", False)
     if not isinstance(dry_run, bool):
         raise InvalidInput("must be true or false", field="dry_run")
@@ -44,18 +38,15 @@ def _task_id(value: Any) -> UUID:
         raise InvalidInput("must be the id of a task", field="after") from None
 
 
-class CancelTasks(ApiView):
+class CancelTasks(ApiView, tag="tasks"):
     """``/api/v1/tasks/cancel``"""
-
-    scopes = {"POST": CANCEL}
 
     @describe(
         "cancel_tasks",
-        summary="Cancel all tasks that a filter matches",
-        tag="tasks",
-        scope=CANCEL,
+        "Cancel all tasks that a filter matches",
+        CANCEL,
+        {200: shapes.BulkCancelled},
         body=shapes.BulkIn,
-        answers={200: shapes.BulkCancelled},
         examples=[
             request_example("what waits of a handler", {"filter": {"status": "waiting", "handler": "mail.send"}}),
             request_example("only tell which", {"filter": {"tag": "nightly"}, "dry_run": True, "limit": 100}),
@@ -70,19 +61,16 @@ class CancelTasks(ApiView):
         return Response(done.shown("skipped"))
 
 
-class RetryTasks(ApiView):
+class RetryTasks(ApiView, tag="tasks"):
     """``/api/v1/tasks/retry``"""
-
-    scopes = {"POST": SUBMIT}
 
     @describe(
         "retry_tasks",
-        summary="Run all failed, cancelled or expired tasks again that a filter matches",
-        tag="tasks",
-        scope=SUBMIT,
-        body=shapes.BulkIn,
-        answers={200: shapes.BulkRetried},
+        "Run all failed, cancelled or expired tasks again that a filter matches",
+        SUBMIT,
+        {200: shapes.BulkRetried},
         problems=(409, 429),
+        body=shapes.BulkIn,
         examples=[
             request_example("what failed today", {"filter": {"state": "failed", "tag": "nightly"}}),
             answer_example("run again", {**COUNTS, "dry_run": False, "skipped": []}),

@@ -13,20 +13,10 @@ from slackwater_api.v1.shapes.explain import Explanation
 from slackwater_tasks.explain import explanation
 
 
-class ExplainTask(ApiView):
+class ExplainTask(ApiView, tag="tasks"):
     """``/api/v1/tasks/{id}/explain``"""
 
-    scopes = {"GET": READ}
-
-    @describe(
-        "explain_task",
-        summary="Ask why a task waits",
-        tag="tasks",
-        scope=READ,
-        answers={200: Explanation},
-        problems=(404,),
-        parameters=[path_id("task_id", "task")],
-    )
+    @describe("explain_task", "Ask why a task waits", READ, {200: Explanation}, path_id("task_id", "task"))
     def get(self, request: Request, task_id: UUID) -> Response:
         """Every blocker by name, what would remove it, and when the task will likely start."""
         return Response(explanation.explain(task_id))

@@ -9,11 +9,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from scheduler_ext.core.errors import InvalidInput
-from slackwater_api.http.body import read_json, read_object
+from slackwater_api.http.body import read_fields, read_object
 from slackwater_api.http.endpoint import CANCEL, READ, SUBMIT, ApiView, created
 from slackwater_api.http.openapi import (
     EXAMPLE_ID,
     IDEMPOTENCY_KEY,
+    NO_BODY,
     TRACE_CONTEXT,
     answer_example,
     describe,
@@ -31,39 +32,35 @@ from slackwater_tasks.runtime import trace_context
 GROWTH = {"tasks": [{"name": "extra", "handler": "demo.echo"}]}
 
 
-class TaskGraph(ApiView):
+class TaskGraph(ApiView, tag="tasks"):
     """``/api/v1/tasks/{id}/graph``"""
-
-    scopes = {"GET": READ}
 
     @describe(
         "get_task_graph",
-        summary="Look at the graph around a task",
-        tag="tasks",
-        scope=READ,
-        answers={200: shapes.TaskGraphOut},
-        problems=(404, 413),
-        parameters=[path_id("task_id", "task")],
+        "Look at the graph around a task",
+        READ,
+        {200: shapes.TaskGraphOut},
+        path_id("task_id", "task"),
+        problems=(413,),
     )
     def get(self, request: Request, task_id: UUID) -> Response:
         """Ancestors, descendants, a topological order of both, and the longest way through the task."""
         return Response(relatives.graph(task_id))
 
 
-class WorkflowTasks(ApiView):
+class WorkflowTasks(ApiView, tag="workflows"):
     """``/api/v1/workflows/{id}/tasks``"""
-
-    scopes = {"POST": SUBMIT}
 
     @describe(
         "add_workflow_tasks",
-        summary="Add tasks to a workflow",
-        tag="workflows",
-        scope=SUBMIT,
+        "Add tasks to a workflow",
+        SUBMIT,
+        {201: WorkflowSubmitted, 200: WorkflowSubmitted},
+        path_id("workflow_id", "workflow"),
+        IDEMPOTENCY_KEY,
+        *TRACE_CONTEXT,
+        problems=(409, 429),
         body=shapes.WorkflowGrowth,
-        answers={201: WorkflowSubmitted, 200: WorkflowSubmitted},
-        problems=(404, 409, 429),
-        parameters=[path_id("workflow_id", "workflow"), IDEMPOTENCY_KEY, *TRACE_CONTEXT],
         examples=[
             request_example("one more", GROWTH),
             answer_example("stored", {"id": EXAMPLE_ID, "task_ids": [EXAMPLE_ID], "created": True}, 201),
@@ -71,12 +68,7 @@ class WorkflowTasks(ApiView):
     )
     def post(self, request: Request, workflow_id: UUID) -> Response:
         """Add tasks, all or none, whether it runs or has ended; what is there stays as it is."""
-        data, principal = read_json(request._request), self.principal
-        if not isinstance(data, dict):
-            raise InvalidInput("The body must be an object.")
-        for name in data:
-            if name != "tasks":
-                raise InvalidInput("there is no such field; known is tasks", field=name[:60])
+        data, principal = read_fields(request._request, "tasks"), self.principal
         found = workflows.add_tasks(
             principal.tenant, workflow_id, data.get("tasks", ()), actor=principal.actor,
             idempotency_key=idempotency_key(request), trace=trace_context.of_request(request.META),
@@ -85,46 +77,39 @@ class WorkflowTasks(ApiView):
         return created(body, f"/api/v1/workflows/{workflow_id}", new=found.created)
 
 
-class CancelWorkflow(ApiView):
+class CancelWorkflow(ApiView, tag="workflows"):
     """``/api/v1/workflows/{id}/cancel``"""
-
-    scopes = {"POST": CANCEL}
 
     @describe(
         "cancel_workflow",
-        summary="Cancel a workflow",
-        tag="workflows",
-        scope=CANCEL,
-        answers={200: shapes.WorkflowCancelled},
-        problems=(400, 404, 413, 415),
-        parameters=[path_id("workflow_id", "workflow")],
+        "Cancel a workflow",
+        CANCEL,
+        {200: shapes.WorkflowCancelled},
+        path_id("workflow_id", "workflow"),
+        body=NO_BODY,
     )
     def post(self, request: Request, workflow_id: UUID) -> Response:
         """Cancel all that waits in it, and ask what runs to end."""
-        read_object(request._request, known=frozenset())
         principal = self.principal
         return Response(workflows.cancel_workflow(principal.tenant, workflow_id, actor=principal.actor))
 
 
-class RerunWorkflow(ApiView):
+class RerunWorkflow(ApiView, tag="workflows"):
     """``/api/v1/workflows/{id}/rerun``"""
-
-    scopes = {"POST": SUBMIT}
 
     @describe(
         "rerun_workflow",
-        summary="Run a workflow again, from its failed tasks or from one on",
-        tag="workflows",
-        scope=SUBMIT,
+        "Run a workflow again, from its failed tasks or from one on",
+        SUBMIT,
+        {200: shapes.RerunOut},
+        path_id("workflow_id", "workflow"),
+        problems=(409, 429),
         body=shapes.RerunIn,
-        answers={200: shapes.RerunOut},
-        problems=(404, 409, 429),
-        parameters=[path_id("workflow_id", "workflow")],
         examples=[request_example("from the failed tasks", {})],
     )
     def post(self, request: Request, workflow_id: UUID) -> Response:
         """Give the tasks their attempts anew; what succeeded and is not concerned stays."""
-        data: dict[str, Any] = read_object(request._request, known=frozenset({"task_id"}))
+        data: dict[str, Any] = read_object(request._request, "task_id")
         principal = self.principal
         ids = rerun(principal.tenant, workflow_id, task_id=_task_id(data.get("task_id")), actor=principal.actor)
         return Response({"task_ids": ids})

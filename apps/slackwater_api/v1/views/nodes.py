@@ -23,8 +23,6 @@ log = structlog.get_logger(__name__)
 class NodeChange(ApiView):
     """Operations on one node of any cell."""
 
-    scopes = {"POST": OPERATE}
-
     def change(self, node_id: int, doing: Callable[[Node], None]) -> Response:
         """Do it, and say so in the log: a node has no history of its own."""
         node = services.find_node(node_id)
@@ -33,34 +31,20 @@ class NodeChange(ApiView):
         return Response({"id": node.pk, "name": node.name, "cell": node.cell, "state": node.state})
 
 
-class DrainNode(NodeChange):
+class DrainNode(NodeChange, tag="platform"):
     """``/api/v1/nodes/{id}/drain``"""
 
-    @describe(
-        "drain_node",
-        summary="Give a node nothing new",
-        tag="platform",
-        scope=OPERATE,
-        answers={200: shapes.NodeChanged},
-        problems=(404, 409),
-        parameters=[NODE],
-    )
+    @describe("drain_node", "Give a node nothing new", OPERATE, {200: shapes.NodeChanged}, NODE, problems=(409,))
     def post(self, request: Request, node_id: int) -> Response:
         """What has not begun goes back within a second, what saves checkpoints yields, the rest is finished."""
         return self.change(node_id, services.drain_node)
 
 
-class ResumeNode(NodeChange):
+class ResumeNode(NodeChange, tag="platform"):
     """``/api/v1/nodes/{id}/resume``"""
 
     @describe(
-        "resume_node",
-        summary="Give a draining node work again",
-        tag="platform",
-        scope=OPERATE,
-        answers={200: shapes.NodeChanged},
-        problems=(404, 409),
-        parameters=[NODE],
+        "resume_node", "Give a draining node work again", OPERATE, {200: shapes.NodeChanged}, NODE, problems=(409,)
     )
     def post(self, request: Request, node_id: int) -> Response:
         """A node that left or was lost comes back by itself, when its worker starts."""

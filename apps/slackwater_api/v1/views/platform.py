@@ -22,94 +22,59 @@ CATEGORY = OpenApiParameter("category", str, OpenApiParameter.PATH, description=
 TIER = OpenApiParameter("tier_name", str, OpenApiParameter.PATH, description="The name of its tier.")
 
 
-class Nodes(ApiView):
+class Nodes(ApiView, tag="platform"):
     """``/api/v1/nodes``"""
 
-    scopes = {"GET": READ}
-
-    @describe(
-        "list_nodes",
-        summary="List the nodes that run your tasks",
-        tag="platform",
-        scope=READ,
-        answers={200: listing(NodeOut, paged=False)},
-    )
+    @describe("list_nodes", "List the nodes that run your tasks", READ, {200: listing(NodeOut, paged=False)})
     def get(self, request: Request) -> Response:
         """The live nodes of the tenant's cell, with its own tasks on each."""
-        return Response({"items": overview.nodes(self.principal.tenant)})
+        return Response({"items": overview.nodes(self.tenant)})
 
 
-class Queues(ApiView):
+class Queues(ApiView, tag="platform"):
     """``/api/v1/queues``"""
 
-    scopes = {"GET": READ}
-
-    @describe(
-        "list_queues",
-        summary="List your lines and what stands in them",
-        tag="platform",
-        scope=READ,
-        answers={200: listing(QueueOut, paged=False)},
-    )
+    @describe("list_queues", "List your lines and what stands in them", READ, {200: listing(QueueOut, paged=False)})
     def get(self, request: Request) -> Response:
         """One row for each category and tier the tenant has used."""
-        return Response({"items": overview.queues(self.principal.tenant)})
+        return Response({"items": overview.queues(self.tenant)})
 
 
-class OneQueue(ApiView):
+class OneQueue(ApiView, tag="platform"):
     """``/api/v1/queues/{category}/{tier_name}``"""
 
-    scopes = {"GET": READ, "PATCH": CANCEL}
-
-    @describe(
-        "get_queue",
-        summary="Look at one of your lines",
-        tag="platform",
-        scope=READ,
-        answers={200: QueueOut},
-        problems=(404,),
-        parameters=[CATEGORY, TIER],
-    )
+    @describe("get_queue", "Look at one of your lines", READ, {200: QueueOut}, CATEGORY, TIER)
     def get(self, request: Request, category: str, tier_name: str) -> Response:
         """What stands in it."""
-        return Response(overview.queue(self.principal.tenant, category, tier_name))
+        return Response(overview.queue(self.tenant, category, tier_name))
 
     @describe(
         "change_queue",
-        summary="Pause one of your lines, or let it go on",
-        tag="platform",
-        scope=CANCEL,
+        "Pause one of your lines, or let it go on",
+        CANCEL,
+        {200: QueueOut},
+        CATEGORY,
+        TIER,
         body=QueueChange,
-        answers={200: QueueOut},
-        problems=(404,),
-        parameters=[CATEGORY, TIER],
         conditional=True,
         examples=[request_example("pause", {"paused": True})],
     )
     def patch(self, request: Request, category: str, tier_name: str) -> Response:
         """Its tasks are accepted and none is started; time paused does not count against delay tolerances."""
-        tenant = self.principal.tenant
+        tenant = self.tenant
         rows = Line.objects.filter(pk=find_line(tenant.pk, category, tier_name).pk)
         with unchanged(request, rows, lambda: overview.queue(tenant, category, tier_name)):
             lines.change_own_line(tenant.pk, category, tier_name, read_json(request._request))
         return Response(overview.queue(tenant, category, tier_name))
 
 
-class Limits(ApiView):
+class Limits(ApiView, tag="platform"):
     """``/api/v1/limits``"""
 
-    scopes = {"GET": READ}
-
-    @describe(
-        "get_limits",
-        summary="Read your plan's limits and what is used of them",
-        tag="platform",
-        scope=READ,
-        answers={200: LimitsOut},
-    )
+    @describe("get_limits", "Read your plan's limits and what is used of them", READ, {200: LimitsOut})
     def get(self, request: Request) -> Response:
         """The plan's numbers beside the counters."""
-        return Response(overview.limits(self.principal.tenant))
+        return Response(overview.limits(self.tenant))
 
 
 class Nowhere(PublicView):

@@ -15,30 +15,23 @@ from slackwater_api.v1.shapes.rates import RateIn, RateOut
 from slackwater_tasks.control import rate_limits
 
 
-class Rates(ApiView):
+class Rates(ApiView, tag="limits"):
     """``/api/v1/rates``"""
 
-    scopes = {"GET": READ, "POST": MANAGE}
-
     @describe(
-        "list_rates",
-        summary="List the execution rates that apply to your tasks",
-        tag="limits",
-        scope=READ,
-        answers={200: listing(RateOut, paged=False)},
+        "list_rates", "List the execution rates that apply to your tasks", READ, {200: listing(RateOut, paged=False)}
     )
     def get(self, request: Request) -> Response:
         """Your own and those that operators set."""
-        return Response({"items": rate_limits.limits_of(self.principal.tenant)})
+        return Response({"items": rate_limits.limits_of(self.tenant)})
 
     @describe(
         "set_rate",
-        summary="Limit how often tasks start",
-        tag="limits",
-        scope=MANAGE,
-        body=RateIn,
-        answers={201: RateOut},
+        "Limit how often tasks start",
+        MANAGE,
+        {201: RateOut},
         problems=(409, 429),
+        body=RateIn,
         examples=[request_example("60 calls a minute", {"key": "bank", "starts": 60, "per_seconds": 60})],
     )
     def post(self, request: Request) -> Response:
@@ -46,25 +39,21 @@ class Rates(ApiView):
         data = read_json(request._request)
         if not isinstance(data, dict):
             raise InvalidInput("The body must be an object.")
-        made = rate_limits.set_limit(self.principal.tenant, data)
-        return created(made, f"/api/v1/rates/{made['id']}", new=True)
+        made = rate_limits.set_limit(self.tenant, data)
+        return created(made, f"/api/v1/rates/{made['id']}")
 
 
-class OneRate(ApiView):
+class OneRate(ApiView, tag="limits"):
     """``/api/v1/rates/{id}``"""
-
-    scopes = {"DELETE": MANAGE}
 
     @describe(
         "delete_rate",
-        summary="Remove an execution rate of your own",
-        tag="limits",
-        scope=MANAGE,
-        answers={204: None},
-        problems=(404,),
-        parameters=[OpenApiParameter("rate_id", int, OpenApiParameter.PATH, description="Its id.")],
+        "Remove an execution rate of your own",
+        MANAGE,
+        {204: None},
+        OpenApiParameter("rate_id", int, OpenApiParameter.PATH, description="Its id."),
     )
     def delete(self, request: Request, rate_id: int) -> Response:
         """What waits for it goes on within a second."""
-        rate_limits.remove_limit(self.principal.tenant, rate_id)
+        rate_limits.remove_limit(self.tenant, rate_id)
         return Response(status=204)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -14,11 +15,11 @@ from rest_framework.response import Response
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.body import read_json, read_object
 from slackwater_api.http.endpoint import READ, SUBMIT, ApiView, created
-from slackwater_api.http.openapi import PAGING, describe, path_id, request_example
+from slackwater_api.http.openapi import describe, path_id, request_example
 from slackwater_api.http.operation import unchanged
-from slackwater_api.http.sorting import Column, Sorting, moment
+from slackwater_api.http.sorting import Column, PagedList, each, moment
 from slackwater_api.v1.filters import FireFilter, ScheduleFilter
-from slackwater_api.v1.shapes.common import listing
+from slackwater_api.v1.shapes.common import as_shape, listing
 from slackwater_api.v1.shapes.schedules import (
     BackfillIn,
     BackfillOut,
@@ -29,12 +30,13 @@ from slackwater_api.v1.shapes.schedules import (
     ScheduleSummary,
 )
 from slackwater_schedules import services
-from slackwater_schedules.fields import FIELDS
 from slackwater_schedules.models import Schedule, ScheduleFire
 
 ID = path_id("schedule_id", "schedule")
 NEXT = 10
-SORT = Sorting(
+SCHEDULES = PagedList(
+    present=each(partial(as_shape, ScheduleSummary)),
+    filters=ScheduleFilter,
     columns={
         "name": Column("name"),
         "created_at": Column("created_at", moment),
@@ -43,12 +45,13 @@ SORT = Sorting(
     },
     default="name",
 )
-FIRES = Sorting(
+FIRES = PagedList(
+    present=each(partial(as_shape, ScheduleFireOut)),
+    filters=FireFilter,
     columns={"fire_at": Column("fire_at", moment)},
     default="-fire_at",
     tie=Column("fire_at", moment, "fire_at"),
 )
-SHOWN = (*FIELDS, "version", "next_fire_at", "created_at", "created_by", "updated_at", "updated_by")
 EXAMPLE = {
     "name": "report",
     "kind": "weekly",
@@ -59,77 +62,56 @@ EXAMPLE = {
 }
 
 
-def _shown(schedule: Schedule) -> dict[str, Any]:
-    return {"id": schedule.pk, **{name: getattr(schedule, name) for name in SHOWN}}
-
-
 def _detail(schedule: Schedule) -> dict[str, Any]:
-    return {**_shown(schedule), "next_firings": services.next_firings(schedule, NEXT)}
+    return as_shape(ScheduleDetail, schedule, next_firings=services.next_firings(schedule, NEXT))
 
 
-class Schedules(ApiView):
+class Schedules(ApiView, tag="schedules"):
     """``/api/v1/schedules``"""
-
-    scopes = {"POST": SUBMIT, "GET": READ}
 
     @describe(
         "create_schedule",
-        summary="Make a schedule",
-        tag="schedules",
-        scope=SUBMIT,
-        body=ScheduleIn,
-        answers={201: ScheduleDetail},
+        "Make a schedule",
+        SUBMIT,
+        {201: ScheduleDetail},
         problems=(409,),
+        body=ScheduleIn,
         examples=[request_example("weekly", EXAMPLE)],
     )
     def post(self, request: Request) -> Response:
         """Store a schedule; it fires from its next time on."""
         principal = self.principal
         made = services.create_schedule(principal.tenant, read_json(request._request), actor=principal.actor)
-        return created(_detail(made), f"/api/v1/schedules/{made.pk}", new=True)
+        return created(_detail(made), f"/api/v1/schedules/{made.pk}")
 
     @describe(
         "list_schedules",
-        summary="List schedules by name",
-        tag="schedules",
-        scope=READ,
-        answers={200: listing(ScheduleSummary)},
-        parameters=[*ScheduleFilter.parameters(), SORT.parameter, *PAGING],
+        "List schedules by name",
+        READ,
+        {200: listing(ScheduleSummary)},
+        *SCHEDULES.parameters,
     )
     def get(self, request: Request) -> Response:
         """A page of the tenant's schedules."""
-        query = request._request.GET
-        rows = ScheduleFilter.narrow(query, Schedule.objects.all())
-        return Response(SORT.page(query, rows, lambda some: [_shown(row) for row in some]))
+        return Response(SCHEDULES.page(request.query_params, Schedule.objects.all()))
 
 
-class OneSchedule(ApiView):
+class OneSchedule(ApiView, tag="schedules"):
     """``/api/v1/schedules/{id}``"""
 
-    scopes = {"GET": READ, "PATCH": SUBMIT, "DELETE": SUBMIT}
-
-    @describe(
-        "get_schedule",
-        summary="Look at a schedule and its next firings",
-        tag="schedules",
-        scope=READ,
-        answers={200: ScheduleDetail},
-        problems=(404,),
-        parameters=[ID],
-    )
+    @describe("get_schedule", "Look at a schedule and its next firings", READ, {200: ScheduleDetail}, ID)
     def get(self, request: Request, schedule_id: UUID) -> Response:
         """One schedule with the next ten times it fires for."""
-        return Response(_detail(services.get_schedule(self.principal.tenant.pk, schedule_id)))
+        return Response(_detail(services.get_schedule(self.tenant.pk, schedule_id)))
 
     @describe(
         "change_schedule",
-        summary="Change, pause or resume a schedule",
-        tag="schedules",
-        scope=SUBMIT,
+        "Change, pause or resume a schedule",
+        SUBMIT,
+        {200: ScheduleDetail},
+        ID,
+        problems=(409,),
         body=ScheduleChange,
-        answers={200: ScheduleDetail},
-        problems=(404, 409),
-        parameters=[ID],
         conditional=True,
         examples=[request_example("pause", {"paused": True})],
     )
@@ -146,24 +128,15 @@ class OneSchedule(ApiView):
             )
         return Response(_detail(changed))
 
-    @describe(
-        "delete_schedule",
-        summary="Remove a schedule",
-        tag="schedules",
-        scope=SUBMIT,
-        answers={204: None},
-        problems=(404,),
-        parameters=[ID],
-        conditional=True,
-    )
+    @describe("delete_schedule", "Remove a schedule", SUBMIT, {204: None}, ID, conditional=True)
     def delete(self, request: Request, schedule_id: UUID) -> Response:
         """Remove it with its firings; the tasks it submitted stay."""
         with self._unchanged(request, schedule_id):
-            services.delete_schedule(self.principal.tenant.pk, schedule_id)
+            services.delete_schedule(self.tenant.pk, schedule_id)
         return Response(status=204)
 
     def _unchanged(self, request: Request, schedule_id: UUID) -> AbstractContextManager[None]:
-        tenant_id = self.principal.tenant.pk
+        tenant_id = self.tenant.pk
         return unchanged(
             request,
             Schedule.objects.filter(pk=schedule_id),
@@ -171,61 +144,39 @@ class OneSchedule(ApiView):
         )
 
 
-class ScheduleFires(ApiView):
+class ScheduleFires(ApiView, tag="schedules"):
     """``/api/v1/schedules/{id}/fires``"""
-
-    scopes = {"GET": READ}
 
     @describe(
         "list_schedule_fires",
-        summary="List what a schedule fired, and what it missed",
-        tag="schedules",
-        scope=READ,
-        answers={200: listing(ScheduleFireOut)},
-        problems=(404,),
-        parameters=[ID, *FireFilter.parameters(), FIRES.parameter, *PAGING],
+        "List what a schedule fired, and what it missed",
+        READ,
+        {200: listing(ScheduleFireOut)},
+        ID,
+        *FIRES.parameters,
     )
     def get(self, request: Request, schedule_id: UUID) -> Response:
         """A page of its firings, latest first."""
-        services.get_schedule(self.principal.tenant.pk, schedule_id)
-        query = request._request.GET
-        rows = FireFilter.narrow(query, ScheduleFire.objects.filter(schedule_id=schedule_id))
-        return Response(FIRES.page(query, rows, lambda some: [_fire(row) for row in some]))
+        services.get_schedule(self.tenant.pk, schedule_id)
+        return Response(FIRES.page(request.query_params, ScheduleFire.objects.filter(schedule_id=schedule_id)))
 
 
-def _fire(row: ScheduleFire) -> dict[str, Any]:
-    return {
-        "fire_at": row.fire_at,
-        "due_at": row.due_at,
-        "fired_at": row.fired_at,
-        "lateness_s": row.lateness_s,
-        "outcome": row.outcome,
-        "task_id": row.task_id,
-        "error": row.error,
-        "backfill": row.backfill,
-        "version": row.version,
-    }
-
-
-class BackfillSchedule(ApiView):
+class BackfillSchedule(ApiView, tag="schedules"):
     """``/api/v1/schedules/{id}/backfill``"""
-
-    scopes = {"POST": SUBMIT}
 
     @describe(
         "backfill_schedule",
-        summary="Make up for a past range",
-        tag="schedules",
-        scope=SUBMIT,
+        "Make up for a past range",
+        SUBMIT,
+        {201: BackfillOut, 200: BackfillOut},
+        ID,
+        problems=(409, 429),
         body=BackfillIn,
-        answers={201: BackfillOut, 200: BackfillOut},
-        problems=(404, 409, 429),
-        parameters=[ID],
         examples=[request_example("a day", {"start": "2026-01-01T00:00:00Z", "end": "2026-01-01T23:59:59Z"})],
     )
     def post(self, request: Request, schedule_id: UUID) -> Response:
         """Submit the firings of the range that never became tasks, as one workflow; 200 when none were missing."""
-        data = read_object(request._request, known=frozenset({"start", "end"}))
+        data = read_object(request._request, "start", "end")
         principal = self.principal
         done = services.backfill(
             principal.tenant.pk,

@@ -7,7 +7,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from scheduler_ext.core.errors import InvalidInput, NotFound
-from slackwater_api.http.body import read_json
+from slackwater_api.http.body import read_fields
 from slackwater_api.http.endpoint import MANAGE, READ, ApiView, created
 from slackwater_api.http.openapi import describe, request_example
 from slackwater_api.http.operation import unchanged
@@ -27,41 +27,27 @@ def _there(name: str) -> dict[str, object]:
         raise PreconditionFailed from None
 
 
-class Secrets(ApiView):
+class Secrets(ApiView, tag="secrets"):
     """``/api/v1/secrets``"""
 
-    scopes = {"GET": READ, "POST": MANAGE}
-
-    @describe(
-        "list_secrets",
-        summary="List secrets, without their values",
-        tag="secrets",
-        scope=READ,
-        answers={200: listing(shapes.SecretOut, paged=False)},
-    )
+    @describe("list_secrets", "List secrets, without their values", READ, {200: listing(shapes.SecretOut, paged=False)})
     def get(self, request: Request) -> Response:
         """The names of the tenant's secrets."""
         return Response({"items": secrets.names()})
 
     @describe(
         "put_secret",
-        summary="Store or replace a secret",
-        tag="secrets",
-        scope=MANAGE,
-        body=shapes.SecretIn,
-        answers={201: shapes.SecretOut, 200: shapes.SecretOut},
+        "Store or replace a secret",
+        MANAGE,
+        {201: shapes.SecretOut, 200: shapes.SecretOut},
         problems=(429,),
+        body=shapes.SecretIn,
         conditional=True,
         examples=[request_example("a key of yours", {"name": "MAIL_KEY", "value": "s3cret"})],
     )
     def post(self, request: Request) -> Response:
         """Keep a value for the tenant's own tasks; nobody can read it back. ``If-Match``: only replace."""
-        data, principal = read_json(request._request), self.principal
-        if not isinstance(data, dict):
-            raise InvalidInput("The body must be an object.")
-        for field in data:
-            if field not in {"name", "value"}:
-                raise InvalidInput("there is no such field", field=field[:60])
+        data, principal = read_fields(request._request, "name", "value"), self.principal
         name = data.get("name")
         if not isinstance(name, str):
             raise InvalidInput("must be a string", field="name")
@@ -70,34 +56,15 @@ class Secrets(ApiView):
         return created(secrets.shown(name), f"/api/v1/secrets/{name}", new=new)
 
 
-class OneSecret(ApiView):
+class OneSecret(ApiView, tag="secrets"):
     """``/api/v1/secrets/{name}``"""
 
-    scopes = {"GET": READ, "DELETE": MANAGE}
-
-    @describe(
-        "get_secret",
-        summary="Look at a secret, without its value",
-        tag="secrets",
-        scope=READ,
-        answers={200: shapes.SecretOut},
-        problems=(404,),
-        parameters=[NAME],
-    )
+    @describe("get_secret", "Look at a secret, without its value", READ, {200: shapes.SecretOut}, NAME)
     def get(self, request: Request, secret_name: str) -> Response:
         """Its name, and who stored it when."""
         return Response(secrets.shown(secret_name))
 
-    @describe(
-        "delete_secret",
-        summary="Forget a secret",
-        tag="secrets",
-        scope=MANAGE,
-        answers={204: None},
-        problems=(404,),
-        parameters=[NAME],
-        conditional=True,
-    )
+    @describe("delete_secret", "Forget a secret", MANAGE, {204: None}, NAME, conditional=True)
     def delete(self, request: Request, secret_name: str) -> Response:
         """Forget it; tasks that ask for it from now on fail."""
         with unchanged(request, secrets.rows(secret_name), lambda: secrets.shown(secret_name)):

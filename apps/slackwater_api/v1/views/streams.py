@@ -54,7 +54,7 @@ def _client() -> redis.Redis:
 
 
 def _last_heard(request: Request) -> tuple[Place, int] | None:
-    query = request._request.GET
+    query = request.query_params
     text = request.META.get("HTTP_LAST_EVENT_ID") or query.get("last_event_id")
     if not text:
         return None
@@ -87,14 +87,12 @@ def _feed_after(last: tuple[Place, int] | None) -> tuple[Place | None, list[Batc
 class _StreamView(ApiView):
     """The common part of the three streams."""
 
-    scopes = {"GET": READ}
-
     def open(self, request: Request, **subject: Any) -> HttpResponse:
         """The stream's beginning: what was missed, or how things stand."""
         last = _last_heard(request)
         # Asked before the ledger: a change after this place comes with the stream, one before is in what is read.
         place, missed = _feed_after(last)
-        opening = Opening(tenant_id=self.principal.tenant.pk, place=place, **subject)
+        opening = Opening(tenant_id=self.tenant.pk, place=place, **subject)
         event_id = f"{place[0]}-{place[1]}.999999" if place is not None else ""
         if last is None:
             first, ended = self.standing(event_id, **subject)
@@ -121,18 +119,18 @@ class _StreamView(ApiView):
         return False
 
 
-class TaskEvents(_StreamView):
+class TaskEvents(_StreamView, tag="streams"):
     """``/api/v1/tasks/{id}/events``"""
 
     @describe(
         "stream_task",
-        summary="Follow a task live",
-        tag="streams",
-        scope=READ,
-        answers={200: OpenApiTypes.STR, 204: None},
+        "Follow a task live",
+        READ,
+        {200: OpenApiTypes.STR, 204: None},
+        path_id("task_id", "task"),
+        LAST_EVENT_ID,
+        RESUME,
         media=EVENT_STREAM,
-        problems=(404,),
-        parameters=[path_id("task_id", "task"), LAST_EVENT_ID, RESUME],
     )
     def get(self, request: Request, task_id: UUID) -> HttpResponse:
         """Server-sent events: its state now, then each change, until it has ended."""
@@ -165,18 +163,18 @@ class TaskEvents(_StreamView):
         return bool(tasks.finished_ids([subject["task_id"]]))
 
 
-class WorkflowEvents(_StreamView):
+class WorkflowEvents(_StreamView, tag="streams"):
     """``/api/v1/workflows/{id}/events``"""
 
     @describe(
         "stream_workflow",
-        summary="Follow the tasks of a workflow live",
-        tag="streams",
-        scope=READ,
-        answers={200: OpenApiTypes.STR},
+        "Follow the tasks of a workflow live",
+        READ,
+        {200: OpenApiTypes.STR},
+        path_id("workflow_id", "workflow"),
+        LAST_EVENT_ID,
+        RESUME,
         media=EVENT_STREAM,
-        problems=(404,),
-        parameters=[path_id("workflow_id", "workflow"), LAST_EVENT_ID, RESUME],
     )
     def get(self, request: Request, workflow_id: UUID) -> HttpResponse:
         """Server-sent events: its counts now, then each change of one of its tasks."""
@@ -188,17 +186,17 @@ class WorkflowEvents(_StreamView):
         return event("workflow", _plain(tasks.workflow(subject["workflow_id"])), event_id), False
 
 
-class TenantEvents(_StreamView):
+class TenantEvents(_StreamView, tag="streams"):
     """``/api/v1/events``"""
 
     @describe(
         "stream_events",
-        summary="Follow all your tasks live",
-        tag="streams",
-        scope=READ,
-        answers={200: OpenApiTypes.STR},
+        "Follow all your tasks live",
+        READ,
+        {200: OpenApiTypes.STR},
+        LAST_EVENT_ID,
+        RESUME,
         media=EVENT_STREAM,
-        parameters=[LAST_EVENT_ID, RESUME],
     )
     def get(self, request: Request) -> HttpResponse:
         """Server-sent events: each change of state of one of the tenant's tasks."""

@@ -18,7 +18,7 @@ from slackwater_api.http.endpoint import CANCEL, READ, SUBMIT, ApiView, created
 from slackwater_api.http.openapi import (
     EXAMPLE_ID,
     IDEMPOTENCY_KEY,
-    PAGING,
+    NO_BODY,
     TRACE_CONTEXT,
     answer_example,
     describe,
@@ -26,7 +26,7 @@ from slackwater_api.http.openapi import (
     request_example,
 )
 from slackwater_api.http.operation import unchanged
-from slackwater_api.http.sorting import BY_AGE, Column, Sorting, moment, whole
+from slackwater_api.http.sorting import BY_AGE, Column, PagedList, moment, whole
 from slackwater_api.live.status_cache import Statuses, is_about_status
 from slackwater_api.v1.filters import TaskFilter
 from slackwater_api.v1.shapes.common import listing
@@ -52,7 +52,9 @@ from slackwater_tasks.submission import service
 
 POLL_S = 0.2
 ID = path_id("task_id", "task")
-SORT = Sorting(
+TASKS = PagedList(
+    present=tasks.summaries,
+    filters=TaskFilter,
     columns={
         "submitted_at": BY_AGE,
         "finished_at": Column("finished_at", moment, may_lack=True),
@@ -107,20 +109,18 @@ def submitted(one: service.Submission) -> tuple[int, dict[str, Any], dict[str, s
     return (201 if one.created else 200), body, {"Location": f"/api/v1/tasks/{task_id}"}
 
 
-class Tasks(ApiView):
+class Tasks(ApiView, tag="tasks"):
     """``/api/v1/tasks``"""
-
-    scopes = {"POST": SUBMIT, "GET": READ}
 
     @describe(
         "submit_tasks",
-        summary="Hand in one task, or several at once",
-        tag="tasks",
-        scope=SUBMIT,
-        body=TASK_OR_TASKS,
-        answers={201: Submitted, 200: Submitted},
+        "Hand in one task, or several at once",
+        SUBMIT,
+        {201: Submitted, 200: Submitted},
+        IDEMPOTENCY_KEY,
+        *TRACE_CONTEXT,
         problems=(409, 429),
-        parameters=[IDEMPOTENCY_KEY, *TRACE_CONTEXT],
+        body=TASK_OR_TASKS,
         examples=[
             *SUBMIT_EXAMPLES,
             answer_example("stored", {"id": EXAMPLE_ID, "ids": [EXAMPLE_ID], "created": True}, 201),
@@ -142,42 +142,34 @@ class Tasks(ApiView):
 
     @describe(
         "list_tasks",
-        summary="List tasks, newest first",
-        tag="tasks",
-        scope=READ,
-        answers={200: listing(TaskSummary)},
-        parameters=[*TaskFilter.parameters(), SORT.parameter, *PAGING],
+        "List tasks, newest first",
+        READ,
+        {200: listing(TaskSummary)},
+        *TASKS.parameters,
     )
     def get(self, request: Request) -> Response:
         """A page of the tenant's tasks."""
-        query = request._request.GET
-        return Response(SORT.page(query, TaskFilter.narrow(query, Task.objects.all()), tasks.summaries))
+        return Response(TASKS.page(request.query_params, Task.objects.all()))
 
 
-class OneTask(ApiView):
+class OneTask(ApiView, tag="tasks"):
     """``/api/v1/tasks/{id}``"""
-
-    scopes = {"GET": READ, "PATCH": SUBMIT}
 
     @describe(
         "get_task",
-        summary="Look at a task, or wait for its end",
-        tag="tasks",
-        scope=READ,
-        answers={200: TaskDetail},
-        problems=(404,),
-        parameters=[
-            ID,
-            OpenApiParameter(
-                "wait",
-                {"type": "number", "minimum": 0, "maximum": 60},
-                description="Seconds to hold the answer until the task ends; then it comes as it is.",
-            ),
-        ],
+        "Look at a task, or wait for its end",
+        READ,
+        {200: TaskDetail},
+        ID,
+        OpenApiParameter(
+            "wait",
+            {"type": "number", "minimum": 0, "maximum": 60},
+            description="Seconds to hold the answer until the task ends; then it comes as it is.",
+        ),
     )
     def get(self, request: Request, task_id: UUID) -> Response:
         """One task; with ``wait`` held until it ends."""
-        query = request._request.GET
+        query = request.query_params
         if "wait" in query:
             seconds = read_seconds(query["wait"])
             if not getattr(request._request, "scope", {}).get("slackwater.waited"):
@@ -189,13 +181,12 @@ class OneTask(ApiView):
 
     @describe(
         "change_task",
-        summary="Change a task that waits",
-        tag="tasks",
-        scope=SUBMIT,
+        "Change a task that waits",
+        SUBMIT,
+        {200: TaskDetail},
+        ID,
+        problems=(409, 429),
         body=TaskChange,
-        answers={200: TaskDetail},
-        problems=(404, 409, 429),
-        parameters=[ID],
         conditional=True,
         examples=[request_example("later", {"start_at": "2030-01-31T09:00:00+01:00", "priority": 10})],
     )
@@ -215,20 +206,10 @@ def _hold_here(task_id: UUID, seconds: float) -> None:
         time.sleep(POLL_S)
 
 
-class TaskStatus(ApiView):
+class TaskStatus(ApiView, tag="tasks"):
     """``/api/v1/tasks/{id}/status``"""
 
-    scopes = {"GET": READ}
-
-    @describe(
-        "get_task_status",
-        summary="Poll where a task stands",
-        tag="tasks",
-        scope=READ,
-        answers={200: TaskStatusOut},
-        problems=(404,),
-        parameters=[ID],
-    )
+    @describe("get_task_status", "Poll where a task stands", READ, {200: TaskStatusOut}, ID)
     def get(self, request: Request, task_id: UUID) -> Response:
         """State and status alone: answered from memory, which the feed of changes keeps true."""
         return Response(_status(request, self.principal, task_id))
@@ -241,66 +222,40 @@ def _status(request: Request, principal: Principal, task_id: UUID) -> dict[str, 
     return statuses.get(principal.tenant.pk, task_id, lambda: tasks.status(task_id))
 
 
-class TaskHistory(ApiView):
+class TaskHistory(ApiView, tag="tasks"):
     """``/api/v1/tasks/{id}/history``"""
 
-    scopes = {"GET": READ}
-
-    @describe(
-        "get_task_history",
-        summary="Read a task's past",
-        tag="tasks",
-        scope=READ,
-        answers={200: listing(HistoryEntry, paged=False)},
-        problems=(404,),
-        parameters=[ID],
-    )
+    @describe("get_task_history", "Read a task's past", READ, {200: listing(HistoryEntry, paged=False)}, ID)
     def get(self, request: Request, task_id: UUID) -> Response:
         """Every change of state and every edit, oldest first."""
         return Response({"items": history.history(task_id)})
 
 
-class TaskAttempts(ApiView):
+class TaskAttempts(ApiView, tag="tasks"):
     """``/api/v1/tasks/{id}/attempts``"""
 
-    scopes = {"GET": READ}
-
-    @describe(
-        "get_task_attempts",
-        summary="List a task's attempts",
-        tag="tasks",
-        scope=READ,
-        answers={200: listing(AttemptOut, paged=False)},
-        problems=(404,),
-        parameters=[ID],
-    )
+    @describe("get_task_attempts", "List a task's attempts", READ, {200: listing(AttemptOut, paged=False)}, ID)
     def get(self, request: Request, task_id: UUID) -> Response:
         """The attempts that began and ended, oldest first."""
         tasks.require_task(task_id)
         return Response({"items": tasks.attempts(task_id)})
 
 
-class TaskLogs(ApiView):
+class TaskLogs(ApiView, tag="tasks"):
     """``/api/v1/tasks/{id}/logs``"""
-
-    scopes = {"GET": READ}
 
     @describe(
         "get_task_logs",
-        summary="Read what a task wrote",
-        tag="tasks",
-        scope=READ,
-        answers={200: listing(LogOut, paged=False)},
-        problems=(404,),
-        parameters=[
-            ID,
-            OpenApiParameter("fence", {"type": "integer", "minimum": 0}, description="Only of the attempt with it."),
-            OpenApiParameter("stream", str, enum=["stdout", "stderr"]),
-        ],
+        "Read what a task wrote",
+        READ,
+        {200: listing(LogOut, paged=False)},
+        ID,
+        OpenApiParameter("fence", {"type": "integer", "minimum": 0}, description="Only of the attempt with it."),
+        OpenApiParameter("stream", str, enum=["stdout", "stderr"]),
     )
     def get(self, request: Request, task_id: UUID) -> Response:
         """The captured output by attempt and stream, each cut at the platform's limit."""
-        query = request._request.GET
+        query = request.query_params
         fence, stream = query.get("fence"), query.get("stream", "")
         if fence is not None and not (fence.isascii() and fence.isdigit() and len(fence) < 10):
             raise InvalidInput("must be a whole number", field="fence")
@@ -311,25 +266,22 @@ class TaskLogs(ApiView):
         return Response({"items": found})
 
 
-class CancelTask(ApiView):
+class CancelTask(ApiView, tag="tasks"):
     """``/api/v1/tasks/{id}/cancel``"""
-
-    scopes = {"POST": CANCEL}
 
     @describe(
         "cancel_task",
-        summary="Cancel a task",
-        tag="tasks",
-        scope=CANCEL,
+        "Cancel a task",
+        CANCEL,
+        {200: TaskDetail, 202: TaskDetail},
+        ID,
+        problems=(409,),
         body=CancelIn,
-        answers={200: TaskDetail, 202: TaskDetail},
-        problems=(404, 409),
-        parameters=[ID],
         examples=[request_example("with dependants", {"dependents": True})],
     )
     def post(self, request: Request, task_id: UUID) -> Response:
         """End it at once where it waits (200); a running one is asked to end, then killed (202)."""
-        data: dict[str, Any] = read_object(request._request, known=frozenset({"dependents"}))
+        data: dict[str, Any] = read_object(request._request, "dependents")
         dependents = data.get("dependents", False)
         if not isinstance(dependents, bool):
             raise InvalidInput("must be true or false", field="dependents")
@@ -338,23 +290,20 @@ class CancelTask(ApiView):
         return Response(tasks.task(task_id), status=202 if state.name == "RUNNING" else 200)
 
 
-class RetryTask(ApiView):
+class RetryTask(ApiView, tag="tasks"):
     """``/api/v1/tasks/{id}/retry``"""
-
-    scopes = {"POST": SUBMIT}
 
     @describe(
         "retry_task",
-        summary="Run a failed, cancelled or expired task again",
-        tag="tasks",
-        scope=SUBMIT,
-        answers={200: TaskDetail},
-        problems=(400, 404, 409, 413, 415, 429),
-        parameters=[ID],
+        "Run a failed, cancelled or expired task again",
+        SUBMIT,
+        {200: TaskDetail},
+        ID,
+        body=NO_BODY,
+        problems=(409, 429),
     )
     def post(self, request: Request, task_id: UUID) -> Response:
         """Give it its attempts anew; its dead letter goes."""
-        read_object(request._request, known=frozenset())
         principal = self.principal
         retry(principal.tenant.pk, task_id, actor=principal.actor)
         return Response(tasks.task(task_id))

@@ -22,97 +22,67 @@ NAME = OpenApiParameter("tier_name", str, OpenApiParameter.PATH, description="Th
 EXAMPLE = {"name": "wide", "cpu_milli": 2000, "memory_mb": 2048, "default_execution_cap": 900}
 
 
-class Tiers(ApiView):
+class Tiers(ApiView, tag="tiers"):
     """``/api/v1/tiers``"""
 
-    scopes = {"GET": READ, "POST": MANAGE}
-
-    @describe(
-        "list_tiers",
-        summary="List the tiers you may name",
-        tag="tiers",
-        scope=READ,
-        answers={200: listing(shapes.TierOut, paged=False)},
-    )
+    @describe("list_tiers", "List the tiers you may name", READ, {200: listing(shapes.TierOut, paged=False)})
     def get(self, request: Request) -> Response:
         """The shared tiers of the plan, and the tenant's own."""
-        return Response({"items": overview.tiers(self.principal.tenant)})
+        return Response({"items": overview.tiers(self.tenant)})
 
     @describe(
         "create_tier",
-        summary="Make a tier of your own",
-        tag="tiers",
-        scope=MANAGE,
-        body=shapes.TierIn,
-        answers={201: shapes.TierOut},
+        "Make a tier of your own",
+        MANAGE,
+        {201: shapes.TierOut},
         problems=(409, 429),
+        body=shapes.TierIn,
         examples=[request_example("wide", EXAMPLE)],
     )
     def post(self, request: Request) -> Response:
         """Within the plan; it costs what the shared tiers would for the same resources."""
-        tenant = self.principal.tenant
+        tenant = self.tenant
         made = own_tiers.create_tier(tenant, read_json(request._request))
         reference_cache.forget_tiers(tenant.pk)
-        return created(overview.tier(made), f"/api/v1/tiers/{made.slug}", new=True)
+        return created(overview.tier(made), f"/api/v1/tiers/{made.slug}")
 
 
-class OneTier(ApiView):
+class OneTier(ApiView, tag="tiers"):
     """``/api/v1/tiers/{name}``"""
 
-    scopes = {"GET": READ, "PATCH": MANAGE, "DELETE": MANAGE}
-
-    @describe(
-        "get_tier",
-        summary="Look at a tier",
-        tag="tiers",
-        scope=READ,
-        answers={200: shapes.TierOut},
-        problems=(404,),
-        parameters=[NAME],
-    )
+    @describe("get_tier", "Look at a tier", READ, {200: shapes.TierOut}, NAME)
     def get(self, request: Request, tier_name: str) -> Response:
         """One tier that you may name."""
-        return Response(overview.tier(own_tiers.get_tier(self.principal.tenant, tier_name)))
+        return Response(overview.tier(own_tiers.get_tier(self.tenant, tier_name)))
 
     @describe(
         "change_tier",
-        conditional=True,
-        summary="Change a tier of your own",
-        tag="tiers",
-        scope=MANAGE,
+        "Change a tier of your own",
+        MANAGE,
+        {200: shapes.TierOut},
+        NAME,
         body=shapes.TierChange,
-        answers={200: shapes.TierOut},
-        problems=(404,),
-        parameters=[NAME],
+        conditional=True,
         examples=[request_example("more memory", {"memory_mb": 4096})],
     )
     def patch(self, request: Request, tier_name: str) -> Response:
         """It counts from the next round on, for the tasks that wait too."""
-        tenant = self.principal.tenant
+        tenant = self.tenant
         with self._unchanged(request, tier_name):
             changed = own_tiers.change_tier(tenant, tier_name, read_json(request._request))
         reference_cache.forget_tiers(tenant.pk)
         return Response(overview.tier(changed))
 
-    @describe(
-        "delete_tier",
-        conditional=True,
-        summary="Give up a tier of your own",
-        tag="tiers",
-        scope=MANAGE,
-        answers={204: None},
-        problems=(404,),
-        parameters=[NAME],
-    )
+    @describe("delete_tier", "Give up a tier of your own", MANAGE, {204: None}, NAME, conditional=True)
     def delete(self, request: Request, tier_name: str) -> Response:
         """It can be named no more; the tasks that have it keep it."""
-        tenant = self.principal.tenant
+        tenant = self.tenant
         with self._unchanged(request, tier_name):
             own_tiers.retire_tier(tenant, tier_name)
         reference_cache.forget_tiers(tenant.pk)
         return Response(status=204)
 
     def _unchanged(self, request: Request, name: str) -> AbstractContextManager[None]:
-        tenant = self.principal.tenant
+        tenant = self.tenant
         rows = own_tiers.own_tiers(tenant.pk).filter(slug=name)
         return unchanged(request, rows, lambda: overview.tier(own_tiers.get_tier(tenant, name)))

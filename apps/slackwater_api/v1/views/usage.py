@@ -17,46 +17,38 @@ from slackwater_api.v1.shapes.common import listing
 from slackwater_monitoring import right_sizing, usage
 
 
-class Usage(ApiView):
+class Usage(ApiView, tag="platform"):
     """``/api/v1/usage``"""
-
-    scopes = {"GET": READ}
 
     @describe(
         "get_usage",
-        summary="Read what you have used, by day, tier and category",
-        tag="platform",
-        scope=READ,
-        answers={200: shapes.UsageOut},
-        parameters=[
-            OpenApiParameter("since", OpenApiTypes.DATE, description="First day (UTC); the month's first by default."),
-            OpenApiParameter("until", OpenApiTypes.DATE, description="Last day (UTC); today by default."),
-        ],
+        "Read what you have used, by day, tier and category",
+        READ,
+        {200: shapes.UsageOut},
+        OpenApiParameter("since", OpenApiTypes.DATE, description="First day (UTC); the month's first by default."),
+        OpenApiParameter("until", OpenApiTypes.DATE, description="Last day (UTC); today by default."),
     )
     def get(self, request: Request) -> Response:
         """The sum, and a row for each day, tier and category; the last few seconds may not be in yet."""
-        query = request._request.GET
+        query = request.query_params
         today = datetime.now(UTC).date()
         last = _day(query.get("until"), "until") or today
         first = _day(query.get("since"), "since") or min(last, today).replace(day=1)
-        return Response(usage.read(self.principal.tenant.pk, first, last))
+        return Response(usage.read(self.tenant.pk, first, last))
 
 
-class UsageHints(ApiView):
+class UsageHints(ApiView, tag="platform"):
     """``/api/v1/usage/hints``"""
-
-    scopes = {"GET": READ}
 
     @describe(
         "list_usage_hints",
-        summary="List what would run in a smaller tier, by what its last runs used",
-        tag="platform",
-        scope=READ,
-        answers={200: listing(shapes.UsageHint, paged=False)},
+        "List what would run in a smaller tier, by what its last runs used",
+        READ,
+        {200: listing(shapes.UsageHint, paged=False)},
     )
     def get(self, request: Request) -> Response:
         """One row for each handler or script and tier, measured in its last 20 to 200 runs."""
-        return Response({"items": right_sizing.hints(self.principal.tenant)})
+        return Response({"items": right_sizing.hints(self.tenant)})
 
 
 def _day(text: str | None, field: str) -> date | None:

@@ -12,19 +12,19 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from scheduler_ext.core.errors import InvalidInput
-from slackwater_api.http.body import read_json, read_object
+from slackwater_api.http.body import read_fields, read_json
 from slackwater_api.http.endpoint import READ, SUBMIT, ApiView, created
 from slackwater_api.http.openapi import (
     EXAMPLE_ID,
     IDEMPOTENCY_KEY,
-    PAGING,
+    NO_BODY,
     TRACE_CONTEXT,
     answer_example,
     describe,
     path_id,
     request_example,
 )
-from slackwater_api.http.sorting import BY_AGE, Column, Sorting, moment, whole
+from slackwater_api.http.sorting import BY_AGE, Column, PagedList, moment, whole
 from slackwater_api.v1.filters import (
     DeadLetterFilter,
     ScriptFilter,
@@ -40,7 +40,9 @@ from slackwater_tasks.read import dead_letters, tasks
 from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.submission import service
 
-WORKFLOWS = Sorting(
+WORKFLOWS = PagedList(
+    present=tasks.workflow_rows,
+    filters=WorkflowFilter,
     columns={
         "submitted_at": BY_AGE,
         "name": Column("name"),
@@ -49,7 +51,9 @@ WORKFLOWS = Sorting(
     },
     default="-submitted_at",
 )
-SCRIPTS = Sorting(
+SCRIPTS = PagedList(
+    present=dead_letters.script_rows,
+    filters=ScriptFilter,
     columns={
         "created_at": Column("created_at", moment),
         "name": Column("name"),
@@ -58,7 +62,9 @@ SCRIPTS = Sorting(
     default="-created_at",
     tie=Column("sha256", item="sha256"),
 )
-DEAD_LETTERS = Sorting(
+DEAD_LETTERS = PagedList(
+    present=dead_letters.dead_letter_rows,
+    filters=DeadLetterFilter,
     columns={
         "at": Column("at", moment),
         "retries": Column("retries", whole),
@@ -78,20 +84,18 @@ DIAMOND = {
 }
 
 
-class Workflows(ApiView):
+class Workflows(ApiView, tag="workflows"):
     """``/api/v1/workflows``"""
-
-    scopes = {"POST": SUBMIT, "GET": READ}
 
     @describe(
         "submit_workflow",
-        summary="Hand in a graph of tasks",
-        tag="workflows",
-        scope=SUBMIT,
-        body=WorkflowIn,
-        answers={201: WorkflowSubmitted, 200: WorkflowSubmitted},
+        "Hand in a graph of tasks",
+        SUBMIT,
+        {201: WorkflowSubmitted, 200: WorkflowSubmitted},
+        IDEMPOTENCY_KEY,
+        *TRACE_CONTEXT,
         problems=(409, 429),
-        parameters=[IDEMPOTENCY_KEY, *TRACE_CONTEXT],
+        body=WorkflowIn,
         examples=[
             request_example("diamond", DIAMOND),
             answer_example("stored", {"id": EXAMPLE_ID, "task_ids": [EXAMPLE_ID], "created": True}, 201),
@@ -111,33 +115,20 @@ class Workflows(ApiView):
 
     @describe(
         "list_workflows",
-        summary="List workflows, newest first",
-        tag="workflows",
-        scope=READ,
-        answers={200: listing(WorkflowSummary)},
-        parameters=[*WorkflowFilter.parameters(), WORKFLOWS.parameter, *PAGING],
+        "List workflows, newest first",
+        READ,
+        {200: listing(WorkflowSummary)},
+        *WORKFLOWS.parameters,
     )
     def get(self, request: Request) -> Response:
         """A page of the tenant's workflows."""
-        query = request._request.GET
-        rows = WorkflowFilter.narrow(query, Workflow.objects.all())
-        return Response(WORKFLOWS.page(query, rows, tasks.workflow_rows))
+        return Response(WORKFLOWS.page(request.query_params, Workflow.objects.all()))
 
 
-class OneWorkflow(ApiView):
+class OneWorkflow(ApiView, tag="workflows"):
     """``/api/v1/workflows/{id}``"""
 
-    scopes = {"GET": READ}
-
-    @describe(
-        "get_workflow",
-        summary="Look at a workflow",
-        tag="workflows",
-        scope=READ,
-        answers={200: WorkflowDetail},
-        problems=(404,),
-        parameters=[path_id("workflow_id", "workflow")],
-    )
+    @describe("get_workflow", "Look at a workflow", READ, {200: WorkflowDetail}, path_id("workflow_id", "workflow"))
     def get(self, request: Request, workflow_id: UUID) -> Response:
         """One workflow with its tasks counted by state; the tasks themselves: ``/tasks?workflow=ID``."""
         return Response(tasks.workflow(workflow_id))
@@ -158,105 +149,81 @@ def _content(data: dict[str, Any]) -> bytes:
         raise InvalidInput("is not base64", field="content_base64") from None
 
 
-class Scripts(ApiView):
+class Scripts(ApiView, tag="scripts"):
     """``/api/v1/scripts``"""
-
-    scopes = {"POST": SUBMIT, "GET": READ}
 
     @describe(
         "store_script",
-        summary="Store a script",
-        tag="scripts",
-        scope=SUBMIT,
+        "Store a script",
+        SUBMIT,
+        {201: ScriptSummary},
         body=ScriptIn,
-        answers={201: ScriptSummary},
         examples=[request_example("shell", {"name": "hello.sh", "content": "#!/bin/sh\necho hello\n"})],
     )
     def post(self, request: Request) -> Response:
         """Store a script under the hash of its content; the same content is stored once."""
-        data, principal = read_json(request._request), self.principal
-        if not isinstance(data, dict):
-            raise InvalidInput("The body must be an object.")
-        for name in data:
-            if name not in {"name", "content", "content_base64"}:
-                known = "known are name, content, content_base64"
-                raise InvalidInput(f"there is no such field; {known}", field=name[:60])
+        data, principal = read_fields(request._request, "name", "content", "content_base64"), self.principal
         if not isinstance(data.get("name"), str):
             raise InvalidInput("must be a string", field="name")
         script = service.store_script(principal.tenant, data["name"], _content(data))
-        return created(dead_letters.script_summary(script), f"/api/v1/scripts/{script.sha256}", new=True)
+        return created(dead_letters.script_summary(script), f"/api/v1/scripts/{script.sha256}")
 
     @describe(
         "list_scripts",
-        summary="List stored scripts, newest first",
-        tag="scripts",
-        scope=READ,
-        answers={200: listing(ScriptSummary)},
-        parameters=[*ScriptFilter.parameters(), SCRIPTS.parameter, *PAGING],
+        "List stored scripts, newest first",
+        READ,
+        {200: listing(ScriptSummary)},
+        *SCRIPTS.parameters,
     )
     def get(self, request: Request) -> Response:
         """A page of the tenant's scripts."""
-        query = request._request.GET
-        rows = ScriptFilter.narrow(query, Script.objects.all())
-        return Response(SCRIPTS.page(query, rows, dead_letters.script_rows))
+        return Response(SCRIPTS.page(request.query_params, Script.objects.all()))
 
 
-class OneScript(ApiView):
+class OneScript(ApiView, tag="scripts"):
     """``/api/v1/scripts/{sha256}``"""
-
-    scopes = {"GET": READ}
 
     @describe(
         "get_script",
-        summary="Read a stored script",
-        tag="scripts",
-        scope=READ,
-        answers={200: ScriptDetail},
-        problems=(404,),
-        parameters=[OpenApiParameter("sha256", str, OpenApiParameter.PATH, pattern="^[0-9a-f]{64}$")],
+        "Read a stored script",
+        READ,
+        {200: ScriptDetail},
+        OpenApiParameter("sha256", str, OpenApiParameter.PATH, pattern="^[0-9a-f]{64}$"),
     )
     def get(self, request: Request, sha256: str) -> Response:
         """One script with its content."""
         return Response(dead_letters.script(sha256))
 
 
-class DeadLetters(ApiView):
+class DeadLetters(ApiView, tag="dead letters"):
     """``/api/v1/dead-letters``"""
-
-    scopes = {"GET": READ}
 
     @describe(
         "list_dead_letters",
-        summary="List dead letters, latest first",
-        tag="dead letters",
-        scope=READ,
-        answers={200: listing(DeadLetterOut)},
-        parameters=[*DeadLetterFilter.parameters(), DEAD_LETTERS.parameter, *PAGING],
+        "List dead letters, latest first",
+        READ,
+        {200: listing(DeadLetterOut)},
+        *DEAD_LETTERS.parameters,
     )
     def get(self, request: Request) -> Response:
         """A page of the tenant's tasks whose attempts are used up."""
-        query = request._request.GET
-        rows = DeadLetterFilter.narrow(query, DeadLetter.objects.all())
-        return Response(DEAD_LETTERS.page(query, rows, dead_letters.dead_letter_rows))
+        return Response(DEAD_LETTERS.page(request.query_params, DeadLetter.objects.all()))
 
 
-class RequeueDeadLetter(ApiView):
+class RequeueDeadLetter(ApiView, tag="dead letters"):
     """``/api/v1/dead-letters/{id}/requeue``"""
-
-    scopes = {"POST": SUBMIT}
 
     @describe(
         "requeue_dead_letter",
-        summary="Run a dead letter's task again",
-        tag="dead letters",
-        scope=SUBMIT,
-        answers={200: TaskDetail},
-        problems=(400, 404, 409, 413, 415, 429),
-        parameters=[path_id("task_id", "task")],
+        "Run a dead letter's task again",
+        SUBMIT,
+        {200: TaskDetail},
+        path_id("task_id", "task"),
+        body=NO_BODY,
+        problems=(409, 429),
     )
     def post(self, request: Request, task_id: UUID) -> Response:
         """Give the task its attempts anew and remove its dead letter."""
-        read_object(request._request, known=frozenset())
         dead_letters.require_dead_letter(task_id)
         principal = self.principal
         retry(principal.tenant.pk, task_id, actor=principal.actor, reason="requeued from the dead-letter queue")
