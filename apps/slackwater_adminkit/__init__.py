@@ -3,7 +3,8 @@
 from slackwater_adminkit.big import BigTableAdmin, EstimatedPaginator
 from slackwater_adminkit.buttons import Button, ButtonsMixin
 from slackwater_adminkit.display import JsonField, ago, badge, clock, json_block, seconds, short
-from slackwater_adminkit.services import ReadOnlyMixin, ServiceAdmin, actor, tell, tell_each
+from slackwater_adminkit.pausing import PausableMixin
+from slackwater_adminkit.services import ReadOnlyMixin, ServiceAdmin, actor, become, tell, tell_each
 
 __all__ = [
     "BigTableAdmin",
@@ -11,11 +12,13 @@ __all__ = [
     "ButtonsMixin",
     "EstimatedPaginator",
     "JsonField",
+    "PausableMixin",
     "ReadOnlyMixin",
     "ServiceAdmin",
     "actor",
     "ago",
     "badge",
+    "become",
     "clock",
     "json_block",
     "seconds",

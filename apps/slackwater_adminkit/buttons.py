@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import messages
+from django.contrib.admin.options import IS_POPUP_VAR
 from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 
 from scheduler_ext.core.errors import SlackwaterError
-from slackwater_adminkit.services import tell
+from slackwater_adminkit.services import tell, tell_each
 
 if TYPE_CHECKING:
     from django.contrib.admin import ModelAdmin as Base
@@ -30,6 +34,12 @@ class Button:
     permission: str = "change"
     danger: bool = False
     title: str = ""
+    action: str = ""
+    """What the action on the list's selected objects is called; empty: there is none."""
+    done: str = ""
+    """What stands after the count of the selected objects to which it was done, for example "cancelled"."""
+    log: str = ""
+    """The entry in the log of changes; empty: the service writes its own."""
     when: Callable[[Any], bool] = lambda _: True
     """Whether it makes sense for the object now."""
 
@@ -38,6 +48,8 @@ class ButtonsMixin(Base):  # type: ignore[type-arg]
     """Adds ``buttons`` to an object's page. A service's refusal becomes a message."""
 
     buttons: ClassVar[Mapping[str, Button]] = {}
+    max_batch: ClassVar[int] = 2_000
+    """Objects to which an action is done at once."""
     change_form_outer_before_template = "slackwater_adminkit/buttons.html"
 
     def get_urls(self) -> list[URLPattern]:
@@ -59,6 +71,28 @@ class ButtonsMixin(Base):  # type: ignore[type-arg]
         """Whether the user has a Django permission on this model; a read-only admin still honours ``change``."""
         return bool(request.user.has_perm(f"{self.opts.app_label}.{permission}_{self.opts.model_name}"))
 
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """The class's own actions, and those of the buttons that the user may press."""
+        found: dict[str, Any] = super().get_actions(request)
+        if IS_POPUP_VAR not in request.GET:
+            for name, button in self.buttons.items():
+                if button.action and self.may(request, button.permission):
+                    found[name] = (partial(self._act, button), name, button.action)
+        return found
+
+    def _act(self, button: Button, _admin: Any, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        some = list(islice(queryset.iterator(chunk_size=500), self.max_batch + 1))
+        tell_each(request, some[: self.max_batch], lambda obj: self._do(request, button, obj), button.done)
+        if len(some) > self.max_batch:
+            messages.warning(request, f"Only the first {self.max_batch} were taken; repeat it for the rest.")
+
+    def _do(self, request: HttpRequest, button: Button, obj: Any) -> str:
+        """Call the button's method and log the change; returns what it did."""
+        done: str = getattr(self, button.method)(request, obj)
+        if button.log:
+            self.log_change(request, obj, button.log)
+        return done
+
     def press(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
         """Do what the button says, and go back to the page."""
         if request.method != "POST":
@@ -70,7 +104,7 @@ class ButtonsMixin(Base):  # type: ignore[type-arg]
         if obj is None:
             raise Http404
         try:
-            messages.success(request, getattr(self, button.method)(request, obj))
+            messages.success(request, self._do(request, button, obj))
         except SlackwaterError as error:
             tell(request, error)
         back = f"admin:{self.opts.app_label}_{self.opts.model_name}_change"

@@ -35,6 +35,12 @@ def tell(request: HttpRequest, error: SlackwaterError) -> None:
     messages.error(request, text)
 
 
+def become(obj: Any, made: Any) -> None:
+    """Make a form's object the row that a service has stored."""
+    vars(obj).update({name: value for name, value in vars(made).items() if name != "_state"})
+    obj._state.adding, obj._state.db = False, made._state.db
+
+
 def tell_each(request: HttpRequest, items: Iterable[Any], call: Callable[[Any], object], done: str) -> int:
     """Call a service for each item; one message counts what was done, one tells what was refused and why.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from django.contrib import admin
-from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
@@ -13,8 +12,16 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 
-from scheduler_ext.core.errors import Conflict
-from slackwater_adminkit import Button, ButtonsMixin, ReadOnlyMixin, ServiceAdmin, ago, badge, json_block, tell_each
+from slackwater_adminkit import (
+    Button,
+    ButtonsMixin,
+    PausableMixin,
+    ReadOnlyMixin,
+    ServiceAdmin,
+    ago,
+    badge,
+    json_block,
+)
 from slackwater_resources import services
 from slackwater_resources.components import MISSED_S
 from slackwater_resources.models import Component, Handler, Node, Tier
@@ -72,51 +79,17 @@ class TierAdmin(ServiceAdmin):
 
 
 @admin.register(Handler)
-class HandlerAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
+class HandlerAdmin(PausableMixin, ReadOnlyMixin, ServiceAdmin):
     """Functions that workers have exported; they appear by themselves."""
 
     list_display = ("name", "kind", "idempotent", "state", "first_seen_at")
     list_filter = ("kind", "idempotent", "paused")
     search_fields = ("name", "description")
     readonly_fields = ("name", "kind", "idempotent", "description", "paused", "first_seen_at")
-    actions = ("pause", "resume")
-    buttons: ClassVar = {
-        "pause": Button(label="Pause", method="pause_one", when=lambda h: not h.paused),
-        "resume": Button(label="Resume", method="resume_one", when=lambda h: h.paused),
-    }
 
-    def has_operate_permission(self, request: HttpRequest) -> bool:
-        """Whether the user may pause: permission to change handlers."""
-        return self.may(request, "change")
-
-    @admin.display(description="state")
-    def state(self, obj: Handler) -> SafeString:
-        """Active or paused."""
-        return badge("paused", "waiting") if obj.paused else badge("active", "succeeded")
-
-    def pause_one(self, request: HttpRequest, obj: Handler) -> str:
-        """Start none of its tasks from the next round on."""
-        if not services.set_handler_paused(obj, paused=True):
-            raise Conflict("it is paused already")
-        self.log_change(request, obj, "Paused.")
-        return f"{obj} is paused: its tasks are accepted and wait."
-
-    def resume_one(self, request: HttpRequest, obj: Handler) -> str:
-        """Start its tasks again."""
-        if not services.set_handler_paused(obj, paused=False):
-            raise Conflict("it is not paused")
-        self.log_change(request, obj, "Resumed.")
-        return f"{obj} runs again."
-
-    @admin.action(description="Pause: accept tasks, start none", permissions=["operate"])
-    def pause(self, request: HttpRequest, queryset: QuerySet[Handler]) -> None:
-        """Pause the selected handlers."""
-        tell_each(request, queryset, lambda handler: self.pause_one(request, handler), "paused")
-
-    @admin.action(description="Resume", permissions=["operate"])
-    def resume(self, request: HttpRequest, queryset: QuerySet[Handler]) -> None:
-        """Resume the selected handlers."""
-        tell_each(request, queryset, lambda handler: self.resume_one(request, handler), "resumed")
+    def set_paused(self, obj: Handler, *, paused: bool) -> bool:
+        """By the service, for all tenants."""
+        return services.set_handler_paused(obj, paused=paused)
 
 
 @admin.register(Node)
@@ -137,7 +110,6 @@ class NodeAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
     list_filter = ("state", "cell", "sandbox")
     search_fields = ("name", "hostname", "incarnation")
     date_hierarchy = "started_at"
-    actions = ("drain", "activate")
     fieldsets = (
         (None, {"fields": (("name", "hostname"), ("shown_state", "cell"), "incarnation")}),
         ("Lease", {"fields": (("started_at", "heartbeat_at", "lease_expires_at"),)}),
@@ -148,16 +120,22 @@ class NodeAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
     buttons: ClassVar = {
         "drain": Button(
             label="Drain",
-            method="drain_one",
+            method="drain",
             title="Finish what runs, take nothing new",
+            action="Drain: finish what runs, take nothing new",
+            done="draining",
+            log="Draining.",
             when=lambda n: n.state == Node.State.ACTIVE,
         ),
-        "activate": Button(label="Activate", method="activate_one", when=lambda n: n.state == Node.State.DRAINING),
+        "activate": Button(
+            label="Activate",
+            method="activate",
+            action="Activate",
+            done="activated",
+            log="Activated.",
+            when=lambda n: n.state == Node.State.DRAINING,
+        ),
     }
-
-    def has_operate_permission(self, request: HttpRequest) -> bool:
-        """Whether the user may drain: permission to change nodes."""
-        return self.may(request, "change")
 
     @admin.display(description="state", ordering="state")
     def shown_state(self, obj: Node) -> SafeString:
@@ -203,27 +181,15 @@ class NodeAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
         """The last report of its agent."""
         return json_block(obj.stats)
 
-    def drain_one(self, request: HttpRequest, obj: Node) -> str:
+    def drain(self, request: HttpRequest, obj: Node) -> str:
         """Drain the node."""
         services.drain_node(obj)
-        self.log_change(request, obj, "Draining.")
         return f"{obj} finishes what it runs and gets nothing new."
 
-    def activate_one(self, request: HttpRequest, obj: Node) -> str:
+    def activate(self, request: HttpRequest, obj: Node) -> str:
         """Activate the node."""
         services.activate_node(obj)
-        self.log_change(request, obj, "Activated.")
         return f"{obj} gets work again."
-
-    @admin.action(description="Drain: finish what runs, take nothing new", permissions=["operate"])
-    def drain(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
-        """Drain the selected nodes."""
-        tell_each(request, queryset, lambda node: self.drain_one(request, node), "draining")
-
-    @admin.action(description="Activate", permissions=["operate"])
-    def activate(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
-        """Activate the selected nodes."""
-        tell_each(request, queryset, lambda node: self.activate_one(request, node), "activated")
 
 
 @admin.register(Component)

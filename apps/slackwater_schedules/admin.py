@@ -27,9 +27,9 @@ from slackwater_adminkit import (
     actor,
     ago,
     badge,
+    become,
     clock,
     seconds,
-    tell_each,
 )
 from slackwater_schedules import services
 from slackwater_schedules.fields import FIELDS, parse_schedule
@@ -115,11 +115,14 @@ class ScheduleAdmin(ButtonsMixin, ServiceAdmin):
     )
     search_fields = ("name", "tenant__slug")
     autocomplete_fields = ("tenant",)
-    actions = ("pause", "resume")
     readonly_fields = ("shown_state", "upcoming", "recent", "created_by", "updated_by", "version")
     buttons: ClassVar = {
-        "pause": Button(label="Pause", method="pause_one", when=lambda schedule: not schedule.paused),
-        "resume": Button(label="Resume", method="resume_one", when=lambda schedule: schedule.paused),
+        "pause": Button(
+            label="Pause", method="pause", action="Pause", done="paused", log="Paused.", when=lambda s: not s.paused
+        ),
+        "resume": Button(
+            label="Resume", method="resume", action="Resume", done="resumed", log="Resumed.", when=lambda s: s.paused
+        ),
     }
     FORM: ClassVar[Any] = (
         (None, {"fields": (("tenant", "name"), ("kind", "time_zone"), "rule", "task")}),
@@ -197,8 +200,7 @@ class ScheduleAdmin(ButtonsMixin, ServiceAdmin):
             made = services.update_schedule(obj.tenant_id, obj.pk, changed, actor=actor(request))
         else:
             made = services.create_schedule(obj.tenant, values, actor=actor(request))
-        obj.__dict__.update({key: value for key, value in made.__dict__.items() if key != "_state"})
-        obj._state.adding = False
+        become(obj, made)
 
     def delete_model(self, request: HttpRequest, obj: Schedule) -> None:
         """Delete it with its firings; its tasks stay."""
@@ -216,27 +218,15 @@ class ScheduleAdmin(ButtonsMixin, ServiceAdmin):
         names = [str(obj) for obj in objs]
         return names, {self.opts.verbose_name_plural: len(names)}, set(), []
 
-    def pause_one(self, request: HttpRequest, obj: Schedule) -> str:
+    def pause(self, request: HttpRequest, obj: Schedule) -> str:
         """Pause the schedule."""
         services.pause_schedule(obj.tenant_id, obj.pk, actor=actor(request))
-        self.log_change(request, obj, "Paused.")
         return f"{obj} fires no more until it is resumed."
 
-    def resume_one(self, request: HttpRequest, obj: Schedule) -> str:
+    def resume(self, request: HttpRequest, obj: Schedule) -> str:
         """Resume the schedule."""
         services.resume_schedule(obj.tenant_id, obj.pk, actor=actor(request))
-        self.log_change(request, obj, "Resumed.")
         return f"{obj} fires again, from its next time on."
-
-    @admin.action(description="Pause", permissions=["change"])
-    def pause(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
-        """Pause the selected schedules."""
-        tell_each(request, queryset, lambda schedule: self.pause_one(request, schedule), "paused")
-
-    @admin.action(description="Resume", permissions=["change"])
-    def resume(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
-        """Resume the selected schedules."""
-        tell_each(request, queryset, lambda schedule: self.resume_one(request, schedule), "resumed")
 
 
 @admin.register(ScheduleFire)

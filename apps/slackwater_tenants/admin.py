@@ -8,7 +8,6 @@ from typing import Any, ClassVar, cast
 from django import forms
 from django.contrib import admin
 from django.contrib.auth import get_user_model
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
@@ -18,7 +17,7 @@ from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from scheduler_ext.core.errors import Conflict
-from slackwater_adminkit import Button, ButtonsMixin, ServiceAdmin, ago, badge, tell_each
+from slackwater_adminkit import Button, ButtonsMixin, PausableMixin, ServiceAdmin, ago, badge, become
 from slackwater_tenants import services
 from slackwater_tenants.models import ApiKey, Membership, Plan, Team, Tenant
 from slackwater_tenants.pool_admin import PoolAdmin  # noqa: F401 - registers itself
@@ -120,7 +119,7 @@ class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(Tenant)
-class TenantAdmin(ButtonsMixin, ServiceAdmin):
+class TenantAdmin(PausableMixin, ServiceAdmin):
     """Client organisations. They are not deleted here: that would take their ledger with them."""
 
     form = TenantForm
@@ -129,16 +128,6 @@ class TenantAdmin(ButtonsMixin, ServiceAdmin):
     list_filter = ("plan", "paused", "trusted", "cell")
     search_fields = ("slug", "name")
     inlines = (TeamInline, MembershipInline)
-    actions = ("pause", "resume")
-    buttons: ClassVar = {
-        "pause": Button(
-            label="Pause",
-            method="pause_one",
-            title="Tasks are accepted, none is started",
-            when=lambda t: not t.paused,
-        ),
-        "resume": Button(label="Resume", method="resume_one", when=lambda t: t.paused),
-    }
 
     def get_readonly_fields(self, request: HttpRequest, obj: Tenant | None = None) -> tuple[str, ...]:
         """The slug stays: keys, metrics and logs carry it. Pausing has its own buttons."""
@@ -147,11 +136,6 @@ class TenantAdmin(ButtonsMixin, ServiceAdmin):
     def has_delete_permission(self, request: HttpRequest, obj: Tenant | None = None) -> bool:
         """Forbidden: a tenant's tasks would go with it."""
         return False
-
-    @admin.display(description="state")
-    def state(self, obj: Tenant) -> SafeString:
-        """Active or paused."""
-        return badge("paused", "waiting") if obj.paused else badge("active", "succeeded")
 
     @admin.display(description="unfinished tasks")
     def unfinished(self, obj: Tenant) -> int:
@@ -166,33 +150,11 @@ class TenantAdmin(ButtonsMixin, ServiceAdmin):
         made = services.create_tenant(
             obj.slug, obj.name, obj.plan.slug, trusted=obj.trusted, cell=obj.cell, script_root=obj.script_root
         )
-        obj.__dict__.update({key: value for key, value in made.__dict__.items() if key != "_state"})
-        obj._state.adding = False
-        obj._state.db = made._state.db
+        become(obj, made)
 
-    def pause_one(self, request: HttpRequest, obj: Tenant) -> str:
-        """Start none of its tasks from the next round on."""
-        if not services.set_paused(obj, paused=True):
-            raise Conflict("it is paused already")
-        self.log_change(request, obj, "Paused.")
-        return f"{obj} is paused: its tasks are accepted and wait."
-
-    def resume_one(self, request: HttpRequest, obj: Tenant) -> str:
-        """Start its tasks again."""
-        if not services.set_paused(obj, paused=False):
-            raise Conflict("it is not paused")
-        self.log_change(request, obj, "Resumed.")
-        return f"{obj} runs again."
-
-    @admin.action(description="Pause: accept tasks, start none", permissions=["change"])
-    def pause(self, request: HttpRequest, queryset: QuerySet[Tenant]) -> None:
-        """Pause the selected tenants."""
-        tell_each(request, queryset, lambda tenant: self.pause_one(request, tenant), "paused")
-
-    @admin.action(description="Resume", permissions=["change"])
-    def resume(self, request: HttpRequest, queryset: QuerySet[Tenant]) -> None:
-        """Resume the selected tenants."""
-        tell_each(request, queryset, lambda tenant: self.resume_one(request, tenant), "resumed")
+    def set_paused(self, obj: Tenant, *, paused: bool) -> bool:
+        """By the service, for the whole tenant."""
+        return services.set_paused(obj, paused=paused)
 
 
 class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -247,9 +209,16 @@ class ApiKeyAdmin(ButtonsMixin, ServiceAdmin):
     search_fields = ("name", "prefix", "tenant__slug")
     date_hierarchy = "created_at"
     autocomplete_fields = ("tenant",)
-    actions = ("revoke",)
     buttons: ClassVar = {
-        "revoke": Button(label="Revoke", method="revoke_one", danger=True, when=lambda key: key.revoked_at is None)
+        "revoke": Button(
+            label="Revoke",
+            method="revoke",
+            danger=True,
+            action="Revoke at once",
+            done="revoked",
+            log="Revoked.",
+            when=lambda key: key.revoked_at is None,
+        )
     }
 
     def get_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> tuple[str, ...]:
@@ -308,7 +277,7 @@ class ApiKeyAdmin(ButtonsMixin, ServiceAdmin):
         if change:
             return
         made, secret = services.create_api_key(obj.tenant, obj.name, obj.scopes, obj.expires_at)
-        obj.__dict__.update({key: value for key, value in made.__dict__.items() if key != "_state"})
+        become(obj, made)
         request.sw_secret = secret  # type: ignore[attr-defined]
 
     def response_add(self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None) -> HttpResponse:
@@ -324,14 +293,8 @@ class ApiKeyAdmin(ButtonsMixin, ServiceAdmin):
         response["Cache-Control"] = "no-store"
         return response
 
-    def revoke_one(self, request: HttpRequest, obj: ApiKey) -> str:
+    def revoke(self, request: HttpRequest, obj: ApiKey) -> str:
         """Revoke the key."""
         if not services.revoke_api_key(obj):
             raise Conflict("it is revoked already")
-        self.log_change(request, obj, "Revoked.")
         return f"The key {obj.prefix} is revoked."
-
-    @admin.action(description="Revoke at once", permissions=["change"])
-    def revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
-        """Revoke the selected keys."""
-        tell_each(request, queryset, lambda key: self.revoke_one(request, key), "revoked")

@@ -10,8 +10,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
-from slackwater_adminkit import Button, ButtonsMixin, ReadOnlyMixin, ServiceAdmin, ago, badge, tell_each
-from slackwater_adminkit.services import actor
+from slackwater_adminkit import Button, ButtonsMixin, ReadOnlyMixin, ServiceAdmin, actor, ago, badge
 from slackwater_monitoring.alerts import evaluation
 from slackwater_monitoring.alerts.rules import RULES
 from slackwater_monitoring.models import Alert
@@ -45,21 +44,21 @@ class AlertAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
         "says", "rule", "cell", "subject", "detail", "state", "since", "raised_at", "last_seen_at", "quiet_since",
         "cleared_at", "acknowledged_at", "acknowledged_by", "told",
     )  # fmt: skip
-    actions = ("acknowledge_all",)
     buttons: ClassVar = {
         "acknowledge": Button(
-            label="Acknowledge", method="acknowledge", title="I look after it",
+            label="Acknowledge",
+            method="acknowledge",
+            title="I look after it",
+            action="Acknowledge",
+            done="acknowledged",
+            log="Acknowledged.",
             when=lambda a: a.cleared_at is None and a.acknowledged_at is None,
         )
-    }  # fmt: skip
+    }
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Alert]:
         """Only alerts that were raised: the others may still pass."""
         return super().get_queryset(request).exclude(raised_at=None)
-
-    def has_operate_permission(self, request: HttpRequest) -> bool:
-        """Whether the user may acknowledge: permission to change alerts."""
-        return self.may(request, "change")
 
     @admin.display(description="what is wrong")
     def says(self, obj: Alert) -> str:
@@ -99,10 +98,4 @@ class AlertAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
     def acknowledge(self, request: HttpRequest, obj: Alert) -> str:
         """Acknowledge the alert."""
         evaluation.acknowledge(obj, actor(request))
-        self.log_change(request, obj, "Acknowledged.")
         return f"You look after it: {obj}."
-
-    @admin.action(description="Acknowledge", permissions=["operate"])
-    def acknowledge_all(self, request: HttpRequest, queryset: QuerySet[Alert]) -> None:
-        """Acknowledge the selected ones."""
-        tell_each(request, queryset, lambda one: self.acknowledge(request, one), "acknowledged")

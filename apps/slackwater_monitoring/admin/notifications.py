@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdownFilter
 
-from slackwater_adminkit import BigTableAdmin, Button, ButtonsMixin, ReadOnlyMixin, ServiceAdmin, ago, badge, tell_each
+from slackwater_adminkit import BigTableAdmin, Button, ButtonsMixin, ReadOnlyMixin, ServiceAdmin, ago, badge
 from slackwater_adminkit.display import json_block
 from slackwater_monitoring.models import Delivery, Subscription
 from slackwater_monitoring.notify import subscriptions
@@ -33,8 +33,8 @@ class SubscriptionAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
     )  # fmt: skip
     buttons: ClassVar = {
         "ping": Button(label="Send a test", method="ping", when=lambda s: s.enabled and s.channel == "webhook"),
-        "disable": Button(label="Disable", method="disable", danger=True, when=lambda s: s.enabled),
-        "enable": Button(label="Enable", method="enable", when=lambda s: not s.enabled),
+        "disable": Button(label="Disable", method="disable", danger=True, log="Disabled.", when=lambda s: s.enabled),
+        "enable": Button(label="Enable", method="enable", log="Enabled.", when=lambda s: not s.enabled),
     }
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Subscription]:
@@ -69,13 +69,11 @@ class SubscriptionAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
     def disable(self, request: HttpRequest, obj: Subscription) -> str:
         """Disable it."""
         subscriptions.change(obj.tenant_id, obj.pk, {"enabled": False})
-        self.log_change(request, obj, "Disabled.")
         return "It is disabled: what waits is kept."
 
     def enable(self, request: HttpRequest, obj: Subscription) -> str:
         """Enable it."""
         subscriptions.change(obj.tenant_id, obj.pk, {"enabled": True})
-        self.log_change(request, obj, "Enabled.")
         return "It is enabled: what waited is sent now."
 
 
@@ -90,18 +88,19 @@ class DeliveryAdmin(ButtonsMixin, ReadOnlyMixin, BigTableAdmin):
         "tenant", "subscription", "event", "task_id", "shown_state", "attempts", "next_attempt_at", "delivered_at",
         "created_at", "shown_payload", "shown_log",
     )  # fmt: skip
-    actions = ("replay_all",)
     buttons: ClassVar = {
-        "replay": Button(label="Send again", method="replay", when=lambda d: d.state != Delivery.State.PENDING)
+        "replay": Button(
+            label="Send again",
+            method="replay",
+            action="Send again",
+            done="sent again",
+            when=lambda d: d.state != Delivery.State.PENDING,
+        )
     }
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Delivery]:
         """All tenants': the admin is the operators' view of the whole platform."""
         return Delivery.objects.unscoped().order_by("-id")
-
-    def has_operate_permission(self, request: HttpRequest) -> bool:
-        """Whether the user may send again: permission to change deliveries."""
-        return self.may(request, "change")
 
     @admin.display(description="state")
     def shown_state(self, obj: Delivery) -> SafeString:
@@ -128,8 +127,3 @@ class DeliveryAdmin(ButtonsMixin, ReadOnlyMixin, BigTableAdmin):
         """Send it again."""
         subscriptions.replay(obj.tenant_id, obj.subscription_id, obj.pk)
         return "It is sent again, with the same id."
-
-    @admin.action(description="Send again", permissions=["operate"])
-    def replay_all(self, request: HttpRequest, queryset: QuerySet[Delivery]) -> None:
-        """Send the selected ones again."""
-        tell_each(request, queryset, lambda one: self.replay(request, one), "sent again")

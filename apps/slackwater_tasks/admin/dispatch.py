@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 from uuid import UUID
 
 from django.contrib import admin
@@ -17,9 +17,8 @@ from django.utils.http import content_disposition_header
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdownFilter
 
-from scheduler_ext.core.errors import Conflict
 from scheduler_ext.core.states import Category
-from slackwater_adminkit import BigTableAdmin, Button, ButtonsMixin, ReadOnlyMixin, ServiceAdmin, ago, badge, tell_each
+from slackwater_adminkit import BigTableAdmin, PausableMixin, ReadOnlyMixin, ServiceAdmin, ago, badge
 from slackwater_tasks.control.lines import set_line_paused
 from slackwater_tasks.models import Artifact, Leader, Line, Script
 from slackwater_tasks.read.tasks import word
@@ -28,7 +27,7 @@ TEXT_SHOWN = 100_000
 
 
 @admin.register(Line)
-class LineAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
+class LineAdmin(PausableMixin, ReadOnlyMixin, ServiceAdmin):
     """Lines exist by use. The one thing an operator does to them is to pause them."""
 
     list_display = ("shown_category", "tenant", "tier", "state")
@@ -36,53 +35,19 @@ class LineAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
     list_filter = (("tenant", AutocompleteSelectFilter), ("category", ChoicesDropdownFilter), "paused")
     search_fields = ("tenant__slug", "tier__slug")
     list_per_page = 100
-    actions = ("pause", "resume")
-    buttons: ClassVar = {
-        "pause": Button(label="Pause", method="pause_one", when=lambda line: not line.paused),
-        "resume": Button(label="Resume", method="resume_one", when=lambda line: line.paused),
-    }
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Line]:
         """All tenants' lines: the admin is the operators' view of the whole platform."""
         return Line.objects.unscoped().order_by("tenant__slug", "category", "tier__cpu_milli")
-
-    def has_operate_permission(self, request: HttpRequest) -> bool:
-        """Who may pause: those who may change lines."""
-        return self.may(request, "change")
 
     @admin.display(description="category", ordering="category")
     def shown_category(self, obj: Line) -> str:
         """In a word."""
         return word(Category(obj.category))
 
-    @admin.display(description="state")
-    def state(self, obj: Line) -> SafeString:
-        """Active or paused."""
-        return badge("paused", "waiting") if obj.paused else badge("active", "succeeded")
-
-    def pause_one(self, request: HttpRequest, obj: Line) -> str:
-        """Start none of its tasks from the next round on."""
-        if not set_line_paused(obj, paused=True):
-            raise Conflict("it is paused already")
-        self.log_change(request, obj, "Paused.")
-        return "Its tasks are accepted and wait."
-
-    def resume_one(self, request: HttpRequest, obj: Line) -> str:
-        """Start its tasks again."""
-        if not set_line_paused(obj, paused=False):
-            raise Conflict("it is not paused")
-        self.log_change(request, obj, "Resumed.")
-        return "Its tasks are started again."
-
-    @admin.action(description="Pause: accept tasks, start none", permissions=["operate"])
-    def pause(self, request: HttpRequest, queryset: QuerySet[Line]) -> None:
-        """Pause the selected lines."""
-        tell_each(request, queryset, lambda line: self.pause_one(request, line), "paused")
-
-    @admin.action(description="Resume", permissions=["operate"])
-    def resume(self, request: HttpRequest, queryset: QuerySet[Line]) -> None:
-        """Resume the selected lines."""
-        tell_each(request, queryset, lambda line: self.resume_one(request, line), "resumed")
+    def set_paused(self, obj: Line, *, paused: bool) -> bool:
+        """By the service, for one line."""
+        return set_line_paused(obj, paused=paused)
 
 
 @admin.register(Script)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from itertools import islice
 from typing import Any, ClassVar
 
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
@@ -25,11 +24,9 @@ from slackwater_adminkit import (
     badge,
     seconds,
     short,
-    tell_each,
 )
 from slackwater_tasks.admin.filters import id_range
 from slackwater_tasks.admin.graphs import task_url
-from slackwater_tasks.admin.task import AT_ONCE
 from slackwater_tasks.admin.task_page import state_badge
 from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.models import Attempt, DeadLetter, TaskEvent
@@ -76,16 +73,13 @@ class DeadLetterAdmin(ButtonsMixin, LedgerAdmin):
     list_display_links = ("reason",)
     readonly_fields = ("task_link", "handler", "when")
     fields = ("task_link", "handler", "tenant", "outcome", "reason", "when", "retries", "next_retry_at")
-    actions = ("requeue",)
-    buttons: ClassVar = {"requeue": Button(label="Requeue", method="requeue_one")}
+    buttons: ClassVar = {
+        "requeue": Button(label="Requeue", method="requeue_one", action="Requeue: run again", done="requeued")
+    }
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[DeadLetter]:
         """With the tenant, which the list shows."""
         return super().get_queryset(request).select_related("task", "tenant").only(*self._columns(), "tenant__slug")
-
-    def has_operate_permission(self, request: HttpRequest) -> bool:
-        """Who may requeue: those who may change dead letters."""
-        return self.may(request, "change")
 
     @admin.display(description="handler")
     def handler(self, obj: DeadLetter) -> str:
@@ -108,14 +102,6 @@ class DeadLetterAdmin(ButtonsMixin, LedgerAdmin):
         if not DeadLetter.objects.unscoped().filter(pk=object_id).exists():
             response["Location"] = reverse("admin:slackwater_tasks_task_change", args=[object_id])
         return response
-
-    @admin.action(description="Requeue: run again", permissions=["operate"])
-    def requeue(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> None:
-        """Requeue the selected dead letters."""
-        some = list(islice(queryset.iterator(chunk_size=500), AT_ONCE + 1))
-        tell_each(request, some[:AT_ONCE], lambda letter: self.requeue_one(request, letter), "requeued")
-        if len(some) > AT_ONCE:
-            messages.warning(request, f"Only the first {AT_ONCE} were taken; repeat it for the rest.")
 
 
 @admin.register(Attempt)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
-from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
@@ -23,7 +21,7 @@ from unfold.contrib.filters.admin import (
 
 from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.core.states import FINAL, Category, TaskState
-from slackwater_adminkit import BigTableAdmin, Button, ButtonsMixin, actor, ago, seconds, short, tell_each
+from slackwater_adminkit import BigTableAdmin, Button, ButtonsMixin, actor, ago, seconds, short
 from slackwater_tasks.admin import task_form as forms
 from slackwater_tasks.admin.filters import AgeFilter, StateFilter, search_tasks
 from slackwater_tasks.admin.task_page import EDITABLE_STATES, context_of, state_badge, state_of
@@ -38,7 +36,6 @@ from slackwater_tenants.scoping import tenant_scope
 if TYPE_CHECKING:
     from slackwater_tasks.models import LiveTask
 
-AT_ONCE = 2_000
 """The most tasks one action changes."""
 
 
@@ -66,18 +63,32 @@ class TaskAdmin(ButtonsMixin, BigTableAdmin):
     search_fields = ("id", "name", "handler")
     search_help_text = "An id or its first digits, tag:…, key:…, name:…, or a part of name or handler."
     list_fullwidth = True
-    actions = ("cancel", "cancel_with_dependants", "retry")
     buttons: ClassVar = {
-        "cancel": Button(label="Cancel", method="cancel_one", danger=True, when=is_live),
+        "cancel": Button(
+            label="Cancel",
+            method="cancel_one",
+            danger=True,
+            action="Cancel",
+            done="cancelled or asked to end",
+            when=is_live,
+        ),
         "cancel-dependants": Button(
-            label="Cancel with dependants", method="cancel_all_of", danger=True, when=is_live,
+            label="Cancel with dependants",
+            method="cancel_all_of",
+            danger=True,
             title="Also every task that needs this one, directly or not",
+            action="Cancel, with all that needs them",
+            done="cancelled with their dependants",
+            when=is_live,
         ),
         "retry": Button(
-            label="Run again", method="retry_one",
+            label="Run again",
+            method="retry_one",
+            action="Run again",
+            done="running again",
             when=lambda task: state_of(task) in FINAL - {TaskState.SUCCEEDED},
         ),
-    }  # fmt: skip
+    }
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Task]:
         """All tenants' tasks: the admin is the operators' view of the whole platform."""
@@ -148,29 +159,6 @@ class TaskAdmin(ButtonsMixin, BigTableAdmin):
         """Run a finished task again."""
         retry(obj.tenant_id, obj.pk, actor=actor(request))
         return "It runs again."
-
-    def _each(
-        self, request: HttpRequest, tasks: QuerySet[Task], call: Callable[[HttpRequest, Task], str], done: str
-    ) -> None:
-        some = list(islice(tasks.select_related("live").iterator(chunk_size=500), AT_ONCE + 1))
-        tell_each(request, some[:AT_ONCE], lambda task: call(request, task), done)
-        if len(some) > AT_ONCE:
-            messages.warning(request, f"Only the first {AT_ONCE} were taken; repeat it for the rest.")
-
-    @admin.action(description="Cancel", permissions=["change"])
-    def cancel(self, request: HttpRequest, queryset: QuerySet[Task]) -> None:
-        """Cancel the selected tasks."""
-        self._each(request, queryset, self.cancel_one, "cancelled or asked to end")
-
-    @admin.action(description="Cancel, with all that needs them", permissions=["change"])
-    def cancel_with_dependants(self, request: HttpRequest, queryset: QuerySet[Task]) -> None:
-        """Cancel the selected tasks and their dependants."""
-        self._each(request, queryset, self.cancel_all_of, "cancelled with their dependants")
-
-    @admin.action(description="Run again", permissions=["change"])
-    def retry(self, request: HttpRequest, queryset: QuerySet[Task]) -> None:
-        """Run the selected finished tasks again."""
-        self._each(request, queryset, self.retry_one, "running again")
 
     # -- pages -------------------------------------------------------------------------------------------------
     def get_urls(self) -> list[URLPattern]:

@@ -19,7 +19,6 @@ from slackwater_adminkit import BigTableAdmin, Button, ButtonsMixin, ReadOnlyMix
 from slackwater_tasks.admin import graphs
 from slackwater_tasks.admin import task_form as form_module
 from slackwater_tasks.admin.filters import AgeFilter, id_range
-from slackwater_tasks.admin.task import AT_ONCE
 from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.models import LiveTask, Workflow
 from slackwater_tasks.read import tasks
@@ -107,15 +106,15 @@ class WorkflowAdmin(ButtonsMixin, ReadOnlyMixin, BigTableAdmin):
 
     def cancel_rest(self, request: HttpRequest, obj: Workflow) -> str:
         """Cancel its unfinished tasks, and ask those that run to end."""
-        ids = list(unfinished(obj).values_list("pk", flat=True)[: AT_ONCE + 1])
+        ids = list(unfinished(obj).values_list("pk", flat=True)[: self.max_batch + 1])
         done = 0
-        for task_id in ids[:AT_ONCE]:
+        for task_id in ids[: self.max_batch]:
             try:
                 cancel(obj.tenant_id, task_id, actor=actor(request))
                 done += 1
             except Conflict:
                 continue  # it ended meanwhile, most often because what it needed was cancelled just now
-        rest = " There are more: press it again." if len(ids) > AT_ONCE else ""
+        rest = " There are more: press it again." if len(ids) > self.max_batch else ""
         return f"{done} tasks were cancelled or asked to end, and what needs them with them.{rest}"
 
     def change_view(

@@ -159,7 +159,7 @@ class TestTasks:
         tasks = [{"name": "a", "handler": HANDLER}, {"name": "b", "handler": HANDLER, "depends_on": ["a"],
                  "condition": "all_done"}]  # fmt: skip
         first, second = service.submit_workflow(tenant, {"name": "w", "tasks": tasks}, actor="test").task_ids
-        act(page, "slackwater_tasks_task", "cancel_with_dependants", first)
+        act(page, "slackwater_tasks_task", "cancel-dependants", first)
         assert (state(first), state(second)) == (TaskState.CANCELLED, TaskState.CANCELLED)
 
     def test_a_workflow_is_cancelled_as_a_whole(self, page: Client, tenant: Tenant) -> None:

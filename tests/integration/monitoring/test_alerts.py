@@ -242,7 +242,7 @@ def test_it_is_acknowledged_once_and_shown_on_every_page(watch: Watch, page: Cli
     listed = page.get(reverse("admin:slackwater_monitoring_alert_changelist")).content.decode()
     assert RULES["dispatcher"].says in listed
     assert "You look after it" in said(press(page, "slackwater_monitoring_alert", alert.pk, "acknowledge"))
-    assert "already" in said(act(page, "slackwater_monitoring_alert", "acknowledge_all", alert.pk))
+    assert "already" in said(act(page, "slackwater_monitoring_alert", "acknowledge", alert.pk))
     alert.refresh_from_db()
     assert alert.acknowledged_by == "user:root"
     assert alert.acknowledged_at is not None
