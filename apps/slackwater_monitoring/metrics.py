@@ -5,7 +5,7 @@ No task, key or tenant is a label: the number of series stays small, and the pag
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django.db import connection
@@ -61,6 +61,10 @@ WHERE cleared_at IS NULL AND raised_at IS NOT NULL GROUP BY 1, 2, 3
 """
 
 
+Rows = Iterable[Sequence[Any]]
+"""The values of the labels, and behind them the number."""
+
+
 def _rows(query: str) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(query)
@@ -68,10 +72,10 @@ def _rows(query: str) -> list[tuple[Any, ...]]:
     return rows
 
 
-def _gauge(name: str, text: str, labels: list[str], rows: Iterable[tuple[list[str], float]]) -> GaugeMetricFamily:
-    gauge = GaugeMetricFamily(f"slackwater_{name}", text, labels=labels)
-    for values, number in rows:
-        gauge.add_metric(values, float(number))
+def _gauge(name: str, labels: str, text: str, rows: Rows) -> GaugeMetricFamily:
+    gauge = GaugeMetricFamily(f"slackwater_{name}", text, labels=labels.split())
+    for *values, number in rows:
+        gauge.add_metric([str(value) for value in values], float(number))
     return gauge
 
 
@@ -87,131 +91,68 @@ class Ledger(Collector):
         yield from self._tasks()
         yield from self._nodes()
         yield from self._demand()
-        yield from self._wanted()
         yield from self._leaders()
         yield from self._traces()
-        yield _gauge(
-            "alerts_open",
-            "Alerts that are raised and not cleared.",
-            ["rule", "cell", "acknowledged"],
-            [([rule, cell, str(taken)], count) for rule, cell, taken, count in _rows(ALERTS)],
-        )
+        text = "Alerts that are raised and not cleared."
+        yield _gauge("alerts_open", "rule cell acknowledged", text, _rows(ALERTS))
 
     def _tasks(self) -> Iterable[Metric]:
         unfinished = float(_rows(UNFINISHED)[0][0])
         held = [(_category(c), TaskState(s).name.lower(), n) for c, s, n in _rows(IN_FLIGHT)]
-        yield _gauge("tasks_unfinished", "Tasks accepted and not ended.", [], [([], unfinished)])
-        in_flight = sum(n for _, _, n in held)
-        yield _gauge(
-            "tasks_waiting",
-            "Tasks accepted and not yet claimed for a node.",
-            [],
-            [([], unfinished - in_flight)],
-        )
-        yield _gauge(
-            "tasks_in_flight",
-            "Tasks claimed or running.",
-            ["category", "state"],
-            [([c, s], n) for c, s, n in held],
-        )
-        ready = _rows(READY)
-        yield _gauge(
-            "lines_active",
-            "Lines in which a task is ready.",
-            ["category"],
-            [([_category(c)], n) for c, n, _ in ready],
-        )
-        yield _gauge(
-            "lateness_seconds",
-            "How far the head of a line is past its latest start; negative while there is time.",
-            ["category"],
-            [([_category(c)], late) for c, _, late in ready if late is not None],
-        )
-        yield _gauge("dead_letters", f"Dead letters, counted up to {MAX_DEAD_COUNTED}.", [], [([], _rows(DEAD)[0][0])])
+        ready = [(_category(c), count, late) for c, count, late in _rows(READY)]
+        waiting = unfinished - sum(count for *_, count in held)
+        late = [(category, late) for category, _, late in ready if late is not None]
+        dead = f"Dead letters, counted up to {MAX_DEAD_COUNTED}."
+        yield _gauge("tasks_unfinished", "", "Tasks accepted and not ended.", [(unfinished,)])
+        yield _gauge("tasks_waiting", "", "Tasks accepted and not yet claimed for a node.", [(waiting,)])
+        yield _gauge("tasks_in_flight", "category state", "Tasks claimed or running.", held)
+        yield _gauge("lines_active", "category", "Lines in which a task is ready.", [row[:2] for row in ready])
+        text = "How far the head of a line is past its latest start; negative while there is time."
+        yield _gauge("lateness_seconds", "category", text, late)
+        yield _gauge("dead_letters", "", dead, _rows(DEAD))
 
     def _nodes(self) -> Iterable[Metric]:
-        yield _gauge("nodes", "Live nodes.", ["cell", "state"], [([c, s], n) for c, s, n in _rows(NODES)])
-        yield _gauge(
-            "capacity",
-            "Resources of the active nodes, in the unit the resource's name ends with.",
-            ["cell", "resource"],
-            [
-                ([row[0], resource], amount)
-                for row in _rows(CAPACITY)
-                for resource, amount in zip(RESOURCES, row[1:], strict=True)
-            ],
-        )
+        capacity = [
+            (cell, resource, amount)
+            for cell, *amounts in _rows(CAPACITY)
+            for resource, amount in zip(RESOURCES, amounts, strict=True)
+        ]
+        yield _gauge("nodes", "cell state", "Live nodes.", _rows(NODES))
+        text = "Resources of the active nodes, in the unit the resource's name ends with."
+        yield _gauge("capacity", "cell resource", text, capacity)
 
     def _demand(self) -> Iterable[Metric]:
-        found = demands()
-        yield _gauge("slots", "Slots of the active nodes.", ["cell"], [([d.cell], d.slots) for d in found])
-        yield _gauge(
-            "demand_slots",
-            "Slots that the work in flight and the ready work would take at once.",
-            ["cell"],
-            [([d.cell], d.demand) for d in found],
-        )
-        yield _gauge(
-            "wanted_slots",
-            "Slots the demand asks for at the target ratio of resources to demand.",
-            ["cell"],
-            [([d.cell], d.wanted) for d in found],
-        )
-
-    def _wanted(self) -> Iterable[Metric]:
-        found = wanted()
-        yield _gauge(
-            "wanted_workers",
-            "Workers that the work of a tier asks for, where they run nothing else; tenants' own tiers are one.",
-            ["cell", "tier"],
-            [([cell, tier], count) for (cell, tier), count in by_tier(found).items()],
-        )
-        yield _gauge(
-            "cell_wanted_workers",
-            "Workers that all work of a cell asks for.",
-            ["cell"],
-            [([cell], count) for cell, count in by_cell(found).items()],
-        )
+        found, tiers = demands(), wanted()
+        yield _gauge("slots", "cell", "Slots of the active nodes.", [(d.cell, d.slots) for d in found])
+        text = "Slots that the work in flight and the ready work would take at once."
+        yield _gauge("demand_slots", "cell", text, [(d.cell, d.demand) for d in found])
+        text = "Slots the demand asks for at the target ratio of resources to demand."
+        yield _gauge("wanted_slots", "cell", text, [(d.cell, d.wanted) for d in found])
+        text = "Workers that the work of a tier asks for, where they run nothing else; tenants' own tiers are one."
+        yield _gauge("wanted_workers", "cell tier", text, [(*key, count) for key, count in by_tier(tiers).items()])
+        text = "Workers that all work of a cell asks for."
+        yield _gauge("cell_wanted_workers", "cell", text, by_cell(tiers).items())
 
     def _leaders(self) -> Iterable[Metric]:
         leaders = _rows(LEADERS)
-        yield _gauge(
-            "dispatcher_leads",
-            "1 while a dispatcher leads the cell.",
-            ["cell"],
-            [([c], n) for c, n, _, _ in leaders],
-        )
-        yield _gauge(
-            "dispatcher_epoch",
-            "Rises each time another dispatcher takes over.",
-            ["cell"],
-            [([c], e) for c, _, e, _ in leaders],
-        )
-        yield _gauge(
-            "dispatcher_renewed_seconds",
-            "Time since the leader last renewed.",
-            ["cell"],
-            [([c], age) for c, _, _, age in leaders],
-        )
+        text = "1 while a dispatcher leads the cell."
+        yield _gauge("dispatcher_leads", "cell", text, [(cell, leads) for cell, leads, _, _ in leaders])
+        text = "Rises each time another dispatcher takes over."
+        yield _gauge("dispatcher_epoch", "cell", text, [(cell, epoch) for cell, _, epoch, _ in leaders])
+        text = "Time since the leader last renewed."
+        yield _gauge("dispatcher_renewed_seconds", "cell", text, [(cell, age) for cell, _, _, age in leaders])
 
     def _traces(self) -> Iterable[Metric]:
         """Nothing, until traces are sent."""
         for sent, refused, dropped, backlog, failing in _rows(TRACES):
-            ended = CounterMetricFamily(
-                "slackwater_traced_tasks",
-                "Ended tasks of traces: sent to the collector, not taken by it, or given up beyond the backlog.",
-                labels=["outcome"],
-            )
+            text = "Ended tasks of traces: sent to the collector, not taken by it, or given up beyond the backlog."
+            ended = CounterMetricFamily("slackwater_traced_tasks", text, labels=["outcome"])
             for outcome, number in (("sent", sent), ("refused", refused), ("dropped", dropped)):
                 ended.add_metric([outcome], float(number))
             yield ended
-            yield _gauge("trace_backlog", "Ended tasks whose spans are to be sent.", [], [([], backlog)])
-            yield _gauge(
-                "trace_failing_seconds",
-                "How long the collector has not taken what was sent; 0 while it does.",
-                [],
-                [([], failing)],
-            )
+            yield _gauge("trace_backlog", "", "Ended tasks whose spans are to be sent.", [(backlog,)])
+            text = "How long the collector has not taken what was sent; 0 while it does."
+            yield _gauge("trace_failing_seconds", "", text, [(failing,)])
 
 
 registry = CollectorRegistry()
