@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
+from uuid import UUID
 
 from django.core.management.base import CommandParser
 from rich.progress import Progress
 
 from scheduler_ext.core.errors import InvalidInput
-from slackwater.management.console import ACTOR, PlatformCommand, scoped, task_id
+from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, scoped, task_id
 from slackwater_api.v1.filters import TaskFilter, matching_tasks
 from slackwater_tasks.control import bulk
 from slackwater_tenants.models import Tenant
@@ -23,6 +24,20 @@ class BulkCommand(PlatformCommand):
     matching: Callable[..., bulk.Done]
     """The service that does a batch."""
     done_word = ""
+
+    def do_one(self, tenant_id: int, wanted: UUID, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+        """Do it to one task; returns what became of it, for programs and for people."""
+        raise NotImplementedError
+
+    def run(self, options: dict[str, Any]) -> None:
+        """Do it to each id, or to all that match; the first id that refuses ends the command."""
+        tenant = find_tenant(options["tenant"])
+        filters = self.filters_of(options)
+        if filters is not None:
+            self.do_matching(tenant, filters, options)
+            return
+        done = [self.do_one(tenant.pk, wanted, options) for wanted in options["ids"]]
+        self.answer([row for row, _ in done], *(said for _, said in done))
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Ids or filters."""

@@ -16,6 +16,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error as DatabaseError
 from django.utils import timezone
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
 from scheduler_ext.core import errors
@@ -79,6 +80,27 @@ class PlatformCommand(BaseCommand):
     def show(self, value: Any) -> None:
         """Print a value as JSON."""
         self.stdout.write(json.dumps(value, cls=Encoder, indent=2, ensure_ascii=False))
+
+    def answer(self, value: Any, *lines: str) -> None:
+        """Print a value as JSON where that is asked for, else the lines that tell it to people."""
+        if self.as_json:
+            self.show(value)
+        else:
+            for line in lines:
+                self.stdout.write(line)
+
+    def answer_table(
+        self, value: Any, title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str
+    ) -> None:
+        """Print a value as JSON where that is asked for, else its rows as a table."""
+        if self.as_json:
+            self.show(value)
+        else:
+            self.show_table(title, columns, rows, empty=empty)
+
+    def bar(self) -> Progress:
+        """A progress bar, where somebody looks on."""
+        return Progress(console=self.console, disable=self.is_quiet, transient=True)
 
     def show_table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
         """Print rows as a table, or ``empty`` where there are none."""

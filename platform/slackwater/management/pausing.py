@@ -48,11 +48,9 @@ class PauseCommand(PlatformCommand):
             tenant = find_tenant(options["tenant"])
             changed = getattr(self, f"_{kind}")(tenant, name)
             name = name or tenant.slug
-        if self.as_json:
-            self.show({"kind": kind, "name": name, "paused": self.paused, "changed": changed})
-            return
         now = "is paused: tasks are accepted, none is started" if self.paused else "goes on"
-        self.stdout.write(f"{kind} {name} {now}" + ("" if changed else " (as before)"))
+        said = f"{kind} {name} {now}" + ("" if changed else " (as before)")
+        self.answer({"kind": kind, "name": name, "paused": self.paused, "changed": changed}, said)
 
     def _tenant(self, tenant: Tenant, _: str) -> bool:
         return tenants.set_paused(tenant, paused=self.paused)

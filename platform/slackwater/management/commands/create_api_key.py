@@ -39,19 +39,10 @@ class Command(PlatformCommand):
         tenant = find_tenant(options["tenant"])
         scopes = options["scopes"] or ("submit", "read", "cancel")
         key, text = create_api_key(tenant, options["name"], scopes, _expiry(options["days"]))
-        if self.as_json:
-            self.show(
-                {
-                    "tenant": tenant.slug,
-                    "prefix": key.prefix,
-                    "scopes": key.scopes,
-                    "expires_at": key.expires_at,
-                    "key": text,
-                }
-            )
-            return
-        self.stdout.write(text)
-        self.stderr.write(f"It is shown only this once. Scopes: {', '.join(key.scopes)}.")
+        shown = {name: getattr(key, name) for name in ("prefix", "scopes", "expires_at")}
+        self.answer({"tenant": tenant.slug, **shown, "key": text}, text)
+        if not self.as_json:
+            self.stderr.write(f"It is shown only this once. Scopes: {', '.join(key.scopes)}.")
 
 
 def _expiry(days: float | None) -> datetime | None:

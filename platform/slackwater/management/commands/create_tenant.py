@@ -32,8 +32,8 @@ class Command(PlatformCommand):
             options["slug"], options["name"] or options["slug"], options["plan"], trusted=options["trusted"],
             script_root=options["script_root"], cell=options["cell"],
         )  # fmt: skip
-        if self.as_json:
-            self.show({"id": tenant.pk, "slug": tenant.slug, "name": tenant.name, "plan": tenant.plan.slug})
-            return
-        self.stdout.write(f"tenant {tenant.slug} on plan {tenant.plan.slug}")
-        self.stdout.write(f"a key for it: manage.py create_api_key {tenant.slug}")
+        self.answer(
+            {"id": tenant.pk, "slug": tenant.slug, "name": tenant.name, "plan": tenant.plan.slug},
+            f"tenant {tenant.slug} on plan {tenant.plan.slug}",
+            f"a key for it: manage.py create_api_key {tenant.slug}",
+        )

@@ -38,26 +38,10 @@ class Command(PlatformCommand):
                 self._requeue(tenant, options)
                 return
             rows = dead_letters.latest_dead_letters(max(1, options["limit"]))
-        if self.as_json:
-            self.show(rows)
-            return
-        self.show_table(
-            "Dead letters",
-            ["id", "name", "what", "at", "reason", "retries", "next retry"],
-            [
-                (
-                    r["id"],
-                    r["name"],
-                    r["handler"] or r["script"][:12],
-                    r["at"],
-                    r["reason"],
-                    r["retries"],
-                    r["next_retry_at"],
-                )
-                for r in rows
-            ],
-            empty="There are no dead letters.",
-        )
+        columns = ["id", "name", "what", "at", "reason", "retries", "next_retry_at"]
+        shown = [[row["handler"] or row["script"][:12] if c == "what" else row[c] for c in columns] for row in rows]
+        titles = [name.replace("_", " ") for name in columns]
+        self.answer_table(rows, "Dead letters", titles, shown, empty="There are no dead letters.")
 
     def _requeue(self, tenant: Tenant, options: dict[str, Any]) -> None:
         ids = options["requeue"]
@@ -75,11 +59,8 @@ class Command(PlatformCommand):
                 if not options["all"]:
                     raise
                 left.append({"id": wanted, "reason": error.message})  # gone since, or beyond the plan
-        if self.as_json:
-            self.show({"requeued": done, "left": left})
-            return
-        self.stdout.write(f"requeued {len(done)}")
-        if left:
+        self.answer({"requeued": done, "left": left}, f"requeued {len(done)}")
+        if left and not self.as_json:
             columns = ["id", "why not"]
             rows = [(row["id"], row["reason"]) for row in left[:SHOWN]]
             self.show_table(f"Left as they are: {len(left)}", columns, rows, empty="")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.management.base import CommandParser
-from rich.progress import Progress
 
 from scheduler_ext.core.errors import InvalidInput
 from slackwater.management.console import PlatformCommand, find_tenant
@@ -31,10 +30,8 @@ class Command(PlatformCommand):
         if not options["yes"]:
             raise InvalidInput(f"say --yes to delete {tenant.slug} and all its data for ever", field="--yes")
         total = Task.objects.unscoped().for_tenant(tenant.pk).count()  # it is named
-        with Progress(console=self.console, disable=self.is_quiet, transient=True) as bar:
+        with self.bar() as bar:
             task = bar.add_task(f"deleting {tenant.slug}", total=total)
             count = delete_tenant(tenant, progress=lambda done: bar.update(task, completed=done))
-        if self.as_json:
-            self.show({"deleted": options["slug"], "tasks": count})
-        else:
-            self.stdout.write(f"{options['slug']} is deleted, with {count} tasks")
+        slug = options["slug"]
+        self.answer({"deleted": slug, "tasks": count}, f"{slug} is deleted, with {count} tasks")

@@ -44,19 +44,15 @@ class Command(PlatformCommand):
         if options["action"] in DOING:
             node = _find(options["node"])
             DOING[options["action"]](node)
-            if self.as_json:
-                self.show({"id": node.pk, "name": node.name, "state": node.state})
-            else:
-                self.stdout.write(f"{node} {SAID[options['action']]}")
+            shown = {"id": node.pk, "name": node.name, "state": node.state}
+            self.answer(shown, f"{node} {SAID[options['action']]}")
             return
         if options["wanted"]:
             self._wanted()
             return
         rows = overview.all_nodes(gone=options["all"])
-        if self.as_json:
-            self.show(rows)
-            return
-        self.show_table(
+        self.answer_table(
+            rows,
             "Nodes",
             ["id", "cell", "name", "host", "state", "CPU", "memory", "slots", "in flight", "heartbeat"],
             [(r["id"], r["cell"], r["name"], r["hostname"], r["state"], f"{r['capacity'].get('cpu_milli', 0) / 1000:g}",
@@ -68,19 +64,8 @@ class Command(PlatformCommand):
     def _wanted(self) -> None:
         found = wanted()
         cells = by_cell(found)
-        rows = [
-            (
-                one.cell,
-                one.tier,
-                one.ready,
-                one.in_flight_slots,
-                one.waiting_slots,
-                one.per_worker,
-                one.workers,
-            )
-            for one in found
-        ]
         names = ("cell", "tier", "ready", "in_flight_slots", "waiting_slots", "per_worker", "workers")
+        rows = [[getattr(one, name) for name in names] for one in found]
         if self.as_json:
             self.show(
                 {

@@ -53,11 +53,8 @@ class Command(PlatformCommand):
             for kind, known in (("order", ORDER_POLICIES), ("share", SHARE_POLICIES))
             for name, policy in known.items()
         ]
-        if self.as_json:
-            self.show(rows)
-            return
         shown = [(row["kind"], row["policy"], ", ".join(row["parameters"])) for row in rows]
-        self.show_table("Policies", ("kind", "policy", "parameters"), shown, empty="there are none")
+        self.answer_table(rows, "Policies", ("kind", "policy", "parameters"), shown, empty="there are none")
 
     def _show(self, options: dict[str, Any]) -> None:
         conf, cell = engine().conf, options["cell"]
@@ -132,13 +129,11 @@ class Command(PlatformCommand):
         """What the shadow has counted in the cell."""
         rows = [_compared(one) for one in ShadowUse.objects.filter(cell=options["cell"]).select_related("tenant")]
         rows.sort(key=lambda row: row["mean_change_s"])
-        if self.as_json:
-            self.show(rows)
-            return
         columns = ("tenant", "first", "second", "started", "mean_wait_s", "mean_change_s", "sooner", "later")
         empty = "no shadow has decided yet; choose one with: manage.py policies set shadow POLICY"
-        self.show_table("Waits, and how they would change under the second policy", columns,
-                        [[row[name] for name in columns] for row in rows], empty=empty)  # fmt: skip
+        shown = [[row[name] for name in columns] for row in rows]
+        title = "Waits, and how they would change under the second policy"
+        self.answer_table(rows, title, columns, shown, empty=empty)
 
     def _tell(self, said: str, options: dict[str, Any]) -> None:
         if self.as_json:

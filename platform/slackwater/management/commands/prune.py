@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.management.base import CommandParser
-from rich.progress import Progress
 
 from slackwater.management.console import PlatformCommand, find_tenant
 from slackwater_tasks.ledger.connection import Database
@@ -28,14 +27,11 @@ class Command(PlatformCommand):
         tenant = find_tenant(options["tenant"]) if options["tenant"] else None
         pruner, count = Pruner(Database("slackwater prune")), 0
         try:
-            with Progress(console=self.console, disable=self.is_quiet, transient=True) as bar:
+            with self.bar() as bar:
                 task = bar.add_task("deleting", total=None)  # nobody counts beforehand what is old
                 while done := pruner.prune(tenant.pk if tenant else None):
                     count += done
                     bar.update(task, completed=count, description=f"{count} deleted")
         finally:
             pruner.db.close()
-        if self.as_json:
-            self.show({"deleted": count})
-        else:
-            self.stdout.write(f"{count} tasks and keys deleted")
+        self.answer({"deleted": count}, f"{count} tasks and keys deleted")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 from slackwater.management.bulk import BulkCommand
-from slackwater.management.console import ACTOR, find_tenant
+from slackwater.management.console import ACTOR
 from slackwater_tasks.control import bulk
 from slackwater_tasks.control.rerun import retry
 
@@ -18,17 +20,7 @@ class Command(BulkCommand):
     matching = staticmethod(bulk.retry_matching)
     done_word = "run again"
 
-    def run(self, options: dict[str, Any]) -> None:
-        """Run each again, or all that match; the first id that cannot ends the command."""
-        tenant = find_tenant(options["tenant"])
-        filters = self.filters_of(options)
-        if filters is not None:
-            self.do_matching(tenant, filters, options)
-            return
-        for wanted in options["ids"]:
-            retry(tenant.pk, wanted, actor=ACTOR)
-        if self.as_json:
-            self.show([{"id": wanted} for wanted in options["ids"]])
-            return
-        for wanted in options["ids"]:
-            self.stdout.write(f"{wanted} runs again")
+    def do_one(self, tenant_id: int, wanted: UUID, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+        """Run it again."""
+        retry(tenant_id, wanted, actor=ACTOR)
+        return {"id": wanted}, f"{wanted} runs again"

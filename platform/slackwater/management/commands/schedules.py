@@ -53,27 +53,10 @@ class Command(PlatformCommand):
 
     def _list(self) -> None:
         rows = list(Schedule.objects.order_by("name"))
-        if self.as_json:
-            self.show([_plain(row) for row in rows])
-            return
-        self.show_table(
-            "Schedules",
-            ["id", "name", "kind", "time zone", "next", "overlap", "missed", "paused"],
-            [
-                (
-                    row.pk,
-                    row.name,
-                    row.kind,
-                    row.time_zone,
-                    row.next_fire_at,
-                    row.overlap,
-                    row.missed,
-                    row.paused,
-                )
-                for row in rows
-            ],
-            empty="There are no schedules.",
-        )
+        columns = ["id", "name", "kind", "time_zone", "next_fire_at", "overlap", "missed", "paused"]
+        shown = [[getattr(row, name) for name in columns] for row in rows]
+        titles = [{"next_fire_at": "next"}.get(name, name.replace("_", " ")) for name in columns]
+        self.answer_table([_plain(row) for row in rows], "Schedules", titles, shown, empty="There are no schedules.")
 
     def _show(self, row: Schedule) -> None:
         upcoming = services.next_firings(row, 10)
@@ -96,12 +79,9 @@ class Command(PlatformCommand):
         row = find_schedule(tenant, options["name"])
         start, end = _moment(options["start"], "--start"), _moment(options["end"], "--end")
         done = services.backfill(tenant.pk, row.pk, start, end, actor=ACTOR)
-        if self.as_json:
-            self.show({"workflow_id": done.workflow_id, "task_ids": done.task_ids})
-        elif done.workflow_id is None:
-            self.stdout.write("nothing was missing")
-        else:
-            self.stdout.write(f"{len(done.task_ids)} tasks in the workflow {done.workflow_id}")
+        told = f"{len(done.task_ids)} tasks in the workflow {done.workflow_id}"
+        shown = {"workflow_id": done.workflow_id, "task_ids": done.task_ids}
+        self.answer(shown, told if done.workflow_id else "nothing was missing")
 
 
 def _plain(row: Schedule) -> dict[str, Any]:
