@@ -1,7 +1,10 @@
 # Every target makes the environment it needs in .venv/ first; the second time that takes no time.
 SHELL := /bin/sh
 PYTHON := .venv/bin/python
-PYTEST_WORKERS ?= 2
+# Two for each core: half of the suite waits for processes. One that has nothing left takes tests from another.
+CORES := $(shell nproc 2>/dev/null || echo 2)
+PYTEST_WORKERS ?= $(shell echo $$(($(CORES) < 8 ? 2 * $(CORES) : 16)))
+PYTEST := .venv/bin/python -m pytest --dist worksteal
 PYTEST_ARGS ?=
 TORTURE_ARGS ?= --tasks 3000 --faults 100 --seed 1
 BENCH_ARGS ?= --peers all --runs 3 --workload noop:20000 --workload sleep10ms:1000 --workload mixed:20000 \
@@ -37,23 +40,23 @@ up: env ## run the whole platform on this machine; Ctrl-C stops it, data stays i
 	@exec $(PYTHON) manage.py up --die-with-parent $(UP_ARGS)
 
 test: env-dev ## unit, property, integration and end-to-end tests on embedded servers
-	@$(PYTHON) -m pytest -n $(PYTEST_WORKERS) -m "not slow and not browser and not external" $(PYTEST_ARGS)
+	@$(PYTEST) -n $(PYTEST_WORKERS) -m "not slow and not browser and not external" $(PYTEST_ARGS)
 
 check: env-dev ## what to run while working: format, lint, types, and the tests that start nothing
 	@.venv/bin/ruff format --check -q .
 	@.venv/bin/ruff check -q .
 	@.venv/bin/lint-imports --no-logo >/dev/null || .venv/bin/lint-imports
 	@$(PYTHON) -m mypy
-	@$(PYTHON) -m pytest -q -n $(PYTEST_WORKERS) -m "not slow" $(PYTEST_ARGS) tests/architecture tests/property tests/unit
+	@$(PYTEST) -q -n $(CORES) -m "not slow" $(PYTEST_ARGS) tests/architecture tests/property tests/unit
 
 test-slow: env-dev ## the tests that take minutes (torture, long runs), and each property with ten times the examples
-	@$(PYTHON) -m pytest -n $(PYTEST_WORKERS) -m "slow and not browser and not external" $(PYTEST_ARGS)
-	@SLACKWATER_TEST_EXAMPLES=thorough $(PYTHON) -m pytest -n $(PYTEST_WORKERS) -m hypothesis -o timeout=1800 $(PYTEST_ARGS)
+	@$(PYTEST) -n $(PYTEST_WORKERS) -m "slow and not browser and not external" $(PYTEST_ARGS)
+	@SLACKWATER_TEST_EXAMPLES=thorough $(PYTEST) -n $(CORES) -m hypothesis -o timeout=1800 $(PYTEST_ARGS)
 
 test-external: env-dev ## the suite on your own servers: SLACKWATER_DATABASE_URL and SLACKWATER_REDIS_URL
 	@test -n "$$SLACKWATER_DATABASE_URL" || { echo "make test-external: set SLACKWATER_DATABASE_URL" >&2; exit 2; }
 	@test -n "$$SLACKWATER_REDIS_URL" || { echo "make test-external: set SLACKWATER_REDIS_URL" >&2; exit 2; }
-	@$(PYTHON) -m pytest -n $(PYTEST_WORKERS) -m "not slow and not browser" $(PYTEST_ARGS)
+	@$(PYTEST) -n $(PYTEST_WORKERS) -m "not slow and not browser" $(PYTEST_ARGS)
 
 test-browser: env-browser ## the pages in a real browser; needs Chromium on this machine
 	@$(PYTHON) -m pytest -m browser $(PYTEST_ARGS)

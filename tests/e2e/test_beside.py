@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from scheduler_ext.core.states import Outcome, TaskState
@@ -15,8 +17,9 @@ pytestmark = pytest.mark.e2e
 SECONDS = 3.0
 
 
-@pytest.mark.parametrize(("handler", "count"), [("demo.nap", 60), ("demo.doze", 12)])
-def test_many_run_beside_one_another(platform: Platform, handler: str, count: int) -> None:
+@pytest.mark.parametrize(("way", "count"), [("nap", 60), ("doze", 12)])
+def test_many_run_beside_one_another(platform: Platform, way: str, count: int, tmp_path: Path) -> None:
+    handler, gated, go, again = f"demo.{way}", f"test.{way}_until", tmp_path / "go", tmp_path / "again"
     worker = platform.up()
     ids = submit_many(platform.tenant, [{"handler": handler, "args": [SECONDS]}] * count).task_ids
     wait_until(lambda: platform.unfinished() == 0, message="all are done")
@@ -27,7 +30,7 @@ def test_many_run_beside_one_another(platform: Platform, handler: str, count: in
 
     capped = platform.submit(handler, 60, execution_cap=0.3, total_attempts=2, retry={"base_s": 0.05})
     cancelled = platform.submit(handler, 60)
-    steady = platform.submit(handler, 10)
+    steady = platform.submit(gated, str(go))
     platform.wait(cancelled, TaskState.RUNNING)
     platform.wait(steady, TaskState.RUNNING)
     cancel(platform.tenant.pk, cancelled)
@@ -35,15 +38,17 @@ def test_many_run_beside_one_another(platform: Platform, handler: str, count: in
     task = platform.wait(capped, timeout=30)
     assert (task.state, task.error) == (TaskState.FAILED, "its execution cap was reached")
     assert [a.outcome for a in platform.attempts(capped)] == [Outcome.CAP_EXCEEDED] * 2
+    go.touch()
     assert platform.wait(steady).state == TaskState.SUCCEEDED
     assert len(platform.attempts(steady)) == 1, "its neighbours' ends did not touch it"
 
-    again = [platform.submit(handler, 8.0) for _ in range(4)]
-    for task_id in again:
+    killed = [platform.submit(gated, str(again)) for _ in range(4)]
+    for task_id in killed:
         platform.wait(task_id, TaskState.RUNNING)
     for child in children_of(worker):
         child.kill()
-    for task_id in again:
+    again.touch()
+    for task_id in killed:
         assert platform.wait(task_id, timeout=30).state == TaskState.SUCCEEDED
-    lost = [a for t in again for a in platform.attempts(t) if a.outcome != Outcome.SUCCEEDED]
+    lost = [a for t in killed for a in platform.attempts(t) if a.outcome != Outcome.SUCCEEDED]
     assert len(lost) <= 2, "only one that ran by itself in its child can be told to have killed it"

@@ -15,18 +15,18 @@ from slackwater_tasks.models import Secret
 from slackwater_tasks.submission.canvas import submit_canvas
 from slackwater_tasks.submission.service import store_script
 from tests.support import handlers  # noqa: F401 - exports them here too
-from tests.support.platform import Platform, kill_all
+from tests.support.platform import BRIEF, Platform, kill_all
 
 pytestmark = pytest.mark.e2e
-HANDLERS: Any = {"SLACKWATER_HANDLERS": "tests.support.handlers"}
 
 
 def test_a_chord_survives_the_loss_of_redis_and_of_every_worker(platform: Platform, redis_client: redis.Redis) -> None:
+    platform.set(**BRIEF)
     platform.dispatcher()
     platform.upkeep()
-    first = platform.worker(**HANDLERS)
+    first = platform.worker()
     double, total = signature("test.double"), signature("test.total")
-    slow = [signature("demo.sleep", args=[6], immutable=True) for _ in range(3)]
+    slow = [signature("demo.sleep", args=[3], immutable=True) for _ in range(3)]
     canvas = chain(
         signature("demo.add", args=[1, 2]),
         chord(group(double.clone(), chain(double.clone(), double.clone()), *slow), total.clone()),
@@ -36,9 +36,9 @@ def test_a_chord_survives_the_loss_of_redis_and_of_every_worker(platform: Platfo
     platform.wait(found.task_ids[4], TaskState.RUNNING)
     kill_all(first)
     redis_client.flushall()
-    platform.worker("w2", **HANDLERS)
+    platform.worker("w2")
     end = platform.wait(found.result_ids[0])
-    assert (end.state, end.result) == (TaskState.SUCCEEDED, ((6 + 12 + 3 * 6) * 2)), end.error
+    assert (end.state, end.result) == (TaskState.SUCCEEDED, ((6 + 12 + 3 * 3) * 2)), end.error
     assert all(platform.row(task_id).state == TaskState.SUCCEEDED for task_id in found.task_ids)
 
 
@@ -48,7 +48,7 @@ def test_subtasks_secrets_and_references_of_running_tasks(platform: Platform, tm
     assert b"correct horse" not in bytes(Secret._plain.get().sealed)
     platform.dispatcher()
     platform.upkeep()
-    worker = platform.worker(**HANDLERS, SLACKWATER_SECRETS_KEYS="a key of the platform")
+    worker = platform.worker(SLACKWATER_SECRETS_KEYS="a key of the platform")
     ids = platform.workflow(
         {"name": "split", "handler": "test.split", "args": [3, str(tmp_path), True]},
         {"name": "total", "handler": "test.total", "depends_on": ["split"]},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from slackwater_resources import services as nodes
 from slackwater_resources.models import Handler, Node
 from slackwater_tasks.models import Attempt, Checkpoint, TaskEvent
 from slackwater_tasks.submission.service import store_script
-from tests.support.platform import Platform, kill_all, none_at_work
+from tests.support.platform import BRIEF, Platform, kill_all, none_at_work
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -96,9 +97,9 @@ def test_a_worker_that_is_stopped_loses_no_work(platform: Platform, kind: str) -
 
 @pytest.mark.parametrize("kind", ["handler", "script"])
 def test_a_worker_that_vanishes_costs_what_follows_the_last_checkpoint(platform: Platform, kind: str) -> None:
-    platform.set(checkpoint_every_s=0.2)
+    platform.set(checkpoint_every_s=0.2, **BRIEF)
     first = platform.up()
-    task_id = (counting_handler if kind == "handler" else counting_script)(platform, 200)
+    task_id = (counting_handler if kind == "handler" else counting_script)(platform, 100)
     wait_for_checkpoint(task_id)
     kill_all(first)
     kept = saved(task_id)
@@ -113,8 +114,9 @@ def test_a_worker_that_vanishes_costs_what_follows_the_last_checkpoint(platform:
 
 
 def test_a_damaged_checkpoint_is_passed_over(platform: Platform) -> None:
+    platform.set(**BRIEF)
     first = platform.up()
-    task_id = counting_handler(platform, 200)
+    task_id = counting_handler(platform, 100)
     wait_for_checkpoint(task_id)
     kill_all(first)
     wait_until(none_at_work, message="what it was saving is saved")
@@ -127,25 +129,27 @@ def test_a_damaged_checkpoint_is_passed_over(platform: Platform) -> None:
         )
     platform.worker("w2")
     task = platform.wait(task_id, timeout=40)
-    assert task.result == {"from": newest - 1, "to": 200}, "the one before the damaged one was used"
+    assert task.result == {"from": newest - 1, "to": 100}, "the one before the damaged one was used"
     events = TaskEvent.objects.unscoped().filter(task_id=task_id)  # the test is no tenant
     reasons = list(events.values_list("reason", flat=True))
     assert f"checkpoint {newest} is damaged: the one before it is used" in reasons
 
 
-def test_an_administrator_drains_a_node_and_takes_it_back(platform: Platform) -> None:
+def test_an_administrator_drains_a_node_and_takes_it_back(platform: Platform, tmp_path: Path) -> None:
     platform.dispatcher()
     platform.upkeep()
     platform.worker("w1")
     counting = counting_handler(platform, 400)
     wait_for_checkpoint(counting, 1)
-    running = platform.submit("demo.sleep", 10.0)
+    go = tmp_path / "go"
+    running = platform.submit("test.until", str(go))
     platform.wait(running, TaskState.RUNNING)
     waiting = [platform.submit("demo.sleep", 0.1) for _ in range(3)]
     node = Node.objects.get(name="w1@test")
     nodes.drain_node(node)
     platform.wait(counting, TaskState.READY)
     assert outcomes(platform, counting) == [Outcome.YIELDED]
+    go.touch()
     assert platform.wait(running).state == TaskState.SUCCEEDED, "what has no checkpoints is finished"
     assert {platform.state(task_id) for task_id in waiting} == {TaskState.READY}
     node.refresh_from_db()
@@ -155,12 +159,13 @@ def test_an_administrator_drains_a_node_and_takes_it_back(platform: Platform) ->
     platform.wait(counting, TaskState.RUNNING)
 
 
-def test_what_has_not_begun_is_handed_back_while_what_runs_runs_on(platform: Platform) -> None:
+def test_what_has_not_begun_is_handed_back_while_what_runs_runs_on(platform: Platform, tmp_path: Path) -> None:
     """Drain a busy node: short tasks claimed ahead, one long one that runs on to its end."""
     platform.dispatcher()
     platform.upkeep()
     worker = platform.worker("w1", concurrency=1)
-    running = platform.submit("demo.sleep", 12.0)
+    go = tmp_path / "go"
+    running = platform.submit("test.until", str(go))
     platform.wait(running, TaskState.RUNNING)
     stuck = [platform.submit("demo.sleep", 0.1) for _ in range(5)]
     node = Node.objects.get(name="w1@test")
@@ -176,15 +181,19 @@ def test_what_has_not_begun_is_handed_back_while_what_runs_runs_on(platform: Pla
         message="they are handed back",
     )
     assert platform.state(running) is TaskState.RUNNING
+    go.touch()
     assert platform.wait(running).state == TaskState.SUCCEEDED
     worker.wait()
     assert not Attempt.objects.unscoped().filter(task_id__in=stuck).exists()  # the test is no tenant
 
 
-def test_what_neither_ends_nor_saves_is_ended_after_the_grace_and_runs_again(platform: Platform) -> None:
+def test_what_neither_ends_nor_saves_is_ended_after_the_grace_and_runs_again(
+    platform: Platform, tmp_path: Path
+) -> None:
     platform.set(drain_grace_s=1.0)
     first = platform.up()
-    task_id = platform.submit("demo.sleep", 6.0, total_attempts=2)
+    go = tmp_path / "go"
+    task_id = platform.submit("test.until", str(go), total_attempts=2)
     once = platform.submit("demo.sleep", 60.0, total_attempts=1)
     platform.wait(task_id, TaskState.RUNNING)
     platform.wait(once, TaskState.RUNNING)
@@ -193,6 +202,7 @@ def test_what_neither_ends_nor_saves_is_ended_after_the_grace_and_runs_again(pla
     assert platform.wait(once).state == TaskState.FAILED, "what may run only once does not run twice"
     assert platform.state(task_id) is TaskState.READY
     assert outcomes(platform, task_id) == [Outcome.PREEMPTED]
+    go.touch()
     platform.worker("w2")
     assert platform.wait(task_id).state == TaskState.SUCCEEDED
     assert platform.row(task_id).attempts_used == 1

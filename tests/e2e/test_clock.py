@@ -20,8 +20,8 @@ def test_a_step_of_the_wall_clock_neither_hides_nor_makes_a_cap(platform: Platfo
     clocks = Clocks(tmp_path)
     platform.dispatcher()
     platform.worker("w1", concurrency=2, **clocks.env("w1"))
-    endless = platform.submit("demo.sleep", 60.0, execution_cap=6.0, total_attempts=1)
-    short = platform.submit("demo.sleep", 10.0, execution_cap=600.0, total_attempts=1)
+    endless = platform.submit("demo.sleep", 60.0, execution_cap=3.0, total_attempts=1)
+    short = platform.submit("demo.sleep", 7.0, execution_cap=600.0, total_attempts=1)
     for task_id in (endless, short):
         platform.wait(task_id, TaskState.RUNNING)
 
@@ -32,6 +32,6 @@ def test_a_step_of_the_wall_clock_neither_hides_nor_makes_a_cap(platform: Platfo
 
     clocks.set("w1", 3600.0)
     assert platform.wait(short, timeout=60).state == TaskState.SUCCEEDED, platform.story(short)
-    for task_id, lasted in ((endless, 6.0), (short, 10.0)):
+    for task_id, lasted in ((endless, 3.0), (short, 7.0)):
         (attempt,) = platform.attempts(task_id)
         assert lasted <= (attempt.finished_at - attempt.started_at).total_seconds() < lasted + 15

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from scheduler_ext.core.states import Outcome, TaskState
@@ -11,7 +9,6 @@ from slackwater_resources.models import Tier
 from tests.support.platform import Platform
 
 pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True), pytest.mark.timeout(240)]
-HANDLERS: Any = {"SLACKWATER_HANDLERS": "tests.support.handlers"}
 WHY = "memory: it came to hold more than its tier has"
 
 
@@ -19,7 +16,7 @@ def started(platform: Platform) -> None:
     Tier.objects.create(slug="tiny", tenant=platform.tenant, cpu_milli=100, memory_mb=48)
     platform.dispatcher()
     platform.upkeep()
-    platform.worker(concurrency=1, **HANDLERS)
+    platform.worker(concurrency=1)
 
 
 def test_a_handler_over_its_tier_is_ended_and_told_and_others_are_left_alone(platform: Platform) -> None:

@@ -20,7 +20,7 @@ from slackwater_resources.models import Node
 from slackwater_tasks.ledger.connection import connect
 from slackwater_tasks.models import Attempt, Leader
 from slackwater_tasks.submission.service import store_script, submit_many
-from tests.support.platform import Platform, agent_of, children_of, kill_all
+from tests.support.platform import BRIEF, Platform, agent_of, children_of, kill_all
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -87,13 +87,16 @@ def test_a_child_killed_in_the_middle_of_a_batch_leaves_an_exact_account(platfor
     assert lost.count() <= killed, "a killed child costs at most the one task that ran"
 
 
-def test_a_worker_that_vanishes_loses_nothing(platform: Platform, redis_client: redis.Redis) -> None:
+def test_a_worker_that_vanishes_loses_nothing(platform: Platform, redis_client: redis.Redis, tmp_path: Path) -> None:
+    platform.set(**BRIEF)
     first = platform.up()
     assert redis_client.keys("*slackwater.node.*")
-    task_id = platform.submit("demo.sleep", 8, total_attempts=2)
+    go = tmp_path / "go"
+    task_id = platform.submit("test.until", str(go), total_attempts=2)
     waiting = [platform.submit("demo.sleep", 0.05) for _ in range(5)]
     platform.wait(task_id, TaskState.RUNNING)
     kill_all(first)
+    go.touch()
     platform.worker("w2")
     task = platform.wait(task_id, timeout=30)
     assert task.state == TaskState.SUCCEEDED
@@ -107,12 +110,15 @@ def test_a_worker_that_vanishes_loses_nothing(platform: Platform, redis_client: 
     wait_until(lambda: not any(redis_client.keys(name) for name in own), timeout=45, message="its queues are gone")
 
 
-def test_a_worker_told_to_stop_finishes_or_hands_back(platform: Platform) -> None:
+def test_a_worker_told_to_stop_finishes_or_hands_back(platform: Platform, tmp_path: Path) -> None:
     worker = platform.up()
-    running = platform.submit("demo.sleep", 8)
+    go = tmp_path / "go"
+    running = platform.submit("test.until", str(go))
     queued = [platform.submit("demo.sleep", 0.2) for _ in range(40)]
     platform.wait(running, TaskState.RUNNING)
     worker.send(signal.SIGTERM)
+    wait_until(lambda: Node.objects.get(name="w1@test").state == Node.State.DRAINING, message="it takes nothing new")
+    go.touch()
     worker.wait()
     assert platform.wait(running).state == TaskState.SUCCEEDED
     assert [a.outcome for a in platform.attempts(running)] == [Outcome.SUCCEEDED]
@@ -185,14 +191,17 @@ def test_an_agent_that_dies_is_replaced_and_caps_hold(platform: Platform) -> Non
     assert "its execution cap was reached" in task.error
 
 
-def test_a_worker_that_sleeps_longer_than_its_lease_records_nothing_late(platform: Platform) -> None:
+def test_a_worker_that_sleeps_longer_than_its_lease_records_nothing_late(platform: Platform, tmp_path: Path) -> None:
+    platform.set(**BRIEF)
     first = platform.up()
-    task_id = platform.submit("demo.sleep", 4, total_attempts=3)
+    go = tmp_path / "go"
+    task_id = platform.submit("test.until", str(go), total_attempts=3)
     platform.wait(task_id, TaskState.RUNNING)
     first.suspend()
     platform.worker("w2")
     wait_until(lambda: Node.objects.get(name="w1@test").state == Node.State.LOST, message="the node is lost")
     platform.wait(task_id, TaskState.RUNNING)
+    go.touch()
     first.resume()
     task = platform.wait(task_id, timeout=30)
     assert task.state == TaskState.SUCCEEDED
@@ -204,10 +213,11 @@ def test_a_worker_that_sleeps_longer_than_its_lease_records_nothing_late(platfor
 
 
 def test_no_child_of_a_stopped_machine_acts_though_its_agent_wakes_first(platform: Platform, tmp_path: Path) -> None:
+    platform.set(**BRIEF)
     platform.dispatcher()
     platform.upkeep()
-    worker = platform.worker(concurrency=1, SLACKWATER_HANDLERS="tests.support.handlers")
-    task_id = platform.submit("test.ticks", str(tmp_path), 20, total_attempts=3)
+    worker = platform.worker(concurrency=1)
+    task_id = platform.submit("test.ticks", str(tmp_path), total_attempts=3)
     file = tmp_path / "ticks"
     wait_until(lambda: file.exists() and file.read_text(), message="it acts")
     agent, (child,) = agent_of(worker), children_of(worker)
@@ -223,12 +233,14 @@ def test_no_child_of_a_stopped_machine_acts_though_its_agent_wakes_first(platfor
         child.resume()
         wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, message="it has ended")
         assert file.read_text() == before, "without having acted"
+    (tmp_path / "go").touch()
     worker.resume()
     assert platform.wait(task_id, timeout=60).state == TaskState.SUCCEEDED
     assert [a.outcome for a in platform.attempts(task_id)] == [Outcome.WORKER_LOST, Outcome.SUCCEEDED]
 
 
 def test_no_script_acts_on_while_its_agent_is_stopped_for_longer_than_the_lease(platform: Platform) -> None:
+    platform.set(**BRIEF)
     platform.dispatcher()
     platform.upkeep()
     worker = platform.worker()

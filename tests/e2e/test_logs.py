@@ -26,7 +26,7 @@ def lines(file: Path) -> list[dict[str, Any]]:
 
 def test_each_slot_keeps_a_log_that_names_task_and_tenant(platform: Platform, tmp_path: Path) -> None:
     platform.dispatcher()
-    platform.worker(concurrency=1, SLACKWATER_HANDLERS="tests.support.handlers", SLACKWATER_LOG_DIR=str(tmp_path))
+    platform.worker(concurrency=1, SLACKWATER_LOG_DIR=str(tmp_path))
     first, second = (platform.submit("test.says", text) for text in ("one", "two"))
     for task_id in (first, second):
         assert platform.wait(task_id).state == TaskState.SUCCEEDED
@@ -46,7 +46,7 @@ def test_no_line_holds_a_secret(platform: Platform, tmp_path: Path, settings: An
     secrets.put(platform.tenant, "KEY", 'correct "horse"')
     platform.dispatcher()
     worker = platform.worker(
-        concurrency=1, SLACKWATER_HANDLERS="tests.support.handlers", SLACKWATER_LOG_DIR=str(tmp_path),
+        concurrency=1, SLACKWATER_LOG_DIR=str(tmp_path),
         SLACKWATER_SECRETS_KEYS="a key of the platform",
     )  # fmt: skip
     assert platform.wait(platform.submit("test.tells", "KEY")).state == TaskState.SUCCEEDED
@@ -65,7 +65,7 @@ def test_a_log_nobody_reads_holds_no_task_up(platform: Platform, tmp_path: Path)
     os.mkfifo(tmp_path / "w1@test-0.log")
     reader = os.open(tmp_path / "w1@test-0.log", os.O_RDONLY | os.O_NONBLOCK)
     try:
-        platform.worker(concurrency=1, SLACKWATER_HANDLERS="tests.support.handlers", SLACKWATER_LOG_DIR=str(tmp_path))
+        platform.worker(concurrency=1, SLACKWATER_LOG_DIR=str(tmp_path))
         task = platform.wait(platform.submit("test.says", "x" * 500, 5_000), timeout=60)
         assert (task.state, task.result) == (TaskState.SUCCEEDED, 5_000)
         assert platform.wait(platform.submit("demo.echo", 1)).state == TaskState.SUCCEEDED

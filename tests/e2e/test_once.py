@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.db import connection
@@ -13,7 +12,6 @@ from tests.support.platform import Platform
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
-HANDLERS: Any = {"SLACKWATER_HANDLERS": "tests.support.handlers"}
 
 
 def transfers() -> list[tuple[str, int]]:
@@ -31,7 +29,7 @@ def ready(platform: Platform) -> Platform:
         cur.execute("CREATE TABLE test_transfer (key text NOT NULL, cents int NOT NULL)")
     platform.dispatcher()
     platform.upkeep()
-    platform.worker(**HANDLERS)
+    platform.worker()
     return platform
 
 

@@ -15,7 +15,7 @@ from slackwater.local.servers import EmbeddedRedis, socket_folder
 from slackwater_resources.models import Node
 from slackwater_tasks.ledger.connection import connect
 from tests.e2e.test_kill import running_child
-from tests.support.platform import Platform, reset
+from tests.support.platform import BRIEF, Platform, reset
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -40,9 +40,10 @@ def platform(transactional_db: None, database_url: str, own_redis: EmbeddedRedis
         reset()
 
 
-def test_a_worker_outlives_its_broker(platform: Platform, own_redis: EmbeddedRedis) -> None:
+def test_a_worker_outlives_its_broker(platform: Platform, own_redis: EmbeddedRedis, tmp_path: Path) -> None:
     worker = platform.up()
-    running = platform.submit("demo.sleep", 6)
+    go = tmp_path / "go"
+    running = platform.submit("test.until", str(go))
     platform.wait(running, TaskState.RUNNING)
     own_redis.stop()
     waiting = [platform.submit("demo.echo", n) for n in range(20)]
@@ -50,15 +51,19 @@ def test_a_worker_outlives_its_broker(platform: Platform, own_redis: EmbeddedRed
     own_redis.start()
     for task_id in waiting:
         assert platform.wait(task_id, timeout=40).state == TaskState.SUCCEEDED
+    go.touch()
     assert platform.wait(running).state == TaskState.SUCCEEDED
     assert [a.outcome for a in platform.attempts(running)] == [Outcome.SUCCEEDED], "it went on all the time"
     assert worker.is_running()
     wait_until(lambda: platform.unfinished() == 0, message="all are done")
 
 
-def test_a_worker_outlives_a_broker_without_memory(platform: Platform, own_redis: EmbeddedRedis) -> None:
+def test_a_worker_outlives_a_broker_without_memory(
+    platform: Platform, own_redis: EmbeddedRedis, tmp_path: Path
+) -> None:
     worker = platform.up()
-    running = platform.submit("demo.sleep", 4)
+    go = tmp_path / "go"
+    running = platform.submit("test.until", str(go))
     platform.wait(running, TaskState.RUNNING)
     own_redis.stop()
     worker.wait_for("Trying again in", timeout=20)
@@ -72,6 +77,7 @@ def test_a_worker_outlives_a_broker_without_memory(platform: Platform, own_redis
         client.config_set("maxmemory", "512mb")
     for task_id in waiting:
         assert platform.wait(task_id, timeout=30).state == TaskState.SUCCEEDED
+    go.touch()
     assert platform.wait(running).state == TaskState.SUCCEEDED
     assert [a.outcome for a in platform.attempts(running)] == [Outcome.SUCCEEDED]
     assert worker.is_running()
@@ -95,11 +101,12 @@ def test_a_child_whose_session_breaks_keeps_the_work_it_took(platform: Platform)
 
 
 def test_a_record_that_waits_for_a_lock_costs_the_node_nothing(platform: Platform) -> None:
+    platform.set(**BRIEF)
     worker = platform.up()
     victim = platform.submit("demo.sleep", 60, total_attempts=2)
     platform.wait(victim, TaskState.RUNNING)
     child = int(running_child(platform, worker))
-    other = platform.submit("demo.sleep", 14)  # for longer than a lease, and then some
+    other = platform.submit("demo.sleep", 7)  # for longer than a lease, and then some
     platform.wait(other, TaskState.RUNNING)
     with connect() as holder, holder.transaction():
         holder.execute("SELECT 1 FROM slackwater_tasks_livetask WHERE task_id = %s FOR UPDATE", (victim,))

@@ -34,11 +34,12 @@ def platform(transactional_db: None, database_url: str, redis_group: SentinelGro
         reset()
 
 
-def test_nothing_is_lost_when_the_master_fails(platform: Platform, redis_group: SentinelGroup) -> None:
+def test_nothing_is_lost_when_the_master_fails(platform: Platform, redis_group: SentinelGroup, tmp_path: Path) -> None:
     worker = platform.up()
     first = [platform.submit("demo.echo", n) for n in range(5)]
     assert [platform.wait(task_id).state for task_id in first] == [TaskState.SUCCEEDED] * 5
-    running = platform.submit("demo.sleep", 8)
+    go = tmp_path / "go"
+    running = platform.submit("test.until", str(go))
     platform.wait(running, TaskState.RUNNING)
     gone = redis_group.kill_master()
     waiting = [platform.submit("demo.sleep", 0.1) for _ in range(20)]
@@ -46,6 +47,7 @@ def test_nothing_is_lost_when_the_master_fails(platform: Platform, redis_group: 
     for task_id in waiting:
         assert platform.wait(task_id, timeout=60).state == TaskState.SUCCEEDED
         assert [a.outcome for a in platform.attempts(task_id)] == [Outcome.SUCCEEDED]
+    go.touch()
     assert platform.wait(running).state == TaskState.SUCCEEDED
     assert [a.outcome for a in platform.attempts(running)] == [Outcome.SUCCEEDED], "it went on all the time"
     assert worker.is_running()

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -150,20 +151,23 @@ def test_what_was_exceeded_is_told(platform: Platform, settings: Any) -> None:
         wait_until(lambda: seen(tasks["output"]) == twice, message="the stream tells both attempts")
 
 
-def test_what_cannot_run_and_what_waits_too_long_is_told(platform: Platform, settings: Any) -> None:
+def test_what_cannot_run_and_what_waits_too_long_is_told(platform: Platform, settings: Any, tmp_path: Path) -> None:
     platform.set(impossible_after_s=2.0)
     Tier.objects.create(slug="huge", tenant=platform.tenant, cpu_milli=10**9, memory_mb=1)
     with told(platform, settings) as (receiver, follower):
         platform.dispatcher()
         platform.worker(concurrency=1)
-        long = platform.submit("demo.sleep", kwargs={"seconds": 12})
+        go = tmp_path / "go"
+        long = platform.submit("test.until", str(go))
         platform.wait(long, TaskState.RUNNING)
         huge = platform.submit("demo.echo", 1, tier="huge")
         late = platform.submit("demo.echo", 2, delay_tolerance=0.5)
         gone = platform.submit("demo.echo", 3, delay_tolerance=0.5, on_late="give_up")
         assert platform.wait(huge).state == TaskState.FAILED
-        assert platform.wait(late).state == TaskState.SUCCEEDED
         assert platform.wait(gone).state == TaskState.EXPIRED
+        wait_until(lambda: "task.late" in of(receiver, late), message="it is told to be late")
+        go.touch()
+        assert platform.wait(late).state == TaskState.SUCCEEDED
         expected = {
             huge: {"task.impossible", "task.failed", "task.dead_lettered"},
             late: {"task.late", "task.started", "task.succeeded"},

@@ -35,7 +35,6 @@ def test_spans_of_a_retried_task_and_of_a_script_arrive_under_the_clients(platfo
             "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
             "OTEL_EXPORTER_OTLP_HEADERS": "x-key=secret",
             "OTEL_SERVICE_NAME": "slackwater-test",
-            "SLACKWATER_HANDLERS": "tests.support.handlers",
         }
         platform.up()
         client = ApiClient(platform.tenant, *create_api_key(platform.tenant, "test", ALL_SCOPES))

@@ -34,7 +34,7 @@ def test_a_slice_that_is_over_lets_another_task_by(platform: Platform, kind: str
     platform.upkeep()
     platform.worker("w1", concurrency=1, SLACKWATER_SCRIPT_SLOTS="1")
     make = counting_handler if kind == "handler" else counting_script
-    long = make(platform, 400)
+    long = make(platform, 160)
     wait_for_checkpoint(long, 1)
     other = make(platform, 4)
     assert platform.wait(other, timeout=30).state == TaskState.SUCCEEDED
@@ -61,7 +61,7 @@ def test_short_work_passes_a_long_task_under_arrival_order(platform: Platform) -
         lambda: RunTime.objects.filter(key="demo.sleep", samples__gte=5).exists(),
         message="its time is learnt",
     )
-    long = counting_handler(platform, 160)
+    long = counting_handler(platform, 120)
     wait_for_checkpoint(long, 1)
     short = platform.submit("demo.sleep", 0.05)
     assert platform.wait(short, timeout=15).state == TaskState.SUCCEEDED

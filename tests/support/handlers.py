@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -14,7 +15,7 @@ from typing import Any
 from django.db import connection
 
 import slackwater
-from slackwater import handler
+from slackwater import WorkKind, handler
 
 
 def _die_once(folder: str, where: str) -> None:
@@ -133,12 +134,32 @@ def hold(mb: int, seconds: float = 1.0, how: str = "") -> int:
 
 
 @handler(name="test.ticks", idempotent=True)
-def ticks(folder: str, seconds: float) -> None:
-    """Act outside again and again for so long: a line in a file each time."""
-    ends = time.monotonic() + seconds
-    while time.monotonic() < ends:
+def ticks(folder: str) -> None:
+    """Act outside again and again until ``go`` is there: a line in a file each time."""
+    while not Path(folder, "go").exists():
         with Path(folder, "ticks").open("a") as file:
             file.write(f"{os.getpid()}\n")
+        time.sleep(0.02)
+
+
+@handler(name="test.until", idempotent=True)
+def until(gate: str) -> None:
+    """Hold the slot until a file is there: what a test does meanwhile takes no fixed time."""
+    while not Path(gate).exists():
+        time.sleep(0.02)
+
+
+@handler(name="test.nap_until", idempotent=True)
+async def nap_until(gate: str) -> None:
+    """Wait for a file as a coroutine."""
+    while not Path(gate).exists():  # noqa: ASYNC240 - a look at a file takes microseconds
+        await asyncio.sleep(0.02)
+
+
+@handler(name="test.doze_until", kind=WorkKind.THREAD, idempotent=True)
+def doze_until(gate: str) -> None:
+    """Wait for a file in a thread."""
+    while not Path(gate).exists():
         time.sleep(0.02)
 
 

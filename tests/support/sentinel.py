@@ -34,6 +34,8 @@ class SentinelGroup:
         common = f'bind 127.0.0.1\nsave ""\nrequirepass {PASSWORD}\nmasterauth {PASSWORD}\n'
         self._start(self.servers, master, f"{common}port {master}\n")
         self._start(self.servers, replica, f"{common}port {replica}\nreplicaof 127.0.0.1 {master}\n")
+        # A sentinel looks every ten seconds: it must find the replica at its first look.
+        wait_until(lambda: self._has_replica(master), message="the replica is in step")
         for port in [free_port() for _ in range(3)]:
             self._start(self.sentinels, port, (
                 f"bind 127.0.0.1\nport {port}\nsentinel monitor {NAME} 127.0.0.1 {master} 2\n"
@@ -67,6 +69,13 @@ class SentinelGroup:
         self.servers[port].kill()
         self.servers[port].wait()
         return port
+
+    def _has_replica(self, port: int) -> bool:
+        try:
+            with redis.Redis(port=port, password=PASSWORD) as client:
+                return bool(client.info("replication").get("slave0", {}).get("state") == "online")
+        except redis.RedisError:
+            return False
 
     def _is_ready(self) -> bool:
         for port in self.sentinels:
