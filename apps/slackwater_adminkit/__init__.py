@@ -2,11 +2,12 @@
 
 from slackwater_adminkit.big import BigTableAdmin, EstimatedPaginator
 from slackwater_adminkit.buttons import Button, ButtonsMixin
-from slackwater_adminkit.display import JsonField, ago, badge, clock, json_block, seconds, short
+from slackwater_adminkit.display import JsonField, ago, badge, clock, column, json_block, seconds, short
 from slackwater_adminkit.pausing import PausableMixin
-from slackwater_adminkit.services import ReadOnlyMixin, ServiceAdmin, actor, become, tell, tell_each
+from slackwater_adminkit.services import AllTenantsMixin, ReadOnlyMixin, ServiceAdmin, actor, become, tell, tell_each
 
 __all__ = [
+    "AllTenantsMixin",
     "BigTableAdmin",
     "Button",
     "ButtonsMixin",
@@ -20,6 +21,7 @@ __all__ = [
     "badge",
     "become",
     "clock",
+    "column",
     "json_block",
     "seconds",
     "short",

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django import forms
+from django.contrib import admin
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 SHORT_ID = 8
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+def column(description: str, show: Callable[[Any], Any], *, ordering: str | None = None) -> Callable[[Any, Any], Any]:
+    """A column of a list, or a field of a page: what ``show`` makes of the object."""
+
+    @admin.display(description=description, ordering=ordering)
+    def shown(_admin: Any, obj: Any) -> Any:
+        return show(obj)
+
+    return shown
 
 
 def badge(text: str, kind: str) -> SafeString:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import messages
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 
 from scheduler_ext.core.errors import SlackwaterError
@@ -101,6 +102,15 @@ class ServiceAdmin(UnfoldAdmin):  # type: ignore[type-arg]  # Django's class tak
                 self.add_error(field if field in self.fields else None, str(refusal))
 
         return RefusedForm
+
+
+class AllTenantsMixin(Base):  # type: ignore[type-arg]
+    """The rows of all tenants: the admin is the operators' view of the whole platform."""
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Unscoped, in the admin's order."""
+        rows: QuerySet[Any] = self.model.objects.unscoped()
+        return rows.order_by(*self.get_ordering(request))
 
 
 class ReadOnlyMixin(Base):  # type: ignore[type-arg]

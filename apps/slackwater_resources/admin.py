@@ -20,6 +20,7 @@ from slackwater_adminkit import (
     ServiceAdmin,
     ago,
     badge,
+    column,
     json_block,
 )
 from slackwater_resources import services
@@ -72,10 +73,7 @@ class TierAdmin(ServiceAdmin):
         """Forbidden: old tasks refer to it."""
         return False
 
-    @admin.display(description="owner")
-    def owner(self, obj: Tier) -> str:
-        """The tenant it belongs to, or everyone."""
-        return str(obj.tenant) if obj.tenant_id else "everyone"
+    owner = column("owner", lambda tier: str(tier.tenant) if tier.tenant_id else "everyone")
 
 
 @admin.register(Handler)
@@ -145,25 +143,12 @@ class NodeAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
             return badge("silent", "failed")
         return badge(obj.state, STATE_KINDS[obj.state])
 
-    @admin.display(description="slots")
-    def slot_list(self, obj: Node) -> str:
-        """How many tasks of each kind it runs at once."""
-        return ", ".join(f"{count} {kind}" for kind, count in sorted(obj.slots.items())) or "–"
-
-    @admin.display(description="CPU")
-    def cpu(self, obj: Node) -> str:
-        """Cores."""
-        return f"{obj.capacity[0] / 1000:g}" if obj.capacity else "–"
-
-    @admin.display(description="memory")
-    def memory(self, obj: Node) -> str:
-        """In GiB."""
-        return f"{obj.capacity[1] / 1024:.1f} GiB" if len(obj.capacity) > 1 else "–"
-
-    @admin.display(description="heartbeat", ordering="heartbeat_at")
-    def heartbeat(self, obj: Node) -> SafeString | str:
-        """When it last renewed its lease."""
-        return ago(obj.heartbeat_at)
+    slot_list = column(
+        "slots", lambda node: ", ".join(f"{count} {kind}" for kind, count in sorted(node.slots.items())) or "–"
+    )
+    cpu = column("CPU", lambda node: f"{node.capacity[0] / 1000:g}" if node.capacity else "–")
+    memory = column("memory", lambda node: f"{node.capacity[1] / 1024:.1f} GiB" if len(node.capacity) > 1 else "–")
+    heartbeat = column("heartbeat", lambda node: ago(node.heartbeat_at), ordering="heartbeat_at")
 
     @admin.display(description="resources")
     def resources(self, obj: Node) -> SafeString:
@@ -176,10 +161,7 @@ class NodeAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
         """The functions it advertises."""
         return ", ".join(Handler.objects.filter(pk__in=obj.handlers).values_list("name", flat=True)) or "–"
 
-    @admin.display(description="statistics")
-    def statistics(self, obj: Node) -> SafeString:
-        """The last report of its agent."""
-        return json_block(obj.stats)
+    statistics = column("statistics", lambda node: json_block(node.stats))
 
     def drain(self, request: HttpRequest, obj: Node) -> str:
         """Drain the node."""
@@ -216,7 +198,4 @@ class ComponentAdmin(ReadOnlyMixin, ServiceAdmin):
         silent = (timezone.now() - obj.beat_at).total_seconds() > MISSED_S
         return badge("silent", "failed") if silent else badge("alive", "succeeded")
 
-    @admin.display(description="last heard")
-    def heard(self, obj: Component) -> SafeString | str:
-        """How long ago."""
-        return ago(obj.beat_at)
+    heard = column("last heard", lambda component: ago(component.beat_at))

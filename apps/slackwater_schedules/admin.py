@@ -18,6 +18,7 @@ from unfold.widgets import UnfoldAdminTextareaWidget
 
 from scheduler_ext.core.errors import InvalidInput, SlackwaterError
 from slackwater_adminkit import (
+    AllTenantsMixin,
     BigTableAdmin,
     Button,
     ButtonsMixin,
@@ -29,6 +30,7 @@ from slackwater_adminkit import (
     badge,
     become,
     clock,
+    column,
     seconds,
 )
 from slackwater_schedules import services
@@ -101,7 +103,7 @@ def fire_badge(outcome: str) -> SafeString:
 
 
 @admin.register(Schedule)
-class ScheduleAdmin(ButtonsMixin, ServiceAdmin):
+class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
     """Tasks that are submitted again and again."""
 
     form = ScheduleForm
@@ -137,9 +139,7 @@ class ScheduleAdmin(ButtonsMixin, ServiceAdmin):
         ),
     )
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Schedule]:
-        """All tenants' schedules: the admin is the operators' view of the whole platform."""
-        return Schedule.objects.unscoped().order_by("tenant__slug", "name")
+    ordering = ("tenant__slug", "name")
 
     def get_fieldsets(self, request: HttpRequest, obj: Schedule | None = None) -> Any:
         """The form's fields; for a schedule that exists, its history too."""
@@ -157,10 +157,9 @@ class ScheduleAdmin(ButtonsMixin, ServiceAdmin):
             return badge("paused", "waiting")
         return badge("active", "succeeded") if obj.next_fire_at else badge("over", "cancelled")
 
-    @admin.display(description="next", ordering="next_due_at")
-    def next_fire(self, obj: Schedule) -> SafeString | str:
-        """When it fires next."""
-        return ago(obj.next_fire_at) if not obj.paused else "–"
+    next_fire = column(
+        "next", lambda schedule: ago(schedule.next_fire_at) if not schedule.paused else "–", ordering="next_due_at"
+    )
 
     @admin.display(description="next firings (UTC)")
     def upcoming(self, obj: Schedule) -> SafeString | str:
@@ -230,7 +229,7 @@ class ScheduleAdmin(ButtonsMixin, ServiceAdmin):
 
 
 @admin.register(ScheduleFire)
-class ScheduleFireAdmin(ReadOnlyMixin, BigTableAdmin):
+class ScheduleFireAdmin(AllTenantsMixin, ReadOnlyMixin, BigTableAdmin):
     """Every firing, late or missed."""
 
     list_display = ("fire", "schedule", "tenant", "shown_outcome", "late", "task", "backfill", "error")
@@ -239,26 +238,7 @@ class ScheduleFireAdmin(ReadOnlyMixin, BigTableAdmin):
     search_fields = ("schedule__name",)
     readonly_fields = ("shown_outcome", "late", "task")
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[ScheduleFire]:
-        """All tenants' firings: the admin is the operators' view of the whole platform."""
-        return ScheduleFire.objects.unscoped().order_by("-pk")
-
-    @admin.display(description="for (UTC)")
-    def fire(self, obj: ScheduleFire) -> str:
-        """The time it fired for."""
-        return clock(obj.fire_at, day=True)
-
-    @admin.display(description="outcome")
-    def shown_outcome(self, obj: ScheduleFire) -> SafeString:
-        """The outcome."""
-        return fire_badge(obj.outcome)
-
-    @admin.display(description="late by")
-    def late(self, obj: ScheduleFire) -> str:
-        """From due to fired."""
-        return seconds(obj.lateness_s)
-
-    @admin.display(description="task")
-    def task(self, obj: ScheduleFire) -> SafeString | str:
-        """The task it made."""
-        return task_link(obj.task_id)
+    fire = column("for (UTC)", lambda fire: clock(fire.fire_at, day=True))
+    shown_outcome = column("outcome", lambda fire: fire_badge(fire.outcome))
+    late = column("late by", lambda fire: seconds(fire.lateness_s))
+    task = column("task", lambda fire: task_link(fire.task_id))

@@ -17,7 +17,7 @@ from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from scheduler_ext.core.errors import Conflict
-from slackwater_adminkit import Button, ButtonsMixin, PausableMixin, ServiceAdmin, ago, badge, become
+from slackwater_adminkit import Button, ButtonsMixin, PausableMixin, ServiceAdmin, ago, badge, become, column
 from slackwater_tenants import services
 from slackwater_tenants.models import ApiKey, Membership, Plan, Team, Tenant
 from slackwater_tenants.pool_admin import PoolAdmin  # noqa: F401 - registers itself
@@ -137,10 +137,9 @@ class TenantAdmin(PausableMixin, ServiceAdmin):
         """Forbidden: a tenant's tasks would go with it."""
         return False
 
-    @admin.display(description="unfinished tasks")
-    def unfinished(self, obj: Tenant) -> int:
-        """The number from admission's counter row."""
-        return obj.counter.unfinished if hasattr(obj, "counter") else 0
+    unfinished = column(
+        "unfinished tasks", lambda tenant: tenant.counter.unfinished if hasattr(tenant, "counter") else 0
+    )
 
     def save_model(self, request: HttpRequest, obj: Tenant, form: forms.ModelForm[Tenant], change: bool) -> None:
         """Save through the service, which makes the counter row too."""
@@ -253,10 +252,7 @@ class ApiKeyAdmin(ButtonsMixin, ServiceAdmin):
         """Forbidden: the history of submissions refers to it; revoke it instead."""
         return False
 
-    @admin.display(description="scopes")
-    def scope_list(self, obj: ApiKey) -> str:
-        """The scopes."""
-        return ", ".join(obj.scopes)
+    scope_list = column("scopes", lambda key: ", ".join(key.scopes))
 
     @admin.display(description="state")
     def state(self, obj: ApiKey) -> SafeString:
@@ -267,10 +263,7 @@ class ApiKeyAdmin(ButtonsMixin, ServiceAdmin):
             return badge("expired", "expired")
         return badge("valid", "succeeded")
 
-    @admin.display(description="last used")
-    def last_used(self, obj: ApiKey) -> SafeString | str:
-        """When it was last used, to the minute."""
-        return ago(obj.last_used_at)
+    last_used = column("last used", lambda key: ago(key.last_used_at))
 
     def save_model(self, request: HttpRequest, obj: ApiKey, form: forms.ModelForm[ApiKey], change: bool) -> None:
         """Make the key through the service; its secret lives as long as this request."""

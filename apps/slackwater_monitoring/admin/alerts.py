@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
-from slackwater_adminkit import Button, ButtonsMixin, ReadOnlyMixin, ServiceAdmin, actor, ago, badge
+from slackwater_adminkit import Button, ButtonsMixin, ReadOnlyMixin, ServiceAdmin, actor, ago, badge, column
 from slackwater_monitoring.alerts import evaluation
 from slackwater_monitoring.alerts.rules import RULES
 from slackwater_monitoring.models import Alert
@@ -60,10 +60,7 @@ class AlertAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
         """Only alerts that were raised: the others may still pass."""
         return super().get_queryset(request).exclude(raised_at=None)
 
-    @admin.display(description="what is wrong")
-    def says(self, obj: Alert) -> str:
-        """The value in words."""
-        return RULES[obj.rule].says if obj.rule in RULES else obj.rule
+    says = column("what is wrong", lambda alert: RULES[alert.rule].says if alert.rule in RULES else alert.rule)
 
     @admin.display(description="state")
     def state(self, obj: Alert) -> SafeString:
@@ -72,15 +69,8 @@ class AlertAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
             return badge("cleared", "succeeded")
         return badge("acknowledged", "scheduled") if obj.acknowledged_at else badge("open", "failed")
 
-    @admin.display(description="raised", ordering="raised_at")
-    def raised(self, obj: Alert) -> SafeString | str:
-        """How long ago."""
-        return ago(obj.raised_at)
-
-    @admin.display(description="cleared", ordering="cleared_at")
-    def cleared(self, obj: Alert) -> SafeString | str:
-        """How long ago."""
-        return ago(obj.cleared_at)
+    raised = column("raised", lambda alert: ago(alert.raised_at), ordering="raised_at")
+    cleared = column("cleared", lambda alert: ago(alert.cleared_at), ordering="cleared_at")
 
     @admin.display(description="told")
     def told(self, obj: Alert) -> SafeString | str:

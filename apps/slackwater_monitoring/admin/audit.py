@@ -6,9 +6,8 @@ from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
-from django.utils.safestring import SafeString
 
-from slackwater_adminkit import BigTableAdmin, ReadOnlyMixin, badge
+from slackwater_adminkit import BigTableAdmin, ReadOnlyMixin, badge, column
 from slackwater_monitoring.models import Login
 
 KINDS = {"succeeded": "succeeded", "failed": "failed", "refused": "failed", "left": "cancelled"}
@@ -23,10 +22,7 @@ class LoginAdmin(ReadOnlyMixin, BigTableAdmin):
     search_fields = ("username", "address")
     fields = ("at", "username", "address", "outcome")
 
-    @admin.display(description="outcome")
-    def shown_outcome(self, obj: Login) -> SafeString:
-        """The value as a coloured word."""
-        return badge(obj.outcome, KINDS[obj.outcome])
+    shown_outcome = column("outcome", lambda login: badge(login.outcome, KINDS[login.outcome]))
 
 
 @admin.register(LogEntry)
@@ -39,7 +35,4 @@ class LogEntryAdmin(ReadOnlyMixin, BigTableAdmin):
     search_fields = ("user__username", "object_repr")
     fields = ("action_time", "user", "content_type", "object_id", "object_repr", "what")
 
-    @admin.display(description="what")
-    def what(self, obj: LogEntry) -> str:
-        """The value in words."""
-        return obj.get_change_message() or str(obj.get_action_flag_display())
+    what = column("what", lambda entry: entry.get_change_message() or str(entry.get_action_flag_display()))

@@ -6,12 +6,20 @@ import json
 from typing import Any, ClassVar
 
 from django.contrib import admin
-from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdownFilter
 
-from slackwater_adminkit import BigTableAdmin, Button, ButtonsMixin, ReadOnlyMixin, ServiceAdmin, ago, badge
+from slackwater_adminkit import (
+    AllTenantsMixin,
+    BigTableAdmin,
+    Button,
+    ButtonsMixin,
+    ReadOnlyMixin,
+    ServiceAdmin,
+    ago,
+    badge,
+    column,
+)
 from slackwater_adminkit.display import json_block
 from slackwater_monitoring.models import Delivery, Subscription
 from slackwater_monitoring.notify import subscriptions
@@ -20,7 +28,7 @@ KINDS = {"pending": "waiting", "delivered": "succeeded", "failed": "failed"}
 
 
 @admin.register(Subscription)
-class SubscriptionAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
+class SubscriptionAdmin(AllTenantsMixin, ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
     """Subscriptions. They are made over the API, which shows the secret; here they are switched and tested."""
 
     list_display = ("address", "tenant", "shown_events", "state", "failing", "created_at")
@@ -37,29 +45,12 @@ class SubscriptionAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
         "enable": Button(label="Enable", method="enable", log="Enabled.", when=lambda s: not s.enabled),
     }
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Subscription]:
-        """All tenants': the admin is the operators' view of the whole platform."""
-        return Subscription.objects.unscoped().order_by("-id")
+    ordering = ("-id",)
 
-    @admin.display(description="to")
-    def address(self, obj: Subscription) -> str:
-        """The address."""
-        return obj.url if obj.channel == Subscription.Channel.WEBHOOK else "the owners, by e-mail"
-
-    @admin.display(description="events")
-    def shown_events(self, obj: Subscription) -> str:
-        """The events."""
-        return ", ".join(name.removeprefix("task.") for name in obj.events)
-
-    @admin.display(description="state")
-    def state(self, obj: Subscription) -> SafeString:
-        """Enabled or disabled."""
-        return badge("on", "succeeded") if obj.enabled else badge("off", "cancelled")
-
-    @admin.display(description="failing")
-    def failing(self, obj: Subscription) -> SafeString | str:
-        """The time since which nothing has arrived."""
-        return ago(obj.failing_since)
+    address = column("to", lambda s: s.url if s.channel == "webhook" else "the owners, by e-mail")
+    shown_events = column("events", lambda s: ", ".join(name.removeprefix("task.") for name in s.events))
+    state = column("state", lambda s: badge("on", "succeeded") if s.enabled else badge("off", "cancelled"))
+    failing = column("failing", lambda s: ago(s.failing_since))
 
     def ping(self, request: HttpRequest, obj: Subscription) -> str:
         """Send a test message."""
@@ -78,7 +69,7 @@ class SubscriptionAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
 
 
 @admin.register(Delivery)
-class DeliveryAdmin(ButtonsMixin, ReadOnlyMixin, BigTableAdmin):
+class DeliveryAdmin(AllTenantsMixin, ButtonsMixin, ReadOnlyMixin, BigTableAdmin):
     """Deliveries, with the answers of their receivers."""
 
     list_display = ("event", "subscription", "shown_state", "attempts", "last_answer", "created_at")
@@ -98,14 +89,7 @@ class DeliveryAdmin(ButtonsMixin, ReadOnlyMixin, BigTableAdmin):
         )
     }
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Delivery]:
-        """All tenants': the admin is the operators' view of the whole platform."""
-        return Delivery.objects.unscoped().order_by("-id")
-
-    @admin.display(description="state")
-    def shown_state(self, obj: Delivery) -> SafeString:
-        """The value as a coloured word."""
-        return badge(obj.state, KINDS[obj.state])
+    shown_state = column("state", lambda delivery: badge(delivery.state, KINDS[delivery.state]))
 
     @admin.display(description="last answer")
     def last_answer(self, obj: Delivery) -> str:
@@ -113,15 +97,8 @@ class DeliveryAdmin(ButtonsMixin, ReadOnlyMixin, BigTableAdmin):
         entry: dict[str, Any] = obj.log[-1] if obj.log else {}
         return str(entry.get("error") or entry.get("status") or "–")
 
-    @admin.display(description="payload")
-    def shown_payload(self, obj: Delivery) -> SafeString:
-        """The payload."""
-        return json_block(json.loads(obj.payload))
-
-    @admin.display(description="attempts so far")
-    def shown_log(self, obj: Delivery) -> SafeString | str:
-        """The outcome of each attempt."""
-        return json_block(obj.log) if obj.log else "–"
+    shown_payload = column("payload", lambda delivery: json_block(json.loads(delivery.payload)))
+    shown_log = column("attempts so far", lambda delivery: json_block(delivery.log) if delivery.log else "–")
 
     def replay(self, request: HttpRequest, obj: Delivery) -> str:
         """Send it again."""
