@@ -8,7 +8,8 @@ and all before it are over is the range complete, and taken. No flag stands in a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import date, timedelta
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 from scheduler_ext.core.errors import InvalidInput
@@ -91,6 +92,22 @@ def add_up(conn: Any) -> int:
     last = conn.execute(LAST).fetchone()[0]
     conn.execute(NOTE, {"done": seen, "seen": min(seen + MAX_BATCH, max(seen, last))})
     return int(seen - done)
+
+
+def days(since: str | None, until: str | None, fields: tuple[str, str]) -> tuple[date, date]:
+    """The first and the last day asked for: the present month up to today, where they are not given."""
+    today = datetime.now(UTC).date()
+    last = _day(until, fields[1]) or today
+    return _day(since, fields[0]) or min(last, today).replace(day=1), last
+
+
+def _day(text: str | None, field: str) -> date | None:
+    if not text:
+        return None
+    with suppress(ValueError):
+        if len(text) == 10:
+            return date.fromisoformat(text)
+    raise InvalidInput("must be a day: 2030-01-31", field=field)
 
 
 def read(tenant_id: int, first: date, last: date) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from typing import Any, Final, NoReturn
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_schedules.models import MAX_JITTER_S, MAX_MISSED_LIMIT, Schedule
 from slackwater_schedules.rules import MAX_INTERVAL_S, check_zone, read_instant
-from slackwater_tasks.field_kinds import clean_text
+from slackwater_tasks.field_kinds import Flag, Object, Whole, clean_text
 
 RULE_FIELDS: Final = frozenset({"kind", "rule", "time_zone", "start_at", "end_at"})
+OBJECT: Final = Object()
 NOT_IN_TEMPLATE: Final = {
     "depends_on": "a scheduled task depends on nothing; overlap orders it with the one before",
     "condition": "a scheduled task depends on nothing",
@@ -40,30 +41,9 @@ def _choice(known: Any) -> Callable[[Any, str], str]:
     return check
 
 
-def _integer(low: int, high: int) -> Callable[[Any, str], int]:
-    def check(value: Any, field: str) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            _fail(field, f"must be a whole number from {low} to {high}")
-        return value
-
-    return check
-
-
-def _flag(value: Any, field: str) -> bool:
-    if not isinstance(value, bool):
-        _fail(field, "must be true or false")
-    return value
-
-
-def _object(value: Any, field: str) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        _fail(field, "must be an object")
-    return dict(value)
-
-
 def _template(value: Any, field: str) -> dict[str, Any]:
     for name, reason in NOT_IN_TEMPLATE.items():
-        if name in _object(value, field):
+        if name in OBJECT.check(value, field):
             _fail(f"{field}.{name}", reason)
     return dict(value)
 
@@ -79,16 +59,16 @@ def _instant(value: Any, field: str) -> datetime | None:
 FIELDS: Final[dict[str, Callable[[Any, str], Any]]] = {
     "name": _name,
     "kind": _choice(Schedule.Kind),
-    "rule": _object,
+    "rule": OBJECT.check,
     "time_zone": _zone,
     "start_at": _instant,
     "end_at": _instant,
-    "jitter_s": _integer(0, MAX_JITTER_S),
-    "paused": _flag,
+    "jitter_s": Whole(0, MAX_JITTER_S).check,
+    "paused": Flag().check,
     "missed": _choice(Schedule.Missed),
-    "missed_after_s": _integer(0, MAX_INTERVAL_S),
-    "missed_limit": _integer(1, MAX_MISSED_LIMIT),
-    "missed_window_s": _integer(0, MAX_INTERVAL_S),
+    "missed_after_s": Whole(0, MAX_INTERVAL_S).check,
+    "missed_limit": Whole(1, MAX_MISSED_LIMIT).check,
+    "missed_window_s": Whole(0, MAX_INTERVAL_S).check,
     "overlap": _choice(Schedule.Overlap),
     "task": _template,
 }

@@ -16,6 +16,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from scheduler_ext.core.errors import Conflict, InvalidInput, NotAuthenticated, NotFound, NotGranted
+from slackwater_tenants.members import check_fields, text_of
 from slackwater_tenants.models import ApiKey, Membership, Plan, Tenant, TenantCounter
 
 KEY_MARK = "sw"
@@ -151,21 +152,15 @@ def change_tenant(tenant: Tenant, data: object) -> None:
 
     ``InvalidInput`` names the field at fault.
     """
-    if not isinstance(data, dict):
-        raise InvalidInput("The body must be an object.")
-    for field in data:
-        if field not in {"name", "paused"}:
-            raise InvalidInput("there is no such field; known are name, paused", field=field[:60])
-    if not data:
+    fields = check_fields(data, ("name", "paused"))
+    if not fields:
         raise InvalidInput("give at least one field to change")
-    name, paused = data.get("name", tenant.name), data.get("paused", tenant.paused)
-    if not isinstance(name, str) or not 1 <= len(name.strip()) <= 200:
-        raise InvalidInput("must be a string of 1 to 200 characters", field="name")
+    name, paused = text_of({"name": tenant.name, **fields}, "name", 200), fields.get("paused", tenant.paused)
     if not isinstance(paused, bool):
         raise InvalidInput("must be true or false", field="paused")
     with transaction.atomic():
-        if "name" in data:
-            tenant.name = name.strip()
+        if "name" in fields:
+            tenant.name = name
             tenant.save(update_fields=["name"])
-        if "paused" in data:
+        if "paused" in fields:
             pause_itself(tenant, paused=paused)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from typing import Any, NoReturn
+from uuid import UUID
 
 from django.http import HttpRequest
 
@@ -57,6 +58,23 @@ def read_object(request: HttpRequest, *known: str) -> dict[str, Any]:
     if length == "0" or not (length or request.META.get("HTTP_TRANSFER_ENCODING")):
         return {}
     return read_fields(request, *known)
+
+
+def read_task_id(data: dict[str, Any], name: str) -> UUID | None:
+    """A field as the id of a task; ``None`` where it is not given."""
+    value = data.get(name)
+    try:
+        return None if value is None else UUID(value if isinstance(value, str) else "")
+    except ValueError:
+        raise InvalidInput("must be the id of a task", field=name) from None
+
+
+def read_flag(data: dict[str, Any], name: str) -> bool:
+    """A field as true or false; false where it is not given."""
+    value = data.get(name, False)
+    if not isinstance(value, bool):
+        raise InvalidInput("must be true or false", field=name)
+    return value
 
 
 def _no_constant(text: str) -> NoReturn:

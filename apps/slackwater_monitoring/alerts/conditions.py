@@ -11,9 +11,9 @@ from django.db import connection
 
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category
-from scheduler_ext.dispatch import redis_client
 from slackwater_conf import conf
 from slackwater_monitoring.alerts.rules import Rule
+from slackwater_monitoring.health import redis_error
 from slackwater_tasks.ledger.sql.snapshot import ACTIVE_LINES
 from slackwater_tasks.read.autoscaling import demands
 from slackwater_tasks.read.tasks import word
@@ -156,16 +156,9 @@ def _upkeep(rule: Rule, now: datetime) -> Iterator[Signal]:
 def _queue(rule: Rule, now: datetime) -> Iterator[Signal]:
     for cell, count in _rows(STUCK, rule, now):
         yield Signal(rule="queue", cell=cell, subject="claims", detail=f"{count} claims are not taken back")
-    try:
-        with redis_client.connect(
-            conf().redis_url, socket_timeout=REDIS_TIMEOUT_S, socket_connect_timeout=REDIS_TIMEOUT_S
-        ) as client:
-            client.ping()
-    except (redis_client.RedisError, OSError) as error:
-        yield Signal(
-            rule="queue", cell=conf().cell, subject="redis",
-            detail=f"Redis does not answer: {type(error).__name__}",
-        )  # fmt: skip
+    if error := redis_error(REDIS_TIMEOUT_S):
+        detail = f"Redis does not answer: {error}"
+        yield Signal(rule="queue", cell=conf().cell, subject="redis", detail=detail)
 
 
 def _late(rule: Rule, now: datetime) -> Iterator[Signal]:

@@ -17,7 +17,7 @@ from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, QuotaExc
 from scheduler_ext.core.states import Event
 from slackwater_monitoring.models import Delivery, Subscription
 from slackwater_monitoring.notify.webhook_signature import make_secret
-from slackwater_tasks.field_kinds import clean_text
+from slackwater_tasks.field_kinds import Flag, Text, Texts
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.models import Listener, new_id
 from slackwater_tasks.runtime.sealed import open_sealed, seal
@@ -49,25 +49,8 @@ class Made:
 
 
 # -- fields -----------------------------------------------------------------------------------------------------------
-def _text(longest: int) -> Callable[[Any, str], str]:
-    def check(value: Any, field: str) -> str:
-        if not isinstance(value, str) or len(value) > longest:
-            raise InvalidInput(f"must be a text of at most {longest} characters", field=field)
-        clean_text(value, field)
-        return value
-
-    return check
-
-
 def _texts(longest: int) -> Callable[[Any, str], list[str]]:
-    one = _text(longest)
-
-    def check(value: Any, field: str) -> list[str]:
-        if not isinstance(value, list) or len(value) > MAX_FILTERS:
-            raise InvalidInput(f"must be an array of at most {MAX_FILTERS} texts", field=field)
-        return [one(entry, f"{field}[{n}]") for n, entry in enumerate(value)]
-
-    return check
+    return lambda value, field: list(Texts(MAX_FILTERS, longest).check(value, field))
 
 
 def _events(value: Any, field: str) -> list[str]:
@@ -90,20 +73,14 @@ def _channel(value: Any, field: str) -> str:
     return str(value)
 
 
-def _flag(value: Any, field: str) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidInput("must be true or false", field=field)
-    return value
-
-
 FIELDS: Final[dict[str, Callable[[Any, str], Any]]] = {
     "channel": _channel,
     "url": _url,
     "events": _events,
     "tags": _texts(63),
     "handlers": _texts(200),
-    "description": _text(200),
-    "enabled": _flag,
+    "description": Text(200).check,
+    "enabled": Flag().check,
 }
 CHANGEABLE: Final = frozenset(FIELDS) - {"channel"}
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduler_ext.core.errors import InvalidInput
+from slackwater_tasks.field_kinds import Flag
 from slackwater_tasks.models import Line
 from slackwater_tasks.read.lines import find_line
+from slackwater_tenants.members import check_fields
 from slackwater_tenants.services import pause_by_itself, pause_by_platform
 
 
@@ -26,13 +27,6 @@ def change_own_line(tenant_id: int, category: str, tier: str, data: Any) -> None
 
     ``NotGranted``: it is paused by those who run the platform. ``InvalidInput`` names the field at fault.
     """
-    if not isinstance(data, dict):
-        raise InvalidInput("The body must be an object.")
-    for field in data:
-        if field != "paused":
-            raise InvalidInput("there is no such field; known is paused", field=field[:60])
-    paused = data.get("paused")
-    if not isinstance(paused, bool):
-        raise InvalidInput("must be true or false", field="paused")
+    paused = Flag().check(check_fields(data, ("paused",)).get("paused"), "paused")
     line = find_line(tenant_id, category, tier)
     pause_by_itself(Line.objects.unscoped().filter(pk=line.pk), paused=paused)  # found by its tenant

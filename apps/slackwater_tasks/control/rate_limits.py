@@ -10,11 +10,14 @@ from django.db.models import Q
 from scheduler_ext.core.admission import is_granted
 from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
 from slackwater_resources.models import Handler
+from slackwater_tasks.field_kinds import Text, Whole
 from slackwater_tasks.models import RateLimit
 from slackwater_tasks.models.rates import LONGEST_S, MOST_STARTS
+from slackwater_tenants.members import check_fields
 from slackwater_tenants.models import Tenant
 
-FIELDS = frozenset({"handler", "key", "starts", "per_seconds"})
+FIELDS = ("handler", "key", "starts", "per_seconds")
+KEY, HANDLER = Text(150), Text(200)
 MOST = 200
 """Limits a tenant may set itself."""
 
@@ -30,15 +33,14 @@ def limits_of(tenant: Tenant) -> list[dict[str, Any]]:
     ]
 
 
-def set_limit(tenant: Tenant, data: dict[str, Any]) -> dict[str, Any]:
+def set_limit(tenant: Tenant, data: Any) -> dict[str, Any]:
     """Set a limit of the tenant's own: of a rate key, of a handler, or of all its tasks."""
-    for field in data:
-        if field not in FIELDS:
-            raise InvalidInput("there is no such field", field=field[:60])
-    key, name = _text(data, "key", 150), _text(data, "handler", 200)
+    check_fields(data, FIELDS)
+    key, name = KEY.check(data.get("key", ""), "key"), HANDLER.check(data.get("handler", ""), "handler")
     if key and name:
         raise InvalidInput("give a key or a handler, not both", field="key")
-    starts, per_s = _whole(data, "starts", MOST_STARTS), _whole(data, "per_seconds", LONGEST_S)
+    starts = Whole(1, MOST_STARTS).check(data.get("starts"), "starts")
+    per_s = Whole(1, LONGEST_S).check(data.get("per_seconds"), "per_seconds")
     handler = None
     if name:
         handler = Handler.objects.filter(name=name).first()
@@ -73,21 +75,3 @@ def _shown(row: RateLimit) -> dict[str, Any]:
         "own": row.own,
         "shared": row.tenant_id is None,
     }
-
-
-def _text(data: dict[str, Any], field: str, longest: int) -> str:
-    value = data.get(field, "")
-    if not isinstance(value, str) or len(value) > longest or "\x00" in value:
-        raise InvalidInput(f"must be a string of at most {longest} characters", field=field)
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise InvalidInput("is not valid Unicode", field=field) from None
-    return value
-
-
-def _whole(data: dict[str, Any], field: str, most: int) -> int:
-    value = data.get(field)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise InvalidInput(f"must be a whole number from 1 to {most}", field=field)
-    return value

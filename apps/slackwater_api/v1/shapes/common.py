@@ -9,15 +9,10 @@ from drf_spectacular.utils import extend_schema_field, inline_serializer
 from rest_framework import serializers as s
 
 from scheduler_ext.core.states import Category, ClientStatus, Outcome, RunCondition, TaskState
+from slackwater_api.v1.filters import words
 from slackwater_schedules.models import Schedule, ScheduleFire
 from slackwater_tasks.field_kinds import MAX_SECONDS
 from slackwater_tasks.models import OnLate
-
-
-def words(enum: type[Any]) -> list[str]:
-    """The members of an enum as the API spells them."""
-    return [member.name.lower() for member in enum]
-
 
 STATES, CATEGORIES, CONDITIONS, ON_LATE = words(TaskState), words(Category), words(RunCondition), words(OnLate)
 STATUSES = [status.label for status in ClientStatus]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID
 
 from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduler_ext.core.errors import InvalidInput
-from slackwater_api.http.body import read_fields
+from slackwater_api.http.body import read_fields, read_flag, read_task_id
 from slackwater_api.http.endpoint import CANCEL, SUBMIT, ApiView
 from slackwater_api.http.openapi import EXAMPLE_ID, answer_example, describe, request_example
 from slackwater_api.v1.filters import matching_tasks
@@ -23,19 +21,9 @@ COUNTS = {"matched": 1, "matched_is_minimum": False, "more": False, "next": None
 def _asked(request: Request) -> tuple[QuerySet[Any], dict[str, Any]]:
     """The tasks that the body's filter matches, and how it is to be done."""
     data = read_fields(request._request, "filter", "dry_run", "limit", "after")
-    dry_run = data.get("dry_run", False)
-    if not isinstance(dry_run, bool):
-        raise InvalidInput("must be true or false", field="dry_run")
     limit = bulk.check_limit(data.get("limit", bulk.AT_ONCE))
-    how = {"limit": limit, "dry_run": dry_run, "after": _task_id(data["after"]) if "after" in data else None}
+    how = {"limit": limit, "dry_run": read_flag(data, "dry_run"), "after": read_task_id(data, "after")}
     return matching_tasks(data.get("filter")), how
-
-
-def _task_id(value: Any) -> UUID:
-    try:
-        return UUID(value) if isinstance(value, str) else UUID("")
-    except ValueError:
-        raise InvalidInput("must be the id of a task", field="after") from None
 
 
 class CancelTasks(ApiView, tag="tasks"):

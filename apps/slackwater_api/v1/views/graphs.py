@@ -8,8 +8,7 @@ from uuid import UUID
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduler_ext.core.errors import InvalidInput
-from slackwater_api.http.body import read_fields, read_object
+from slackwater_api.http.body import read_fields, read_object, read_task_id
 from slackwater_api.http.endpoint import CANCEL, READ, SUBMIT, ApiView, created
 from slackwater_api.http.openapi import (
     EXAMPLE_ID,
@@ -111,14 +110,5 @@ class RerunWorkflow(ApiView, tag="workflows"):
         """Give the tasks their attempts anew; what succeeded and is not concerned stays."""
         data: dict[str, Any] = read_object(request._request, "task_id")
         principal = self.principal
-        ids = rerun(principal.tenant, workflow_id, task_id=_task_id(data.get("task_id")), actor=principal.actor)
+        ids = rerun(principal.tenant, workflow_id, task_id=read_task_id(data, "task_id"), actor=principal.actor)
         return Response({"task_ids": ids})
-
-
-def _task_id(value: Any) -> UUID | None:
-    if value is None:
-        return None
-    try:
-        return UUID(value) if isinstance(value, str) else UUID("")
-    except ValueError:
-        raise InvalidInput("must be the id of a task", field="task_id") from None

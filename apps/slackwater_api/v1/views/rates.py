@@ -6,7 +6,6 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.body import read_json
 from slackwater_api.http.endpoint import MANAGE, READ, ApiView, created
 from slackwater_api.http.openapi import describe, request_example
@@ -36,10 +35,7 @@ class Rates(ApiView, tag="limits"):
     )
     def post(self, request: Request) -> Response:
         """At most so many starts in any span of so many seconds; takes effect within a second."""
-        data = read_json(request._request)
-        if not isinstance(data, dict):
-            raise InvalidInput("The body must be an object.")
-        made = rate_limits.set_limit(self.tenant, data)
+        made = rate_limits.set_limit(self.tenant, read_json(request._request))
         return created(made, f"/api/v1/rates/{made['id']}")
 
 

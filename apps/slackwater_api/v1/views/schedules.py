@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 from uuid import UUID
 
-from django.utils.dateparse import parse_datetime
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -31,9 +29,11 @@ from slackwater_api.v1.shapes.schedules import (
 )
 from slackwater_schedules import services
 from slackwater_schedules.models import Schedule, ScheduleFire
+from slackwater_tasks.field_kinds import Moment
 
 ID = path_id("schedule_id", "schedule")
 NEXT = 10
+MOMENT = Moment()
 SCHEDULES = PagedList(
     present=each(partial(as_shape, ScheduleSummary)),
     filters=ScheduleFilter,
@@ -181,23 +181,10 @@ class BackfillSchedule(ApiView, tag="schedules"):
         done = services.backfill(
             principal.tenant.pk,
             schedule_id,
-            _moment(data, "start"),
-            _moment(data, "end"),
+            MOMENT.check(data.get("start"), "start"),
+            MOMENT.check(data.get("end"), "end"),
             actor=principal.actor,
         )
         body = {"workflow_id": done.workflow_id, "task_ids": done.task_ids}
         location = f"/api/v1/workflows/{done.workflow_id}" if done.workflow_id else f"/api/v1/schedules/{schedule_id}"
         return created(body, location, new=done.workflow_id is not None)
-
-
-def _moment(data: dict[str, Any], name: str) -> datetime:
-    value = data.get(name)
-    try:
-        moment = parse_datetime(value) if isinstance(value, str) else None
-        if moment is not None and moment.tzinfo is not None:
-            moment = moment.astimezone(UTC)
-    except (ValueError, OverflowError):
-        moment = None
-    if moment is None:
-        raise InvalidInput("must be an ISO 8601 date and time, for example 2030-01-31T09:00:00+01:00", field=name)
-    return moment

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.auth import Principal
-from slackwater_api.http.body import read_json, read_object
+from slackwater_api.http.body import read_flag, read_json, read_object
 from slackwater_api.http.endpoint import CANCEL, READ, SUBMIT, ApiView, created
 from slackwater_api.http.openapi import (
     EXAMPLE_ID,
@@ -282,9 +282,7 @@ class CancelTask(ApiView, tag="tasks"):
     def post(self, request: Request, task_id: UUID) -> Response:
         """End it at once where it waits (200); a running one is asked to end, then killed (202)."""
         data: dict[str, Any] = read_object(request._request, "dependents")
-        dependents = data.get("dependents", False)
-        if not isinstance(dependents, bool):
-            raise InvalidInput("must be true or false", field="dependents")
+        dependents = read_flag(data, "dependents")
         principal = self.principal
         state = cancel(principal.tenant.pk, task_id, actor=principal.actor, dependents=dependents)
         return Response(tasks.task(task_id), status=202 if state.name == "RUNNING" else 200)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from django.core.management.base import CommandParser
-from django.utils.dateparse import parse_datetime
 
 from scheduler_ext.core.errors import InvalidInput
 from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, scoped
@@ -15,9 +13,11 @@ from slackwater.management.pausing import find_schedule
 from slackwater_schedules import services
 from slackwater_schedules.fields import FIELDS
 from slackwater_schedules.models import Schedule
+from slackwater_tasks.field_kinds import Moment
 from slackwater_tenants.models import Tenant
 
 LAST = 10
+MOMENT = Moment()
 
 
 class Command(PlatformCommand):
@@ -77,7 +77,7 @@ class Command(PlatformCommand):
 
     def _backfill(self, tenant: Tenant, options: dict[str, Any]) -> None:
         row = find_schedule(tenant, options["name"])
-        start, end = _moment(options["start"], "--start"), _moment(options["end"], "--end")
+        start, end = MOMENT.check(options["start"], "--start"), MOMENT.check(options["end"], "--end")
         done = services.backfill(tenant.pk, row.pk, start, end, actor=ACTOR)
         told = f"{len(done.task_ids)} tasks in the workflow {done.workflow_id}"
         shown = {"workflow_id": done.workflow_id, "task_ids": done.task_ids}
@@ -87,14 +87,4 @@ class Command(PlatformCommand):
 def _plain(row: Schedule) -> dict[str, Any]:
     names = (*FIELDS, "version", "next_fire_at", "created_at", "created_by", "updated_at", "updated_by")
     found: dict[str, UUID | Any] = {"id": row.pk, **{name: getattr(row, name) for name in names}}
-    return found
-
-
-def _moment(text: str | None, field: str) -> datetime:
-    try:
-        found = parse_datetime(text) if text else None
-    except ValueError:
-        found = None
-    if found is None:
-        raise InvalidInput("must be an ISO 8601 date and time, for example 2030-01-31T09:00:00Z", field=field)
     return found

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
 from typing import Any
 
 from django.core.management.base import CommandParser
 
-from scheduler_ext.core.errors import InvalidInput
 from slackwater.management.console import PlatformCommand, find_tenant, scoped
 from slackwater_monitoring import usage
 from slackwater_tasks.read import overview
@@ -29,8 +27,7 @@ class Command(PlatformCommand):
     def run(self, options: dict[str, Any]) -> None:
         """Both, as the API tells them."""
         tenant = find_tenant(options["tenant"])
-        last = _day(options["until"], "--until") or datetime.now(UTC).date()
-        first = _day(options["since"], "--since") or last.replace(day=1)
+        first, last = usage.days(options["since"], options["until"], ("--since", "--until"))
         with scoped(tenant):
             found, limits = usage.read(tenant.pk, first, last), overview.limits(tenant)
         if self.as_json:
@@ -56,12 +53,3 @@ class Command(PlatformCommand):
             ],
             empty="",
         )
-
-
-def _day(text: str | None, field: str) -> date | None:
-    if not text:
-        return None
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise InvalidInput("must be a day: 2030-01-31", field=field) from None
