@@ -62,9 +62,10 @@ def read_object(request: HttpRequest, *known: str) -> dict[str, Any]:
 
 def read_task_id(data: dict[str, Any], name: str) -> UUID | None:
     """A field as the id of a task; ``None`` where it is not given."""
-    value = data.get(name)
+    if name not in data:
+        return None
     try:
-        return None if value is None else UUID(value if isinstance(value, str) else "")
+        return UUID(data[name] if isinstance(data[name], str) else "")
     except ValueError:
         raise InvalidInput("must be the id of a task", field=name) from None
 

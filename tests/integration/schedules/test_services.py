@@ -55,7 +55,7 @@ def test_a_schedule_is_stored_as_given(acme: Tenant) -> None:
         ({"end_at": "2001-01-01T00:00Z"}, "end_at", "in the future"),
         ({"kind": "cron", "rule": {"cron": "0 0 30 2 *"}}, "rule", "never fires"),
         ({"kind": "once", "rule": {"at": "2001-01-01T00:00Z"}}, "rule.at", "in the future"),
-        ({"jitter_s": -1}, "jitter_s", "whole number"),
+        ({"jitter_s": -1}, "jitter_s", "must be from 0"),
         ({"jitter_s": True}, "jitter_s", "whole number"),
         ({"paused": 1}, "paused", "true or false"),
         ({"missed": "never"}, "missed", "must be one of"),

@@ -110,5 +110,6 @@ class RerunWorkflow(ApiView, tag="workflows"):
         """Give the tasks their attempts anew; what succeeded and is not concerned stays."""
         data: dict[str, Any] = read_object(request._request, "task_id")
         principal = self.principal
-        ids = rerun(principal.tenant, workflow_id, task_id=read_task_id(data, "task_id"), actor=principal.actor)
+        first = None if data.get("task_id") is None else read_task_id(data, "task_id")
+        ids = rerun(principal.tenant, workflow_id, task_id=first, actor=principal.actor)
         return Response({"task_ids": ids})
