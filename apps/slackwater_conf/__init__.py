@@ -61,8 +61,15 @@ class Conf:
     """Threads of one API process, each with a database connection of its own."""
     api_max_body_bytes: int = 33_554_432
     """The largest request body the API reads."""
+    api_max_body_values: int = 400_000
+    """The most values in one body: members of objects and entries of arrays, all counted. Each may take a hundred bytes
+    of memory or more, in however few it was written."""
+    api_connections_per_address: int = 2_000
+    """Connections that one address may have to one API process: of more, those silent longest are ended within a second
+    or two. 0: any number, for an API that only your own proxy reaches."""
     metrics_token: str = ""
-    """When set, ``/metrics`` answers only to who sends it as a bearer token."""
+    """``/metrics`` answers only to who sends it as a bearer token. Not set: only to who asks from the same machine, and
+    not through a proxy."""
     webhook_private: bool = False
     """Say true to let webhooks be sent into private networks (loopback and link-local addresses too). Then every
     tenant can reach what the upkeep process can."""
@@ -109,7 +116,7 @@ class Conf:
                 raise WrongSetting(spec.name.upper(), "must not be negative")
         if self.trace_ratio > 1:
             raise WrongSetting("TRACE_RATIO", "must be from 0 to 1")
-        for name in ("api_threads", "api_max_body_bytes", "alerts_every_s"):
+        for name in ("api_threads", "api_max_body_bytes", "api_max_body_values", "alerts_every_s"):
             if getattr(self, name) <= 0:
                 raise WrongSetting(name.upper(), "must be greater than 0")
         if len(self.capacity) not in {0, 6}:

@@ -6,6 +6,7 @@ No task, key or tenant is a label: the number of series stays small, and the pag
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from ipaddress import ip_address
 from typing import Any
 
 from django.db import connection
@@ -161,9 +162,22 @@ registry.register(Ledger())
 
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """The metrics in Prometheus' text format; a configured token is required."""
+    """The metrics in Prometheus' text format, for who sends the token; without one, for this machine."""
     token: str = conf().metrics_token
     given = request.META.get("HTTP_AUTHORIZATION", "").removeprefix("Bearer ")
-    if token and not constant_time_compare(given, token):
+    if token and not constant_time_compare(given.encode(), token.encode()):
         return HttpResponse("send the metrics token\n", status=401, content_type="text/plain")
+    if not token and not _from_here(request):
+        text = "set SLACKWATER_METRICS_TOKEN and send it: without one only this machine is answered\n"
+        return HttpResponse(text, status=403, content_type="text/plain")
     return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
+
+
+def _from_here(request: HttpRequest) -> bool:
+    """Whether a request comes from this machine, and not from elsewhere through a proxy on it."""
+    try:
+        address = ip_address(request.META.get("REMOTE_ADDR", ""))
+    except ValueError:
+        return False
+    through = "HTTP_X_FORWARDED_FOR" in request.META or "HTTP_FORWARDED" in request.META
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback and not through

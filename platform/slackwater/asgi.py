@@ -18,10 +18,13 @@ configure_structlog()
 site = get_asgi_application()
 
 from slackwater.wiring import heartbeat  # noqa: E402  (the same)
+from slackwater_api.server import connections  # noqa: E402  (the same)
 from slackwater_api.server.application import ApiFront  # noqa: E402  (its views need Django, which the line above sets up)
 
 application = ApiFront(site)
 application.warm()
+connections.raise_file_limit()
+connections.watch()
 gc.collect()
 gc.freeze()  # what is loaded stays: no search for garbage need pass through it
 atexit.register(heartbeat("submitter").stop)

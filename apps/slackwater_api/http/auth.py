@@ -19,6 +19,8 @@ from slackwater_tenants.models import ApiKey, Tenant
 
 REMEMBER_S = 1.0
 """A revoked key, or a changed plan or role, is noticed this long after at most."""
+SEEN_S = 60.0
+"""For so long after that, a body is read before its key is judged anew."""
 MAX_REMEMBERED = 10_000
 MAX_KEY = 200
 
@@ -66,6 +68,11 @@ class Remembered:
         scheme, _, text = header.partition(" ")
         return self._lately(_digest(text.strip())) if scheme.lower() == "bearer" else None
 
+    def seen(self, header: str) -> bool:
+        """Whether the key of a header was good a moment ago; it is judged in any case before anything is done."""
+        entry = self._found.get(_digest(header.partition(" ")[2].strip()))
+        return entry is not None and entry[0] + SEEN_S > time.monotonic()
+
     def _lately(self, digest: bytes) -> Principal | None:
         entry = self._found.get(digest)
         if entry is None or entry[0] <= time.monotonic() or _expired(entry[1].key):
@@ -108,6 +115,11 @@ remembered = Remembered()
 
 def principal_of(header: str) -> Principal:
     """The principal of an ``Authorization`` header; ``NotAuthenticated`` says what is wrong with it."""
+    return remembered.principal(key_text(header))
+
+
+def key_text(header: str) -> str:
+    """The key in an ``Authorization`` header; ``NotAuthenticated`` for what no key can be. Reads no database."""
     if not header:
         raise NotAuthenticated("Send your API key in the header: Authorization: Bearer KEY")
     scheme, _, text = header.partition(" ")
@@ -117,7 +129,7 @@ def principal_of(header: str) -> Principal:
     # What no key can be is refused before the database sees it: it could not even store some of it.
     if len(text) > MAX_KEY or not text.isascii() or not text.isprintable():
         raise NotAuthenticated
-    return remembered.principal(text)
+    return text
 
 
 class BearerAuthentication(BaseAuthentication):

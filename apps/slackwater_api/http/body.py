@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, NoReturn
+import re
+from collections.abc import Iterator
+from typing import Any, Final, NoReturn
 from uuid import UUID
 
 from django.http import HttpRequest
@@ -13,8 +15,13 @@ from scheduler_ext.core.errors import InvalidInput, TooLarge
 from slackwater_api.http.problems import MalformedBody, UnsupportedMediaType
 from slackwater_conf import conf
 
-MAX_DEPTH = 100
+MAX_DEPTH: Final = 100
 """Levels of arrays and objects in a body."""
+MAX_NAME: Final = 1_000
+"""Letters in the name of an object's member."""
+MAX_PATH: Final = 200
+STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+"""A string of JSON, or the start of one that does not end: a search that never goes back."""
 
 
 def read_bytes(request: HttpRequest) -> bytes:
@@ -93,6 +100,7 @@ def parse(body: bytes) -> Any:
     """``body`` as strict JSON in UTF-8 that PostgreSQL can store: no NaN, no NUL, no lone surrogate, no great depth."""
     if not body:
         raise MalformedBody("The body is empty; it must be JSON.")
+    _check_values(body)
     try:
         data = json.loads(body.decode(), parse_constant=_no_constant, parse_float=_finite)
     except UnicodeDecodeError as error:
@@ -104,36 +112,86 @@ def parse(body: bytes) -> Any:
         raise MalformedBody("The body is not valid JSON here: a number has too many digits.") from None
     except RecursionError:
         raise MalformedBody(f"The body is nested more than {MAX_DEPTH} levels deep.") from None
-    # The walk is for the few bodies that could hold what must be refused; the others skip it.
-    if b"\\u" in body or body.count(b"[") + body.count(b"{") > MAX_DEPTH:
-        _check(data)
+    # The walk is for bodies that could hold what must be refused; the small and plain ones skip it.
+    escapes = b"\\u" in body
+    if escapes or len(body) > MAX_NAME or body.count(b"[") + body.count(b"{") > MAX_DEPTH:
+        _check(data, escapes=escapes)
     return data
 
 
-def _check(data: Any) -> None:
-    """Refuse strings PostgreSQL cannot store, and depth, naming the path. Iterative: depth must not hurt it."""
-    stack: list[tuple[Any, str, int]] = [(data, "", 1)]
-    while stack:
-        value, path, depth = stack.pop()
-        if isinstance(value, str):
-            _check_text(value, path)
-        elif isinstance(value, dict | list):
-            if depth > MAX_DEPTH:
-                raise InvalidInput(f"is nested more than {MAX_DEPTH} levels deep", field=path[:200] or None)
-            if isinstance(value, list):
-                stack += [(entry, f"{path}[{n}]", depth + 1) for n, entry in enumerate(value)]
-                continue
-            for name, entry in value.items():
-                inner = f"{path}.{name}" if path else name or '""'
-                # A name that cannot be stored cannot be answered either: it is told by its escapes.
-                _check_text(name, inner.replace("\x00", "\\x00").encode("ascii", "backslashreplace").decode()[:200])
-                stack.append((entry, inner, depth + 1))
+def _check_values(body: bytes) -> None:
+    """Refuse a body of more values than the platform reads, before anything is made of them.
+
+    Each value but the first comes after a comma or an opening bracket. Those inside strings are left out only where
+    they matter: a script may well hold many.
+    """
+    limit: int = conf().api_max_body_values
+    if len(body) <= limit or _marks(body, 0, len(body)) <= limit:
+        return
+    found = begin = 0
+    for text in STRING.finditer(body):
+        found += _marks(body, begin, text.start())
+        begin = text.end()
+        if found > limit:
+            break
+    if found + _marks(body, begin, len(body)) > limit:
+        raise TooLarge(f"The body has more than {limit} values.", limit=limit)
 
 
-def _check_text(text: str, path: str) -> None:
+def _marks(body: bytes, begin: int, end: int) -> int:
+    return body.count(b",", begin, end) + body.count(b"[", begin, end) + body.count(b"{", begin, end)
+
+
+def _check(data: Any, *, escapes: bool) -> None:
+    """Refuse depth, long names and strings PostgreSQL cannot store, naming the path.
+
+    Iterative, and it holds one iterator for each level: neither depth nor size must hurt it. Only what is ``\\u``-escaped
+    can be text that cannot be stored.
+    """
+    levels: list[Iterator[tuple[Any, Any]]] = [iter([(None, data)])]
+    path: list[Any] = []
+    while levels:
+        for name, value in levels[-1]:
+            if type(name) is str:
+                _check_name(name, path, escapes=escapes)
+            if isinstance(value, dict | list):
+                path.append(name)
+                if len(levels) > MAX_DEPTH:
+                    raise InvalidInput(f"is nested more than {MAX_DEPTH} levels deep", field=_shown(path))
+                levels.append(iter(value.items()) if isinstance(value, dict) else enumerate(value))
+                break
+            if escapes and isinstance(value, str):
+                _check_text(value, path, name)
+        else:
+            levels.pop()
+            if path:
+                path.pop()
+
+
+def _check_name(name: str, path: list[Any], *, escapes: bool) -> None:
+    if escapes:
+        _check_text(name, path, name)
+    if len(name) > MAX_NAME:
+        raise InvalidInput(f"has a name of more than {MAX_NAME} letters", field=_shown([*path, name]))
+
+
+def _check_text(text: str, path: list[Any], name: Any) -> None:
     if "\x00" in text:
-        raise InvalidInput("must not contain the NUL character", field=path[:200] or None)
+        raise InvalidInput("must not contain the NUL character", field=_shown([*path, name]))
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidInput("is not valid Unicode", field=path[:200] or None) from None
+        raise InvalidInput("is not valid Unicode", field=_shown([*path, name])) from None
+
+
+def _shown(path: list[Any]) -> str | None:
+    """``tasks[1].args[0]``, as much of it as an answer shows. What cannot be stored cannot be answered: escapes tell it."""
+    text = ""
+    for name in path[1:]:
+        if isinstance(name, int):
+            text += f"[{name}]"
+        else:
+            text += f"{'.' if text else ''}{name[:MAX_PATH] or (chr(34) * 2 if not text else '')}"
+        if len(text) > MAX_PATH:
+            break
+    return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()[:MAX_PATH] or None

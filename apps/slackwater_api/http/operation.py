@@ -122,7 +122,8 @@ def _asked_tags(request: Request, name: str, *, strong: bool) -> list[str] | Non
         return ["*"]
     if len(text) > MAX_HEADER or not TAGS.fullmatch(text):
         raise InvalidInput('must be * or entity tags: "8f1c…"', field=name)
-    return [tag for weak, tag in TAG.findall(text) if not (strong and weak)]
+    # That of the compressed answer is the same thing, named by the front (see ``compression.py``).
+    return [tag.replace('-gzip"', '"') for weak, tag in TAG.findall(text) if not (strong and weak)]
 
 
 def answer(operation: Operation, request: Request, response: Response) -> HttpResponse:

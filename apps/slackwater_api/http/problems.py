@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from django.core.exceptions import PermissionDenied, RequestDataTooBig
+from django.core.exceptions import PermissionDenied, RequestDataTooBig, TooManyFieldsSent
 from django.db import InterfaceError, OperationalError
 from django.http import Http404
 from rest_framework import exceptions as drf
@@ -28,6 +28,18 @@ class MalformedBody(errors.SlackwaterError):
     """The body is not valid JSON."""
 
     code = "malformed_body"
+
+
+class BadRequest(errors.SlackwaterError):
+    """The request's head is not one that this server answers."""
+
+    code = "bad_request"
+
+
+class BodyTooSlow(errors.SlackwaterError):
+    """The body did not arrive in time; send it faster, or in smaller requests."""
+
+    code = "body_too_slow"
 
 
 class UnsupportedMediaType(errors.SlackwaterError):
@@ -60,12 +72,14 @@ class InternalError(errors.SlackwaterError):
 
 
 STATUS: Final[dict[str, tuple[int, str]]] = {
+    "bad_request": (400, "Bad request"),
     "malformed_body": (400, "Malformed body"),
     "not_authenticated": (401, "Not authenticated"),
     "not_permitted": (403, "Not permitted"),
     "not_granted": (403, "Not granted by the plan"),
     "not_found": (404, "Not found"),
     "method_not_allowed": (405, "Method not allowed"),
+    "body_too_slow": (408, "Body too slow"),
     "conflict": (409, "Conflict"),
     "idempotency_mismatch": (409, "Idempotency key used before"),
     "precondition_failed": (412, "Precondition failed"),
@@ -113,6 +127,8 @@ def normalized(error: Exception) -> errors.SlackwaterError:
         return errors.NotFound()
     if isinstance(error, PermissionDenied):
         return errors.NotPermitted()
+    if isinstance(error, TooManyFieldsSent):
+        return BadRequest("The query has too many parameters.")
     if isinstance(error, RequestDataTooBig):
         return errors.TooLarge("The body is too large.")
     if isinstance(error, drf.APIException):

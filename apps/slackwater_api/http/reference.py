@@ -6,6 +6,9 @@ import functools
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.utils.cache import get_conditional_response, patch_cache_control, patch_vary_headers
+from django.utils.encoding import force_bytes
 from django.utils.html import format_html, format_html_join
 from django.views.decorators.http import require_safe
 from drf_spectacular.generators import SchemaGenerator
@@ -17,9 +20,10 @@ from drf_spectacular.renderers import (
 )
 from drf_spectacular.views import SpectacularSwaggerSplitView
 from rest_framework.request import Request
-from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from slackwater_api.http.compression import ACCEPTS, compressed, encode
+from slackwater_api.http.operation import tag_of
 from slackwater_api.http.problems import STATUS
 
 
@@ -30,17 +34,32 @@ def document() -> dict[str, Any]:
     return found
 
 
+@functools.cache
+def _written(media_type: str) -> tuple[bytes, bytes]:
+    """The document in one of its forms: plain, and compressed."""
+    renderer = next(each for each in OpenApi.renderer_classes if each.media_type == media_type)
+    content = force_bytes(renderer().render(document(), renderer_context={}))
+    return content, compressed(content)
+
+
 class OpenApi(APIView):
-    """``/api/schema/``: JSON, or YAML where that is asked for."""
+    """``/api/schema/``: JSON, or YAML where that is asked for. Written once, so that asking costs next to nothing."""
 
     authentication_classes = []
     permission_classes = []
     renderer_classes = [OpenApiJsonRenderer2, OpenApiJsonRenderer, OpenApiYamlRenderer, OpenApiYamlRenderer2]
     schema = None
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> HttpResponseBase:
         """The OpenAPI document."""
-        return Response(document(), headers={"Cache-Control": "max-age=300"})
+        renderer = request.accepted_renderer
+        plain, small = _written(renderer.media_type)
+        response = HttpResponse(plain, content_type=renderer.media_type, headers={"ETag": tag_of(plain)})
+        if ACCEPTS.search(request.META.get("HTTP_ACCEPT_ENCODING", "").encode("latin-1", "replace")):
+            encode(response, small)
+        patch_vary_headers(response, ("Accept-Encoding",))
+        patch_cache_control(response, max_age=300, public=True)
+        return get_conditional_response(request._request, response["ETag"], response=response) or response
 
 
 class Page(SpectacularSwaggerSplitView):

@@ -12,6 +12,7 @@ import io
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -23,12 +24,17 @@ from django.http.response import HttpResponseBase
 from django.middleware.security import SecurityMiddleware
 from django.urls import resolve, set_script_prefix
 
+from scheduler_ext.core.errors import SlackwaterError
+from slackwater_api.http.auth import key_text, remembered
+from slackwater_api.http.compression import compress
 from slackwater_api.live.change_feed import Feed
 from slackwater_api.live.event_streams import Streams
 from slackwater_api.live.long_poll import Waiters
 from slackwater_api.live.status_cache import Statuses, asks_status
 from slackwater_api.server import content_security, fast_refusal, group_commit, submission
 from slackwater_api.server.group_commit import GroupCommit
+from slackwater_api.server.intake import IN_MEMORY, Body, Intake, address_of, announced, check_head
+from slackwater_api.server.response import refusal
 from slackwater_api.server.submission import TaskRequest
 from slackwater_api.server.thread_pool import ThreadPool
 from slackwater_api.v1.waits import asked_wait, may_read
@@ -38,14 +44,16 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Headers = dict[bytes, bytes]
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 PREFIX = "/api/v1/"
-IN_MEMORY = 1_048_576
+SITE_BODY = 4_194_304
+"""The largest body of a request that is not for the API; Django itself takes no form of more than 2.5 MB."""
 
 
 class Disconnected(Exception):
-    """The client went away before its request was complete."""
+    """The client went away before it was answered."""
 
 
 class ApiHandler(BaseHandler):
@@ -93,6 +101,7 @@ class ApiFront:
         self.threads = ThreadPool(conf().api_threads)
         self.handler = ApiHandler()
         self.group_commit = GroupCommit(self.threads.run)
+        self.intake = Intake()
         self._live: dict[asyncio.AbstractEventLoop, Live] = {}
 
     @property
@@ -118,30 +127,70 @@ class ApiFront:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
             return
-        if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
+        if scope["type"] != "http":
             await self.site(scope, receive, send)
             return
-        began = time.perf_counter()
-        limit: int = conf().api_max_body_bytes
-        body = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) if _is_large(scope) else io.BytesIO()  # noqa: SIM115
         try:
-            await _read_body(receive, body, limit)
+            headers = check_head(scope)
+        except SlackwaterError as error:
+            await _send(refusal(scope, error), send)
+            return
+        if scope["path"].startswith(PREFIX):
+            await self._api(scope, headers, receive, send)
+        else:
+            await self._by_site(scope, headers, receive, send)
+
+    async def _by_site(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
+        """Let the site answer, and keep from it what is too long or too slow."""
+        body = Body(self.intake, receive, SITE_BODY, partial(address_of, scope, headers))
+        try:
+            await self.site(scope, body.receive, send)
+            if body.refused is not None:
+                await _send(refusal(scope, body.refused), send)
+        finally:
+            body.release()
+
+    async def _api(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
+        """Answer a request to the API."""
+        began = time.perf_counter()
+        length = announced(scope, headers)
+        incoming = Body(self.intake, receive, conf().api_max_body_bytes, partial(address_of, scope, headers))
+        is_large = length is None or length > IN_MEMORY
+        body = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) if is_large else io.BytesIO()  # noqa: SIM115
+        try:
+            if length != 0 and (refused := await self._taken_in(scope, headers, length, incoming, body)) is not None:
+                await _send(refused, send)
+                return
             if scope["path"].endswith("/events") and scope["method"] == "GET":
                 await self._stream(scope, receive, send, body)
                 return
-            response = await self._answer(scope, receive, body)
+            response = await self._answer(scope, headers, receive, body)
         except Disconnected:
             return
         finally:
             body.close()
+            incoming.release()
         response["Server-Timing"] = f"app;dur={(time.perf_counter() - began) * 1000:.2f}"
         await _send(response, send)
 
-    async def _answer(self, scope: Scope, receive: Receive, body: Any) -> HttpResponseBase:
+    async def _taken_in(
+        self, scope: Scope, headers: Headers, length: int | None, incoming: Body, body: Any
+    ) -> HttpResponseBase | None:
+        """Judge who sends a body before it is read, then read it; the answer where one of these is refused."""
+        authorization = headers.get(b"authorization", b"").decode("latin-1")
+        try:
+            if not remembered.seen(authorization):
+                await self.threads.run(remembered.principal, key_text(authorization))
+            await incoming.read(body, length or 0)
+        except Exception as error:  # noqa: BLE001 (the boundary: every error becomes a problem, and is logged)
+            return refusal(scope, error)
+        return None
+
+    async def _answer(self, scope: Scope, headers: Headers, receive: Receive, body: Any) -> HttpResponseBase:
         """Answer from memory, with others of the tenant, or by a view in a thread."""
         if _asks_status(scope):
             self.live.statuses.follow()
-        task = submission.read(scope, body)
+        task = submission.read(scope, headers, body)
         if task is not None and (refused := fast_refusal.answer(task)) is not None:
             return refused
         if task is not None and group_commit.takes(task):
@@ -154,7 +203,10 @@ class ApiFront:
     def _by_view(self, scope: Scope, body: Any, task: TaskRequest | None) -> HttpResponseBase:
         """The view's answer, unless a refusal became known while the request waited for its thread."""
         refused = fast_refusal.answer(task) if task is not None else None
-        return refused or self.handler.answer(scope, body)
+        if refused is not None:
+            return refused
+        accepted = next((value for name, value in scope["headers"] if name == b"accept-encoding"), b"")
+        return compress(scope["method"], accepted, self.handler.answer(scope, body))
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         """Begin and end with the server: Django's handler knows no such thing."""
@@ -220,35 +272,8 @@ def _asks_status(scope: Scope) -> bool:
     return asks_status(path, parse_qs(query.decode("latin-1")))
 
 
-def _is_large(scope: Scope) -> bool:
-    length = _header(scope, b"content-length")
-    return not length.isdigit() or int(length[:20]) > IN_MEMORY
-
-
-def _header(scope: Scope, name: bytes) -> bytes:
-    for key, value in scope["headers"]:
-        if key == name:
-            return bytes(value)
-    return b"" if name != b"content-length" else b"0"
-
-
 def _authorization(scope: Scope) -> str:
-    return _header(scope, b"authorization").decode("latin-1")
-
-
-async def _read_body(receive: Receive, body: Any, limit: int) -> None:
-    """Receive the body, but store little more than the limit: the view refuses a longer one."""
-    more = True
-    size = 0
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Disconnected
-        chunk = message.get("body", b"")
-        if size <= limit:
-            body.write(chunk)
-            size += len(chunk)
-        more = message.get("more_body", False)
+    return next((value for name, value in scope["headers"] if name == b"authorization"), b"").decode("latin-1")
 
 
 async def _gone(receive: Receive) -> None:

@@ -29,12 +29,12 @@ _render = JSONRenderer().render
 
 
 class PlainRequest:
-    """A request that no view sees."""
+    """A request that no view sees; ``sent_on``: perhaps to be redirected to HTTPS first."""
 
-    def __init__(self, scope: Any) -> None:
+    def __init__(self, scope: Any, *, sent_on: bool = True) -> None:
         self.http = ASGIRequest(scope, io.BytesIO())
         self.id = request_id_of(self.http)
-        self.instead: HttpResponseBase | None = _security.process_request(self.http)
+        self.instead: HttpResponseBase | None = _security.process_request(self.http) if sent_on else None
         """The answer of the middleware if it stops the request, for instance a redirect to HTTPS."""
 
     def answer(self, status: int, body: Any, headers: Mapping[str, str], kind: str = JSON) -> HttpResponseBase:
@@ -52,3 +52,11 @@ class PlainRequest:
         with structlog.contextvars.bound_contextvars(request_id=self.id):
             found = problem(error, self.id)
         return self.answer(found.status, found.body, found.headers, PROBLEM_TYPE)
+
+
+def refusal(scope: Any, error: Exception) -> HttpResponseBase:
+    """The problem for a request that is not read to its end: with it ends a connection that has no others."""
+    found = PlainRequest(scope, sent_on=False).problem(error)
+    if scope["http_version"] < "2":
+        found["Connection"] = "close"
+    return found

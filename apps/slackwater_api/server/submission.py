@@ -33,11 +33,10 @@ class TaskRequest:
         return remembered.known(self.authorization)
 
 
-def read(scope: Any, body: Any) -> TaskRequest | None:
+def read(scope: Any, headers: dict[bytes, bytes], body: Any) -> TaskRequest | None:
     """The request as a submission of one task, or None for any other; ``body`` has been received in whole."""
     if scope["method"] != "POST" or scope["path"] != PATH or scope["query_string"] or type(body) is not io.BytesIO:
         return None
-    headers = dict(scope["headers"])
     if headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
         return None
     text = body.getvalue()

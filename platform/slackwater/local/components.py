@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 WORKER_DRAIN = 40.0  # seconds a worker may take to finish or hand back what it holds
 STOP_TIMEOUT = 10.0  # seconds for the others
+# Connections, also those that send nothing: at granian's own limit of 1,024 it takes in no others, good ones neither.
+MANY = ("--backlog", "4096", "--backpressure", "16384")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +70,7 @@ def preparation(*, url: str) -> Component:
 
 def components(layout: Layout) -> Sequence[Component]:
     """Return what runs beside the servers, in the order of starting."""
-    api = (sys.executable, "-m", "granian", "--interface", "asginl", "--workers", "1", "--no-ws")
+    api = (sys.executable, "-m", "granian", "--interface", "asginl", "--workers", "1", "--no-ws", *MANY)
     listen = ("--host", layout.host, "--port", str(layout.port), "--log-level", "warning")
     flower = ("flower", "--address=127.0.0.1", f"--port={layout.flower_port}", "--logging=warning")
     return [

@@ -6,7 +6,7 @@ import asyncio
 import io
 import json
 import time
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import redis
@@ -184,8 +184,10 @@ def test_one_that_waits_for_a_thread_is_told_when_another_was_refused(acme: ApiC
         refusal_cache.forget()
         counted = Counted(front)
         scope, body = Submission(front, acme.text)._scope, io.BytesIO(TASK)
-        first = await front.threads.run(front._by_view, scope, body, submission.read(scope, body))
-        second = await front.threads.run(front._by_view, scope, body, submission.read(scope, body))
+        headers = cast("list[tuple[bytes, bytes]]", scope["headers"])
+        task = submission.read(scope, dict(headers), body)
+        first = await front.threads.run(front._by_view, scope, body, task)
+        second = await front.threads.run(front._by_view, scope, body, task)
         assert (first.status_code, second.status_code, counted.views) == (429, 429, 1)
 
     told(story)

@@ -36,7 +36,7 @@ class Source:
 
     async def run(self, port: int, path: str, key: str) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        request = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n"
+        request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {key}\r\n\r\n"
         writer.write(request.encode())
         try:
             while line := await reader.readline():

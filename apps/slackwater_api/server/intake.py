@@ -1,0 +1,154 @@
+"""Taking a request in: what is refused before its body is read, how much of a body is held, and for how long.
+
+Whatever the path, so that nothing behind reads a request otherwise than this: one Host that is ours, and no header
+twice that decides who asks or where the body ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections import Counter
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+
+from django.conf import settings
+from django.http.request import split_domain_port, validate_host
+
+from scheduler_ext.core.errors import SlackwaterError, TooLarge, Unavailable
+from slackwater_api.http.problems import BadRequest, BodyTooSlow, MalformedBody
+from slackwater_conf import conf
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+ONCE: Final = (b"host", b"authorization", b"content-type", b"content-length", b"transfer-encoding")
+MAX_PARAMETERS: Final = 1_000
+IN_MEMORY: Final = 1_048_576
+"""A longer body is kept in a file."""
+SMALL: Final = 65_536
+"""A body that is not counted among those held."""
+GRACE_S: Final = 20.0
+RATE: Final = 16_384
+"""A body may take the time of grace, and a second for so many bytes of it that have come."""
+HELD: Final = 4
+"""The bodies held at a time have so many times the size that one may have; those of one address half of it."""
+
+
+def check_head(scope: Scope) -> dict[bytes, bytes]:
+    """The headers by name; ``BadRequest`` for a head that one part of a system could read otherwise than another."""
+    given = scope["headers"]
+    headers = dict(given)
+    if len(headers) < len(given):
+        names = [name for name, _ in given]
+        for name in ONCE:
+            if names.count(name) > 1:
+                raise BadRequest(f"The header {name.decode().title()} was sent more than once.")
+    if not is_ours(headers.get(b"host", b""), tuple(settings.ALLOWED_HOSTS)):
+        raise BadRequest("This server does not answer to that Host; see SLACKWATER_ALLOWED_HOSTS.")
+    if scope["query_string"].count(b"&") >= MAX_PARAMETERS:
+        raise BadRequest(f"The query has more than {MAX_PARAMETERS} parameters.")
+    return headers
+
+
+@functools.lru_cache(maxsize=1_024)
+def is_ours(host: bytes, allowed: tuple[str, ...]) -> bool:
+    """Whether a Host header names this server, by Django's own rules."""
+    domain, _ = split_domain_port(host.decode("latin-1"))
+    return bool(domain) and validate_host(domain, allowed)
+
+
+def announced(scope: Scope, headers: dict[bytes, bytes]) -> int | None:
+    """The length of the body; ``None`` where that is not said beforehand."""
+    length = headers.get(b"content-length")
+    if length is not None and length.isdigit():
+        return int(length[:20])
+    plain = length is None and b"transfer-encoding" not in headers and scope["http_version"] < "2"
+    return 0 if plain else None
+
+
+def address_of(scope: Scope, headers: dict[bytes, bytes]) -> str:
+    """The client's address: the peer's, or the one that the nearest trusted proxy names."""
+    proxies: int = conf().trusted_proxies
+    hops = headers.get(b"x-forwarded-for", b"").decode("latin-1").replace(" ", "").split(",") if proxies else []
+    if hops and hops[-1]:
+        return hops[-min(proxies, len(hops))][:64]
+    return str((scope.get("client") or ("",))[0])
+
+
+class Intake:
+    """The bodies that a process holds, counted by address."""
+
+    def __init__(self) -> None:
+        self.held: Counter[str] = Counter()
+
+    def hold(self, place: str, size: int) -> None:
+        """Count what is held for an address; ``Unavailable`` where that is too much, for it or in all."""
+        most = HELD * conf().api_max_body_bytes
+        if self.held[place] + size > most // 2 or self.held.total() + size > most:
+            raise Unavailable("Too many large bodies are on their way; try again.")
+        self.held[place] += size
+
+    def release(self, place: str, size: int) -> None:
+        """What was held for an address is held no longer."""
+        self.held[place] -= size
+        if self.held[place] <= 0:
+            del self.held[place]
+
+
+class Body:
+    """One body on its way in: counted, timed, and refused as soon as it is too long."""
+
+    def __init__(self, intake: Intake, receive: Receive, limit: int, address: Callable[[], str]) -> None:
+        self._intake, self._receive, self._limit, self._address = intake, receive, limit, address
+        self._place, self._size, self._counted = "", 0, 0
+        self._began: float | None = None
+        self.complete = False
+        self.refused: SlackwaterError | None = None
+        """Why it was not read on."""
+
+    async def read(self, into: Any, length: int) -> None:
+        """Receive all of it, unless it says that it is too long.
+
+        ``MalformedBody`` where it ends before its end: the client left, or a chunk is none.
+        """
+        if length > self._limit:
+            raise TooLarge(f"The body has {length} bytes; the platform allows {self._limit}.", limit=self._limit)
+        while not self.complete:
+            message = await self._next()
+            if message["type"] == "http.disconnect":
+                raise MalformedBody("The body ended too early, or one of its chunks is malformed.")
+            into.write(message.get("body", b""))
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        """``receive`` of an application that would read whatever comes: to it the client leaves where it is refused."""
+        if self.complete:
+            return await self._receive()  # what follows is the client's leaving
+        try:
+            return await self._next()
+        except SlackwaterError as error:
+            self.refused = error
+            return {"type": "http.disconnect"}
+
+    async def _next(self) -> MutableMapping[str, Any]:
+        loop = asyncio.get_running_loop()
+        self._began = loop.time() if self._began is None else self._began
+        try:
+            async with asyncio.timeout_at(self._began + GRACE_S + self._size / RATE):
+                message = await self._receive()
+        except TimeoutError:
+            raise BodyTooSlow from None
+        self._size += len(message.get("body", b""))
+        if self._size > self._limit:
+            raise TooLarge(f"The body has more than {self._limit} bytes.", limit=self._limit)
+        self.complete = message["type"] == "http.request" and not message.get("more_body", False)
+        if self._size > SMALL and self._size > self._counted:
+            self._place = self._place or self._address()
+            self._intake.hold(self._place, self._size - self._counted)
+            self._counted = self._size
+        return message
+
+    def release(self) -> None:
+        """It is needed no longer."""
+        if self._counted:
+            self._intake.release(self._place, self._counted)
