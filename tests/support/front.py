@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 from django.db import connections
@@ -61,7 +61,7 @@ class Visit:
         self.status = message.get("status", self.status)
         self.body += message.get("body", b"")
 
-    async def run(self) -> Visit:
+    async def run(self) -> Self:
         """Make the request."""
         await self.front(self._scope, self._receive, self._send)
         return self

@@ -82,7 +82,7 @@ def test_an_address_has_so_many_connections_and_the_silent_are_ended(port: int, 
         silent = [open_ones.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(3 * MOST)]
         for n, connection in enumerate(silent):
             connection.sendall(b"POST /api/v1/tasks HTTP/1.1\r\nHost: 127.0.0.1\r\n"[: 1 + n % 40])
-            connection.setblocking(False)
+            connection.settimeout(0)
 
         def ended() -> int:
             assert good.submit()[0] == 201, "who sends and is answered is not among the silent"
