@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import stat
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -172,3 +174,19 @@ def test_scripts_are_shell_and_refuse_what_they_do_not_know(name: str) -> None:
     done = subprocess.run(["sh", str(script), "nonsense"], capture_output=True, text=True, check=False)
     assert done.returncode == 64
     assert "nonsense" in done.stderr
+
+
+def test_the_settings_load_with_what_the_file_says_of_itself() -> None:
+    """Each variable that nobody must set stands at its default; each that must is some word."""
+
+    def filled(value: str) -> str:
+        return re.sub(
+            r"\$\{\w+(:-([^}]*)|:\?[^}]*)\}", lambda m: m[2] or "" if m[1].startswith(":-") else "word", value
+        )
+
+    given = {name: filled(str(value)) for name, value in SERVICES["submitter-1"]["environment"].items()}
+    env = {"PATH": os.environ["PATH"], "DJANGO_SETTINGS_MODULE": "slackwater.settings.production", **given}
+    done = subprocess.run(
+        [sys.executable, "manage.py", "check"], cwd=ROOT, env=env, capture_output=True, text=True, check=False
+    )
+    assert not done.returncode, done.stderr
