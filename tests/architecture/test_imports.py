@@ -46,10 +46,17 @@ def loaded(argv: list[str], code: str) -> set[str]:
          {"celery", "kombu", "redis.asyncio", "rich"} | SITE, 830),
         (["manage.py", "run_upkeep"], SET_UP + "import slackwater.management.commands.run_upkeep", SITE, 920),
         (["celery", "worker"], "import slackwater.celery", SITE | {"django_celery_beat"}, 1270),
+        (["manage.py", "create_demo"], SET_UP + "import slackwater.management.commands.create_demo", SITE, 960),
     ],
-    ids=["settings", "status", "dispatcher", "upkeep", "worker"],
+    ids=["settings", "status", "dispatcher", "upkeep", "worker", "create_demo"],
 )  # fmt: skip
 def test_a_process_loads_what_it_needs(argv: list[str], code: str, absent: set[str], most: int) -> None:
     modules = loaded(argv, code)
     assert modules & absent == set()
     assert len(modules) <= most
+
+
+def test_what_prepares_the_database_knows_every_table() -> None:
+    """It loads no pages; the tables and permissions that it makes are those of the processes that do."""
+    told = SET_UP + "from django.apps import apps; sys.modules = {model._meta.label: 1 for model in apps.get_models()}"
+    assert loaded(["manage.py", "create_demo"], told) == loaded(["manage.py", "runserver"], told) > {"admin.LogEntry"}

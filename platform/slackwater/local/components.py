@@ -17,7 +17,7 @@ class Component:
     `stop_phase`: phases are stopped one after the other, the lowest first. `stop_timeout`: seconds between
     the request to stop and the kill. `env` is added to the environment of all. What a `plain` one says is for
     the reader alone: it goes to the common log as it is, and into no file. One that comes `after_workers` is
-    started when the first worker is there: it would ask for them in vain before.
+    started when the API answers and the first worker is there, and takes no processor time from them before.
     """
 
     name: str
@@ -78,7 +78,7 @@ def components(layout: Layout) -> Sequence[Component]:
         Component(name="dispatcher", command=manage_command("run_dispatcher")),
         *(_worker(number, layout) for number in range(1, layout.workers + 1)),
         Component(name="upkeep", command=manage_command("run_upkeep")),
-        Component(name="beat", command=celery_command("beat", "--pidfile=", "--loglevel", "INFO")),
+        Component(name="beat", command=celery_command("beat", "--pidfile=", "--loglevel", "INFO"), after_workers=True),
         # Without a password, so on the loopback interface only, wherever the API listens.
         Component(
             name="flower",

@@ -43,11 +43,12 @@ _SITE_APPS = (
     "django_filters",
     "slackwater_api",
 )
+_SITE_TABLES = ("django.contrib.admin.apps.SimpleAdminConfig", "django.contrib.sessions")  # it looks for no pages
 _process = process_kind(sys.argv)
 # Celery runs all checks at its start, and those of URLs would load every page.
 ROOT_URLCONF = "slackwater.urls" if _process == "site" else None
 INSTALLED_APPS = [
-    *(_SITE_APPS if _process == "site" else ()),
+    *{"site": _SITE_APPS, "tables": _SITE_TABLES}.get(_process, ()),
     "django.contrib.auth",
     "django.contrib.contenttypes",
     *(("django_celery_beat",) if _process != "engine" else ()),

@@ -45,10 +45,11 @@ env = Env()
 COMMANDS = Path(__file__).resolve().parents[1] / "management" / "commands"
 
 
-def process_kind(argv: Sequence[str]) -> Literal["site", "beat", "engine"]:
+def process_kind(argv: Sequence[str]) -> Literal["site", "tables", "beat", "engine"]:
     """What a process loads: an engine or a command of ours neither the admin nor the REST interface.
 
-    They are most of what Django would import, and a process that serves no pages never uses them.
+    They are most of what Django would import, and a process that serves no pages never uses them. ``tables``: the
+    tables of all apps, and no page.
     """
     if not argv:
         return "site"
@@ -56,8 +57,9 @@ def process_kind(argv: Sequence[str]) -> Literal["site", "beat", "engine"]:
     if "celery" in (program.name, program.parent.name):
         return "beat" if "beat" in argv else "engine"
     command = next((word for word in argv[1:] if not word.startswith("-")), "")
-    # It migrates the tables of all apps.
-    return "engine" if command != "create_demo" and (COMMANDS / f"{command}.py").is_file() else "site"
+    if command == "create_demo":
+        return "tables"
+    return "engine" if (COMMANDS / f"{command}.py").is_file() else "site"
 
 
 # Every session may die at any moment without holding up the others: a stopped one loses its transaction

@@ -26,6 +26,7 @@ class Command(BaseCommand):
     """Make what a new platform lacks; whatever is there already stays as it is."""
 
     help = "Create the first administrator and a demo tenant with a key, unless they exist."
+    requires_system_checks = ["database", "models"]  # those of the pages would load the pages
     requires_migrations_checks = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
