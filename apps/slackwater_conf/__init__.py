@@ -73,6 +73,9 @@ class Conf:
     webhook_private: bool = False
     """Say true to let webhooks be sent into private networks (loopback and link-local addresses too). Then every
     tenant can reach what the upkeep process can."""
+    webhook_ports: tuple[int, ...] = (80, 443, 8080, 8443)
+    """Ports that tenants' webhooks may be sent to, comma-separated; 0 among them: any. Others are mostly no web servers,
+    and a request to one is a knock at a door by the platform's hand."""
     email_from: str = "slackwater@localhost"
     """Sender of notifications by e-mail."""
     alerts: Mapping[str, Any] = field(default_factory=dict)

@@ -17,7 +17,7 @@ from tests.support.receiver import receiving
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
-PRIVATE = {"SLACKWATER_WEBHOOK_PRIVATE": "true"}
+PRIVATE = {"SLACKWATER_WEBHOOK_PRIVATE": "true", "SLACKWATER_WEBHOOK_PORTS": "0"}
 EVENTS = ["task.started", "task.succeeded", "task.cap_exceeded", "task.failed"]
 
 
@@ -27,7 +27,7 @@ def upkeep(platform: Platform) -> ManagedProcess:
 
 def test_every_event_arrives_though_upkeep_is_killed(platform: Platform, settings: Any) -> None:
     settings.SLACKWATER = {**settings.SLACKWATER, "SECRETS_KEYS": [platform.env["SLACKWATER_SECRET_KEY"]]}
-    settings.SLACKWATER = {**settings.SLACKWATER, "WEBHOOK_PRIVATE": True}
+    settings.SLACKWATER = {**settings.SLACKWATER, "WEBHOOK_PRIVATE": True, "WEBHOOK_PORTS": (0,)}
     with receiving() as receiver:
         made = subscriptions.create(platform.tenant, {"url": receiver.url, "events": EVENTS})
         assert made.secret

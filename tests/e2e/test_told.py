@@ -78,10 +78,10 @@ class Follower:
 def told(platform: Platform, settings: Any) -> Iterator[tuple[Receiver, Follower]]:
     """Upkeep, an API, a webhook for all events, and a follower of the tenant's stream."""
     settings.SLACKWATER = {**settings.SLACKWATER, "SECRETS_KEYS": [platform.env["SLACKWATER_SECRET_KEY"]]}
-    settings.SLACKWATER = {**settings.SLACKWATER, "WEBHOOK_PRIVATE": True}
+    settings.SLACKWATER = {**settings.SLACKWATER, "WEBHOOK_PRIVATE": True, "WEBHOOK_PORTS": (0,)}
     port = free_port()
     granian = [sys.executable, "-m", "granian", "--interface", "asginl", "--port", str(port), "--no-ws"]
-    platform.start("upkeep", manage("run_upkeep"), SLACKWATER_WEBHOOK_PRIVATE="true")
+    platform.start("upkeep", manage("run_upkeep"), SLACKWATER_WEBHOOK_PRIVATE="true", SLACKWATER_WEBHOOK_PORTS="0")
     platform.start("api", [*granian, "slackwater.asgi:application"])
     key = create_api_key(platform.tenant, "follower", ("read",))[1]
     with receiving() as receiver:

@@ -21,7 +21,7 @@ from slackwater_monitoring.notify.webhook_signature import signature
 from slackwater_monitoring.outbox import LeasedOutbox, SendingThread, Sent, back_off_s, outcomes
 from slackwater_resources.faults import FAULTS
 from slackwater_tasks.ledger.connection import Database
-from slackwater_tasks.submission.webhook_address import parse_url, private_allowed
+from slackwater_tasks.submission.webhook_address import parse_given, private_allowed
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ async def attempt(claimed: Claimed, *, private: bool) -> Attempted:
     at, began = time.time(), time.monotonic()
     status, error, retry_after = None, "", None
     try:
-        target = parse_url(claimed.url, private=private)
+        target = parse_given(claimed.url)
         body = claimed.payload.encode()
         answer = await post(target, _headers(claimed, int(at), body), body, private=private, seconds=TIMEOUT_S)
         status, retry_after = answer.status, answer.retry_after_s

@@ -21,7 +21,7 @@ from slackwater_tasks.field_kinds import Flag, Text, Texts
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.models import Listener, new_id
 from slackwater_tasks.runtime.sealed import open_sealed, seal
-from slackwater_tasks.submission.webhook_address import parse_url, private_allowed
+from slackwater_tasks.submission.webhook_address import parse_given
 from slackwater_tenants.models import Tenant
 
 EVENTS: Final = {f"task.{event.name.lower()}": event for event in Event if event.name}
@@ -63,7 +63,7 @@ def _events(value: Any, field: str) -> list[str]:
 
 
 def _url(value: Any, field: str) -> str:
-    parse_url(value, private=private_allowed(), field=field)
+    parse_given(value, field=field)
     return str(value)
 
 

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from slackwater_tasks.submission.webhook_address import Target, is_public
+from slackwater_tasks.submission.public_address import is_public
+from slackwater_tasks.submission.webhook_address import Target
 
 ANSWER_BYTES = 32_768
 """Of the answer's head; a longer one is an error. Its body is not read."""

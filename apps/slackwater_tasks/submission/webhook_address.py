@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -14,11 +13,11 @@ from slackwater_tasks.ledger.copy_format import insert
 from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.models import Listener
 from slackwater_tasks.spec import TaskSpec, join
+from slackwater_tasks.submission.public_address import is_public
 
 LONGEST_URL: Final = 2_000
 PORTS: Final = {"http": 80, "https": 443}
-# Addresses that carry another one inside; is_global says nothing about the one within.
-NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
+ANY_PORT: Final = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +38,8 @@ class Target:
         return host if self.port == PORTS["https" if self.secure else "http"] else f"{host}:{self.port}"
 
 
-def parse_url(text: Any, *, private: bool, field: str = "url") -> Target:
-    """A client's address; ``InvalidInput`` for one that is none, or plainly leads inside.
+def parse_url(text: Any, *, private: bool, ports: Collection[int] = (ANY_PORT,), field: str = "url") -> Target:
+    """An address to send to; ``InvalidInput`` for one that is none, or plainly leads inside, or to another port.
 
     ``private``: whether addresses of private networks are allowed.
     """
@@ -67,6 +66,8 @@ def parse_url(text: Any, *, private: bool, field: str = "url") -> Target:
         secure=parts.scheme == "https", host=parts.hostname.rstrip("."), port=port or PORTS[parts.scheme],
         path=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
     )  # fmt: skip
+    if ANY_PORT not in ports and target.port not in ports:
+        raise refuse(f"must have one of the ports {', '.join(map(str, sorted(ports)))}")
     if not private and (target.host == "localhost" or target.host.endswith(".localhost") or _is_inside(target.host)):
         raise refuse("leads to a private network, where nothing is sent")
     return target
@@ -82,18 +83,9 @@ def _is_inside(host: str) -> bool:
         return last.isdigit() or last.startswith("0x")
 
 
-def is_public(address: str) -> bool:
-    """Whether an IP address is one of the public Internet; ``ValueError`` when it is none."""
-    ip = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(ip, ipaddress.IPv6Address):
-        inner: list[Any] = [ip.ipv4_mapped, ip.sixtofour, *(ip.teredo or ())]
-        if ip in NAT64:
-            inner.append(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF))
-        if any(one is not None and not is_public(str(one)) for one in inner):
-            return False
-        if ip.ipv4_mapped is not None or ip in NAT64:
-            return True
-    return ip.is_global and not ip.is_multicast
+def parse_given(text: Any, *, field: str = "url") -> Target:
+    """A client's address, held to what the operator allows clients."""
+    return parse_url(text, private=private_allowed(), ports=conf().webhook_ports, field=field)
 
 
 def private_allowed() -> bool:
@@ -111,7 +103,7 @@ def check_tasks(tenant_id: int, specs: Sequence[TaskSpec], paths: Sequence[str])
     if not some:
         return
     for url, field in some:
-        parse_url(url, private=private_allowed(), field=field)
+        parse_given(url, field=field)
     if not Listener.objects.filter(tenant_id=tenant_id, tells_tasks=True).exists():
         raise InvalidInput(
             "make a webhook with the channel task first: it chooses the events, and its secret signs them",

@@ -10,7 +10,8 @@ import pytest
 
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_monitoring.notify.webhook_client import NotSent, post
-from slackwater_tasks.submission.webhook_address import is_public, parse_url
+from slackwater_tasks.submission.public_address import is_public
+from slackwater_tasks.submission.webhook_address import parse_url
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 from tests.support.hand_worker import HandWorker
 from tests.support.receiver import receiving
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(autouse=True)
 def _private(settings: Any) -> None:
-    settings.SLACKWATER = {**settings.SLACKWATER, "WEBHOOK_PRIVATE": True}
+    settings.SLACKWATER = {**settings.SLACKWATER, "WEBHOOK_PRIVATE": True, "WEBHOOK_PORTS": (0,)}
 
 
 @pytest.fixture
@@ -45,6 +46,19 @@ def test_private_addresses_are_refused_in_every_spelling(address: str) -> None:
     host = f"[{address}]" if ":" in address else address
     with pytest.raises(InvalidInput, match="private network"):
         parse_url(f"https://{host}/x", private=False)
+
+
+def test_ports_that_are_no_web_servers_are_refused(acme: ApiClient, settings: Any) -> None:
+    settings.SLACKWATER = {**settings.SLACKWATER, "WEBHOOK_PORTS": (443, 8443)}
+    for port in ("", ":443", ":8443"):
+        assert (
+            acme.post("/webhooks", {"url": f"https://hooks.example.org{port}/", "events": ["task.failed"]}).status
+            == 201
+        )
+    for port in (":6379", ":22", ":80"):
+        answer = acme.post("/webhooks", {"url": f"https://hooks.example.org{port}/", "events": ["task.failed"]})
+        assert (answer.status, answer.body["field"]) == (422, "url")
+        assert "443, 8443" in answer.body["detail"]
 
 
 @pytest.mark.parametrize(

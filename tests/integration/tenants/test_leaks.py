@@ -170,7 +170,7 @@ def test_what_is_told_of_a_task_is_told_to_its_tenant_alone(settings: Any) -> No
     """Both ask for all events; each gets its own, by webhook and as a notice of the live stream."""
     forget_lookups()
     furnish()
-    settings.SLACKWATER = {**settings.SLACKWATER, "WEBHOOK_PRIVATE": True}
+    settings.SLACKWATER = {**settings.SLACKWATER, "WEBHOOK_PRIVATE": True, "WEBHOOK_PORTS": (0,)}
     worker, clients = HandWorker(), [client_of("acme"), client_of("other")]
     tasks: dict[int, set[str]] = {}
     late: set[tuple[int, str]] = set()
