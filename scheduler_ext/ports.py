@@ -31,54 +31,42 @@ class RoundStore(Protocol):
 
     def lead(self, holder: str) -> Lead:
         """Take or renew leadership of the cell by the database's clock."""
-        ...
 
     def resign(self, holder: str) -> None:
         """Give leadership up at once."""
-        ...
 
     def wake(self, limit: int) -> int:
         """Make scheduled tasks whose time has come ready; returns how many."""
-        ...
 
     def promote(self, limit: int) -> int:
         """Move delayable tasks near their latest start to their tenant's urgent line; returns how many."""
-        ...
 
     def snapshot(self, *, ends: bool = False) -> Snapshot:
         """The frozen view of this moment, with a bounded number of nominated tasks.
 
         ``ends``: with the moments at which what runs is expected to end, which only keeping room needs.
         """
-        ...
 
     def share(self) -> SharePolicy:
         """The share policy that is chosen for the cell now."""
-        ...
 
     def look(self, *, decided: int, more: bool) -> bool:
         """Nominate more or fewer tasks next time, by what came of the last snapshot; True when it will be more."""
-        ...
 
     def claim(self, epoch: int, decisions: Sequence[Decision]) -> list[Decision]:
         """Commit claims by compare-and-set under the leader's epoch; returns those that were won."""
-        ...
 
     def park(self, task_ids: Sequence[str], reason: Reason = Reason.MUTEX) -> int:
         """Take tasks out of the ready lines until their mutex key is free, or their rate allows them."""
-        ...
 
     def locks(self) -> list[Lock]:
         """Who holds which mutex key now."""
-        ...
 
     def return_queued(self) -> int:
         """Make everything queued ready again (Redis was emptied); returns how many."""
-        ...
 
     def next_due_s(self) -> float | None:
         """Seconds until the next scheduled task is due."""
-        ...
 
 
 class WorkStore(Protocol):
@@ -92,68 +80,52 @@ class WorkStore(Protocol):
 
         ``again``: a call for the same claims had no answer; what it had started is returned too.
         """
-        ...
 
     def record(self, node_id: int, finished: Sequence[Finished]) -> Changes:
         """Record ended attempts by fence, with retries, dead letters and release. Safe to repeat."""
-        ...
 
     def hand_back(self, node_id: int, claims: Sequence[tuple[str, int]], *, running: bool, reason: str,
                   alone: bool = False) -> Changes:  # fmt: skip
         """Make claims ready again that have not begun; no attempt is spent."""
-        ...
 
     def listened(self) -> bool:
         """Whether any tenant wants to be told of anything."""
-        ...
 
     def script(self, task_id: str) -> ScriptWork:
         """What is needed to run a started script."""
-        ...
 
     def memory_mb(self, task_id: str) -> int:
         """The memory of a task's tier, in MiB."""
-        ...
 
     def script_read(self, task_id: str, fence: int, at: float, sha256: str) -> None:
         """Write into its history what a script read from the tenant's folder was when it ran."""
-        ...
 
     def log(self, task_id: str, fence: int, streams: Mapping[str, tuple[str, bool]]) -> None:
         """Store what an attempt wrote: stream -> (text, whether it was cut)."""
-        ...
 
     def upstream(self, task_id: str) -> dict[str, Any]:
         """The results of a task's parents by name (by id for those without one)."""
-        ...
 
     def parents(self, task_id: str) -> dict[str, Any]:
         """The same, each by its name and by its id: what a reference in the arguments may say."""
-        ...
 
     def mutex_fence(self, task_id: str, fence: int) -> int | None:
         """The number of a running task's hold on its mutex key."""
-        ...
 
     def progress(self, task_id: str, fence: int, value: str) -> None:
         """Store a running task's progress (JSON)."""
-        ...
 
     def backend(self, task: Started) -> TaskBackend:
         """What a running task may ask for beyond its own row: effects, subtasks, secrets."""
-        ...
 
     def learn(self, samples: Mapping[tuple[int, str], tuple[int, float]]) -> None:
         """Add run times: (tenant, handler or script key) -> (count, total seconds)."""
-        ...
 
     def held(self, node_id: int) -> list[tuple[str, int, int]]:
         """Everything in flight on a node: (task id, fence, state)."""
-        ...
 
     def close(self) -> None:
         """Close the connection."""
-        ...
 
 
 class TaskBackend(Protocol):
@@ -161,60 +133,48 @@ class TaskBackend(Protocol):
 
     def effect_inside(self, key: str) -> AbstractContextManager[Effect]:
         """A transaction on the platform's database that stores the effect's key when it commits."""
-        ...
 
     def claim_effect(self, key: str, *, over: Claim | None = None) -> Claim:
         """Claim a key in a transaction of its own; ``over``: take it from that attempt, which did not do it."""
-        ...
 
     def settle_effect(self, key: str, result: Any, *, over: Claim | None = None) -> None:
         """Mark a key done that this attempt holds, or that of ``over``. Safe to repeat.
 
         A late call, whose key another attempt has taken over, changes nothing.
         """
-        ...
 
     def free_effect(self, key: str) -> None:
         """Give back a key this attempt holds."""
-        ...
 
     def save_artifacts(self, files: Sequence[File]) -> None:
         """Keep named files, all or none, each in place of the one of its name.
 
         ``ArtifactsTooLarge`` beyond the plan, ``AttemptReplaced`` when this attempt has lost its task.
         """
-        ...
 
     def load_checkpoint(self) -> Saved | None:
         """The latest one that is whole, or ``None``; a damaged one is noted in the task's history."""
-        ...
 
     def save_checkpoint(self, kind: Format, content: bytes) -> int:
         """Publish a checkpoint; returns its number.
 
         ``CheckpointTooLarge`` beyond the plan's limit, ``AttemptReplaced`` when this attempt has lost its task.
         """
-        ...
 
     def note_checkpoint(self, reason: str) -> None:
         """Write into the task's history why a checkpoint was not saved."""
-        ...
 
     def submit(self, items: Sequence[Mapping[str, Any]], *, join: bool, key: str) -> list[str]:
         """Store tasks of the same tenant, in the task's workflow where it has one; returns their ids."""
-        ...
 
     def ports(self) -> int:
         """How many ports the task's tier has."""
-        ...
 
     def secret(self, name: str) -> str:
         """A secret of the task's tenant."""
-        ...
 
     def trace(self) -> dict[str, str]:
         """W3C headers of the trace the task belongs to; none without one."""
-        ...
 
 
 class NodeStore(Protocol):
@@ -225,28 +185,21 @@ class NodeStore(Protocol):
     def register(self, spec: NodeSpec, exports: Mapping[str, Export]) -> int:
         """Register an incarnation with its handlers; returns its node id. An older one of that name is
         lost."""
-        ...
 
     def activate(self, node_id: int) -> bool:
         """The node's agent is there: it may be given work; False when it was declared lost meanwhile."""
-        ...
 
     def renew(self, node_id: int, stats: Mapping[str, Any]) -> str | None:
         """Renew the node's lease; its state, or ``None`` when it was declared lost meanwhile."""
-        ...
 
     def asked(self, node_id: int) -> list[Asked]:
         """What is asked of tasks that run on the node, and which of them were paused before."""
-        ...
 
     def set_draining(self, node_id: int) -> None:
         """Give the node no more work, and ask what runs there with checkpoints to yield."""
-        ...
 
     def leave(self, node_id: int) -> None:
         """The node has ended cleanly."""
-        ...
 
     def close(self) -> None:
         """Close the connection."""
-        ...

@@ -18,7 +18,6 @@ class Rng(Protocol):
 
     def random(self) -> float:
         """A number from 0 up to, but not including, 1."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,12 +38,10 @@ class OrderPolicy(Protocol):
     @property
     def name(self) -> str:
         """Its name in the registry."""
-        ...
 
     def rank(self, task: RankInput) -> tuple[int, int]:
         """The place (group, number), smaller first. The group fits 32 bits, the number 63; ties end by task
         id."""
-        ...
 
 
 class Chooser(Protocol):
@@ -51,19 +49,15 @@ class Chooser(Protocol):
 
     def pick(self) -> tuple[LineView, TaskView] | None:
         """The next task to try, or ``None`` when nothing is left."""
-        ...
 
     def accept(self, line: LineView, task: TaskView, milli: int = MILLI) -> None:
         """The task just picked was placed; it takes ``milli`` thousandths of a slot."""
-        ...
 
     def reject(self, line: LineView, task: TaskView, reason: Reason) -> None:
         """The task just picked stays; the chooser goes on with what could still start."""
-        ...
 
     def refusal(self, line: LineView, task: TaskView, milli: int) -> Reason | None:
         """Why the share itself forbids the task just picked (a maximum is used up), or ``None``."""
-        ...
 
 
 class SlicingPolicy(OrderPolicy, Protocol):
@@ -71,19 +65,15 @@ class SlicingPolicy(OrderPolicy, Protocol):
 
     def quantum_us(self, level: int) -> int:
         """How long a slice of a task at ``level`` is."""
-        ...
 
     def next_level(self, level: int) -> int:
         """The level of a task that has used up its slice."""
-        ...
 
     def level_of(self, rank: tuple[int, int]) -> int:
         """The level a newcomer looks at, of a task at this place: what its line serves when it starts."""
-        ...
 
     def first_level(self, serving: int) -> int:
         """The level of a task that arrives while its line serves level ``serving``."""
-        ...
 
 
 class SharePolicy(Protocol):
@@ -92,8 +82,6 @@ class SharePolicy(Protocol):
     @property
     def name(self) -> str:
         """Its name in the registry."""
-        ...
 
     def start(self, snapshot: Snapshot) -> Chooser:
         """Begin a round over ``snapshot``."""
-        ...

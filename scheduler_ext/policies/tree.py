@@ -52,34 +52,27 @@ class Rules(Protocol):
     @property
     def vectors(self) -> bool:
         """Whether shares count resources, or slots alone."""
-        ...
 
     @property
     def memory_s(self) -> int:
         """Past use counts as held for this long; 0: it does not count."""
-        ...
 
     def path(self, line: LineView) -> Path:
         """Names of the accounts a line belongs to, from the top."""
-        ...
 
     def terms(self, path: Path, tenant: TenantView | None, above: Account, measure: Measure) -> Terms:
         """Weight, floor and maximum of the account at ``path``; ``tenant`` is set for a tenant's own
         account."""
-        ...
 
     def key(self, account: Account) -> Any:
         """Place among siblings, smaller first; keys of one level must compare with each other."""
-        ...
 
     def kept(self) -> Iterable[Path]:
         """Accounts that keep part of their guaranteed share though it is idle."""
-        ...
 
     def owned(self, line: LineView) -> bool:
         """Whether the last account of the line's path is its tenant's own (else tenants share it, by
         rank)."""
-        ...
 
 
 class TreeChooser:

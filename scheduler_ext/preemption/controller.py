@@ -31,27 +31,21 @@ class TurnStore(Protocol):
 
     def turns(self, *, idempotent: bool) -> list[Turn]:
         """What runs in slots of its own with checkpoints, or (if asked for) is idempotent."""
-        ...
 
     def waiting(self) -> tuple[LineView, ...]:
         """The heads of all lines, whether there is room for them or not."""
-        ...
 
     def ask(self, epoch: int, asks: Sequence[Ask]) -> set[str]:
         """Note what is asked of running tasks, under the leader's epoch; returns those that still run."""
-        ...
 
     def order_of(self, line: LineView) -> OrderPolicy:
         """The order that holds in a line."""
-        ...
 
     def slicing(self) -> bool:
         """Whether time is shared in any line."""
-        ...
 
     def serve(self, line_id: int, level: int) -> None:
         """Note the level a line serves now, which newcomers look at."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

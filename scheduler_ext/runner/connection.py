@@ -33,23 +33,18 @@ class Host(Protocol):
 
     def facts(self) -> dict[str, Any]:
         """What the service says of itself."""
-        ...
 
     def counted(self) -> AbstractContextManager[None]:
         """A script runs meanwhile."""
-        ...
 
     async def box(self, shape: Shape, node: str) -> Box:
         """A new container."""
-        ...
 
     def discard(self, box: Box) -> None:
         """Remove a container."""
-        ...
 
     def later(self, job: Coroutine[Any, Any, None]) -> None:
         """Let a job end by itself."""
-        ...
 
 
 class Cell:

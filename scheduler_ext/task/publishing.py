@@ -42,18 +42,15 @@ class Ledger(Protocol):
 
     def is_handler(self, name: str) -> bool:
         """Whether any worker has exported a handler of that name."""
-        ...
 
     def submit(self, signature: Signature[Any], running: TaskContext | None) -> list[str]:
         """Store a signature or canvas; returns the ids of the tasks whose results are its own.
 
         ``running``: the task that hands it in; ``None`` outside of one.
         """
-        ...
 
     def rewrite(self, task: Started, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Give a running task other arguments for its next attempt."""
-        ...
 
 
 class Replaced(Ignore):

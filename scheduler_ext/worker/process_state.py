@@ -29,27 +29,21 @@ class Engine(Protocol):
 
     def work_store(self, name: str, told: Callable[[], bool] = ...) -> WorkStore:
         """A new connection to the ledger; ``told()`` is False while surely no tenant wants to be told of changes."""
-        ...
 
     def node_store(self) -> NodeStore:
         """The registry of nodes."""
-        ...
 
     def sandbox(self) -> Sandbox:
         """The strongest sandbox this machine offers."""
-        ...
 
     def capacity(self) -> tuple[int, ...]:
         """What this machine offers, in the order of ``core.resources.DIMENSIONS``."""
-        ...
 
     def labels(self) -> tuple[str, ...]:
         """Labels tasks may ask for."""
-        ...
 
     def script_slots(self) -> int:
         """Scripts run at once; 0: as many as there are children."""
-        ...
 
 
 @dataclass(slots=True)

@@ -27,7 +27,6 @@ class Cursor(Protocol):
 
     def execute(self, query: Any, params: Any = ...) -> Any:
         """Run a statement; the result has ``fetchall`` and ``rowcount``."""
-        ...
 
 
 def array(values: Iterable[Any]) -> str:

@@ -18,15 +18,12 @@ class Channel(Protocol):
 
     def listen(self, selector: selectors.BaseSelector) -> None:
         """Have ``selector`` wake for it. A key whose data can be called is to be called; another means: receive."""
-        ...
 
     def receive(self) -> list[Heard]:
         """What has come."""
-        ...
 
     def tell(self, message: dict[str, Any], content: bytes | None = None) -> None:
         """Send a message, with a content where there is one."""
-        ...
 
 
 class SocketChannel:

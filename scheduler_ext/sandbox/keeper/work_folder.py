@@ -37,15 +37,12 @@ class Place(Protocol):
 
     def make(self, limits: Limits, uid: int | None, script: bytes, inputs: bytes) -> None:
         """Make it anew with the script and its inputs in it, owned by ``uid``."""
-        ...
 
     def full(self) -> bool:
         """True when more was written than may be: bytes or files."""
-        ...
 
     def clear(self) -> None:
         """Leave nothing of it."""
-        ...
 
 
 def disk_bytes(limits: Limits) -> int:
