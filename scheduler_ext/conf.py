@@ -133,13 +133,7 @@ class SchedulerConf:
         for name in ("peak_permille", "delayable_permille"):
             if not 0 < getattr(self, name) <= 1000:
                 raise ConfigurationError("must be from 1 to 1000", field=name)
-        for name in (
-            "round_limit",
-            "batch_max",
-            "scale_within_s",
-            "round_interval_s",
-            "lookahead_ms",
-        ):
+        for name in ("round_limit", "batch_max", "scale_within_s", "round_interval_s", "lookahead_ms"):
             if getattr(self, name) <= 0:
                 raise ConfigurationError("must be greater than 0", field=name)
         self._check_choices()

@@ -183,8 +183,7 @@ class NodeStore(Protocol):
     faults: tuple[type[Exception], ...]
 
     def register(self, spec: NodeSpec, exports: Mapping[str, Export]) -> int:
-        """Register an incarnation with its handlers; returns its node id. An older one of that name is
-        lost."""
+        """Register an incarnation with its handlers; returns its node id. An older one of that name is lost."""
 
     def activate(self, node_id: int) -> bool:
         """The node's agent is there: it may be given work; False when it was declared lost meanwhile."""

@@ -64,11 +64,7 @@ def messages(found: Sequence[Found], wanted: str) -> list[CheckMessage]:
             )
         ]
     said: list[CheckMessage] = [
-        Info(
-            f"A worker on this machine contains scripts by {level}.",
-            hint=missing or None,
-            id="slackwater.I010",
-        )
+        Info(f"A worker on this machine contains scripts by {level}.", hint=missing or None, id="slackwater.I010")
     ]
     chosen = next(one for one in found if one.level is level)
     if free := [name for name in ("IOPS", "bandwidth") if name.lower() not in chosen.enforced]:

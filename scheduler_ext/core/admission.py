@@ -1,5 +1,4 @@
-"""Checks of a submission against its plan's numbers. Pure: counters and rates are checked where they are
-stored."""
+"""Checks of a submission against its plan's numbers. Pure: counters and rates are checked where they are stored."""
 
 from __future__ import annotations
 

@@ -36,8 +36,7 @@ class Dag:
     __slots__ = ("_children", "depths", "edges", "names", "order", "parents")
 
     def __init__(self, names: Sequence[str], parents: Sequence[Sequence[int]]) -> None:
-        """``parents[i]`` are the indices task ``i`` needs, without repetition; a cycle is
-        ``DependencyCycle``."""
+        """``parents[i]`` are the indices task ``i`` needs, without repetition; a cycle is ``DependencyCycle``."""
         self.names = tuple(names)
         self.parents = tuple(tuple(needs) for needs in parents)
         self.edges = sum(len(needs) for needs in self.parents)
@@ -104,8 +103,7 @@ class Dag:
         return _reach(start, self.children)
 
     def critical_path(self, weights: Sequence[float]) -> CriticalPath:
-        """The way through the graph with the greatest sum of ``weights`` (one, not negative, for each
-        task)."""
+        """The way through the graph with the greatest sum of ``weights`` (one, not negative, for each task)."""
         best: list[float] = [0.0] * len(self.names)
         came_from: list[int] = [-1] * len(self.names)
         for node in self.order:
@@ -135,8 +133,7 @@ def find_cycle(parents: Mapping[int, Iterable[int]]) -> list[int] | None:
 
 
 def _topological_order(names: tuple[str, ...], parents: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
-    """Kahn's order: level by level, within a level as given, so that the same graph always gives the same
-    order."""
+    """Kahn's order: level by level, within a level as given, so that the same graph always gives the same order."""
     children: list[list[int]] = [[] for _ in names]
     missing = [0] * len(names)
     for child, needs in enumerate(parents):

@@ -1,5 +1,4 @@
-"""Resource vectors: whole numbers in the order of :data:`DIMENSIONS`. No floats, so that no sum ever
-drifts."""
+"""Resource vectors: whole numbers in the order of :data:`DIMENSIONS`. No floats, so that no sum ever drifts."""
 
 from __future__ import annotations
 
@@ -99,8 +98,7 @@ def share_less(left: tuple[int, int], right: tuple[int, int]) -> bool:
 
 
 def permille(used: Vector, capacity: Vector) -> int:
-    """The dominant share in thousandths, rounded down; 1000 when something is used where there is no
-    capacity."""
+    """The dominant share in thousandths, rounded down; 1000 when something is used where there is no capacity."""
     above, below = dominant(used, capacity)
     return above * 1000 // below if below else 1000
 

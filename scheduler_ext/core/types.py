@@ -175,8 +175,7 @@ class NodeView:
     """Thousandths of process slots taken by short tasks in flight."""
     batch_count: int = 0
     ends: tuple[RunEnd, ...] = ()
-    """When exclusive tasks in flight are expected to end; for reservations. Those not listed count as
-    unknown."""
+    """When exclusive tasks in flight are expected to end; for reservations. Those not listed count as unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

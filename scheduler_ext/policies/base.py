@@ -10,8 +10,7 @@ from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TaskView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankInput:
-    """What an order policy may look at. Times are microseconds since the Unix epoch, durations
-    microseconds."""
+    """What an order policy may look at. Times are microseconds since the Unix epoch, durations microseconds."""
 
     arrived_us: int
     """Submission of the task; for a member of a workflow that of the workflow."""
@@ -40,8 +39,7 @@ class OrderPolicy(Protocol):
         """Its name in the registry."""
 
     def rank(self, task: RankInput) -> tuple[int, int]:
-        """The place (group, number), smaller first. The group fits 32 bits, the number 63; ties end by task
-        id."""
+        """The place (group, number), smaller first. The group fits 32 bits, the number 63; ties end by task id."""
 
 
 class Chooser(Protocol):

@@ -1,5 +1,4 @@
-"""The same tree kept for a whole simulated run: tasks are offered as they come, and what ends is given
-back."""
+"""The same tree kept for a whole simulated run: tasks are offered as they come, and what ends is given back."""
 
 from __future__ import annotations
 

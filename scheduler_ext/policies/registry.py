@@ -106,12 +106,7 @@ def _build(what: str, known: Mapping[str, type[Any]], name: str, parameters: Map
 
 def _check_type(value: Any, wanted: str, field: str) -> None:
     """Simple parameters are checked by type here; structured ones check themselves."""
-    simple: dict[str, tuple[type, ...]] = {
-        "int": (int,),
-        "float": (int, float),
-        "str": (str,),
-        "bool": (bool,),
-    }
+    simple: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
     types = simple.get(wanted)
     if types is None:
         return

@@ -61,8 +61,7 @@ class Rules(Protocol):
         """Names of the accounts a line belongs to, from the top."""
 
     def terms(self, path: Path, tenant: TenantView | None, above: Account, measure: Measure) -> Terms:
-        """Weight, floor and maximum of the account at ``path``; ``tenant`` is set for a tenant's own
-        account."""
+        """Weight, floor and maximum of the account at ``path``; ``tenant`` is set for a tenant's own account."""
 
     def key(self, account: Account) -> Any:
         """Place among siblings, smaller first; keys of one level must compare with each other."""
@@ -71,8 +70,7 @@ class Rules(Protocol):
         """Accounts that keep part of their guaranteed share though it is idle."""
 
     def owned(self, line: LineView) -> bool:
-        """Whether the last account of the line's path is its tenant's own (else tenants share it, by
-        rank)."""
+        """Whether the last account of the line's path is its tenant's own (else tenants share it, by rank)."""
 
 
 class TreeChooser:

@@ -18,17 +18,7 @@ from typing import Any, Final
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.resources import add, filled, subtract
 from scheduler_ext.core.states import Outcome
-from scheduler_ext.core.types import (
-    MILLI,
-    Decision,
-    LineView,
-    NodeView,
-    PoolView,
-    Snapshot,
-    TaskView,
-    Vector,
-    WorkKind,
-)
+from scheduler_ext.core.types import MILLI, Decision, LineView, NodeView, PoolView, Snapshot, TaskView, Vector, WorkKind
 from scheduler_ext.policies.base import OrderPolicy, RankInput, SharePolicy
 from scheduler_ext.round.prioritizer import prioritize
 
@@ -201,10 +191,7 @@ def _pool_without(pool: PoolView, tenant_id: int, vector: Vector) -> PoolView:
         milli, used = tenants[tenant_id]
         tenants[tenant_id] = (milli - MILLI, subtract(filled(used), vector))
     return replace(
-        pool,
-        used=subtract(filled(pool.used), vector),
-        used_slots_milli=pool.used_slots_milli - MILLI,
-        tenants=tenants,
+        pool, used=subtract(filled(pool.used), vector), used_slots_milli=pool.used_slots_milli - MILLI, tenants=tenants
     )
 
 

@@ -1,5 +1,4 @@
-"""The gate every start passes, in a round and in the simulator alike: limits, ceilings, mutex keys, and a
-node."""
+"""The gate every start passes, in a round and in the simulator alike: limits, ceilings, mutex keys, and a node."""
 
 from __future__ import annotations
 
@@ -97,8 +96,7 @@ class Gate:
     )
 
     def __init__(self, snapshot: Snapshot, conf: SchedulerConf, *, reserve: bool = True, short: bool = True) -> None:
-        """``reserve``: keep a node for each of the first tasks that do not fit; ``short``: slots are
-        shared."""
+        """``reserve``: keep a node for each of the first tasks that do not fit; ``short``: slots are shared."""
         self._reserve = reserve
         self.ledger = Ledger(snapshot.nodes, short=short)
         self.now = snapshot.now

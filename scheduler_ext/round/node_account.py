@@ -99,8 +99,7 @@ class Node:
 
 
 class Shape:
-    """Tasks that ask for the same: which nodes could ever take them, and what is known not to fit any
-    more."""
+    """Tasks that ask for the same: which nodes could ever take them, and what is known not to fit any more."""
 
     __slots__ = ("floor", "full_at", "full_short", "handler", "impossible", "kind", "needs", "vector")
 

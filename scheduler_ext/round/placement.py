@@ -90,8 +90,7 @@ class Ledger:
         return False
 
     def utilization_permille(self) -> int:
-        """How much of the cell is in use: the larger of its slots and its dominant resource, in
-        thousandths."""
+        """How much of the cell is in use: the larger of its slots and its dominant resource, in thousandths."""
         best = self.used_milli * 1000 // self.slots_milli if self.slots_milli else 0
         for free, whole in zip(self._free, self._capacity, strict=True):
             if whole > 0:
@@ -132,8 +131,7 @@ class Ledger:
         return Reason.NEVER_FITS if offered else Reason.NO_NODE
 
     def find_exclusive(self, shape: Shape, avoid: int | None = None, ends_at: float | None = None) -> Node | None:
-        """The node with the least free room that takes an exclusive task, another than ``avoid`` if there
-        is one."""
+        """The node with the least free room that takes an exclusive task, another than ``avoid`` if there is one."""
         self.kept = False
         if shape.full_at == self._releases:
             return None
@@ -167,8 +165,7 @@ class Ledger:
     def find_short(
         self, shape: Shape, milli: int, avoid: int | None = None, ends_at: float | None = None
     ) -> Node | None:
-        """The node for a short task: least filled in eighths, then smallest, another than ``avoid`` if
-        there is one."""
+        """The node for a short task: least filled in eighths, then smallest, another than ``avoid`` if there is one."""
         self.kept = False
         releases, tried = shape.full_short
         if releases == self._releases and milli >= tried:

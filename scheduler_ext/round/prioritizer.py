@@ -24,8 +24,7 @@ from scheduler_ext.policies.base import CATEGORY_REASONS, LINE_REASONS, TENANT_R
 from scheduler_ext.round.gate import Gate
 
 PERIODIC_SOON_S: Final = 60.0
-"""A periodic task that must start within this time goes through the delayable queue, any other through
-off-peak."""
+"""A periodic task that must start within this time goes through the delayable queue, any other through off-peak."""
 
 _QUEUES: Final = {
     Category.URGENT: QueueName.URGENT,

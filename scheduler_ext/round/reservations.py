@@ -21,8 +21,7 @@ MAX_NODES: Final = 256
 
 
 def choose(nodes: Iterable[Node], shape: Shape, now: float) -> tuple[Node, Reservation] | None:
-    """The node on which a task of ``shape`` can start soonest, the smaller one of two alike, if any could
-    take it."""
+    """The node on which a task of ``shape`` can start soonest, the smaller one of two alike, if any could take it."""
     best: tuple[tuple[float, int, int], Node, Reservation] | None = None
     looked = 0
     for node in nodes:

@@ -42,32 +42,19 @@ def parse(argv: Sequence[str]) -> Options:
     )  # fmt: skip
     add = parser.add_argument
     add("--listen", required=True, help="unix:/PATH (mode 0660), or tcp:HOST:PORT in a network of its own")
-    add(
-        "--token-file",
-        required=True,
-        help="file with a secret of 16 characters or more that workers have too",
-    )
+    add("--token-file", required=True, help="file with a secret of 16 characters or more that workers have too")
     add("--engine", default=_DEFAULT.engine, help="the engine's socket")
     add("--image", required=True,
         help="image scripts run in: it needs Python 3.11 or newer, and must be there already: nothing is pulled. "
              "A name is looked up once; its image is used until the runner ends")  # fmt: skip
     add(
-        "--runtime",
-        default="",
-        help="OCI runtime the engine knows by this name (runsc, kata); empty: the engine's own",
+        "--runtime", default="", help="OCI runtime the engine knows by this name (runsc, kata); empty: the engine's own"
     )
     add(
-        "--network",
-        default="",
-        help="the engine's network for scripts whose plan grants one; empty: no script has one",
+        "--network", default="", help="the engine's network for scripts whose plan grants one; empty: no script has one"
     )
     add("--name", default=_DEFAULT.name, help="tells the containers of several runners of one engine apart")
-    add(
-        "--uid-base",
-        type=int,
-        default=_DEFAULT.uid_base,
-        help="first of the user ids that scripts run as, one each",
-    )
+    add("--uid-base", type=int, default=_DEFAULT.uid_base, help="first of the user ids that scripts run as, one each")
     add("--runs", type=int, default=_DEFAULT.runs, help="the most scripts at once")
     add("--most-memory-mb", type=int, default=_DEFAULT.most_memory_mb, help="the most memory of a script")
     add("--most-cpu-milli", type=int, default=_DEFAULT.most_cpu_milli, help="the most CPU of a script")

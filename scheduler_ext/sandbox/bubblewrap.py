@@ -15,13 +15,7 @@ _SHM_BYTES: Final = 64 * 1024 * 1024
 _SHM: Final = "/dev/shm"  # noqa: S108 - the one inside
 _TEMPORARY: Final = ("--symlink", "task", "/tmp", "--dir", "/var", "--symlink", "../task", "/var/tmp")  # noqa: S108 - inside
 _LINKED: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-_NAMESPACES: Final = (
-    "--unshare-user",
-    "--unshare-pid",
-    "--unshare-ipc",
-    "--unshare-uts",
-    "--unshare-cgroup-try",
-)
+_NAMESPACES: Final = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
 
 
 def find() -> str | None:

@@ -26,10 +26,7 @@ _PROBE = b"""#!/bin/sh
 test -x /usr/bin/env || exit 4
 echo 1 > "$SLACKWATER_RESULT"
 """
-_SAID = {
-    3: "it let a script read a file of this machine",
-    4: "the system's programs cannot be reached in it",
-}
+_SAID = {3: "it let a script read a file of this machine", 4: "the system's programs cannot be reached in it"}
 
 
 def plan(level: Level, root: str, conf: SchedulerConf, *, groups: bool = True) -> Plan:

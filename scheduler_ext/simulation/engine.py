@@ -47,8 +47,7 @@ class Engine:
         backfill: bool = True,
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        """``backfill`` keeps a node for what does not fit yet; ``progress`` hears how many jobs have
-        ended."""
+        """``backfill`` keeps a node for what does not fit yet; ``progress`` hears how many jobs have ended."""
         conf = conf or SchedulerConf()
         self._trace = trace
         self._cell = cell
@@ -306,8 +305,7 @@ class Engine:
             self._leave(line, task, reason)
 
     def _preempt(self, preemptor: Preemptor) -> None:
-        """End what stands in the way of a starving pool; it waits again in its place and spends no
-        attempt."""
+        """End what stands in the way of a starving pool; it waits again in its place and spends no attempt."""
         while True:
             stopped, self._alarm = preemptor.check(self._now, self._began)
             if not stopped:

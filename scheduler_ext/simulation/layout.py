@@ -19,13 +19,7 @@ def lines_of(trace: Trace) -> tuple[list[LineView], dict[int, LineView]]:
         if key not in lines:
             number = len(lines)
             lines[key] = LineView(
-                line_id=number,
-                tenant_id=tenant,
-                category=category,
-                tier_id=number,
-                vector=vector,
-                heads=(),
-                pool=pool,
+                line_id=number, tenant_id=tenant, category=category, tier_id=number, vector=vector, heads=(), pool=pool
             )
         return lines[key]
 

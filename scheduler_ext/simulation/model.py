@@ -143,12 +143,7 @@ class Cell:
         plenty = 1_000_000_000
         capacity = self.capacity or (1000 * self.slots, plenty, plenty, plenty, plenty, plenty)
         return tuple(
-            NodeView(
-                node_id=number,
-                name=f"node{number}",
-                capacity=capacity,
-                slots={WorkKind.PROCESS: self.slots},
-            )
+            NodeView(node_id=number, name=f"node{number}", capacity=capacity, slots={WorkKind.PROCESS: self.slots})
             for number in range(1, self.nodes + 1)
         )
 

@@ -1,5 +1,4 @@
-"""What a run was like, in numbers: waits, slowdowns, utilization, fairness, shares over time. Seconds
-throughout."""
+"""What a run was like, in numbers: waits, slowdowns, utilization, fairness, shares over time. Seconds throughout."""
 
 from __future__ import annotations
 
@@ -121,19 +120,7 @@ def as_json(runs: Sequence[Measures]) -> list[dict[str, Any]]:
 
 def table(runs: Sequence[Measures]) -> str:
     """Several policies side by side."""
-    heads = (
-        "policy",
-        "mean wait",
-        "p50",
-        "p95",
-        "p99",
-        "slowdown",
-        "makespan",
-        "use",
-        "Jain",
-        "missed",
-        "pre-empted",
-    )
+    heads = ("policy", "mean wait", "p50", "p95", "p99", "slowdown", "makespan", "use", "Jain", "missed", "pre-empted")
     rows = [heads] + [
         (
             each.label,

@@ -126,14 +126,7 @@ def read_azure(path: Path) -> tuple[Trace, Cell]:
         expected = total // count if count else None
         learnt[func] = (count + 1, total + run)
         jobs.append(
-            Job(
-                len(jobs),
-                arrived,
-                run,
-                tenant=apps[app],
-                expected_us=expected,
-                name=f"{func[:8]}-{len(jobs)}",
-            )
+            Job(len(jobs), arrived, run, tenant=apps[app], expected_us=expected, name=f"{func[:8]}-{len(jobs)}")
         )
     tenants = {index: app[:8] for app, index in apps.items()}
     return Trace(name=path.stem, jobs=jobs, tenants=tenants), Cell(nodes=1, slots=4)

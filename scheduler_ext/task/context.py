@@ -102,11 +102,7 @@ class TaskContext:
         ``fields`` are those of a submission (``kwargs``, ``tier``, ``depends_on`` …). A repeated attempt that makes
         the same calls in the same order hands nothing in twice.
         """
-        item = {
-            **({"handler": handler} if handler else {}),
-            **({"args": list(args)} if args else {}),
-            **fields,
-        }
+        item = {**({"handler": handler} if handler else {}), **({"args": list(args)} if args else {}), **fields}
         return self.subtasks([item], join=False)[0]
 
     def subtasks(self, items: Sequence[Mapping[str, Any]], *, join: bool = True) -> list[str]:

@@ -43,12 +43,7 @@ def export(
 
 
 def handler(
-    *,
-    name: str,
-    kind: WorkKind | None = None,
-    idempotent: bool = False,
-    checkpoints: bool = False,
-    **options: Any,
+    *, name: str, kind: WorkKind | None = None, idempotent: bool = False, checkpoints: bool = False, **options: Any
 ) -> Callable[[F], Any]:
     """Make a function a Celery task and export it under ``name``; ``options`` go to Celery's ``shared_task``."""
 
@@ -62,12 +57,7 @@ def handler(
 
 
 def _enter(
-    function: Callable[..., Any],
-    task: str,
-    name: str,
-    kind: WorkKind | None,
-    idempotent: bool,
-    checkpoints: bool,
+    function: Callable[..., Any], task: str, name: str, kind: WorkKind | None, idempotent: bool, checkpoints: bool
 ) -> None:
     chosen = kind or (WorkKind.COROUTINE if inspect.iscoroutinefunction(function) else WorkKind.PROCESS)
     if chosen is WorkKind.SCRIPT:

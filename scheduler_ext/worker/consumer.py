@@ -50,10 +50,7 @@ class Consumer(CeleryConsumer):
     def ensure_connected(self, conn: Any) -> Any:
         """Wait for the broker, looking every second."""
         conn.ensure_connection = partial(
-            conn.ensure_connection,
-            interval_start=RETRY_S,
-            interval_step=0,
-            interval_max=RETRY_S,
+            conn.ensure_connection, interval_start=RETRY_S, interval_step=0, interval_max=RETRY_S
         )
         return super().ensure_connected(conn)
 

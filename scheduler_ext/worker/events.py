@@ -49,13 +49,7 @@ class TaskEvents:
         else:
             lines = (finished.error or finished.outcome.name).strip().splitlines()
             kind = "task-retried" if finished.outcome is Outcome.RETRY else "task-failed"
-            self._event(
-                kind,
-                finished.finished_at,
-                **common,
-                exception=lines[-1][:300],
-                traceback=finished.error or "",
-            )
+            self._event(kind, finished.finished_at, **common, exception=lines[-1][:300], traceback=finished.error or "")
 
     def _event(self, kind: str, at: float, **fields: Any) -> None:
         self._events.append({"type": kind, "timestamp": at, **fields})
@@ -65,10 +59,7 @@ class TaskEvents:
         if not self._events:
             return
         events, self._events = self._events, []
-        away: tuple[type[BaseException], ...] = (
-            OSError,
-            *self.app.connection_for_write().transport.connection_errors,
-        )
+        away: tuple[type[BaseException], ...] = (OSError, *self.app.connection_for_write().transport.connection_errors)
         try:
             if self._dispatcher is None:
                 connection = self.app.connection_for_write()

@@ -22,12 +22,7 @@ else:
     from unfold.contrib.filters.admin import DropdownFilter
 
 HEX_PREFIX = re.compile(r"[0-9a-f]{6,32}")
-AGES = {
-    "10m": timedelta(minutes=10),
-    "1h": timedelta(hours=1),
-    "1d": timedelta(days=1),
-    "7d": timedelta(days=7),
-}
+AGES = {"10m": timedelta(minutes=10), "1h": timedelta(hours=1), "1d": timedelta(days=1), "7d": timedelta(days=7)}
 GROUPS = {"live": frozenset(TaskState) - FINAL, "in_flight": IN_FLIGHT, "final": FINAL}
 
 

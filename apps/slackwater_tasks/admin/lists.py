@@ -108,17 +108,7 @@ class DeadLetterAdmin(ButtonsMixin, LedgerAdmin):
 class AttemptAdmin(LedgerAdmin):
     """Runs that began and ended, newest first."""
 
-    list_display = (
-        "task_link",
-        "number",
-        "shown_outcome",
-        "node",
-        "worker",
-        "ended",
-        "took",
-        "waited",
-        "exit_code",
-    )
+    list_display = ("task_link", "number", "shown_outcome", "node", "worker", "ended", "took", "waited", "exit_code")
     list_filter = (("outcome", ChoicesDropdownFilter),)
     list_display_links = ("number",)
     readonly_fields = ("task_link", "shown_outcome", "took", "waited")

@@ -19,10 +19,7 @@ class RateLimitAdmin(ServiceAdmin):
     list_filter = (("tenant", AutocompleteSelectFilter), "own", "of_plan")
     search_fields = ("tenant__slug", "handler__name", "key")
     autocomplete_fields = ("tenant", "handler")
-    fieldsets = (
-        ("Of what", {"fields": ("tenant", "handler", "key")}),
-        ("At most", {"fields": (("starts", "per_s"),)}),
-    )
+    fieldsets = (("Of what", {"fields": ("tenant", "handler", "key")}), ("At most", {"fields": (("starts", "per_s"),)}))
 
     def get_readonly_fields(self, request: HttpRequest, obj: RateLimit | None = None) -> tuple[str, ...]:
         """What it limits stays: what has started under it would be counted wrongly."""

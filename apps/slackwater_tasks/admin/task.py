@@ -13,11 +13,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
-from unfold.contrib.filters.admin import (
-    AutocompleteSelectFilter,
-    ChoicesDropdownFilter,
-    RelatedDropdownFilter,
-)
+from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdownFilter, RelatedDropdownFilter
 
 from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.core.states import FINAL, Category, TaskState
@@ -178,11 +174,7 @@ class TaskAdmin(ButtonsMixin, BigTableAdmin):
         return found
 
     def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """All of one task. Nothing is changed here but through the buttons and the page for editing."""
         task = self._task(request, object_id)

@@ -122,10 +122,7 @@ class TaskForm(ServiceForm):
 
     tenant = forms.ModelChoiceField(Tenant.objects.all(), widget=UnfoldAdminSelect2Widget())
     script_file = forms.FileField(
-        required=False,
-        label="Script",
-        widget=UnfoldAdminFileFieldWidget(),
-        help_text="Is put into the script store.",
+        required=False, label="Script", widget=UnfoldAdminFileFieldWidget(), help_text="Is put into the script store."
     )
 
     def __init__(self, *args: Any, editing: bool = False, **kwargs: Any) -> None:

@@ -114,10 +114,7 @@ def _attributes(task: Task, detail: dict[str, Any]) -> list[tuple[str, Any]]:
         ("Own back-off", detail["retry"]),
         ("Mutual exclusion", exclusive),
         ("Rate key", detail["rate_key"]),
-        (
-            "Checkpoints",
-            _checkpoint(saved) if saved else "declared, none is kept" if detail["checkpoints"] else "",
-        ),
+        ("Checkpoints", _checkpoint(saved) if saved else "declared, none is kept" if detail["checkpoints"] else ""),
         ("Condition", detail["condition"].replace("_", " ") if detail["depends_on"] else ""),
         ("Tags", ", ".join(detail["tags"])),
         ("Start at", detail["start_at"]),

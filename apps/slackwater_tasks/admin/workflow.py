@@ -118,11 +118,7 @@ class WorkflowAdmin(ButtonsMixin, ReadOnlyMixin, BigTableAdmin):
         return f"{done} tasks were cancelled or asked to end, and what needs them with them.{rest}"
 
     def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """Its counts and its graph."""
         try:

@@ -31,12 +31,7 @@ RETURNING task_id, tenant_id, fence, node_id
 
 
 def cancel(
-    tenant_id: int,
-    task_id: UUID,
-    *,
-    actor: str = "",
-    dependents: bool = False,
-    reason: str = "cancelled on request",
+    tenant_id: int, task_id: UUID, *, actor: str = "", dependents: bool = False, reason: str = "cancelled on request"
 ) -> TaskState:
     """Cancel a task: at once when it waits; a running one is asked to end, then killed, and RUNNING is returned.
 

@@ -36,12 +36,7 @@ def choose(
         _check_cell(cell)
     check(kind, policy, parameters or {}, names["cell"], inside=subject is not None)
     with transaction.atomic():
-        told = {
-            "policy": policy,
-            "parameters": dict(parameters or {}),
-            "chosen_by": actor[:120],
-            "chosen_at": Now(),
-        }
+        told = {"policy": policy, "parameters": dict(parameters or {}), "chosen_by": actor[:120], "chosen_at": Now()}
         choice, _ = PolicyChoice.objects.update_or_create(**names, defaults=told)
         transaction.on_commit(partial(_told, names["cell"]))
     choice.refresh_from_db()

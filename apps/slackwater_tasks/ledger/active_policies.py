@@ -93,13 +93,7 @@ def read(execute: Execute, conf: SchedulerConf, cell: str) -> Chosen:
     pools = execute(POOLS, (cell,))
     paths = paths_of((row[0], row[1], row[2]) for row in pools)
     settings = {
-        paths[row[0]]: {
-            "weight": row[3],
-            "guaranteed": row[4],
-            "maximum": row[5],
-            "lends": row[6],
-            "inside": row[7],
-        }
+        paths[row[0]]: {"weight": row[3], "guaranteed": row[4], "maximum": row[5], "lends": row[6], "inside": row[7]}
         for row in pools
     }
     rows = [(*row[:5], json.loads(row[5]) if isinstance(row[5], str) else row[5]) for row in rows]

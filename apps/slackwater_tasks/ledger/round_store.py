@@ -125,10 +125,7 @@ class PgRoundStore:
         ).fetchone()
         epoch = row[0] if row else 0
         if epoch != self._epoch:
-            self._epoch, self.past.use = (
-                epoch,
-                None,
-            )  # another may have led meanwhile: what it wrote down counts
+            self._epoch, self.past.use = epoch, None  # another may have led meanwhile: what it wrote down counts
         return Lead(epoch=epoch, leads=row is not None)
 
     def resign(self, holder: str) -> None:
@@ -187,11 +184,7 @@ class PgRoundStore:
             nodes_cur = conn.execute(sql.snapshot.NODES, (self.conf.cell,))
             flight_cur = conn.execute(sql.snapshot.IN_FLIGHT)
             mutex_cur = conn.execute(sql.snapshot.MUTEX_HELD)
-            node_rows, flight_rows, held = (
-                nodes_cur.fetchall(),
-                flight_cur.fetchall(),
-                dict(mutex_cur.fetchall()),
-            )
+            node_rows, flight_rows, held = nodes_cur.fetchall(), flight_cur.fetchall(), dict(mutex_cur.fetchall())
         flights, tenants, pools = self._in_flight(flight_rows)
         now = time.time()
         over = self._ends(now) if ends else {}
@@ -374,21 +367,7 @@ class PgRoundStore:
         # By arrival the rank is the time of submission.
         by_arrival = not chosen.sweeping and chosen.order_of(tenant, line_id).name == "fifo"
         heads = []
-        for (
-            task_id,
-            _,
-            fence,
-            group,
-            rank,
-            _kind,
-            handler_id,
-            priority,
-            alone,
-            mutex,
-            limit,
-            avoid,
-            latest,
-        ) in rows:
+        for task_id, _, fence, group, rank, _kind, handler_id, priority, alone, mutex, limit, avoid, latest in rows:
             if handler_id is None:
                 kind, expected = WorkKind.SCRIPT, None
             else:

@@ -218,10 +218,7 @@ def timing(task: Accepted, at: datetime, lead_s: float) -> Timing:
     if task.pending:
         # A marker: the real time is set when the task is released.
         return Timing(
-            state=TaskState.BLOCKED,
-            not_before=later,
-            latest_start=None,
-            promote_at=at if promotable else None,
+            state=TaskState.BLOCKED, not_before=later, latest_start=None, promote_at=at if promotable else None
         )
     latest = (later or at) + timedelta(milliseconds=task.tolerance_ms)
     lead = timedelta(milliseconds=min(task.tolerance_ms, int(lead_s * 1000)))

@@ -205,8 +205,7 @@ def record(cur: Cursor, conf: SchedulerConf, node_id: int, ended: Sequence[Finis
     rows = finish_if_running(cur, node_id, final) if final else []
     if again:
         back = cur.execute(
-            sql.finish.RETRY,
-            {"node": node_id, "delays": [d for _, d in again], **_columns([f for f, _ in again])},
+            sql.finish.RETRY, {"node": node_id, "delays": [d for _, d in again], **_columns([f for f, _ in again])}
         ).fetchall()
         rows += [(task_id, state, False, *rest) for task_id, state, *rest in back]
     return rows + paused
@@ -245,8 +244,7 @@ def _split_failed(cur: Cursor, conf: SchedulerConf, node_id: int, failed: Sequen
     """Which failed attempts end their task, and which run again after how many seconds."""
     by_id = {f.task_id: f for f in failed}
     locked = cur.execute(
-        sql.finish.LOCK_RUNNING,
-        {"ids": list(by_id), "fences": [f.fence for f in failed], "node": node_id},
+        sql.finish.LOCK_RUNNING, {"ids": list(by_id), "fences": [f.fence for f in failed], "node": node_id}
     ).fetchall()
     final: list[tuple[Finished, TaskState]] = []
     again: list[tuple[Finished, float]] = []

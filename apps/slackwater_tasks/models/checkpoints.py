@@ -28,17 +28,13 @@ class Resumable(TenantOwned):
     )
     declared = models.BooleanField(default=True, help_text="It saves checkpoints, and yields when it is asked to.")
     level = models.IntegerField(
-        default=0,
-        db_default=0,
-        help_text="Time slices used up: its cycle of round robin, its level of feedback.",
+        default=0, db_default=0, help_text="Time slices used up: its cycle of round robin, its level of feedback."
     )
     used_ms = models.BigIntegerField(
         default=0, db_default=0, help_text="Run time of the turns before this one; counts against its cap."
     )
     attempt = models.PositiveSmallIntegerField(
-        default=0,
-        db_default=0,
-        help_text="Attempts spent when ``used_ms`` was counted; with the next it starts anew.",
+        default=0, db_default=0, help_text="Attempts spent when ``used_ms`` was counted; with the next it starts anew."
     )
     asked = models.PositiveSmallIntegerField(
         choices=choices(Outcome), null=True, help_text="What the claim ``asked_fence`` was asked for."
@@ -46,9 +42,7 @@ class Resumable(TenantOwned):
     asked_fence = models.IntegerField(null=True)
     asked_at = models.DateTimeField(null=True)
     lets_by = ArrayField(
-        models.UUIDField(),
-        null=True,
-        help_text="The tasks it was asked to make room for: it starts after them.",
+        models.UUIDField(), null=True, help_text="The tasks it was asked to make room for: it starts after them."
     )
 
     def __str__(self) -> str:

@@ -29,10 +29,7 @@ class RateLimit(models.Model):
         help_text="Starts of this handler only.",
     )  # fmt: skip
     key = models.CharField(
-        "rate key",
-        max_length=150,
-        blank=True,
-        help_text="Starts of the tenant's tasks that carry this key only.",
+        "rate key", max_length=150, blank=True, help_text="Starts of the tenant's tasks that carry this key only."
     )
     starts = models.PositiveIntegerField(
         validators=[MinValueValidator(1), MaxValueValidator(MOST_STARTS)], help_text="At most so many …"

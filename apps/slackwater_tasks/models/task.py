@@ -71,9 +71,7 @@ class Task(TenantOwned):
         max_length=120, blank=True, help_text="Key, user, schedule or code that submitted it."
     )
     admitted_by = models.IntegerField(
-        null=True,
-        blank=True,
-        help_text="The component that admitted it. No reference: components are forgotten.",
+        null=True, blank=True, help_text="The component that admitted it. No reference: components are forgotten."
     )
     start_at = models.DateTimeField(null=True, blank=True)
     # From here on: written when the task becomes final, and emptied when it runs again.

@@ -31,14 +31,11 @@ class TaskTrace(TenantOwned):
     since = models.DateTimeField(null=True, help_text="When it began to run again.")
     sent_fence = models.IntegerField(default=0, db_default=0, help_text="Attempts up to here were sent.")
     export_at = models.DateTimeField(
-        null=True,
-        help_text="Not before; ahead while somebody is sending it. Empty: there is nothing to send.",
+        null=True, help_text="Not before; ahead while somebody is sending it. Empty: there is nothing to send."
     )
 
     class Meta(TenantOwned.Meta):
-        indexes = [
-            models.Index(fields=["task"], name="slackwater_trace_pending", condition=Q(export_at__isnull=False)),
-        ]
+        indexes = [models.Index(fields=["task"], name="slackwater_trace_pending", condition=Q(export_at__isnull=False))]
 
     def __str__(self) -> str:
         return f"{self.task_id}: {self.trace_id}"

@@ -129,8 +129,7 @@ def wanted() -> list[Wanted]:
     keys = {(cell, tier) for cell in cells for tier in shared} | held.keys() | ready.keys()
     tiers = Tier.objects.in_bulk({tier for _, tier in keys})
     return sorted(
-        _rated(keys, tiers, held, ready, typical, conf.resource_ratio_permille),
-        key=lambda one: (one.cell, one.tier),
+        _rated(keys, tiers, held, ready, typical, conf.resource_ratio_permille), key=lambda one: (one.cell, one.tier)
     )
 
 

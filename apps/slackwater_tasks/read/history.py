@@ -92,12 +92,7 @@ def _state_after(
 def _told(event: dict[str, Any]) -> dict[str, Any]:
     before = TaskState(event["from_state"]) if event["from_state"] is not None else None
     return _entry(
-        event["at"],
-        before,
-        TaskState(event["to_state"]),
-        event["reason"],
-        actor=event["actor"],
-        detail=event["detail"],
+        event["at"], before, TaskState(event["to_state"]), event["reason"], actor=event["actor"], detail=event["detail"]
     )
 
 

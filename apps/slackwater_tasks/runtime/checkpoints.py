@@ -58,12 +58,7 @@ class PgCheckpoints(Attempt):
 
     def note_checkpoint(self, reason: str) -> None:
         """Say in the history why it was not saved."""
-        params = {
-            "id": self.task.task_id,
-            "fence": self.task.fence,
-            "actor": "checkpoints",
-            "reason": reason[:300],
-        }
+        params = {"id": self.task.task_id, "fence": self.task.fence, "actor": "checkpoints", "reason": reason[:300]}
         self.db.repeatable(lambda conn: conn.execute(sql.checkpoints.NOTE, params), single=True)
 
 

@@ -115,15 +115,7 @@ def write(
     for task in chosen:
         one = trace or _begun(workflow_id or task.id)
         rows.append(
-            (
-                task.id,
-                tenant_id,
-                one.trace_id,
-                one.span_id,
-                one.sampled,
-                one.state,
-                AT_ONCE if one.sampled else None,
-            )
+            (task.id, tenant_id, one.trace_id, one.span_id, one.sampled, one.state, AT_ONCE if one.sampled else None)
         )
     insert(cur, "slackwater_tasks_tasktrace", COLUMNS, rows)
 

@@ -116,8 +116,7 @@ class PgWorkStore:
         outcomes: dict[str, Outcome] = {}
         if all(map(transitions.is_plain, finished)):
             rows = self.db.repeatable(
-                lambda conn: transitions.succeed_if_running(conn, node_id, finished, told=self._told()),
-                single=True,
+                lambda conn: transitions.succeed_if_running(conn, node_id, finished, told=self._told()), single=True
             )
         else:
             rows = self.db.repeatable(lambda conn: transitions.record(conn, self.conf, node_id, finished, self._rng))

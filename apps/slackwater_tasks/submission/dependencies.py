@@ -68,6 +68,5 @@ def _refuse_unsatisfiable(tasks: Sequence[Accepted], rows: set[tuple[UUID, UUID,
         failed, cancelled = outcomes.count(EdgeOutcome.FAILED), outcomes.count(EdgeOutcome.CANCELLED)
         if not condition_holds(RunCondition(task.spec.condition), failed=failed, cancelled=cancelled):
             raise InvalidInput(
-                f"this dependency has ended, and not as {task.spec.condition.name.lower()} needs it",
-                field=field,
+                f"this dependency has ended, and not as {task.spec.condition.name.lower()} needs it", field=field
             )

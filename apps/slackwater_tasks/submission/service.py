@@ -120,8 +120,7 @@ def _submit_list(tenant: Tenant, items: Any, body: Any, actor: str | Sequence[st
         key = Key.of(given, inner, body)
         trace = trace or trace_context.current()
         return _accept(
-            tenant,
-            _Parsed(specs=specs, payloads=payloads, actors=actors, key=key, workflow=workflow, trace=trace),
+            tenant, _Parsed(specs=specs, payloads=payloads, actors=actors, key=key, workflow=workflow, trace=trace)
         )
 
 

@@ -56,12 +56,7 @@ class LedgerUpkeep:
             Job(name="unreleased dependants", every_s=2.0, run=self.release),
             Job(name="parked mutex keys", every_s=2.0, run=self.unpark),
             Job(name="old idempotency keys", every_s=60.0, run=self.forget_keys, full=BATCH),
-            Job(
-                name="checkpoints of ended tasks",
-                every_s=60.0,
-                run=lambda: forget_ended(self.db, BATCH),
-                full=BATCH,
-            ),
+            Job(name="checkpoints of ended tasks", every_s=60.0, run=lambda: forget_ended(self.db, BATCH), full=BATCH),
             Job(name="retention", every_s=60.0, run=Pruner(self.db).prune, full=PRUNED),
         ]
 
@@ -98,13 +93,7 @@ class LedgerUpkeep:
                 node_id,
                 [
                     Finished(
-                        r[0],
-                        r[1],
-                        Outcome.WORKER_LOST,
-                        r[5],
-                        max(now, r[5]),
-                        None,
-                        "its node was lost while it ran",
+                        r[0], r[1], Outcome.WORKER_LOST, r[5], max(now, r[5]), None, "its node was lost while it ran"
                     )
                     for r in lost
                 ],

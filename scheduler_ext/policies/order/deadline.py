@@ -15,8 +15,7 @@ class Deadline:
 
     name: str = "deadline"
     default_tolerance_s: int = 86_400
-    """A task without a latest start counts as one that may start this long after it arrived, so it cannot
-    starve."""
+    """A task without a latest start counts as one that may start this long after it arrived, so it cannot starve."""
 
     def __post_init__(self) -> None:
         """Refuse a negative tolerance."""

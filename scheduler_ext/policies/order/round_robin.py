@@ -11,8 +11,7 @@ from scheduler_ext.policies.order.places import LEVELS, by_priority_then_level, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundRobin:
-    """The level is the cycle: each slice moves a task to the next one, and a newcomer joins the one being
-    served."""
+    """The level is the cycle: each slice moves a task to the next one, and a newcomer joins the one being served."""
 
     name: str = "round_robin"
     quantum_ms: int = 2000
