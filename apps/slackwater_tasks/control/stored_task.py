@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from django.db import connection
-
 from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import TaskState
 from slackwater_tasks.ledger import reference_cache
+from slackwater_tasks.ledger.fetch import fetch_value
 from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.models import Dependency, MutexScope, Task
 from slackwater_tasks.spec import COLUMNS, TaskSpec, dump_payload
@@ -40,9 +39,7 @@ def in_order(tenant_id: int, ids: Sequence[UUID]) -> Iterable[Task]:
 
 def state_now(task_id: UUID) -> TaskState:
     """The state of a task that exists."""
-    with connection.cursor() as cur:
-        cur.execute(STATE, (task_id,))
-        return TaskState(cur.fetchone()[0])
+    return TaskState(fetch_value(STATE, (task_id,)))
 
 
 def spec_of(task: Task) -> TaskSpec:

@@ -18,6 +18,7 @@ from scheduler_ext.task.effects import AttemptReplaced
 from slackwater_tasks.control.cancel import cancel_some
 from slackwater_tasks.graph import relatives
 from slackwater_tasks.ledger import copy_format, reference_cache
+from slackwater_tasks.ledger.fetch import fetch_all
 from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.runtime.trace_context import TraceContext
@@ -178,6 +179,7 @@ def _join(cur: Any, tasks: Sequence[Accepted], before: Sequence[UUID]) -> int:
 
 
 # -- cancel -----------------------------------------------------------------------------------------------------------
+EXISTS = "SELECT 1 FROM slackwater_tasks_workflow WHERE id = %s AND tenant_id = %s"
 UNFINISHED = named("""
 SELECT l.task_id::text FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id
 WHERE t.workflow_id = %s AND NOT (l.state = :state.RUNNING AND l.cancel_requested) ORDER BY l.state, l.task_id LIMIT %s
@@ -190,12 +192,8 @@ def cancel_workflow(tenant: Tenant, workflow_id: UUID, *, actor: str = "") -> di
     In bounded transactions, so a crash in between leaves a part cancelled; doing it again does the rest.
     """
     # The tenant is named: another tenant's workflow is not found.
-    with connection.cursor() as cur:
-        cur.execute(
-            "SELECT 1 FROM slackwater_tasks_workflow WHERE id = %s AND tenant_id = %s", (workflow_id, tenant.pk)
-        )
-        if cur.fetchone() is None:
-            raise NotFound(f"There is no workflow {workflow_id}.")
+    if not fetch_all(EXISTS, (workflow_id, tenant.pk)):
+        raise NotFound(f"There is no workflow {workflow_id}.")
     counts = {"cancelled": 0, "asked": 0}
     while True:
         with transaction.atomic(), connection.cursor() as cur:

@@ -18,12 +18,13 @@ from scheduler_ext.round.prioritizer import kept_for, prioritize
 from slackwater_tasks.explain import queries
 from slackwater_tasks.explain.forecast import MOST_JOBS
 from slackwater_tasks.ledger import reference_cache, sql
+from slackwater_tasks.ledger.fetch import fetch_all, fetch_value
 from slackwater_tasks.ledger.round_store import PgRoundStore
 from slackwater_tasks.read.tasks import word
 
 SHOWN = 20
 """Tasks named of each blocker."""
-COUNT_MOST = 10_000
+MAX_COUNTED = 10_000
 HEADS = 64
 KINDS = (
     "dependency", "start_time", "back_off", "position", "share", "tenant_in_flight", "hard_share", "mutex", "rate",
@@ -56,15 +57,10 @@ class Blockers:
         self.conf = replace(reference_cache.scheduler_conf(), cell=row["cell"])
         borrowed: Any = _Borrowed()
         self.store = PgRoundStore(self.conf, "explain", borrowed)
-        lines = self._count_lines()
+        lines = fetch_value("SELECT count(*) FROM slackwater_tasks_line")
         ready = [self._nominated()] if not row["pending"] else []
         self.snapshot = self.store.view(max(HEADS, MOST_JOBS // max(1, lines)), ready=ready, ends=True)
         self.ahead = 0
-
-    def _count_lines(self) -> int:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT count(*) FROM slackwater_tasks_line")
-            return int(cursor.fetchone()[0])
 
     def _nominated(self) -> tuple[Any, ...]:
         """The task as a round would see it if it were ready."""
@@ -98,9 +94,7 @@ class Blockers:
                 yield blocker("paused", f"Its {what}{name} is paused.", f"The {what} is resumed.")
 
     def _dependencies(self) -> Blocker:
-        with connection.cursor() as cursor:
-            cursor.execute(queries.PARENTS, [self.id, SHOWN])
-            rows = cursor.fetchall()
+        rows = fetch_all(queries.PARENTS, [self.id, SHOWN])
         names = ", ".join(f"{name or parent} ({word(TaskState(state or 6))})" for parent, name, state in rows)
         pending = self.row["pending"]
         more = f" and {pending - len(rows)} more" if pending > len(rows) else ""
@@ -183,11 +177,8 @@ class Blockers:
         key = self.row["mutex_key"]
         if key is None or self.snapshot.mutex_held.get(key, 0) < task.mutex_limit:
             return
-        with connection.cursor() as cursor:
-            cursor.execute(queries.HOLDERS, [key, self.id, SHOWN])
-            holders = [row[0] for row in cursor.fetchall()]
-            cursor.execute(queries.FOR_KEY, self._place())
-            ahead = cursor.fetchone()[0]
+        holders = [row[0] for row in fetch_all(queries.HOLDERS, [key, self.id, SHOWN])]
+        ahead = fetch_value(queries.FOR_KEY, self._place())
         yield blocker(
             "mutex", f"Its mutex key {key.partition(':')[2]} is held by {', '.join(holders)}; {ahead} wait for it "
             "before this one.", "A holder ends.", tasks=holders, ahead=ahead,
@@ -195,7 +186,7 @@ class Blockers:
 
     def _place(self) -> dict[str, Any]:
         names = ("rank_group", "rank", "line_id", "parked", "mutex_key")
-        return {"id": self.id, "most": COUNT_MOST, **{name: self.row[name] for name in names}}
+        return {"id": self.id, "most": MAX_COUNTED, **{name: self.row[name] for name in names}}
 
     def _rates(self, line: LineView, task: TaskView) -> Iterator[Blocker]:
         book, parked = self.store.rates, self.row["parked"]
@@ -204,11 +195,7 @@ class Blockers:
             return
         oldest = {row[0]: row[2] for row in self.store.db.conn.execute(sql.rates.PEEK).fetchall()}
         for limit in (book.limits[i] for i in used_up):
-            ahead = 0
-            if limit.id == parked:
-                with connection.cursor() as cursor:
-                    cursor.execute(queries.FOR_RATE, self._place())
-                    ahead = cursor.fetchone()[0]
+            ahead = fetch_value(queries.FOR_RATE, self._place()) if limit.id == parked else 0
             wait = max(0.0, (oldest.get(limit.id) or 0.0) + limit.per_s) + ahead // limit.starts * limit.per_s
             subject = f"the rate key {limit.key}" if limit.key else "its handler" if limit.handler_id else "its tenant"
             yield blocker(
@@ -218,11 +205,9 @@ class Blockers:
 
     # -- and what stands before it --------------------------------------------------------------------------------
     def _in_line(self) -> Iterator[Blocker]:
-        with connection.cursor() as cursor:
-            cursor.execute(queries.IN_LINE, self._place())
-            self.ahead = cursor.fetchone()[0]
+        self.ahead = fetch_value(queries.IN_LINE, self._place())
         if self.ahead:
-            least = " at least" if self.ahead >= COUNT_MOST else ""
+            least = " at least" if self.ahead >= MAX_COUNTED else ""
             line = f"{word(Category(self.row['category']))}, {self.row['tier']}"
             yield blocker(
                 "position", f"{least.strip().capitalize() + ' ' if least else ''}{self.ahead} tasks of its line "
@@ -270,9 +255,7 @@ class Blockers:
         until = row["asked_at"] + timedelta(seconds=self.conf.yield_grace_s + MAX_HOLD_S)
         if until <= row["now"]:
             return
-        with connection.cursor() as cursor:
-            cursor.execute(queries.LET_BY, [row["tenant_id"], row["lets_by"]])
-            waiting = cursor.fetchall()
+        waiting = fetch_all(queries.LET_BY, [row["tenant_id"], row["lets_by"]])
         if waiting:
             named = [task_id for task_id, own in waiting if own][:SHOWN]
             yield blocker(

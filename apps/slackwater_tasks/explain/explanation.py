@@ -6,13 +6,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
-
 from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import TaskState, is_final
 from slackwater_tasks.explain.blockers import KINDS, Blocker, Blockers
 from slackwater_tasks.explain.forecast import forecast
 from slackwater_tasks.explain.queries import ROW
+from slackwater_tasks.ledger.fetch import fetch_named
 from slackwater_tasks.read.tasks import word
 from slackwater_tenants.scoping import current_tenant_id
 
@@ -21,7 +20,9 @@ __all__ = ["KINDS", "explain"]
 
 def explain(task_id: UUID) -> dict[str, Any]:
     """Why the task of the tenant in context waits; ``NotFound`` when it has none such. Changes nothing."""
-    row = _row(task_id)
+    row = fetch_named(ROW, [task_id, current_tenant_id()])
+    if row is None:
+        raise NotFound(f"There is no task {task_id}.")
     state = TaskState(row["state"] if row["state"] is not None else row["final"])
     waits = state in (TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY)
     answer: dict[str, Any] = {
@@ -36,15 +37,6 @@ def explain(task_id: UUID) -> dict[str, Any]:
     answer["predicted_start"] = _predicted(why, blockers)
     answer["summary"] = blockers[0]["detail"] if blockers else "Nothing holds it: it starts with the next round."
     return answer
-
-
-def _row(task_id: UUID) -> dict[str, Any]:
-    with connection.cursor() as cursor:
-        cursor.execute(ROW, [task_id, current_tenant_id()])
-        values = cursor.fetchone()
-        if values is None:
-            raise NotFound(f"There is no task {task_id}.")
-        return dict(zip((column.name for column in cursor.description), values, strict=True))
 
 
 def _not_waiting(state: TaskState, row: dict[str, Any]) -> str:

@@ -20,6 +20,7 @@ from scheduler_ext.upkeep import Job
 from slackwater_tasks.graph import cache
 from slackwater_tasks.graph.packed import Shape
 from slackwater_tasks.ledger.connection import Database
+from slackwater_tasks.ledger.fetch import fetch_all
 from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.spec import TaskSpec
 from slackwater_tenants.scoping import current_tenant_id
@@ -28,7 +29,7 @@ KEPT = 2_000_000
 """Tasks and edges of all graphs this process keeps."""
 FRESH_S = 600.0
 """How long learnt run times are taken as they were."""
-MOST_EDGES = 200_000
+MAX_EDGES = 200_000
 """The most edges the recursive query goes along."""
 
 LARGE = 10_000
@@ -127,9 +128,7 @@ def keep_new(tenant_id: int, workflow_id: UUID, tasks: Sequence[Accepted], edges
     parents = [numbers[parent.int] for parent, _ in edges]
     children = [numbers[child.int] for _, child in edges]
     keys = [run_time_key(task.spec) for task in tasks]
-    with connection.cursor() as cur:
-        cur.execute(LEARNT, [tenant_id, list(set(keys))])
-        learnt = dict(cur.fetchall())
+    learnt: dict[str, int] = dict(fetch_all(LEARNT, [tenant_id, list(set(keys))]))
     shape = Shape.build([str(task.id) for task in tasks], [learnt.get(key, 0) for key in keys], parents, children)
     counts = (len(tasks), len(edges))
     kept.put(workflow_id, counts, shape)
@@ -199,14 +198,11 @@ def _around(task_id: UUID) -> Shape:
     """The part of the graph that a task can be reached from and can reach, wherever it lies."""
     import numpy as np
 
-    with connection.cursor() as cur:
-        cur.execute(AROUND, {"id": task_id, "most": MOST_EDGES + 1})
-        edges = cur.fetchall()
-        if len(edges) > MOST_EDGES:
-            raise TooLarge(f"more than {MOST_EDGES} edges lead to and from this task")
-        wanted = sorted({end for edge in edges for end in edge} | {str(task_id)})
-        cur.execute(NODES.format(which="t.id = ANY(%s::uuid[])"), [wanted])
-        texts, times = cur.fetchone()
+    edges = fetch_all(AROUND, {"id": task_id, "most": MAX_EDGES + 1})
+    if len(edges) > MAX_EDGES:
+        raise TooLarge(f"more than {MAX_EDGES} edges lead to and from this task")
+    wanted = sorted({end for edge in edges for end in edge} | {str(task_id)})
+    texts, times = fetch_all(NODES.format(which="t.id = ANY(%s::uuid[])"), [wanted])[0]
     ids = texts.split(",")
     number = {text: i for i, text in enumerate(ids)}
     # An end whose row retention has taken is left out.
@@ -217,12 +213,10 @@ def _around(task_id: UUID) -> Shape:
 
 def graph(task_id: UUID) -> dict[str, Any]:
     """The graph around a task of the tenant in context; ``NotFound`` when it has no such task."""
-    with connection.cursor() as cur:
-        cur.execute(WHICH, [task_id, current_tenant_id()])
-        row = cur.fetchone()
-    if row is None:
+    found = fetch_all(WHICH, [task_id, current_tenant_id()])
+    if not found:
         raise NotFound(f"There is no task {task_id}.")
-    workflow_id, tasks, edges, is_open = row
+    workflow_id, tasks, edges, is_open = found[0]
     shape = None
     if workflow_id is not None and not is_open:
         shape = kept.get(workflow_id, (tasks, edges))

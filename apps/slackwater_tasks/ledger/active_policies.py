@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db import connection
-
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.policies.base import OrderPolicy, SharePolicy
 from scheduler_ext.policies.registry import order_policy, share_policy, with_pools
+from slackwater_tasks.ledger.fetch import fetch_all
 
 log = logging.getLogger(__name__)
 
@@ -195,17 +194,10 @@ def current(conf: SchedulerConf, cell: str) -> Chosen:
     """What is chosen in a cell, as far as this process knows: at most :data:`TTL_S` old."""
     found = _known.get(cell)
     if found is None or time.monotonic() - found[0] > TTL_S:
-        found = _known[cell] = (time.monotonic(), read(_django, conf, cell))
+        found = _known[cell] = (time.monotonic(), read(fetch_all, conf, cell))
     return found[1]
 
 
 def forget() -> None:
     """Read anew next time."""
     _known.clear()
-
-
-def _django(sql: str, params: Any) -> Sequence[Sequence[Any]]:
-    with connection.cursor() as cur:
-        cur.execute(sql, params)
-        rows: Sequence[Sequence[Any]] = cur.fetchall()
-        return rows

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Q
 
 from scheduler_ext.conf import SchedulerConf
@@ -18,6 +18,7 @@ from scheduler_ext.task import handlers
 from slackwater_conf import conf
 from slackwater_resources.models import Handler, Tier
 from slackwater_tasks.ledger import sql
+from slackwater_tasks.ledger.fetch import fetch_all, fetch_value
 from slackwater_tasks.models.base import OnLate
 
 TIER_TTL_S = 2.0
@@ -73,9 +74,7 @@ def on_late_mark(tenant_id: int, on_late: int) -> int:
 def _late_listeners() -> frozenset[int]:
     read_at, found = _cache.late
     if time.monotonic() - read_at > LISTENERS_TTL_S:
-        with connection.cursor() as cur:
-            cur.execute(LATE_LISTENERS)
-            found = frozenset(row[0] for row in cur.fetchall())
+        found = frozenset(row[0] for row in fetch_all(LATE_LISTENERS))
         _cache.late = (time.monotonic(), found)
     return found
 
@@ -94,9 +93,7 @@ def serving(line_id: int) -> int:
     """The cycle a line serves under round robin, a second old at the most: who joins an earlier one is served first."""
     read_at, found = _cache.serving
     if time.monotonic() - read_at > SERVING_TTL_S:
-        with connection.cursor() as cur:
-            cur.execute("SELECT id, serving FROM slackwater_tasks_line WHERE serving > 0")
-            found = dict(cur.fetchall())
+        found = dict(fetch_all("SELECT id, serving FROM slackwater_tasks_line WHERE serving > 0"))
         _cache.serving = (time.monotonic(), found)
     return found.get(line_id, 0)
 
@@ -110,9 +107,7 @@ def now() -> datetime:
     """The database's time, by this process's clock and its measured distance from the database's."""
     measured, offset = _cache.clock
     if time.monotonic() - measured > CLOCK_TTL_S:
-        with connection.cursor() as cur:
-            cur.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
-            offset = cur.fetchone()[0] - time.monotonic()
+        offset = fetch_value("SELECT extract(epoch FROM clock_timestamp())::float8") - time.monotonic()
         _cache.clock = (time.monotonic(), offset)
     return datetime.fromtimestamp(time.monotonic() + offset, UTC)
 
@@ -152,22 +147,13 @@ def line_id(tenant_id: int, category: int, tier_id: int) -> int:
     key = (tenant_id, category, tier_id)
     found = _cache.lines.get(key)
     if found is None:
-        found = _line_row(key)
-        if not connection.in_atomic_block:
-            _cache.lines[key] = found
-        else:
-            _remember_after_commit(_cache.lines, key, found)
+        found = int(fetch_value(sql.snapshot.MAKE_LINE, key))
+        _remember(_cache.lines, key, found)
     return found
 
 
-def _line_row(key: tuple[int, int, int]) -> int:
-    with connection.cursor() as cur:
-        cur.execute(sql.snapshot.MAKE_LINE, key)
-        return int(cur.fetchone()[0])
-
-
-def _remember_after_commit(store: dict[Any, int], key: Any, value: int) -> None:
-    # A row made inside a transaction that is rolled back must not be remembered.
+def _remember(store: dict[Any, int], key: Any, value: int) -> None:
+    # A row made inside a transaction that is rolled back must not be remembered; outside of one this is done at once.
     transaction.on_commit(lambda: store.__setitem__(key, value))
 
 
@@ -186,8 +172,5 @@ def handler_id(name: str) -> int | None:
             found = Handler.objects.get_or_create(name=name, defaults=defaults)[0].pk
         if found is None:
             return None
-        if connection.in_atomic_block:
-            _remember_after_commit(_cache.handlers, name, found)
-        else:
-            _cache.handlers[name] = found
+        _remember(_cache.handlers, name, found)
     return found

@@ -8,11 +8,10 @@ from fractions import Fraction
 from math import ceil
 from typing import Any, Final
 
-from django.db import connection
-
 from scheduler_ext.conf import SHORT_US
 from scheduler_ext.core.sql import named
 from slackwater_resources.models import Tier
+from slackwater_tasks.ledger.fetch import fetch_all
 from slackwater_tasks.ledger.reference_cache import scheduler_conf
 from slackwater_tasks.ledger.sql.snapshot import ACTIVE_LINES
 
@@ -99,15 +98,14 @@ def demands() -> list[Demand]:
     conf = scheduler_conf()
     least = max(1, 1000 // max(1, conf.max_ahead))
     milli: dict[str, float] = {}
-    with connection.cursor() as cursor:
-        slots = {cell: int(count or 0) for cell, count in _rows(cursor, SLOTS)}
-        for cell, _, held in _rows(cursor, IN_FLIGHT):
-            milli[cell] = milli.get(cell, 0) + int(held)
-        for cell, _, _, count, mean_us in _rows(cursor, READY, {"most": MAX_COUNTED}):
-            # A task known to be short asks for the part of a slot that a claim of it takes; any other for a whole one.
-            short = mean_us is not None and mean_us <= SHORT_US
-            each = max(least, mean_us / conf.lookahead_ms) if short else 1000
-            milli[cell] = milli.get(cell, 0) + count * each
+    slots = {cell: int(count or 0) for cell, count in fetch_all(SLOTS)}
+    for cell, _, held in fetch_all(IN_FLIGHT):
+        milli[cell] = milli.get(cell, 0) + int(held)
+    for cell, _, _, count, mean_us in fetch_all(READY, {"most": MAX_COUNTED}):
+        # A task known to be short asks for the part of a slot that a claim of it takes; any other for a whole one.
+        short = mean_us is not None and mean_us <= SHORT_US
+        each = max(least, mean_us / conf.lookahead_ms) if short else 1000
+        milli[cell] = milli.get(cell, 0) + count * each
     return [
         Demand(
             cell=cell, slots=float(slots.get(cell, 0)), demand=round(milli.get(cell, 0)) / 1000,
@@ -120,11 +118,10 @@ def demands() -> list[Demand]:
 def wanted() -> list[Wanted]:
     """Every shared tier and every tier with work, in each cell. Costs what is in flight and the active lines."""
     conf = scheduler_conf()
-    with connection.cursor() as cursor:
-        held = {(cell, tier): int(milli) for cell, tier, milli in _rows(cursor, IN_FLIGHT)}
-        ready = _waiting(_rows(cursor, READY, {"most": MAX_COUNTED}), int(conf.scale_within_s * 1e6))
-        typical = {cell: (capacity, slots) for cell, capacity, slots in _rows(cursor, TYPICAL)}
-        cells = [cell for (cell,) in _rows(cursor, CELLS)]
+    held = {(cell, tier): int(milli) for cell, tier, milli in fetch_all(IN_FLIGHT)}
+    ready = _waiting(fetch_all(READY, {"most": MAX_COUNTED}), int(conf.scale_within_s * 1e6))
+    typical = {cell: (capacity, slots) for cell, capacity, slots in fetch_all(TYPICAL)}
+    cells = [cell for (cell,) in fetch_all(CELLS)]
     shared = Tier.objects.filter(tenant=None, retired_at=None).values_list("pk", flat=True)
     keys = {(cell, tier) for cell in cells for tier in shared} | held.keys() | ready.keys()
     tiers = Tier.objects.in_bulk({tier for _, tier in keys})
@@ -148,12 +145,6 @@ def by_tier(found: Iterable[Wanted]) -> dict[tuple[str, str], int]:
         key = (one.cell, "own" if one.own else one.tier)
         sums[key] = sums.get(key, Fraction(0)) + one.share
     return {key: ceil(share) for key, share in sums.items()}
-
-
-def _rows(cursor: Any, query: str, params: Any = None) -> list[tuple[Any, ...]]:
-    cursor.execute(query, params)
-    found: list[tuple[Any, ...]] = cursor.fetchall()
-    return found
 
 
 def _waiting(rows: Iterable[tuple[Any, ...]], within_us: int) -> dict[tuple[str, int], tuple[int, Fraction]]:

@@ -1,6 +1,6 @@
 """What a tenant sees of the platform: tiers, nodes, its own lines, and what its plan still allows.
 
-Every number here costs what is shown, not what waits: counts of ready tasks stop at :data:`COUNT_MOST`.
+Every number here costs what is shown, not what waits: counts of ready tasks stop at :data:`MAX_COUNTED`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from django.db import connection
 from django.db.models import Q
 from django.utils import timezone
 
@@ -16,12 +15,13 @@ from scheduler_ext.core.admission import is_granted
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category, TaskState
 from slackwater_resources.models import Handler, Node, Tier
+from slackwater_tasks.ledger.fetch import fetch_all
 from slackwater_tasks.read.lines import find_line
 from slackwater_tasks.read.tasks import word
 from slackwater_tenants.models import Tenant, TenantCounter, plan_numbers
 from slackwater_tenants.services import paused_by
 
-COUNT_MOST = 10_000
+MAX_COUNTED = 10_000
 RESOURCES = ("cpu_milli", "memory_mb", "disk_mb", "iops", "bandwidth_kbps", "ports")
 SEEN = [Node.State.ACTIVE, Node.State.DRAINING]
 
@@ -51,9 +51,8 @@ FROM slackwater_tasks_livetask WHERE phase = :phase.IN_FLIGHT GROUP BY node_id
 
 
 def _in_flight(tenant_id: int | None) -> dict[int, tuple[int, int, int]]:
-    with connection.cursor() as cursor:
-        cursor.execute(IN_FLIGHT_BY_NODE, {"tenant": tenant_id})
-        return {node: (queued, running, total) for node, queued, running, total in cursor.fetchall()}
+    rows = fetch_all(IN_FLIGHT_BY_NODE, {"tenant": tenant_id})
+    return {node: (queued, running, total) for node, queued, running, total in rows}
 
 
 def nodes(tenant: Tenant) -> list[dict[str, Any]]:
@@ -123,19 +122,16 @@ def queue(tenant: Tenant, category: str, tier: str) -> dict[str, Any]:
 
 def queues(tenant: Tenant) -> list[dict[str, Any]]:
     """The tenant's lines, one for each category and tier it has used."""
-    with connection.cursor() as cursor:
-        cursor.execute(LINES, {"tenant": tenant.pk, "most": COUNT_MOST})
-        lines = cursor.fetchall()
-        cursor.execute(IN_FLIGHT_BY_LINE, [tenant.pk])
-        held = {(line, state): count for line, state, count in cursor.fetchall()}
+    lines = fetch_all(LINES, {"tenant": tenant.pk, "most": MAX_COUNTED})
+    held = {(line, state): count for line, state, count in fetch_all(IN_FLIGHT_BY_LINE, [tenant.pk])}
     return [
         {
             "category": word(Category(category)),
             "tier": tier,
             "paused": paused or tenant.paused,
             "paused_by": paused_by(paused, itself) or paused_by(tenant.paused, tenant.paused_by_itself),
-            "ready": min(ready, COUNT_MOST),
-            "ready_is_minimum": ready > COUNT_MOST,
+            "ready": min(ready, MAX_COUNTED),
+            "ready_is_minimum": ready > MAX_COUNTED,
             "queued": held.get((line, TaskState.QUEUED), 0),
             "running": held.get((line, TaskState.RUNNING), 0),
             "earliest_latest_start": oldest,

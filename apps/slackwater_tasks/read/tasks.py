@@ -11,12 +11,12 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
 from django.db.models import JSONField, Q, QuerySet
 
 from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import FINAL, Outcome, TaskState, client_status
 from slackwater_tasks.field_kinds import DETAIL, LISTED, Field
+from slackwater_tasks.ledger.fetch import fetch_all, fetch_named
 from slackwater_tasks.models import Attempt, AttemptLog, Task, Workflow
 from slackwater_tasks.spec import COLUMNS, FIELDS
 from slackwater_tenants.scoping import current_tenant_id
@@ -127,12 +127,9 @@ JSON_COLUMNS = [
 
 def task(task_id: UUID) -> dict[str, Any]:
     """One task with all that is known of it; ``NotFound`` when the tenant in context has no such task."""
-    with connection.cursor() as cursor:
-        cursor.execute(TASK, [task_id, current_tenant_id()])
-        values = cursor.fetchone()
-        if values is None:
-            raise NotFound(f"There is no task {task_id}.")
-        row = dict(zip((column.name for column in cursor.description), values, strict=True))
+    row = fetch_named(TASK, [task_id, current_tenant_id()])
+    if row is None:
+        raise NotFound(f"There is no task {task_id}.")
     for name in JSON_COLUMNS:
         if row[name] is not None:
             row[name] = json.loads(row[name])
@@ -140,26 +137,18 @@ def task(task_id: UUID) -> dict[str, Any]:
 
 
 STATUS = """
-SELECT t.id, coalesce(l.state, t.state), coalesce(l.cancel_requested, false), t.finished_at
+SELECT t.id, coalesce(l.state, t.state) AS state, coalesce(l.cancel_requested, false) AS cancel_requested, t.finished_at
 FROM slackwater_tasks_task t LEFT JOIN slackwater_tasks_livetask l ON l.task_id = t.id WHERE t.id = %s AND t.tenant_id = %s
 """
 
 
 def status(task_id: UUID) -> dict[str, Any]:
     """Where one task stands, and no more; ``NotFound`` when the tenant in context has no such task."""
-    with connection.cursor() as cursor:
-        cursor.execute(STATUS, [task_id, current_tenant_id()])
-        row = cursor.fetchone()
+    row = fetch_named(STATUS, [task_id, current_tenant_id()])
     if row is None:
         raise NotFound(f"There is no task {task_id}.")
-    state = TaskState(row[1])
-    return {
-        "id": row[0],
-        "status": client_status(state).label,
-        "state": word(state),
-        "cancel_requested": row[2],
-        "finished_at": row[3],
-    }
+    state = TaskState(row["state"])
+    return {**row, "status": client_status(state).label, "state": word(state)}
 
 
 def require_task(task_id: UUID) -> None:
@@ -267,9 +256,8 @@ def workflow(workflow_id: UUID) -> dict[str, Any]:
     found = Workflow.objects.filter(pk=workflow_id).first()
     if found is None:
         raise NotFound(f"There is no workflow {workflow_id}.")
-    with connection.cursor() as cursor:
-        cursor.execute(COUNTS, [workflow_id, found.tenant_id])
-        counts = {TaskState(state): count for state, count in cursor.fetchall()}
+    rows = fetch_all(COUNTS, [workflow_id, found.tenant_id])
+    counts = {TaskState(state): count for state, count in rows}
     return {
         **_workflow_summary(found),
         "status": _workflow_status(counts),

@@ -10,11 +10,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
-
 from scheduler_ext.core.dag import Dag
 from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import Outcome, TaskState, is_final
+from slackwater_tasks.ledger.fetch import fetch_all, fetch_value
 from slackwater_tasks.models import Task, Workflow
 from slackwater_tenants.scoping import current_tenant_id
 
@@ -198,15 +197,12 @@ SELECT coalesce(sum(slots), 0) FROM (
 
 def _tasks(workflow_id: UUID) -> list[TaskRun]:
     success = int(Outcome.SUCCEEDED)
-    with connection.cursor() as cursor:
-        cursor.execute(TASKS, [success, success, workflow_id, current_tenant_id()])
-        rows = cursor.fetchall()
     return [
         TaskRun(
             id=row[0], name=row[1], state=TaskState(row[2]), may_start_at=row[3], started_at=row[4], ended_at=row[5],
             work_s=_work(json.loads(row[7]), row[6]), is_script=row[8] == Task.Kind.SCRIPT,
         )
-        for row in rows
+        for row in fetch_all(TASKS, [success, success, workflow_id, current_tenant_id()])
     ]  # fmt: skip
 
 
@@ -219,14 +215,10 @@ def _work(kwargs: Any, measured: float | None) -> float:
 
 
 def _edges(workflow_id: UUID) -> list[tuple[UUID, UUID]]:
-    with connection.cursor() as cursor:
-        cursor.execute(EDGES, [workflow_id, workflow_id, current_tenant_id()])
-        return [(row[0], row[1]) for row in cursor.fetchall()]
+    return [(row[0], row[1]) for row in fetch_all(EDGES, [workflow_id, workflow_id, current_tenant_id()])]
 
 
 def _slots(tasks: Sequence[TaskRun], began: datetime, ended: datetime | None) -> int:
     """How many of these tasks could run at once on the nodes that lived meanwhile."""
     handlers, scripts = any(not task.is_script for task in tasks), any(task.is_script for task in tasks)
-    with connection.cursor() as cursor:
-        cursor.execute(SLOTS, [int(handlers), int(scripts), current_tenant_id(), ended, began])
-        return int(cursor.fetchone()[0])
+    return int(fetch_value(SLOTS, [int(handlers), int(scripts), current_tenant_id(), ended, began]))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 
-from django.db import connection
-
 from scheduler_ext.core.errors import Impossible
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import NodeView, Reason, Vector, WorkKind
 from scheduler_ext.round.placement import Ledger
 from slackwater_resources.models import Handler
+from slackwater_tasks.ledger.fetch import fetch_all, fetch_value
 from slackwater_tasks.spec import TaskSpec, join
 from slackwater_tenants.models import Tenant
 
@@ -37,15 +36,13 @@ def check_fits(tenant: Tenant, spec: TaskSpec, vector: Vector, handler_id: int |
 
     A cell without nodes refuses nothing: they may just be starting.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(NODES, [tenant.cell])
-        nodes = [
-            NodeView(
-                node_id=row[0], name=row[1], capacity=tuple(row[2]), handlers=frozenset(row[4]),
-                slots={WorkKind(kind): count for kind, count in json.loads(row[3]).items()},
-            )
-            for row in cursor.fetchall()
-        ]  # fmt: skip
+    nodes = [
+        NodeView(
+            node_id=row[0], name=row[1], capacity=tuple(row[2]), handlers=frozenset(row[4]),
+            slots={WorkKind(kind): count for kind, count in json.loads(row[3]).items()},
+        )
+        for row in fetch_all(NODES, [tenant.cell])
+    ]  # fmt: skip
     if not nodes:
         return
     kind = WorkKind.SCRIPT if handler_id is None else WorkKind(Handler.objects.get(pk=handler_id).kind)
@@ -61,10 +58,7 @@ def check_wait(tenant: Tenant, spec: TaskSpec, tolerance_ms: int, path: str) -> 
     """``Impossible`` when the tenant's own work ahead takes longer, at best, than the start may be delayed."""
     if spec.start_at is not None or spec.depends_on:
         return  # nobody knows how much is ahead of it then
-    with connection.cursor() as cursor:
-        cursor.execute(AHEAD, [spec.category is Category.URGENT, tenant.cell, tenant.pk])
-        row = cursor.fetchone()
-    wait_s = float(row[0]) if row else 0.0
+    wait_s = float(fetch_value(AHEAD, [spec.category is Category.URGENT, tenant.cell, tenant.pk]) or 0)
     if wait_s * 1000 > tolerance_ms:
         raise Impossible(
             f"the latest start cannot be met: the work ahead takes {wait_s:.0f} s, its start may be delayed by "

@@ -20,6 +20,7 @@ from slackwater_resources.models import Handler
 from slackwater_tasks.control import policies as choosing
 from slackwater_tasks.ledger import active_policies
 from slackwater_tasks.ledger.connection import Database
+from slackwater_tasks.ledger.fetch import fetch_all
 from slackwater_tasks.models import Line, LiveTask, PolicyChoice, RankSweep, RunTime
 from slackwater_tasks.submission.service import submit, submit_many
 from slackwater_tasks.upkeep import reranking
@@ -189,7 +190,7 @@ def test_the_command_lists_shows_sets_and_unsets(rounds: Rounds) -> None:
     assert policies("unset", "share", "--pool", "org/team")["policies"] != shown
     with pytest.raises(CommandError, match="no line urgent/basic"):
         call_command("policies", "set", "order", "fifo", "--tenant", "a", "--line", "urgent/basic")
-    chosen = active_policies.read(active_policies._django, SchedulerConf(), "default")
+    chosen = active_policies.read(fetch_all, SchedulerConf(), "default")
     assert (chosen.share.name, chosen.share.parameters["memory_s"]) == ("capacity", 60)
     assert chosen.share.parameters["queues"]["org/team"]["lends"] == 100.0
 
