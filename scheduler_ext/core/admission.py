@@ -1,21 +1,17 @@
-"""Checks of a submission against its plan's numbers. Pure: counters and rates are checked where they are stored."""
+"""Checks of a submission against its plan. Pure: counters and rates are checked where they are stored."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from scheduler_ext.core.errors import InvalidInput, NotGranted, QuotaExceeded, TooLarge
+from scheduler_ext.core.errors import InvalidInput, NotGranted, TooLarge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanLimits:
     """What a plan allows. ``None`` is no limit."""
 
-    max_waiting: int | None = None
-    """Tasks accepted and not yet ended or running."""
-    max_in_flight: int | None = None
-    """Tasks queued at a node or running."""
     tiers: frozenset[str] = frozenset()
     """Names of the tiers it may use; custom tiers of its own are added by the caller."""
     max_cap_ms: int | None = None
@@ -27,11 +23,6 @@ class PlanLimits:
     max_dag_depth: int | None = None
     handlers: tuple[str, ...] = ()
     """Patterns (``*``, ``?``) of the handlers it grants."""
-    max_urgent_permille: int = 1000
-    """Of its tasks waiting, how many of a thousand may be urgent."""
-    tasks_per_hour: int | None = None
-    burst: int = 0
-    """Submissions beyond the rate that are accepted at once."""
 
 
 def check_tier(plan: PlanLimits, tier: str, *, field: str = "tier") -> None:
@@ -71,36 +62,6 @@ def check_dag(plan: PlanLimits, *, tasks: int, edges: int, depth: int, field: st
     _at_most(tasks, plan.max_dag_tasks, field, "tasks", "the workflow")
     _at_most(edges, plan.max_dag_edges, field, "dependencies", "the workflow")
     _at_most(depth, plan.max_dag_depth, field, "levels", "the workflow")
-
-
-def check_waiting(plan: PlanLimits, *, waiting: int, adding: int, field: str | None = None) -> None:
-    """``QuotaExceeded`` when ``adding`` tasks to those ``waiting`` would pass the plan's quota."""
-    if plan.max_waiting is not None and waiting + adding > plan.max_waiting:
-        raise QuotaExceeded(
-            f"the plan allows {plan.max_waiting} tasks waiting; {waiting} wait, {adding} were handed in",
-            field=field,
-            limit=plan.max_waiting,
-        )
-
-
-def check_urgent(plan: PlanLimits, *, urgent: int, waiting: int, adding: int, field: str = "category") -> None:
-    """``QuotaExceeded`` when ``adding`` urgent tasks would make too many of the tenant's tasks urgent.
-
-    ``urgent`` and ``waiting`` count what waits already, without the new ones. The share is taken of all
-    that would then wait; one urgent task at a time is always allowed, unless the plan allows none.
-    """
-    if adding <= 0 or plan.max_urgent_permille >= 1000:
-        return
-    urgent_then, waiting_then = urgent + adding, waiting + adding
-    if plan.max_urgent_permille > 0 and urgent_then <= 1:
-        return
-    if urgent_then * 1000 > plan.max_urgent_permille * waiting_then:
-        raise QuotaExceeded(
-            f"the plan allows {plan.max_urgent_permille / 10:g} % of the tasks to be urgent; "
-            f"it would be {urgent_then} of {waiting_then}",
-            field=field,
-            limit_permille=plan.max_urgent_permille,
-        )
 
 
 def _at_most(value: int, limit: int | None, field: str, unit: str, what: str) -> None:

@@ -126,9 +126,3 @@ class ConfigurationError(SlackwaterError):
     """The configuration is wrong."""
 
     code = "configuration"
-
-
-class LeadershipLost(SlackwaterError):
-    """Another dispatcher leads this cell."""
-
-    code = "leadership_lost"

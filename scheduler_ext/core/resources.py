@@ -76,33 +76,6 @@ def fits(need: Vector, free: Vector) -> bool:
     return n0 <= f0 and n1 <= f1 and n2 <= f2 and n3 <= f3 and n4 <= f4 and n5 <= f5
 
 
-def dominant(used: Vector, capacity: Vector) -> tuple[int, int]:
-    """The dominant share of ``used`` in ``capacity`` as an exact fraction (numerator, denominator).
-
-    Dimensions without capacity count only when something of them is used; then the share is beyond any other.
-    Compare with :func:`share_less`.
-    """
-    best_used, best_capacity = 0, 1
-    for held, whole in zip(used, capacity, strict=True):
-        if whole <= 0:
-            if held > 0:
-                return (1, 0)
-        elif held * best_capacity > best_used * whole:
-            best_used, best_capacity = held, whole
-    return best_used, best_capacity
-
-
-def share_less(left: tuple[int, int], right: tuple[int, int]) -> bool:
-    """Whether the fraction ``left`` is smaller than ``right``, by cross multiplication."""
-    return left[0] * right[1] < right[0] * left[1]
-
-
-def permille(used: Vector, capacity: Vector) -> int:
-    """The dominant share in thousandths, rounded down; 1000 when something is used where there is no capacity."""
-    above, below = dominant(used, capacity)
-    return above * 1000 // below if below else 1000
-
-
 def validate(vector: Iterable[Any], *, field: str = "resources") -> Vector:
     """Check a vector from outside and return it as a tuple; ``InvalidInput`` names the component at fault."""
     components = tuple(vector)
@@ -121,11 +94,6 @@ def from_mapping(values: Mapping[str, Any], *, field: str = "resources") -> Vect
             f"there is no such resource; known are {', '.join(DIMENSIONS)}", field=f"{field}.{unknown[0]}"
         )
     return validate((values.get(name, 0) for name in DIMENSIONS), field=field)
-
-
-def to_mapping(vector: Vector) -> dict[str, int]:
-    """The vector with its names."""
-    return dict(zip(DIMENSIONS, filled(vector), strict=True))
 
 
 def _check_component(value: Any, field: str) -> None:

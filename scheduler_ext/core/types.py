@@ -203,8 +203,6 @@ class Snapshot:
     """What each leaf pool holds, by its path; pools not listed hold nothing."""
     rates_left: Mapping[int, int] = field(default_factory=dict)
     """Starts that each rate limit still allows now, by its id."""
-    offpeak_open: bool = False
-    """True inside a configured off-peak window: the off-peak ceiling does not apply."""
 
 
 @dataclass(slots=True, kw_only=True)

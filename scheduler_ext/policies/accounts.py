@@ -74,23 +74,9 @@ class Account:
     """One tenant, pool or queue in all its categories: what it holds, and what it may."""
 
     __slots__ = (
-        "counts",
-        "floor",
-        "kept",
-        "kept_below",
-        "key",
-        "limit",
-        "measure",
-        "milli",
-        "name",
-        "parent",
-        "past",
-        "place",
-        "share",
-        "vector",
-        "version",
-        "weight",
-    )
+        "counts", "floor", "kept", "kept_below", "key", "limit", "measure", "milli", "name", "parent", "past", "place",
+        "share", "vector", "version", "weight",
+    )  # fmt: skip
 
     def __init__(self, name: str, parent: Account | None, measure: Measure) -> None:
         self.name = name

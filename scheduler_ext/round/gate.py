@@ -82,18 +82,9 @@ class Gate:
     """Working state of one round, or of a simulated run."""
 
     __slots__ = (
-        "_ceilings",
-        "_drained_in",
-        "_patience_s",
-        "_rates",
-        "_reserve",
-        "_tenants",
-        "_uses",
-        "held",
-        "ledger",
-        "milli",
+        "_ceilings", "_drained_in", "_patience_s", "_rates", "_reserve", "_tenants", "_uses", "held", "ledger", "milli",
         "now",
-    )
+    )  # fmt: skip
 
     def __init__(self, snapshot: Snapshot, conf: SchedulerConf, *, reserve: bool = True, short: bool = True) -> None:
         """``reserve``: keep a node for each of the first tasks that do not fit; ``short``: slots are shared."""
@@ -110,8 +101,6 @@ class Gate:
         self._tenants = snapshot.tenants
         self._uses: dict[int, Use] = {}
         self.set_ceilings(conf, snapshot.now)
-        if snapshot.offpeak_open:
-            self._ceilings[Category.OFFPEAK] = MILLI
 
     def set_ceilings(self, conf: SchedulerConf, now: float) -> None:
         """Go by the ceilings that hold at a moment (Unix seconds)."""

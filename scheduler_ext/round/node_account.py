@@ -15,25 +15,9 @@ class Node:
     """One node's account, changed as the round goes on."""
 
     __slots__ = (
-        "batch_count",
-        "batch_milli",
-        "batch_peak",
-        "batch_place",
-        "capacity",
-        "children",
-        "counts",
-        "ends",
-        "exclusive_used",
-        "free",
-        "handlers",
-        "held",
-        "index",
-        "node_id",
-        "place",
-        "reserved",
-        "size",
-        "slots",
-    )
+        "batch_count", "batch_milli", "batch_peak", "batch_place", "capacity", "children", "counts", "ends",
+        "exclusive_used", "free", "handlers", "held", "index", "node_id", "place", "reserved", "size", "slots",
+    )  # fmt: skip
 
     def __init__(self, view: NodeView, index: int) -> None:
         self.index = index

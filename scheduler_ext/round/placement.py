@@ -26,24 +26,9 @@ class Ledger:
     """All nodes of the cell with their orders: by free room for exclusive tasks, by fill for short ones."""
 
     __slots__ = (
-        "_batch",
-        "_below",
-        "_by_id",
-        "_capacity",
-        "_free",
-        "_orders",
-        "_parts",
-        "_releases",
-        "_reserved",
-        "_shapes",
-        "_short",
-        "_sought",
-        "kept",
-        "nodes",
-        "slots_milli",
-        "used_milli",
-        "wants_ends",
-    )
+        "_batch", "_below", "_by_id", "_capacity", "_free", "_orders", "_parts", "_releases", "_reserved", "_shapes",
+        "_short", "_sought", "kept", "nodes", "slots_milli", "used_milli", "wants_ends",
+    )  # fmt: skip
 
     def __init__(self, views: Sequence[NodeView], *, short: bool = True) -> None:
         """``short``: also keep the order for short tasks, which share slots."""

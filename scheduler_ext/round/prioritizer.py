@@ -57,17 +57,9 @@ class _Round:
     """One round's working state."""
 
     __slots__ = (
-        "_category_stops",
-        "_chooser",
-        "_conf",
-        "_decided",
-        "_decisions",
-        "_gate",
-        "_line_stops",
-        "_reasons",
-        "_snapshot",
-        "_tenant_stops",
-    )
+        "_category_stops", "_chooser", "_conf", "_decided", "_decisions", "_gate", "_line_stops", "_reasons",
+        "_snapshot", "_tenant_stops",
+    )  # fmt: skip
 
     def __init__(self, snapshot: Snapshot, conf: SchedulerConf, chooser: Chooser) -> None:
         self._snapshot = snapshot

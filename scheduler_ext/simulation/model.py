@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Any, ClassVar
 
 from scheduler_ext.core.states import Category
@@ -12,40 +12,12 @@ from scheduler_ext.core.types import LineView, NodeView, TenantView, Vector, Wor
 ONE_CPU: Vector = (1000, 0, 0, 0, 0, 0)
 
 
+@dataclass(slots=True, eq=False)
 class Job:
-    """One task of a trace. It has the attributes of a ``TaskView`` that deciding looks at, and changes as
-    it runs.
+    """One task of a trace. It has the attributes of a ``TaskView`` that deciding looks at, and changes as it runs.
 
     Times are whole microseconds since the trace began.
     """
-
-    __slots__ = (
-        "arrived_us",
-        "cap_us",
-        "category",
-        "ends_at",
-        "expected_us",
-        "idempotent",
-        "index",
-        "latest_start",
-        "latest_start_us",
-        "level",
-        "line",
-        "mutex_key",
-        "node",
-        "parents",
-        "pool",
-        "priority",
-        "rank",
-        "rates",
-        "remaining_us",
-        "run_us",
-        "submitted_at",
-        "task_id",
-        "tenant",
-        "turn_us",
-        "vector",
-    )
 
     kind: ClassVar[WorkKind] = WorkKind.PROCESS
     handler_id: ClassVar[int | None] = None
@@ -54,50 +26,42 @@ class Job:
     avoid_node: ClassVar[int | None] = None
     fence: ClassVar[int] = 0
 
-    def __init__(
-        self,
-        index: int,
-        arrived_us: int,
-        run_us: int,
-        *,
-        tenant: int = 0,
-        vector: Vector = ONE_CPU,
-        category: Category = Category.DELAYABLE,
-        priority: int = 0,
-        expected_us: int | None = None,
-        tolerance_us: int | None = None,
-        mutex_key: str | None = None,
-        parents: Sequence[int] = (),
-        pool: str = "",
-        name: str = "",
-        idempotent: bool = True,
-        rates: tuple[int, ...] = (),
-    ) -> None:
-        self.index = index
-        self.task_id = name or str(index)
-        self.arrived_us = arrived_us
-        self.submitted_at = arrived_us / 1e6
-        self.run_us = run_us
-        self.remaining_us = run_us
-        self.turn_us = 0
-        self.tenant = tenant
-        self.vector = vector
-        self.category = category
-        self.priority = priority
-        self.expected_us = expected_us
-        self.cap_us = 0
-        self.latest_start_us = None if tolerance_us is None else arrived_us + tolerance_us
-        self.latest_start = None if self.latest_start_us is None else self.latest_start_us / 1e6
-        self.mutex_key = mutex_key
-        self.parents = tuple(parents)
-        self.pool = pool
-        self.idempotent = idempotent
-        self.rates = rates
-        self.level = 0
-        self.rank: tuple[int, int] = (0, 0)
-        self.line: LineView | None = None
-        self.node: Any = None
-        self.ends_at: float | None = None
+    index: int
+    arrived_us: int
+    run_us: int
+    _: KW_ONLY
+    tenant: int = 0
+    vector: Vector = ONE_CPU
+    category: Category = Category.DELAYABLE
+    priority: int = 0
+    expected_us: int | None = None
+    tolerance_us: InitVar[int | None] = None
+    mutex_key: str | None = None
+    parents: Sequence[int] = ()
+    pool: str = ""
+    name: InitVar[str] = ""
+    idempotent: bool = True
+    rates: tuple[int, ...] = ()
+    task_id: str = field(init=False)
+    submitted_at: float = field(init=False)
+    remaining_us: int = field(init=False)
+    latest_start_us: int | None = field(default=None, init=False)
+    latest_start: float | None = field(default=None, init=False)
+    turn_us: int = field(default=0, init=False)
+    cap_us: int = field(default=0, init=False)
+    level: int = field(default=0, init=False)
+    rank: tuple[int, int] = field(default=(0, 0), init=False)
+    line: LineView | None = field(default=None, init=False)
+    node: Any = field(default=None, init=False)
+    ends_at: float | None = field(default=None, init=False)
+
+    def __post_init__(self, tolerance_us: int | None, name: str) -> None:
+        self.task_id = name or str(self.index)
+        self.submitted_at = self.arrived_us / 1e6
+        self.remaining_us = self.run_us
+        if tolerance_us is not None:
+            self.latest_start_us = self.arrived_us + tolerance_us
+            self.latest_start = self.latest_start_us / 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,26 +118,19 @@ def as_json(runs: Sequence[Measures]) -> list[dict[str, Any]]:
     return [asdict(each) for each in runs]
 
 
+_COLUMNS: Final = (
+    ("mean wait", "wait_mean_s", "{:.2f}"), ("p50", "wait_p50_s", "{:.2f}"), ("p95", "wait_p95_s", "{:.2f}"),
+    ("p99", "wait_p99_s", "{:.2f}"), ("slowdown", "slowdown_mean", "{:.2f}"), ("makespan", "makespan_s", "{:.1f}"),
+    ("use", "utilization", "{:.1%}"), ("Jain", "jain", "{:.3f}"), ("missed", "missed_latest_start", "{}"),
+    ("pre-empted", "preemptions", "{}"),
+)  # fmt: skip
+
+
 def table(runs: Sequence[Measures]) -> str:
     """Several policies side by side."""
-    heads = ("policy", "mean wait", "p50", "p95", "p99", "slowdown", "makespan", "use", "Jain", "missed", "pre-empted")
-    rows = [heads] + [
-        (
-            each.label,
-            f"{each.wait_mean_s:.2f}",
-            f"{each.wait_p50_s:.2f}",
-            f"{each.wait_p95_s:.2f}",
-            f"{each.wait_p99_s:.2f}",
-            f"{each.slowdown_mean:.2f}",
-            f"{each.makespan_s:.1f}",
-            f"{each.utilization * 100:.1f} %",
-            f"{each.jain:.3f}",
-            str(each.missed_latest_start),
-            str(each.preemptions),
-        )
-        for each in runs
-    ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
+    rows = [("policy", *(head for head, _, _ in _COLUMNS))]
+    rows += [(each.label, *(shape.format(getattr(each, name)) for _, name, shape in _COLUMNS)) for each in runs]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
         cells = [row[0].ljust(widths[0])]
@@ -172,13 +165,7 @@ def waiting_by_tenant(run: Run, at: Floats) -> dict[int, Floats]:
 def utilization_over_time(run: Run, at: Floats) -> Floats:
     """Part of the cell in use at each time: the larger of slots and dominant resource."""
     columns = Columns(run)
-    best = _held(columns.span_start, columns.span_end, np.ones(len(columns.span_start)), at) / columns.slots
-    for dimension in range(SIZE):
-        need = columns.span_need[:, dimension]
-        if need.any():
-            held = _held(columns.span_start, columns.span_end, need, at)
-            best = np.maximum(best, held / columns.capacity[dimension])
-    return best
+    return _dominant(columns, np.ones(len(columns.span_start), dtype=np.bool_), at)
 
 
 def shares_over_time(run: Run, at: Floats) -> dict[int, Floats]:
@@ -186,15 +173,19 @@ def shares_over_time(run: Run, at: Floats) -> dict[int, Floats]:
     columns = Columns(run)
     curves: dict[int, Floats] = {}
     for tenant in np.unique(columns.span_tenant):
-        mine = columns.span_tenant == tenant
-        start, end = columns.span_start[mine], columns.span_end[mine]
-        share = _held(start, end, np.ones(len(start)), at) / columns.slots
-        for dimension in range(SIZE):
-            need = columns.span_need[mine, dimension]
-            if need.any():
-                share = np.maximum(share, _held(start, end, need, at) / columns.capacity[dimension])
-        curves[int(tenant)] = share
+        curves[int(tenant)] = _dominant(columns, columns.span_tenant == tenant, at)
     return curves
+
+
+def _dominant(columns: Columns, mine: npt.NDArray[np.bool_], at: Floats) -> Floats:
+    """The larger of slots and dominant resource that some of the spans hold at each time, as a part of the cell."""
+    start, end = columns.span_start[mine], columns.span_end[mine]
+    share = _held(start, end, np.ones(len(start)), at) / columns.slots
+    for dimension in range(SIZE):
+        need = columns.span_need[mine, dimension]
+        if need.any():
+            share = np.maximum(share, _held(start, end, need, at) / columns.capacity[dimension])
+    return share
 
 
 def _held(start: Floats, end: Floats, amount: Floats, at: Floats) -> Floats:

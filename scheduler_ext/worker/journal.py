@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from scheduler_ext.conf import MOST_AT_ONCE
 from scheduler_ext.sandbox.base import is_forsaken
@@ -69,6 +70,43 @@ class Entry:
     """What the child wrote of its end."""
 
 
+def _flag(at: int) -> Any:
+    """A byte of the header as a property that is true or false."""
+
+    def read(journal: Journal) -> bool:
+        return bool(journal._memory[at])
+
+    def write(journal: Journal, value: bool) -> None:
+        journal._memory[at] = value
+
+    return property(read, write)
+
+
+def _number(form: str, at: int) -> Any:
+    """A number of the header as a property."""
+    packed = struct.Struct(form)
+
+    def read(journal: Journal) -> Any:
+        return packed.unpack_from(journal._memory, at)[0]
+
+    def write(journal: Journal, value: float) -> None:
+        packed.pack_into(journal._memory, at, value)
+
+    return property(read, write)
+
+
+def _own(offset: int) -> Any:
+    """A whole number of a slot as a property."""
+
+    def read(slot: Slot) -> int:
+        return int(_INT.unpack_from(slot._memory, slot._base + offset)[0])
+
+    def write(slot: Slot, value: int) -> None:
+        _INT.pack_into(slot._memory, slot._base + offset, value)
+
+    return property(read, write)
+
+
 class Journal:
     """The memory of one worker, shared by fork with its children and by descriptor with its agent."""
 
@@ -100,86 +138,24 @@ class Journal:
         return [other for other in self.slots_of(slot.index // BATCHES) if other.index != slot.index]
 
     # -- the node's header --------------------------------------------------------------------------------------------
-    @property
-    def node_id(self) -> int:
-        """The node id of the present incarnation; 0 before it is registered."""
-        return int(struct.unpack_from("<q", self._memory, 0)[0])
-
-    @node_id.setter
-    def node_id(self, value: int) -> None:
-        struct.pack_into("<q", self._memory, 0, value)
-
-    @property
-    def lease_deadline(self) -> float:
-        """Monotonic time until which the node's lease surely holds."""
-        return float(struct.unpack_from("<d", self._memory, 8)[0])
-
-    @lease_deadline.setter
-    def lease_deadline(self, value: float) -> None:
-        struct.pack_into("<d", self._memory, 8, value)
-
-    @property
-    def draining(self) -> bool:
-        """True when children must take no more."""
-        return bool(self._memory[16])
-
-    @draining.setter
-    def draining(self, value: bool) -> None:
-        self._memory[16] = int(value)
-
-    @property
-    def listened(self) -> bool:
-        """True while somebody (Flower) listens to task events."""
-        return bool(self._memory[17])
-
-    @listened.setter
-    def listened(self, value: bool) -> None:
-        self._memory[17] = int(value)
-
-    @property
-    def activated(self) -> bool:
-        """True once an agent has told the registry that this incarnation may be given work."""
-        return bool(self._memory[18])
-
-    @activated.setter
-    def activated(self, value: bool) -> None:
-        self._memory[18] = int(value)
-
-    @property
-    def watched(self) -> bool:
-        """True while somebody follows the changes of state: then beginnings are told too."""
-        return bool(self._memory[19])
-
-    @watched.setter
-    def watched(self, value: bool) -> None:
-        self._memory[19] = int(value)
-
-    @property
-    def beside(self) -> bool:
-        """True when children run tasks beside one another: their tables are worth looking at."""
-        return bool(self._memory[20])
-
-    @beside.setter
-    def beside(self, value: bool) -> None:
-        self._memory[20] = int(value)
-
-    @property
-    def listened_to(self) -> bool:
-        """False while no tenant wants to be told of anything; then the children need not look who does."""
-        return not self._memory[21]
-
-    @listened_to.setter
-    def listened_to(self, value: bool) -> None:
-        self._memory[21] = int(not value)
-
-    @property
-    def agent_beat(self) -> float:
-        """Monotonic time of the agent's last sign of life."""
-        return float(struct.unpack_from("<d", self._memory, 24)[0])
-
-    @agent_beat.setter
-    def agent_beat(self, value: float) -> None:
-        struct.pack_into("<d", self._memory, 24, value)
+    node_id: int = _number("<q", 0)
+    """The node id of the present incarnation; 0 before it is registered."""
+    lease_deadline: float = _number("<d", 8)
+    """Monotonic time until which the node's lease surely holds."""
+    draining: bool = _flag(16)
+    """True when children must take no more."""
+    listened: bool = _flag(17)
+    """True while somebody (Flower) listens to task events."""
+    activated: bool = _flag(18)
+    """True once an agent has told the registry that this incarnation may be given work."""
+    watched: bool = _flag(19)
+    """True while somebody follows the changes of state: then beginnings are told too."""
+    beside: bool = _flag(20)
+    """True when children run tasks beside one another: their tables are worth looking at."""
+    unheard: bool = _flag(21)
+    """True while no tenant wants to be told of anything; then the children need not look who does."""
+    agent_beat: float = _number("<d", 24)
+    """Monotonic time of the agent's last sign of life."""
 
     def is_forsaken(self, lease_s: float, now: float) -> bool:
         """Whether the node's lease is over and nobody renews it: its tasks run elsewhere by now."""
@@ -285,8 +261,6 @@ class Table:
 class Slot:
     """One child's part of the journal."""
 
-    __slots__ = ("_base", "_blob", "_entries", "_memory", "index")
-
     def __init__(self, memory: mmap.mmap, base: int, index: int) -> None:
         self._memory = memory
         self._base = base
@@ -300,44 +274,25 @@ class Slot:
     def _set(self, offset: int, value: int) -> None:
         _INT.pack_into(self._memory, self._base + offset, value)
 
-    @property
-    def pid(self) -> int:
-        """The child that owns the slot; 0 when the last one's account is settled."""
-        return self._get(_PID)
-
-    @pid.setter
-    def pid(self, value: int) -> None:
-        self._set(_PID, value)
+    pid: int = _own(_PID)
+    """The child that owns the slot; 0 when the last one's account is settled."""
+    current: int = _own(_CURRENT)
+    """Index of the task that runs, -1 between tasks."""
+    count: int = _own(_COUNT)
+    """Tasks in the batch."""
+    limit: int = _own(_LIMIT)
+    """The child begins no task from this index on."""
 
     @property
     def is_open(self) -> bool:
         """True from the start of a batch until it is recorded."""
         return self._get(_OPEN) == 1
 
-    @property
-    def current(self) -> int:
-        """Index of the task that runs, -1 between tasks."""
-        return self._get(_CURRENT)
-
-    @property
-    def count(self) -> int:
-        """Tasks in the batch."""
-        return self._get(_COUNT)
-
     def ahead(self) -> bool:
         """True for a batch that is started, or being started, ahead of its turn: none of it has begun."""
         if not self.is_open or self.current >= 0:
             return False
         return all(self._memory[self._entries + at * ENTRY_BYTES + 40] == WAITING for at in range(self.count))
-
-    @property
-    def limit(self) -> int:
-        """The child begins no task from this index on."""
-        return self._get(_LIMIT)
-
-    @limit.setter
-    def limit(self, value: int) -> None:
-        self._set(_LIMIT, value)
 
     @property
     def batch(self) -> int:
@@ -347,16 +302,12 @@ class Slot:
     # -- the child's side ---------------------------------------------------------------------------------------------
     def open(self, claims: Sequence[tuple[str, int]]) -> None:
         """Note a batch before it is started in the ledger: nothing can be started and not be noted."""
-        pack, memory, at = _ENTRY.pack_into, self._memory, self._entries
-        for task_id, fence in claims:
-            pack(memory, at, bytes.fromhex(task_id.replace("-", "")), fence, 0, 0.0, 0.0, WAITING, 0, 0, 0)
-            at += ENTRY_BYTES
+        self.narrow(claims)
         self._blob = 0
-        self._set(_COUNT, len(claims))
         self._set(_INTERRUPT, -1)
         self._set(_CURRENT, -1)
         self._set(_LIMIT, len(claims))
-        struct.pack_into("<q", memory, self._base + _BATCH, self.batch + 1)
+        struct.pack_into("<q", self._memory, self._base + _BATCH, self.batch + 1)
         self._set(_OPEN, 1)
 
     def narrow(self, started: Sequence[tuple[str, int]]) -> None:
@@ -421,14 +372,9 @@ class Slot:
         start = self._entries + ENTRIES * ENTRY_BYTES + offset
         blob = bytes(self._memory[start : start + length]) if state == ENDED and length else b""
         return Entry(
-            task_id=str(uuid.UUID(bytes=raw)),
-            fence=fence,
-            cap_ms=cap_ms,
-            began=began,
-            ended=ended,
-            state=state,
+            task_id=str(uuid.UUID(bytes=raw)), fence=fence, cap_ms=cap_ms, began=began, ended=ended, state=state,
             blob=blob,
-        )
+        )  # fmt: skip
 
     def entries(self) -> list[Entry]:
         """The whole batch."""

@@ -78,7 +78,7 @@ def child() -> Child:
         made, journal = engine(), _inherited.journal
 
         def told() -> bool:
-            return journal.listened_to
+            return not journal.unheard
 
         _, index = place()
         name = f"child {_inherited.hostname} {index}"

@@ -98,7 +98,6 @@ STATUS: Final[dict[str, tuple[int, str]]] = {
     "error": (500, "Internal error"),
     "no_tenant": (500, "Internal error"),
     "configuration": (500, "Internal error"),
-    "leadership_lost": (500, "Internal error"),
 }
 """Code -> (HTTP status, title). The only such table; a code keeps its meaning for ever."""
 

@@ -6,9 +6,10 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.core.types import LineView, NodeView, Reason, WorkKind
+from scheduler_ext.core.types import LineView, NodeView, Reason
 from scheduler_ext.round.placement import Ledger
 from slackwater_tasks.ledger import sql, transitions
+from slackwater_tasks.ledger.snapshot_rows import Flight, node_view
 
 BATCH = 1000
 RESUMED = "its handler was resumed"
@@ -59,7 +60,7 @@ class Hopeless:
         """Park those of the tasks that no node of ``nodes`` fits, nor one that has just gone; tell their clients."""
         wanted = set(task_ids)
         gone = conn.execute(JUST_GONE, (self.conf.cell, self.conf.node_lease_s * GONE_LEASES)).fetchall()
-        ledger = Ledger([*nodes, *(_view(row) for row in gone)])
+        ledger = Ledger([*nodes, *(node_view(row, Flight()) for row in gone)])
         found: dict[Reason, list[str]] = {}
         for line in lines:
             for task in line.heads:
@@ -68,11 +69,3 @@ class Hopeless:
                     if reason is not None:
                         found.setdefault(reason, []).append(task.task_id)
         return sum(transitions.park_impossible(conn, ids, reason.value) for reason, ids in found.items())
-
-
-def _view(row: Sequence[Any]) -> NodeView:
-    node_id, name, capacity, slots, handlers, labels = row
-    return NodeView(
-        node_id=node_id, name=name, capacity=tuple(capacity), handlers=frozenset(handlers), labels=frozenset(labels),
-        slots={WorkKind(kind): count for kind, count in slots.items()},
-    )  # fmt: skip

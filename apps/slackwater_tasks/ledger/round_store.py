@@ -114,15 +114,9 @@ class PgRoundStore:
     # -- leadership ---------------------------------------------------------------------------------------------------
     def lead(self, holder: str) -> Lead:
         """Take or renew leadership of the cell by the database's clock."""
-        row = self.db.conn.execute(
-            sql.leadership.LEAD,
-            {
-                "cell": self.conf.cell,
-                "holder": holder,
-                "lease": self.conf.leader_lease_s,
-                "node_lease": self.conf.node_lease_s,
-            },
-        ).fetchone()
+        leases = {"lease": self.conf.leader_lease_s, "node_lease": self.conf.node_lease_s}
+        params = {"cell": self.conf.cell, "holder": holder, **leases}
+        row = self.db.conn.execute(sql.leadership.LEAD, params).fetchone()
         epoch = row[0] if row else 0
         if epoch != self._epoch:
             self._epoch, self.past.use = epoch, None  # another may have led meanwhile: what it wrote down counts
@@ -216,19 +210,9 @@ class PgRoundStore:
         rows = conn.execute(sql.snapshot.NODES, (self.conf.cell,)).fetchall()
         over = self._ends(time.time()) if ends else {}
         nodes = tuple(node_view(read_row(row), flights.get(row[0]) or Flight(), over.get(row[0], ())) for row in rows)
-        by_line: dict[int, list[Any]] = {}
-        found_rows = conn.execute(sql.snapshot.NOMINATE, (heads,)).fetchall()
-        ref = self.reference
-        if any(r[1] not in ref.lines or (r[6] and r[6] not in ref.handlers) for r in found_rows):
-            self._refresh(force=True)
-        among = {row[0] for row in found_rows}
-        for row in [*found_rows, *(row for row in ready if row[0] not in among)]:
-            by_line.setdefault(row[1], []).append(row)
-        lines = tuple(
-            self._line_view(line_id, info, found)
-            for line_id, found in by_line.items()
-            if (info := self.reference.lines[line_id]).cell == self.conf.cell
-        )
+        found = conn.execute(sql.snapshot.NOMINATE, (heads,)).fetchall()
+        among = {row[0] for row in found}
+        lines = self._line_views(self._by_line([*found, *(row for row in ready if row[0] not in among)]))
         if ends:
             lines = running_ends.with_caps(conn, lines)
         rates = self.rates.peek(conn)
@@ -345,15 +329,23 @@ class PgRoundStore:
         part = wanted // self._lines_before + wanted // 16 + HEADS_PER_LINE
         heads = max(HEADS_PER_LINE, min(part, MAX_NOMINATED // self._lines_before))
         rows = nominate(self.db.conn, heads, self.reference.paused)
+        by_line = self._by_line(rows)
+        self._lines_before = max(1, len(by_line))
+        self._cut = any(len(found) == heads for found in by_line.values())
+        return self._line_views(by_line)
+
+    def _by_line(self, rows: Sequence[Any]) -> dict[int, list[Any]]:
+        """Rows of ``NOMINATE`` by line; what is new of lines and handlers is read anew."""
         by_line: dict[int, list[Any]] = {}
         for row in rows:
             by_line.setdefault(row[1], []).append(row)
-        if any(line_id not in self.reference.lines for line_id in by_line) or any(
-            row[6] is not None and row[6] not in self.reference.handlers for row in rows
-        ):
+        known = self.reference
+        if by_line.keys() - known.lines or any(row[6] is not None and row[6] not in known.handlers for row in rows):
             self._refresh(force=True)
-        self._lines_before = max(1, len(by_line))
-        self._cut = any(len(found) == heads for found in by_line.values())
+        return by_line
+
+    def _line_views(self, by_line: dict[int, list[Any]]) -> tuple[LineView, ...]:
+        """The lines of this cell among them."""
         return tuple(
             self._line_view(line_id, info, found)
             for line_id, found in by_line.items()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 from scheduler_ext.conf import SchedulerConf
@@ -22,13 +22,6 @@ from slackwater_tasks.ledger import copy_format, sql
 from slackwater_tasks.ledger.rows import LIVE_COLUMNS, TASK_COLUMNS
 
 
-class Cursor(Protocol):
-    """What these functions need of a psycopg connection or cursor."""
-
-    def execute(self, query: Any, params: Any = ...) -> Any:
-        """Run a statement; the result has ``fetchall`` and ``rowcount``."""
-
-
 def array(values: Iterable[Any]) -> str:
     """An array of ids or numbers as PostgreSQL writes it: several times cheaper than an adapted list."""
     return f"{{{','.join(map(str, values))}}}"
@@ -36,23 +29,23 @@ def array(values: Iterable[Any]) -> str:
 
 Claim = tuple[str, int]
 """Task id and fence."""
-MOST_LET_BY = 64
+MAX_LET_BY = 64
 """Tasks noted that another was asked to make room for."""
 
 
-def count_if_allowed(cur: Cursor, counts: Sequence[sql.store.Count]) -> set[int]:
+def count_if_allowed(cur: Any, counts: Sequence[sql.store.Count]) -> set[int]:
     """Raise the counters of the tenants that their plans allow it; returns whose they are. A prepared cursor's."""
     return _count(cur, counts, sql.store.count_statement(len(counts)), [])
 
 
-def store_if_counted(cur: Cursor, counts: Sequence[sql.store.Count], wide: Sequence[Sequence[Any]],
+def store_if_counted(cur: Any, counts: Sequence[sql.store.Count], wide: Sequence[Sequence[Any]],
                      narrow: Sequence[Sequence[Any]]) -> set[int]:  # fmt: skip
     """Count and write a few tasks in one statement; returns the tenants whose counters allowed it. A prepared cursor's."""
     statement = sql.store.store_statement(len(counts), (len(wide), TASK_COLUMNS), (len(narrow), LIVE_COLUMNS))
     return _count(cur, counts, statement, [*wide, *narrow])
 
 
-def _count(cur: Cursor, counts: Sequence[sql.store.Count], statement: str, rows: Sequence[Sequence[Any]]) -> set[int]:
+def _count(cur: Any, counts: Sequence[sql.store.Count], statement: str, rows: Sequence[Sequence[Any]]) -> set[int]:
     if len(counts) > 1:
         cur.execute(sql.store.LOCK_COUNTERS, [array(count.tenant for count in counts)])
     values = [value for row in (*counts, *rows) for value in row]
@@ -77,7 +70,7 @@ def edit_if_waiting(cur: Any, row: Mapping[str, Any]) -> bool:
     return bool(cur.rowcount == 1)
 
 
-def claim_if_ready(cur: Cursor, conf: SchedulerConf, epoch: int, holder: str, decisions: Sequence[Decision],
+def claim_if_ready(cur: Any, conf: SchedulerConf, epoch: int, holder: str, decisions: Sequence[Decision],
                    millis: Sequence[int]) -> set[str]:  # fmt: skip
     """Claim ready tasks for their nodes under the leader's epoch; returns the ids of those won."""
     rows = cur.execute(
@@ -92,7 +85,7 @@ def claim_if_ready(cur: Cursor, conf: SchedulerConf, epoch: int, holder: str, de
 
 
 def start_if_queued(
-    cur: Cursor, node_id: int, claims: Sequence[Claim], *, told: bool = True, again: bool = False
+    cur: Any, node_id: int, claims: Sequence[Claim], *, told: bool = True, again: bool = False
 ) -> list[Started]:
     """Begin claims still held by this node, in the order given. ``told``: whether any tenant listens.
 
@@ -118,7 +111,7 @@ def start_if_queued(
 _FINAL = {Outcome.SUCCEEDED: TaskState.SUCCEEDED, Outcome.CANCELLED: TaskState.CANCELLED}
 
 
-def finish_if_running(cur: Cursor, node_id: int, ended: Sequence[tuple[Finished, TaskState]]) -> list[tuple[Any, ...]]:
+def finish_if_running(cur: Any, node_id: int, ended: Sequence[tuple[Finished, TaskState]]) -> list[tuple[Any, ...]]:
     """Record final attempts by fence; returns those accepted.
 
     Each as (task id, state, has children, mutex key, tenant id, workflow id).
@@ -144,7 +137,7 @@ def is_plain(finished: Finished) -> bool:
 
 
 def succeed_if_running(
-    cur: Cursor, node_id: int, ended: Sequence[Finished], *, told: bool = True
+    cur: Any, node_id: int, ended: Sequence[Finished], *, told: bool = True
 ) -> list[tuple[Any, ...]]:
     """The same as :func:`finish_if_running` for plain successes of one worker, at half the cost."""
     some = any(f.result is not None for f in ended)
@@ -186,7 +179,7 @@ def _reason(finished: Finished, state: TaskState) -> str:
     return text if len(text) <= 200 else f"{text[:199]}…"
 
 
-def record(cur: Cursor, conf: SchedulerConf, node_id: int, ended: Sequence[Finished],
+def record(cur: Any, conf: SchedulerConf, node_id: int, ended: Sequence[Finished],
            rng: random.Random) -> list[tuple[Any, ...]]:  # fmt: skip
     """Record ended attempts: final ones at once, failed ones by the attempts they have left.
 
@@ -211,7 +204,7 @@ def record(cur: Cursor, conf: SchedulerConf, node_id: int, ended: Sequence[Finis
     return rows + paused
 
 
-def _pause(cur: Cursor, node_id: int, ended: Sequence[Finished]) -> tuple[list[tuple[Any, ...]], list[Finished]]:
+def _pause(cur: Any, node_id: int, ended: Sequence[Finished]) -> tuple[list[tuple[Any, ...]], list[Finished]]:
     """Make paused tasks ready again, their attempts unspent; returns their rows, and what is left to be recorded.
 
     One that was cancelled meanwhile is cancelled. One that may run only once, and was ended without a checkpoint to
@@ -239,7 +232,7 @@ def _pause(cur: Cursor, node_id: int, ended: Sequence[Finished]) -> tuple[list[t
     return [(task_id, int(TaskState.READY), False, *rest) for task_id, *rest in rows], left
 
 
-def _split_failed(cur: Cursor, conf: SchedulerConf, node_id: int, failed: Sequence[Finished], rng: random.Random,
+def _split_failed(cur: Any, conf: SchedulerConf, node_id: int, failed: Sequence[Finished], rng: random.Random,
                   ) -> tuple[list[tuple[Finished, TaskState]], list[tuple[Finished, float]]]:  # fmt: skip
     """Which failed attempts end their task, and which run again after how many seconds."""
     by_id = {f.task_id: f for f in failed}
@@ -261,7 +254,7 @@ def _split_failed(cur: Cursor, conf: SchedulerConf, node_id: int, failed: Sequen
     return final, again
 
 
-def ask_if_running(cur: Cursor, conf: SchedulerConf, epoch: int, holder: str, asks: Sequence[Ask]) -> set[str]:
+def ask_if_running(cur: Any, conf: SchedulerConf, epoch: int, holder: str, asks: Sequence[Ask]) -> set[str]:
     """Note what is asked of running tasks under the leader's epoch, and their next places; returns those that run."""
     rows = cur.execute(
         sql.preemption.ASK,
@@ -270,7 +263,7 @@ def ask_if_running(cur: Cursor, conf: SchedulerConf, epoch: int, holder: str, as
             "ids": [ask.task_id for ask in asks], "fences": [ask.fence for ask in asks],
             "outcomes": [int(ask.outcome) for ask in asks], "levels": [ask.level for ask in asks],
             "groups": [ask.rank[0] for ask in asks], "ranks": [ask.rank[1] for ask in asks],
-            "lets": [",".join(sorted(ask.lets_by)[:MOST_LET_BY]) for ask in asks],
+            "lets": [",".join(sorted(ask.lets_by)[:MAX_LET_BY]) for ask in asks],
         },
     ).fetchall()  # fmt: skip
     return {row[0] for row in rows}
@@ -284,7 +277,7 @@ def retry_policy(conf: SchedulerConf, own: dict[str, Any] | None) -> RetryPolicy
     return RetryPolicy.from_mapping(own, default=base) if own else base
 
 
-def hand_back(cur: Cursor, node_id: int, claims: Sequence[Claim], *, state: TaskState, actor: str, reason: str,
+def hand_back(cur: Any, node_id: int, claims: Sequence[Claim], *, state: TaskState, actor: str, reason: str,
               alone: bool = False) -> list[tuple[Any, ...]]:  # fmt: skip
     """Make claims in ``state`` (QUEUED or RUNNING) ready again; no attempt is spent.
 
@@ -303,7 +296,7 @@ def hand_back(cur: Cursor, node_id: int, claims: Sequence[Claim], *, state: Task
     )  # fmt: skip
 
 
-def return_queued(cur: Cursor, cell: str, *, expired_only: bool) -> int:
+def return_queued(cur: Any, cell: str, *, expired_only: bool) -> int:
     """Make queued tasks ready again: all (Redis was emptied), or those whose claim has expired."""
     query = sql.claims.RETURN_EXPIRED if expired_only else sql.claims.RETURN_ALL_QUEUED
     reason = "its claim expired" if expired_only else "Redis was emptied"
@@ -319,7 +312,7 @@ _TOLD_UNRUN = {
 WAITING = (TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY, TaskState.QUEUED)
 
 
-def end_if_waiting(cur: Cursor, ids: Sequence[str], final: TaskState, *, reason: str, actor: str,
+def end_if_waiting(cur: Any, ids: Sequence[str], final: TaskState, *, reason: str, actor: str,
                    states: Iterable[TaskState] = WAITING) -> list[tuple[Any, ...]]:  # fmt: skip
     """End tasks that have not started; returns those it ended.
 
@@ -338,17 +331,17 @@ def end_if_waiting(cur: Cursor, ids: Sequence[str], final: TaskState, *, reason:
     return list(cur.execute(sql.finish.END_WAITING, params).fetchall())
 
 
-def park(cur: Cursor, ids: Sequence[str]) -> int:
+def park(cur: Any, ids: Sequence[str]) -> int:
     """Park ready tasks whose mutex key is taken: they leave the line's head until it is free."""
     return int(cur.execute(sql.parking.PARK, (list(ids),)).rowcount) if ids else 0
 
 
-def unpark(cur: Cursor, keys: Sequence[str]) -> int:
+def unpark(cur: Any, keys: Sequence[str]) -> int:
     """Let the first parked tasks of these mutex keys go on, as many as the key has room for."""
     return int(cur.execute(sql.parking.UNPARK, (list(keys), list(keys))).rowcount) if keys else 0
 
 
-def park_for(cur: Cursor, whys: Mapping[str, int], *, actor: str, reason: str) -> int:
+def park_for(cur: Any, whys: Mapping[str, int], *, actor: str, reason: str) -> int:
     """Park ready tasks, each for a rate limit (its id) or its paused handler (-1 less its id)."""
     if not whys:
         return 0
@@ -356,12 +349,12 @@ def park_for(cur: Cursor, whys: Mapping[str, int], *, actor: str, reason: str) -
     return int(cur.execute(sql.parking.PARK_FOR, params).rowcount)
 
 
-def park_impossible(cur: Cursor, ids: Sequence[str], reason: str) -> int:
+def park_impossible(cur: Any, ids: Sequence[str], reason: str) -> int:
     """Park ready tasks that no node can run, note since when, and tell who listens."""
     return int(cur.execute(sql.parking.PARK_IMPOSSIBLE, {"ids": list(ids), "reason": reason}).rowcount)
 
 
-def unpark_limited(cur: Cursor, counts: Mapping[int, int]) -> int:
+def unpark_limited(cur: Any, counts: Mapping[int, int]) -> int:
     """Let the first parked tasks of each line go on: limit -> how many."""
     params = {
         "limits": list(counts), "counts": list(counts.values()), "actor": "dispatcher",
@@ -370,31 +363,31 @@ def unpark_limited(cur: Cursor, counts: Mapping[int, int]) -> int:
     return int(cur.execute(sql.parking.UNPARK_LIMITED, params).rowcount)
 
 
-def unpark_these(cur: Cursor, ids: Sequence[str], *, actor: str, reason: str) -> int:
+def unpark_these(cur: Any, ids: Sequence[str], *, actor: str, reason: str) -> int:
     """Let tasks go on that were parked for a rate, a paused handler, or because no node could run them."""
     if not ids:
         return 0
     return int(cur.execute(sql.parking.UNPARK_THESE, {"ids": list(ids), "actor": actor, "reason": reason}).rowcount)
 
 
-def tell_late(cur: Cursor, ids: Sequence[str]) -> int:
+def tell_late(cur: Any, ids: Sequence[str]) -> int:
     """Note that the latest start of waiting tasks has passed, once each, for those who listen for it."""
     return int(cur.execute(sql.due.TELL_LATE, (list(ids),)).rowcount) if ids else 0
 
 
-def wake(cur: Cursor, limit: int) -> int:
+def wake(cur: Any, limit: int) -> int:
     """Make scheduled tasks ready whose time has come."""
     return int(cur.execute(sql.due.WAKE, (limit,)).rowcount)
 
 
-def promote(cur: Cursor, moves: Sequence[tuple[str, int]]) -> int:
+def promote(cur: Any, moves: Sequence[tuple[str, int]]) -> int:
     """Move ready tasks to another line (the urgent one of their tenant and tier): (task id, line id)."""
     if not moves:
         return 0
     return int(cur.execute(sql.due.PROMOTE, ([m[0] for m in moves], [m[1] for m in moves])).rowcount)
 
 
-def release(cur: Cursor, conf: SchedulerConf, ended: Sequence[tuple[str, TaskState]],
+def release(cur: Any, conf: SchedulerConf, ended: Sequence[tuple[str, TaskState]],
             ended_too: list[Change] | None = None) -> int:  # fmt: skip
     """Tell dependants that these tasks are final: make them ready, or end them where their condition fails.
 

@@ -185,43 +185,17 @@ def finished_ids(task_ids: Sequence[UUID]) -> list[UUID]:
 
 def attempts(task_id: UUID) -> list[dict[str, Any]]:
     """The attempts of a task that began and ended, oldest first."""
-    rows = (
-        Attempt.objects.filter(task_id=task_id)
-        .order_by("fence")
-        .values(
-            *[
-                "number",
-                "fence",
-                "node__name",
-                "worker",
-                "queued_at",
-                "started_at",
-                "finished_at",
-                "outcome",
-                "error",
-                "exit_code",
-                "cpu_ms",
-            ],
-            "peak_memory_mb",
-            "peak_disk_mb",
-        )
-    )
+    names = (
+        "number", "fence", "worker", "queued_at", "started_at", "finished_at", "error", "exit_code", "cpu_ms",
+        "peak_memory_mb", "peak_disk_mb",
+    )  # fmt: skip
+    rows = Attempt.objects.filter(task_id=task_id).order_by("fence").values(*names, "outcome", "node__name")
     return [
         {
-            "number": row["number"],
-            "fence": row["fence"],
+            **{name: row[name] for name in names},
             "outcome": word(Outcome(row["outcome"])),
             "node": row["node__name"],
-            "worker": row["worker"],
-            "queued_at": row["queued_at"],
-            "started_at": row["started_at"],
-            "finished_at": row["finished_at"],
             "duration_s": (row["finished_at"] - row["started_at"]).total_seconds(),
-            "error": row["error"],
-            "exit_code": row["exit_code"],
-            "cpu_ms": row["cpu_ms"],
-            "peak_memory_mb": row["peak_memory_mb"],
-            "peak_disk_mb": row["peak_disk_mb"],
         }
         for row in rows
     ]
@@ -266,13 +240,7 @@ def workflow(workflow_id: UUID) -> dict[str, Any]:
 
 
 def _workflow_summary(found: Workflow) -> dict[str, Any]:
-    return {
-        "id": found.pk,
-        "name": found.name,
-        "task_count": found.task_count,
-        "edge_count": found.edge_count,
-        "submitted_at": found.submitted_at,
-    }
+    return {name: getattr(found, name) for name in ("id", "name", "task_count", "edge_count", "submitted_at")}
 
 
 def workflow_rows(rows: QuerySet[Any]) -> list[dict[str, Any]]:

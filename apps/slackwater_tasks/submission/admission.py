@@ -22,8 +22,6 @@ from slackwater_tenants.models import Plan, Tenant
 def plan_limits(plan: Plan) -> PlanLimits:
     """The numbers of a plan as the pure checks take them."""
     return PlanLimits(
-        max_waiting=plan.max_waiting,
-        max_in_flight=plan.max_in_flight,
         tiers=frozenset(plan.tiers),
         max_cap_ms=plan.max_cap_s * 1000,
         max_payload_bytes=plan.max_payload_bytes,
@@ -31,9 +29,6 @@ def plan_limits(plan: Plan) -> PlanLimits:
         max_dag_edges=plan.max_dag_edges,
         max_dag_depth=plan.max_dag_depth,
         handlers=tuple(plan.handlers),
-        max_urgent_permille=plan.max_urgent_permille,
-        tasks_per_hour=plan.tasks_per_hour,
-        burst=plan.burst,
     )
 
 

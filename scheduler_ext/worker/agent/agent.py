@@ -212,7 +212,7 @@ class Agent:
     async def _orders(self) -> None:
         """Look what the ledger wants of this node. Apart from the lease: a ledger thread held up must not cost it."""
         while True:
-            self.journal.listened_to = await self._ledger(self.work.listened)
+            self.journal.unheard = not await self._ledger(self.work.listened)
             await self._follow()
             if self.journal.draining:
                 await self.draining.give_back()

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from scheduler_ext.core import admission as a
-from scheduler_ext.core.errors import InvalidInput, NotGranted, QuotaExceeded, TooLarge
+from scheduler_ext.core.errors import InvalidInput, NotGranted, TooLarge
 
 PLAN = a.PlanLimits(
-    max_waiting=10,
     tiers=frozenset({"basic", "regular"}),
     max_cap_ms=60_000,
     max_payload_bytes=1000,
@@ -18,7 +17,6 @@ PLAN = a.PlanLimits(
     max_dag_edges=6,
     max_dag_depth=3,
     handlers=("shop.*", "mail.send"),
-    max_urgent_permille=250,
 )
 
 
@@ -69,19 +67,3 @@ def test_dag(over: str) -> None:
     with pytest.raises(TooLarge) as caught:
         a.check_dag(PLAN, **sizes)
     assert caught.value.extra["limit"] == sizes[over] - 1
-
-
-def test_waiting() -> None:
-    a.check_waiting(PLAN, waiting=8, adding=2)
-    with pytest.raises(QuotaExceeded, match="8 wait"):
-        a.check_waiting(PLAN, waiting=8, adding=3)
-
-
-def test_urgent_share() -> None:
-    a.check_urgent(PLAN, urgent=0, waiting=0, adding=1)
-    a.check_urgent(PLAN, urgent=1, waiting=7, adding=1)
-    with pytest.raises(QuotaExceeded, match="25 %"):
-        a.check_urgent(PLAN, urgent=1, waiting=6, adding=1)
-    with pytest.raises(QuotaExceeded):
-        a.check_urgent(a.PlanLimits(max_urgent_permille=0), urgent=0, waiting=100, adding=1)
-    a.check_urgent(PLAN, urgent=99, waiting=99, adding=0)

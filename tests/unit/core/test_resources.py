@@ -28,22 +28,6 @@ def test_one_dimension_too_few_does_not_fit(dimension: int) -> None:
     assert not r.fits(need, free)
 
 
-def test_dominant_share_is_the_largest_fraction_and_exact() -> None:
-    assert r.dominant((6, 24, 0, 0, 0, 0), (18, 36, 1, 1, 1, 1)) == (24, 36)
-    third = r.dominant((1, 0, 0, 0, 0, 0), (3, 1, 1, 1, 1, 1))
-    nearly = r.dominant((333_333_333_333_333, 0, 0, 0, 0, 0), (10**15, 1, 1, 1, 1, 1))
-    assert r.share_less(nearly, third)
-    assert not r.share_less(third, nearly)
-
-
-def test_use_without_capacity_is_beyond_any_share() -> None:
-    beyond = r.dominant((1, 0, 0, 0, 0, 0), (0, 9, 9, 9, 9, 9))
-    assert r.share_less((10**9, 1), beyond)
-    assert r.permille((1, 0, 0, 0, 0, 0), (0,) * 6) == 1000
-    assert r.permille((0,) * 6, (0,) * 6) == 0
-    assert r.permille((1, 0, 0, 0, 0, 0), (3, 1, 1, 1, 1, 1)) == 333
-
-
 @pytest.mark.parametrize(
     ("value", "field"),
     [
@@ -63,6 +47,5 @@ def test_a_wrong_component_is_named(value: dict[str, object], field: str) -> Non
 
 def test_names_and_length() -> None:
     assert r.from_mapping({"cpu_milli": 250, "ports": 1}) == (250, 0, 0, 0, 0, 1)
-    assert r.to_mapping((250, 0, 0, 0, 0, 1))["cpu_milli"] == 250
     with pytest.raises(InvalidInput, match="6 numbers"):
         r.validate([1, 2])

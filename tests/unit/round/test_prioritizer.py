@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -110,7 +111,7 @@ def test_off_peak_work_waits_at_peak_unless_its_window_is_open() -> None:
     plan = decide(snapshot(lines, [node(1, 10)]), conf)
     assert Counter(d.queue for d in plan.decisions) == {QueueName.DELAYABLE: 2, QueueName.OFFPEAK: 3}
     assert set(plan.left.values()) == {Reason.PEAK}
-    plan = decide(snapshot(lines, [node(1, 10)], offpeak_open=True), conf)
+    plan = decide(snapshot(lines, [node(1, 10)]), replace(conf, ceiling_windows="00:00-24:00 UTC"))
     assert len(plan.decisions) == 10
 
 

@@ -10,7 +10,7 @@ from scheduler_ext.conf import MOST_AT_ONCE, SchedulerConf
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.worker.journal import BATCHES, BEGUN, PLACES, WAITING, Journal, Slot
 
-FLAGS = ("draining", "listened", "activated", "watched", "beside", "listened_to")
+FLAGS = ("draining", "listened", "activated", "watched", "beside", "unheard")
 
 
 @pytest.fixture
