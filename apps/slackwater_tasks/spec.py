@@ -205,32 +205,15 @@ def _dump(value: Any, path: str) -> str:
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"cannot be written as JSON: {error}", field=path) from None
     clean_text("\x00" if "\\u0000" in text and ESCAPED_NUL.search(text) else text, path)
-    if _too_deep(text):
+    if text.count("[") + text.count("{") > MAX_DEPTH and _too_deep(value):
         raise InvalidInput(f"is nested more than {MAX_DEPTH} levels deep", field=path)
     return text
 
 
-def _too_deep(text: str) -> bool:
-    if text.count("[") + text.count("{") <= MAX_DEPTH:
+def _too_deep(value: Any, left: int = MAX_DEPTH) -> bool:
+    if not isinstance(value, (dict, list, tuple)):
         return False
-    depth = deepest = 0
-    quoted = escaped = False
-    for char in text:
-        if quoted:
-            if escaped:
-                escaped = False
-            elif char == "\\":
-                escaped = True
-            elif char == '"':
-                quoted = False
-        elif char == '"':
-            quoted = True
-        elif char in "[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif char in "]}":
-            depth -= 1
-    return deepest > MAX_DEPTH
+    return not left or any(_too_deep(each, left - 1) for each in (value.values() if isinstance(value, dict) else value))
 
 
 def check_references(arguments: Mapping[str, Any], known: Collection[str], where: str = "") -> None:

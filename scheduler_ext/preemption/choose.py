@@ -11,7 +11,7 @@ For pools that starve see :mod:`scheduler_ext.preemption.starvation`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -111,7 +111,7 @@ def choose(snapshot: Snapshot, turns: Sequence[Turn], conf: SchedulerConf, share
             task_id=turn.task.task_id, fence=turn.task.fence, node_id=turn.node_id, outcome=Outcome.YIELDED,
             level=level, rank=rank, lets_by=starts, ahead=level == turn.level,
         ))  # fmt: skip
-        world = replace(world, lines=_less(world.lines, starts))
+        world = replace(world, lines=less(world.lines, starts))
     return asks
 
 
@@ -150,9 +150,9 @@ def offered(snapshot: Snapshot, conf: SchedulerConf, share: SharePolicy, waiting
     """
     there = {task.task_id for line in snapshot.lines for task in line.heads}
     hidden = frozenset(task_id for task_id, others in waiting_for.items() if others & there)
-    snapshot = replace(snapshot, lines=_less(snapshot.lines, hidden)) if hidden & there else snapshot
+    snapshot = replace(snapshot, lines=less(snapshot.lines, hidden)) if hidden & there else snapshot
     if ahead & there:
-        first = replace(snapshot, lines=_less(snapshot.lines, frozenset(there - ahead)))
+        first = replace(snapshot, lines=less(snapshot.lines, frozenset(there - ahead)))
         if prioritize(first, conf, share).decisions:
             return first
     return snapshot
@@ -204,7 +204,7 @@ def after(snapshot: Snapshot, decisions: Sequence[Decision], conf: SchedulerConf
     for decision in decisions:
         nodes[decision.node_id] = _with_claim(nodes[decision.node_id], decision, vectors[decision.line_id], conf)
     taken = frozenset(decision.task_id for decision in decisions)
-    return replace(snapshot, nodes=tuple(nodes.values()), lines=_less(snapshot.lines, taken))
+    return replace(snapshot, nodes=tuple(nodes.values()), lines=less(snapshot.lines, taken))
 
 
 def _with_claim(node: NodeView, decision: Decision, vector: tuple[int, ...], conf: SchedulerConf) -> NodeView:
@@ -218,7 +218,7 @@ def _with_claim(node: NodeView, decision: Decision, vector: tuple[int, ...], con
     return replace(node, batch_milli=node.batch_milli + milli, batch_count=node.batch_count + 1)
 
 
-def _less(lines: Iterable[LineView], taken: frozenset[str]) -> tuple[LineView, ...]:
+def less(lines: Iterable[LineView], taken: Container[str]) -> tuple[LineView, ...]:
     """Lines without some of their heads; none without any."""
     left = [replace(line, heads=tuple(t for t in line.heads if t.task_id not in taken)) for line in lines]
     return tuple(line for line in left if line.heads)

@@ -120,7 +120,7 @@ class TurnTaking:
         if not turns or not self._may_ask(turns, now, pools=starvation_s is not None):
             return []
         world = pure.after(snapshot, plan.decisions, self.conf)
-        world = replace(world, lines=_without_held(self.store.waiting(), self._held))
+        world = replace(world, lines=pure.less(self.store.waiting(), self._held))
         if not world.lines:
             return []
         asks = pure.choose(world, turns, self.conf, share, self.store.order_of)
@@ -166,8 +166,3 @@ class TurnTaking:
             if level > self._serving.get(line.line_id, 0):
                 self._serving[line.line_id] = level
                 self.store.serve(line.line_id, level)
-
-
-def _without_held(lines: Sequence[LineView], held: dict[str, _Held]) -> tuple[LineView, ...]:
-    left = [replace(line, heads=tuple(t for t in line.heads if t.task_id not in held)) for line in lines]
-    return tuple(line for line in left if line.heads)

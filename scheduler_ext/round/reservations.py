@@ -25,7 +25,7 @@ def choose(nodes: Iterable[Node], shape: Shape, now: float) -> tuple[Node, Reser
     best: tuple[tuple[float, int, int], Node, Reservation] | None = None
     looked = 0
     for node in nodes:
-        if node.reserved is not None or not _offers(node, shape):
+        if node.reserved is not None or not offers(node, shape):
             continue
         looked += 1
         if looked > MAX_NODES:
@@ -71,7 +71,8 @@ def allows_short(node: Node, milli: int, vector: Vector, ends_at: float | None) 
     return blocked or fits(add(held, kept.vector), node.capacity)
 
 
-def _offers(node: Node, shape: Shape) -> bool:
+def offers(node: Node, shape: Shape) -> bool:
+    """Whether the node could take a task of this shape if nothing else ran there."""
     return (
         shape.kind in node.slots
         and (shape.handler is None or shape.handler in node.handlers)

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -54,11 +55,7 @@ def restrict(work: str, *, network: bool) -> None:
     """
     libc, version = _libc(), abi()
     handled = _files(version)
-    described = struct.pack("QQQ", handled, 0 if network else _TCP, _SCOPED)
-    ruleset = int(libc.syscall(_CREATE, described, ctypes.c_size_t(len(described)), 0))
-    if ruleset < 0:
-        raise OSError(ctypes.get_errno(), "Landlock refused the rules")
-    try:
+    with _put_on(libc, handled, 0 if network else _TCP, _SCOPED) as ruleset:
         _allow(libc, ruleset, work, handled)
         for path in SYSTEM + (FOR_NETWORK if network else ()):
             if Path(path).exists():
@@ -66,10 +63,6 @@ def restrict(work: str, *, network: bool) -> None:
         for path in DEVICES:
             with contextlib.suppress(FileNotFoundError):
                 _allow(libc, ruleset, path, _READ_FILE | _WRITE_FILE)
-        if libc.prctl(38, 1, 0, 0, 0) or libc.syscall(_RESTRICT, ruleset, 0):
-            raise OSError(ctypes.get_errno(), "Landlock could not be put on")
-    finally:
-        os.close(ruleset)
 
 
 def hide(*hidden: str) -> None:
@@ -82,14 +75,21 @@ def hide(*hidden: str) -> None:
     if not version:
         return
     handled = _files(version)
-    described = struct.pack("QQQ", handled, 0, _SCOPED if version >= NEEDED_ABI else 0)
+    with _put_on(libc, handled, 0, _SCOPED if version >= NEEDED_ABI else 0) as ruleset:
+        for entry in Path("/").iterdir():
+            if str(entry) not in hidden and entry.exists():
+                _allow(libc, ruleset, str(entry), handled)
+
+
+@contextlib.contextmanager
+def _put_on(libc: ctypes.CDLL, files: int, network: int, scoped: int) -> Iterator[int]:
+    """Rules to add exceptions to; with the end of the block they hold. ``OSError`` where the kernel refuses."""
+    described = struct.pack("QQQ", files, network, scoped)
     ruleset = int(libc.syscall(_CREATE, described, ctypes.c_size_t(len(described)), 0))
     if ruleset < 0:
         raise OSError(ctypes.get_errno(), "Landlock refused the rules")
     try:
-        for entry in Path("/").iterdir():
-            if str(entry) not in hidden and entry.exists():
-                _allow(libc, ruleset, str(entry), handled)
+        yield ruleset
         if libc.prctl(38, 1, 0, 0, 0) or libc.syscall(_RESTRICT, ruleset, 0):
             raise OSError(ctypes.get_errno(), "Landlock could not be put on")
     finally:

@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdownFilter
 
 from scheduler_ext.core.states import Category
-from slackwater_adminkit import BigTableAdmin, PausableMixin, ReadOnlyMixin, ServiceAdmin, ago, badge
+from slackwater_adminkit import BigTableAdmin, PausableMixin, ReadOnlyMixin, ServiceAdmin, ago, badge, column
 from slackwater_tasks.control.lines import set_line_paused
 from slackwater_tasks.models import Artifact, Leader, Line, Script
 from slackwater_tasks.read.tasks import word
@@ -127,7 +127,4 @@ class LeaderAdmin(ReadOnlyMixin, ServiceAdmin):
         """Whether its lease runs."""
         return badge("leads", "succeeded") if obj.expires_at > timezone.now() else badge("lapsed", "failed")
 
-    @admin.display(description="renewed")
-    def renewed(self, obj: Leader) -> SafeString | str:
-        """How long ago."""
-        return ago(obj.renewed_at)
+    renewed = column("renewed", lambda row: ago(row.renewed_at))

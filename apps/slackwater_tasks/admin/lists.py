@@ -22,6 +22,7 @@ from slackwater_adminkit import (
     actor,
     ago,
     badge,
+    column,
     seconds,
     short,
 )
@@ -86,10 +87,7 @@ class DeadLetterAdmin(ButtonsMixin, LedgerAdmin):
         """What it runs."""
         return obj.task.handler or "script"
 
-    @admin.display(description="since")
-    def when(self, obj: DeadLetter) -> SafeString | str:
-        """How long it lies here."""
-        return ago(obj.at)
+    when = column("since", lambda row: ago(row.at))
 
     def requeue_one(self, request: HttpRequest, obj: DeadLetter) -> str:
         """Run the task again; its dead letter goes with that."""
@@ -125,10 +123,7 @@ class AttemptAdmin(LedgerAdmin):
         kinds = {Outcome.SUCCEEDED: "succeeded", Outcome.RETRY: "scheduled", Outcome.CANCELLED: "cancelled"}
         return badge(word(outcome).replace("_", " "), kinds.get(outcome, "failed"))
 
-    @admin.display(description="ended")
-    def ended(self, obj: Attempt) -> SafeString | str:
-        """How long ago."""
-        return ago(obj.finished_at)
+    ended = column("ended", lambda row: ago(row.finished_at))
 
     @admin.display(description="took")
     def took(self, obj: Attempt) -> str:
@@ -152,10 +147,7 @@ class TaskEventAdmin(LedgerAdmin):
     readonly_fields = ("task_link", "change")
     list_filter = (("to_state", ChoicesDropdownFilter),)
 
-    @admin.display(description="when")
-    def event(self, obj: TaskEvent) -> SafeString | str:
-        """How long ago."""
-        return ago(obj.at)
+    event = column("when", lambda row: ago(row.at))
 
     @admin.display(description="change")
     def change(self, obj: TaskEvent) -> SafeString:

@@ -10,6 +10,8 @@ from uuid import UUID
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from scheduler_ext.core.dag import Dag
+
 SWEEPS = 6
 SMALL_FROM = 60
 """From this many tasks on the boxes are small."""
@@ -44,25 +46,12 @@ Place = tuple[int, int]
 
 
 def columns(ids: Sequence[UUID], edges: Sequence[Edge]) -> dict[UUID, int]:
-    """The depth of each task: the longest way to it from a task without parents.
-
-    Edges must form no cycle; whatever a cycle (that cannot be stored) would hold stays in column 0.
-    """
-    children: dict[UUID, list[UUID]] = defaultdict(list)
-    missing = dict.fromkeys(ids, 0)
+    """The depth of each task: the longest way to it from a task without parents. ``DependencyCycle`` for a cycle."""
+    index = {node: place for place, node in enumerate(ids)}
+    parents: list[list[int]] = [[] for _ in ids]
     for parent, child in edges:
-        children[parent].append(child)
-        missing[child] += 1
-    depth = dict.fromkeys(ids, 0)
-    ready = [node for node in ids if missing[node] == 0]
-    while ready:
-        node = ready.pop()
-        for child in children[node]:
-            depth[child] = max(depth[child], depth[node] + 1)
-            missing[child] -= 1
-            if missing[child] == 0:
-                ready.append(child)
-    return depth
+        parents[index[child]].append(index[parent])
+    return dict(zip(ids, Dag([str(node) for node in ids], parents).depths, strict=True))
 
 
 def arrange(ids: Sequence[UUID], edges: Sequence[Edge]) -> dict[UUID, Place]:

@@ -17,7 +17,7 @@ from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdo
 
 from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.core.states import FINAL, Category, TaskState
-from slackwater_adminkit import BigTableAdmin, Button, ButtonsMixin, actor, ago, seconds, short
+from slackwater_adminkit import BigTableAdmin, Button, ButtonsMixin, actor, ago, column, seconds, short
 from slackwater_tasks.admin import task_form as forms
 from slackwater_tasks.admin.filters import AgeFilter, StateFilter, search_tasks
 from slackwater_tasks.admin.task_page import EDITABLE_STATES, context_of, state_badge, state_of
@@ -129,10 +129,7 @@ class TaskAdmin(ButtonsMixin, BigTableAdmin):
         live: LiveTask | None = obj.live if hasattr(obj, "live") else None
         return f"{live.attempts if live is not None else obj.attempts_used}/{obj.total_attempts}"
 
-    @admin.display(description="submitted")
-    def submitted(self, obj: Task) -> SafeString | str:
-        """How long ago."""
-        return ago(obj.submitted_at)
+    submitted = column("submitted", lambda row: ago(row.submitted_at))
 
     @admin.display(description="took")
     def ran(self, obj: Task) -> str:

@@ -11,11 +11,10 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 
 from scheduler_ext.core.errors import Conflict, SlackwaterError
-from slackwater_adminkit import BigTableAdmin, Button, ButtonsMixin, ReadOnlyMixin, actor, ago, badge, short
+from slackwater_adminkit import BigTableAdmin, Button, ButtonsMixin, ReadOnlyMixin, actor, ago, badge, column, short
 from slackwater_tasks.admin import graphs
 from slackwater_tasks.admin import task_form as form_module
 from slackwater_tasks.admin.filters import AgeFilter, id_range
@@ -68,10 +67,7 @@ class WorkflowAdmin(ButtonsMixin, ReadOnlyMixin, BigTableAdmin):
         """Its name, else the end of its id."""
         return obj.name or short(obj.pk)
 
-    @admin.display(description="submitted")
-    def submitted(self, obj: Workflow) -> SafeString | str:
-        """How long ago."""
-        return ago(obj.submitted_at)
+    submitted = column("submitted", lambda row: ago(row.submitted_at))
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Those who may hand in workflows for tenants."""

@@ -15,6 +15,7 @@ from scheduler_ext.core.types import LineView, Reason, TaskView
 from scheduler_ext.preemption.controller import MAX_HOLD_S
 from scheduler_ext.round.gate import Gate, ceilings
 from scheduler_ext.round.prioritizer import kept_for, prioritize
+from scheduler_ext.round.reservations import offers
 from slackwater_tasks.explain import queries
 from slackwater_tasks.explain.forecast import MOST_JOBS
 from slackwater_tasks.ledger import reference_cache, sql
@@ -151,7 +152,7 @@ class Blockers:
                 f"{ceiling / 10:g} %.", "Utilization falls, or a window with another ceiling opens.",
             )  # fmt: skip
         if reason is None and isinstance(gate.place(line, task, gate.milli(task)), Reason):
-            fitting = sum(1 for node in gate.ledger.nodes if _could(node, shape))
+            fitting = sum(1 for node in gate.ledger.nodes if offers(node, shape))
             yield blocker(
                 "no_slot", f"No fitting node has room for the tier {self.row['tier']}: {fitting} could take it and "
                 "are busy.", "A task there ends, or a node joins.",
@@ -262,11 +263,3 @@ class Blockers:
                 "yielded", f"It has made room for {len(waiting)} task{'s' * (len(waiting) > 1)} that start first"
                 f"{': ' if named else ''}{', '.join(named)}.", "They start, or wait no more.", at=until, tasks=named,
             )  # fmt: skip
-
-
-def _could(node: Any, shape: Any) -> bool:
-    return (
-        shape.kind in node.slots
-        and (shape.handler is None or shape.handler in node.handlers)
-        and all(need <= has for need, has in zip(shape.vector, node.capacity, strict=True))
-    )

@@ -6,13 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from scheduler_ext.core.types import PER_CHILD, LineView, TaskView, WorkKind
+from scheduler_ext.core.types import LineView, TaskView, WorkKind
 from scheduler_ext.policies.base import OrderPolicy, RankInput
 from scheduler_ext.preemption.choose import Ask, Turn
 from slackwater_tasks.ledger import sql, transitions
 from slackwater_tasks.ledger.active_policies import Chosen
 from slackwater_tasks.ledger.round_store import HEADS_PER_LINE, PgRoundStore
-from slackwater_tasks.models import Task
 
 MOST_TURNS = 1_000
 """The longest running ones are looked at; more than a few are never asked at once."""
@@ -69,13 +68,11 @@ class PgTurnStore:
         self, tenant_id: int, kind: int, handler_id: int | None, *, by_itself: bool
     ) -> tuple[WorkKind, int | None]:
         """The slot a task holds, and its expected run time, where that is learnt."""
-        if kind == Task.Kind.SCRIPT or handler_id is None:
-            return WorkKind.SCRIPT, None
-        known = self.rounds.reference.handlers.get(handler_id)
-        if known is None:
-            return WorkKind.PROCESS, None
-        work = WorkKind.PROCESS if by_itself and known[1] in PER_CHILD else known[1]
-        return work, self.rounds.reference.run_times.get((tenant_id, known[0]))
+        work, reference = self.rounds.kind_of(kind, handler_id, by_itself=by_itself), self.rounds.reference
+        known = reference.handlers.get(handler_id) if handler_id is not None else None
+        if known is None or work is WorkKind.SCRIPT:
+            return work, None
+        return work, reference.run_times.get((tenant_id, known[0]))
 
     def waiting(self) -> tuple[LineView, ...]:
         """The heads of all lines, whether there is room for them or not."""

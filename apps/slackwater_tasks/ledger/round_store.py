@@ -279,7 +279,7 @@ class PgRoundStore:
 
         def kind_of(kind: int, handler_id: int | None, by_itself: bool) -> tuple[WorkKind, str]:
             known = ref.handlers.get(handler_id) if handler_id is not None else None
-            return self._kind(kind, handler_id, by_itself=by_itself), known[0] if known else ""
+            return self.kind_of(kind, handler_id, by_itself=by_itself), known[0] if known else ""
 
         vectors = {line_id: info.vector for line_id, info in ref.lines.items()}
         return running_ends.running(self.db.conn, now, vectors, kind_of, ref.run_times)
@@ -295,7 +295,7 @@ class PgRoundStore:
             info = self.reference.lines[line_id]
             flight = flights.setdefault(node_id, Flight())
             if exclusive:
-                work = self._kind(kind, handler_id, by_itself=by_itself)
+                work = self.kind_of(kind, handler_id, by_itself=by_itself)
                 one = part(info.vector, PER_CHILD[work]) if work in PER_CHILD else info.vector
                 vector = tuple(v * count for v in one)
                 held = count * WHOLE_MILLI[work]
@@ -315,7 +315,8 @@ class PgRoundStore:
         tenants = {tid: tenant_view(tid, row, used.get(tid)) for tid, row in self.reference.tenants.items()}
         return flights, tenants, {path: pool_view(members) for path, members in pooled.items()}
 
-    def _kind(self, kind: int, handler_id: int | None, *, by_itself: bool) -> WorkKind:
+    def kind_of(self, kind: int, handler_id: int | None, *, by_itself: bool) -> WorkKind:
+        """The slot that a task holds, from the numbers of its row."""
         if kind == 2 or handler_id is None:
             return WorkKind.SCRIPT
         known = self.reference.handlers.get(handler_id)

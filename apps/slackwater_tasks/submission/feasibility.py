@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
-
 from scheduler_ext.core.errors import Impossible
 from scheduler_ext.core.states import Category
-from scheduler_ext.core.types import NodeView, Reason, Vector, WorkKind
+from scheduler_ext.core.types import Reason, Vector, WorkKind
 from scheduler_ext.round.placement import Ledger
 from slackwater_resources.models import Handler
 from slackwater_tasks.ledger.fetch import fetch_all, fetch_value
+from slackwater_tasks.ledger.snapshot_rows import Flight, node_view, read_row
 from slackwater_tasks.spec import TaskSpec, join
 from slackwater_tenants.models import Tenant
 
 NODES = """
-SELECT id, name, capacity, slots::text, handlers FROM slackwater_resources_node
+SELECT id, name, capacity, slots::text, handlers, labels FROM slackwater_resources_node
 WHERE cell = %s AND state IN ('active', 'draining') AND lease_expires_at > clock_timestamp()
 """
 # The tenant's own work ahead, on all slots of the cell at best: others' work, and its share, can only make it longer.
@@ -36,13 +35,7 @@ def check_fits(tenant: Tenant, spec: TaskSpec, vector: Vector, handler_id: int |
 
     A cell without nodes refuses nothing: they may just be starting.
     """
-    nodes = [
-        NodeView(
-            node_id=row[0], name=row[1], capacity=tuple(row[2]), handlers=frozenset(row[4]),
-            slots={WorkKind(kind): count for kind, count in json.loads(row[3]).items()},
-        )
-        for row in fetch_all(NODES, [tenant.cell])
-    ]  # fmt: skip
+    nodes = [node_view(read_row(row), Flight()) for row in fetch_all(NODES, [tenant.cell])]
     if not nodes:
         return
     kind = WorkKind.SCRIPT if handler_id is None else WorkKind(Handler.objects.get(pk=handler_id).kind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.work import Changes, Finished
@@ -26,30 +26,21 @@ class Account:
 
 def read(slot: Slot, worker: str) -> Account:
     """The account of a slot whose child is dead or stopped."""
-    ended: list[Finished] = []
-    culprit: Entry | None = None
-    unbegun: list[tuple[str, int]] = []
-    unix = to_unix_s()
-    if slot.is_open:
-        for entry in slot.entries():
-            if entry.state == ENDED:
-                end = End.unpack(entry.blob)
-                began, over = entry.began + unix, entry.ended + unix
-                ended.append(end.finished(entry.task_id, entry.fence, began, over, worker))
-            elif entry.state == BEGUN:
-                culprit = entry
-            else:
-                unbegun.append((entry.task_id, entry.fence))
-    return Account(ended=ended, culprit=culprit, unbegun=unbegun)
+    account, begun = _read(slot.entries() if slot.is_open else [], worker)
+    return replace(account, culprit=begun[-1] if begun else None)
 
 
 def read_table(table: Table, worker: str) -> tuple[Account, list[Entry]]:
     """The account of tasks that ran beside one another; those that had begun are returned apart."""
+    return _read([entry for _, entry in table.entries()], worker)
+
+
+def _read(entries: Sequence[Entry], worker: str) -> tuple[Account, list[Entry]]:
     ended: list[Finished] = []
     begun: list[Entry] = []
     unbegun: list[tuple[str, int]] = []
     unix = to_unix_s()
-    for _, entry in table.entries():
+    for entry in entries:
         if entry.state == ENDED:
             end = End.unpack(entry.blob)
             began, over = entry.began + unix, entry.ended + unix
