@@ -107,10 +107,10 @@ class WorkStore(Protocol):
         """The results of a task's parents by name (by id for those without one)."""
 
     def parents(self, task_id: str) -> dict[str, Any]:
-        """The same, each by its name and by its id: what a reference in the arguments may say."""
+        """The results of a task's parents, each by its name and by its id: what references in the arguments may say."""
 
     def mutex_fence(self, task_id: str, fence: int) -> int | None:
-        """The number of a running task's hold on its mutex key."""
+        """The number of a running task's hold on its mutex key; ``None`` without a key, or when its claim is lost."""
 
     def progress(self, task_id: str, fence: int, value: str) -> None:
         """Store a running task's progress (JSON)."""

@@ -28,7 +28,7 @@ from scheduler_ext.core.types import (
     WorkKind,
 )
 from scheduler_ext.policies.accounts import Account, Measure
-from scheduler_ext.policies.base import CATEGORY_REASONS, LINE_REASONS, TENANT_REASONS
+from scheduler_ext.policies.base import CATEGORY_REASONS, LINE_REASONS, TENANT_REASONS, Chooser
 from scheduler_ext.policies.tree_nodes import Branch, Clock, Line, Place, place_of
 
 Path = tuple[str, ...]
@@ -73,7 +73,7 @@ class Rules(Protocol):
         """Whether the last account of the line's path is its tenant's own (else tenants share it, by rank)."""
 
 
-class TreeChooser:
+class TreeChooser(Chooser):
     """One round of a share policy."""
 
     def __init__(self, snapshot: Snapshot, rules: Rules) -> None:
@@ -101,7 +101,6 @@ class TreeChooser:
     # -- the protocol ------------------------------------------------------------------------------
 
     def pick(self) -> tuple[LineView, TaskView] | None:
-        """The next task to try, or ``None`` when nothing is left."""
         for root in self._roots.values():
             line = self._descend(root)
             if line is not None:
@@ -109,7 +108,6 @@ class TreeChooser:
         return None
 
     def accept(self, line: LineView, task: TaskView, milli: int = MILLI) -> None:
-        """The task just picked was placed; it takes ``milli`` thousandths of a slot."""
         state = self._lines[line.line_id]
         self._charge(state.leaf.account, milli, _taken(line, task.kind))
         state.advance()

@@ -18,7 +18,8 @@ from typing import Any, Final
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.sandbox import frames
-from scheduler_ext.sandbox.base import Ended, Level, Order, Saves, SlotError
+from scheduler_ext.sandbox.base import Ended, Level, Order, SlotError
+from scheduler_ext.sandbox.slot import Speaking
 
 PROTOCOL: Final = 3
 CONNECT_S: Final = 5.0
@@ -54,7 +55,7 @@ def read_token(path: str) -> bytes:
     return token
 
 
-class ContainerSlot:
+class ContainerSlot(Speaking):
     """Runs one script at a time."""
 
     level = Level.CONTAINER
@@ -130,7 +131,6 @@ class ContainerSlot:
         return (await self._receive())[0]
 
     async def run(self, order: Order, out: int, err: int) -> Ended:
-        """Run a script with its output going to the two descriptors; returns when nothing of it is left."""
         await self.start()
         try:
             return await self._run(order, {"out": out, "err": err})
@@ -170,30 +170,10 @@ class ContainerSlot:
         result = content if answer.pop("result") else None
         return Ended(result=result, artifacts=artifacts, **answer)
 
-    async def _keep(self, saves: Saves, answer: dict[str, Any], content: bytes) -> bool:
-        """Keep what the script saved; False when the answer tells of its end instead."""
-        if "saved" in answer:
-            await saves.keep(content)
-        elif "unsaved" in answer:
-            await saves.refuse(str(answer["unsaved"]))
-        else:
-            return False
-        self._tell({"do": "kept"})
-        return True
-
-    def stop(self) -> None:
-        """Ask the script to end."""
-        self._tell({"do": "stop"})
-
-    def kill(self) -> None:
-        """End the script with all it has started."""
-        self._tell({"do": "kill"})
-
     def beat(self, now: float, until: float) -> None:
-        """Say that the agent lives, and until when its node's lease holds."""
         if now - self._beaten > BEAT_S:
             self._beaten = now
-            self._tell({"do": "beat", "left_s": until - now})
+            self._tell_if_there({"do": "beat", "left_s": until - now})
 
     def close(self) -> None:
         """Leave the runner, which ends whatever runs."""
@@ -201,7 +181,7 @@ class ContainerSlot:
             self._socket.close()
             self._socket = None
 
-    def _tell(self, message: dict[str, Any]) -> None:
+    def _tell_if_there(self, message: dict[str, Any]) -> None:
         """Send a short message now, or after the one that is on its way; none without an order before it."""
         if not self._runs:
             return
@@ -222,7 +202,7 @@ class ContainerSlot:
             self._sending = False
             held, self._held = self._held, []
         for each in held:
-            self._tell(each)
+            self._tell_if_there(each)
 
     async def _receive(self) -> frames.Frame:
         """The runner's next message; one of its end when it is gone."""

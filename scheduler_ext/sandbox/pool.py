@@ -8,13 +8,13 @@ from pathlib import Path
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.sandbox import detect
-from scheduler_ext.sandbox.base import Found, Level, Refused, Runner
+from scheduler_ext.sandbox.base import Found, Level, Refused, Runner, Sandbox
 from scheduler_ext.sandbox.container import ContainerSlot
 from scheduler_ext.sandbox.detect import AnySlot
 from scheduler_ext.sandbox.slot import Slot
 
 
-class SlotPool:
+class SlotPool(Sandbox):
     """:class:`scheduler_ext.sandbox.base.Sandbox` by the levels that work on this machine."""
 
     def __init__(self, conf: SchedulerConf, *, groups: bool = True) -> None:
@@ -61,7 +61,6 @@ class SlotPool:
         return detect.slot(level, str(root / f"slot-{self._made}"), self.conf, groups=self.groups)
 
     def give_back(self, runner: Runner) -> None:
-        """The slot is free again."""
         assert isinstance(runner, (Slot, ContainerSlot))
         self._free[runner.level].append(runner)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import scheduler_ext
-from scheduler_ext.sandbox.base import Ended, Level, Order, Saves, SlotError
+from scheduler_ext.sandbox.base import Ended, Level, Order, Runner, Saves, SlotError
 from scheduler_ext.sandbox.keeper import prefork
 from scheduler_ext.sandbox.keeper.channels import memory_file
 from scheduler_ext.sandbox.keeper.keeper import Plan
@@ -24,7 +24,32 @@ from scheduler_ext.sandbox.keeper.keeper import Plan
 READY_S = 10.0
 
 
-class Slot:
+class Speaking(Runner):
+    """A slot that speaks to a keeper, near or far."""
+
+    def _tell_if_there(self, message: dict[str, Any]) -> None:
+        """Send a short message, if anybody is there to hear it."""
+        raise NotImplementedError
+
+    async def _keep(self, saves: Saves, answer: dict[str, Any], content: bytes | None) -> bool:
+        """Keep what the script saved; False when the answer tells of its end instead."""
+        if "saved" in answer:
+            await saves.keep(content or b"")
+        elif "unsaved" in answer:
+            await saves.refuse(str(answer["unsaved"]))
+        else:
+            return False
+        self._tell_if_there({"do": "kept"})
+        return True
+
+    def stop(self) -> None:
+        self._tell_if_there({"do": "stop"})
+
+    def kill(self) -> None:
+        self._tell_if_there({"do": "kill"})
+
+
+class Slot(Speaking):
     """Runs one script at a time."""
 
     def __init__(self, plan: Plan) -> None:
@@ -35,7 +60,6 @@ class Slot:
 
     @property
     def level(self) -> Level:
-        """How it contains."""
         return Level(self.plan.level)
 
     async def start(self) -> None:
@@ -69,7 +93,6 @@ class Slot:
         self._socket = ours
 
     async def run(self, order: Order, out: int, err: int) -> Ended:
-        """Run a script with its output going to the two descriptors; returns when nothing of it is left."""
         await self.start()
         saves = order.saves
         message: dict[str, Any] = {"do": "run", "limits": asdict(order.limits), "env": dict(order.env)}
@@ -95,27 +118,7 @@ class Slot:
             raise SlotError(str(answer["error"]))
         return Ended(result=content, artifacts=artifacts, **answer)
 
-    async def _keep(self, saves: Saves, answer: dict[str, Any], content: bytes | None) -> bool:
-        """Keep what the script saved; False when the answer tells of its end instead."""
-        if "saved" in answer:
-            await saves.keep(content or b"")
-        elif "unsaved" in answer:
-            await saves.refuse(str(answer["unsaved"]))
-        else:
-            return False
-        self._tell_if_there({"do": "kept"})
-        return True
-
-    def stop(self) -> None:
-        """Ask the script to end."""
-        self._tell_if_there({"do": "stop"})
-
-    def kill(self) -> None:
-        """End the script with all it has started."""
-        self._tell_if_there({"do": "kill"})
-
     def beat(self, now: float, until: float) -> None:
-        """Say that the agent lives, and until when its node's lease holds."""
         self._tell_if_there({"do": "beat", "at": now, "until": until})
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from scheduler_ext.core.errors import NoTenant
 from scheduler_ext.core.work import Started
 from scheduler_ext.task.context import TaskContext
+from scheduler_ext.task.publishing import Ledger
 from slackwater_tasks.control.edit import rewrite
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.submission.canvas import compile_canvas, submit_canvas
@@ -19,7 +20,7 @@ from slackwater_tenants.scoping import tenant_in_context
 ACTOR = "celery"
 
 
-class CeleryCalls:
+class CeleryCalls(Ledger):
     """Takes what an application publishes, for the tenant in context."""
 
     def __init__(self, tenant: str) -> None:
@@ -27,11 +28,9 @@ class CeleryCalls:
         self.tenant = tenant
 
     def is_handler(self, name: str) -> bool:
-        """Whether any worker has exported a handler of that name."""
         return reference_cache.handler_id(name) is not None
 
     def submit(self, signature: Any, running: TaskContext | None) -> list[str]:
-        """Store a signature or canvas; returns the ids of the tasks whose results are its own."""
         if running is not None:
             return _from_task(signature, running)
         tasks, _ = compile_canvas(signature)
@@ -41,7 +40,6 @@ class CeleryCalls:
         return [str(submit(tenant, _alone(tasks[0]), actor=ACTOR).task_ids[0])]
 
     def rewrite(self, task: Started, args: list[Any], kwargs: dict[str, Any]) -> None:
-        """Give a running task other arguments for its next attempt."""
         rewrite(task, args, kwargs)
 
     def _find(self, signature: Any) -> Tenant:

@@ -1,4 +1,4 @@
-"""The ledger as taking turns uses it: :class:`scheduler_ext.preemption.controller.TurnStore` on PostgreSQL."""
+"""The ledger as pre-emption uses it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from scheduler_ext.core.types import LineView, TaskView, WorkKind
 from scheduler_ext.policies.base import OrderPolicy, RankInput
 from scheduler_ext.preemption.choose import Ask, Turn
+from scheduler_ext.preemption.controller import TurnStore
 from slackwater_tasks.ledger import sql, transitions
 from slackwater_tasks.ledger.active_policies import Chosen
 from slackwater_tasks.ledger.round_store import HEADS_PER_LINE, PgRoundStore
@@ -17,8 +18,8 @@ MOST_TURNS = 1_000
 """The longest running ones are looked at; more than a few are never asked at once."""
 
 
-class PgTurnStore:
-    """Over the dispatcher's own connection and what it knows of lines and handlers."""
+class PgTurnStore(TurnStore):
+    """:class:`scheduler_ext.preemption.controller.TurnStore` on PostgreSQL, over the dispatcher's own connection."""
 
     def __init__(self, rounds: PgRoundStore) -> None:
         """``rounds`` is the same dispatcher's."""
@@ -27,7 +28,6 @@ class PgTurnStore:
         self._slicing = False
 
     def turns(self, *, idempotent: bool) -> list[Turn]:
-        """What runs in slots of its own with checkpoints, or (if asked for) is idempotent."""
         params = {"idempotent": idempotent, "limit": MOST_TURNS}
         rows = self.rounds.db.conn.execute(sql.preemption.TURNS, params).fetchall()
         return [turn for turn in map(self._turn, rows) if turn is not None]
@@ -75,20 +75,16 @@ class PgTurnStore:
         return work, reference.run_times.get((tenant_id, known[0]))
 
     def waiting(self) -> tuple[LineView, ...]:
-        """The heads of all lines, whether there is room for them or not."""
         return self.rounds.view(HEADS_PER_LINE).lines
 
     def ask(self, epoch: int, asks: Sequence[Ask]) -> set[str]:
-        """Note what is asked of running tasks, under the leader's epoch; returns those that still run."""
         rounds = self.rounds
         return transitions.ask_if_running(rounds.db.conn, rounds.conf, epoch, rounds.holder, asks)
 
     def order_of(self, line: LineView) -> OrderPolicy:
-        """The order that holds in a line."""
         return self.rounds.chosen().order_of(line.tenant_id, line.line_id)
 
     def slicing(self) -> bool:
-        """Whether time is shared in any line."""
         chosen = self.rounds.chosen()
         if chosen is not self._chosen:
             orders = (chosen.order, *chosen.by_tenant.values(), *chosen.by_line.values())
@@ -96,5 +92,4 @@ class PgTurnStore:
         return self._slicing
 
     def serve(self, line_id: int, level: int) -> None:
-        """Note the level a line serves now, which newcomers look at."""
         self.rounds.db.conn.execute(sql.preemption.SERVING, (level, line_id, level))

@@ -27,6 +27,7 @@ from scheduler_ext.core.types import (
 )
 from scheduler_ext.core.work import Lead, Lock
 from scheduler_ext.policies.base import SharePolicy
+from scheduler_ext.ports import RoundStore
 from scheduler_ext.round.gate import Costs
 from slackwater_tasks.ledger import active_policies, sql, transitions
 from slackwater_tasks.ledger import expected_ends as running_ends
@@ -92,7 +93,7 @@ class Reference:
     chosen: Chosen | None = None
 
 
-class PgRoundStore:
+class PgRoundStore(RoundStore):
     """:class:`scheduler_ext.ports.RoundStore` on PostgreSQL."""
 
     def __init__(self, conf: SchedulerConf, holder: str, database: Database | None = None) -> None:
@@ -113,7 +114,6 @@ class PgRoundStore:
 
     # -- leadership ---------------------------------------------------------------------------------------------------
     def lead(self, holder: str) -> Lead:
-        """Take or renew leadership of the cell by the database's clock."""
         leases = {"lease": self.conf.leader_lease_s, "node_lease": self.conf.node_lease_s}
         params = {"cell": self.conf.cell, "holder": holder, **leases}
         row = self.db.conn.execute(sql.leadership.LEAD, params).fetchone()
@@ -123,24 +123,20 @@ class PgRoundStore:
         return Lead(epoch=epoch, leads=row is not None)
 
     def resign(self, holder: str) -> None:
-        """Give leadership up at once."""
         with self.db.conn.transaction():
             if self.db.conn.execute(sql.leadership.RESIGN, (self.conf.cell, holder)).rowcount:
                 self.past.save(self.db.conn)
 
     # -- waking -------------------------------------------------------------------------------------------------------
     def wake(self, limit: int) -> int:
-        """Make scheduled tasks ready whose time has come."""
         return transitions.wake(self.db.conn, limit)
 
     def next_due_s(self) -> float | None:
-        """Seconds until the next scheduled task is due."""
         row = self.db.conn.execute(sql.due.NEXT_DUE).fetchone()
         due = [s for s in (row[0] if row else None, self.rates.due_s) if s is not None]
         return min(due) if due else None
 
     def promote(self, limit: int) -> int:
-        """Move delayable tasks near their latest start to their tenant's urgent line."""
         with self.db.conn.transaction():
             rows = self.db.conn.execute(sql.due.PROMOTABLE, (limit,)).fetchall()
             return transitions.promote(
@@ -164,7 +160,6 @@ class PgRoundStore:
         return self.reference.chosen
 
     def share(self) -> SharePolicy:
-        """The share policy that holds now."""
         return self.chosen().share.policy
 
     def snapshot(self, *, ends: bool = False) -> Snapshot:
@@ -396,7 +391,6 @@ class PgRoundStore:
 
     # -- claims -------------------------------------------------------------------------------------------------------
     def claim(self, epoch: int, decisions: Sequence[Decision]) -> list[Decision]:
-        """Commit claims by compare-and-set under the leader's epoch; returns those that were won."""
         if not decisions:
             return []
         if self.rates.limits:
@@ -436,9 +430,7 @@ class PgRoundStore:
         return parked
 
     def locks(self) -> list[Lock]:
-        """Who holds which mutex key now."""
         return [Lock(*row) for row in self.db.conn.execute(sql.parking.MUTEX_HOLDERS).fetchall()]
 
     def return_queued(self) -> int:
-        """Make everything queued ready again (Redis was emptied)."""
         return transitions.return_queued(self.db.conn, self.conf.cell, expired_only=False)

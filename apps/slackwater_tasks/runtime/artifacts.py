@@ -35,7 +35,6 @@ class PgArtifacts(Attempt):
     """The artifacts of one attempt."""
 
     def save_artifacts(self, files: Sequence[File]) -> None:
-        """Keep them, all or none."""
         for file in files:
             check_name(file.name)
             check_type(file.content_type)

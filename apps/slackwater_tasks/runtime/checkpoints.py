@@ -18,7 +18,6 @@ class PgCheckpoints(Attempt):
     """The checkpoints of one attempt."""
 
     def load_checkpoint(self) -> Saved | None:
-        """The latest one that is whole; a damaged one goes, and the task's history says so."""
         rows = self.db.repeatable(
             lambda conn: conn.execute(sql.checkpoints.LOAD, (self.task.task_id, self.task.tenant_id)).fetchall(),
             single=True,
@@ -39,7 +38,6 @@ class PgCheckpoints(Attempt):
         self.db.repeatable(lambda conn: conn.execute(sql.checkpoints.DAMAGED, params), single=True)
 
     def save_checkpoint(self, kind: Format, content: bytes) -> int:
-        """Publish a checkpoint; returns its number."""
         params = {
             "id": self.task.task_id, "fence": self.task.fence, "format": int(kind), "content": content,
             "sha256": digest(content), "size": len(content),
@@ -57,7 +55,6 @@ class PgCheckpoints(Attempt):
         raise AttemptReplaced("this attempt has lost its task: its checkpoint is not kept")
 
     def note_checkpoint(self, reason: str) -> None:
-        """Say in the history why it was not saved."""
         params = {"id": self.task.task_id, "fence": self.task.fence, "actor": "checkpoints", "reason": reason[:300]}
         self.db.repeatable(lambda conn: conn.execute(sql.checkpoints.NOTE, params), single=True)
 

@@ -109,13 +109,11 @@ class PgEffects(Attempt):
         )
 
     def settle_effect(self, key: str, result: Any, *, over: Claim | None = None) -> None:
-        """Mark a key done."""
         owner = (over.task_id, over.fence) if over else (self.task.task_id, self.task.fence)
         params = self._params(key, result=_json(result), old_task=owner[0], old_fence=owner[1])
         self.db.repeatable(lambda conn: conn.execute(SETTLE, params))
 
     def free_effect(self, key: str) -> None:
-        """Give back a key this attempt holds."""
         self.db.repeatable(lambda conn: conn.execute(FREE, self._params(key)))
 
     def _params(self, key: str, **more: Any) -> dict[str, Any]:

@@ -38,24 +38,20 @@ class PgTaskBackend(PgEffects, PgArtifacts, PgCheckpoints, TaskBackend):
         self._add_subtasks = add_subtasks
 
     def submit(self, items: Sequence[Mapping[str, Any]], *, join: bool, key: str) -> list[str]:
-        """Store tasks of the same tenant."""
         _fresh()
         return [str(task_id) for task_id in self._add_subtasks(self.task, items, join=join, key=key)]
 
     def ports(self) -> int:
-        """How many ports the task's tier has."""
         row = self.db.conn.execute(PORTS, (self.task.task_id,)).fetchone()
         return int(row[0]) if row else 0
 
     def secret(self, name: str) -> str:
-        """A secret of the task's tenant."""
         from slackwater_tasks.runtime.sealed import reveal  # few tasks need it, and it loads a library
 
         _fresh()
         return reveal(self.task.tenant_id, name)
 
     def trace(self) -> dict[str, str]:
-        """W3C headers of its trace."""
         if not trace_context.is_on():
             return {}
         row = self.db.conn.execute(trace_context.HEADERS, (self.task.task_id,)).fetchone()

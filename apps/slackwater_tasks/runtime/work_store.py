@@ -13,7 +13,7 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Outcome, TaskState, is_final
 from scheduler_ext.core.work import Change, Changes, Finished, ScriptWork, Started
-from scheduler_ext.ports import TaskBackend
+from scheduler_ext.ports import TaskBackend, WorkStore
 from slackwater_resources.faults import FAULTS
 from slackwater_tasks.ledger import sql, transitions
 from slackwater_tasks.ledger.connection import Database
@@ -83,7 +83,7 @@ def _change(row: Sequence[Any], outcome: Outcome | None) -> Change:
     return change if outcome is None else (*change, int(outcome))
 
 
-class PgWorkStore:
+class PgWorkStore(WorkStore):
     """:class:`scheduler_ext.ports.WorkStore` on PostgreSQL."""
 
     faults = FAULTS
@@ -151,13 +151,11 @@ class PgWorkStore:
         return self.db.repeatable(work)
 
     def listened(self) -> bool:
-        """Whether any tenant wants to be told of anything."""
         row = self.db.conn.execute(sql.finish.LISTENED).fetchone()
         return row is None or bool(row[0])
 
     def hand_back(self, node_id: int, claims: Sequence[tuple[str, int]], *, running: bool, reason: str,
                   alone: bool = False) -> Changes:  # fmt: skip
-        """Make claims ready again that have not begun; no attempt is spent."""
         state = TaskState.RUNNING if running else TaskState.QUEUED
         rows = self.db.repeatable(
             lambda conn: transitions.hand_back(
@@ -170,7 +168,6 @@ class PgWorkStore:
         return [(row[0], int(TaskState.READY), row[2], row[3]) for row in rows]
 
     def script(self, task_id: str) -> ScriptWork:
-        """What is needed to run a started script."""
         traced = trace_context.is_on()
         row = self.db.conn.execute(SCRIPT_TRACED if traced else SCRIPT, (task_id,)).fetchone()
         if row is None:
@@ -184,7 +181,6 @@ class PgWorkStore:
         )  # fmt: skip
 
     def memory_mb(self, task_id: str) -> int:
-        """The memory of a task's tier, in MiB."""
         row = self.db.conn.execute(MEMORY_MB, (task_id,)).fetchone()
         if row is None:
             raise LookupError(f"there is no task {task_id}")
@@ -196,11 +192,9 @@ class PgWorkStore:
         return open_all(tenant_id, self.db.conn.execute(SECRETS, (tenant_id,)).fetchall())
 
     def upstream(self, task_id: str) -> dict[str, Any]:
-        """The results of a task's parents by name, or by id for those without one."""
         return {name: result for name, _, result in self._parents(task_id)}
 
     def parents(self, task_id: str) -> dict[str, Any]:
-        """The results of a task's parents, each by its name and by its id."""
         rows = self._parents(task_id)
         return {key: result for _, key, result in rows} | {name: result for name, _, result in rows}
 
@@ -209,33 +203,27 @@ class PgWorkStore:
         return rows
 
     def script_read(self, task_id: str, fence: int, at: float, sha256: str) -> None:
-        """Write into the history what a script read from the tenant's folder was when it ran."""
         running = int(TaskState.RUNNING)
         self.db.conn.execute(SCRIPT_READ, (at, running, running, fence, Jsonb({"sha256": sha256}), task_id))
 
     def log(self, task_id: str, fence: int, streams: Mapping[str, tuple[str, bool]]) -> None:
-        """Store what an attempt wrote: stream -> (text, whether it was cut)."""
         for stream, (text, truncated) in streams.items():
             if text:
                 self.db.conn.execute(LOG, (fence, stream, text.replace("\x00", "\ufffd"), truncated, task_id))
 
     def progress(self, task_id: str, fence: int, value: str) -> None:
-        """Store what a running task says of its progress (JSON)."""
         row = self.db.conn.execute(PROGRESS, (value, task_id, fence)).fetchone()
         if row is not None:
             progress.teller.tell(task_id, row[0], row[1], value)
 
     def mutex_fence(self, task_id: str, fence: int) -> int | None:
-        """The number of a running task's hold on its mutex key; ``None`` without a key, or when its claim is lost."""
         row = self.db.conn.execute(MUTEX_FENCE, (task_id, fence)).fetchone()
         return row[0] if row else None
 
     def backend(self, task: Started) -> TaskBackend:
-        """What a running task may ask for beyond its own row."""
         return PgTaskBackend(task, add_subtasks=self._add_subtasks)
 
     def learn(self, samples: Mapping[tuple[int, str], tuple[int, float]]) -> None:
-        """Add run times: (tenant, handler or script) -> (count, total seconds)."""
         if not samples:
             return
         keys = list(samples)
@@ -254,10 +242,8 @@ class PgWorkStore:
             self.db.close()  # a few samples less: nothing depends on them
 
     def held(self, node_id: int) -> list[tuple[str, int, int]]:
-        """Everything in flight on a node: (task id, fence, state)."""
         rows = self.db.conn.execute(sql.leadership.HELD_BY, (node_id,)).fetchall()
         return [(row[0], row[1], row[2]) for row in rows]
 
     def close(self) -> None:
-        """Close the connection."""
         self.db.close()
