@@ -15,6 +15,10 @@ SHORT_US = 20_000
 """Handlers expected to run longer than this are never batched."""
 BATCH_US = 20_000
 """Expected work a child takes at once."""
+LOOKAHEAD_US = 80_000
+"""How much expected short work a node's slot holds ahead: at most 1000 tasks, as each takes a thousandth of it."""
+PROMOTE_LEAD_MS = 1000
+"""A delayable task becomes urgent this long before its latest start."""
 _WORDS = {
     "sandbox": ("auto", "container", "bubblewrap", "landlock", "process"),
     "trusted_scripts": ("sandbox", "plain"),
@@ -49,10 +53,6 @@ class SchedulerConf:
     """A round runs at least this often."""
     round_limit: int = 1024
     """The most tasks one round claims."""
-    lookahead_ms: int = 80
-    """How much expected short work a node's slot holds ahead."""
-    max_ahead: int = 1000
-    """The most short tasks a slot holds ahead."""
     batch_max: int = 256
     """The most tasks a child takes at once; at most 256, which is what its journal holds."""
     claim_ttl_s: float = 15.0
@@ -68,12 +68,6 @@ class SchedulerConf:
     that node's tasks end)."""
     record_folder: str = ""
     """Rounds are recorded in files of this folder, each with its snapshot, digest and decisions; empty: nowhere."""
-    record_mb: int = 256
-    """The most that recorded rounds take, in MiB; the oldest go first."""
-    record_s: float = 86_400.0
-    """Recorded rounds older than this go."""
-    promote_lead_s: float = 1.0
-    """A delayable task becomes urgent this long before its latest start."""
     cancel_grace_s: float = 2.0
     """Time between asking a running task to end and killing it."""
     yield_grace_s: float = 10.0
@@ -133,7 +127,7 @@ class SchedulerConf:
         for name in ("peak_permille", "delayable_permille"):
             if not 0 < getattr(self, name) <= 1000:
                 raise ConfigurationError("must be from 1 to 1000", field=name)
-        for name in ("round_limit", "batch_max", "scale_within_s", "round_interval_s", "lookahead_ms"):
+        for name in ("round_limit", "batch_max", "scale_within_s", "round_interval_s"):
             if getattr(self, name) <= 0:
                 raise ConfigurationError("must be greater than 0", field=name)
         self._check_choices()

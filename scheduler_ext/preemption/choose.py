@@ -20,6 +20,7 @@ from scheduler_ext.core.resources import add, filled, subtract
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.types import MILLI, Decision, LineView, NodeView, PoolView, Snapshot, TaskView, Vector, WorkKind
 from scheduler_ext.policies.base import OrderPolicy, RankInput, SharePolicy
+from scheduler_ext.round.gate import share_milli
 from scheduler_ext.round.prioritizer import prioritize
 
 SHORT_PART: Final = 4
@@ -94,7 +95,7 @@ def choose(snapshot: Snapshot, turns: Sequence[Turn], conf: SchedulerConf, share
     The longest turn is asked first.
     """
     world = without(snapshot, [turn for turn in turns if turn.asked])
-    world = after(world, prioritize(world, conf, share).decisions, conf)
+    world = after(world, prioritize(world, conf, share).decisions)
     asks: list[Ask] = []
     running = [turn for turn in turns if turn.checkpoints and not turn.asked and turn.task.kind in KINDS]
     for turn in sorted(running, key=lambda each: (-each.ran_s, each.task.task_id)):
@@ -195,27 +196,27 @@ def _pool_without(pool: PoolView, tenant_id: int, vector: Vector) -> PoolView:
     )
 
 
-def after(snapshot: Snapshot, decisions: Sequence[Decision], conf: SchedulerConf) -> Snapshot:
+def after(snapshot: Snapshot, decisions: Sequence[Decision]) -> Snapshot:
     """The snapshot with a round's claims made."""
     if not decisions:
         return snapshot
     nodes = {node.node_id: node for node in snapshot.nodes}
     vectors = {line.line_id: filled(line.vector) for line in snapshot.lines}
     for decision in decisions:
-        nodes[decision.node_id] = _with_claim(nodes[decision.node_id], decision, vectors[decision.line_id], conf)
+        nodes[decision.node_id] = _with_claim(nodes[decision.node_id], decision, vectors[decision.line_id])
     taken = frozenset(decision.task_id for decision in decisions)
     return replace(snapshot, nodes=tuple(nodes.values()), lines=less(snapshot.lines, taken))
 
 
-def _with_claim(node: NodeView, decision: Decision, vector: tuple[int, ...], conf: SchedulerConf) -> NodeView:
+def _with_claim(node: NodeView, decision: Decision, vector: tuple[int, ...]) -> NodeView:
     if decision.exclusive:
         count = node.exclusive_count.get(decision.kind, 0) + 1
         return replace(
             node, exclusive_used=add(filled(node.exclusive_used), vector),
             exclusive_count={**node.exclusive_count, decision.kind: count},
         )  # fmt: skip
-    milli = max(1, -(-MILLI * decision.expected_us // (conf.lookahead_ms * 1000)))
-    return replace(node, batch_milli=node.batch_milli + milli, batch_count=node.batch_count + 1)
+    milli = node.batch_milli + share_milli(decision.expected_us)
+    return replace(node, batch_milli=milli, batch_count=node.batch_count + 1)
 
 
 def less(lines: Iterable[LineView], taken: Container[str]) -> tuple[LineView, ...]:

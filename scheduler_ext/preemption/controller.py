@@ -119,7 +119,7 @@ class TurnTaking:
         turns = self.store.turns(idempotent=starvation_s is not None)
         if not turns or not self._may_ask(turns, now, pools=starvation_s is not None):
             return []
-        world = pure.after(snapshot, plan.decisions, self.conf)
+        world = pure.after(snapshot, plan.decisions)
         world = replace(world, lines=pure.less(self.store.waiting(), self._held))
         if not world.lines:
             return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scheduler_ext.conf import SHORT_US, SchedulerConf
+from scheduler_ext.conf import LOOKAHEAD_US, SHORT_US, SchedulerConf
 from scheduler_ext.core.ceiling_windows import open_ceilings
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
@@ -34,14 +34,17 @@ def expected_end(task: TaskView, now: float) -> float | None:
     return now + span_us / 1e6 if span_us else None
 
 
+def share_milli(expected_us: int) -> int:
+    """Thousandths of a slot that so short a task takes while it is in flight."""
+    return max(1, -(-MILLI * expected_us // LOOKAHEAD_US))
+
+
 class Costs:
     """What a task takes of a slot, by its expected run time."""
 
-    __slots__ = ("_known", "_least", "_lookahead_us")
+    __slots__ = ("_known",)
 
-    def __init__(self, conf: SchedulerConf) -> None:
-        self._lookahead_us = conf.lookahead_ms * 1000
-        self._least = max(1, -(-MILLI // max(1, conf.max_ahead)))
+    def __init__(self) -> None:
         self._known: dict[int, int] = {}
         """By expected run time; tasks of one handler have the same."""
 
@@ -54,13 +57,8 @@ class Costs:
             return 0  # its start is to be known exactly, and not to wait for others of a batch
         milli = self._known.get(expected)
         if milli is None:
-            milli = self.share(expected)
-            milli = self._known[expected] = milli if milli < MILLI else 0
+            milli = self._known[expected] = share_milli(expected)
         return milli
-
-    def share(self, expected_us: int) -> int:
-        """Thousandths of a slot that so short a task takes while it is in flight."""
-        return max(self._least, -(-MILLI * expected_us // self._lookahead_us))
 
 
 class Use:
@@ -94,10 +92,10 @@ class Gate:
         self.held = dict(snapshot.mutex_held)
         """Live holders by mutex key."""
         self._rates = dict(snapshot.rates_left)
-        self.milli = Costs(conf).milli
+        self.milli = Costs().milli
         """Thousandths of a slot a short task takes; 0 for a task that takes a whole one."""
         self._patience_s = conf.reserve_after_s
-        self._drained_in = 2 * conf.lookahead_ms / 1000
+        self._drained_in = 2 * LOOKAHEAD_US / 1e6
         self._tenants = snapshot.tenants
         self._uses: dict[int, Use] = {}
         self.set_ceilings(conf, snapshot.now)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
-from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.conf import PROMOTE_LEAD_MS, SchedulerConf
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.resources import fits
 from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TenantView, Vector, WorkKind
@@ -58,7 +58,6 @@ class Engine:
         self._progress = progress
         lines, self._urgent = lines_of(trace)
         self._promotions: list[tuple[int, int]] = []
-        self._lead_us = int(conf.promote_lead_s * 1e6)
         self._tenants = tenants or tenants_of(trace)
         snapshot = Snapshot(
             now=0.0, cell="simulated", nodes=cell.views(), tenants=self._tenants, lines=tuple(lines),
@@ -192,7 +191,7 @@ class Engine:
         self._waiting += 1
         self._chooser.offer(line, task)
         if job.latest_start_us is not None and line.line_id in self._urgent:
-            heappush(self._promotions, (max(self._now, job.latest_start_us - self._lead_us), job.index))
+            heappush(self._promotions, (max(self._now, job.latest_start_us - PROMOTE_LEAD_MS * 1000), job.index))
 
     def _promote(self, index: int) -> None:
         """Near its latest start a task that still waits moves to its tenant's urgent line."""

@@ -26,7 +26,7 @@ from scheduler_ext.round.gate import Costs
 from scheduler_ext.round.prioritizer import prioritize
 from tests.support.deciding import many, node, snapshot
 
-CONF = SchedulerConf(round_limit=40, lookahead_ms=40, max_ahead=16)
+CONF = SchedulerConf(round_limit=40)
 KINDS = st.sampled_from([WorkKind.PROCESS, WorkKind.PROCESS, WorkKind.PROCESS, WorkKind.SCRIPT])
 
 
@@ -137,7 +137,7 @@ def _check_node(view: NodeView, decisions: list[Decision], of_task: dict[str, tu
             counts[decision.kind] += 1
             held = add(held, line.vector)
         else:
-            milli += Costs(CONF).milli(task)
+            milli += Costs().milli(task)
             shorts += 1
             largest = peak(largest, line.vector)
     for kind, count in counts.items():
@@ -156,7 +156,7 @@ def test_no_limit_is_exceeded(cell: Snapshot, share: str) -> None:
         line, task = of_task[decision.task_id]
         assert not line.paused
         flights[line.tenant_id] += 1
-        slots[line.tenant_id] += Costs(CONF).milli(task) or 1000
+        slots[line.tenant_id] += Costs().milli(task) or 1000
         if task.mutex_key:
             holders[task.mutex_key] += 1
             assert holders[task.mutex_key] <= task.mutex_limit
@@ -171,7 +171,7 @@ def test_no_limit_is_exceeded(cell: Snapshot, share: str) -> None:
 @given(cells(), SHARES)
 def test_nothing_waits_for_room_that_is_there(cell: Snapshot, share: str) -> None:
     """Work conservation: run the round again on what it left; only room kept for a larger task is found."""
-    conf = SchedulerConf(round_limit=1000, lookahead_ms=40, max_ahead=16)
+    conf = SchedulerConf(round_limit=1000)
     plan = prioritize(cell, conf, share_policy(share))
     after = prioritize(_applied(cell, plan, conf), conf, share_policy(share))
     assert {plan.left[decision.task_id] for decision in after.decisions} <= {Reason.RESERVED}
@@ -190,7 +190,7 @@ def _applied(cell: Snapshot, plan: Plan, conf: SchedulerConf) -> Snapshot:
     for decision in plan.decisions:
         line, task = of_task[decision.task_id]
         flights[line.tenant_id] += 1
-        slots[line.tenant_id] += Costs(conf).milli(task) or 1000
+        slots[line.tenant_id] += Costs().milli(task) or 1000
         if task.mutex_key:
             held[task.mutex_key] += 1
     tenants = [
@@ -233,7 +233,7 @@ def _with(
             counts[decision.kind] += 1
             held = add(held, line.vector)
         else:
-            milli += Costs(conf).milli(task)
+            milli += Costs().milli(task)
             shorts += 1
             largest = peak(largest, line.vector)
     return NodeView(

@@ -108,7 +108,7 @@ class HandWorker:
             rows = transitions.record(cur, self.conf, self.node.pk, ended, random.Random(1))
             parents = [(row[0], TaskState(row[1])) for row in rows if row[2] and is_final(TaskState(row[1]))]
             if parents:
-                transitions.release(cur, self.conf, parents)
+                transitions.release(cur, parents)
 
     def run(self, *task_ids: UUID, **how: Any) -> None:
         """Start tasks and end them."""

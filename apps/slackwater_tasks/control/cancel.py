@@ -14,7 +14,7 @@ from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import TaskState
 from scheduler_ext.core.work import Changes
 from slackwater_tasks.control import stored_task
-from slackwater_tasks.ledger import events, hints, reference_cache, transitions
+from slackwater_tasks.ledger import events, hints, transitions
 from slackwater_tasks.read.tasks import word
 
 DESCENDANTS = """
@@ -70,7 +70,7 @@ def cancel_some(cur: Any, cell: str, ids: Sequence[str], *, actor: str, reason: 
     )
     changes: Changes = [(row[0], int(TaskState.CANCELLED), row[3], row[4]) for row in gone]
     ended = [(row[0], TaskState.CANCELLED) for row in gone if row[1]]
-    transitions.release(cur, reference_cache.scheduler_conf(), ended, changes)
+    transitions.release(cur, ended, changes)
     transitions.unpark(cur, [row[2] for row in gone if row[2]])
     transaction.on_commit(partial(tell, cell, changes, {row[3] for row in asked}))
     return changes, [row[0] for row in asked]

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
+from scheduler_ext.conf import PROMOTE_LEAD_MS
 from scheduler_ext.core import admission as checks
 from scheduler_ext.core.errors import Conflict, InvalidInput
 from scheduler_ext.core.sql import named
@@ -85,13 +86,13 @@ def _write_edit(task: Task, live: LiveTask, old: TaskSpec, new: TaskSpec, actor:
     checks.check_payload(plan, sum(len(text.encode()) for text in new.payload), field="args")
     accepted = stored_task.accepted_again(task, new, pending=live.pending)
     chosen, at = active_policies.current(conf, tenant.cell), task.submitted_at
-    row = rows.live_row(tenant.pk, accepted, at, at, chosen, conf.promote_lead_s)._asdict()
+    row = rows.live_row(tenant.pk, accepted, at, at, chosen)._asdict()
     if new.start_at is not None and new.start_at <= reference_cache.now() and row["state"] == TaskState.SCHEDULED:
         row["state"], row["not_before"] = int(TaskState.READY), None
     # Run again it has those anew that it had used; and the one it waits for stays.
     total = live.total_attempts - old.total_attempts + new.total_attempts
     row["total_attempts"] = max(total, live.attempts + 1)
-    _keep_latest_start(row, live, new, moved="start_at" in names, lead_s=conf.promote_lead_s)
+    _keep_latest_start(row, live, new, moved="start_at" in names)
     before, after = TaskState(live.state), TaskState(row["state"])
     if before is TaskState.SCHEDULED and live.attempts and "start_at" not in names:
         row["state"], row["not_before"], after = int(before), live.not_before, before  # a back-off goes on
@@ -111,7 +112,7 @@ def _write_edit(task: Task, live: LiveTask, old: TaskSpec, new: TaskSpec, actor:
             limits.count_in(prepared, tenant, limits.count_of(tenant, n=0, urgent=moved, charged=0))
 
 
-def _keep_latest_start(row: dict[str, Any], live: LiveTask, new: TaskSpec, *, moved: bool, lead_s: float) -> None:
+def _keep_latest_start(row: dict[str, Any], live: LiveTask, new: TaskSpec, *, moved: bool) -> None:
     """An edit does not move the moment from which the task's delay counts, unless it moves the start itself.
 
     That moment need not be its submission: what it needed came later, it was run again, or its line was paused.
@@ -125,7 +126,7 @@ def _keep_latest_start(row: dict[str, Any], live: LiveTask, new: TaskSpec, *, mo
         since = live.latest_start - timedelta(milliseconds=live.tolerance_ms)
     row["latest_start"] = since + timedelta(milliseconds=row["tolerance_ms"])
     if row["promote_at"] is not None:
-        lead = timedelta(milliseconds=min(row["tolerance_ms"], int(lead_s * 1000)))
+        lead = timedelta(milliseconds=min(row["tolerance_ms"], PROMOTE_LEAD_MS))
         row["promote_at"] = row["latest_start"] - lead
 
 

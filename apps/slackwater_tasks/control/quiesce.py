@@ -11,7 +11,7 @@ from django.db import OperationalError, transaction
 
 from scheduler_ext.core.states import TaskState
 from scheduler_ext.core.work import Changes
-from slackwater_tasks.ledger import reference_cache, transitions
+from slackwater_tasks.ledger import transitions
 
 T = TypeVar("T")
 TRIES = 4
@@ -35,7 +35,7 @@ def quiesce(cur: Any, ids: Sequence[UUID], changes: Changes) -> dict[UUID, TaskS
     rows = cur.fetchall()
     ended = [(str(task_id), TaskState(state)) for task_id, state, untold in rows if untold]
     if ended:
-        transitions.release(cur, reference_cache.scheduler_conf(), ended, changes)
+        transitions.release(cur, ended, changes)
     return {task_id: None if state is None else TaskState(state) for task_id, state, _ in rows}
 
 

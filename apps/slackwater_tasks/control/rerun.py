@@ -111,7 +111,7 @@ def revive(cur: Any, tenant: Tenant, revived: Sequence[Revived], *, actor: str, 
     conf, at = reference_cache.scheduler_conf(), reference_cache.now()
     chosen = active_policies.current(conf, tenant.cell)
     live = [
-        rows.live_row(tenant.pk, accepted, at, task.submitted_at, chosen, conf.promote_lead_s)._replace(
+        rows.live_row(tenant.pk, accepted, at, task.submitted_at, chosen)._replace(
             fence=fences.get(task.pk, 0), attempts=used[task.pk], total_attempts=used[task.pk] + task.total_attempts
         )
         for task, accepted, _ in revived

@@ -16,6 +16,10 @@ from slackwater_tasks.ledger.round_store import PgRoundStore
 log = logging.getLogger(__name__)
 
 FLUSH_S = 2.0
+MAX_RECORDED = 256 << 20
+"""The most bytes that recorded rounds take; the oldest go first."""
+RECORDED_S = 86_400.0
+"""Recorded rounds older than this go."""
 ADD = """
 INSERT INTO slackwater_tasks_shadowuse AS s (cell, first, second, tenant_id, started, waited_s, sooner, sooner_s, later, later_s,
     since, updated_at)
@@ -37,7 +41,7 @@ class RoundWatcher:
         """Policies are those that ``store`` says are chosen."""
         self.conf = conf
         self.store = store
-        self.recorder = Recorder(conf) if conf.record_folder else None
+        self.recorder = Recorder(conf.record_folder) if conf.record_folder else None
         self._shadow: Shadow | None = None
         self._names = ("", "", "")
         self._flushed = time.monotonic()
@@ -76,11 +80,10 @@ class Recorder:
 
     FILES = 8
 
-    def __init__(self, conf: SchedulerConf) -> None:
-        """Bounds are ``record_mb`` and ``record_s`` of the settings."""
-        self.folder = Path(conf.record_folder)
-        self.most = conf.record_mb << 20
-        self.age_s = conf.record_s
+    def __init__(self, folder: str, *, max_bytes: int = MAX_RECORDED, keep_s: float = RECORDED_S) -> None:
+        self.folder = Path(folder)
+        self.most = max_bytes
+        self.age_s = keep_s
         self._path: Path | None = None
         self._size = 0
         self._failed = False

@@ -28,7 +28,7 @@ from scheduler_ext.core.types import (
 from scheduler_ext.core.work import Lead, Lock
 from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.ports import RoundStore
-from scheduler_ext.round.gate import Costs
+from scheduler_ext.round.gate import share_milli
 from slackwater_tasks.ledger import active_policies, sql, transitions
 from slackwater_tasks.ledger import expected_ends as running_ends
 from slackwater_tasks.ledger.active_policies import Chosen
@@ -178,7 +178,7 @@ class PgRoundStore(RoundStore):
         now = time.time()
         over = self._ends(now) if ends else {}
         nodes = tuple(node_view(row, flights.get(row[0]) or Flight(), over.get(row[0], ())) for row in node_rows)
-        room = sum(room_of(node, self.conf) for node in nodes)
+        room = sum(room_of(node) for node in nodes)
         rates = self.rates.count(conn)
         if rates and room:
             self.rates.unpark(conn)
@@ -402,14 +402,12 @@ class PgRoundStore(RoundStore):
             won = self._claim(epoch, decisions)
         claimed = [d for d in decisions if d.task_id in won]
         if self.past.use is not None:
-            share = Costs(self.conf).share
-            millis = {d.task_id: WHOLE_MILLI[d.kind] if d.exclusive else share(d.expected_us) for d in claimed}
+            millis = {d.task_id: WHOLE_MILLI[d.kind] if d.exclusive else share_milli(d.expected_us) for d in claimed}
             self.past.claimed(self._last, claimed, millis)
         return claimed
 
     def _claim(self, epoch: int, decisions: Sequence[Decision]) -> set[str]:
-        share = Costs(self.conf).share
-        millis = [MILLI if d.exclusive else share(d.expected_us) for d in decisions]
+        millis = [MILLI if d.exclusive else share_milli(d.expected_us) for d in decisions]
         return transitions.claim_if_ready(self.db.conn, self.conf, epoch, self.holder, decisions, millis)
 
     def park(self, task_ids: Sequence[str], reason: Reason = Reason.MUTEX) -> int:

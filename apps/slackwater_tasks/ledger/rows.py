@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
+from scheduler_ext.conf import PROMOTE_LEAD_MS
 from scheduler_ext.core.states import Category, TaskState
 from scheduler_ext.policies.base import RankInput
 from slackwater_resources import components
@@ -135,10 +136,10 @@ class LiveRow(NamedTuple):
 LIVE_COLUMNS = LiveRow._fields
 
 
-def live_row(tenant_id: int, task: Accepted, at: datetime, arrived: datetime, chosen: Chosen, lead_s: float) -> LiveRow:
+def live_row(tenant_id: int, task: Accepted, at: datetime, arrived: datetime, chosen: Chosen) -> LiveRow:
     """The narrow row of a task that becomes live ``at`` a time and ``arrived`` then or before."""
     spec = task.spec
-    when = timing(task, at, lead_s)
+    when = timing(task, at)
     group, rank = rank_of(tenant_id, task, arrived, chosen)
     return LiveRow(
         task_id=task.id,
@@ -211,7 +212,7 @@ class Timing:
     promote_at: datetime | None
 
 
-def timing(task: Accepted, at: datetime, lead_s: float) -> Timing:
+def timing(task: Accepted, at: datetime) -> Timing:
     """State and times of a task that is stored (or edited) at ``at``."""
     later = task.spec.start_at if task.spec.start_at is not None and task.spec.start_at > at else None
     promotable = task.spec.category is not Category.URGENT
@@ -221,7 +222,7 @@ def timing(task: Accepted, at: datetime, lead_s: float) -> Timing:
             state=TaskState.BLOCKED, not_before=later, latest_start=None, promote_at=at if promotable else None
         )
     latest = (later or at) + timedelta(milliseconds=task.tolerance_ms)
-    lead = timedelta(milliseconds=min(task.tolerance_ms, int(lead_s * 1000)))
+    lead = timedelta(milliseconds=min(task.tolerance_ms, PROMOTE_LEAD_MS))
     return Timing(
         state=TaskState.SCHEDULED if later else TaskState.READY,
         not_before=later,

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.resources import total, zero
 from scheduler_ext.core.types import MILLI, NodeView, PoolView, RunEnd, TenantView, Vector, WorkKind
 
@@ -75,10 +74,10 @@ def node_view(row: tuple[Any, ...], flight: Flight, ends: tuple[RunEnd, ...] = (
     )  # fmt: skip
 
 
-def room_of(node: NodeView, conf: SchedulerConf) -> int:
+def room_of(node: NodeView) -> int:
     """How many tasks the node could take at the most."""
     room = sum(
         max(0, node.slots.get(k, 0) - node.exclusive_count.get(k, 0)) for k in node.slots if k is not WorkKind.PROCESS
     )
     children = max(0, node.slots.get(WorkKind.PROCESS, 0) - node.exclusive_count.get(WorkKind.PROCESS, 0))
-    return room + max(0, children * MILLI - node.batch_milli) * conf.max_ahead // MILLI
+    return room + max(0, children * MILLI - node.batch_milli)

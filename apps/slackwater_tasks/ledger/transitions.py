@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.conf import PROMOTE_LEAD_MS, SchedulerConf
 from scheduler_ext.core.retry import RetryPolicy
 from scheduler_ext.core.states import PAUSED, Event, Outcome, RunCondition, TaskState, condition_holds, edge_outcome
-from scheduler_ext.core.types import MILLI, Decision
+from scheduler_ext.core.types import Decision
 from scheduler_ext.core.work import NEVER_AGAIN, Change, Finished, Started
 from scheduler_ext.preemption.choose import Ask
 from slackwater_tasks.ledger import copy_format, sql
@@ -387,8 +387,7 @@ def promote(cur: Any, moves: Sequence[tuple[str, int]]) -> int:
     return int(cur.execute(sql.due.PROMOTE, ([m[0] for m in moves], [m[1] for m in moves])).rowcount)
 
 
-def release(cur: Any, conf: SchedulerConf, ended: Sequence[tuple[str, TaskState]],
-            ended_too: list[Change] | None = None) -> int:  # fmt: skip
+def release(cur: Any, ended: Sequence[tuple[str, TaskState]], ended_too: list[Change] | None = None) -> int:
     """Tell dependants that these tasks are final: make them ready, or end them where their condition fails.
 
     Idempotent: an edge is flipped once, and not for a task that runs again. Goes on down the graph for what it ends.
@@ -410,10 +409,8 @@ def release(cur: Any, conf: SchedulerConf, ended: Sequence[tuple[str, TaskState]
                 holds = condition_holds(free[task_id], failed=failed, cancelled=cancelled)
                 (good if holds else doomed).append(task_id)
             if good:
-                lead_ms = int(conf.promote_lead_s * MILLI)
-                readied += int(
-                    cur.execute(sql.dependencies.UNBLOCK, {"ids": sorted(good), "lead_ms": lead_ms}).rowcount
-                )
+                params = {"ids": sorted(good), "lead_ms": PROMOTE_LEAD_MS}
+                readied += int(cur.execute(sql.dependencies.UNBLOCK, params).rowcount)
         gone = end_if_waiting(
             cur, doomed, TaskState.CANCELLED, reason="what it needed did not come", actor="release",
             states=(TaskState.BLOCKED,),

@@ -8,7 +8,7 @@ from fractions import Fraction
 from math import ceil
 from typing import Any, Final
 
-from scheduler_ext.conf import SHORT_US
+from scheduler_ext.conf import LOOKAHEAD_US, SHORT_US
 from scheduler_ext.core.sql import named
 from slackwater_resources.models import Tier
 from slackwater_tasks.ledger.fetch import fetch_all
@@ -96,7 +96,6 @@ class Wanted:
 def demands() -> list[Demand]:
     """Every cell that has nodes or work, by name. Costs what is in flight and the active lines, not the backlog."""
     conf = scheduler_conf()
-    least = max(1, 1000 // max(1, conf.max_ahead))
     milli: dict[str, float] = {}
     slots = {cell: int(count or 0) for cell, count in fetch_all(SLOTS)}
     for cell, _, held in fetch_all(IN_FLIGHT):
@@ -104,7 +103,7 @@ def demands() -> list[Demand]:
     for cell, _, _, count, mean_us in fetch_all(READY, {"most": MAX_COUNTED}):
         # A task known to be short asks for the part of a slot that a claim of it takes; any other for a whole one.
         short = mean_us is not None and mean_us <= SHORT_US
-        each = max(least, mean_us / conf.lookahead_ms) if short else 1000
+        each = max(1, mean_us * 1000 / LOOKAHEAD_US) if short else 1000
         milli[cell] = milli.get(cell, 0) + count * each
     return [
         Demand(

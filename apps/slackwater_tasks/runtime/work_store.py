@@ -145,7 +145,7 @@ class PgWorkStore(WorkStore):
 
         def work(conn: Any) -> Changes:
             cancelled: Changes = []
-            transitions.release(conn, self.conf, parents, cancelled)
+            transitions.release(conn, parents, cancelled)
             return cancelled
 
         return self.db.repeatable(work)

@@ -80,13 +80,13 @@ class _NewRows:
         n, conf = len(part.tasks), reference_cache.scheduler_conf()
         self.part, self.tenant, self.at = part, part.tenant, at
         self.count = limits.count_of(part.tenant, n=n, urgent=urgent_of(part.tasks), charged=n)
-        self.chosen, self.lead_s = active_policies.current(conf, part.tenant.cell), conf.promote_lead_s
+        self.chosen = active_policies.current(conf, part.tenant.cell)
 
     def _wide(self, item: tuple[Accepted, str]) -> Sequence[Any]:
         return rows.task_row(self.tenant.pk, self.part.workflow_id, item[0], self.at, item[1])
 
     def _narrow(self, task: Accepted) -> Sequence[Any]:
-        return rows.live_row(self.tenant.pk, task, self.at, self.at, self.chosen, self.lead_s)
+        return rows.live_row(self.tenant.pk, task, self.at, self.at, self.chosen)
 
     def wide(self) -> Iterable[Sequence[Any]]:
         return map(self._wide, zip(self.part.tasks, self.part.actors, strict=True))

@@ -47,7 +47,7 @@ class LedgerUpkeep:
             Job(name="work of lost nodes", every_s=1.0, run=self.recover),
             Job(name="expired claims", every_s=1.0, run=self.expire_claims),
             # Before the late tasks: a pause that began a moment ago must be known by then.
-            *PauseUpkeep(self.conf, self.db).jobs(),
+            *PauseUpkeep(self.db).jobs(),
             *Reranker(self.conf, self.db).jobs(),
             *ParkingUpkeep(self.conf, self.db, self.work, self.publish).jobs(),
             *GraphUpkeep(self.db).jobs(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.conf import PROMOTE_LEAD_MS
 from scheduler_ext.core.sql import named
 from scheduler_ext.upkeep import Job
 from slackwater_tasks.ledger.connection import Database
@@ -74,9 +74,8 @@ FIRST = "00000000-0000-0000-0000-000000000000"
 class PauseUpkeep:
     """The jobs."""
 
-    def __init__(self, conf: SchedulerConf, db: Database) -> None:
+    def __init__(self, db: Database) -> None:
         """``db`` is upkeep's connection."""
-        self.conf = conf
         self.db = db
 
     def jobs(self) -> list[Job]:
@@ -107,7 +106,7 @@ class PauseUpkeep:
         pause, kind, subject, reached = over
         params = {
             "pause": pause, "subject": subject, "reached": reached or FIRST, "batch": BATCH,
-            "lead_ms": int(self.conf.promote_lead_s * 1000),
+            "lead_ms": PROMOTE_LEAD_MS,
         }  # fmt: skip
         count, last = conn.execute(GIVE_BACK.format(column=COLUMNS[kind]), params).fetchone()
         if count < BATCH:

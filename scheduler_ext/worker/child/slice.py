@@ -17,9 +17,9 @@ from typing import Any
 import redis
 from celery import Celery
 
-from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.conf import LOOKAHEAD_US, SchedulerConf
 from scheduler_ext.core.states import Outcome, TaskState
-from scheduler_ext.core.types import PER_CHILD, WorkKind
+from scheduler_ext.core.types import MILLI, PER_CHILD, WorkKind
 from scheduler_ext.core.work import Changes, Finished, Started
 from scheduler_ext.dispatch import change_feed, redis_client
 from scheduler_ext.dispatch.queue_manager import QueueManager, decode
@@ -63,8 +63,8 @@ class Child:
         self.bodies = Bodies(app, conf.max_result_bytes)
         self.recorder = Recorder(further("recorder"), self.slots, TaskEvents(app, hostname), self._tell, self._hint)
         self.ahead = Ahead(further("ahead"), lambda store: self._begin(store, 0.0))
-        self.low_water = conf.max_ahead * journal.children // 2
-        self.low_water_s = conf.lookahead_ms / 1000 * journal.children / 2
+        self.low_water = MILLI * journal.children // 2
+        self.low_water_s = LOOKAHEAD_US / 1e6 * journal.children / 2
         """With fewer claims, and less work, than this left in its queues the child asks the dispatcher for more."""
         self._each_s = 0.0
         self.worker = f"{index}:{os.getpid()}"

@@ -9,7 +9,6 @@ from uuid import UUID
 import pytest
 from django.db import connection, transaction
 
-from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome, TaskState
 from slackwater_tasks.control import bulk
 from slackwater_tasks.control.cancel import cancel
@@ -80,7 +79,7 @@ def test_an_end_that_was_taken_back_is_told_to_nobody(acme: Tenant) -> None:
     end_untold(worker, first, Outcome.FAILED)
     assert set(rerun(acme, workflow_id)) == {first, second}
     with raw_cursor() as cur:  # the worker wakes up and tells what it had recorded
-        transitions.release(cur, SchedulerConf(), [(str(first), TaskState.FAILED)])
+        transitions.release(cur, [(str(first), TaskState.FAILED)])
     assert state(second) is TaskState.BLOCKED
     worker.run(first)
     worker.run(second)
@@ -106,7 +105,7 @@ def test_what_runs_again_misses_no_telling(acme: Tenant, run_again: Any) -> None
     def tell() -> None:
         try:
             with transaction.atomic(), raw_cursor() as cur:
-                transitions.release(cur, SchedulerConf(), [(str(first), TaskState.SUCCEEDED)])
+                transitions.release(cur, [(str(first), TaskState.SUCCEEDED)])
         finally:
             connection.close()
 

@@ -13,7 +13,6 @@ import pytest
 import redis
 from django.core.management import call_command
 
-from scheduler_ext.conf import SchedulerConf
 from slackwater_tasks.control import policies as choosing
 from slackwater_tasks.ledger.round_recorder import Recorder, RoundWatcher
 from slackwater_tasks.submission.service import submit_many
@@ -69,12 +68,12 @@ def test_recorded_live_rounds_decide_the_same_byte_for_byte(rounds: Rounds, tmp_
 
 
 def test_records_keep_within_their_bound(tmp_path: Path) -> None:
-    recorder = Recorder(SchedulerConf(record_folder=str(tmp_path), record_mb=1))
+    recorder = Recorder(str(tmp_path), max_bytes=1 << 20)
     for _ in range(400):
         recorder.write(b"x" * 9_999 + b"\n")
     sizes = [path.stat().st_size for path in tmp_path.iterdir()]
     assert 600_000 < sum(sizes) <= 1 << 20
-    old = Recorder(replace(SchedulerConf(record_folder=str(tmp_path)), record_s=0.0))
+    old = Recorder(str(tmp_path), keep_s=0.0)
     old.write(b"new\n")
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"new\n"]
 

@@ -15,7 +15,6 @@ from django.db import connection
 from django.db.models import F
 from django.utils import timezone
 
-from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import Conflict
 from scheduler_ext.core.states import Outcome
 from slackwater_resources.models import Handler, Tier
@@ -215,7 +214,7 @@ def test_a_tenant_whose_tasks_run_is_not_deleted_but_closed(acme: Tenant) -> Non
 # -- paused time ------------------------------------------------------------------------------------------------------
 def run_pauses(db: Database) -> None:
     """One tick of upkeep."""
-    for job in PauseUpkeep(SchedulerConf(), db).jobs():
+    for job in PauseUpkeep(db).jobs():
         job.run()
 
 

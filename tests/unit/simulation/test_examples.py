@@ -192,7 +192,7 @@ def test_a_task_near_its_latest_start_becomes_urgent(order: str) -> None:
     """It stands behind a hundred others of its line, and of another tenant's, and yet starts in time."""
     jobs = [Job(index, 0, SECOND, tenant=index % 2, expected_us=SECOND // 2) for index in range(200)]
     jobs.append(Job(200, 0, SECOND, tenant=0, tolerance_us=20 * SECOND, expected_us=SECOND))
-    run = simulate(jobs, Cell(slots=1), order, conf=SchedulerConf(promote_lead_s=2.5))
+    run = simulate(jobs, Cell(slots=1), order)
     assert run.started_us[200] <= 20 * SECOND
     assert sorted(run.ended_us) == [SECOND * each for each in range(1, 202)] or run.segments
 
