@@ -9,7 +9,7 @@ from typing import Any
 from scheduler_ext.core import ceiling_windows as ceiling
 from scheduler_ext.core.errors import ConfigurationError
 
-MOST_AT_ONCE = 256
+MAX_BATCH = 256
 """The largest batch there can be."""
 SHORT_US = 20_000
 """Handlers expected to run longer than this are never batched."""
@@ -140,8 +140,8 @@ class SchedulerConf:
             raise ConfigurationError("must be from 0 to 1", field="retry_jitter")
 
     def _check_choices(self) -> None:
-        if self.batch_max > MOST_AT_ONCE:
-            raise ConfigurationError(f"must be at most {MOST_AT_ONCE}", field="batch_max")
+        if self.batch_max > MAX_BATCH:
+            raise ConfigurationError(f"must be at most {MAX_BATCH}", field="batch_max")
         if not 1024 <= self.ports_from <= 65_536 - self.ports_count:
             raise ConfigurationError("must be at least 1024, and all ports_count below 65536", field="ports_from")
         for name, allowed in _WORDS.items():

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from scheduler_ext.core.errors import InvalidInput
 
-LONGEST_S = 31_536_000.0
+MAX_DELAY_S = 31_536_000.0
 """A year: no delay is longer."""
 
 
@@ -39,8 +39,8 @@ class RetryPolicy:
             if not isfinite(getattr(self, spec.name)):
                 raise InvalidInput("must be a finite number", field=spec.name)
         for name in ("base_s", "max_s"):
-            if not 0 <= getattr(self, name) <= LONGEST_S:
-                raise InvalidInput(f"must be from 0 to {LONGEST_S:.0f} seconds", field=name)
+            if not 0 <= getattr(self, name) <= MAX_DELAY_S:
+                raise InvalidInput(f"must be from 0 to {MAX_DELAY_S:.0f} seconds", field=name)
         if self.factor < 1:
             raise InvalidInput("must be at least 1", field="factor")
         if not 0 <= self.jitter <= 1:

@@ -33,7 +33,7 @@ _ASIDE = {
     Reason.NEVER_FITS: Reason.NEVER_FITS,
 }
 """Reasons for which a task is parked, with what its parking is called."""
-REST_MS = 4
+MIN_PAUSE_MS = 4
 """Under load rounds leave at least this between them, so that they stay large and few."""
 
 
@@ -201,7 +201,7 @@ def run(dispatcher: Dispatcher, hints: HintListener, stopping: Callable[[], bool
             if result.again:
                 continue
             if result.claimed:
-                time.sleep(min(REST_MS / 1000, result.seconds))
+                time.sleep(min(MIN_PAUSE_MS / 1000, result.seconds))
             hints.wait(dispatcher.pause_s())
         except away as error:
             failures += 1

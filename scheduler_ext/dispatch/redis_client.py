@@ -25,7 +25,7 @@ __all__ = ["Group", "Redis", "RedisError", "connect", "connect_async", "group"]
 SCHEME = "sentinel://"
 PORT = 26379
 MASTER = "mymaster"
-ASK_S = 1.0
+SENTINEL_TIMEOUT_S = 1.0
 """Seconds a sentinel has to answer before the next is asked."""
 
 
@@ -43,7 +43,7 @@ class Group:
     @property
     def asking(self) -> dict[str, Any]:
         """How the sentinels are asked."""
-        found: dict[str, Any] = {"socket_timeout": ASK_S, "socket_connect_timeout": ASK_S}
+        found: dict[str, Any] = {"socket_timeout": SENTINEL_TIMEOUT_S, "socket_connect_timeout": SENTINEL_TIMEOUT_S}
         return found | ({"password": self.sentinel_password} if self.sentinel_password else {})
 
     @property

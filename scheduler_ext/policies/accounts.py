@@ -13,7 +13,7 @@ from typing import Any, Final
 from scheduler_ext.core.resources import SIZE, filled, total
 from scheduler_ext.core.types import MILLI, NodeView, Snapshot, Vector, WorkKind
 
-LARGEST_WHOLE: Final = 1 << 240
+MAX_WHOLE: Final = 1 << 240
 """Beyond this a common multiple would make each comparison slow; then shares are rounded down."""
 ROUNDED_WHOLE: Final = 1 << 80
 LAST: Final = ((1 << 32, 0), 0, 0.0, 0)
@@ -50,7 +50,7 @@ class Measure:
         wholes = [slots, *capacity] if vectors else [slots]
         whole = lcm(*[number for number in wholes if number > 0])
         self.vectors = vectors
-        self.whole = whole if whole <= LARGEST_WHOLE else ROUNDED_WHOLE
+        self.whole = whole if whole <= MAX_WHOLE else ROUNDED_WHOLE
         self.slot_part = self.whole // slots if slots else 0
         self.parts = tuple(self.whole // number if number else 0 for number in capacity)
         self.counted = tuple((dimension, part) for dimension, part in enumerate(self.parts) if part)

@@ -25,7 +25,7 @@ from scheduler_ext.round.prioritizer import prioritize
 
 SHORT_PART: Final = 4
 """Work is short beside a running task when it is expected to take at most this part of what that has run."""
-MOST_ASKED: Final = 16
+MAX_ASKED: Final = 16
 """Tasks asked at one look."""
 KINDS: Final = frozenset({WorkKind.PROCESS, WorkKind.SCRIPT})
 """What holds a slot alone. Coroutines and threads share a child with others: to end one would make no room."""
@@ -99,7 +99,7 @@ def choose(snapshot: Snapshot, turns: Sequence[Turn], conf: SchedulerConf, share
     asks: list[Ask] = []
     running = [turn for turn in turns if turn.checkpoints and not turn.asked and turn.task.kind in KINDS]
     for turn in sorted(running, key=lambda each: (-each.ran_s, each.task.task_id)):
-        if len(asks) >= MOST_ASKED or not world.lines:
+        if len(asks) >= MAX_ASKED or not world.lines:
             break
         order = order_of(turn.line)
         if turn.ran_s < slice_s(turn, order, conf):

@@ -12,7 +12,7 @@ from typing import Final
 from scheduler_ext.core.types import Vector
 from scheduler_ext.policies.accounts import Measure, remembered
 
-LEAST: Final = 1e-4
+MIN_AMOUNT: Final = 1e-4
 """Cell-seconds below which past use is forgotten."""
 
 
@@ -37,6 +37,6 @@ class PastUse:
             milli, vector = self.held.get(name, (0, ()))
             share = measure.share(milli, list(vector)) / measure.whole if milli else 0.0
             amount = remembered(self.amounts.get(name, 0.0), share, span_s, memory_s)
-            if amount >= LEAST:
+            if amount >= MIN_AMOUNT:
                 found[name] = amount
         self.amounts = found

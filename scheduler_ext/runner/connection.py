@@ -18,7 +18,7 @@ from scheduler_ext.sandbox.base import is_forsaken
 
 log = logging.getLogger(__name__)
 
-KILL_S: Final = 5.0
+KILL_TIMEOUT_S: Final = 5.0
 """A keeper that has not ended a script within this is ended itself."""
 KILLED: Final = -9
 POLL_S: Final = 0.1
@@ -129,7 +129,7 @@ class Cell:
         await self._relay({"do": "kill"}, busy=True)
 
     async def _kill_in_a_while(self) -> None:
-        await asyncio.sleep(KILL_S)
+        await asyncio.sleep(KILL_TIMEOUT_S)
         if self.box is not None:
             await self.box.kill()
 

@@ -13,8 +13,8 @@ from scheduler_ext.runner.options import Options
 from scheduler_ext.runner.spec import NODE_LABEL, RUNNER_LABEL, Shape, container, first_frame
 from scheduler_ext.sandbox import frames
 
-READY_S: Final = 30.0
-GONE_S: Final = 10.0
+READY_TIMEOUT_S: Final = 30.0
+STOP_TIMEOUT_S: Final = 10.0
 _STDOUT: Final = 1
 _KEPT_STDERR: Final = 4_096
 
@@ -53,12 +53,12 @@ class Box:
             self._streams = await self.engine.attach(self._id)
             await self.engine.ask("POST", f"/containers/{self._id}/start")
             await self._write(first_frame(self.shape))
-            async with asyncio.timeout(READY_S):
+            async with asyncio.timeout(READY_TIMEOUT_S):
                 answer = await self.read()
         except (EngineError, frames.FrameError) as error:
             raise BoxError(f"the container could not be started: {error}") from error
         except TimeoutError as error:
-            raise BoxError(f"the container was not ready within {READY_S:g} s") from error
+            raise BoxError(f"the container was not ready within {READY_TIMEOUT_S:g} s") from error
         if answer is None:
             raise BoxError(f"the container ended at once: {self.said()}")
         self.facts = answer[0]
@@ -105,7 +105,7 @@ class Box:
     async def ended(self) -> bool:
         """Wait until the engine says that nothing of it runs; True when it ran out of memory. ``BoxError`` if not."""
         try:
-            async with asyncio.timeout(GONE_S):
+            async with asyncio.timeout(STOP_TIMEOUT_S):
                 await self.engine.ask("POST", f"/containers/{self._id}/wait", condition="not-running")
             seen = await self.engine.ask("GET", f"/containers/{self._id}/json")
         except (EngineError, TimeoutError) as error:

@@ -27,9 +27,9 @@ SHM_MB: Final = 64
 ROOM: Final = MIB
 """Room for a script and its inputs beside its disk; more of them need a container made for them."""
 PERIOD_US: Final = 100_000
-MOST_SAVED: Final = frames.MOST_CONTENT
-MOST_S: Final = 366 * 86_400
-LONGEST_FAULT: Final = 1_000
+MAX_SAVED: Final = frames.MAX_CONTENT
+MAX_SECONDS: Final = 366 * 86_400
+MAX_FAULT: Final = 1_000
 EXCEEDED: Final = frozenset({"", "memory", "disk", "processes"})
 # What the keeper inside is made of, as the runner itself has it.
 MODULES: Final = (
@@ -144,7 +144,7 @@ def seconds(given: Any, name: str) -> float:
     """A time from a message, 0 where it is left out; ``NotAllowed`` names one that is none."""
     if given is None:
         return 0.0
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not -MOST_S <= given <= MOST_S:
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or not -MAX_SECONDS <= given <= MAX_SECONDS:
         raise NotAllowed(f"{name}: it must be a number of seconds")
     return float(given)
 
@@ -160,7 +160,7 @@ def _limits(given: Any, options: Options) -> Limits:
         "memory_mb": options.most_memory_mb, "cpu_milli": options.most_cpu_milli, "disk_mb": options.most_disk_mb,
         "processes": options.most_processes, "files": 10_000_000, "cap_ms": 366 * 86_400_000,
         "iops": 1 << 31, "bandwidth_kbps": 1 << 31,
-        "result_bytes": frames.MOST_CONTENT, "artifact_bytes": frames.MOST_CONTENT, "tmpfs_mb": options.most_memory_mb,
+        "result_bytes": frames.MAX_CONTENT, "artifact_bytes": frames.MAX_CONTENT, "tmpfs_mb": options.most_memory_mb,
     }  # fmt: skip
     for name, most in ceilings.items():
         if getattr(limits, name) > most:
@@ -176,8 +176,8 @@ def _saves(given: Any) -> dict[str, Any]:
     every, most = given["every_s"], given["most_bytes"]
     if isinstance(every, bool) or not isinstance(every, (int, float)) or not 0.01 <= every <= 86_400:
         raise NotAllowed("saves: every_s must be from 0.01 to 86400")
-    if isinstance(most, bool) or not isinstance(most, int) or not 0 <= most <= MOST_SAVED:
-        raise NotAllowed(f"saves: most_bytes must be from 0 to {MOST_SAVED}")
+    if isinstance(most, bool) or not isinstance(most, int) or not 0 <= most <= MAX_SAVED:
+        raise NotAllowed(f"saves: most_bytes must be from 0 to {MAX_SAVED}")
     return given
 
 
@@ -249,7 +249,7 @@ def answer(message: Mapping[str, Any], content: bytes, order: Wanted) -> dict[st
         _sound(content, order.most_saved)
         return {"saved": len(content)}
     if "unsaved" in message:
-        return {"unsaved": str(message["unsaved"])[:LONGEST_FAULT]}
+        return {"unsaved": str(message["unsaved"])[:MAX_FAULT]}
     if "artifacts" in message:
         _sound(content, order.limits.artifact_bytes)
         return {"artifacts": True}
@@ -275,6 +275,6 @@ def _end(message: Mapping[str, Any], content: bytes, order: Wanted) -> dict[str,
     if any(not isinstance(figure, int) or not 0 <= figure < 1 << 50 for figure in figures.values()):
         raise frames.FrameError("it told figures that are none")
     return {
-        "code": code, "exceeded": exceeded, "fault": str(message.get("fault", ""))[:LONGEST_FAULT],
+        "code": code, "exceeded": exceeded, "fault": str(message.get("fault", ""))[:MAX_FAULT],
         "result": bool(message.get("result")), **figures,
     }  # fmt: skip

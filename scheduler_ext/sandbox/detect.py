@@ -18,8 +18,8 @@ from scheduler_ext.sandbox.keeper.keeper import Plan
 from scheduler_ext.sandbox.slot import Slot
 
 STRONGEST_FIRST = (Level.CONTAINER, Level.BUBBLEWRAP, Level.LANDLOCK, Level.PROCESS)
-TRY_S = 10.0
-RUNNER_S = 5.0
+PROBE_TIMEOUT_S = 10.0
+RUNNER_TIMEOUT_S = 5.0
 AnySlot = Slot | ContainerSlot
 _PROBE = b"""#!/bin/sh
 ( : <"$CANARY" ) 2>/dev/null && exit 3
@@ -75,9 +75,9 @@ async def try_level(level: Level, root: str, conf: SchedulerConf, *, groups: boo
     try:
         if level is Level.CONTAINER:
             await _await_runner(tried)
-        why = await asyncio.wait_for(_probe(tried, canary), TRY_S)
+        why = await asyncio.wait_for(_probe(tried, canary), PROBE_TIMEOUT_S)
     except (SlotError, OSError, TimeoutError) as error:
-        why = str(error) or f"it did not answer within {TRY_S:g} s"
+        why = str(error) or f"it did not answer within {PROBE_TIMEOUT_S:g} s"
     finally:
         await asyncio.to_thread(tried.close)
     facts = tried.facts
@@ -95,7 +95,7 @@ async def _await_runner(slot: AnySlot) -> None:
         try:
             await slot.start()
         except SlotError:
-            if time.monotonic() - began > RUNNER_S:
+            if time.monotonic() - began > RUNNER_TIMEOUT_S:
                 raise
             await asyncio.sleep(0.2)
         else:

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 _HEAD: Final = struct.Struct(">II")
-MOST_JSON: Final = 1 << 20
-MOST_CONTENT: Final = 256 << 20
+MAX_JSON: Final = 1 << 20
+MAX_CONTENT: Final = 256 << 20
 
 Frame = tuple[dict[str, Any], bytes]
 
@@ -26,17 +26,17 @@ class FrameError(Exception):
 def pack(message: Mapping[str, Any], content: bytes = b"") -> bytes:
     """One frame; ``FrameError`` when it is too long for the other side."""
     text = json.dumps(message).encode()
-    if len(text) > MOST_JSON:
-        raise FrameError(f"a message has {len(text)} bytes, at most {MOST_JSON} are taken")
-    if len(content) > MOST_CONTENT:
-        raise FrameError(f"a content has {len(content)} bytes, at most {MOST_CONTENT} are taken")
+    if len(text) > MAX_JSON:
+        raise FrameError(f"a message has {len(text)} bytes, at most {MAX_JSON} are taken")
+    if len(content) > MAX_CONTENT:
+        raise FrameError(f"a content has {len(content)} bytes, at most {MAX_CONTENT} are taken")
     return _HEAD.pack(len(text), len(content)) + text + content
 
 
 def _lengths(head: bytes, most: int) -> tuple[int, int]:
     text, content = _HEAD.unpack(head)
-    if text > MOST_JSON or content > most:
-        raise FrameError(f"a frame has {text} and {content} bytes, at most {MOST_JSON} and {most} are taken")
+    if text > MAX_JSON or content > most:
+        raise FrameError(f"a frame has {text} and {content} bytes, at most {MAX_JSON} and {most} are taken")
     return text, content
 
 
@@ -53,7 +53,7 @@ def _message(text: bytes) -> dict[str, Any]:
 class Parser:
     """Frames out of bytes as they come. ``most``: bytes of a frame's content."""
 
-    def __init__(self, most: int = MOST_CONTENT) -> None:
+    def __init__(self, most: int = MAX_CONTENT) -> None:
         self._most = most
         self._buffer = bytearray()
 
@@ -71,7 +71,7 @@ class Parser:
         return found
 
 
-async def read(reader: asyncio.StreamReader, most: int = MOST_CONTENT) -> Frame | None:
+async def read(reader: asyncio.StreamReader, most: int = MAX_CONTENT) -> Frame | None:
     """The next frame; ``None`` when the other side is gone, ``FrameError`` when it sends no frames."""
     try:
         text, content = _lengths(await reader.readexactly(_HEAD.size), most)

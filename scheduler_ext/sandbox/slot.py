@@ -21,7 +21,7 @@ from scheduler_ext.sandbox.keeper import prefork
 from scheduler_ext.sandbox.keeper.channels import memory_file
 from scheduler_ext.sandbox.keeper.keeper import Plan
 
-READY_S = 10.0
+READY_TIMEOUT_S = 10.0
 
 
 class Speaking(Runner):
@@ -68,9 +68,9 @@ class Slot(Speaking):
             return
         self._launch()
         try:
-            self.facts, _ = await asyncio.wait_for(self._receive(), READY_S)
+            self.facts, _ = await asyncio.wait_for(self._receive(), READY_TIMEOUT_S)
         except TimeoutError:
-            self.facts = {"error": f"it was not ready within {READY_S:g} s"}
+            self.facts = {"error": f"it was not ready within {READY_TIMEOUT_S:g} s"}
         if "error" in self.facts:
             error = str(self.facts["error"])
             self.close()

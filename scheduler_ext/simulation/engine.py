@@ -26,7 +26,7 @@ from scheduler_ext.simulation.preemption import Preemptor
 from scheduler_ext.simulation.timers import Timers
 
 PROGRESS_EVERY: Final = 10_000
-NEVER: Final = 1 << 62
+NO_EVENT: Final = 1 << 62
 BACKFILL_DEPTH: Final = 64
 """Jobs that are tried behind a reservation before the rest waits for the next event."""
 _KINDS: Final = (WorkKind.PROCESS,)
@@ -143,7 +143,7 @@ class Engine:
     def _next_time(self) -> int:
         """When something happens next."""
         ends, jobs = self._ends, self._trace.jobs
-        now = ends[0][0] if ends else NEVER
+        now = ends[0][0] if ends else NO_EVENT
         if self._next < len(jobs) and jobs[self._next].arrived_us < now:
             now = jobs[self._next].arrived_us
         if self._timers is not None and self._waiting:
@@ -241,7 +241,7 @@ class Engine:
         Where something else may begin to wait meanwhile, each turn is looked at by itself.
         """
         jobs = self._trace.jobs
-        until = jobs[self._next].arrived_us if self._next < len(jobs) else NEVER
+        until = jobs[self._next].arrived_us if self._next < len(jobs) else NO_EVENT
         if self._waiting or until <= self._now or self._children or self._timers or self._preemptor:
             return False
         self._segments.append((job.index, self._now - job.turn_us, self._now))

@@ -13,7 +13,7 @@ from scheduler_ext.core.resources import SIZE
 from scheduler_ext.simulation.model import Run
 
 MICRO: Final = 1e6
-SHORTEST_S: Final = 10.0
+MIN_RUN_S: Final = 10.0
 """Bounded slowdown counts shorter jobs as this long, as is usual for such logs."""
 POINTS: Final = 400
 """Points of a curve over time."""
@@ -101,7 +101,7 @@ def measure(run: Run) -> Measures:
         wait_p95_s=_percentile(waits, 95),
         wait_p99_s=_percentile(waits, 99),
         wait_max_s=0.0 if empty else float(waits.max()),
-        slowdown_mean=_mean(np.maximum(1.0, inside / np.maximum(columns.ran, SHORTEST_S))),
+        slowdown_mean=_mean(np.maximum(1.0, inside / np.maximum(columns.ran, MIN_RUN_S))),
         completion_mean_s=_mean(inside),
         makespan_s=makespan,
         utilization=_utilization(columns, makespan),

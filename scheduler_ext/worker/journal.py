@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scheduler_ext.conf import MOST_AT_ONCE
+from scheduler_ext.conf import MAX_BATCH
 from scheduler_ext.sandbox.base import is_forsaken
 from scheduler_ext.sandbox.keeper import process_tree
 
@@ -28,7 +28,7 @@ LEASE_OVER = 75
 """Exit code of a child that has outlived its node's lease."""
 BATCHES = 3
 """Batches a child has in hand at the most: one runs, one is recorded, one is started ahead. A slot each."""
-ENTRIES = MOST_AT_ONCE
+ENTRIES = MAX_BATCH
 BLOB_BYTES = 1_048_576
 # The header: node id (q), lease deadline (d), draining, listened, activated, watched, beside, unheard (a byte each,
 # padded to 8), the agent's beat (d).

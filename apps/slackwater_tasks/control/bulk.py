@@ -21,9 +21,9 @@ from slackwater_tasks.control.quiesce import repeat_on_deadlock
 from slackwater_tasks.control.rerun import MAY_RUN_AGAIN, run_again
 from slackwater_tenants.models import Tenant
 
-AT_ONCE = 1_000
+DEFAULT_LIMIT = 1_000
 """Tasks of one call where it names no limit."""
-MOST_AT_ONCE = 10_000
+MAX_LIMIT = 10_000
 COUNTED = 100_000
 """Matches are counted up to here: a count beyond it would cost more than it tells."""
 REASON_CANCEL = "cancelled on request, with others"
@@ -56,8 +56,8 @@ class Done:
 
 def check_limit(limit: Any) -> int:
     """``limit`` as a number; ``InvalidInput`` outside 1 to 10,000."""
-    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MOST_AT_ONCE:
-        raise InvalidInput(f"must be a whole number from 1 to {MOST_AT_ONCE}", field="limit")
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_LIMIT:
+        raise InvalidInput(f"must be a whole number from 1 to {MAX_LIMIT}", field="limit")
     return limit
 
 
@@ -75,7 +75,7 @@ def _beyond(rows: QuerySet[Any], after: UUID | None) -> QuerySet[Any]:
 
 
 def cancel_matching(
-    tenant: Tenant, rows: QuerySet[Any], *, actor: str = "", limit: int = AT_ONCE, dry_run: bool = False,
+    tenant: Tenant, rows: QuerySet[Any], *, actor: str = "", limit: int = DEFAULT_LIMIT, dry_run: bool = False,
     after: UUID | None = None,
 ) -> Done:  # fmt: skip
     """Cancel the first ``limit`` unfinished tasks of ``rows``, those ``after`` an id; running ones are asked to end."""
@@ -99,7 +99,7 @@ def cancel_matching(
 
 
 def retry_matching(
-    tenant: Tenant, rows: QuerySet[Any], *, actor: str = "", limit: int = AT_ONCE, dry_run: bool = False,
+    tenant: Tenant, rows: QuerySet[Any], *, actor: str = "", limit: int = DEFAULT_LIMIT, dry_run: bool = False,
     after: UUID | None = None,
 ) -> Done:  # fmt: skip
     """Run the first ``limit`` failed, cancelled or expired tasks of ``rows`` again, with their attempts anew.

@@ -12,13 +12,13 @@ from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, QuotaExc
 from slackwater_resources.models import Handler
 from slackwater_tasks.field_kinds import Text, Whole
 from slackwater_tasks.models import RateLimit
-from slackwater_tasks.models.rates import LONGEST_S, MOST_STARTS
+from slackwater_tasks.models.rates import MAX_FRAME_S, MAX_STARTS
 from slackwater_tenants.members import check_fields
 from slackwater_tenants.models import Tenant
 
 FIELDS = ("handler", "key", "starts", "per_seconds")
 KEY, HANDLER = Text(150), Text(200)
-MOST = 200
+MAX_OWN = 200
 """Limits a tenant may set itself."""
 
 
@@ -39,15 +39,15 @@ def set_limit(tenant: Tenant, data: Any) -> dict[str, Any]:
     key, name = KEY.check(data.get("key", ""), "key"), HANDLER.check(data.get("handler", ""), "handler")
     if key and name:
         raise InvalidInput("give a key or a handler, not both", field="key")
-    starts = Whole(1, MOST_STARTS).check(data.get("starts"), "starts")
-    per_s = Whole(1, LONGEST_S).check(data.get("per_seconds"), "per_seconds")
+    starts = Whole(1, MAX_STARTS).check(data.get("starts"), "starts")
+    per_s = Whole(1, MAX_FRAME_S).check(data.get("per_seconds"), "per_seconds")
     handler = None
     if name:
         handler = Handler.objects.filter(name=name).first()
         if handler is None or not is_granted(tuple(tenant.plan.handlers), name):
             raise InvalidInput(f"there is no handler {name!r} that the plan grants", field="handler")
-    if RateLimit.objects.filter(tenant=tenant, own=True).count() >= MOST:
-        raise QuotaExceeded(f"a tenant may set {MOST} execution rates", limit=MOST)
+    if RateLimit.objects.filter(tenant=tenant, own=True).count() >= MAX_OWN:
+        raise QuotaExceeded(f"a tenant may set {MAX_OWN} execution rates", limit=MAX_OWN)
     try:
         with transaction.atomic():
             made = RateLimit.objects.create(

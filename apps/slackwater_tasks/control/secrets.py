@@ -21,7 +21,7 @@ from slackwater_tenants.models import Tenant
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 MAX_BYTES = 16_384
-MOST_BYTES = 24_576
+MAX_TOTAL_BYTES = 24_576
 """All secrets of a tenant together: a script gets them in its environment."""
 SHOWN = ("name", "updated_at", "updated_by")
 
@@ -37,8 +37,10 @@ def put(tenant: Tenant, name: str, value: Any, *, actor: str = "") -> bool:
     clean_text(value, "value")
     others = Secret.objects.unscoped().for_tenant(tenant.pk).exclude(name=name)  # the tenant is named
     used = sum(len(sealed) - NONCE - TAG for sealed in others.values_list("sealed", flat=True))
-    if used + len(value.encode()) > MOST_BYTES:
-        raise QuotaExceeded(f"the secrets of a tenant have at most {MOST_BYTES} bytes together", limit=MOST_BYTES)
+    if used + len(value.encode()) > MAX_TOTAL_BYTES:
+        raise QuotaExceeded(
+            f"the secrets of a tenant have at most {MAX_TOTAL_BYTES} bytes together", limit=MAX_TOTAL_BYTES
+        )
     values = {"sealed": seal(tenant.pk, name, value), "updated_at": Now(), "updated_by": actor[:120]}
     return bool(Secret._plain.update_or_create(tenant=tenant, name=name, defaults=values)[1])
 

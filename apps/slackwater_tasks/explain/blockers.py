@@ -17,7 +17,7 @@ from scheduler_ext.round.gate import Gate, ceilings
 from scheduler_ext.round.prioritizer import kept_for, prioritize
 from scheduler_ext.round.reservations import offers
 from slackwater_tasks.explain import queries
-from slackwater_tasks.explain.forecast import MOST_JOBS
+from slackwater_tasks.explain.forecast import MAX_JOBS
 from slackwater_tasks.ledger import reference_cache, sql
 from slackwater_tasks.ledger.fetch import fetch_all, fetch_value
 from slackwater_tasks.ledger.round_store import PgRoundStore
@@ -60,7 +60,7 @@ class Blockers:
         self.store = PgRoundStore(self.conf, "explain", borrowed)
         lines = fetch_value("SELECT count(*) FROM slackwater_tasks_line")
         ready = [self._nominated()] if not row["pending"] else []
-        self.snapshot = self.store.view(max(HEADS, MOST_JOBS // max(1, lines)), ready=ready, ends=True)
+        self.snapshot = self.store.view(max(HEADS, MAX_JOBS // max(1, lines)), ready=ready, ends=True)
         self.ahead = 0
 
     def _nominated(self) -> tuple[Any, ...]:

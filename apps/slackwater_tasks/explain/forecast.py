@@ -17,7 +17,7 @@ from scheduler_ext.simulation.engine import Engine
 from scheduler_ext.simulation.model import Cell, Job, RateLimit, Trace
 from slackwater_tasks.ledger.round_store import PgRoundStore
 
-MOST_JOBS = 3_000
+MAX_JOBS = 3_000
 UNKNOWN_S = (0.1, 1.0, 60.0)
 """What a run is taken to last where nothing is learnt: at best, likely, at worst."""
 SPREAD = (0.5, 1.0, 2.0)
@@ -107,7 +107,7 @@ def forecast(conf: SchedulerConf, store: PgRoundStore, snapshot: Snapshot, task_
 
     ``rate``: the limit for which it is parked, with those that wait for it before it.
     """
-    tasks = _collect(store, snapshot, {"id": task_id, "key": mutex_key, "rate": rate, "most": MOST_JOBS // 6})
+    tasks = _collect(store, snapshot, {"id": task_id, "key": mutex_key, "rate": rate, "most": MAX_JOBS // 6})
     if task_id not in tasks or not snapshot.nodes:
         return None
     limits = _limits(store)
@@ -131,10 +131,10 @@ def forecast(conf: SchedulerConf, store: PgRoundStore, snapshot: Snapshot, task_
 def _collect(store: PgRoundStore, snapshot: Snapshot, params: dict[str, Any]) -> dict[str, _Waiting]:
     conn, names = store.db.conn, store.reference.handlers
     tasks: dict[str, _Waiting] = {}
-    for row in conn.execute(RUNNING, (MOST_JOBS,)).fetchall():
+    for row in conn.execute(RUNNING, (MAX_JOBS,)).fetchall():
         tasks[row[0]] = _Waiting(row[0], row[1], row[2], row[3], elapsed_s=row[4] or 0.0, mutex_key=row[5])
     for line in snapshot.lines:
-        for head in line.heads[:MOST_JOBS]:
+        for head in line.heads[:MAX_JOBS]:
             name = names[head.handler_id][0] if head.handler_id in names else ""
             tasks[head.task_id] = _Waiting(
                 head.task_id, line.tenant_id, line.line_id, name, rank=head.rank, mutex_key=head.mutex_key,

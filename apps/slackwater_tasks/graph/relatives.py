@@ -34,7 +34,7 @@ MAX_EDGES = 200_000
 
 LARGE = 10_000
 """Edges from which a graph is left in Redis too: a smaller one is read and packed soon enough."""
-AT_ONCE = 50_000
+PACKED_FROM = 50_000
 """Edges from which that is done with the submission, for a twelfth of its time: to read them takes longer than anybody
 who asks should wait. Smaller ones upkeep packs soon enough."""
 RECENT_S = 600.0

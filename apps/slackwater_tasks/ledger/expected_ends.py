@@ -10,7 +10,7 @@ from scheduler_ext.core.resources import part
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.types import PER_CHILD, LineView, RunEnd, Vector, WorkKind
 
-MOST = 20_000
+MAX_RUNNING = 20_000
 """Running tasks looked at; what is beyond counts as unknown, and waits ten times as long for its node."""
 ENDS = named("""
 SELECT l.node_id, l.line_id, l.tenant_id, l.kind, l.handler_id, l.alone OR l.total_attempts = 1,
@@ -42,7 +42,7 @@ def running(
 ) -> dict[int, tuple[RunEnd, ...]]:
     """The ends of what holds a slot of its own, by node. ``vectors`` by line; ``kind_of`` tells kind and name."""
     found: dict[int, list[RunEnd]] = {}
-    for node, line, tenant, kind, handler, by_itself, ran_s, cap_ms in conn.execute(ENDS, (MOST,)).fetchall():
+    for node, line, tenant, kind, handler, by_itself, ran_s, cap_ms in conn.execute(ENDS, (MAX_RUNNING,)).fetchall():
         vector = vectors.get(line)
         if vector is None:
             continue

@@ -23,7 +23,7 @@ WHERE cell = %s AND NOT (state = 'active' AND lease_expires_at > clock_timestamp
 """
 
 PASSES = 5
-MOST_HEADS = 4096
+MAX_HEADS = 4096
 """Tasks of a line that are looked at in one pass."""
 
 
@@ -39,7 +39,7 @@ def nominate(conn: Any, heads: int, paused: Collection[int]) -> list[Any]:
         if not hidden:
             break
         transitions.park_for(conn, hidden, actor="dispatcher", reason="parked: its handler is paused")
-        wide = min(4 * wide, MOST_HEADS)
+        wide = min(4 * wide, MAX_HEADS)
         found = conn.execute(sql.snapshot.NOMINATE, (wide,)).fetchall()
     return rows if found is rows else conn.execute(sql.snapshot.NOMINATE, (heads,)).fetchall()
 

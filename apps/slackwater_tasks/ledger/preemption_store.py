@@ -14,7 +14,7 @@ from slackwater_tasks.ledger import sql, transitions
 from slackwater_tasks.ledger.active_policies import Chosen
 from slackwater_tasks.ledger.round_store import HEADS_PER_LINE, PgRoundStore
 
-MOST_TURNS = 1_000
+MAX_TURNS = 1_000
 """The longest running ones are looked at; more than a few are never asked at once."""
 
 
@@ -28,7 +28,7 @@ class PgTurnStore(TurnStore):
         self._slicing = False
 
     def turns(self, *, idempotent: bool) -> list[Turn]:
-        params = {"idempotent": idempotent, "limit": MOST_TURNS}
+        params = {"idempotent": idempotent, "limit": MAX_TURNS}
         rows = self.rounds.db.conn.execute(sql.preemption.TURNS, params).fetchall()
         return [turn for turn in map(self._turn, rows) if turn is not None]
 

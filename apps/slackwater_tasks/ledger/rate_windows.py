@@ -11,7 +11,7 @@ from slackwater_tasks.ledger import sql, transitions
 
 MARGIN_S = 0.2
 """How long after the ledger's start the code of a task that still runs has begun, at the latest."""
-UNPARK_MOST = 1024
+MAX_UNPARKED = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class RateBook:
 
     def unpark(self, conn: Any) -> None:
         """Let parked tasks go on, as many as could start beyond those that are ready already."""
-        free = {i: min(n, UNPARK_MOST) - self._ready.get(i, 0) for i, n in self.left.items()}
+        free = {i: min(n, MAX_UNPARKED) - self._ready.get(i, 0) for i, n in self.left.items()}
         free = {i: n for i, n in free.items() if n > 0}
         if free:
             transitions.unpark_limited(conn, free)

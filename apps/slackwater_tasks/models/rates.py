@@ -10,8 +10,8 @@ from django.db.models.functions import Now
 from slackwater_tasks.models.task import LiveTask
 from slackwater_tenants.scoping import TenantOwned
 
-MOST_STARTS = 100_000
-LONGEST_S = 31 * 86_400
+MAX_STARTS = 100_000
+MAX_FRAME_S = 31 * 86_400
 
 
 class RateLimit(models.Model):
@@ -32,10 +32,10 @@ class RateLimit(models.Model):
         "rate key", max_length=150, blank=True, help_text="Starts of the tenant's tasks that carry this key only."
     )
     starts = models.PositiveIntegerField(
-        validators=[MinValueValidator(1), MaxValueValidator(MOST_STARTS)], help_text="At most so many …"
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_STARTS)], help_text="At most so many …"
     )
     per_s = models.PositiveIntegerField(
-        "time frame (s)", validators=[MinValueValidator(1), MaxValueValidator(LONGEST_S)],
+        "time frame (s)", validators=[MinValueValidator(1), MaxValueValidator(MAX_FRAME_S)],
         help_text="… in any span of this many seconds.",
     )  # fmt: skip
     own = models.BooleanField(default=False, editable=False, help_text="Set by the tenant itself.")

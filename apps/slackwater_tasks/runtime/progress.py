@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 
 EVERY_S: Final = 0.25
 """Between two of a task that are told."""
-LOOK_S: Final = 1.0
+POLL_S: Final = 1.0
 """How often it is looked whether anybody follows a stream."""
-LONGEST: Final = 4_096
+MAX_CHARS: Final = 4_096
 """Characters; what is longer is not told: a client asks for the task."""
 REMEMBERED: Final = 1_000
 
@@ -39,7 +39,7 @@ class Teller:
     def tell(self, task_id: str, tenant_id: int, workflow_id: str | None, value: str) -> bool:
         """Tell of a task's progress (JSON); False where nobody listens, or it was told a moment ago."""
         now = self._now()
-        if len(value) > LONGEST or now - self._told.get(task_id, float("-inf")) < EVERY_S or not self._listens(now):
+        if len(value) > MAX_CHARS or now - self._told.get(task_id, float("-inf")) < EVERY_S or not self._listens(now):
             return False
         while len(self._told) >= REMEMBERED:
             del self._told[next(iter(self._told))]
@@ -52,7 +52,7 @@ class Teller:
         return True
 
     def _listens(self, now: float) -> bool:
-        if now - self._looked >= LOOK_S:
+        if now - self._looked >= POLL_S:
             self._looked = now
             try:
                 self._watched = bool(client().exists(keys().watched()))

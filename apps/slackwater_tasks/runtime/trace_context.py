@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from slackwater_tasks.ledger.rows import Accepted
 
 COLUMNS: Final = ("task_id", "tenant_id", "trace_id", "parent_id", "sampled", "tracestate", "export_at")
-LONGEST_STATE: Final = 512
+MAX_STATE: Final = 512
 """Characters of ``tracestate`` that must be passed on; a longer one is left out as a whole, as the standard allows."""
 HEADERS: Final = "SELECT trace_id, sampled, tracestate FROM slackwater_tasks_tasktrace WHERE task_id = %s"
 AGAIN: Final = """
@@ -28,7 +28,7 @@ UPDATE slackwater_tasks_tasktrace SET run = run + 1, export_at = clock_timestamp
     since = CASE WHEN export_at IS NULL THEN clock_timestamp() ELSE since END
 WHERE task_id = ANY(%s) AND sampled
 """
-AT_ONCE: Final = datetime(1970, 1, 1, tzinfo=UTC)
+EXPORT_NOW: Final = datetime(1970, 1, 1, tzinfo=UTC)
 """To be sent as soon as the task has ended."""
 
 
@@ -86,7 +86,7 @@ def _of_span(span: Any) -> TraceContext | None:
     state = found.trace_state.to_header() if found.trace_state else ""
     return TraceContext(
         trace_id=f"{found.trace_id:032x}", span_id=f"{found.span_id:016x}", sampled=bool(found.trace_flags.sampled),
-        state=state if len(state) <= LONGEST_STATE else "",
+        state=state if len(state) <= MAX_STATE else "",
     )  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def write(
     for task in chosen:
         one = trace or _begun(workflow_id or task.id)
         rows.append(
-            (task.id, tenant_id, one.trace_id, one.span_id, one.sampled, one.state, AT_ONCE if one.sampled else None)
+            (task.id, tenant_id, one.trace_id, one.span_id, one.sampled, one.state, EXPORT_NOW if one.sampled else None)
         )
     insert(cur, "slackwater_tasks_tasktrace", COLUMNS, rows)
 

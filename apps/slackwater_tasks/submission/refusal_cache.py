@@ -28,7 +28,7 @@ SUSPECT_S = 60.0
 """A tenant is looked up in Redis for this long after its last refusal."""
 AWAY_S = 5.0
 """Redis is left alone for this long after it did not answer."""
-MOST = 10_000
+MAX_KNOWN = 10_000
 TIMEOUT_S = 0.1
 
 
@@ -144,7 +144,7 @@ def remember(tenant: Tenant, error: LimitExceeded, n: int) -> None:
 
 
 def _keep(tenant_id: int, refusal: _Refusal) -> None:
-    if len(_remembered.refusals) >= MOST:
+    if len(_remembered.refusals) >= MAX_KNOWN:
         _remembered.refusals.clear()
     _remembered.refusals[tenant_id] = refusal
 

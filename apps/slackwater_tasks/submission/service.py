@@ -196,7 +196,7 @@ def _accept_in_transaction(
             edges, detail = len(batch.edges) + len(batch.outside), '{"open": true}' if batch.outside else "{}"
             cur.execute(INSERT_WORKFLOW, (workflow_id, tenant.pk, parsed.workflow, len(ids), edges, at, detail))
     store([replace(part, tasks=tasks, workflow_id=workflow_id)], at)
-    if workflow_id is not None and len(batch.edges) >= relatives.AT_ONCE and not batch.outside:
+    if workflow_id is not None and len(batch.edges) >= relatives.PACKED_FROM and not batch.outside:
         transaction.on_commit(partial(relatives.keep_new, tenant.pk, workflow_id, tasks, batch.edges), robust=True)
     return Submission(task_ids=ids, workflow_id=workflow_id)
 

@@ -15,7 +15,7 @@ from slackwater_tasks.models import Listener
 from slackwater_tasks.spec import TaskSpec, join
 from slackwater_tasks.submission.public_address import is_public
 
-LONGEST_URL: Final = 2_000
+MAX_URL: Final = 2_000
 PORTS: Final = {"http": 80, "https": 443}
 ANY_PORT: Final = 0
 
@@ -47,8 +47,8 @@ def parse_url(text: Any, *, private: bool, ports: Collection[int] = (ANY_PORT,),
     def refuse(why: str) -> InvalidInput:
         return InvalidInput(why, field=field)
 
-    if not isinstance(text, str) or not text or len(text) > LONGEST_URL:
-        raise refuse(f"must be an address of at most {LONGEST_URL} characters")
+    if not isinstance(text, str) or not text or len(text) > MAX_URL:
+        raise refuse(f"must be an address of at most {MAX_URL} characters")
     if not text.isascii() or not text.isprintable() or " " in text:
         raise refuse("must be ASCII without spaces; write other characters percent-encoded, or as xn--")
     try:

@@ -120,7 +120,7 @@ class Pruner:
 
 
 # -- a tenant goes ----------------------------------------------------------------------------------------------------
-MOST = 5_000
+MAX_DELETED = 5_000
 LIVE_IDS = named("""
 SELECT task_id FROM slackwater_tasks_livetask
 WHERE tenant_id = %s AND phase IN (:phase.BLOCKED, :phase.SCHEDULED, :phase.READY) LIMIT %s FOR UPDATE
@@ -145,7 +145,7 @@ def delete_tenant(tenant: Tenant, *, progress: Callable[[int], None] = lambda _:
     count = 0
     while True:
         with transaction.atomic(), connection.cursor() as cur:
-            cur.execute(LIVE_IDS, (tenant.pk, MOST))
+            cur.execute(LIVE_IDS, (tenant.pk, MAX_DELETED))
             ids = [row[0] for row in cur.fetchall()]
             cur.execute("DELETE FROM slackwater_tasks_livetask WHERE task_id = ANY(%s)", (ids,))
         if not ids:
@@ -153,7 +153,7 @@ def delete_tenant(tenant: Tenant, *, progress: Callable[[int], None] = lambda _:
     _refuse_running(tenant)
     while True:
         with transaction.atomic(), connection.cursor() as cur:
-            cur.execute(TASK_IDS, (tenant.pk, MOST))
+            cur.execute(TASK_IDS, (tenant.pk, MAX_DELETED))
             ids = [row[0] for row in cur.fetchall()]
             for statement in PAST:
                 cur.execute(statement, (ids,))

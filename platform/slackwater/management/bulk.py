@@ -53,7 +53,7 @@ class BulkCommand(PlatformCommand):
         )
         parser.add_argument("--dry-run", action="store_true", help="with --filter: only tell how many, and which")
         parser.add_argument(
-            "--limit", type=int, default=bulk.AT_ONCE, help=f"tasks in one transaction ({bulk.AT_ONCE})"
+            "--limit", type=int, default=bulk.DEFAULT_LIMIT, help=f"tasks in one transaction ({bulk.DEFAULT_LIMIT})"
         )
 
     def filters_of(self, options: Mapping[str, Any]) -> dict[str, str] | None:

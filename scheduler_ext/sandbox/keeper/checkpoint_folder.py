@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 FOLDER: Final = "checkpoint"
-MOST_FILES: Final = 1_000
-DEEPEST: Final = 16
+MAX_FILES: Final = 1_000
+MAX_DEPTH: Final = 16
 
 Seen = tuple[str, int, int, int, int]
 """Path, inode, size, time of its last change, mode of one published file."""
@@ -37,7 +37,7 @@ def look(folder: str, uid: int | None) -> tuple[Seen, ...]:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return ()
-    _look_in(handle, "", uid, found, DEEPEST)
+    _look_in(handle, "", uid, found, MAX_DEPTH)
     return tuple(sorted(found))
 
 
@@ -46,8 +46,8 @@ def _look_in(handle: int, prefix: str, uid: int | None, found: list[Seen], deepe
     try:
         with os.scandir(handle) as entries:
             for number, entry in enumerate(entries):
-                if number >= MOST_FILES or len(found) >= MOST_FILES:
-                    raise TooMuch(f"it has more than {MOST_FILES} files")
+                if number >= MAX_FILES or len(found) >= MAX_FILES:
+                    raise TooMuch(f"it has more than {MAX_FILES} files")
                 if not entry.name.startswith("."):
                     _take(handle, entry, prefix, uid, found, deeper)
     except (FileNotFoundError, NotADirectoryError):
@@ -66,7 +66,7 @@ def _take(handle: int, entry: os.DirEntry[str], prefix: str, uid: int | None, fo
         found.append((path, status.st_ino, status.st_size, status.st_mtime_ns, stat.S_IMODE(status.st_mode) & 0o700))
     elif stat.S_ISDIR(status.st_mode):
         if not deeper:
-            raise TooMuch(f"its folders are more than {DEEPEST} deep")
+            raise TooMuch(f"its folders are more than {MAX_DEPTH} deep")
         below = os.open(entry.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
         _look_in(below, f"{path}/", uid, found, deeper - 1)
 
@@ -129,7 +129,7 @@ def check(content: bytes) -> None:
     """``ValueError`` unless this is what :func:`pack` makes: who packed it may have been out of its mind."""
     at = content.index(b"\n") + 1
     files = json.loads(content[:at])
-    if not isinstance(files, list) or len(files) > MOST_FILES:
+    if not isinstance(files, list) or len(files) > MAX_FILES:
         raise ValueError("it has no list of files")
     for entry in files:
         if not isinstance(entry, list) or [type(part) for part in entry] != [str, int, int]:

@@ -30,7 +30,7 @@ from scheduler_ext.sandbox.landlock import _libc
 IN: Final = 0
 OUT: Final = 1
 CHUNK: Final = 65_536
-MOST_WAITING: Final = 1 << 20
+MAX_WAITING: Final = 1 << 20
 """The script's output is not read while this many bytes of it wait for the runner."""
 LATE_S: Final = 60.0
 """Beyond its cap; the agent and the runner end a script earlier."""
@@ -121,7 +121,7 @@ class StdioChannel:
                 self._selector.register(OUT, selectors.EVENT_WRITE, self._flush)
             else:
                 self._selector.unregister(OUT)
-        wanted = len(self._waiting) < MOST_WAITING
+        wanted = len(self._waiting) < MAX_WAITING
         for pipe in self._pipes:
             if wanted and pipe not in self._selector.get_map():
                 self._selector.register(pipe, selectors.EVENT_READ, lambda pipe=pipe: self._pump(pipe))

@@ -2,7 +2,7 @@
 
 What the child held before (the interpreter, the application, what earlier tasks left) is the worker's, not the task's.
 Tasks that share a child cannot be told apart, so only one that has its child to itself is held to anything; and only
-after :data:`LEAST_S`, for a look at a process and its children costs more than a short task.
+after :data:`MIN_RUN_S`, for a look at a process and its children costs more than a short task.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from scheduler_ext.sandbox.keeper import process_tree
 
-LEAST_S = 0.25
-EVERY_S = 0.25
-REST_S = 1.0
+MIN_RUN_S = 0.25
+POLL_S = 0.25
+IDLE_POLL_S = 1.0
 RETRY_S = 5.0
 ALL = 1 << 40
 """Larger than any: then pages are counted without looking which are shared."""
@@ -44,7 +44,7 @@ class HeldMemory:
     def rests(self, pid: int) -> None:
         """The child runs nothing: what it holds now is its own."""
         now = time.monotonic()
-        if pid not in self._rest or now - self._rest[pid][0] > REST_S:
+        if pid not in self._rest or now - self._rest[pid][0] > IDLE_POLL_S:
             self._rest[pid] = now, process_tree.memory_mb([pid], ALL)
 
     def is_over(self, pid: int, task_id: str, fence: int, began: float) -> bool:
@@ -55,7 +55,7 @@ class HeldMemory:
             base = process_tree.memory_mb([pid], ALL)
             if (rest := self._rest.pop(pid, None)) is not None:
                 base = min(base, rest[1])
-            self._tasks[pid] = _Task((task_id, fence), base, began + LEAST_S)
+            self._tasks[pid] = _Task((task_id, fence), base, began + MIN_RUN_S)
             return False
         now = time.monotonic()
         if now < task.look_at:
@@ -63,7 +63,7 @@ class HeldMemory:
         if task.allowed_mb is None:
             task.look_at = now + RETRY_S  # for the case that nobody answers
             task.allowed_mb = self._allowed_mb(task_id)
-        task.look_at = now + EVERY_S
+        task.look_at = now + POLL_S
         most = task.base_mb + task.allowed_mb
         below = process_tree.below(pid)
         return process_tree.memory_mb([pid], ALL) > most or (

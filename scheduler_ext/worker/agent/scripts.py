@@ -26,7 +26,7 @@ from scheduler_ext.worker.child.handler_call import WORDS
 
 CHUNK = 65_536
 IOPS, KBPS, PORTS = (DIMENSIONS.index(name) for name in ("iops", "bandwidth_kbps", "ports"))
-LEAST_IOPS, LEAST_KBPS = 100, 1_000
+MIN_IOPS, MIN_KBPS = 100, 1_000
 """Every script has at least these, also where its tier has none."""
 LEASE_OVER = "its node's lease was over"
 CAP_GRACE_S = 0.5
@@ -167,8 +167,8 @@ class ScriptRun:
             cpu_milli=vector[0], memory_mb=vector[1], disk_mb=vector[2], cap_ms=self.task.cap_ms,
             processes=self.conf.script_processes, files=self.conf.script_files,
             result_bytes=self.conf.max_result_bytes, tmpfs_mb=self.conf.script_tmpfs_mb,
-            network=self.work.network, iops=max(vector[IOPS], LEAST_IOPS),
-            bandwidth_kbps=max(vector[KBPS], LEAST_KBPS),
+            network=self.work.network, iops=max(vector[IOPS], MIN_IOPS),
+            bandwidth_kbps=max(vector[KBPS], MIN_KBPS),
         )  # fmt: skip
 
     def _content(self) -> bytes:

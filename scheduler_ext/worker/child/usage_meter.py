@@ -13,7 +13,7 @@ from typing import Final
 
 from scheduler_ext.core.work import Finished
 
-LEAST_S: Final = 0.25
+MIN_RUN_S: Final = 0.25
 """Of shorter tasks nothing is told: beside the child's own work it would say little."""
 MIB: Final = 1 << 20
 _RESET: Final = b"5"
@@ -45,7 +45,7 @@ class Meter:
         Memory is all that the child held, the interpreter included. What was written is the most that the task can
         have taken on a disk: space that was given back, or written twice, is in it.
         """
-        if finished.finished_at - finished.started_at < LEAST_S:
+        if finished.finished_at - finished.started_at < MIN_RUN_S:
             return
         finished.cpu_ms = max(0, round((_cpu_s() - self._cpu) * 1000))
         if self._reset >= 0:

@@ -21,7 +21,7 @@ from slackwater_conf import conf
 from slackwater_tasks.ledger.hints import keys, tell_changes
 from slackwater_tasks.models import LiveTask
 from slackwater_tasks.runtime import progress
-from slackwater_tasks.runtime.progress import EVERY_S, LONGEST, Teller
+from slackwater_tasks.runtime.progress import EVERY_S, MAX_CHARS, Teller
 from slackwater_tasks.runtime.work_store import PgWorkStore
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 from tests.support.front import Visit, drive, finish, until
@@ -97,7 +97,7 @@ def test_progress_is_told_while_somebody_follows(acme: ApiClient, redis_client: 
         report(3)
         store.progress(task_id, started.fence - 1, json.dumps({"done": 9}))  # from an attempt that was replaced
         clock[0] += 1
-        store.progress(task_id, started.fence, json.dumps("x" * LONGEST))
+        store.progress(task_id, started.fence, json.dumps("x" * MAX_CHARS))
         tell(acme, task_id, TaskState.SUCCEEDED)
         await job
         heard = [event for event in events_in(visit.body) if event["kind"] == "progress"]

@@ -156,7 +156,7 @@ def test_the_code_it_sends_is_whole() -> None:
                 assert {f"{package}.{name}" for name in names.split(", ")} <= set(sent)
             elif line.startswith("from scheduler_ext."):
                 assert line.split()[1] in sent
-    assert len(spec.first_frame(spec.shape(LIMITS))) < frames.MOST_JSON
+    assert len(spec.first_frame(spec.shape(LIMITS))) < frames.MAX_JSON
 
 
 @pytest.mark.parametrize("text", ["", "unix:relative", "tcp:7070", "tcp::7070", "tcp:h:0", "http://h:1", "tcp:h:99999"])

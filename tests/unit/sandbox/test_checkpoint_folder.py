@@ -93,7 +93,7 @@ def test_too_much_is_refused(folder: Path) -> None:
     with pytest.raises(checkpoint_folder.TooMuch, match="the plan allows"):
         taken(folder)
     (folder / "sparse").unlink()
-    for number in range(checkpoint_folder.MOST_FILES + 1):
+    for number in range(checkpoint_folder.MAX_FILES + 1):
         (folder / f"{number}").touch()
     with pytest.raises(checkpoint_folder.TooMuch, match="files"):
         checkpoint_folder.look(str(folder), None)
@@ -101,7 +101,7 @@ def test_too_much_is_refused(folder: Path) -> None:
 
 def test_folders_without_end_are_refused(folder: Path) -> None:
     deep = folder
-    for _ in range(checkpoint_folder.DEEPEST + 2):
+    for _ in range(checkpoint_folder.MAX_DEPTH + 2):
         deep = deep / "d"
         deep.mkdir()
     with pytest.raises(checkpoint_folder.TooMuch, match="deep"):

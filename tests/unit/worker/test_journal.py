@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from scheduler_ext.conf import MOST_AT_ONCE, SchedulerConf
+from scheduler_ext.conf import MAX_BATCH, SchedulerConf
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.worker.journal import BATCHES, BEGUN, PLACES, WAITING, Journal, Slot
 
@@ -94,7 +94,7 @@ def test_a_table_tells_the_places_that_are_held(journal: Journal) -> None:
 
 
 def test_the_largest_batch_that_settings_allow_fits() -> None:
-    claims = [(str(uuid.uuid4()), n) for n in range(SchedulerConf(batch_max=MOST_AT_ONCE).batch_max)]
+    claims = [(str(uuid.uuid4()), n) for n in range(SchedulerConf(batch_max=MAX_BATCH).batch_max)]
     slot = Journal(1).slot(0)
     slot.open(claims)
     for index in range(len(claims)):
@@ -102,4 +102,4 @@ def test_the_largest_batch_that_settings_allow_fits() -> None:
         assert slot.end(index, 2.0, b"a blob")
     assert [(entry.task_id, entry.fence) for entry in map(slot.entry, range(len(claims)))] == claims
     with pytest.raises(ConfigurationError, match="batch_max"):
-        SchedulerConf(batch_max=MOST_AT_ONCE + 1)
+        SchedulerConf(batch_max=MAX_BATCH + 1)

@@ -13,7 +13,7 @@ import pytest
 
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.work import Finished
-from scheduler_ext.worker.child.usage_meter import LEAST_S, Meter
+from scheduler_ext.worker.child.usage_meter import MIN_RUN_S, Meter
 
 BURN = "import time\nwhile time.process_time() < {}: pass"
 
@@ -74,5 +74,5 @@ def test_what_was_written_to_a_disk_is_counted(meter: Meter, tmp_path: Path) -> 
 
 def test_of_short_tasks_nothing_is_told(meter: Meter) -> None:
     meter.begin()
-    meter.end(found := ended(LEAST_S - 0.01))
+    meter.end(found := ended(MIN_RUN_S - 0.01))
     assert (found.cpu_ms, found.peak_memory_mb, found.peak_disk_mb) == (None, None, None)

@@ -8,7 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers as s
 
 from slackwater_api.v1.filters import TaskFilter
-from slackwater_tasks.control.bulk import AT_ONCE, COUNTED, MOST_AT_ONCE
+from slackwater_tasks.control.bulk import COUNTED, DEFAULT_LIMIT, MAX_LIMIT
 
 _WORDS: dict[str, Any] = {"type": "string", "minLength": 1}
 
@@ -35,9 +35,9 @@ class BulkIn(s.Serializer[Any]):
     dry_run = s.BooleanField(required=False, help_text="Change nothing; answer what would be done.")
     limit = s.IntegerField(
         min_value=1,
-        max_value=MOST_AT_ONCE,
+        max_value=MAX_LIMIT,
         required=False,
-        help_text=f"At most so many; {AT_ONCE} by default.",
+        help_text=f"At most so many; {DEFAULT_LIMIT} by default.",
     )
     after = s.UUIDField(required=False, help_text="Only tasks beyond this one: what `next` of an answer says.")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rest_framework import serializers as s
 
-from slackwater_tasks.models.rates import LONGEST_S, MOST_STARTS
+from slackwater_tasks.models.rates import MAX_FRAME_S, MAX_STARTS
 
 
 class RateIn(s.Serializer[Any]):
@@ -14,8 +14,8 @@ class RateIn(s.Serializer[Any]):
 
     key = s.CharField(max_length=150, required=False, allow_blank=True, help_text="Tasks with this rate_key.")
     handler = s.CharField(max_length=200, required=False, allow_blank=True, help_text="Tasks of this handler.")
-    starts = s.IntegerField(min_value=1, max_value=MOST_STARTS, help_text="At most so many starts …")
-    per_seconds = s.IntegerField(min_value=1, max_value=LONGEST_S, help_text="… in any span of so many seconds.")
+    starts = s.IntegerField(min_value=1, max_value=MAX_STARTS, help_text="At most so many starts …")
+    per_seconds = s.IntegerField(min_value=1, max_value=MAX_FRAME_S, help_text="… in any span of so many seconds.")
 
 
 class RateOut(s.Serializer[Any]):
