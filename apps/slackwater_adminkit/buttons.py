@@ -56,9 +56,7 @@ class ButtonsMixin(Base):  # type: ignore[type-arg]
         """The address of the buttons, before the object's own."""
         return [
             path(
-                "<path:object_id>/do/<slug:name>/",
-                self.admin_site.admin_view(self.press),
-                name=self.press_url_name(),
+                "<path:object_id>/do/<slug:name>/", self.admin_site.admin_view(self.press), name=self.press_url_name()
             ),
             *super().get_urls(),
         ]

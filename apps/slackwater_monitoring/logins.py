@@ -49,11 +49,7 @@ class LimitedBackend(ModelBackend):
     """Django's own users and passwords, with a limit to how often one may guess."""
 
     def authenticate(
-        self,
-        request: HttpRequest | None,
-        username: str | None = None,
-        password: str | None = None,
-        **kwargs: Any,
+        self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **kwargs: Any
     ) -> User | None:
         """The user; ``None`` when name or password are wrong. ``PermissionDenied`` after too many failures."""
         if request is None or username is None:

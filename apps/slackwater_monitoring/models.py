@@ -197,9 +197,7 @@ class AlertNotice(models.Model):
     error = models.CharField(max_length=300, blank=True)
 
     class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["alert", "event", "channel"], name="slackwater_alert_told_once"),
-        ]
+        constraints = [models.UniqueConstraint(fields=["alert", "event", "channel"], name="slackwater_alert_told_once")]
         indexes = [models.Index(fields=["channel", "due_at"], name="slackwater_notice_due", condition=Q(done_at=None))]
 
     def __str__(self) -> str:

@@ -59,10 +59,7 @@ class TierAdmin(ServiceAdmin):
     autocomplete_fields = ("tenant",)
     fieldsets = (
         (None, {"fields": (("slug", "tenant"), ("default_cap_s", "price_micros_per_hour"))}),
-        (
-            "Resources",
-            {"fields": (("cpu_milli", "memory_mb", "disk_mb"), ("iops", "bandwidth_kbps", "ports"))},
-        ),
+        ("Resources", {"fields": (("cpu_milli", "memory_mb", "disk_mb"), ("iops", "bandwidth_kbps", "ports"))}),
     )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Tier | None = None) -> tuple[str, ...]:
@@ -94,17 +91,7 @@ class HandlerAdmin(PausableMixin, ReadOnlyMixin, ServiceAdmin):
 class NodeAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
     """Worker nodes, each row one incarnation. They register themselves; here they are drained."""
 
-    list_display = (
-        "name",
-        "shown_state",
-        "cell",
-        "slot_list",
-        "cpu",
-        "memory",
-        "sandbox",
-        "heartbeat",
-        "started_at",
-    )
+    list_display = ("name", "shown_state", "cell", "slot_list", "cpu", "memory", "sandbox", "heartbeat", "started_at")
     list_filter = ("state", "cell", "sandbox")
     search_fields = ("name", "hostname", "incarnation")
     date_hierarchy = "started_at"

@@ -57,9 +57,7 @@ class Handler(models.Model):
     kind = models.CharField(max_length=16, default="process")
     idempotent = models.BooleanField(default=False)
     checkpoints = models.BooleanField(
-        default=False,
-        db_default=False,
-        help_text="Its tasks save checkpoints, and yield when they are asked to.",
+        default=False, db_default=False, help_text="Its tasks save checkpoints, and yield when they are asked to."
     )
     description = models.TextField(blank=True)
     paused = models.BooleanField(default=False)
@@ -107,14 +105,14 @@ class Node(models.Model):
     class Meta:
         ordering = ["-started_at"]
         indexes = [
-            models.Index(fields=["cell"], name="slackwater_node_live", condition=Q(state__in=["active", "draining"])),
+            models.Index(fields=["cell"], name="slackwater_node_live", condition=Q(state__in=["active", "draining"]))
         ]
         constraints = [
             models.UniqueConstraint(
                 fields=["cell", "name"],
                 condition=Q(state__in=["active", "draining"]),
                 name="slackwater_node_one_incarnation",
-            ),
+            )
         ]
 
     def __str__(self) -> str:

@@ -133,10 +133,7 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
         ("Overlap", {"fields": ("overlap",)}),
     )
     KNOWN: ClassVar[Any] = (
-        (
-            "Firings",
-            {"fields": ("shown_state", "upcoming", "recent", ("created_by", "updated_by"), "version")},
-        ),
+        ("Firings", {"fields": ("shown_state", "upcoming", "recent", ("created_by", "updated_by"), "version")}),
     )
 
     ordering = ("tenant__slug", "name")
@@ -176,13 +173,7 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
         # Unscoped: the schedule says whose they are.
         fires = ScheduleFire.objects.unscoped().filter(schedule=obj).order_by("-fire_at")[:RECENT]
         rows = (
-            (
-                clock(f.fire_at, day=True),
-                fire_badge(f.outcome),
-                task_link(f.task_id),
-                seconds(f.lateness_s),
-                f.error,
-            )
+            (clock(f.fire_at, day=True), fire_badge(f.outcome), task_link(f.task_id), seconds(f.lateness_s), f.error)
             for f in fires
         )
         return format_html_join("", "<div>{} {} {} late by {} {}</div>", rows) or "none"

@@ -207,11 +207,7 @@ def _advance(schedules: Sequence[Schedule]) -> None:
     with connection.cursor() as cur:
         cur.execute(
             ADVANCE,
-            (
-                [s.pk for s in schedules],
-                [s.next_fire_at for s in schedules],
-                [s.next_due_at for s in schedules],
-            ),
+            ([s.pk for s in schedules], [s.next_fire_at for s in schedules], [s.next_due_at for s in schedules]),
         )
 
 

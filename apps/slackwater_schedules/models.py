@@ -62,9 +62,7 @@ class Schedule(TenantOwned):
     paused = models.BooleanField(default=False)
     missed = models.CharField(max_length=16, choices=Missed.choices, default=Missed.ONE)
     missed_after_s = models.PositiveIntegerField(
-        "missed after (s)",
-        default=60,
-        help_text="A firing this late is a missed one; before, it is only late.",
+        "missed after (s)", default=60, help_text="A firing this late is a missed one; before, it is only late."
     )
     missed_limit = models.PositiveIntegerField(
         default=100, validators=[MinValueValidator(1), MaxValueValidator(MAX_MISSED_LIMIT)]

@@ -132,12 +132,7 @@ def _set_next(schedule: Schedule, fire_at: datetime | None) -> None:
 
 
 def update_schedule(
-    tenant_id: int,
-    schedule_id: UUID,
-    changes: Mapping[str, Any],
-    *,
-    actor: str = "",
-    version: int | None = None,
+    tenant_id: int, schedule_id: UUID, changes: Mapping[str, Any], *, actor: str = "", version: int | None = None
 ) -> Schedule:
     """Change fields of a schedule; its version rises. Past firings stay, and those already due fire as they were.
 

@@ -27,16 +27,7 @@ from slackwater_tenants.pool_admin import PoolAdmin  # noqa: F401 - registers it
 class PlanAdmin(ServiceAdmin):
     """The limits of tenants; a change takes effect with the next submission and the next round."""
 
-    list_display = (
-        "slug",
-        "name",
-        "tasks_per_hour",
-        "burst",
-        "max_waiting",
-        "max_in_flight",
-        "weight",
-        "scripts",
-    )
+    list_display = ("slug", "name", "tasks_per_hour", "burst", "max_waiting", "max_in_flight", "weight", "scripts")
     search_fields = ("slug", "name")
     list_filter = ("scripts",)
     readonly_fields = ("created_at",)
@@ -193,16 +184,7 @@ class ApiKeyAdmin(ButtonsMixin, ServiceAdmin):
     """Keys of tenants. The secret is shown on the page that answers the creation, and nowhere else."""
 
     form = ApiKeyForm
-    list_display = (
-        "name",
-        "tenant",
-        "prefix",
-        "scope_list",
-        "state",
-        "created_at",
-        "expires_at",
-        "last_used",
-    )
+    list_display = ("name", "tenant", "prefix", "scope_list", "state", "created_at", "expires_at", "last_used")
     list_select_related = ("tenant",)
     list_filter = (("tenant", AutocompleteSelectFilter), "revoked_at", "expires_at")
     search_fields = ("name", "prefix", "tenant__slug")

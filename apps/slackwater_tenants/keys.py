@@ -106,7 +106,6 @@ def _moment_of(value: Any) -> datetime | None:
         found = None
     if found is None:
         raise InvalidInput(
-            "must be an ISO 8601 date and time with a zone, for example 2030-01-31T09:00:00Z",
-            field="expires_at",
+            "must be an ISO 8601 date and time with a zone, for example 2030-01-31T09:00:00Z", field="expires_at"
         )
     return found

@@ -80,9 +80,7 @@ class Plan(models.Model):
         "own tiers", default=10, help_text="How many tiers of its own a client may have."
     )
     largest_tier = models.JSONField(
-        "largest own tier",
-        default=default_largest_tier,
-        help_text="By resource; one not named may not be had.",
+        "largest own tier", default=default_largest_tier, help_text="By resource; one not named may not be had."
     )
     max_cap_s = models.PositiveIntegerField("longest execution cap (s)", default=86_400)
     max_payload_bytes = models.PositiveIntegerField(default=262_144)
@@ -101,9 +99,7 @@ class Plan(models.Model):
     guaranteed_permille = models.PositiveSmallIntegerField(default=0, validators=[MaxValueValidator(1_000)])
     maximum_permille = models.PositiveSmallIntegerField(default=1_000, validators=[MaxValueValidator(1_000)])
     handlers = ArrayField(
-        models.CharField(max_length=200),
-        default=all_handlers,
-        help_text="Patterns of handler names granted: mail.*",
+        models.CharField(max_length=200), default=all_handlers, help_text="Patterns of handler names granted: mail.*"
     )
     scripts = models.BooleanField(default=True, help_text="May run scripts.")
     refuse_impossible = models.BooleanField(
@@ -169,12 +165,7 @@ class Pool(models.Model):
 
     cell = models.CharField(max_length=63, default="default", validators=[SLUG])
     parent = models.ForeignKey(
-        "self",
-        on_delete=models.PROTECT,
-        null=True,
-        blank=True,
-        related_name="children",
-        help_text="Empty: on top.",
+        "self", on_delete=models.PROTECT, null=True, blank=True, related_name="children", help_text="Empty: on top."
     )
     slug = models.CharField(max_length=63, validators=[SLUG])
     weight = models.PositiveIntegerField(
@@ -267,9 +258,7 @@ class TenantCounter(models.Model):
     unfinished = models.BigIntegerField(default=0)
     urgent_unfinished = models.BigIntegerField(default=0)
     theoretical_arrival = models.DateTimeField(
-        default=None,
-        null=True,
-        help_text="When the rate's bucket is full again (generic cell rate algorithm).",
+        default=None, null=True, help_text="When the rate's bucket is full again (generic cell rate algorithm)."
     )
 
     class Meta:

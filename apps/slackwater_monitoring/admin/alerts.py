@@ -76,11 +76,7 @@ class AlertAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
     def told(self, obj: Alert) -> SafeString | str:
         """The notices, with their times."""
         rows = (
-            (
-                one.event,
-                one.get_channel_display(),
-                ago(one.done_at) if one.done_at else one.error or "on its way",
-            )
+            (one.event, one.get_channel_display(), ago(one.done_at) if one.done_at else one.error or "on its way")
             for one in obj.notices.order_by("id")
         )
         return format_html_join("", "<div>{} by {}: {}</div>", rows) or "nobody: no address is known"

@@ -72,8 +72,7 @@ def _sent(notices: Sequence[AlertNotice], send: Send) -> int:
     wait_s = back_off_s(BACK_OFF_S, notices[0].tries, random.Random()) if error else None
     note = {"error": error}
     NOTICES.record(
-        connection,
-        [Sent(id=one.pk, token=one.tries, arrived=not error, wait_s=wait_s, note=note) for one in notices],
+        connection, [Sent(id=one.pk, token=one.tries, arrived=not error, wait_s=wait_s, note=note) for one in notices]
     )
     return 0 if error else len(notices)
 
@@ -131,11 +130,7 @@ def payload(notice: AlertNotice) -> dict[str, Any]:
 def _post(notices: Sequence[AlertNotice]) -> None:
     (notice,) = notices
     body = json.dumps(payload(notice)).encode()
-    message, moment, secret = (
-        f"alert-{notice.pk}",
-        int(time.time()),
-        conf().alert_webhook_secret,
-    )
+    message, moment, secret = (f"alert-{notice.pk}", int(time.time()), conf().alert_webhook_secret)
     headers = {
         "Content-Type": "application/json", "User-Agent": "Slackwater-Alerts/1", "webhook-id": message,
         "webhook-timestamp": str(moment),

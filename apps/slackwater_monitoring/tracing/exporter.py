@@ -122,11 +122,7 @@ class SpanSender(SendingThread):
                     self._failed(list(by_id.values()))
                     return
                 refused += 1
-                log.error(
-                    "the collector does not take the spans of the task %s: %s",
-                    task.task_id,
-                    self._answer.status,
-                )
+                log.error("the collector does not take the spans of the task %s: %s", task.task_id, self._answer.status)
             self._took([by_id.pop(task.task_id)], [task], refused=refused)
             refused = 0
         pending.done(self.db.conn, list(by_id.values()), [])  # deleted meanwhile

@@ -14,8 +14,7 @@ class CriticalPathOut(s.Serializer[Any]):
 
     task_ids = s.ListField(child=s.UUIDField(), help_text="First to last.")
     expected_s = s.FloatField(
-        allow_null=True,
-        help_text="Expected run time of all on it, by what was learnt; null while nothing was.",
+        allow_null=True, help_text="Expected run time of all on it, by what was learnt; null while nothing was."
     )
 
 

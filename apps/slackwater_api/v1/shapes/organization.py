@@ -95,10 +95,7 @@ class KeyIn(s.Serializer[Any]):
     )
     expires_at = s.DateTimeField(required=False, allow_null=True)
     member = s.IntegerField(
-        required=False,
-        allow_null=True,
-        min_value=0,
-        help_text="Whose it is: it never can do more than the role.",
+        required=False, allow_null=True, min_value=0, help_text="Whose it is: it never can do more than the role."
     )
 
 

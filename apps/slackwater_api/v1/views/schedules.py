@@ -84,13 +84,7 @@ class Schedules(ApiView, tag="schedules"):
         made = services.create_schedule(principal.tenant, read_json(request._request), actor=principal.actor)
         return created(_detail(made), f"/api/v1/schedules/{made.pk}")
 
-    @describe(
-        "list_schedules",
-        "List schedules by name",
-        READ,
-        {200: listing(ScheduleSummary)},
-        *SCHEDULES.parameters,
-    )
+    @describe("list_schedules", "List schedules by name", READ, {200: listing(ScheduleSummary)}, *SCHEDULES.parameters)
     def get(self, request: Request) -> Response:
         """A page of the tenant's schedules."""
         return Response(SCHEDULES.page(request.query_params, Schedule.objects.all()))

@@ -73,12 +73,7 @@ SUBMIT_EXAMPLES = [
     request_example("handler", {"handler": "demo.add", "args": [2, 3], "name": "sum"}, "A Celery task"),
     request_example(
         "urgent",
-        {
-            "handler": "mail.send",
-            "kwargs": {"to": "a@example.org"},
-            "category": "urgent",
-            "delay_tolerance": 2,
-        },
+        {"handler": "mail.send", "kwargs": {"to": "a@example.org"}, "category": "urgent", "delay_tolerance": 2},
         "Urgent work",
     ),
     request_example(
@@ -140,13 +135,7 @@ class Tasks(ApiView, tag="tasks"):
         status, body, headers = submitted(one)
         return Response(body, status=status, headers=headers)
 
-    @describe(
-        "list_tasks",
-        "List tasks, newest first",
-        READ,
-        {200: listing(TaskSummary)},
-        *TASKS.parameters,
-    )
+    @describe("list_tasks", "List tasks, newest first", READ, {200: listing(TaskSummary)}, *TASKS.parameters)
     def get(self, request: Request) -> Response:
         """A page of the tenant's tasks."""
         return Response(TASKS.page(request.query_params, Task.objects.all()))

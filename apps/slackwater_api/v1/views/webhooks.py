@@ -161,12 +161,7 @@ class WebhookDeliveries(ApiView, tag="webhooks"):
     """``/api/v1/webhooks/{id}/deliveries``"""
 
     @describe(
-        "list_webhook_deliveries",
-        "Read a webhook's log",
-        READ,
-        {200: listing(shapes.DeliveryOut)},
-        ID,
-        *LOG.parameters,
+        "list_webhook_deliveries", "Read a webhook's log", READ, {200: listing(shapes.DeliveryOut)}, ID, *LOG.parameters
     )
     def get(self, request: Request, webhook_id: UUID) -> Response:
         """A page of its deliveries, newest first; they are kept for 30 days."""

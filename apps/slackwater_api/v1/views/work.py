@@ -25,11 +25,7 @@ from slackwater_api.http.openapi import (
     request_example,
 )
 from slackwater_api.http.sorting import BY_AGE, Column, PagedList, moment, whole
-from slackwater_api.v1.filters import (
-    DeadLetterFilter,
-    ScriptFilter,
-    WorkflowFilter,
-)
+from slackwater_api.v1.filters import DeadLetterFilter, ScriptFilter, WorkflowFilter
 from slackwater_api.v1.shapes.common import listing
 from slackwater_api.v1.shapes.platform import DeadLetterOut, ScriptDetail, ScriptIn, ScriptSummary
 from slackwater_api.v1.shapes.tasks import TaskDetail, WorkflowDetail, WorkflowIn, WorkflowSubmitted, WorkflowSummary
@@ -54,11 +50,7 @@ WORKFLOWS = PagedList(
 SCRIPTS = PagedList(
     present=dead_letters.script_rows,
     filters=ScriptFilter,
-    columns={
-        "created_at": Column("created_at", moment),
-        "name": Column("name"),
-        "size": Column("size", whole),
-    },
+    columns={"created_at": Column("created_at", moment), "name": Column("name"), "size": Column("size", whole)},
     default="-created_at",
     tie=Column("sha256", item="sha256"),
 )
@@ -114,11 +106,7 @@ class Workflows(ApiView, tag="workflows"):
         return created(body, f"/api/v1/workflows/{found.workflow_id}", new=found.created)
 
     @describe(
-        "list_workflows",
-        "List workflows, newest first",
-        READ,
-        {200: listing(WorkflowSummary)},
-        *WORKFLOWS.parameters,
+        "list_workflows", "List workflows, newest first", READ, {200: listing(WorkflowSummary)}, *WORKFLOWS.parameters
     )
     def get(self, request: Request) -> Response:
         """A page of the tenant's workflows."""
@@ -169,11 +157,7 @@ class Scripts(ApiView, tag="scripts"):
         return created(dead_letters.script_summary(script), f"/api/v1/scripts/{script.sha256}")
 
     @describe(
-        "list_scripts",
-        "List stored scripts, newest first",
-        READ,
-        {200: listing(ScriptSummary)},
-        *SCRIPTS.parameters,
+        "list_scripts", "List stored scripts, newest first", READ, {200: listing(ScriptSummary)}, *SCRIPTS.parameters
     )
     def get(self, request: Request) -> Response:
         """A page of the tenant's scripts."""

@@ -105,10 +105,7 @@ def wait_for(tenant_id: int, workflow_id: UUID, total: int) -> None:
     """Return when all tasks are final; the progress goes to the error stream, where it is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with (
-        tenant_scope(tenant_id),
-        Progress(*columns, console=console, disable=not console.is_terminal) as progress,
-    ):
+    with tenant_scope(tenant_id), Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         shown = progress.add_task("running", total=total)
         while True:
             now = reading.workflow(workflow_id)

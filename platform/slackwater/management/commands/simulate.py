@@ -51,14 +51,10 @@ class Command(BaseCommand):
         parser.add_argument("--peak", type=int, help="off-peak work starts below this utilization, in thousandths")
         parser.add_argument("--ceiling", type=int, help="delayable work starts below this, in thousandths")
         parser.add_argument(
-            "--windows",
-            metavar="TEXT",
-            help="ceilings by time of day, as the setting ceiling_windows has them",
+            "--windows", metavar="TEXT", help="ceilings by time of day, as the setting ceiling_windows has them"
         )
         parser.add_argument(
-            "--begins",
-            metavar="TIME",
-            help="when the trace begins, like 2026-01-05T18:00:00+01:00, for windows",
+            "--begins", metavar="TIME", help="when the trace begins, like 2026-01-05T18:00:00+01:00, for windows"
         )
         parser.add_argument("--no-backfill", action="store_true", help="keep no node for what does not fit yet")
         parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers as JSON ('-': print them)")

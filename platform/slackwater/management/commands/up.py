@@ -30,9 +30,7 @@ class Command(BaseCommand):
         parser.add_argument("--workers", type=_positive, default=1, help="worker nodes to run (default 1)")
         parser.add_argument("--concurrency", type=_positive, default=2, help="processes of each worker (default 2)")
         parser.add_argument(
-            "--die-with-parent",
-            action="store_true",
-            help="stop when the process that started this one is gone",
+            "--die-with-parent", action="store_true", help="stop when the process that started this one is gone"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
