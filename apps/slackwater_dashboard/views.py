@@ -35,17 +35,25 @@ def _answer(value: dict[str, Any]) -> JsonResponse:
     return JsonResponse(value, headers={"Cache-Control": "no-store"})
 
 
+def _require(request: HttpRequest, permission: str) -> None:
+    if not request.user.has_perm(permission):
+        raise PermissionDenied
+
+
+def _table(request: HttpRequest, template: str, title: str, rows: Any) -> HttpResponse:
+    context = {**admin.site.each_context(request), "title": title, "rows": rows}
+    return TemplateResponse(request, f"slackwater_dashboard/{template}.html", context)
+
+
 def live_numbers(request: HttpRequest) -> HttpResponse:
     """The numbers now."""
-    if not request.user.has_perm(LIVE_PERMISSION):
-        raise PermissionDenied
+    _require(request, LIVE_PERMISSION)
     return _answer(live.snapshot())
 
 
 def task_mark(request: HttpRequest, task_id: UUID) -> HttpResponse:
     """A mark that changes when a task's page must be read again."""
-    if not request.user.has_perm(LIVE_PERMISSION):
-        raise PermissionDenied
+    _require(request, LIVE_PERMISSION)
     # Unscoped: the admin sees all tenants.
     task = Task.objects.unscoped().select_related("live").only("state", "live__state", "live__fence", "live__progress")
     found = task.filter(pk=task_id).first()
@@ -58,20 +66,16 @@ def task_mark(request: HttpRequest, task_id: UUID) -> HttpResponse:
 
 def run_times(request: HttpRequest) -> HttpResponse:
     """Learnt run times by tenant and handler, the most frequent first."""
-    if not request.user.has_perm(RUN_TIMES_PERMISSION):
-        raise PermissionDenied
+    _require(request, RUN_TIMES_PERMISSION)
     rows = RunTime.objects.select_related("tenant").order_by("-samples")[:RUN_TIMES_SHOWN]
-    context = {**admin.site.each_context(request), "title": "Run times", "rows": rows}
-    return TemplateResponse(request, "slackwater_dashboard/run_times.html", context)
+    return _table(request, "run_times", "Run times", rows)
 
 
 def sizes(request: HttpRequest) -> HttpResponse:
     """Work that would run in a smaller tier, by tenant and handler or script, the most frequent first."""
-    if not request.user.has_perm(SIZES_PERMISSION):
-        raise PermissionDenied
+    _require(request, SIZES_PERMISSION)
     rows = right_sizing.all_hints(SIZES_LOOKED_AT)
-    context = {**admin.site.each_context(request), "title": "Smaller tiers", "rows": rows}
-    return TemplateResponse(request, "slackwater_dashboard/sizes.html", context)
+    return _table(request, "sizes", "Smaller tiers", rows)
 
 
 def extra_urls() -> list[URLPattern]:

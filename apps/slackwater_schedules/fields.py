@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NoReturn
 
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_schedules.models import MAX_JITTER_S, MAX_MISSED_LIMIT, Schedule
+from slackwater_schedules.recurrence import Kind
 from slackwater_schedules.rules import MAX_INTERVAL_S, check_zone, read_instant
 from slackwater_tasks.field_kinds import Flag, Object, Whole, clean_text
 
@@ -32,10 +33,10 @@ def _name(value: Any, field: str) -> str:
     return value
 
 
-def _choice(known: Any) -> Callable[[Any, str], str]:
+def _choice(known: Sequence[str]) -> Callable[[Any, str], str]:
     def check(value: Any, field: str) -> str:
-        if not isinstance(value, str) or value not in known.values:
-            _fail(field, f"must be one of {', '.join(known.values)}")
+        if not isinstance(value, str) or value not in known:
+            _fail(field, f"must be one of {', '.join(known)}")
         return value
 
     return check
@@ -58,18 +59,18 @@ def _instant(value: Any, field: str) -> datetime | None:
 
 FIELDS: Final[dict[str, Callable[[Any, str], Any]]] = {
     "name": _name,
-    "kind": _choice(Schedule.Kind),
+    "kind": _choice([*Kind]),
     "rule": OBJECT.check,
     "time_zone": _zone,
     "start_at": _instant,
     "end_at": _instant,
     "jitter_s": Whole(0, MAX_JITTER_S).check,
     "paused": Flag().check,
-    "missed": _choice(Schedule.Missed),
+    "missed": _choice(Schedule.Missed.values),
     "missed_after_s": Whole(0, MAX_INTERVAL_S).check,
     "missed_limit": Whole(1, MAX_MISSED_LIMIT).check,
     "missed_window_s": Whole(0, MAX_INTERVAL_S).check,
-    "overlap": _choice(Schedule.Overlap),
+    "overlap": _choice(Schedule.Overlap.values),
     "task": _template,
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -81,13 +81,7 @@ class Counts:
 
     def __add__(self, other: Counts) -> Counts:
         """Add two counts."""
-        return Counts(
-            schedules=self.schedules + other.schedules,
-            submitted=self.submitted + other.submitted,
-            missed=self.missed + other.missed,
-            skipped=self.skipped + other.skipped,
-            failed=self.failed + other.failed,
-        )
+        return Counts(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)})
 
 
 def rule_of(schedule: Schedule) -> Rule:

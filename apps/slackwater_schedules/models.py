@@ -7,7 +7,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from slackwater_schedules import recurrence
+from slackwater_schedules.recurrence import Kind
 from slackwater_tasks.models import new_id
 from slackwater_tenants.scoping import TenantOwned
 
@@ -17,17 +17,6 @@ MAX_JITTER_S = 86_400
 
 class Schedule(TenantOwned):
     """A task that runs again and again. Written by :mod:`slackwater_schedules.services` only."""
-
-    class Kind(models.TextChoices):
-        """How it recurs; the parameters of each stand in :mod:`slackwater_schedules.rules`."""
-
-        ONCE = "once"
-        DAILY = "daily"
-        WEEKLY = "weekly"
-        MONTHLY = "monthly"
-        ANNUALLY = "annually"
-        CRON = "cron"
-        INTERVAL = "interval"
 
     class Missed(models.TextChoices):
         """The treatment of firings that no beat could make in time."""
@@ -48,7 +37,7 @@ class Schedule(TenantOwned):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     tenant = models.ForeignKey("slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="schedules")
     name = models.CharField(max_length=100)
-    kind = models.CharField(max_length=16, choices=Kind.choices)
+    kind = models.CharField(max_length=16, choices=[(str(kind), kind.title()) for kind in Kind])
     rule = models.JSONField(default=dict, blank=True, help_text='Parameters of its kind: {"times": ["07:30"]}.')
     time_zone = models.CharField(max_length=63, default="UTC")
     start_at = models.DateTimeField(null=True, blank=True, help_text="No firing before.")
@@ -90,9 +79,7 @@ class Schedule(TenantOwned):
         ]
         constraints = [
             models.UniqueConstraint(fields=["tenant", "name"], name="slackwater_schedule_name_unique"),
-            models.CheckConstraint(
-                condition=Q(kind__in=[str(kind) for kind in recurrence.Kind]), name="slackwater_schedule_kind"
-            ),
+            models.CheckConstraint(condition=Q(kind__in=[str(kind) for kind in Kind]), name="slackwater_schedule_kind"),
             models.CheckConstraint(
                 condition=Q(next_due_at__isnull=True) | Q(next_due_at__gte=models.F("next_fire_at")),
                 name="slackwater_schedule_due_after_fire",

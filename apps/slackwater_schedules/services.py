@@ -5,7 +5,8 @@ A change never loses a firing: what is due when it is made fires first, under th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -65,14 +66,9 @@ def _create(tenant: Tenant, items: Sequence[Mapping[str, Any]], paths: Sequence[
         except SlackwaterError as error:
             error.field = f"{path}{error.field}" if error.field else path.rstrip(".") or None
             raise
-    try:
-        with transaction.atomic():
-            # Unscoped: the tenant is named in each row.
-            Schedule.objects.unscoped().bulk_create(made, batch_size=1_000)
-    except IntegrityError as error:
-        if "slackwater_schedule_name_unique" not in str(error):
-            raise
-        raise Conflict("there is a schedule of that name already", field="name") from None
+    with _unique_names():
+        # Unscoped: the tenant is named in each row.
+        Schedule.objects.unscoped().bulk_create(made, batch_size=1_000)
     return made
 
 
@@ -176,7 +172,7 @@ def _next_after_change(schedule: Schedule, values: Mapping[str, Any], now: datet
     if not RULE_FIELDS & set(values):
         return pending
     if "rule" in values or "kind" in values:
-        if schedule.kind == Schedule.Kind.ONCE and not schedule.rule.get("at"):
+        if schedule.kind == Kind.ONCE and not schedule.rule.get("at"):
             schedule.rule = {"at": now.isoformat()}
         rule = _check_rule(schedule, now)
     else:
@@ -193,9 +189,16 @@ def _next_after_change(schedule: Schedule, values: Mapping[str, Any], now: datet
 def _save(schedule: Schedule, now: datetime, actor: str) -> None:
     schedule.version += 1
     schedule.updated_at, schedule.updated_by = now, actor[:120]
+    with _unique_names():
+        schedule.save(force_update=True)
+
+
+@contextmanager
+def _unique_names() -> Iterator[None]:
+    """All or nothing; ``Conflict`` where a name is taken."""
     try:
         with transaction.atomic():
-            schedule.save(force_update=True)
+            yield
     except IntegrityError as error:
         if "slackwater_schedule_name_unique" not in str(error):
             raise

@@ -12,7 +12,7 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiRespo
 from rest_framework import serializers as s
 
 from slackwater_api.http.operation import PARTIAL, Operation, names_of
-from slackwater_api.http.problems import DOCUMENTATION, PROBLEM_TYPE, STATUS
+from slackwater_api.http.problems import PROBLEM_TYPE, STATUS, problem_body
 
 View = TypeVar("View", bound=Callable[..., Any])
 
@@ -84,15 +84,7 @@ FIELDS = {"too_large": "args", "invalid_input": "priority"}
 
 def problem_example(code: str) -> OpenApiExample:
     """An example of a problem with this code."""
-    status, title = STATUS[code]
-    body: dict[str, Any] = {
-        "type": f"{DOCUMENTATION}{code}",
-        "title": title,
-        "status": status,
-        "detail": DETAILS[code],
-        "code": code,
-        "request_id": EXAMPLE_REQUEST,
-    }
+    status, body = STATUS[code][0], problem_body(code, DETAILS[code], EXAMPLE_REQUEST)
     if code in FIELDS:
         body["field"] = FIELDS[code]
     return OpenApiExample(code, value=body, media_type=PROBLEM_TYPE, status_codes=[str(status)], response_only=True)

@@ -146,23 +146,29 @@ def _from_drf(error: drf.APIException) -> errors.SlackwaterError:
     return by_status.get(error.status_code, InternalError)()
 
 
+def problem_body(code: str, detail: str, request_id: str) -> dict[str, Any]:
+    """What every problem has."""
+    status, title = STATUS[code]
+    return {
+        "type": f"{DOCUMENTATION}{code}",
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "code": code,
+        "request_id": request_id,
+    }
+
+
 def problem(error: Exception, request_id: str) -> Problem:
     """The answer to ``error``. What is internal is logged with its traceback and not shown."""
     ours = normalized(error)
-    status, title = STATUS[ours.code]
+    status, _ = STATUS[ours.code]
     if status >= 500 and not isinstance(ours, errors.Unavailable):
         log.error("request failed", exc_info=error, extra={"request_id": request_id})
         ours = InternalError()
     elif isinstance(ours, errors.Unavailable):
         log.warning("request refused: %s", error)
-    body: dict[str, Any] = {
-        "type": f"{DOCUMENTATION}{ours.code}",
-        "title": title,
-        "status": status,
-        "detail": ours.message,
-        "code": ours.code,
-        "request_id": request_id,
-    }
+    body = problem_body(ours.code, ours.message, request_id)
     if ours.field:
         # A path may hold names that a client made up, of any length and of what cannot be encoded.
         body["field"] = ours.field.encode("utf-8", "backslashreplace").decode()[:MAX_FIELD]

@@ -19,7 +19,7 @@ from slackwater_conf import conf
 from slackwater_monitoring.alerts.rules import RULES
 from slackwater_monitoring.models import Alert, AlertNotice
 from slackwater_monitoring.notify.webhook_client import NotSent, post
-from slackwater_monitoring.notify.webhook_signature import signature
+from slackwater_monitoring.notify.webhook_signature import signed_headers
 from slackwater_monitoring.outbox import LeasedOutbox, Sent, back_off_s, outcomes
 from slackwater_tasks.submission.webhook_address import parse_url
 
@@ -130,13 +130,8 @@ def payload(notice: AlertNotice) -> dict[str, Any]:
 def _post(notices: Sequence[AlertNotice]) -> None:
     (notice,) = notices
     body = json.dumps(payload(notice)).encode()
-    message, moment, secret = (f"alert-{notice.pk}", int(time.time()), conf().alert_webhook_secret)
-    headers = {
-        "Content-Type": "application/json", "User-Agent": "Slackwater-Alerts/1", "webhook-id": message,
-        "webhook-timestamp": str(moment),
-    }  # fmt: skip
-    if secret:
-        headers["webhook-signature"] = signature([secret], message, moment, body)
+    keys = [secret] if (secret := conf().alert_webhook_secret) else []
+    headers = signed_headers("Slackwater-Alerts/1", keys, f"alert-{notice.pk}", int(time.time()), body)
     # The operator's own address: it may lie in the operator's own network.
     target = parse_url(conf().alert_webhook, private=True)
     answer = asyncio.run(post(target, headers, body, private=True, seconds=TIMEOUT_S))

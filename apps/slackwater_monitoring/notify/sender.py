@@ -17,7 +17,7 @@ from slackwater_monitoring.notify import subscriptions
 from slackwater_monitoring.notify.email_digest import send_digest
 from slackwater_monitoring.notify.subscriptions import open_secret
 from slackwater_monitoring.notify.webhook_client import NotSent, post
-from slackwater_monitoring.notify.webhook_signature import signature
+from slackwater_monitoring.notify.webhook_signature import signed_headers
 from slackwater_monitoring.outbox import LeasedOutbox, SendingThread, Sent, back_off_s, outcomes
 from slackwater_resources.faults import FAULTS
 from slackwater_tasks.ledger.connection import Database
@@ -155,13 +155,7 @@ async def attempt(claimed: Claimed, *, private: bool) -> Attempted:
 def _headers(claimed: Claimed, timestamp: int, body: bytes) -> dict[str, str]:
     sealed = [bytes(s) for s in (claimed.sealed, claimed.sealed_before) if s]
     keys = [open_secret(claimed.tenant_id, claimed.subscription_id, one) for one in sealed]
-    return {
-        "Content-Type": "application/json",
-        "User-Agent": "Slackwater-Webhooks/1",
-        "webhook-id": claimed.id,
-        "webhook-timestamp": str(timestamp),
-        "webhook-signature": signature(keys, claimed.id, timestamp, body),
-    }
+    return signed_headers("Slackwater-Webhooks/1", keys, claimed.id, timestamp, body)
 
 
 def _claim(conn: Any, channels: Sequence[str], *, each: int, most: int, busy: Sequence[str] = ()) -> list[Claimed]:

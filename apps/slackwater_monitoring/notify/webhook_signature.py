@@ -22,6 +22,17 @@ def make_secret() -> str:
     return MARK + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
 
 
+def signed_headers(agent: str, keys: Sequence[str], message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
+    """The headers of a message; without keys, it has no signature."""
+    headers = {
+        "Content-Type": "application/json",
+        "User-Agent": agent,
+        "webhook-id": message_id,
+        "webhook-timestamp": str(timestamp),
+    }
+    return headers | ({"webhook-signature": signature(keys, message_id, timestamp, body)} if keys else {})
+
+
 def signature(keys: Sequence[str], message_id: str, timestamp: int, body: bytes) -> str:
     """The header that proves the sender: one signature by each secret, so that a receiver may still use the old one."""
     signed = f"{message_id}.{timestamp}.".encode() + body

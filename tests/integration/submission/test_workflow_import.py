@@ -158,7 +158,7 @@ def test_what_cannot_be_is_refused(demo: Tenant, file: Path, tmp_path: Path) -> 
         command("import_workflow", file, tenant="nobody")
     with pytest.raises(CommandError, match="time_scale: must be a number greater than 0"):
         command("import_workflow", file, time_scale=0)
-    with pytest.raises(CommandError, match="is not an id"):
+    with pytest.raises(CommandError, match="is no id"):
         command("workflow_report", "seven")
     with pytest.raises(CommandError, match="there is no workflow"):
         command("workflow_report", uuid4())

@@ -10,7 +10,8 @@ from rest_framework import serializers as s
 
 from scheduler_ext.core.states import Category, ClientStatus, Outcome, RunCondition, TaskState
 from slackwater_api.v1.filters import words
-from slackwater_schedules.models import Schedule, ScheduleFire
+from slackwater_schedules.models import ScheduleFire
+from slackwater_schedules.recurrence import Kind
 from slackwater_tasks.field_kinds import MAX_SECONDS
 from slackwater_tasks.models import OnLate
 
@@ -19,7 +20,7 @@ STATUSES = [status.label for status in ClientStatus]
 OUTCOMES = words(Outcome)
 NODE_STATES = ["active", "draining"]
 KINDS = ["handler", "script"]
-KINDS_OF_SCHEDULE: list[str] = Schedule.Kind.values
+KINDS_OF_SCHEDULE: list[str] = [str(kind) for kind in Kind]
 FIRE_OUTCOMES: list[str] = ScheduleFire.Outcome.values
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rest_framework import serializers as s
 
-from slackwater_api.v1.shapes.platform import PAUSED_BY, TierOut
+from slackwater_api.v1.shapes.platform import PAUSED_BY
 from slackwater_resources.own_tiers import RESOURCES
 from slackwater_tenants.keys import TENANT_SCOPES
 from slackwater_tenants.models import ApiKey, Membership
@@ -151,9 +151,3 @@ class TierIn(TierChange):
     def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
         """CPU and memory are what no task can do without."""
         return {**super().get_fields(), **_amounts(required=True)}
-
-
-__all__ = [
-    "ROLES", "SCOPES", "KeyIn", "KeyMade", "KeyOut", "KeyRotation", "MemberChange", "MemberIn", "MemberOut",
-    "OrganizationChange", "OrganizationOut", "TeamChange", "TeamIn", "TeamOut", "TierChange", "TierIn", "TierOut",
-]  # fmt: skip

@@ -14,6 +14,7 @@ from slackwater_api.http.openapi import describe, request_example
 from slackwater_api.http.operation import unchanged
 from slackwater_api.v1.shapes import organization as shapes
 from slackwater_api.v1.shapes.common import listing
+from slackwater_api.v1.shapes.platform import TierOut
 from slackwater_resources import own_tiers
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.read import overview
@@ -25,7 +26,7 @@ EXAMPLE = {"name": "wide", "cpu_milli": 2000, "memory_mb": 2048, "default_execut
 class Tiers(ApiView, tag="tiers"):
     """``/api/v1/tiers``"""
 
-    @describe("list_tiers", "List the tiers you may name", READ, {200: listing(shapes.TierOut, paged=False)})
+    @describe("list_tiers", "List the tiers you may name", READ, {200: listing(TierOut, paged=False)})
     def get(self, request: Request) -> Response:
         """The shared tiers of the plan, and the tenant's own."""
         return Response({"items": overview.tiers(self.tenant)})
@@ -34,7 +35,7 @@ class Tiers(ApiView, tag="tiers"):
         "create_tier",
         "Make a tier of your own",
         MANAGE,
-        {201: shapes.TierOut},
+        {201: TierOut},
         problems=(409, 429),
         body=shapes.TierIn,
         examples=[request_example("wide", EXAMPLE)],
@@ -50,7 +51,7 @@ class Tiers(ApiView, tag="tiers"):
 class OneTier(ApiView, tag="tiers"):
     """``/api/v1/tiers/{name}``"""
 
-    @describe("get_tier", "Look at a tier", READ, {200: shapes.TierOut}, NAME)
+    @describe("get_tier", "Look at a tier", READ, {200: TierOut}, NAME)
     def get(self, request: Request, tier_name: str) -> Response:
         """One tier that you may name."""
         return Response(overview.tier(own_tiers.get_tier(self.tenant, tier_name)))
@@ -59,7 +60,7 @@ class OneTier(ApiView, tag="tiers"):
         "change_tier",
         "Change a tier of your own",
         MANAGE,
-        {200: shapes.TierOut},
+        {200: TierOut},
         NAME,
         body=shapes.TierChange,
         conditional=True,

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import time
-from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from django.core.management import call_command
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandParser
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from scheduler_ext.core.errors import SlackwaterError
+from scheduler_ext.core.errors import InvalidInput, SlackwaterError
 from scheduler_ext.core.resources import DIMENSIONS
 from scheduler_ext.core.wfformat import RecordedWorkflow, read_workflow
+from slackwater.management.console import PlatformCommand, find_tenant
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.read import tasks as reading
 from slackwater_tasks.submission.service import submit_workflow
@@ -29,13 +28,15 @@ POLL_S = 0.2
 SHOWN = 5
 
 
-class Command(BaseCommand):
+class Command(PlatformCommand):
     """Read a file in WfFormat 1.5, scale its run times, submit it."""
 
+    for_tenant = False
     help = "Submit a recorded workflow (WfFormat 1.5 JSON): each task holds a slot for its recorded run time x S."
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
+    def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
+        super().add_arguments(parser)
         parser.add_argument("file", type=Path, help="a WfFormat 1.5 JSON file, see https://wfcommons.org/format")
         parser.add_argument(
             "--time-scale", type=float, default=1.0, metavar="S", help="multiply run times by S (default 1)"
@@ -43,42 +44,34 @@ class Command(BaseCommand):
         parser.add_argument("--tenant", default="demo", help="tenant that submits it (default demo)")
         parser.add_argument("--name", default="", help="name of the workflow (default: the file's, with the scale)")
         parser.add_argument("--wait", action="store_true", help="wait until it has ended, then print its report")
-        parser.add_argument("--json", action="store_true", help="print JSON")
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def run(self, options: dict[str, Any]) -> None:
         """Read, plan, submit; then wait and report if asked."""
-        tenant = Tenant.objects.select_related("plan").filter(slug=options["tenant"]).first()
-        if tenant is None:
-            raise CommandError(f"there is no tenant {options['tenant']!r}")
-        path: Path = options["file"]
+        tenant, path = find_tenant(options["tenant"]), options["file"]
         try:
             recorded = read_workflow(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
-            raise CommandError(f"cannot read {path}: {error}") from None
+            raise InvalidInput(f"cannot read {path}: {error}") from None
         except SlackwaterError as error:
-            raise CommandError(f"{path}: {error}") from None
-        try:
-            plan = plan_import(recorded, scale=options["time_scale"], tiers=allowed_tiers(tenant), name=options["name"])
-            submission = submit_workflow(tenant, plan.workflow, actor="command:import_workflow")
-        except SlackwaterError as error:
-            raise CommandError(str(error)) from None
+            raise InvalidInput(f"{path}: {error}") from None
+        plan = plan_import(recorded, scale=options["time_scale"], tiers=allowed_tiers(tenant), name=options["name"])
+        submission = submit_workflow(tenant, plan.workflow, actor="command:import_workflow")
         assert submission.workflow_id is not None
         self.tell(submission.workflow_id, recorded, plan, **options)
         if options["wait"]:
             wait_for(tenant.pk, submission.workflow_id, len(recorded.tasks))
             workflow_id = str(submission.workflow_id)
-            call_command("workflow_report", workflow_id, json=options["json"], stdout=self.stdout)
+            call_command("workflow_report", workflow_id, json=self.as_json, stdout=self.stdout)
 
     def tell(self, workflow_id: UUID, recorded: RecordedWorkflow, plan: ImportPlan, **options: Any) -> None:
         """Say what was handed in. With ``--wait --json`` the report is the one answer."""
-        if options["json"]:
+        if self.as_json:
             if not options["wait"]:
-                said = {
-                    "id": str(workflow_id), "name": plan.workflow["name"], "tasks": len(recorded.tasks),
+                self.show({
+                    "id": workflow_id, "name": plan.workflow["name"], "tasks": len(recorded.tasks),
                     "edges": recorded.edges, "tiers": plan.tiers, "too_large": plan.too_large,
                     "time_scale": options["time_scale"],
-                }  # fmt: skip
-                self.stdout.write(json.dumps(said))
+                })  # fmt: skip
             return
         tiers = ", ".join(f"{count} {slug}" for slug, count in sorted(plan.tiers.items()))
         name, tasks = plan.workflow["name"], len(recorded.tasks)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from argparse import ArgumentParser
 from typing import Any
-from uuid import UUID
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandParser
 
+from scheduler_ext.core.errors import InvalidInput, NotFound
+from slackwater.management.console import PlatformCommand, task_id
 from slackwater_tasks.models import Workflow
 from slackwater_tasks.read.workflow_report import WorkflowReport, report
 from slackwater_tenants.scoping import tenant_scope
@@ -16,38 +15,30 @@ from slackwater_tenants.scoping import tenant_scope
 WIDTH = 24
 
 
-class Command(BaseCommand):
+class Command(PlatformCommand):
     """Print the report of one workflow."""
 
+    for_tenant = False
     help = "Tell how a workflow ran: order kept, makespan against the lower bound, start delays."
-    requires_system_checks: list[str] = []
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
+    def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
-        parser.add_argument("id", help="id of the workflow")
+        super().add_arguments(parser)
+        parser.add_argument("id", type=task_id, help="id of the workflow")
         parser.add_argument("--slots", type=int, help="tasks that could run at once (default: counted from the nodes)")
-        parser.add_argument("--json", action="store_true", help="print JSON")
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def run(self, options: dict[str, Any]) -> None:
         """Look it up and print."""
-        try:
-            workflow_id = UUID(options["id"])
-        except ValueError:
-            raise CommandError(f"{options['id']!r} is not an id") from None
-        slots = options["slots"]
+        workflow_id, slots = options["id"], options["slots"]
         if slots is not None and slots < 1:
-            raise CommandError("--slots must be at least 1")
+            raise InvalidInput("must be at least 1", field="--slots")
         # Unscoped: an administrator's command finds a workflow whoever owns it, then reads as its owner.
         workflow = Workflow.objects.unscoped().filter(pk=workflow_id).first()
         if workflow is None:
-            raise CommandError(f"there is no workflow {workflow_id}")
+            raise NotFound(f"there is no workflow {workflow_id}")
         with tenant_scope(workflow.tenant_id):
             found = report(workflow_id, slots=slots)
-        if options["json"]:
-            self.stdout.write(json.dumps(found.as_json()))
-            return
-        for label, value in lines(found):
-            self.stdout.write(f"{label:<{WIDTH}} {value}")
+        self.answer(found.as_json(), *(f"{label:<{WIDTH}} {value}" for label, value in lines(found)))
 
 
 def lines(found: WorkflowReport) -> list[tuple[str, str]]:
