@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from scheduler_ext.core.errors import LimitExceeded, NotFound, SlackwaterError
 from scheduler_ext.core.sql import named
 from slackwater_tasks.control.rerun import retry
+from slackwater_tasks.ledger.fetch import execute, fetch_all
 
 log = logging.getLogger(__name__)
 
@@ -48,31 +49,30 @@ class Retried:
 
 def retry_due(limit: int = BATCH) -> Retried:
     """Run again up to ``limit`` dead letters whose time has come; any number of processes may call it at once."""
-    with transaction.atomic(), connection.cursor() as cur:
-        cur.execute(CLAIM, (ACTOR, limit))
+    with transaction.atomic():
         # In the order of the tenants, whose counters each retry locks until the commit.
-        rows = sorted(cur.fetchall(), key=lambda row: row[1])
-        results = [_retry(cur, *row) for row in rows]
+        rows = sorted(fetch_all(CLAIM, (ACTOR, limit)), key=lambda row: row[1])
+        results = [_retry(*row) for row in rows]
     return Retried(
         retried=results.count("retried"), given_up=results.count("given up"), put_off=results.count("put off")
     )
 
 
-def _retry(cur: Any, task_id: UUID, tenant_id: int, allowed: int, used: int) -> str:
+def _retry(task_id: UUID, tenant_id: int, allowed: int, used: int) -> str:
     if used >= allowed:
-        cur.execute(GIVE_UP, (used, task_id))
+        execute(GIVE_UP, (used, task_id))
         return "given up"
     try:
         with transaction.atomic():
             retry(tenant_id, task_id, actor=ACTOR, reason=f"retry {used + 1} of {allowed} from the dead letters")
     except LimitExceeded as error:
-        cur.execute(PUT_OFF, (max(error.retry_after or 0.0, LATER_S), used, task_id))
+        execute(PUT_OFF, (max(error.retry_after or 0.0, LATER_S), used, task_id))
         return "put off"
     except NotFound:
-        cur.execute("DELETE FROM slackwater_tasks_deadletter WHERE task_id = %s", (task_id,))
+        execute("DELETE FROM slackwater_tasks_deadletter WHERE task_id = %s", (task_id,))
         return "given up"
     except SlackwaterError as error:
         log.warning("dead letter %s cannot run again: %s", task_id, error)
-        cur.execute(GIVE_UP, (used, task_id))
+        execute(GIVE_UP, (used, task_id))
         return "given up"
     return "retried"

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any, Final
-from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models.functions import Now
 
 from scheduler_ext.core.errors import InvalidInput
@@ -22,6 +21,7 @@ from slackwater_schedules.occurrences import Due, Missed, MissedPolicy, Plan, ji
 from slackwater_schedules.recurrence import Rule
 from slackwater_schedules.rules import read_rule
 from slackwater_schedules.submission import Firing, submit_all
+from slackwater_tasks.ledger.fetch import execute, fetch_all, fetch_value
 
 log = logging.getLogger(__name__)
 
@@ -103,19 +103,15 @@ def due_time(schedule: Schedule, fire_at: datetime | None) -> datetime | None:
 
 def seconds_to_next() -> float | None:
     """Seconds until the next schedule is due by the database's clock, negative when it is late; None without any."""
-    with connection.cursor() as cur:
-        cur.execute(NEXT_DUE)
-        row = cur.fetchone()
-    return None if row is None else float(row[0])
+    found: float | None = fetch_value(NEXT_DUE)
+    return found
 
 
 def fire_due(limit: int = BATCH) -> Counts:
     """Fire up to ``limit`` schedules whose time has come by the database's clock, in one transaction."""
     with transaction.atomic():
-        with connection.cursor() as cur:
-            cur.execute(
-                "SELECT set_config('idle_in_transaction_session_timeout', %s, true)", [f"{STOPPED_S}s"]
-            )  # local to this transaction
+        # Local to this transaction.
+        fetch_value("SELECT set_config('idle_in_transaction_session_timeout', %s, true)", [f"{STOPPED_S}s"])
         # Unscoped: a beat serves all tenants.
         due = Schedule.objects.unscoped().filter(next_due_at__lte=Now()).order_by("next_due_at", "tenant_id")
         claimed = list(due.annotate(db_now=Now()).select_for_update(skip_locked=True)[:limit])
@@ -171,9 +167,7 @@ def _new(firings: list[Firing]) -> list[Firing]:
     """Leave out firings that have a row: a backfill may have made them. Safe under the schedules' locks."""
     if not firings:
         return []
-    with connection.cursor() as cur:
-        cur.execute(KNOWN, ([f.schedule.pk for f in firings], [f.due.fire_at for f in firings]))
-        known: set[tuple[UUID, datetime]] = set(cur.fetchall())
+    known = set(fetch_all(KNOWN, ([f.schedule.pk for f in firings], [f.due.fire_at for f in firings])))
     return [f for f in firings if (f.schedule.pk, f.due.fire_at) not in known] if known else firings
 
 
@@ -193,16 +187,13 @@ def write_fires(firings: Sequence[Firing], *, backfill: bool = False) -> None:
         "versions": [f.schedule.version for f in firings],
         "backfill": backfill,
     }
-    with connection.cursor() as cur:
-        cur.execute(INSERT + (REPLACE if backfill else ""), params)
+    execute(INSERT + (REPLACE if backfill else ""), params)
 
 
 def _advance(schedules: Sequence[Schedule]) -> None:
-    with connection.cursor() as cur:
-        cur.execute(
-            ADVANCE,
-            ([s.pk for s in schedules], [s.next_fire_at for s in schedules], [s.next_due_at for s in schedules]),
-        )
+    execute(
+        ADVANCE, ([s.pk for s in schedules], [s.next_fire_at for s in schedules], [s.next_due_at for s in schedules])
+    )
 
 
 def count(schedules: int, firings: Sequence[Firing]) -> Counts:
@@ -218,6 +209,4 @@ def count(schedules: int, firings: Sequence[Firing]) -> Counts:
 
 def prune_fires(older_than_s: int, limit: int) -> int:
     """Delete up to ``limit`` rows of firings older than that; returns how many."""
-    with connection.cursor() as cur:
-        cur.execute(PRUNE_FIRINGS, (older_than_s, limit))
-        return int(cur.rowcount)
+    return execute(PRUNE_FIRINGS, (older_than_s, limit))

@@ -6,11 +6,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
 from django.db.models import QuerySet
 
 from scheduler_ext.core.errors import NotFound
 from slackwater_schedules.models import Schedule
+from slackwater_tasks.ledger.fetch import fetch_value
 
 
 def get_schedule(tenant_id: int, schedule_id: UUID) -> Schedule:
@@ -37,7 +37,5 @@ def _found(rows: QuerySet[Any], schedule_id: UUID) -> Schedule:
 
 def database_now() -> datetime:
     """The database's time."""
-    with connection.cursor() as cur:
-        cur.execute("SELECT clock_timestamp()")
-        now: datetime = cur.fetchone()[0]
+    now: datetime = fetch_value("SELECT clock_timestamp()")
     return now

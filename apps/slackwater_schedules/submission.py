@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any, Final
 from uuid import UUID
 
-from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db import InterfaceError, OperationalError, transaction
 
 from scheduler_ext.core.errors import Conflict, NotFound, SlackwaterError
 from scheduler_ext.core.states import TaskState
@@ -19,6 +19,7 @@ from slackwater_schedules.models import Schedule, ScheduleFire
 from slackwater_schedules.occurrences import Due
 from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.ledger import reference_cache
+from slackwater_tasks.ledger.fetch import fetch_all
 from slackwater_tasks.models import LiveTask
 from slackwater_tasks.submission import many_tenants
 from slackwater_tasks.submission import service as tasks
@@ -191,9 +192,7 @@ def find_open_tasks(schedule_ids: Iterable[UUID]) -> defaultdict[UUID, list[str]
     ids = list(schedule_ids)
     if not ids:
         return found
-    with connection.cursor() as cur:
-        cur.execute(LATEST_TASKS, (ids,))
-        latest = cur.fetchall()
+    latest = fetch_all(LATEST_TASKS, (ids,))
     # Unscoped: a beat fires for all tenants at once, and asks for tasks that its own rows name.
     live = set(LiveTask.objects.unscoped().filter(pk__in=[row[1] for row in latest]).values_list("pk", flat=True))
     for schedule_id, task_id in latest:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from django.db import connection
-
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category
 from slackwater_conf import conf
 from slackwater_monitoring.alerts.rules import Rule
 from slackwater_monitoring.health import redis_error
+from slackwater_tasks.ledger.fetch import fetch_all
 from slackwater_tasks.ledger.sql.snapshot import ACTIVE_LINES
 from slackwater_tasks.read.autoscaling import demands
 from slackwater_tasks.read.tasks import word
@@ -104,10 +103,7 @@ def signals(rules: Mapping[str, Rule], now: datetime) -> list[Signal]:
 
 
 def _rows(query: str, rule: Rule, now: datetime, **more: Any) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(query, {"now": now, "for": rule.threshold, "recent": RECENT, **more})
-        found: list[tuple[Any, ...]] = cursor.fetchall()
-    return found
+    return fetch_all(query, {"now": now, "for": rule.threshold, "recent": RECENT, **more})
 
 
 def _unused(rule: Rule, now: datetime) -> Iterator[Signal]:

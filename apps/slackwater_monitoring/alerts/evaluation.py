@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils import timezone
 
 from scheduler_ext.core.errors import Conflict
@@ -18,6 +18,7 @@ from slackwater_monitoring.alerts.conditions import Signal, signals
 from slackwater_monitoring.alerts.rules import Rule, rules
 from slackwater_monitoring.alerts.sender import receivers
 from slackwater_monitoring.models import Alert, AlertNotice
+from slackwater_tasks.ledger.fetch import execute, fetch_all
 
 LOCK: Final = 0x51AC_A1E7
 FORGET_AFTER_S: Final = 60.0
@@ -30,16 +31,14 @@ ON CONFLICT (kind, cell) DO UPDATE SET beat_at = excluded.beat_at
 
 def pulse(kind: str) -> None:
     """Note that a process of this kind (``beat``, ``upkeep``) is at work in this cell."""
-    with connection.cursor() as cursor:
-        cursor.execute(PULSE, {"kind": kind, "cell": conf().cell})
+    execute(PULSE, {"kind": kind, "cell": conf().cell})
 
 
 def look(now: datetime | None = None) -> list[Alert]:
     """Look once; returns the alerts that were raised or cleared. ``now``: other than the database's clock, in tests."""
     known = rules()
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(%s), clock_timestamp()", (LOCK,))
-        alone, clock = cursor.fetchone()
+    with transaction.atomic():
+        [(alone, clock)] = fetch_all("SELECT pg_try_advisory_xact_lock(%s), clock_timestamp()", (LOCK,))
         if not alone:
             return []
         moment = now or clock

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
@@ -19,6 +19,7 @@ from slackwater_monitoring.models import Delivery, Subscription
 from slackwater_monitoring.notify.webhook_signature import make_secret
 from slackwater_tasks.field_kinds import Flag, Text, Texts
 from slackwater_tasks.ledger import reference_cache
+from slackwater_tasks.ledger.fetch import fetch_value
 from slackwater_tasks.models import Listener, new_id
 from slackwater_tasks.runtime.sealed import open_sealed, seal
 from slackwater_tasks.submission.webhook_address import parse_given
@@ -184,8 +185,7 @@ def open_secret(tenant_id: int, subscription_id: str, sealed: bytes) -> str:
 
 def _lock(tenant_id: int) -> None:
     """Changes of one tenant's subscriptions follow one another: its listener row is the sum of all."""
-    with connection.cursor() as cur:
-        cur.execute("SELECT 1 FROM slackwater_tenants_tenant WHERE id = %s FOR NO KEY UPDATE", (tenant_id,))
+    fetch_value("SELECT 1 FROM slackwater_tenants_tenant WHERE id = %s FOR NO KEY UPDATE", (tenant_id,))
 
 
 def _tell_statements(tenant_id: int) -> None:

@@ -18,7 +18,16 @@ from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdownFilter
 
 from scheduler_ext.core.states import Category
-from slackwater_adminkit import BigTableAdmin, PausableMixin, ReadOnlyMixin, ServiceAdmin, ago, badge, column
+from slackwater_adminkit import (
+    AllTenantsMixin,
+    BigTableAdmin,
+    PausableMixin,
+    ReadOnlyMixin,
+    ServiceAdmin,
+    ago,
+    badge,
+    column,
+)
 from slackwater_tasks.control.lines import set_line_paused
 from slackwater_tasks.models import Artifact, Leader, Line, Script
 from slackwater_tasks.read.tasks import word
@@ -27,7 +36,7 @@ TEXT_SHOWN = 100_000
 
 
 @admin.register(Line)
-class LineAdmin(PausableMixin, ReadOnlyMixin, ServiceAdmin):
+class LineAdmin(AllTenantsMixin, PausableMixin, ReadOnlyMixin, ServiceAdmin):
     """Lines exist by use. The one thing an operator does to them is to pause them."""
 
     list_display = ("shown_category", "tenant", "tier", "state")
@@ -36,14 +45,9 @@ class LineAdmin(PausableMixin, ReadOnlyMixin, ServiceAdmin):
     search_fields = ("tenant__slug", "tier__slug")
     list_per_page = 100
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Line]:
-        """All tenants' lines: the admin is the operators' view of the whole platform."""
-        return Line.objects.unscoped().order_by("tenant__slug", "category", "tier__cpu_milli")
+    ordering = ("tenant__slug", "category", "tier__cpu_milli")
 
-    @admin.display(description="category", ordering="category")
-    def shown_category(self, obj: Line) -> str:
-        """In a word."""
-        return word(Category(obj.category))
+    shown_category = column("category", lambda line: word(Category(line.category)), ordering="category")
 
     def set_paused(self, obj: Line, *, paused: bool) -> bool:
         """By the service, for one line."""
@@ -51,7 +55,7 @@ class LineAdmin(PausableMixin, ReadOnlyMixin, ServiceAdmin):
 
 
 @admin.register(Script)
-class ScriptAdmin(ReadOnlyMixin, BigTableAdmin):
+class ScriptAdmin(AllTenantsMixin, ReadOnlyMixin, BigTableAdmin):
     """The script store. Content is addressed by its hash, so it never changes."""
 
     list_display = ("name", "tenant", "hash", "size", "created_at")
@@ -61,13 +65,10 @@ class ScriptAdmin(ReadOnlyMixin, BigTableAdmin):
     readonly_fields = ("text",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Script]:
-        """All tenants' scripts, without content: the admin is the operators' view of the whole platform."""
-        return Script.objects.unscoped().select_related("tenant").defer("content").order_by("-pk")
+        """Without their content."""
+        return super().get_queryset(request).select_related("tenant").defer("content")
 
-    @admin.display(description="SHA-256")
-    def hash(self, obj: Script) -> str:
-        """Its beginning."""
-        return f"{obj.sha256[:12]}…"
+    hash = column("SHA-256", lambda script: f"{script.sha256[:12]}…")
 
     @admin.display(description="content")
     def text(self, obj: Script) -> SafeString:
@@ -77,7 +78,7 @@ class ScriptAdmin(ReadOnlyMixin, BigTableAdmin):
 
 
 @admin.register(Artifact)
-class ArtifactAdmin(ReadOnlyMixin, BigTableAdmin):
+class ArtifactAdmin(AllTenantsMixin, ReadOnlyMixin, BigTableAdmin):
     """Files that tasks left behind; downloaded, never shown as pages."""
 
     list_display = ("name", "tenant", "task_id", "size", "content_type", "saved_at")
@@ -87,8 +88,8 @@ class ArtifactAdmin(ReadOnlyMixin, BigTableAdmin):
     readonly_fields = ("task_id", "file")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Artifact]:
-        """All tenants' artifacts, without content: the admin is the operators' view of the whole platform."""
-        return Artifact.objects.unscoped().select_related("tenant").defer("content").order_by("-pk")
+        """Without their content."""
+        return super().get_queryset(request).select_related("tenant").defer("content")
 
     def get_urls(self) -> list[Any]:
         """The download beside the pages."""

@@ -15,6 +15,7 @@ from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdo
 
 from scheduler_ext.core.states import Outcome, TaskState
 from slackwater_adminkit import (
+    AllTenantsMixin,
     BigTableAdmin,
     Button,
     ButtonsMixin,
@@ -34,16 +35,15 @@ from slackwater_tasks.models import Attempt, DeadLetter, TaskEvent
 from slackwater_tasks.read.tasks import word
 
 
-class LedgerAdmin(ReadOnlyMixin, BigTableAdmin):
-    """Rows of all tenants, read-only: the admin is the operators' view of the whole platform."""
+class LedgerAdmin(AllTenantsMixin, ReadOnlyMixin, BigTableAdmin):
+    """Rows about tasks, read-only."""
 
     search_fields: ClassVar[Any] = ("task__id",)
     search_help_text = "A task's id or its first digits."
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Unscoped: operators see all tenants. Only what the list shows of the task is read."""
-        rows: QuerySet[Any] = self.model.objects.unscoped().select_related("task")
-        return rows.only(*self._columns()).order_by(*self.ordering)
+        """Only what the list shows of the task is read."""
+        return super().get_queryset(request).select_related("task").only(*self._columns())
 
     def _columns(self) -> list[str]:
         own = [field.attname for field in self.opts.concrete_fields if field.attname != "task_id"]
@@ -82,11 +82,7 @@ class DeadLetterAdmin(ButtonsMixin, LedgerAdmin):
         """With the tenant, which the list shows."""
         return super().get_queryset(request).select_related("task", "tenant").only(*self._columns(), "tenant__slug")
 
-    @admin.display(description="handler")
-    def handler(self, obj: DeadLetter) -> str:
-        """What it runs."""
-        return obj.task.handler or "script"
-
+    handler = column("handler", lambda letter: letter.task.handler or "script")
     when = column("since", lambda row: ago(row.at))
 
     def requeue_one(self, request: HttpRequest, obj: DeadLetter) -> str:
@@ -124,11 +120,7 @@ class AttemptAdmin(LedgerAdmin):
         return badge(word(outcome).replace("_", " "), kinds.get(outcome, "failed"))
 
     ended = column("ended", lambda row: ago(row.finished_at))
-
-    @admin.display(description="took")
-    def took(self, obj: Attempt) -> str:
-        """Its run time."""
-        return seconds(obj.finished_at - obj.started_at)
+    took = column("took", lambda attempt: seconds(attempt.finished_at - attempt.started_at))
 
     @admin.display(description="queued for")
     def waited(self, obj: Attempt) -> str:

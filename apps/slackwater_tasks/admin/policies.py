@@ -11,7 +11,7 @@ from unfold.widgets import UnfoldAdminSelectWidget
 
 from scheduler_ext.core.errors import Conflict
 from scheduler_ext.policies.registry import ORDER_POLICIES, SHARE_POLICIES
-from slackwater_adminkit import ReadOnlyMixin, ServiceAdmin, actor
+from slackwater_adminkit import ReadOnlyMixin, ServiceAdmin, actor, column
 from slackwater_tasks.control import policies
 from slackwater_tasks.models import Line, PolicyChoice, RankSweep
 
@@ -45,10 +45,7 @@ class PolicyChoiceAdmin(ServiceAdmin):
             return forms.ModelChoiceField(lines, required=False, widget=UnfoldAdminSelectWidget)
         return super().formfield_for_dbfield(db_field, request, **kwargs)
 
-    @admin.display(description="for")
-    def subject(self, obj: PolicyChoice) -> str:
-        """The cell, or what is nearer."""
-        return str(obj.pool or obj.tenant or obj.line or f"cell {obj.cell}")
+    subject = column("for", lambda choice: str(choice.pool or choice.tenant or choice.line or f"cell {choice.cell}"))
 
     def save_model(
         self, request: HttpRequest, obj: PolicyChoice, form: forms.ModelForm[PolicyChoice], change: bool

@@ -17,7 +17,7 @@ from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdo
 
 from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.core.states import FINAL, Category, TaskState
-from slackwater_adminkit import BigTableAdmin, Button, ButtonsMixin, actor, ago, column, seconds, short
+from slackwater_adminkit import AllTenantsMixin, BigTableAdmin, Button, ButtonsMixin, actor, ago, column, seconds, short
 from slackwater_tasks.admin import task_form as forms
 from slackwater_tasks.admin.filters import AgeFilter, StateFilter, search_tasks
 from slackwater_tasks.admin.task_page import EDITABLE_STATES, context_of, state_badge, state_of
@@ -41,7 +41,7 @@ def is_live(task: Task) -> bool:
 
 
 @admin.register(Task)
-class TaskAdmin(ButtonsMixin, BigTableAdmin):
+class TaskAdmin(AllTenantsMixin, ButtonsMixin, BigTableAdmin):
     """Tasks are handed in, edited, cancelled and run again through the services; no row is written or deleted here."""
 
     list_display = (
@@ -86,10 +86,6 @@ class TaskAdmin(ButtonsMixin, BigTableAdmin):
         ),
     }
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Task]:
-        """All tenants' tasks: the admin is the operators' view of the whole platform."""
-        return Task.objects.unscoped().order_by("-id")
-
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Task], search_term: str
     ) -> tuple[QuerySet[Task], bool]:
@@ -102,10 +98,7 @@ class TaskAdmin(ButtonsMixin, BigTableAdmin):
         return False
 
     # -- the list ----------------------------------------------------------------------------------------------
-    @admin.display(description="task")
-    def title(self, obj: Task) -> str:
-        """Its name, else the end of its id."""
-        return obj.name or short(obj.pk)
+    title = column("task", lambda task: task.name or short(task.pk))
 
     @admin.display(description="state")
     def shown_state(self, obj: Task) -> SafeString:
@@ -113,15 +106,8 @@ class TaskAdmin(ButtonsMixin, BigTableAdmin):
         badge: SafeString = state_badge(state_of(obj))
         return badge
 
-    @admin.display(description="runs")
-    def what(self, obj: Task) -> str:
-        """Handler or script."""
-        return obj.handler or obj.script_path or f"script {obj.script_sha256[:12]}"
-
-    @admin.display(description="category")
-    def shown_category(self, obj: Task) -> str:
-        """In a word."""
-        return reading.word(Category(obj.category))
+    what = column("runs", lambda task: task.handler or task.script_path or f"script {task.script_sha256[:12]}")
+    shown_category = column("category", lambda task: reading.word(Category(task.category)))
 
     @admin.display(description="attempts")
     def tries(self, obj: Task) -> str:
@@ -163,7 +149,8 @@ class TaskAdmin(ButtonsMixin, BigTableAdmin):
 
     def _task(self, request: HttpRequest, object_id: str) -> Task:
         try:
-            found = self.get_queryset(request).select_related("live", "tenant").filter(pk=UUID(object_id)).first()
+            rows = self.get_queryset(request).select_related("live", "tenant")
+            found: Task | None = rows.filter(pk=UUID(object_id)).first()
         except ValueError:
             found = None
         if found is None:

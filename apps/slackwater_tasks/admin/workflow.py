@@ -14,7 +14,18 @@ from django.urls import reverse
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 
 from scheduler_ext.core.errors import Conflict, SlackwaterError
-from slackwater_adminkit import BigTableAdmin, Button, ButtonsMixin, ReadOnlyMixin, actor, ago, badge, column, short
+from slackwater_adminkit import (
+    AllTenantsMixin,
+    BigTableAdmin,
+    Button,
+    ButtonsMixin,
+    ReadOnlyMixin,
+    actor,
+    ago,
+    badge,
+    column,
+    short,
+)
 from slackwater_tasks.admin import graphs
 from slackwater_tasks.admin import task_form as form_module
 from slackwater_tasks.admin.filters import AgeFilter, id_range
@@ -36,7 +47,7 @@ def has_unfinished(workflow: Workflow) -> bool:
 
 
 @admin.register(Workflow)
-class WorkflowAdmin(ButtonsMixin, ReadOnlyMixin, BigTableAdmin):
+class WorkflowAdmin(AllTenantsMixin, ButtonsMixin, ReadOnlyMixin, BigTableAdmin):
     """Graphs of tasks handed in as one."""
 
     buttons: ClassVar = {
@@ -49,10 +60,6 @@ class WorkflowAdmin(ButtonsMixin, ReadOnlyMixin, BigTableAdmin):
     search_fields = ("id", "name")
     search_help_text = "An id or its first digits, or a part of the name."
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Workflow]:
-        """All tenants' workflows: the admin is the operators' view of the whole platform."""
-        return Workflow.objects.unscoped().order_by("-id")
-
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Workflow], search_term: str
     ) -> tuple[QuerySet[Workflow], bool]:
@@ -62,11 +69,7 @@ class WorkflowAdmin(ButtonsMixin, ReadOnlyMixin, BigTableAdmin):
             return queryset.filter(pk__range=ids), False
         return queryset.filter(name__icontains=text) if text else queryset, False
 
-    @admin.display(description="workflow")
-    def title(self, obj: Workflow) -> str:
-        """Its name, else the end of its id."""
-        return obj.name or short(obj.pk)
-
+    title = column("workflow", lambda workflow: workflow.name or short(workflow.pk))
     submitted = column("submitted", lambda row: ago(row.submitted_at))
 
     def has_add_permission(self, request: HttpRequest) -> bool:

@@ -1,4 +1,4 @@
-"""Reads over Django's own connection, which sees what its transaction has written."""
+"""Statements over Django's own connection, which sees what its transaction has written."""
 
 from __future__ import annotations
 
@@ -27,3 +27,10 @@ def fetch_named(query: str, params: Any = None) -> dict[str, Any] | None:
         cursor.execute(query, params)
         values = cursor.fetchone()
         return values and dict(zip((column.name for column in cursor.description), values, strict=True))
+
+
+def execute(query: str, params: Any = None) -> int:
+    """Run a statement; returns how many rows it changed."""
+    with connection.cursor() as cursor:
+        cursor.execute(query, params)
+        return int(cursor.rowcount)
