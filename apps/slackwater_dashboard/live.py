@@ -15,7 +15,7 @@ from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import FINAL, Category, TaskState
 from slackwater_dashboard.throughput import INTERVAL_S, Throughput
 from slackwater_monitoring.alerts.rules import RULES
-from slackwater_resources.components import MISSED_S
+from slackwater_resources.components import SILENT_AFTER_S
 from slackwater_tasks.read.autoscaling import demands
 from slackwater_tasks.read.tasks import word
 
@@ -187,7 +187,7 @@ def _bounded(count: int, most: int) -> dict[str, Any]:
 def _component(row: Sequence[Any]) -> dict[str, Any]:
     kind, cell, hostname, pid, silent_s, up_s = row
     return {
-        "kind": kind, "cell": cell, "where": f"{hostname}:{pid}", "alive": silent_s <= MISSED_S,
+        "kind": kind, "cell": cell, "where": f"{hostname}:{pid}", "alive": silent_s <= SILENT_AFTER_S,
         "silent_s": max(0.0, silent_s), "up_s": max(0.0, up_s),
     }  # fmt: skip
 

@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 LEASE_S: Final = 60.0
 """How long a claimed row is its claimer's."""
 JITTER: Final = 0.2
-STOP_S: Final = 5.0
+STOP_TIMEOUT_S: Final = 5.0
 RETRY_S: Final = 10.0
 """Pause after an error that nobody expected."""
-AWAY: Final[tuple[type[Exception], ...]] = (*FAULTS, OperationalError, InterfaceError)
+DATABASE_AWAY: Final[tuple[type[Exception], ...]] = (*FAULTS, OperationalError, InterfaceError)
 """What psycopg or Django raises while the database is away."""
 
 
@@ -124,7 +124,7 @@ class SendingThread(ABC):
         if self._thread is None:
             self.close()
         else:
-            self._thread.join(timeout=STOP_S)
+            self._thread.join(timeout=STOP_TIMEOUT_S)
 
     def close(self) -> None:
         """Close what the thread has opened."""
@@ -136,7 +136,7 @@ class SendingThread(ABC):
             try:
                 pause_s = self.step()
                 continue
-            except AWAY as error:
+            except DATABASE_AWAY as error:
                 log.warning("%s: waiting for the database: %s", self.name, str(error).strip().splitlines()[:1])
                 pause_s = self.poll_s
             except Exception:

@@ -12,7 +12,7 @@ from slackwater_monitoring.models import Sizing
 from slackwater_resources.models import Tier
 from slackwater_tenants.models import Tenant
 
-LEAST_RUNS: Final = 20
+MIN_RUNS: Final = 20
 """Fewer runs give no hint."""
 HELD_PERCENT: Final = 95
 
@@ -63,7 +63,7 @@ def hint(row: Sizing, tiers: Sequence[Tier]) -> dict[str, Any] | None:
         "memory_mb": _known(row.memory_mb),
         "disk_mb": _known(row.disk_mb),
     }
-    if len(row.cpu_milli) < LEAST_RUNS:
+    if len(row.cpu_milli) < MIN_RUNS:
         return None
     fitting = [tier for tier in tiers if _is_smaller(tier, row.tier) and _holds(tier, row.tier, used)]
     if not fitting:
@@ -83,7 +83,7 @@ def hint(row: Sizing, tiers: Sequence[Tier]) -> dict[str, Any] | None:
 
 def _known(values: Sequence[int | None]) -> int | None:
     known = [value for value in values if value is not None]
-    return percentile(known) if len(known) >= LEAST_RUNS else None
+    return percentile(known) if len(known) >= MIN_RUNS else None
 
 
 def _is_smaller(tier: Tier, than: Tier) -> bool:

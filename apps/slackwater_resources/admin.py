@@ -24,7 +24,7 @@ from slackwater_adminkit import (
     json_block,
 )
 from slackwater_resources import services
-from slackwater_resources.components import MISSED_S
+from slackwater_resources.components import SILENT_AFTER_S
 from slackwater_resources.models import Component, Handler, Node, Tier
 
 DIMENSIONS = (
@@ -182,7 +182,7 @@ class ComponentAdmin(ReadOnlyMixin, ServiceAdmin):
         """Whether it lives, by its last report."""
         if obj.left_at is not None:
             return badge("left", "cancelled")
-        silent = (timezone.now() - obj.beat_at).total_seconds() > MISSED_S
+        silent = (timezone.now() - obj.beat_at).total_seconds() > SILENT_AFTER_S
         return badge("silent", "failed") if silent else badge("alive", "succeeded")
 
     heard = column("last heard", lambda component: ago(component.beat_at))

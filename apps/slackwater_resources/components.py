@@ -17,10 +17,10 @@ from slackwater_resources.faults import FAULTS
 log = logging.getLogger(__name__)
 
 BEAT_S: Final = 5.0
-MISSED_S: Final = 3 * BEAT_S
+SILENT_AFTER_S: Final = 3 * BEAT_S
 """After this long without a word a component counts as silent."""
 KEPT_DAYS: Final = 30
-JOIN_S: Final = 2.0
+JOIN_TIMEOUT_S: Final = 2.0
 REGISTER = """
 WITH old AS (DELETE FROM slackwater_resources_component WHERE beat_at < clock_timestamp() - %s * interval '1 day')
 INSERT INTO slackwater_resources_component (kind, cell, hostname, pid, started_at, beat_at)
@@ -59,7 +59,7 @@ class Heartbeat:
     def stop(self) -> None:
         """Report that the process ends in order."""
         self._stopping.set()
-        self._thread.join(JOIN_S)
+        self._thread.join(JOIN_TIMEOUT_S)
 
     def _run(self) -> None:
         while not self._stopping.is_set():

@@ -19,9 +19,9 @@ site = get_asgi_application()
 
 from slackwater.wiring import heartbeat  # noqa: E402  (the same)
 from slackwater_api.server import connections  # noqa: E402  (the same)
-from slackwater_api.server.application import ApiFront  # noqa: E402  (its views need Django, which the line above sets up)
+from slackwater_api.server.application import AsgiApplication  # noqa: E402  (its views need Django, which the line above sets up)
 
-application = ApiFront(site)
+application = AsgiApplication(site)
 application.warm()
 connections.raise_file_limit()
 connections.watch()

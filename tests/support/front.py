@@ -12,7 +12,7 @@ from django.db import connections
 from django.utils import timezone
 
 from scheduler_ext.core.states import TaskState
-from slackwater_api.server.application import ApiFront
+from slackwater_api.server.application import AsgiApplication
 from slackwater_tasks.models import LiveTask, Task
 
 
@@ -25,7 +25,7 @@ async def nobody(scope: Any, receive: Any, send: Any) -> None:
 class Visit:
     """One request to the front, with a client that may leave."""
 
-    def __init__(self, front: ApiFront, key: str, method: str, path: str, *chunks: bytes) -> None:
+    def __init__(self, front: AsgiApplication, key: str, method: str, path: str, *chunks: bytes) -> None:
         self.left = asyncio.Event()
         self.status = 0
         self.body = b""
@@ -72,9 +72,9 @@ class Visit:
         return json.loads(self.body)
 
 
-def drive(story: Callable[[ApiFront], Coroutine[Any, Any, None]]) -> None:
+def drive(story: Callable[[AsgiApplication], Coroutine[Any, Any, None]]) -> None:
     """Run a story against a front of its own, and end the front's threads and connections with it."""
-    front = ApiFront(nobody)
+    front = AsgiApplication(nobody)
 
     async def whole() -> None:
         try:

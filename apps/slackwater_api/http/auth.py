@@ -17,11 +17,11 @@ from slackwater_tenants import services
 from slackwater_tenants.members import ROLE_SCOPES
 from slackwater_tenants.models import ApiKey, Tenant
 
-REMEMBER_S = 1.0
+CACHE_TTL_S = 1.0
 """A revoked key, or a changed plan or role, is noticed this long after at most."""
 SEEN_S = 60.0
 """For so long after that, a body is read before its key is judged anew."""
-MAX_REMEMBERED = 10_000
+MAX_CACHED = 10_000
 MAX_KEY = 200
 
 
@@ -91,9 +91,9 @@ class Remembered:
             scopes &= ROLE_SCOPES[key.member.role]
         principal = Principal(key=key, scopes=scopes)
         with self._lock:
-            if len(self._found) >= MAX_REMEMBERED:
+            if len(self._found) >= MAX_CACHED:
                 self._found.clear()
-            self._found[digest] = (now + REMEMBER_S, principal)
+            self._found[digest] = (now + CACHE_TTL_S, principal)
         return principal
 
     def forget(self) -> None:

@@ -93,7 +93,7 @@ class Live:
         self.feed.close()
 
 
-class ApiFront:
+class AsgiApplication:
     """An ASGI application: the API here, the rest by ``site``."""
 
     def __init__(self, site: Application) -> None:

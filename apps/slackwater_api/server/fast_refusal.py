@@ -17,7 +17,7 @@ from slackwater_api.server.response import PlainRequest
 from slackwater_api.server.submission import TaskRequest
 from slackwater_tasks.submission import refusal_cache
 
-REPEAT: Final = (b"idempotency_key", b"\\u")
+MAY_BE_REPEATED: Final = (b"idempotency_key", b"\\u")
 """A body with one of these may be a repeat, which gets its first answer whatever the limit; a key can be escaped."""
 
 
@@ -29,7 +29,7 @@ def refusal(request: TaskRequest) -> LimitExceeded | None:
     if principal is None or not principal.may(SUBMIT):
         return None
     found = refusal_cache.known(principal.tenant)
-    return None if found is None or any(word in request.body for word in REPEAT) else found
+    return None if found is None or any(word in request.body for word in MAY_BE_REPEATED) else found
 
 
 def answer(request: TaskRequest) -> HttpResponseBase | None:

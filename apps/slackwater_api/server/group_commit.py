@@ -34,7 +34,7 @@ from slackwater_tenants.scoping import tenant_scope
 
 MAX_BYTES: Final = 65_536
 """A longer body would delay the others of its transaction."""
-NEVER: Final = b"depends_on"
+NOT_GROUPED: Final = b"depends_on"
 """A task that needs others is stored by itself: storing it may have to wait."""
 MAX_BATCH: Final = 256
 """Submissions of one transaction."""
@@ -50,7 +50,7 @@ class Entry:
 
 def takes(request: TaskRequest) -> bool:
     """Whether a submission is of the usual kind: short, independent and without a trace of its own."""
-    if len(request.body) > min(MAX_BYTES, conf().api_max_body_bytes) or NEVER in request.body:
+    if len(request.body) > min(MAX_BYTES, conf().api_max_body_bytes) or NOT_GROUPED in request.body:
         return False
     trace = {"HTTP_TRACEPARENT": request.headers.get(b"traceparent", b"").decode("latin-1")}
     return trace_context.of_request(trace) is None

@@ -12,11 +12,11 @@ from slackwater.local.console import Console
 from slackwater.local.guardian import Guardian
 from slackwater.local.process import kill_group, start_async
 
-LONGEST_LINE = 1024 * 1024  # bytes
-FIRST_BACK_OFF = 0.5  # seconds
-LONGEST_BACK_OFF = 15.0
-STEADY = 30.0  # seconds of running after which an end counts as the first again
-LAST_WORDS = 2.0  # seconds to read what is still in the pipe of a process that has ended
+MAX_LINE_BYTES = 1024 * 1024  # bytes
+MIN_BACK_OFF_S = 0.5  # seconds
+MAX_BACK_OFF_S = 15.0
+STEADY_AFTER_S = 30.0  # seconds of running after which an end counts as the first again
+DRAIN_TIMEOUT_S = 2.0  # seconds to read what is still in the pipe of a process that has ended
 
 
 class Child:
@@ -32,18 +32,18 @@ class Child:
 
     async def keep(self) -> None:
         """Run it; when it ends unasked, run it again after a back-off that grows with each quick end."""
-        back_off = FIRST_BACK_OFF
+        back_off = MIN_BACK_OFF_S
         while not self._stopping.is_set():
             started = time.monotonic()
             code = await self.run_once()
             if self._stopping.is_set():
                 return
-            if time.monotonic() - started > STEADY:
-                back_off = FIRST_BACK_OFF
+            if time.monotonic() - started > STEADY_AFTER_S:
+                back_off = MIN_BACK_OFF_S
             self._say(f"{self.component.name} ended ({_how(code)}); it is started again in {back_off:g} s")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), back_off)
-            back_off = min(back_off * 2, LONGEST_BACK_OFF)
+            back_off = min(back_off * 2, MAX_BACK_OFF_S)
 
     async def run_once(self) -> int:
         """Run it to its end and return its exit code."""
@@ -61,7 +61,7 @@ class Child:
         kill_group(process.pid)
         self._guardian.forget(process.pid)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(pump, LAST_WORDS)
+            await asyncio.wait_for(pump, DRAIN_TIMEOUT_S)
         self._process = None
         return code
 
@@ -87,7 +87,7 @@ class Child:
             kill_group(self._process.pid)
 
     async def _pump(self, reading: int) -> None:
-        reader = asyncio.StreamReader(limit=LONGEST_LINE)
+        reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(reading, "rb", buffering=0)
         )

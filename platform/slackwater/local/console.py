@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TextIO
 
 COLOURS = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
-LARGEST_FILE = 10 * 1024 * 1024  # bytes; then one older file is kept beside it
+MAX_FILE_BYTES = 10 * 1024 * 1024  # bytes; then one older file is kept beside it
 NAME_WIDTH = 11
 
 
@@ -46,6 +46,6 @@ class Console:
         path = self.path(name)
         with path.open("a", encoding="utf-8", errors="replace") as file:
             file.write(f"{datetime.now().astimezone().isoformat(timespec='milliseconds')} {text}\n")
-            full = file.tell() > LARGEST_FILE
+            full = file.tell() > MAX_FILE_BYTES
         if full:
             path.replace(path.with_suffix(".log.1"))

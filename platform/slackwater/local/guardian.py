@@ -14,8 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-GRACE = 3.0  # seconds for the components to stop by themselves
-PATIENCE = 10.0  # seconds until even kill -9 is given up
+STOP_TIMEOUT_S = 3.0  # seconds for the components to stop by themselves
+KILL_TIMEOUT_S = 10.0  # seconds until even kill -9 is given up
 
 
 class Guardian:
@@ -107,12 +107,12 @@ def end_all(sessions: set[int], marker: bytes) -> None:
     """Wait for the processes to end, then kill them."""
     started = time.monotonic()
     known: set[int] = set()
-    while time.monotonic() - started < PATIENCE:
+    while time.monotonic() - started < KILL_TIMEOUT_S:
         # Members stay known when their parent is gone, but only while they are alive.
         known = survivors(sessions, known, marker)
         if not known:
             return
-        if time.monotonic() - started > GRACE:
+        if time.monotonic() - started > STOP_TIMEOUT_S:
             for pid in known:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)

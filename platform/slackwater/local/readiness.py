@@ -5,8 +5,8 @@ import contextlib
 import json
 from typing import Any
 
-LOOK_AGAIN = 0.1  # seconds
-LONGEST_ANSWER = 10.0  # seconds
+POLL_S = 0.1  # seconds
+ANSWER_TIMEOUT_S = 10.0  # seconds
 REQUEST = b"GET /readyz HTTP/1.0\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
@@ -24,14 +24,14 @@ async def awaited(host: str, port: int, *, patience: float) -> str:
                     if checks["workers"]:
                         return ""
                     lacking = "no worker has come"
-                await asyncio.sleep(LOOK_AGAIN)
+                await asyncio.sleep(POLL_S)
     return lacking
 
 
 async def _checks(host: str, port: int) -> dict[str, Any] | None:
     """What the API says of the parts of the platform; `None` while it does not answer, or is not ready itself."""
     with contextlib.suppress(OSError, ValueError, TimeoutError):
-        async with asyncio.timeout(LONGEST_ANSWER):
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
             reader, writer = await asyncio.open_connection(host, port)
             try:
                 writer.write(REQUEST)

@@ -13,9 +13,9 @@ from slackwater.local.console import Console
 from slackwater.local.servers import EmbeddedPostgres, EmbeddedRedis, ServerError, socket_folder
 from slackwater.settings.environment import ROOT, is_checkout
 
-OLDEST_POSTGRES = 150_000  # libpq's spelling of 15.0
-LOOK_INTERVAL = 0.5  # seconds between looks whether a server still runs
-LONGEST_BACK_OFF = 10.0  # seconds
+MIN_POSTGRES = 150_000  # libpq's spelling of 15.0
+POLL_S = 0.5  # seconds between looks whether a server still runs
+MAX_BACK_OFF_S = 10.0  # seconds
 
 
 class Servers:
@@ -66,9 +66,9 @@ class Servers:
         await asyncio.gather(*(self._watch_one(server) for server in ours))
 
     async def _watch_one(self, server: EmbeddedPostgres | EmbeddedRedis) -> None:
-        back_off = LOOK_INTERVAL
+        back_off = POLL_S
         while True:
-            await asyncio.sleep(LOOK_INTERVAL)
+            await asyncio.sleep(POLL_S)
             code = server.process.exit_code()
             if code is None:
                 continue
@@ -78,9 +78,9 @@ class Servers:
                 # Started in this thread, because the kernel ties the server's life to the thread that starts it.
                 server.spawn()
                 await asyncio.to_thread(server.wait_ready)
-                back_off = LOOK_INTERVAL
+                back_off = POLL_S
             except ServerError as error:
-                back_off = min(back_off * 2, LONGEST_BACK_OFF)
+                back_off = min(back_off * 2, MAX_BACK_OFF_S)
                 self._console.line("up", f"{error}\nnext try in {back_off:g} s")
 
 
@@ -90,7 +90,7 @@ def _check_postgres(url: str) -> None:
             version = connection.info.server_version
     except psycopg.Error as error:
         raise ServerError(f"PostgreSQL at SLACKWATER_DATABASE_URL cannot be used: {error}") from error
-    if version < OLDEST_POSTGRES:
+    if version < MIN_POSTGRES:
         raise ServerError(
             f"PostgreSQL at SLACKWATER_DATABASE_URL is version {version // 10_000}; 15 to 18 are supported"
         )

@@ -27,7 +27,7 @@ from slackwater.settings.local import SERVERS_FILE, write_private
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FLOWER_PORT = 5555
-PATIENCE = 60.0  # seconds until the table is shown though the API has not answered, or no worker has come
+READY_TIMEOUT_S = 60.0  # seconds until the table is shown though the API has not answered, or no worker has come
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,9 +123,9 @@ class Supervisor:
             self._guardian.check()
 
     async def _introduce(self) -> None:
-        lacking = await readiness.awaited(_reachable(self._layout.host), self._layout.port, patience=PATIENCE)
+        lacking = await readiness.awaited(_reachable(self._layout.host), self._layout.port, patience=READY_TIMEOUT_S)
         if lacking:
-            self._console.line("up", f"{lacking} within {PATIENCE:g} s; see the lines above")
+            self._console.line("up", f"{lacking} within {READY_TIMEOUT_S:g} s; see the lines above")
         self._complete.set()
         self._console.plain(_table(self._options, self._layout, self._servers, self.url))
 

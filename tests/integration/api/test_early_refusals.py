@@ -14,7 +14,7 @@ from django.db import connections
 
 from slackwater_api.http.auth import remembered
 from slackwater_api.server import submission
-from slackwater_api.server.application import ApiFront
+from slackwater_api.server.application import AsgiApplication
 from slackwater_tasks.submission import refusal_cache
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 from tests.support.front import Visit, drive
@@ -28,7 +28,7 @@ OWN = {"x-request-id", "server-timing", "retry-after", "ratelimit", "content-len
 class Submission(Visit):
     """A submission, and the headers of its answer."""
 
-    def __init__(self, front: ApiFront, key: str, body: bytes = TASK, **headers: str) -> None:
+    def __init__(self, front: AsgiApplication, key: str, body: bytes = TASK, **headers: str) -> None:
         super().__init__(front, key, "POST", "/api/v1/tasks", body)
         given = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
         names = {name for name, _ in given}
@@ -47,7 +47,7 @@ def acme(redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> ApiClien
     """A tenant that may submit two tasks in an hour."""
     forget_lookups()
     furnish()
-    monkeypatch.setattr("slackwater_api.http.auth.REMEMBER_S", 60.0)
+    monkeypatch.setattr("slackwater_api.http.auth.CACHE_TTL_S", 60.0)
     made = client_of("acme")
     plan = made.tenant.plan
     plan.burst, plan.tasks_per_hour = 2, 2
@@ -60,7 +60,7 @@ def told(story: Any) -> None:
     connections.close_all()
 
 
-async def used_up(front: ApiFront, acme: ApiClient, first: bytes = TASK) -> Submission:
+async def used_up(front: AsgiApplication, acme: ApiClient, first: bytes = TASK) -> Submission:
     """Submit until a view has refused one; returns that."""
     statuses = []
     for body in (first, TASK, TASK):
@@ -74,7 +74,7 @@ async def used_up(front: ApiFront, acme: ApiClient, first: bytes = TASK) -> Subm
 class Counted:
     """Counts what reaches a view."""
 
-    def __init__(self, front: ApiFront) -> None:
+    def __init__(self, front: AsgiApplication) -> None:
         self.views = 0
         answer = front.handler.answer
 
@@ -86,7 +86,7 @@ class Counted:
 
 
 def test_it_is_the_answer_of_the_view_without_the_view(acme: ApiClient) -> None:
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         late = await used_up(front, acme)
         counted = Counted(front)
         soon = Submission(front, acme.text, b" \n{ no JSON at all", x_request_id="mine")
@@ -117,7 +117,7 @@ def test_it_is_the_answer_of_the_view_without_the_view(acme: ApiClient) -> None:
     ],
 )  # fmt: skip
 def test_a_repeat_gets_its_first_answer(acme: ApiClient, body: bytes, headers: dict[str, str]) -> None:
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         first = Submission(front, acme.text, body, **headers)
         await first.run()
         assert (await Submission(front, acme.text).run()).status == 201
@@ -135,7 +135,7 @@ def test_what_a_view_answers_otherwise_is_left_to_it(acme: ApiClient) -> None:
 
     reader = create_api_key(acme.tenant, "reader", ("read",))[1]
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         await used_up(front, acme)
         for key, body, headers, status in [
             (acme.text, TASK, {"content_type": "text/plain"}, 415),
@@ -159,7 +159,7 @@ def test_it_ends_with_its_time_and_with_the_plan(acme: ApiClient, monkeypatch: p
         acme.tenant.plan.save()
         connections.close_all()
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         await used_up(front, acme)
         assert refusal_cache.known(acme.tenant) is not None
         now = time.monotonic()
@@ -179,7 +179,7 @@ def test_it_ends_with_its_time_and_with_the_plan(acme: ApiClient, monkeypatch: p
 def test_one_that_waits_for_a_thread_is_told_when_another_was_refused(acme: ApiClient) -> None:
     """What is queued when the limit is reached does not go through the view any more."""
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         await used_up(front, acme)
         refusal_cache.forget()
         counted = Counted(front)

@@ -18,7 +18,7 @@ from scheduler_ext.core.states import TaskState
 from scheduler_ext.dispatch.change_feed import FIELD
 from slackwater_api.live.change_feed import read_batch
 from slackwater_api.live.long_poll import ended_in
-from slackwater_api.server.application import ApiFront
+from slackwater_api.server.application import AsgiApplication
 from slackwater_conf import conf
 from slackwater_tasks.ledger.hints import keys
 from tests.support.api import HANDLER, ApiClient, client_of
@@ -37,7 +37,7 @@ async def tell(task_id: str) -> None:
 def test_a_body_in_pieces_is_one_body(acme: ApiClient) -> None:
     body = json.dumps({"handler": HANDLER, "args": ["ü" * 100]}).encode()
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         visit = await Visit(front, acme.text, "POST", "/api/v1/tasks", body[:7], body[7:150], body[150:]).run()
         assert visit.status == 201, visit.body
         shown = await Visit(front, acme.text, "GET", f"/api/v1/tasks/{visit.json['id']}").run()
@@ -47,7 +47,7 @@ def test_a_body_in_pieces_is_one_body(acme: ApiClient) -> None:
 
 
 def test_each_thread_has_its_connection_before_anybody_asks(acme: ApiClient) -> None:
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         front.warm()
         count = conf().api_threads
         together = threading.Barrier(count)
@@ -64,7 +64,7 @@ def test_each_thread_has_its_connection_before_anybody_asks(acme: ApiClient) -> 
 
 
 def test_other_paths_go_to_the_site(acme: ApiClient) -> None:
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         visit = await Visit(front, acme.text, "GET", "/healthz").run()
         assert (visit.status, visit.body) == (299, b"site")
 
@@ -74,7 +74,7 @@ def test_other_paths_go_to_the_site(acme: ApiClient) -> None:
 def test_a_body_over_the_limit_is_refused_and_not_kept(acme: ApiClient, settings: Any) -> None:
     settings.SLACKWATER = {**settings.SLACKWATER, "API_MAX_BODY_BYTES": 1000}
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         visit = await Visit(front, acme.text, "POST", "/api/v1/tasks", *([b"x" * 500] * 50)).run()
         assert (visit.status, visit.json["code"]) == (413, "too_large")
 
@@ -85,7 +85,7 @@ def test_who_waits_is_woken_by_the_published_change(acme: ApiClient, monkeypatch
     monkeypatch.setattr("slackwater_api.live.long_poll.POLL_S", 60.0)
     task_id = acme.task()
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         visit = Visit(front, acme.text, "GET", f"/api/v1/tasks/{task_id}?wait=20")
         waiting = asyncio.create_task(visit.run())
         await until(lambda: len(front.live.waiters) == 1 and front.live.waiters.is_listening)
@@ -104,7 +104,7 @@ def test_who_waits_is_woken_by_the_ledger_when_no_message_comes(acme: ApiClient,
     settings.SLACKWATER = {**settings.SLACKWATER, "REDIS_URL": "redis://127.0.0.1:1/0"}
     task_id = acme.task()
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         visit = Visit(front, acme.text, "GET", f"/api/v1/tasks/{task_id}?wait=60")
         waiting = asyncio.create_task(visit.run())
         await until(lambda: len(front.live.waiters) == 1)
@@ -120,7 +120,7 @@ def test_who_waits_is_woken_by_the_ledger_when_no_message_comes(acme: ApiClient,
 def test_a_hundred_who_wait_hold_no_thread(acme: ApiClient) -> None:
     task_id = acme.task()
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         visits = [Visit(front, acme.text, "GET", f"/api/v1/tasks/{task_id}?wait=60") for _ in range(100)]
         waiting = [asyncio.create_task(visit.run()) for visit in visits]
         await until(lambda: len(front.live.waiters) == 100)
@@ -138,7 +138,7 @@ def test_a_hundred_who_wait_hold_no_thread(acme: ApiClient) -> None:
 def test_the_wait_ends_with_its_time(acme: ApiClient) -> None:
     task_id = acme.task()
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         began = time.monotonic()
         visit = await Visit(front, acme.text, "GET", f"/api/v1/tasks/{task_id}?wait=0.3").run()
         assert 0.25 < time.monotonic() - began < 20
@@ -150,7 +150,7 @@ def test_the_wait_ends_with_its_time(acme: ApiClient) -> None:
 def test_a_client_that_leaves_is_waited_for_no_more(acme: ApiClient) -> None:
     task_id = acme.task()
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         visit = Visit(front, acme.text, "GET", f"/api/v1/tasks/{task_id}?wait=60")
         waiting = asyncio.create_task(visit.run())
         await until(lambda: len(front.live.waiters) == 1)
@@ -169,7 +169,7 @@ def test_who_may_not_wait_is_told_at_once(acme: ApiClient, what: str) -> None:
     key = {"key": "sw_00000000_wrong", "tenant": other.text, "number": acme.text}[what]
     expected = {"key": 401, "tenant": 404, "number": 422}[what]
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         began = time.monotonic()
         seconds = "soon" if what == "number" else "30"
         visit = await Visit(front, key, "GET", f"/api/v1/tasks/{task_id}?wait={seconds}").run()
@@ -180,7 +180,7 @@ def test_who_may_not_wait_is_told_at_once(acme: ApiClient, what: str) -> None:
 
 
 def test_a_broken_connection_is_a_503_and_then_replaced(acme: ApiClient) -> None:
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         path = "/api/v1/tiers"
         assert (await Visit(front, acme.text, "GET", path).run()).status == 200
         await front.threads.run(break_connection)

@@ -17,7 +17,7 @@ from django.middleware.security import SecurityMiddleware
 
 from slackwater_api.http import auth
 from slackwater_api.server import response as plain
-from slackwater_api.server.application import ApiFront
+from slackwater_api.server.application import AsgiApplication
 from slackwater_tasks.ledger.connection import connect
 from slackwater_tenants.services import create_api_key
 from tests.integration.api.test_early_refusals import OWN, Counted, Submission, told
@@ -68,11 +68,11 @@ def stored() -> tuple[int, int, int]:
     )
 
 
-def gathered(front: ApiFront) -> int:
+def gathered(front: AsgiApplication) -> int:
     return sum(map(len, front.group_commit._waiting.values()))
 
 
-async def first_under_way(front: ApiFront, key: str) -> asyncio.Task[Any]:
+async def first_under_way(front: AsgiApplication, key: str) -> asyncio.Task[Any]:
     """A submission that waits for the counters; its key is known by then."""
     job = asyncio.ensure_future(Submission(front, key).run())
     await until(lambda: asked(WAITING) == 1)
@@ -80,7 +80,7 @@ async def first_under_way(front: ApiFront, key: str) -> asyncio.Task[Any]:
 
 
 def test_what_comes_meanwhile_is_one_transaction(acme: ApiClient) -> None:
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         with held(acme.tenant.pk):
             first = await first_under_way(front, acme.text)
             bodies = [TASK] * 40
@@ -105,7 +105,7 @@ def test_what_comes_meanwhile_is_one_transaction(acme: ApiClient) -> None:
 
 
 def test_all_good_ones_are_two_transactions(acme: ApiClient) -> None:
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         with held(acme.tenant.pk):
             first = await first_under_way(front, acme.text)
             jobs = [asyncio.ensure_future(Submission(front, acme.text).run()) for _ in range(60)]
@@ -119,7 +119,7 @@ def test_all_good_ones_are_two_transactions(acme: ApiClient) -> None:
 def test_one_that_finds_nobody_goes_at_once_and_other_tenants_wait_for_nobody(acme: ApiClient) -> None:
     other = client_of("other")
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         with held(acme.tenant.pk):
             job = await first_under_way(front, acme.text)
             for _ in range(3):
@@ -132,11 +132,11 @@ def test_one_that_finds_nobody_goes_at_once_and_other_tenants_wait_for_nobody(ac
 
 
 def test_keys_of_one_tenant_go_together_once_they_are_known(acme: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auth, "REMEMBER_S", 60.0)
+    monkeypatch.setattr(auth, "CACHE_TTL_S", 60.0)
     second = create_api_key(acme.tenant, "second", ("submit",))[1]
     reader = create_api_key(acme.tenant, "reader", ("read",))[1]
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         for key, status in ((acme.text, 201), (second, 201), (reader, 403)):
             assert (await Submission(front, key).run()).status == status
         with held(acme.tenant.pk):
@@ -156,7 +156,7 @@ def test_keys_of_one_tenant_go_together_once_they_are_known(acme: ApiClient, mon
 
 
 def test_who_leaves_takes_nobody_along(acme: ApiClient) -> None:
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         with held(acme.tenant.pk):
             first = await first_under_way(front, acme.text)
             jobs = [asyncio.ensure_future(Submission(front, acme.text).run()) for _ in range(5)]
@@ -188,7 +188,7 @@ def test_who_leaves_takes_nobody_along(acme: ApiClient) -> None:
     ],
 )
 def test_the_answer_is_a_views(acme: ApiClient, body: bytes, headers: dict[str, str]) -> None:
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         counted = Counted(front)
         here = Submission(front, acme.text, body, **headers)
         await here.run()
@@ -210,7 +210,7 @@ def test_the_answer_is_a_views(acme: ApiClient, body: bytes, headers: dict[str, 
     told(story)
 
 
-def _by_view(front: ApiFront, scope: Any, body: bytes) -> Any:
+def _by_view(front: AsgiApplication, scope: Any, body: bytes) -> Any:
     return front.handler.answer(scope, io.BytesIO(body))
 
 
@@ -230,7 +230,7 @@ def _by_view(front: ApiFront, scope: Any, body: bytes) -> Any:
 def test_what_is_not_usual_goes_to_its_view(
     acme: ApiClient, path: str, body: bytes, headers: dict[str, str], status: int
 ) -> None:
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         counted = Counted(front)
         visit = Submission(front, acme.text, body, **headers)
         visit._scope["path"], _, query = path.partition("?")
@@ -245,7 +245,7 @@ def test_what_belongs_to_a_trace_goes_to_its_view(acme: ApiClient, settings: Any
     settings.SLACKWATER = {**settings.SLACKWATER, "TRACE_ENDPOINT": "http://127.0.0.1:1"}
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         counted = Counted(front)
         assert (await Submission(front, acme.text).run()).status == 201
         assert counted.views == 0
@@ -263,7 +263,7 @@ def test_what_is_sent_on_to_https_is_not_stored(
     settings.ALLOWED_HOSTS = ["*"]
     monkeypatch.setattr(plain, "_security", SecurityMiddleware(plain._none))
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         visit = Submission(front, acme.text)
         await visit.run()
         assert (visit.status, visit.headers["Location"]) == (301, "https://localhost/api/v1/tasks")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from slackwater_api.server import application, intake
-from slackwater_api.server.application import ApiFront
+from slackwater_api.server.application import AsgiApplication
 from slackwater_conf import conf
 from tests.support.api import HANDLER, ApiClient
 from tests.support.front import Visit, drive, until
@@ -27,7 +27,7 @@ class Raw(Visit):
 
     def __init__(
         self,
-        front: ApiFront,
+        front: AsgiApplication,
         key: str,
         method: str,
         path: str,
@@ -62,7 +62,7 @@ ANSWERED_BY = [TASKS, "/api/v1/events", "/api/schema/", "/metrics", "/readyz", "
 def test_a_foreign_host_is_refused_on_every_path(acme: ApiClient, settings: Any, path: str, host: bytes) -> None:
     settings.ALLOWED_HOSTS = ["localhost", "[::1]"]
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         for method in ("GET", "POST"):
             visit = Raw(front, acme.text, method, path, BODY, without=b"host", more=[(b"host", host)])
             await visit.run()
@@ -77,7 +77,7 @@ def test_a_foreign_host_is_refused_on_every_path(acme: ApiClient, settings: Any,
 @pytest.mark.parametrize("path", ANSWERED_BY)
 @pytest.mark.parametrize("name", [b"authorization", b"content-type", b"content-length", b"host", b"transfer-encoding"])
 def test_a_header_that_decides_is_sent_once(acme: ApiClient, path: str, name: bytes) -> None:
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         value = {b"authorization": f"Bearer {acme.text}".encode(), b"host": b"localhost"}.get(name, b"1")
         more = [(name, value)] * (2 if name == b"transfer-encoding" else 1)
         visit = Raw(front, acme.text, "POST", path, BODY, more=more)
@@ -88,7 +88,7 @@ def test_a_header_that_decides_is_sent_once(acme: ApiClient, path: str, name: by
 
 
 def test_more_than_a_thousand_parameters_are_refused(acme: ApiClient) -> None:
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         visit = await Raw(front, acme.text, "GET", f"{TASKS}?{'a=1&' * 1_000}a=1").run()
         assert (visit.status, visit.json["code"]) == (400, "bad_request")
 
@@ -98,7 +98,7 @@ def test_more_than_a_thousand_parameters_are_refused(acme: ApiClient) -> None:
 
 @pytest.mark.parametrize("key", ["", "nonsense", "sw_00000000_wrong"])
 def test_a_key_is_judged_before_the_body_is_read(acme: ApiClient, key: str) -> None:
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         for more in ([(b"content-length", b"30000000")], [(b"transfer-encoding", b"chunked")]):
             visit = Raw(front, key, "POST", TASKS, b"x", without=b"content-length", more=more, stalls=True)
             await visit.run()
@@ -109,7 +109,7 @@ def test_a_key_is_judged_before_the_body_is_read(acme: ApiClient, key: str) -> N
 
 
 def test_an_announced_length_over_the_limit_is_refused_unread(acme: ApiClient) -> None:
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         length = str(conf().api_max_body_bytes + 1).encode()
         more = [(b"content-length", length)]
         visit = await Raw(front, acme.text, "POST", TASKS, b"x", without=b"content-length", more=more).run()
@@ -121,7 +121,7 @@ def test_an_announced_length_over_the_limit_is_refused_unread(acme: ApiClient) -
 def test_an_endless_body_is_refused_where_it_passes_the_limit(acme: ApiClient, settings: Any) -> None:
     settings.SLACKWATER = {**settings.SLACKWATER, "API_MAX_BODY_BYTES": 1000}
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         more = [(b"transfer-encoding", b"chunked")]
         pieces = [b"x" * 300] * 50
         visit = await Raw(front, acme.text, "POST", TASKS, *pieces, without=b"content-length", more=more).run()
@@ -134,7 +134,7 @@ def test_an_endless_body_is_refused_where_it_passes_the_limit(acme: ApiClient, s
 def test_a_body_that_trickles_is_ended(acme: ApiClient, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     monkeypatch.setattr(intake, "GRACE_S", 0.2)
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         front.site = reader
         visit = await Raw(front, acme.text, "POST", path, b"{", stalls=True).run()
         assert (visit.status, visit.json["code"]) == (408, "body_too_slow")
@@ -158,7 +158,7 @@ async def reader(scope: Any, receive: Any, send: Any) -> None:
 def test_the_site_is_given_no_endless_body(acme: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(application, "SITE_BODY", 1000)
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         front.site = reader
         small = await Raw(front, "", "POST", "/admin/login/", b"x" * 500, b"x" * 500).run()
         assert small.status == 200
@@ -169,7 +169,7 @@ def test_the_site_is_given_no_endless_body(acme: ApiClient, monkeypatch: pytest.
 
 
 def test_a_body_that_ends_too_early_is_malformed(acme: ApiClient) -> None:
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         visit = Raw(front, acme.text, "POST", TASKS, b"{", stalls=True)
         visit.left.set()
         await visit.run()
@@ -182,7 +182,7 @@ def test_large_bodies_are_counted_and_bounded(acme: ApiClient, settings: Any) ->
     settings.SLACKWATER = {**settings.SLACKWATER, "API_MAX_BODY_BYTES": 200_000}
     chunk = b"x" * 150_000
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         visits = [Raw(front, acme.text, "POST", TASKS, chunk, stalls=True) for _ in range(2)]
         waiting = [asyncio.create_task(visit.run()) for visit in visits]
         await until(lambda: front.intake.held["127.0.0.1"] == 300_000)
@@ -204,7 +204,7 @@ def test_answers_to_get_are_compressed_and_have_a_tag_of_their_own(acme: ApiClie
     task_id = acme.task(args=["x" * 3_000])
     path = f"{TASKS}/{task_id}"
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         plain = await Raw(front, acme.text, "GET", path).run()
         small = await Raw(front, acme.text, "GET", path, more=[(b"accept-encoding", b"br, gzip;q=0.5")]).run()
         none = await Raw(front, acme.text, "GET", path, more=[(b"accept-encoding", b"gzip;q=0")]).run()

@@ -86,7 +86,7 @@ def test_exactly_the_limit_is_accepted_over_four_processes(submitters: list[int]
 def test_a_known_refusal_asks_neither_database_nor_redis(
     redis_client: redis.Redis, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slackwater_api.http.auth.REMEMBER_S", 60.0)
+    monkeypatch.setattr("slackwater_api.http.auth.CACHE_TTL_S", 60.0)
     acme = client_of("acme")
     slow_plan(acme)
     for expected in (201, 201, 429):

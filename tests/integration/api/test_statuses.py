@@ -15,7 +15,7 @@ from scheduler_ext.core.states import TaskState
 from slackwater_api.live import status_cache as module
 from slackwater_api.live.change_feed import Batch
 from slackwater_api.live.status_cache import Statuses
-from slackwater_api.server.application import ApiFront
+from slackwater_api.server.application import AsgiApplication
 from slackwater_tasks.ledger.hints import tell_changes
 from slackwater_tasks.read import tasks
 from tests.support.api import ApiClient, client_of, forget_lookups, furnish
@@ -45,11 +45,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[UUID]:
     return found
 
 
-async def poll(front: ApiFront, client: ApiClient, task_id: str) -> Visit:
+async def poll(front: AsgiApplication, client: ApiClient, task_id: str) -> Visit:
     return await Visit(front, client.text, "GET", f"/api/v1/tasks/{task_id}/status").run()
 
 
-async def heard(front: ApiFront, client: ApiClient, task_id: str) -> None:
+async def heard(front: AsgiApplication, client: ApiClient, task_id: str) -> None:
     """Poll once, and wait until the feed is heard."""
     await poll(front, client, task_id)
     await until(lambda: front.live.feed.is_connected)
@@ -59,7 +59,7 @@ def test_it_is_read_once_until_the_feed_tells(acme: ApiClient, asked: list[UUID]
     monkeypatch.setattr(module, "TTL_S", 60.0)
     task_id = acme.task()
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         await heard(front, acme, task_id)
         asked.clear()
         for _ in range(5):
@@ -91,10 +91,10 @@ def test_a_task_narrowed_to_its_status_is_answered_from_memory_too(
     monkeypatch.setattr(tasks, "task", noted)
     task_id = acme.task()
 
-    async def narrowed(front: ApiFront, fields: str) -> Visit:
+    async def narrowed(front: AsgiApplication, fields: str) -> Visit:
         return await Visit(front, acme.text, "GET", f"/api/v1/tasks/{task_id}?fields={fields}").run()
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         await narrowed(front, "state")
         await until(lambda: front.live.feed.is_connected)
         asked.clear()
@@ -117,7 +117,7 @@ def test_what_nobody_tells_is_a_second_old_at_most(acme: ApiClient, monkeypatch:
     monkeypatch.setattr(module, "TTL_S", 0.05)
     task_id = acme.task()
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         await heard(front, acme, task_id)
         await poll(front, acme, task_id)
         await asyncio.to_thread(finish, task_id)
@@ -132,7 +132,7 @@ def test_what_nobody_tells_is_a_second_old_at_most(acme: ApiClient, monkeypatch:
 def test_another_tenant_never_gets_what_is_remembered(acme: ApiClient) -> None:
     other, task_id = client_of("other"), acme.task()
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         await heard(front, acme, task_id)
         assert (await poll(front, acme, task_id)).status == 200
         assert task_id in front.live.statuses._known
@@ -147,7 +147,7 @@ def test_without_redis_each_comes_from_the_ledger(acme: ApiClient, asked: list[U
     settings.SLACKWATER = {**settings.SLACKWATER, "REDIS_URL": "redis://127.0.0.1:1/0"}
     task_id = acme.task()
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         for _ in range(3):
             assert (await poll(front, acme, task_id)).json["state"] == "ready"
         assert len(asked) == 3

@@ -16,7 +16,7 @@ from django.db import connections
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import TaskState
 from slackwater_api.live import event_streams as live
-from slackwater_api.server.application import ApiFront
+from slackwater_api.server.application import AsgiApplication
 from slackwater_conf import conf
 from slackwater_tasks.ledger.hints import keys, tell_changes
 from slackwater_tasks.models import LiveTask
@@ -46,12 +46,12 @@ def tell(client: ApiClient, task_id: str, state: TaskState, workflow_id: str | N
     tell_changes([(task_id, int(state), client.tenant.pk, workflow_id)])
 
 
-def following(story: Callable[[ApiFront], Coroutine[Any, Any, None]]) -> None:
+def following(story: Callable[[AsgiApplication], Coroutine[Any, Any, None]]) -> None:
     drive(story)
     connections.close_all()
 
 
-async def opened(front: ApiFront, client: ApiClient, path: str) -> tuple[Visit, asyncio.Task[Visit]]:
+async def opened(front: AsgiApplication, client: ApiClient, path: str) -> tuple[Visit, asyncio.Task[Visit]]:
     visit = Visit(front, client.text, "GET", f"/api/v1{path}")
     job = asyncio.create_task(visit.run())
     before = len(front.live.streams)
@@ -63,7 +63,7 @@ async def opened(front: ApiFront, client: ApiClient, path: str) -> tuple[Visit, 
 def test_a_task_is_followed_to_its_end(acme: ApiClient) -> None:
     task_id = acme.task()
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         visit, job = await opened(front, acme, f"/tasks/{task_id}/events")
         assert states(visit.body) == ["ready"]
         tell(acme, task_id, TaskState.RUNNING)
@@ -88,7 +88,7 @@ def test_progress_is_told_while_somebody_follows(acme: ApiClient, redis_client: 
         clock[0] += after
         store.progress(task_id, started.fence, json.dumps({"done": done}))
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         visit, job = await opened(front, acme, f"/tasks/{task_id}/events")
         assert events_in(visit.body)[0]["progress"] == {"done": 0}
         await until(lambda: bool(redis_client.exists(keys().watched())))
@@ -121,7 +121,7 @@ def test_tenants_and_workflows_are_apart(acme: ApiClient) -> None:
     other = client_of("other")
     workflow = acme.post("/workflows", {"tasks": [{"name": "a", "handler": HANDLER}]}).body
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         mine, first = await opened(front, acme, "/events")
         one, second = await opened(front, acme, f"/workflows/{workflow['id']}/events")
         theirs, third = await opened(front, other, "/events")
@@ -147,7 +147,7 @@ def test_tenants_and_workflows_are_apart(acme: ApiClient) -> None:
 def test_an_event_asks_the_database_nothing(acme: ApiClient) -> None:
     """The loop's own thread may not ask it; whatever does goes through the workshop's threads."""
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         visit, job = await opened(front, acme, "/events")
         asked: list[Any] = []
         run = front.threads.run
@@ -190,7 +190,7 @@ def test_none_falls_between_the_beginning_and_the_rest(acme: ApiClient) -> None:
     """Changes come without pause while streams are opened, each of which has to have them all from its beginning."""
     ids = [str(uuid4()) for _ in range(400)]
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         async def tells() -> None:
             for task_id in ids:
                 await asyncio.to_thread(tell, acme, task_id, TaskState.RUNNING)
@@ -234,7 +234,7 @@ def test_without_redis_a_stream_says_how_things_stand(acme: ApiClient, settings:
 
 
 def test_when_redis_comes_back_empty_every_stream_is_told_of_the_gap(acme: ApiClient, settings: Any) -> None:
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         visit, job = await opened(front, acme, "/events")
         tell(acme, str(uuid4()), TaskState.RUNNING)
         await until(lambda: len(states(visit.body)) == 1)
@@ -255,7 +255,7 @@ def test_when_redis_comes_back_empty_every_stream_is_told_of_the_gap(acme: ApiCl
 def test_a_client_that_is_too_slow_is_cut_off(acme: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "MAX_BUFFERED", 3)
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         visit, job = await opened(front, acme, "/events")
         tell_changes([(str(uuid4()), 5, acme.tenant.pk, None) for _ in range(50)])
         await job
@@ -268,7 +268,7 @@ def test_a_quiet_stream_beats_and_ends_with_its_key(acme: ApiClient, monkeypatch
     monkeypatch.setattr(live, "HEARTBEAT_S", 0.05)
     monkeypatch.setattr(live, "RECHECK_KEY_S", 0.2)
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         visit, job = await opened(front, acme, "/events")
         await until(lambda: visit.body.count(b": beat") > 3)
         assert not job.done()
@@ -293,7 +293,7 @@ def test_who_may_not_is_told_so_by_the_front(acme: ApiClient) -> None:
     other = client_of("other")
     task_id = acme.task()
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         for client, path, status in (
             (other, f"/tasks/{task_id}/events", 404),
             (acme, "/events?x=1", 422),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slackwater_api.server.application import ApiFront
+from slackwater_api.server.application import AsgiApplication
 from tests.support.api import HANDLER, client_of, forget_lookups, furnish
 from tests.support.front import Visit, drive
 
@@ -42,7 +42,7 @@ def test_a_submission_enters_no_more_rooms_than_it_does_today() -> None:
     client = client_of("acme")
     walk = Walk()
 
-    async def story(front: ApiFront) -> None:
+    async def story(front: AsgiApplication) -> None:
         sys.setprofile(walk.note)
         try:
             visit = await Visit(front, client.text, "POST", "/api/v1/tasks", BODY).run()

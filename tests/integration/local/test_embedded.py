@@ -144,7 +144,7 @@ def test_data_without_its_password_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folders, "LEAST_FREE_SPACE", 2**62)
+    monkeypatch.setattr(folders, "MIN_FREE_BYTES", 2**62)
     with pytest.raises(ServerError, match="the disk is full"):
         EmbeddedRedis(tmp_path / "redis", socket_folder(tmp_path)).start()
 

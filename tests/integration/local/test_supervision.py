@@ -115,7 +115,7 @@ def test_very_long_lines_do_not_stop_the_log(tmp_path: Path) -> None:
 
 
 def test_a_log_file_that_is_full_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slackwater.local.console.LARGEST_FILE", 100)
+    monkeypatch.setattr("slackwater.local.console.MAX_FILE_BYTES", 100)
     console = Console(tmp_path, io.StringIO())
     for number in range(20):
         console.line("part", f"line {number}")

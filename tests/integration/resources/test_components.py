@@ -28,7 +28,7 @@ from tests.support.waiting import wait_until
 def heartbeat(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Heartbeat]:
     """This process, registered as a submitter; it beats once."""
     monkeypatch.setattr(components, "BEAT_S", 3600.0)
-    monkeypatch.setattr(components, "JOIN_S", 30.0)
+    monkeypatch.setattr(components, "JOIN_TIMEOUT_S", 30.0)
     forget_lookups()
     furnish()
     live.forget()

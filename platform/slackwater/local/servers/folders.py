@@ -13,8 +13,8 @@ from slackwater.local.process import RunAs, give_to_server, unprivileged
 from slackwater.local.servers.server import ServerError
 from slackwater.settings.local import write_private
 
-LONGEST_SOCKET_FOLDER = 80  # bytes; a socket's whole path must stay below 108
-LEAST_FREE_SPACE = 200 * 1024 * 1024  # bytes
+MAX_SOCKET_FOLDER_BYTES = 80  # bytes; a socket's whole path must stay below 108
+MIN_FREE_BYTES = 200 * 1024 * 1024  # bytes
 
 
 def socket_folder(var: Path) -> Path:
@@ -24,7 +24,7 @@ def socket_folder(var: Path) -> Path:
     Raises ServerError when that one belongs to somebody else.
     """
     folder = var / "run"
-    if len(os.fsencode(folder)) > LONGEST_SOCKET_FOLDER:
+    if len(os.fsencode(folder)) > MAX_SOCKET_FOLDER_BYTES:
         digest = hashlib.sha256(os.fsencode(var)).hexdigest()[:12]
         folder = Path(tempfile.gettempdir()) / f"slackwater-{os.geteuid()}-{digest}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def free_port() -> int:
 def require_space(folder: Path) -> None:
     """Raise ServerError when the disk below a folder is (nearly) full."""
     free = shutil.disk_usage(folder).free
-    if free < LEAST_FREE_SPACE:
+    if free < MIN_FREE_BYTES:
         raise ServerError(
-            f"the disk is full: {free // 2**20} MiB free at {folder}, {LEAST_FREE_SPACE // 2**20} MiB are needed"
+            f"the disk is full: {free // 2**20} MiB free at {folder}, {MIN_FREE_BYTES // 2**20} MiB are needed"
         )

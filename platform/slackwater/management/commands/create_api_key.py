@@ -12,7 +12,7 @@ from scheduler_ext.core.errors import InvalidInput
 from slackwater.management.console import PlatformCommand, find_tenant
 from slackwater_tenants.services import create_api_key
 
-MOST_DAYS = 36_500
+MAX_DAYS = 36_500
 
 
 class Command(PlatformCommand):
@@ -48,6 +48,6 @@ class Command(PlatformCommand):
 def _expiry(days: float | None) -> datetime | None:
     if days is None:
         return None
-    if not 0 < days <= MOST_DAYS:
-        raise InvalidInput(f"must be greater than 0 and at most {MOST_DAYS}", field="--days")
+    if not 0 < days <= MAX_DAYS:
+        raise InvalidInput(f"must be greater than 0 and at most {MAX_DAYS}", field="--days")
     return timezone.now() + timedelta(days=days)

@@ -13,8 +13,8 @@ from slackwater_resources.models import Node
 from slackwater_tasks.read import overview
 from slackwater_tasks.read.autoscaling import by_cell, wanted
 
-DOING = {"drain": services.drain_node, "resume": services.activate_node}
-SAID = {
+ACTIONS = {"drain": services.drain_node, "resume": services.activate_node}
+ANSWERS = {
     "drain": "drains: what has not begun goes back, what saves checkpoints yields, the rest is finished",
     "resume": "is given work again",
 }
@@ -33,7 +33,7 @@ class Command(PlatformCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """What to do, and which nodes."""
         super().add_arguments(parser)
-        parser.add_argument("action", nargs="?", choices=["list", *DOING], default="list",
+        parser.add_argument("action", nargs="?", choices=["list", *ACTIONS], default="list",
                             help="list them (what is done without it), or drain or resume one")  # fmt: skip
         parser.add_argument("node", nargs="?", help="name or id, for drain and resume")
         parser.add_argument("--wanted", action="store_true", help="instead, how many workers the work asks for")
@@ -41,11 +41,11 @@ class Command(PlatformCommand):
 
     def run(self, options: dict[str, Any]) -> None:
         """List them, or do what was asked to one."""
-        if options["action"] in DOING:
+        if options["action"] in ACTIONS:
             node = _find(options["node"])
-            DOING[options["action"]](node)
+            ACTIONS[options["action"]](node)
             shown = {"id": node.pk, "name": node.name, "state": node.state}
-            self.answer(shown, f"{node} {SAID[options['action']]}")
+            self.answer(shown, f"{node} {ANSWERS[options['action']]}")
             return
         if options["wanted"]:
             self._wanted()
