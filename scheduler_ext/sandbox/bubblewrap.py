@@ -46,12 +46,15 @@ def system_mounts() -> list[str]:
 
 
 def arguments(bwrap: str, system: list[str], work: str, env: Mapping[str, str], seccomp_fd: int, *, network: bool,
-              processes: int | None) -> list[str]:  # fmt: skip
-    """The whole command line. ``processes`` is set inside where the limit would else count the node's own."""
-    command = [bwrap, *_NAMESPACES]
+              processes: int | None) -> tuple[list[str], list[str]]:  # fmt: skip
+    """The options, and the command line without them; they are apart as a value among them may look like their end.
+
+    ``processes`` is set inside where the limit would else count the node's own.
+    """
+    options = [*_NAMESPACES]
     if not network:
-        command.append("--unshare-net")
-    command += [
+        options.append("--unshare-net")
+    options += [
         "--hostname", "sandbox", "--uid", "65534", "--gid", "65534", "--cap-drop", "ALL", "--new-session",
         "--die-with-parent", "--clearenv", *system, "--proc", "/proc", "--dev", "/dev", "--perms", "1777",
         "--size", str(_SHM_BYTES), "--tmpfs", _SHM, "--remount-ro", "/dev", "--bind", work, WORK,
@@ -59,10 +62,11 @@ def arguments(bwrap: str, system: list[str], work: str, env: Mapping[str, str], 
     ]  # fmt: skip
     if network:
         for file in FOR_NETWORK:
-            command += ["--ro-bind-try", file, file]
+            options += ["--ro-bind-try", file, file]
     for name, value in env.items():
-        command += ["--setenv", name, value]
-    command += ["--chdir", WORK, "--remount-ro", "/", "--seccomp", str(seccomp_fd), "--"]
+        options += ["--setenv", name, value]
+    options += ["--chdir", WORK, "--remount-ro", "/", "--seccomp", str(seccomp_fd)]
+    command = [bwrap, "--"]
     if processes is not None and Path("/usr/bin/prlimit").exists():
         command += ["/usr/bin/prlimit", f"--nproc={processes}", "--"]
-    return [*command, f"{WORK}/script"]
+    return options, [*command, f"{WORK}/script"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+from collections.abc import Mapping
 from typing import Final
 
 _ALLOW: Final = 0x7FFF0000
@@ -32,6 +33,8 @@ _CLONE_NEWTIME: Final = 0x80
 _X32: Final = 0x40000000
 _TIOCSTI: Final = 0x5412
 _TIOCLINUX: Final = 0x541C
+_PRIO_PROCESS: Final = 0
+_IOPRIO_WHO_PROCESS: Final = 1
 
 # Name: number on x86_64, number on aarch64 (-1: the call is not there).
 _REFUSED: Final[dict[str, tuple[int, int]]] = {
@@ -52,6 +55,9 @@ _REFUSED: Final[dict[str, tuple[int, int]]] = {
     "mbind": (237, 235), "set_mempolicy": (238, 237), "migrate_pages": (256, 238), "move_pages": (279, 239),
     "memfd_secret": (447, 447), "uselib": (134, -1), "sysfs": (139, -1), "statmount": (457, 457),
     "listmount": (458, 458),
+    # What they take is counted for the whole machine, or for all processes of one user; or it halts every disk.
+    "io_setup": (206, 0), "io_submit": (209, 2), "sync": (162, 81), "syncfs": (306, 267), "inotify_init": (253, -1),
+    "inotify_init1": (294, 26),
 }  # fmt: skip
 # Refused too where no namespace hides the node's other processes.
 _REFUSED_STRICT: Final[dict[str, tuple[int, int]]] = {
@@ -61,11 +67,13 @@ _REFUSED_STRICT: Final[dict[str, tuple[int, int]]] = {
 }  # fmt: skip
 # Refused where no control group counts the memory that no process seems to hold.
 _HIDES_MEMORY: Final[dict[str, tuple[int, int]]] = {"memfd_create": (319, 279), "shmget": (29, 194)}
-# Calls that act on any process of the same user: (x86_64, aarch64, which argument names it); 0 is oneself.
-_SELF_ONLY: Final[dict[str, tuple[int, int, int]]] = {
-    "prlimit64": (302, 261, 0), "setpriority": (141, 140, 1), "ioprio_set": (251, 30, 1),
-    "sched_setaffinity": (203, 122, 0), "sched_setscheduler": (144, 119, 0), "sched_setparam": (142, 118, 0),
-    "sched_setattr": (314, 274, 0),
+# Calls that act on any process of the same user: (x86_64, aarch64, the value that each argument must have to mean
+# nobody but oneself). Zero is oneself only of one's kind: as a user it is each process of one's own.
+_SELF_ONLY: Final[dict[str, tuple[int, int, dict[int, int]]]] = {
+    "prlimit64": (302, 261, {0: 0}), "setpriority": (141, 140, {0: _PRIO_PROCESS, 1: 0}),
+    "ioprio_set": (251, 30, {0: _IOPRIO_WHO_PROCESS, 1: 0}), "sched_setaffinity": (203, 122, {0: 0}),
+    "sched_setscheduler": (144, 119, {0: 0}), "sched_setparam": (142, 118, {0: 0}),
+    "sched_setattr": (314, 274, {0: 0}),
 }  # fmt: skip
 _CLONE: Final = (56, 220)
 _CLONE3: Final = (435, 435)
@@ -116,6 +124,17 @@ def _unless_one_of(index: int, values: tuple[int, ...], errno: int) -> _Program:
     for position, value in enumerate(values):
         body.add(_JEQ, value, len(values) - position, 0)
     body.answer(_ERRNO | errno)
+    body.answer(_ALLOW)
+    return body
+
+
+def _unless_all(values: Mapping[int, int]) -> _Program:
+    """Refuse unless each argument, by its index, has its value."""
+    body = _Program()
+    for index, value in values.items():
+        body.load(_argument(index))
+        body.add(_JEQ, value, 1, 0)
+        body.answer(_ERRNO | _EPERM)
     body.answer(_ALLOW)
     return body
 
@@ -177,8 +196,8 @@ def program(*, network: bool, strict: bool, counted: bool = True, machine: str |
     if strict:
         for numbers in _REFUSED_STRICT.values():
             out.refuse(numbers[column])
-        for first, second, index in _SELF_ONLY.values():
-            out.on((first, second)[column], _unless_one_of(index, (0,), _EPERM))
+        for first, second, values in _SELF_ONLY.values():
+            out.on((first, second)[column], _unless_all(values))
     out.answer(_ALLOW)
     return b"".join(out.code)
 

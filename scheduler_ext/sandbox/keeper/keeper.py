@@ -241,16 +241,17 @@ class Keeper:
             **given, "HOME": seen, "TMPDIR": seen, "SLACKWATER_INPUTS": f"{seen}/inputs.json",
             "SLACKWATER_RESULT": f"{seen}/{work_folder.RESULT}", "SLACKWATER_ARTIFACTS": f"{seen}/{work_folder.ARTIFACTS}",
         }  # fmt: skip
+        options: list[str] = []
         argv = [f"{work}/script"]
         if boxed:
             inside = None if self.uid is not None else limits.processes + cgroups.SPARE_PROCESSES
-            argv = bubblewrap.arguments(
+            options, argv = bubblewrap.arguments(
                 self.plan.bwrap, self.system, work, env, self.filters[limits.network], network=limits.network,
                 processes=inside,
             )  # fmt: skip
         counted = bool(self.groups.kind)
         return prefork.Start(
-            argv=argv, env=env, cwd=work, rlimits=rlimits(self.level, limits, self.uid, counted=counted),
+            argv=argv, options=options, env=env, cwd=work, rlimits=rlimits(self.level, limits, self.uid, counted=counted),
             network=limits.network, counted=counted, seccomp_fd=self.filters[limits.network],
         )  # fmt: skip
 

@@ -27,6 +27,8 @@ class Start:
     """What the waiting process is told, as JSON, with the descriptors of stdout and stderr beside it."""
 
     argv: list[str]
+    options: list[str]
+    """Those of bubblewrap."""
     env: dict[str, str]
     cwd: str
     rlimits: dict[str, int]
@@ -86,11 +88,10 @@ def _become(start: Start, level: Level, out: int, err: int) -> None:
         os.set_inheritable(start.seccomp_fd, True)  # noqa: FBT003 - the standard library's signature
         # Its own environment can be seen inside as that of process 1: it must have none. Its command line can be
         # seen by every user of the machine: what the script is given, secrets among it, goes by a descriptor.
-        end = start.argv.index("--")
         options = os.memfd_create("options", 0)
-        os.write(options, b"".join(option.encode() + b"\0" for option in start.argv[1:end]))
+        os.write(options, b"".join(option.encode() + b"\0" for option in start.options))
         os.lseek(options, 0, os.SEEK_SET)
-        os.execve(start.argv[0], [start.argv[0], "--args", str(options), *start.argv[end:]], {})
+        os.execve(start.argv[0], [start.argv[0], "--args", str(options), *start.argv[1:]], {})
     os.chdir(start.cwd)
     if level is Level.LANDLOCK:
         code = seccomp.program(network=start.network, strict=True, counted=start.counted)

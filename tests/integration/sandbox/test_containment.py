@@ -138,6 +138,14 @@ def test_what_a_script_is_given_is_not_seen_by_other_users(bench: Bench) -> None
     assert not [line for line in lines if "sesame" in line]
 
 
+def test_a_secret_that_looks_like_the_end_of_options_is_a_secret(bench: Bench) -> None:
+    run = bench.prepare('echo "$SLACKWATER_SECRET_a|$SLACKWATER_SECRET_b"; env | grep -c "^SLACKWATER_SECRET_"')
+    run.work = dataclasses.replace(run.work, secrets={"a": "--", "b": "after it"})
+    finished = asyncio.run(run.run())
+    assert finished.outcome is Outcome.SUCCEEDED, finished
+    assert run.stdout.text()[0] == "--|after it\n2\n"
+
+
 def test_too_much_is_refused_and_the_slot_goes_on(bench: Bench) -> None:
     run = bench.prepare("echo never")
     run.work = dataclasses.replace(run.work, secrets={f"s{i}": "x" * 10_000 for i in range(30)})

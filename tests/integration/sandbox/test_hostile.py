@@ -43,8 +43,8 @@ async def _attacked(pool: SlotPool, script: Hostile, root: Path) -> Verdict:
         return await attack(pool, script, against, root)
 
 
-def test_there_are_at_least_thirty() -> None:
-    assert len(SCRIPTS) >= 30
+def test_there_are_at_least_sixty() -> None:
+    assert len(SCRIPTS) >= 60
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 import uuid
@@ -26,6 +27,8 @@ CAP_MS = 1_000
 LONG_CAP_MS = 12_000
 LATE_S = 3.0
 """A script must have ended this long after its cap."""
+CLEARED_S = 5.0
+"""So long after it ended its slot must be empty."""
 _HEAD = re.compile(r"^# (attack|expect|plain|needs): (.+)$", re.MULTILINE)
 _EXCEEDED = frozenset({"memory", "disk", "processes", "output"})
 
@@ -129,6 +132,8 @@ def _fault(hostile: Hostile, finished: Finished, output: str, seconds: float, *,
     error = finished.error or ""
     ended = f"it ended as {finished.outcome.name.lower()}: {error or output[-300:]}"
     match hostile.expect:
+        case "refused" if not counted and error.startswith("disk"):
+            ok = finished.outcome is Outcome.RESOURCE_EXCEEDED  # a folder that cannot be measured counts as full
         case "refused":
             ok = finished.outcome is Outcome.SUCCEEDED and "refused" in output
         case "cap":
@@ -145,7 +150,17 @@ def _fault(hostile: Hostile, finished: Finished, output: str, seconds: float, *,
 
 
 def _left(pool: SlotPool, root: Path) -> str:
-    """What a script left behind: processes below its keeper (one waits for the next script), or files."""
+    """What a script left behind: processes below its keeper (one waits for the next script), or files.
+
+    The keeper tells how a script ended before it clears up.
+    """
+    until = time.monotonic() + CLEARED_S
+    while (found := _still_there(pool, root)) and time.monotonic() < until:
+        time.sleep(0.05)
+    return found
+
+
+def _still_there(pool: SlotPool, root: Path) -> str:
     for slot in pool.slots():
         if isinstance(slot, ContainerSlot):
             continue  # a container goes as a whole; what lived on would be found by its mark
@@ -154,7 +169,7 @@ def _left(pool: SlotPool, root: Path) -> str:
         below = psutil.Process(slot.process.pid).children(recursive=True)
         if len(below) > 1:
             return f"{len(below) - 1} processes are left"
-    files = [str(path) for path in root.rglob("*") if not path.is_dir()]
+    files = [f"{folder}/{name}" for folder, _, names in os.walk(root) for name in names]
     return f"files are left: {files[:3]}" if files else ""
 
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+import psutil
+
 BANNER = b"reached"
 _CREATE = 0o1666
 _REMOVE = 0
@@ -66,6 +68,8 @@ class Targets:
         """What was done to them; empty: nothing."""
         if self.victim is None or self.victim.poll() is not None:
             return "the victim was killed"
+        if psutil.Process(self.victim.pid).nice() != os.nice(0):
+            return "the victim was slowed down"
         if self.secret.read_text() != self.password:
             return "the secret was changed"
         for name in os.listdir("/proc"):  # noqa: PTH208 - names only
