@@ -30,25 +30,13 @@ class RunAs(enum.Enum):
 
 
 def tied(
-    command: Sequence[str],
-    *,
-    death_signal: signal.Signals = signal.SIGTERM,
-    run_as: RunAs = RunAs.SELF,
+    command: Sequence[str], *, death_signal: signal.Signals = signal.SIGTERM, run_as: RunAs = RunAs.SELF
 ) -> list[str]:
     """Return the command line that runs `command` and sends it `death_signal` when this process dies.
 
     The kernel watches the thread that starts it, so start it from one that lives as long as the process.
     """
-    prefix = [
-        sys.executable,
-        "-I",
-        "-S",
-        str(SHIM),
-        str(int(death_signal)),
-        str(os.getpid()),
-        run_as.value,
-        "--",
-    ]
+    prefix = [sys.executable, "-I", "-S", str(SHIM), str(int(death_signal)), str(os.getpid()), run_as.value, "--"]
     return [*prefix, *command]
 
 
@@ -77,12 +65,7 @@ def start(
 async def start_async(command: Sequence[str], *, output: Output, env: Mapping[str, str]) -> asyncio.subprocess.Process:
     """Do the same on the event loop, with one place for all its output."""
     return await asyncio.create_subprocess_exec(
-        *tied(command),
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        env=env,
-        start_new_session=True,
+        *tied(command), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, start_new_session=True
     )
 
 
@@ -106,10 +89,7 @@ def run(
 
 
 def stop(
-    processes: Iterable[subprocess.Popen[bytes]],
-    *,
-    timeout: float,
-    stop_signal: signal.Signals = signal.SIGTERM,
+    processes: Iterable[subprocess.Popen[bytes]], *, timeout: float, stop_signal: signal.Signals = signal.SIGTERM
 ) -> None:
     """Ask processes to end, all at once; kill those that take longer than `timeout` seconds, with their groups."""
     asked = list(processes)

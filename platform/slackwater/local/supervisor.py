@@ -9,7 +9,7 @@ import shlex
 import signal
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from types import FrameType
@@ -31,14 +31,11 @@ READY_TIMEOUT_S = 60.0  # seconds until the table is shown though the API has no
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpOptions:
+class UpOptions(Layout):
     """What `up` was asked for. An empty URL means an embedded server; port 0 means a free one."""
 
+    flower_port: int = FLOWER_PORT
     var: Path
-    host: str
-    port: int
-    workers: int
-    concurrency: int
     database_url: str
     redis_url: str
     public_url: str
@@ -51,14 +48,13 @@ class Stopped(BaseException):
 class Supervisor:
     """Runs the components on servers that are up."""
 
-    def __init__(self, options: UpOptions, layout: Layout, servers: Servers, console: Console) -> None:
+    def __init__(self, options: UpOptions, servers: Servers, console: Console) -> None:
         self._options = options
-        self._layout = layout
         self._servers = servers
         self._console = console
         self._stop = asyncio.Event()
         self._complete = asyncio.Event()
-        self.url = options.public_url or f"http://{_reachable(layout.host)}:{layout.port}"
+        self.url = options.public_url or f"http://{_reachable(options.host)}:{options.port}"
         marker = f"SLACKWATER_SUPERVISOR={secrets.token_hex(8)}"
         self._guardian = Guardian(marker)
         self._env = component_environment(servers, public_url=self.url, marker=marker.partition("=")[2])
@@ -91,7 +87,7 @@ class Supervisor:
         return True
 
     async def _run_components(self) -> None:
-        children = [self._child(part) for part in components(self._layout)]
+        children = [self._child(part) for part in components(self._options)]
         keepers = [asyncio.create_task(self._keep(child)) for child in children]
         helpers = [asyncio.create_task(task) for task in (self._servers.watch(), self._introduce(), self._guard())]
         await self._stop.wait()
@@ -123,11 +119,11 @@ class Supervisor:
             self._guardian.check()
 
     async def _introduce(self) -> None:
-        lacking = await readiness.awaited(_reachable(self._layout.host), self._layout.port, patience=READY_TIMEOUT_S)
+        lacking = await readiness.awaited(_reachable(self._options.host), self._options.port, patience=READY_TIMEOUT_S)
         if lacking:
             self._console.line("up", f"{lacking} within {READY_TIMEOUT_S:g} s; see the lines above")
         self._complete.set()
-        self._console.plain(_table(self._options, self._layout, self._servers, self.url))
+        self._console.plain(_table(self._options, self._servers, self.url))
 
     def _child(self, component: Component) -> Child:
         return Child(component, env=self._env, console=self._console, guardian=self._guardian)
@@ -154,7 +150,7 @@ def _reachable(host: str) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
-def _table(options: UpOptions, layout: Layout, servers: Servers, url: str) -> str:
+def _table(options: UpOptions, servers: Servers, url: str) -> str:
     var = options.var
     database = f"embedded, socket in {servers.postgres.run_dir}" if servers.postgres else "SLACKWATER_DATABASE_URL"
     broker = f"embedded, 127.0.0.1:{servers.redis.port}" if servers.redis else "SLACKWATER_REDIS_URL"
@@ -162,10 +158,10 @@ def _table(options: UpOptions, layout: Layout, servers: Servers, url: str) -> st
         ("API", f"{url}/api/v1/"),
         ("API reference", f"{url}/api/docs/"),
         ("Admin", f"{url}/admin/"),
-        ("Flower", f"http://127.0.0.1:{layout.flower_port}/"),
+        ("Flower", f"http://127.0.0.1:{options.flower_port}/"),
         ("PostgreSQL", database),
         ("Redis", broker),
-        ("Workers", f"{layout.workers}, each with {layout.concurrency} processes"),
+        ("Workers", f"{options.workers}, each with {options.concurrency} processes"),
         ("Data, logs", f"{var}, {var / 'log'}"),
         ("Demo key", f"source {shlex.quote(str(var / 'demo.env'))}"),
         ("Stop", f"Ctrl-C, or kill {os.getpid()}"),
@@ -175,17 +171,11 @@ def _table(options: UpOptions, layout: Layout, servers: Servers, url: str) -> st
     return "\n".join(["", "Slackwater is up".center(width, "─"), *lines, "─" * width, ""])
 
 
-def _choose_ports(options: UpOptions) -> Layout:
+def _with_ports(options: UpOptions) -> UpOptions:
     port = options.port or free_port()
     _require_port(options.host, port)
     flower = FLOWER_PORT if _is_free("127.0.0.1", FLOWER_PORT) else free_port()
-    return Layout(
-        host=options.host,
-        port=port,
-        flower_port=flower,
-        workers=options.workers,
-        concurrency=options.concurrency,
-    )
+    return replace(options, port=port, flower_port=flower)
 
 
 def _is_free(host: str, port: int) -> bool:
@@ -235,12 +225,12 @@ def run_platform(options: UpOptions) -> None:
         signal.signal(number, _raise_stopped)
     with contextlib.suppress(Stopped), folder_lock(options.var):
         require_space(options.var)
-        layout = _choose_ports(options)
+        options = _with_ports(options)
         console = Console(options.var / "log")
         servers = Servers(options.var, console, database_url=options.database_url, redis_url=options.redis_url)
         try:
             servers.start()
-            asyncio.run(_run(options, layout, servers, console))
+            asyncio.run(_run(options, servers, console))
         finally:
             for number in STOP_SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
@@ -248,7 +238,7 @@ def run_platform(options: UpOptions) -> None:
             console.line("up", "stopped")
 
 
-async def _run(options: UpOptions, layout: Layout, servers: Servers, console: Console) -> None:
-    supervisor = Supervisor(options, layout, servers, console)
+async def _run(options: UpOptions, servers: Servers, console: Console) -> None:
+    supervisor = Supervisor(options, servers, console)
     with _servers_file(options.var, servers, url=supervisor.url):
         await supervisor.run()

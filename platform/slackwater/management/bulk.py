@@ -82,10 +82,7 @@ class BulkCommand(PlatformCommand):
         ids: list[Any] = []
         asked: list[Any] = []
         skipped: dict[Any, dict[str, Any]] = {}
-        with (
-            scoped(tenant),
-            Progress(console=self.console, disable=self.as_json or how["dry_run"]) as progress,
-        ):
+        with scoped(tenant), Progress(console=self.console, disable=self.as_json or how["dry_run"]) as progress:
             bar = progress.add_task(self.done_word, total=None)
             while True:
                 done = type(self).matching(tenant, matching_tasks(filters, "--filter"), **how)

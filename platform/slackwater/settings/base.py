@@ -77,9 +77,9 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-            ],
+            ]
         },
-    },
+    }
 ]
 
 AUTH_PASSWORD_VALIDATORS = [
@@ -171,11 +171,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
-    "SWAGGER_UI_SETTINGS": {
-        "deepLinking": True,
-        "persistAuthorization": False,
-        "displayRequestDuration": True,
-    },
+    "SWAGGER_UI_SETTINGS": {"deepLinking": True, "persistAuthorization": False, "displayRequestDuration": True},
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "ENUM_NAME_OVERRIDES": {
         "TaskState": "slackwater_api.v1.shapes.common.STATES",
@@ -196,10 +192,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
 _mail: dict[str, Any] = env.email_url("SLACKWATER_EMAIL_URL", default="consolemail://")
 EMAIL_BACKEND = _mail["EMAIL_BACKEND"]
 EMAIL_HOST, EMAIL_PORT = _mail.get("EMAIL_HOST") or "localhost", _mail.get("EMAIL_PORT") or 25
-EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = (
-    _mail.get("EMAIL_HOST_USER") or "",
-    _mail.get("EMAIL_HOST_PASSWORD") or "",
-)
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = (_mail.get("EMAIL_HOST_USER") or "", _mail.get("EMAIL_HOST_PASSWORD") or "")
 EMAIL_USE_TLS, EMAIL_USE_SSL = _mail.get("EMAIL_USE_TLS", False), _mail.get("EMAIL_USE_SSL", False)
 EMAIL_FILE_PATH = _mail.get("EMAIL_FILE_PATH") or None
 EMAIL_TIMEOUT = 15
@@ -244,7 +237,7 @@ UNFOLD: dict[str, Any] = {
             "800": "oklch(44.3% .11 240.79)",
             "900": "oklch(39.1% .09 240.876)",
             "950": "oklch(29.3% .066 243.157)",
-        },
+        }
     },
     "SIDEBAR": {"show_search": True, "navigation": "slackwater_dashboard.navigation.sidebar"},
 }

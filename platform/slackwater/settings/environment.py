@@ -214,10 +214,7 @@ def _collector() -> str:
     """The address by OpenTelemetry's own variables."""
     if env.bool("OTEL_SDK_DISABLED", default=False) or env.str("OTEL_TRACES_EXPORTER", default="otlp") == "none":
         return ""
-    for name, path in (
-        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", ""),
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", "/v1/traces"),
-    ):
+    for name, path in (("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", ""), ("OTEL_EXPORTER_OTLP_ENDPOINT", "/v1/traces")):
         url: str = env.str(name, default="")
         if url and not url.startswith(("http://", "https://")):
             raise ImproperlyConfigured(f"{name} must begin with http:// or https://: spans go by OTLP over HTTP")

@@ -34,10 +34,7 @@ class BulkIn(s.Serializer[Any]):
     filter = FilterField(help_text="As in the list of tasks; several narrow together; at least one.")
     dry_run = s.BooleanField(required=False, help_text="Change nothing; answer what would be done.")
     limit = s.IntegerField(
-        min_value=1,
-        max_value=MAX_LIMIT,
-        required=False,
-        help_text=f"At most so many; {DEFAULT_LIMIT} by default.",
+        min_value=1, max_value=MAX_LIMIT, required=False, help_text=f"At most so many; {DEFAULT_LIMIT} by default."
     )
     after = s.UUIDField(required=False, help_text="Only tasks beyond this one: what `next` of an answer says.")
 

@@ -5,6 +5,7 @@ import importlib.util
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import psycopg
@@ -12,11 +13,10 @@ from psycopg import sql
 
 from slackwater.local.process import RunAs, give_to_server, run, unprivileged
 from slackwater.local.servers.folders import password_in, require_space
-from slackwater.local.servers.server import EmbeddedServer, ServerError, ServerProcess
+from slackwater.local.servers.server import EmbeddedServer, ServerError
 
 USER = "slackwater"
 PORT = 5432  # only part of the socket's name: it listens on no TCP port
-START_TIMEOUT = 120.0  # seconds; redo after a crash is part of a start
 
 # For many short transactions on a hot table: checkpoints far apart, vacuum often, no compiling of queries.
 SETTINGS = {
@@ -36,12 +36,7 @@ SETTINGS = {
     "log_line_prefix": "%m [%p] ",
 }
 # For tests, whose data nobody misses.
-VOLATILE_SETTINGS = {
-    "fsync": "off",
-    "synchronous_commit": "off",
-    "full_page_writes": "off",
-    "shared_buffers": "128MB",
-}
+VOLATILE_SETTINGS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "shared_buffers": "128MB"}
 
 
 def programs() -> Path:
@@ -53,32 +48,16 @@ def programs() -> Path:
 
 
 class EmbeddedPostgres(EmbeddedServer):
-    """A PostgreSQL of one folder, reached through a unix socket with a password.
+    """A PostgreSQL of one folder, reached through a unix socket with a password."""
 
-    `data_dir` holds the cluster, its password stands beside it; `run_dir` holds the socket and must have a short
-    path. `durable=False` trades safety for speed, for tests. A context manager: entering starts, leaving stops.
-    """
+    name = "PostgreSQL"
+    stop_signal = signal.SIGINT  # a fast shutdown: sessions end, the data is written
+    start_timeout = 120.0  # redo after a crash is part of a start
+    stop_timeout = 60.0
 
-    def __init__(
-        self,
-        data_dir: Path,
-        run_dir: Path,
-        *,
-        log: Path | None = None,
-        durable: bool = True,
-        database: str = USER,
-    ) -> None:
-        self.data_dir = data_dir
-        self.run_dir = run_dir
-        self.durable = durable
+    def __init__(self, data_dir: Path, run_dir: Path, *, database: str = USER, **options: Any) -> None:
+        super().__init__(data_dir, run_dir, **options)
         self.database = database
-        self.address = ""  # one to listen on beside the socket; its clients' networks must be directly connected
-        self.process = ServerProcess(
-            "PostgreSQL",
-            log=log or data_dir.with_suffix(".log"),
-            record=data_dir.with_suffix(".pid"),
-            stop_signal=signal.SIGINT,  # a fast shutdown: sessions end, the data is written
-        )
 
     @property
     def url(self) -> str:
@@ -107,10 +86,6 @@ class EmbeddedPostgres(EmbeddedServer):
         self.wait_ready()
         self._make_database()
 
-    def wait_ready(self) -> None:
-        """Return once it answers; raises ServerError with the tail of its log when it does not come to that."""
-        self.process.wait_ready(self.is_ready, timeout=START_TIMEOUT)
-
     def spawn(self) -> None:
         """Start the program on its existing cluster; also how a supervisor brings a crashed one back."""
         settings = SETTINGS | ({} if self.durable else VOLATILE_SETTINGS)
@@ -118,10 +93,6 @@ class EmbeddedPostgres(EmbeddedServer):
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         place = ["-D", str(self.data_dir), "-k", str(self.run_dir), "-p", str(PORT)]
         self.process.start([str(programs() / "postgres"), *place, *options])
-
-    def stop(self) -> None:
-        """Stop it, with everything written."""
-        self.process.stop(timeout=60)
 
     def is_ready(self) -> bool:
         """Tell whether it answers queries."""

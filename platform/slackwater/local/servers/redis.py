@@ -10,10 +10,9 @@ import redis
 
 from slackwater.local.process import give_to_server, unprivileged
 from slackwater.local.servers.folders import free_port, password_in, require_space
-from slackwater.local.servers.server import EmbeddedServer, ServerError, ServerProcess
+from slackwater.local.servers.server import EmbeddedServer, ServerError
 from slackwater.settings.local import write_private
 
-START_TIMEOUT = 60.0  # seconds; reading a long append-only file is part of a start
 PORT_TRIES = 5
 MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 
@@ -33,21 +32,14 @@ def program() -> Path:
 class EmbeddedRedis(EmbeddedServer):
     """A Valkey of one folder, on a free port of the loopback interface and on a unix socket, with a password.
 
-    `durable=False` writes nothing to disk, for tests. A context manager: entering starts, leaving stops.
+    `durable=False` writes nothing to disk, for tests.
     """
 
-    def __init__(self, data_dir: Path, run_dir: Path, *, log: Path | None = None, durable: bool = True) -> None:
-        self.data_dir = data_dir
-        self.run_dir = run_dir
-        self.durable = durable
-        self.port = 0
-        self.address = ""  # one to listen on beside the loopback's
-        self.process = ServerProcess(
-            "Redis",
-            log=log or data_dir.with_suffix(".log"),
-            record=data_dir.with_suffix(".pid"),
-            stop_signal=signal.SIGTERM,
-        )
+    name = "Redis"
+    stop_signal = signal.SIGTERM
+    start_timeout = 60.0  # reading a long append-only file is part of a start
+    stop_timeout = 20.0
+    port = 0
 
     @property
     def url(self) -> str:
@@ -88,20 +80,12 @@ class EmbeddedRedis(EmbeddedServer):
                 if attempt == PORT_TRIES - 1 or "Address already in use" not in self.process.tail():
                     raise
 
-    def wait_ready(self) -> None:
-        """Return once it answers; raises ServerError with the tail of its log when it does not come to that."""
-        self.process.wait_ready(self.is_ready, timeout=START_TIMEOUT)
-
     def spawn(self) -> None:
         """Start the program on its port; also how a supervisor brings a crashed one back."""
         configuration = self.data_dir / "valkey.conf"
         write_private(configuration, self._configuration())
         give_to_server(configuration, unprivileged())
         self.process.start([str(program()), str(configuration)])
-
-    def stop(self) -> None:
-        """Stop it, with everything written."""
-        self.process.stop(timeout=20)
 
     def is_ready(self) -> bool:
         """Tell whether it answers commands, its data read."""

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 
 import psutil
 
@@ -120,17 +120,45 @@ class ServerProcess:
 
 
 class EmbeddedServer(ABC):
-    """A server of one folder. A context manager: entering starts it, leaving stops it."""
+    """A server of one folder. A context manager: entering starts it, leaving stops it.
 
-    data_dir: Path
+    `data_dir` holds its data, its password and its log stand beside it; `run_dir` holds the socket and must have a
+    short path. `durable=False` trades safety for speed, for tests.
+    """
+
+    name: ClassVar[str]
+    stop_signal: ClassVar[signal.Signals]
+    start_timeout: ClassVar[float]
+    stop_timeout: ClassVar[float]
+    """Both in seconds."""
+
+    def __init__(self, data_dir: Path, run_dir: Path, *, log: Path | None = None, durable: bool = True) -> None:
+        self.data_dir = data_dir
+        self.run_dir = run_dir
+        self.durable = durable
+        self.address = ""  # one to listen on beside its own; its clients' networks must be directly connected
+        self.process = ServerProcess(
+            self.name,
+            log=log or data_dir.with_suffix(".log"),
+            record=data_dir.with_suffix(".pid"),
+            stop_signal=self.stop_signal,
+        )
 
     @abstractmethod
     def start(self) -> None:
-        """Start it, and return once it can be used."""
+        """Start it, and return once it can be used. Raises ServerError with what is wrong."""
 
     @abstractmethod
+    def is_ready(self) -> bool:
+        """Tell whether it answers."""
+
+    def wait_ready(self) -> None:
+        """Return once it answers; raises ServerError with the tail of its log when it does not come to that."""
+        self.process.wait_ready(self.is_ready, timeout=self.start_timeout)
+
     def stop(self) -> None:
         """Stop it, with everything written."""
+        self.process.stop(timeout=self.stop_timeout)
 
     def __enter__(self) -> Self:
         """Start."""
