@@ -1,25 +1,35 @@
-"""The platform as a tenant sees it: nodes, its lines, its limits."""
+"""The platform as a tenant sees it: nodes, its lines, its limits, execution rates and usage; nodes for operators."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import structlog
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from scheduler_ext.core.errors import NotFound
 from slackwater_api.http.body import read_json
-from slackwater_api.http.endpoint import CANCEL, READ, ApiView, PublicView
+from slackwater_api.http.endpoint import CANCEL, MANAGE, OPERATE, READ, ApiView, PublicView, created
 from slackwater_api.http.openapi import describe, request_example
 from slackwater_api.http.operation import unchanged
 from slackwater_api.v1.shapes.common import listing
-from slackwater_api.v1.shapes.platform import LimitsOut, NodeOut, QueueChange, QueueOut
-from slackwater_tasks.control import lines
+from slackwater_api.v1.shapes.notify import UsageHint, UsageOut
+from slackwater_api.v1.shapes.platform import LimitsOut, NodeChanged, NodeOut, QueueChange, QueueOut, RateIn, RateOut
+from slackwater_monitoring import right_sizing, usage
+from slackwater_resources import services
+from slackwater_resources.models import Node
+from slackwater_tasks.control import lines, rate_limits
 from slackwater_tasks.models import Line
 from slackwater_tasks.read import overview
 from slackwater_tasks.read.lines import find_line
 
 CATEGORY = OpenApiParameter("category", str, OpenApiParameter.PATH, description="The line's category.")
 TIER = OpenApiParameter("tier_name", str, OpenApiParameter.PATH, description="The name of its tier.")
+NODE = OpenApiParameter("node_id", OpenApiTypes.INT64, OpenApiParameter.PATH, description="The node's id.")
+log = structlog.get_logger(__name__)
 
 
 class Nodes(ApiView, tag="platform"):
@@ -75,6 +85,108 @@ class Limits(ApiView, tag="platform"):
     def get(self, request: Request) -> Response:
         """The plan's numbers beside the counters."""
         return Response(overview.limits(self.tenant))
+
+
+class NodeChange(ApiView):
+    """Operations on one node of any cell."""
+
+    def change(self, node_id: int, doing: Callable[[Node], None]) -> Response:
+        """Do it, and say so in the log: a node has no history of its own."""
+        node = services.find_node(node_id)
+        doing(node)
+        log.info("node changed", node=node.pk, name=node.name, state=node.state, actor=self.principal.actor)
+        return Response({"id": node.pk, "name": node.name, "cell": node.cell, "state": node.state})
+
+
+class DrainNode(NodeChange, tag="platform"):
+    """``/api/v1/nodes/{id}/drain``"""
+
+    @describe("drain_node", "Give a node nothing new", OPERATE, {200: NodeChanged}, NODE, problems=(409,))
+    def post(self, request: Request, node_id: int) -> Response:
+        """What has not begun goes back within a second, what saves checkpoints yields, the rest is finished."""
+        return self.change(node_id, services.drain_node)
+
+
+class ResumeNode(NodeChange, tag="platform"):
+    """``/api/v1/nodes/{id}/resume``"""
+
+    @describe("resume_node", "Give a draining node work again", OPERATE, {200: NodeChanged}, NODE, problems=(409,))
+    def post(self, request: Request, node_id: int) -> Response:
+        """A node that left or was lost comes back by itself, when its worker starts."""
+        return self.change(node_id, services.activate_node)
+
+
+class Rates(ApiView, tag="limits"):
+    """``/api/v1/rates``"""
+
+    @describe(
+        "list_rates", "List the execution rates that apply to your tasks", READ, {200: listing(RateOut, paged=False)}
+    )
+    def get(self, request: Request) -> Response:
+        """Your own and those that operators set."""
+        return Response({"items": rate_limits.limits_of(self.tenant)})
+
+    @describe(
+        "set_rate",
+        "Limit how often tasks start",
+        MANAGE,
+        {201: RateOut},
+        problems=(409, 429),
+        body=RateIn,
+        examples=[request_example("60 calls a minute", {"key": "bank", "starts": 60, "per_seconds": 60})],
+    )
+    def post(self, request: Request) -> Response:
+        """At most so many starts in any span of so many seconds; takes effect within a second."""
+        made = rate_limits.set_limit(self.tenant, read_json(request._request))
+        return created(made, f"/api/v1/rates/{made['id']}")
+
+
+class OneRate(ApiView, tag="limits"):
+    """``/api/v1/rates/{id}``"""
+
+    @describe(
+        "delete_rate",
+        "Remove an execution rate of your own",
+        MANAGE,
+        {204: None},
+        OpenApiParameter("rate_id", int, OpenApiParameter.PATH, description="Its id."),
+    )
+    def delete(self, request: Request, rate_id: int) -> Response:
+        """What waits for it goes on within a second."""
+        rate_limits.remove_limit(self.tenant, rate_id)
+        return Response(status=204)
+
+
+class Usage(ApiView, tag="platform"):
+    """``/api/v1/usage``"""
+
+    @describe(
+        "get_usage",
+        "Read what you have used, by day, tier and category",
+        READ,
+        {200: UsageOut},
+        OpenApiParameter("since", OpenApiTypes.DATE, description="First day (UTC); the month's first by default."),
+        OpenApiParameter("until", OpenApiTypes.DATE, description="Last day (UTC); today by default."),
+    )
+    def get(self, request: Request) -> Response:
+        """The sum, and a row for each day, tier and category; the last few seconds may not be in yet."""
+        query = request.query_params
+        first, last = usage.days(query.get("since"), query.get("until"), ("since", "until"))
+        return Response(usage.read(self.tenant.pk, first, last))
+
+
+class UsageHints(ApiView, tag="platform"):
+    """``/api/v1/usage/hints``"""
+
+    @describe(
+        "list_usage_hints",
+        "List what would run in a smaller tier, by what its last runs used",
+        READ,
+        {200: listing(UsageHint, paged=False)},
+    )
+    def get(self, request: Request) -> Response:
+        """One row for each handler or script and tier, measured in its last 20 to 200 runs."""
+        return Response({"items": right_sizing.hints(self.tenant)})
 
 
 class Nowhere(PublicView):
