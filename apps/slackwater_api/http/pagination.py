@@ -5,14 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from drf_spectacular.utils import OpenApiParameter
 
 from scheduler_ext.core.errors import InvalidInput
-
-T = TypeVar("T")
 
 DEFAULT_PAGE = 50
 MAX_PAGE = 500
@@ -27,16 +24,8 @@ PAGING = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """The page that a client asks for."""
-
-    limit: int
-    cursor: str
-
-
-def asked_page(query: Mapping[str, str]) -> Page:
-    """The page asked for by ``limit`` and ``cursor``; ``InvalidInput`` names the one at fault."""
+def asked_page(query: Mapping[str, str]) -> tuple[int, str]:
+    """The page asked for, by ``limit`` and ``cursor``; ``InvalidInput`` names the one at fault."""
     text = query.get("limit", str(DEFAULT_PAGE))
     limit = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
     if not 1 <= limit <= MAX_PAGE:
@@ -44,7 +33,7 @@ def asked_page(query: Mapping[str, str]) -> Page:
     cursor = query.get("cursor", "")
     if len(cursor) > MAX_CURSOR:
         raise InvalidInput("is not a cursor of ours", field="cursor")
-    return Page(limit=limit, cursor=cursor)
+    return limit, cursor
 
 
 def encode(*parts: str) -> str:
@@ -60,10 +49,3 @@ def decode(cursor: str, *kinds: Callable[[str], Any]) -> list[Any]:
         return [kind(part) for kind, part in zip(kinds, parts, strict=True)]
     except (ValueError, UnicodeError, binascii.Error, OverflowError):
         raise InvalidInput("is not a cursor of ours", field="cursor") from None
-
-
-def envelope(rows: list[T], limit: int, cursor_of: Callable[[T], str]) -> dict[str, Any]:
-    """A page's answer. ``rows`` holds one more than ``limit`` when there is a next page."""
-    more = len(rows) > limit
-    shown = rows[:limit]
-    return {"items": shown, "next_cursor": cursor_of(shown[-1]) if more else None}

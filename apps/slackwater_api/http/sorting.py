@@ -16,7 +16,7 @@ from drf_spectacular.utils import OpenApiParameter
 
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.operation import read_sort
-from slackwater_api.http.pagination import PAGING, asked_page, decode, encode, envelope
+from slackwater_api.http.pagination import PAGING, asked_page, decode, encode
 
 Present = Callable[[QuerySet[Any]], list[dict[str, Any]]]
 
@@ -102,20 +102,20 @@ class PagedList:
         """The page of ``rows`` that the query asks for."""
         if self.filters is not None:
             rows = self.filters.narrow(query, rows)
-        asked = asked_page(query)
+        limit, cursor = asked_page(query)
         text = query.get("sort", self.default)
         name, descending = read_sort(text, self.columns)
         column = self.columns[name]
-        if asked.cursor:
-            rows = rows.filter(self._after(asked.cursor, text, column, descending=descending))
+        if cursor:
+            rows = rows.filter(self._after(cursor, text, column, descending=descending))
         order = [column] if column.column == self.tie.column else [column, self.tie]
-        found = self.present(rows.order_by(*(_by(of, descending) for of in order))[: asked.limit + 1])
-
-        def cursor_of(item: dict[str, Any]) -> str:
-            value, tie = item[column.item or name], item[self.tie.item]
-            return encode(text, json.dumps(value, default=_plain), str(_plain(tie)))
-
-        return envelope(found, asked.limit, cursor_of)
+        found = self.present(rows.order_by(*(_by(of, descending) for of in order))[: limit + 1])
+        items = found[:limit]
+        if len(found) <= limit:
+            return {"items": items, "next_cursor": None}
+        value, tie_value = items[-1][column.item or name], items[-1][self.tie.item]
+        following = encode(text, json.dumps(value, default=_plain), str(_plain(tie_value)))
+        return {"items": items, "next_cursor": following}
 
     def _after(self, cursor: str, text: str, column: Column, *, descending: bool) -> Q:
         sort, value, tie = decode(cursor, str, _loaded(column.kind), _unspoilt(self.tie.kind))
