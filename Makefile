@@ -14,7 +14,7 @@ BENCH_ARGS ?= --peers all --runs 3 --workload noop:20000 --workload sleep10ms:10
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help env env-dev env-browser lock up check test test-slow test-external test-browser lint format types audit bench torture \
-	sandbox-score attack docs
+	sandbox-score attack sbom docs
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,11 @@ types: env-dev ## mypy, strict
 
 audit: env-dev ## ask the public advisory database about every installed package, where it can be reached
 	@sh bin/audit
+
+sbom: env-dev ## write the bill of materials of what is installed, CycloneDX with hashes: build/sbom.json
+	@mkdir -p build
+	@$(PYTHON) -W ignore -m cyclonedx_py requirements requirements.txt --pyproject pyproject.toml \
+		--output-reproducible -o build/sbom.json && echo build/sbom.json
 
 bench: env-dev ## compare with Celery and its peers, write docs/benchmarks.md
 	@$(PYTHON) -m tests.lab bench $(BENCH_ARGS)
