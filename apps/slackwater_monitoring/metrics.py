@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
 from typing import Any
 
-from django.db import connection
 from django.http import HttpRequest, HttpResponse
 from django.utils.crypto import constant_time_compare
 from django.views.decorators.http import require_safe
@@ -20,6 +19,7 @@ from prometheus_client.registry import Collector
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category, TaskState
 from slackwater_conf import conf
+from slackwater_tasks.ledger.fetch import fetch_all, fetch_value
 from slackwater_tasks.ledger.sql.snapshot import ACTIVE_LINES
 from slackwater_tasks.read.autoscaling import by_cell, by_tier, demands, wanted
 from slackwater_tasks.read.overview import RESOURCES
@@ -66,13 +66,6 @@ Rows = Iterable[Sequence[Any]]
 """The values of the labels, and behind them the number."""
 
 
-def _rows(query: str) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(query)
-        rows: list[tuple[Any, ...]] = cursor.fetchall()
-    return rows
-
-
 def _gauge(name: str, labels: str, text: str, rows: Rows) -> GaugeMetricFamily:
     gauge = GaugeMetricFamily(f"slackwater_{name}", text, labels=labels.split())
     for *values, number in rows:
@@ -95,12 +88,12 @@ class Ledger(Collector):
         yield from self._leaders()
         yield from self._traces()
         text = "Alerts that are raised and not cleared."
-        yield _gauge("alerts_open", "rule cell acknowledged", text, _rows(ALERTS))
+        yield _gauge("alerts_open", "rule cell acknowledged", text, fetch_all(ALERTS))
 
     def _tasks(self) -> Iterable[Metric]:
-        unfinished = float(_rows(UNFINISHED)[0][0])
-        held = [(_category(c), TaskState(s).name.lower(), n) for c, s, n in _rows(IN_FLIGHT)]
-        ready = [(_category(c), count, late) for c, count, late in _rows(READY)]
+        unfinished = float(fetch_value(UNFINISHED))
+        held = [(_category(c), TaskState(s).name.lower(), n) for c, s, n in fetch_all(IN_FLIGHT)]
+        ready = [(_category(c), count, late) for c, count, late in fetch_all(READY)]
         waiting = unfinished - sum(count for *_, count in held)
         late = [(category, late) for category, _, late in ready if late is not None]
         dead = f"Dead letters, counted up to {MAX_DEAD_COUNTED}."
@@ -110,15 +103,15 @@ class Ledger(Collector):
         yield _gauge("lines_active", "category", "Lines in which a task is ready.", [row[:2] for row in ready])
         text = "How far the head of a line is past its latest start; negative while there is time."
         yield _gauge("lateness_seconds", "category", text, late)
-        yield _gauge("dead_letters", "", dead, _rows(DEAD))
+        yield _gauge("dead_letters", "", dead, fetch_all(DEAD))
 
     def _nodes(self) -> Iterable[Metric]:
         capacity = [
             (cell, resource, amount)
-            for cell, *amounts in _rows(CAPACITY)
+            for cell, *amounts in fetch_all(CAPACITY)
             for resource, amount in zip(RESOURCES, amounts, strict=True)
         ]
-        yield _gauge("nodes", "cell state", "Live nodes.", _rows(NODES))
+        yield _gauge("nodes", "cell state", "Live nodes.", fetch_all(NODES))
         text = "Resources of the active nodes, in the unit the resource's name ends with."
         yield _gauge("capacity", "cell resource", text, capacity)
 
@@ -135,7 +128,7 @@ class Ledger(Collector):
         yield _gauge("cell_wanted_workers", "cell", text, by_cell(tiers).items())
 
     def _leaders(self) -> Iterable[Metric]:
-        leaders = _rows(LEADERS)
+        leaders = fetch_all(LEADERS)
         text = "1 while a dispatcher leads the cell."
         yield _gauge("dispatcher_leads", "cell", text, [(cell, leads) for cell, leads, _, _ in leaders])
         text = "Rises each time another dispatcher takes over."
@@ -145,7 +138,7 @@ class Ledger(Collector):
 
     def _traces(self) -> Iterable[Metric]:
         """Nothing, until traces are sent."""
-        for sent, refused, dropped, backlog, failing in _rows(TRACES):
+        for sent, refused, dropped, backlog, failing in fetch_all(TRACES):
             text = "Ended tasks of traces: sent to the collector, not taken by it, or given up beyond the backlog."
             ended = CounterMetricFamily("slackwater_traced_tasks", text, labels=["outcome"])
             for outcome, number in (("sent", sent), ("refused", refused), ("dropped", dropped)):
