@@ -33,6 +33,7 @@ from slackwater_tasks.models import Artifact, Leader, Line, Script
 from slackwater_tasks.read.tasks import word
 
 TEXT_SHOWN = 100_000
+DOWNLOAD = "admin:slackwater_tasks_artifact_download"
 
 
 @admin.register(Line)
@@ -109,12 +110,7 @@ class ArtifactAdmin(AllTenantsMixin, ReadOnlyMixin, BigTableAdmin):
         response["Content-Disposition"] = name or "attachment"
         return response
 
-    @admin.display(description="file")
-    def file(self, obj: Artifact) -> SafeString:
-        """Where it is downloaded."""
-        return format_html(
-            '<a href="{}">Download</a>', reverse("admin:slackwater_tasks_artifact_download", args=[obj.pk])
-        )
+    file = column("file", lambda row: format_html('<a href="{}">Download</a>', reverse(DOWNLOAD, args=[row.pk])))
 
 
 @admin.register(Leader)

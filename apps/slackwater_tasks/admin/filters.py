@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin import ModelAdmin
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest
 from django.utils import timezone
 
 from scheduler_ext.core.states import FINAL, IN_FLIGHT, TaskState
@@ -76,6 +76,17 @@ def id_range(text: str) -> tuple[uuid.UUID, uuid.UUID] | None:
     if not HEX_PREFIX.fullmatch(digits):
         return None
     return uuid.UUID(digits.ljust(32, "0")), uuid.UUID(digits.ljust(32, "f"))
+
+
+def find(rows: QuerySet[Any], object_id: str, what: str) -> Any:
+    """The row of that id; ``Http404`` when there is none."""
+    try:
+        found = rows.filter(pk=uuid.UUID(object_id)).first()
+    except ValueError:
+        found = None
+    if found is None:
+        raise Http404(f"There is no {what} {object_id}.")
+    return found
 
 
 def search_tasks(rows: QuerySet[Any], text: str) -> QuerySet[Any]:

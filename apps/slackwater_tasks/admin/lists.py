@@ -59,10 +59,10 @@ class LedgerAdmin(AllTenantsMixin, ReadOnlyMixin, BigTableAdmin):
         ids = id_range(text)
         return (queryset.filter(task_id__gte=ids[0], task_id__lte=ids[1]) if ids else queryset.none()), False
 
-    @admin.display(description="task")
-    def task_link(self, obj: Any) -> SafeString:
-        """Its name, as a link to its page."""
-        return format_html('<a href="{}">{}</a>', task_url(obj.task_id), obj.task.name or short(obj.task_id))
+    task_link = column(
+        "task",
+        lambda row: format_html('<a href="{}">{}</a>', task_url(row.task_id), row.task.name or short(row.task_id)),
+    )
 
 
 @admin.register(DeadLetter)

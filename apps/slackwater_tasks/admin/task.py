@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from uuid import UUID
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
-from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdownFilter, RelatedDropdownFilter
 
 from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.core.states import FINAL, Category, TaskState
 from slackwater_adminkit import AllTenantsMixin, BigTableAdmin, Button, ButtonsMixin, actor, ago, column, seconds, short
 from slackwater_tasks.admin import task_form as forms
-from slackwater_tasks.admin.filters import AgeFilter, StateFilter, search_tasks
+from slackwater_tasks.admin.filters import AgeFilter, StateFilter, find, search_tasks
 from slackwater_tasks.admin.task_page import EDITABLE_STATES, context_of, state_badge, state_of
 from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.control.edit import edit
@@ -29,15 +27,15 @@ from slackwater_tasks.read import tasks as reading
 from slackwater_tasks.submission import service
 from slackwater_tenants.scoping import tenant_scope
 
-if TYPE_CHECKING:
-    from slackwater_tasks.models import LiveTask
-
-"""The most tasks one action changes."""
-
 
 def is_live(task: Task) -> bool:
     """It is not final."""
     return state_of(task) not in FINAL
+
+
+def _attempts(task: Task) -> int:
+    """Those it has used."""
+    return int(task.live.attempts if hasattr(task, "live") else task.attempts_used)
 
 
 @admin.register(Task)
@@ -99,29 +97,12 @@ class TaskAdmin(AllTenantsMixin, ButtonsMixin, BigTableAdmin):
 
     # -- the list ----------------------------------------------------------------------------------------------
     title = column("task", lambda task: task.name or short(task.pk))
-
-    @admin.display(description="state")
-    def shown_state(self, obj: Task) -> SafeString:
-        """The one state."""
-        badge: SafeString = state_badge(state_of(obj))
-        return badge
-
+    shown_state = column("state", lambda task: state_badge(state_of(task)))
     what = column("runs", lambda task: task.handler or task.script_path or f"script {task.script_sha256[:12]}")
     shown_category = column("category", lambda task: reading.word(Category(task.category)))
-
-    @admin.display(description="attempts")
-    def tries(self, obj: Task) -> str:
-        """Used of allowed."""
-        live: LiveTask | None = obj.live if hasattr(obj, "live") else None
-        return f"{live.attempts if live is not None else obj.attempts_used}/{obj.total_attempts}"
-
-    submitted = column("submitted", lambda row: ago(row.submitted_at))
-
-    @admin.display(description="took")
-    def ran(self, obj: Task) -> str:
-        """From submission to its end."""
-        took: timedelta | None = obj.finished_at - obj.submitted_at if obj.finished_at else None
-        return seconds(took)
+    tries = column("attempts", lambda task: f"{_attempts(task)}/{task.total_attempts}")
+    submitted = column("submitted", lambda task: ago(task.submitted_at))
+    ran = column("took", lambda task: seconds(task.finished_at - task.submitted_at if task.finished_at else None))
 
     # -- actions -----------------------------------------------------------------------------------------------
     def cancel_one(self, request: HttpRequest, obj: Task) -> str:
@@ -148,14 +129,8 @@ class TaskAdmin(AllTenantsMixin, ButtonsMixin, BigTableAdmin):
         return [edit, *super().get_urls()]
 
     def _task(self, request: HttpRequest, object_id: str) -> Task:
-        try:
-            rows = self.get_queryset(request).select_related("live", "tenant")
-            found: Task | None = rows.filter(pk=UUID(object_id)).first()
-        except ValueError:
-            found = None
-        if found is None:
-            raise Http404(f"There is no task {object_id}.")
-        return found
+        task: Task = find(self.get_queryset(request).select_related("live", "tenant"), object_id, "task")
+        return task
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None

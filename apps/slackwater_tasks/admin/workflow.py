@@ -8,7 +8,7 @@ from uuid import UUID
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
@@ -28,7 +28,7 @@ from slackwater_adminkit import (
 )
 from slackwater_tasks.admin import graphs
 from slackwater_tasks.admin import task_form as form_module
-from slackwater_tasks.admin.filters import AgeFilter, id_range
+from slackwater_tasks.admin.filters import AgeFilter, find, id_range
 from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.models import LiveTask, Workflow
 from slackwater_tasks.read import tasks
@@ -41,17 +41,17 @@ def unfinished(workflow: Workflow) -> QuerySet[LiveTask]:
     return LiveTask.objects.unscoped().filter(task__workflow=workflow).order_by("pk")
 
 
-def has_unfinished(workflow: Workflow) -> bool:
-    """Whether anything of it can be cancelled."""
-    return unfinished(workflow).exists()
-
-
 @admin.register(Workflow)
 class WorkflowAdmin(AllTenantsMixin, ButtonsMixin, ReadOnlyMixin, BigTableAdmin):
     """Graphs of tasks handed in as one."""
 
     buttons: ClassVar = {
-        "cancel": Button(label="Cancel what has not ended", method="cancel_rest", danger=True, when=has_unfinished)
+        "cancel": Button(
+            label="Cancel what has not ended",
+            method="cancel_rest",
+            danger=True,
+            when=lambda workflow: unfinished(workflow).exists(),
+        )
     }
 
     list_display = ("title", "tenant", "task_count", "edge_count", "submitted")
@@ -120,12 +120,7 @@ class WorkflowAdmin(AllTenantsMixin, ButtonsMixin, ReadOnlyMixin, BigTableAdmin)
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """Its counts and its graph."""
-        try:
-            found = self.get_queryset(request).select_related("tenant").filter(pk=UUID(object_id)).first()
-        except ValueError:
-            found = None
-        if found is None:
-            raise Http404(f"There is no workflow {object_id}.")
+        found: Workflow = find(self.get_queryset(request).select_related("tenant"), object_id, "workflow")
         if not self.has_view_permission(request, found):
             raise PermissionDenied
         with tenant_scope(found.tenant_id):

@@ -79,13 +79,13 @@ def rewrite(running: Started, args: list[Any], kwargs: dict[str, Any]) -> None:
 
 
 def _write_edit(task: Task, live: LiveTask, old: TaskSpec, new: TaskSpec, actor: str, names: list[str]) -> None:
-    conf, tenant = reference_cache.scheduler_conf(), task.tenant
+    tenant = task.tenant
     plan = admission.plan_limits(tenant.plan)
     if new.cap_ms is not None:
         checks.check_cap(plan, new.cap_ms, field="execution_cap")
     checks.check_payload(plan, sum(len(text.encode()) for text in new.payload), field="args")
     accepted = stored_task.accepted_again(task, new, pending=live.pending)
-    chosen, at = active_policies.current(conf, tenant.cell), task.submitted_at
+    chosen, at = active_policies.current(tenant.cell), task.submitted_at
     row = rows.live_row(tenant.pk, accepted, at, at, chosen)._asdict()
     if new.start_at is not None and new.start_at <= reference_cache.now() and row["state"] == TaskState.SCHEDULED:
         row["state"], row["not_before"] = int(TaskState.READY), None

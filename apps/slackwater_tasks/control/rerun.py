@@ -108,8 +108,7 @@ def revive(cur: Any, tenant: Tenant, revived: Sequence[Revived], *, actor: str, 
     cur.execute(FORGET_DEAD_LETTERS, (ids,))
     cur.execute(LAST_FENCES, {"ids": ids})
     fences = dict(cur.fetchall())
-    conf, at = reference_cache.scheduler_conf(), reference_cache.now()
-    chosen = active_policies.current(conf, tenant.cell)
+    at, chosen = reference_cache.now(), active_policies.current(tenant.cell)
     live = [
         rows.live_row(tenant.pk, accepted, at, task.submitted_at, chosen)._replace(
             fence=fences.get(task.pk, 0), attempts=used[task.pk], total_attempts=used[task.pk] + task.total_attempts

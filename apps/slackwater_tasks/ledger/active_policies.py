@@ -18,6 +18,7 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.policies.base import OrderPolicy, SharePolicy
 from scheduler_ext.policies.registry import order_policy, share_policy, with_pools
+from slackwater_conf import conf
 from slackwater_tasks.ledger.fetch import fetch_all
 
 log = logging.getLogger(__name__)
@@ -190,11 +191,11 @@ def _run_times(execute: Execute, orders: Iterable[OrderPolicy]) -> dict[tuple[in
 _known: dict[str, tuple[float, Chosen]] = {}
 
 
-def current(conf: SchedulerConf, cell: str) -> Chosen:
+def current(cell: str) -> Chosen:
     """What is chosen in a cell, as far as this process knows: at most :data:`TTL_S` old."""
     found = _known.get(cell)
     if found is None or time.monotonic() - found[0] > TTL_S:
-        found = _known[cell] = (time.monotonic(), read(fetch_all, conf, cell))
+        found = _known[cell] = (time.monotonic(), read(fetch_all, conf().scheduler, cell))
     return found[1]
 
 

@@ -63,11 +63,11 @@ class _Resolved(NamedTuple):
     retry: str | None
     submitted_at: datetime
     submitted_by: str
-    attempts_used: int
-    error: str
-    reason: str
-    release_pending: bool
     admitted_by: int | None
+    attempts_used: int = 0
+    error: str = ""
+    reason: str = ""
+    release_pending: bool = False
 
 
 _DECLARED = {column: field for column, field in COLUMNS.items() if column not in _Resolved._fields}
@@ -92,10 +92,6 @@ def task_row(tenant_id: int, workflow_id: UUID | None, task: Accepted, at: datet
         retry=json.dumps(spec.retry) if spec.retry is not None else None,
         submitted_at=at,
         submitted_by=actor[:120],
-        attempts_used=0,
-        error="",
-        reason="",
-        release_pending=False,
         admitted_by=components.own.id,
     )
     return (*resolved, *(stored(value) for stored, value in zip(_STORED, _of_spec(spec), strict=True)))
@@ -113,15 +109,11 @@ class LiveRow(NamedTuple):
     kind: int
     handler_id: int | None
     priority: int
-    fence: int
-    attempts: int
     total_attempts: int
     pending: int
     condition: int
     has_children: bool
     alone: bool
-    batch: int
-    cancel_requested: bool
     mutex_key: str | None
     mutex_limit: int
     tolerance_ms: int
@@ -129,8 +121,12 @@ class LiveRow(NamedTuple):
     not_before: datetime | None
     latest_start: datetime | None
     promote_at: datetime | None
-    slot_milli: int
     rate_key: str | None
+    fence: int = 0
+    attempts: int = 0
+    batch: int = 0
+    cancel_requested: bool = False
+    slot_milli: int = 1000
 
 
 LIVE_COLUMNS = LiveRow._fields
@@ -139,35 +135,30 @@ LIVE_COLUMNS = LiveRow._fields
 def live_row(tenant_id: int, task: Accepted, at: datetime, arrived: datetime, chosen: Chosen) -> LiveRow:
     """The narrow row of a task that becomes live ``at`` a time and ``arrived`` then or before."""
     spec = task.spec
-    when = timing(task, at)
+    state, not_before, latest_start, promote_at = _timing(task, at)
     group, rank = rank_of(tenant_id, task, arrived, chosen)
     return LiveRow(
         task_id=task.id,
         tenant_id=tenant_id,
         line_id=task.line_id,
-        state=int(when.state),
+        state=int(state),
         rank_group=group,
         rank=rank,
         kind=_kind(spec),
         handler_id=task.handler_id,
         priority=spec.priority,
-        fence=0,
-        attempts=0,
         total_attempts=spec.total_attempts,
         pending=task.pending,
         condition=int(spec.condition),
         has_children=task.has_children,
         alone=task.checkpoints,
-        batch=0,
-        cancel_requested=False,
         mutex_key=scoped_mutex(tenant_id, spec.excluded_by),
         mutex_limit=spec.mutex_limit,
         tolerance_ms=task.tolerance_ms,
         on_late=reference_cache.on_late_mark(tenant_id, int(spec.on_late)),
-        not_before=when.not_before,
-        latest_start=when.latest_start,
-        promote_at=when.promote_at,
-        slot_milli=1000,
+        not_before=not_before,
+        latest_start=latest_start,
+        promote_at=promote_at,
         rate_key=spec.rate_key or None,
     )
 
@@ -202,33 +193,16 @@ def microseconds(moment: datetime) -> int:
     return math.floor(moment.timestamp() * 1_000_000)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
-    """When a task may and must start, as its live row says it."""
-
-    state: TaskState
-    not_before: datetime | None
-    latest_start: datetime | None
-    promote_at: datetime | None
-
-
-def timing(task: Accepted, at: datetime) -> Timing:
-    """State and times of a task that is stored (or edited) at ``at``."""
+def _timing(task: Accepted, at: datetime) -> tuple[TaskState, datetime | None, datetime | None, datetime | None]:
+    """State, not before, latest start and promotion of a task that is stored (or edited) at ``at``."""
     later = task.spec.start_at if task.spec.start_at is not None and task.spec.start_at > at else None
     promotable = task.spec.category is not Category.URGENT
     if task.pending:
         # A marker: the real time is set when the task is released.
-        return Timing(
-            state=TaskState.BLOCKED, not_before=later, latest_start=None, promote_at=at if promotable else None
-        )
+        return TaskState.BLOCKED, later, None, at if promotable else None
     latest = (later or at) + timedelta(milliseconds=task.tolerance_ms)
     lead = timedelta(milliseconds=min(task.tolerance_ms, PROMOTE_LEAD_MS))
-    return Timing(
-        state=TaskState.SCHEDULED if later else TaskState.READY,
-        not_before=later,
-        latest_start=latest,
-        promote_at=latest - lead if promotable else None,
-    )
+    return TaskState.SCHEDULED if later else TaskState.READY, later, latest, latest - lead if promotable else None
 
 
 def scoped_mutex(tenant_id: int, key: str) -> str | None:

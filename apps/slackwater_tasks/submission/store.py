@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from scheduler_ext.core.states import Category, EdgeOutcome
-from slackwater_tasks.ledger import active_policies, copy_format, hints, reference_cache, rows, transitions
+from slackwater_tasks.ledger import active_policies, copy_format, hints, rows, transitions
 from slackwater_tasks.ledger.connection import prepared_cursor
 from slackwater_tasks.ledger.copy_format import COPY_FROM
 from slackwater_tasks.ledger.rows import LIVE_COLUMNS, TASK_COLUMNS, Accepted, LiveRow
@@ -77,10 +77,10 @@ class _NewRows:
     """The rows of a part."""
 
     def __init__(self, part: Part, at: datetime) -> None:
-        n, conf = len(part.tasks), reference_cache.scheduler_conf()
+        n = len(part.tasks)
         self.part, self.tenant, self.at = part, part.tenant, at
         self.count = limits.count_of(part.tenant, n=n, urgent=urgent_of(part.tasks), charged=n)
-        self.chosen = active_policies.current(conf, part.tenant.cell)
+        self.chosen = active_policies.current(part.tenant.cell)
 
     def _wide(self, item: tuple[Accepted, str]) -> Sequence[Any]:
         return rows.task_row(self.tenant.pk, self.part.workflow_id, item[0], self.at, item[1])
@@ -166,7 +166,7 @@ def _write_rest(part: Part) -> None:
         trace_context.write(cur, tenant_id, tasks, part.trace, part.workflow_id)
         resumable = [task for task in tasks if task.checkpoints]
         if resumable:
-            chosen = active_policies.current(reference_cache.scheduler_conf(), part.tenant.cell)
+            chosen = active_policies.current(part.tenant.cell)
             levels = [(task.id, rows.first_level(tenant_id, task.line_id, chosen)) for task in resumable]
             checkpoints.declare(cur, tenant_id, levels)
         edges = [(parent, child, int(EdgeOutcome.PENDING)) for parent, child in part.edges]

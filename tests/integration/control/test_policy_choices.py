@@ -111,7 +111,7 @@ def test_the_nearest_choice_holds(rounds: Rounds) -> None:
     line = Line.objects.unscoped().get(tenant=a, tier__slug="premium")  # the test is no tenant
 
     def names() -> list[str]:
-        chosen = active_policies.current(rounds.conf, "default")
+        chosen = active_policies.current("default")
         other = Line.objects.unscoped().exclude(pk=line.pk).filter(tenant=a)[0].pk  # the test is no tenant
         return [
             chosen.order_of(a.pk, line.pk).name,
