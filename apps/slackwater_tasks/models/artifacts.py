@@ -5,19 +5,15 @@ from __future__ import annotations
 from django.db import models
 from django.db.models.functions import Now
 
-from slackwater_tasks.models.base import new_id
-from slackwater_tenants.scoping import TenantOwned
+from slackwater_tasks.models.base import LedgerRow, new_id
 
 
-class Artifact(TenantOwned):
+class Artifact(LedgerRow):
     """A named file of a task. A later attempt that saves the same name replaces it."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     task = models.ForeignKey(
         "slackwater_tasks.Task", on_delete=models.CASCADE, related_name="artifacts", db_constraint=False, db_index=False
-    )
-    tenant = models.ForeignKey(
-        "slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
     )
     name = models.CharField(max_length=200)
     content_type = models.CharField(max_length=100, default="application/octet-stream")
@@ -27,7 +23,7 @@ class Artifact(TenantOwned):
     fence = models.IntegerField(help_text="The claim that saved it.")
     saved_at = models.DateTimeField(db_default=Now())
 
-    class Meta(TenantOwned.Meta):
+    class Meta(LedgerRow.Meta):
         ordering = ["task", "name"]
         constraints = [models.UniqueConstraint(fields=["task", "name"], name="slackwater_artifact_name")]
 

@@ -1,4 +1,4 @@
-"""What the tables share: ids, choices."""
+"""What the tables share: ids, choices, whose a row is."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import uuid_utils.compat
 from django.db import models
 
 from scheduler_ext.core.states import FINAL, TaskState
+from slackwater_tenants.scoping import TenantOwned
 
 LIVE_STATES = [state for state in TaskState if state not in FINAL]
 
@@ -35,3 +36,14 @@ class MutexScope(models.IntegerChoices):
     BOTH = 1, "both"
     DEPENDENT = 2, "dependent work: tasks that need others"
     INDEPENDENT = 3, "independent work: tasks that need no others"
+
+
+class LedgerRow(TenantOwned):
+    """A row beside a task, of the task's tenant."""
+
+    tenant = models.ForeignKey(
+        "slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
+    )
+
+    class Meta(TenantOwned.Meta):
+        abstract = True

@@ -9,11 +9,10 @@ from django.db.models.functions import Now
 
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.work import Format
-from slackwater_tasks.models.base import choices
-from slackwater_tenants.scoping import TenantOwned
+from slackwater_tasks.models.base import LedgerRow, choices
 
 
-class Resumable(TenantOwned):
+class Resumable(LedgerRow):
     """Beside a task that declares checkpoints, or that was asked to make room: its turns. Others have no such row."""
 
     task = models.OneToOneField(
@@ -22,9 +21,6 @@ class Resumable(TenantOwned):
         primary_key=True,
         related_name="resumable",
         db_constraint=False,
-    )
-    tenant = models.ForeignKey(
-        "slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
     )
     declared = models.BooleanField(default=True, help_text="It saves checkpoints, and yields when it is asked to.")
     level = models.IntegerField(
@@ -49,15 +45,12 @@ class Resumable(TenantOwned):
         return f"{self.task_id}: {self.used_ms} ms"
 
 
-class Checkpoint(TenantOwned):
+class Checkpoint(LedgerRow):
     """What a task saved to go on from. The latest two are kept: where one is damaged, the one before is used."""
 
     pk = models.CompositePrimaryKey("task_id", "number")
     task_id = models.UUIDField()
     number = models.IntegerField(help_text="Rises with every save.")
-    tenant = models.ForeignKey(
-        "slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
-    )
     fence = models.IntegerField(help_text="The claim that saved it.")
     format = models.PositiveSmallIntegerField(choices=choices(Format))
     content = models.BinaryField()
@@ -65,7 +58,7 @@ class Checkpoint(TenantOwned):
     size = models.PositiveIntegerField()
     saved_at = models.DateTimeField(db_default=Now())
 
-    class Meta(TenantOwned.Meta):
+    class Meta(LedgerRow.Meta):
         constraints = [models.CheckConstraint(condition=Q(number__gte=1), name="slackwater_checkpoint_number")]
 
     def __str__(self) -> str:

@@ -7,19 +7,15 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from scheduler_ext.core.states import EdgeOutcome, Outcome, TaskState
-from slackwater_tasks.models.base import choices
+from slackwater_tasks.models.base import LedgerRow, choices
 from slackwater_tasks.models.task import Task
-from slackwater_tenants.scoping import TenantOwned
 
 
-class Attempt(TenantOwned):
+class Attempt(LedgerRow):
     """One run of a task that began and ended. The fence makes it unique: no run is recorded twice."""
 
     task = models.ForeignKey(
         Task, on_delete=models.CASCADE, related_name="attempts", db_constraint=False, db_index=False
-    )
-    tenant = models.ForeignKey(
-        "slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
     )
     number = models.SmallIntegerField()
     fence = models.IntegerField()
@@ -42,7 +38,7 @@ class Attempt(TenantOwned):
     peak_memory_mb = models.IntegerField(null=True)
     peak_disk_mb = models.IntegerField(null=True)
 
-    class Meta(TenantOwned.Meta):
+    class Meta(LedgerRow.Meta):
         ordering = ["task", "fence"]
         constraints = [models.UniqueConstraint(fields=["task", "fence"], name="slackwater_attempt_once")]
 
@@ -50,19 +46,16 @@ class Attempt(TenantOwned):
         return f"{self.task_id} #{self.number}"
 
 
-class AttemptLog(TenantOwned):
+class AttemptLog(LedgerRow):
     """What an attempt wrote, capped, by stream."""
 
     task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="logs", db_constraint=False, db_index=False)
-    tenant = models.ForeignKey(
-        "slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
-    )
     fence = models.IntegerField()
     stream = models.CharField(max_length=8)
     text = models.TextField()
     truncated = models.BooleanField(default=False)
 
-    class Meta(TenantOwned.Meta):
+    class Meta(LedgerRow.Meta):
         ordering = ["task", "fence", "stream"]
         constraints = [models.UniqueConstraint(fields=["task", "fence", "stream"], name="slackwater_attempt_log_once")]
 
@@ -70,13 +63,10 @@ class AttemptLog(TenantOwned):
         return f"{self.task_id} {self.stream}"
 
 
-class TaskEvent(TenantOwned):
+class TaskEvent(LedgerRow):
     """A change of state, or an edit, that the attempt rows do not tell."""
 
     task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="events", db_constraint=False, db_index=False)
-    tenant = models.ForeignKey(
-        "slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
-    )
     at = models.DateTimeField(db_default=Now())
     from_state = models.PositiveSmallIntegerField(choices=choices(TaskState), null=True)
     to_state = models.PositiveSmallIntegerField(choices=choices(TaskState))
@@ -85,7 +75,7 @@ class TaskEvent(TenantOwned):
     reason = models.CharField(max_length=300)
     detail = models.JSONField(null=True)
 
-    class Meta(TenantOwned.Meta):
+    class Meta(LedgerRow.Meta):
         ordering = ["id"]
         indexes = [models.Index(fields=["task", "id"], name="slackwater_event_task")]
 
@@ -93,14 +83,11 @@ class TaskEvent(TenantOwned):
         return f"{self.task_id}: {self.reason}"
 
 
-class DeadLetter(TenantOwned):
+class DeadLetter(LedgerRow):
     """A task whose attempts are used up, until it is requeued or removed."""
 
     task = models.OneToOneField(
         Task, on_delete=models.CASCADE, primary_key=True, related_name="dead_letter", db_constraint=False
-    )
-    tenant = models.ForeignKey(
-        "slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
     )
     at = models.DateTimeField(db_default=Now())
     outcome = models.PositiveSmallIntegerField(choices=choices(Outcome), null=True)
@@ -108,7 +95,7 @@ class DeadLetter(TenantOwned):
     retries = models.PositiveSmallIntegerField(default=0, help_text="Times it was retried from here by policy.")
     next_retry_at = models.DateTimeField(null=True, blank=True, db_index=True)
 
-    class Meta(TenantOwned.Meta):
+    class Meta(LedgerRow.Meta):
         ordering = ["-at"]
         indexes = [models.Index(fields=["tenant", "-at"], name="slackwater_dead_letter_tenant")]
 

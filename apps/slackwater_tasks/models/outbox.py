@@ -6,9 +6,8 @@ from django.db import models
 from django.db.models.functions import Now
 
 from scheduler_ext.core.states import Outcome, TaskState
-from slackwater_tasks.models.base import choices
+from slackwater_tasks.models.base import LedgerRow, choices
 from slackwater_tasks.models.task import Task
-from slackwater_tenants.scoping import TenantOwned
 
 
 class Listener(models.Model):
@@ -26,25 +25,19 @@ class Listener(models.Model):
         return f"{self.tenant_id}: {self.events}"
 
 
-class TaskWebhook(TenantOwned):
+class TaskWebhook(LedgerRow):
     """Where a task's own events go, besides who is subscribed. Few tasks have one, so it stands beside the table."""
 
     task = models.OneToOneField(Task, on_delete=models.CASCADE, primary_key=True, related_name="+", db_constraint=False)
-    tenant = models.ForeignKey(
-        "slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
-    )
     url = models.CharField(max_length=2_000)
 
     def __str__(self) -> str:
         return self.url
 
 
-class Outbox(TenantOwned):
+class Outbox(LedgerRow):
     """Something to tell, in the transaction that made it so; upkeep turns it into deliveries and deletes it."""
 
-    tenant = models.ForeignKey(
-        "slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
-    )
     task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False)
     events = models.PositiveIntegerField(help_text="What happened, as far as the tenant listens for it.")
     state = models.PositiveSmallIntegerField(choices=choices(TaskState))
@@ -55,7 +48,7 @@ class Outbox(TenantOwned):
     retry_at = models.DateTimeField(null=True, help_text="When the task's next attempt begins.")
     reason = models.CharField(max_length=300, blank=True, default="")
 
-    class Meta(TenantOwned.Meta):
+    class Meta(LedgerRow.Meta):
         ordering = ["id"]
         verbose_name_plural = "outbox"
 

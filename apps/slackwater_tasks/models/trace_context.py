@@ -5,20 +5,17 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from slackwater_tasks.models.base import LedgerRow
 from slackwater_tasks.models.task import Task
-from slackwater_tenants.scoping import TenantOwned
 
 
-class TaskTrace(TenantOwned):
+class TaskTrace(LedgerRow):
     """The trace a task belongs to, and what of it was not sent to the collector yet.
 
     Few tasks have one, so it stands beside the table; a task without one has no row and costs nothing.
     """
 
     task = models.OneToOneField(Task, on_delete=models.CASCADE, primary_key=True, related_name="+", db_constraint=False)
-    tenant = models.ForeignKey(
-        "slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
-    )
     trace_id = models.CharField(max_length=32)
     parent_id = models.CharField(
         max_length=16, blank=True, help_text="The client's span; empty where the trace begins with the task."
@@ -34,7 +31,7 @@ class TaskTrace(TenantOwned):
         null=True, help_text="Not before; ahead while somebody is sending it. Empty: there is nothing to send."
     )
 
-    class Meta(TenantOwned.Meta):
+    class Meta(LedgerRow.Meta):
         indexes = [models.Index(fields=["task"], name="slackwater_trace_pending", condition=Q(export_at__isnull=False))]
 
     def __str__(self) -> str:
