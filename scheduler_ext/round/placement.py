@@ -175,8 +175,7 @@ class Ledger:
         return [node.reserved.task_id for node in self._reserved if node.reserved is not None]
 
     def reserve(self, shape: Shape, now: float, waited_s: float, patience_s: float, task_id: str = "") -> None:
-        """Keep the node on which a task of this shape can start soonest, if it has waited long enough for
-        that.
+        """Keep the node on which a task of this shape can start soonest, if it has waited long enough for that.
 
         No patience is needed where only short tasks stand in its way, and ten times as much where nobody
         knows when the node's tasks end. A round looks for at most ``MAX_RESERVATIONS`` nodes.

@@ -1,5 +1,4 @@
-"""Recording rounds and deciding them again: a round as one line of JSON, its digest, and a second policy
-beside it.
+"""Recording rounds and deciding them again: a round as one line of JSON, its digest, and a second policy beside it.
 
 The same snapshot, settings and policy give the same decisions, so a recorded round decided again gives the
 recorded bytes; anything else means that the code has changed what it decides.

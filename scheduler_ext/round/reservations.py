@@ -1,8 +1,7 @@
 """Room kept for a task that does not fit yet, so that smaller ones never starve it (EASY backfill).
 
-The first tasks a round has to leave for want of room each get the node on which they can start soonest.
-Until then others may use that node only if they are expected to be done by that time, or fit beside the one
-that waits.
+The first tasks a round has to leave for want of room each get the node on which they can start soonest. Until then
+others may use that node only if they are expected to be done by that time, or fit beside the one that waits.
 """
 
 from __future__ import annotations

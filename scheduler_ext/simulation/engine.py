@@ -1,5 +1,4 @@
-"""Virtual time: arrivals and ends in order, and between them the same choosing and the same gate as a live
-round.
+"""Virtual time: arrivals and ends in order, and between them the same choosing and the same gate as a live round.
 
 One tree of lines and one ledger are kept for the whole run and told what changes, so that an event costs the
 logarithm of the number of lines instead of a new snapshot.

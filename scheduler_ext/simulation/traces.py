@@ -1,5 +1,4 @@
-"""Readers of recorded work: SWF, WfFormat 1.5, the Azure Functions sample; ``read`` chooses by the file's
-name.
+"""Readers of recorded work: SWF, WfFormat 1.5, the Azure Functions sample; ``read`` chooses by the file's name.
 
 Every reader tells a malformed line by its number and field (``InvalidInput``).
 """
@@ -41,9 +40,8 @@ def read(path: Path, *, seed: int = 0) -> tuple[Trace, Cell]:
 def read_swf(path: Path) -> tuple[Trace, Cell]:
     """Standard Workload Format: a job's processors are its CPUs, its user is its tenant.
 
-    Jobs without run time or processors (never started) are left out. The requested time is what a job is
-    expected to run; where the log has none, its real one. The cell is one machine with the processors of
-    the log's header.
+    Jobs without run time or processors (never started) are left out. The requested time is what a job is expected to
+    run; where the log has none, its real one. The cell is one machine with the processors of the log's header.
     """
     jobs: list[Job] = []
     tenants: dict[int, str] = {}

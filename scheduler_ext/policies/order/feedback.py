@@ -1,8 +1,7 @@
 """Multi-level feedback queue: growing slices; what uses up its slice sinks, what waits long rises.
 
-A task sinks by one level with each slice it uses up. In place of a sweep that lifts what waits, a level
-counts as a fixed delay, ``boost_ms``: a task is passed only by tasks that arrive less than its level times
-that delay after it.
+A task sinks by one level with each slice it uses up. In place of a sweep that lifts what waits, a level counts as a
+fixed delay, ``boost_ms``: a task is passed only by tasks that arrive less than its level times that delay after it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Capacity queues: a hierarchy with guaranteed shares (soft) and maxima (hard).
 
-The queue that uses least of its guarantee is served first, so idle share is lent to those that have work,
-and comes back as their tasks end; nothing is pre-empted. A queue's maximum is never passed. Inside a queue
-tasks go by rank.
+The queue that uses least of its guarantee is served first, so idle share is lent to those that have work, and comes
+back as their tasks end; nothing is pre-empted. A queue's maximum is never passed. Inside a queue tasks go by rank.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Dominant resource fairness: equal dominant shares, by weight, at each level of the pools.
 
-A task's dominant share is the largest of its shares of CPU, memory, disk, IOPS, bandwidth, ports and slots.
-The line with the smallest weighted dominant share is served next; one whose tasks do not fit what is left
-holds up nobody.
+A task's dominant share is the largest of its shares of CPU, memory, disk, IOPS, bandwidth, ports and slots. The line
+with the smallest weighted dominant share is served next; one whose tasks do not fit what is left holds up nobody.
 """
 
 from __future__ import annotations

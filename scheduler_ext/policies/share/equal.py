@@ -1,8 +1,7 @@
 """Equal turns: inside each category the tenant that holds least for its weight is served next.
 
-A tenant below its guaranteed share comes first, then the categories in their order. What a tenant holds is
-counted in thousandths of slots over all its categories, so marking work urgent, or handing in more of it,
-wins nothing.
+A tenant below its guaranteed share comes first, then the categories in their order. What a tenant holds is counted in
+thousandths of slots over all its categories, so marking work urgent, or handing in more of it, wins nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Fair pools: a minimum share first, then equal shares by weight; FIFO or fair inside a pool.
 
-A pool that stays below its minimum for longer than the starvation delay may have tasks of others ended for
-it: :func:`victims` names them. Only idempotent tasks are ended, lowest priority first, then the most
-recently started.
+A pool that stays below its minimum for longer than the starvation delay may have tasks of others ended for it:
+:func:`victims` names them. Only idempotent tasks are ended, lowest priority first, then the most recently started.
 """
 
 from __future__ import annotations
