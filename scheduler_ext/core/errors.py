@@ -126,3 +126,8 @@ class ConfigurationError(SlackwaterError):
     """The configuration is wrong."""
 
     code = "configuration"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says, for a log: a database's errors have several."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.errors import first_line
 from scheduler_ext.core.types import Plan, Reason, RoundResult, Snapshot
 from scheduler_ext.dispatch import redis_client
 from scheduler_ext.dispatch.mutex import LockMirror
@@ -205,7 +206,7 @@ def run(dispatcher: Dispatcher, hints: HintListener, stopping: Callable[[], bool
             hints.wait(dispatcher.pause_s())
         except away as error:
             failures += 1
-            log.warning("round failed, trying again: %s", str(error).strip().splitlines()[0] if str(error) else error)
+            log.warning("round failed, trying again: %s", first_line(error))
             time.sleep(min(1.0, 0.05 * 2 ** min(failures, 5)))
     try:
         dispatcher.store.resign(dispatcher.holder)

@@ -172,23 +172,21 @@ class Engine:
 
     def _let_go_on(self, timers: Timers) -> None:
         """Other ceilings hold, or a rate allows another start: try again what was refused."""
+        job: Any
         for job in timers.going_on():
-            task: Any = job
-            assert job.line is not None
-            self._chooser.offer(job.line, task)
+            self._chooser.offer(job.line, job)
         self._chooser.reopen(self._has_room)
 
     # -- what happens ------------------------------------------------------------------------------
 
-    def _offer(self, job: Job) -> None:
+    def _offer(self, job: Any) -> None:
         """A job has become ready."""
-        line: Any = job.line
+        line = job.line
         if self._slicing:
             job.level = self._order.first_level(self._serving.get(line.line_id, 0))
-        task: Any = job
-        job.rank = self._order.rank(task)
+        job.rank = self._order.rank(job)
         self._waiting += 1
-        self._chooser.offer(line, task)
+        self._chooser.offer(line, job)
         if job.latest_start_us is not None and line.line_id in self._urgent:
             heappush(self._promotions, (max(self._now, job.latest_start_us - PROMOTE_LEAD_MS * 1000), job.index))
 
@@ -196,25 +194,21 @@ class Engine:
         """Near its latest start a task that still waits moves to its tenant's urgent line."""
         if self._started[index] >= 0 or index in self._unplaced:
             return
-        job = self._trace.jobs[index]
-        task: Any = job
-        assert job.line is not None
+        job: Any = self._trace.jobs[index]
         if self._timers is not None and job.rates and self._timers.is_parked(job):
             job.line = self._urgent[job.line.line_id]
             self._timers.park(job, job.line)
             return
-        self._chooser.withdraw(job.line, task)
+        self._chooser.withdraw(job.line, job)
         job.line = self._urgent[job.line.line_id]
-        self._chooser.offer(job.line, task)
+        self._chooser.offer(job.line, job)
 
-    def _end(self, job: Job) -> None:
+    def _end(self, job: Any) -> None:
         """A job, or its slice, is over."""
         if self._slicing and job.remaining_us > job.turn_us and self._goes_round_alone(job):
             return
         node, line = job.node, job.line
-        task: Any = job
-        assert line is not None
-        self._gate.uncount(line, task, MILLI)
+        self._gate.uncount(line, job, MILLI)
         self._chooser.release(line)
         self._over.append((node, line, job.ends_at))
         if self._preemptor is not None:
@@ -249,18 +243,16 @@ class Engine:
         while job.turn_us < job.remaining_us and self._now + job.turn_us < until:
             job.level = self._order.next_level(job.level)
             job.turn_us = min(job.remaining_us, job.turn_us + self._order.quantum_us(job.level))
-        assert job.line is not None
         self._serving[job.line.line_id] = job.level
         heappush(self._ends, (self._now + job.turn_us, job.index, job))
         return True
 
-    def _go_on_later(self, job: Job, line: LineView) -> None:
+    def _go_on_later(self, job: Any, line: LineView) -> None:
         self._preemptions += 1
         job.level = self._order.next_level(job.level)
-        task: Any = job
-        job.rank = self._order.rank(task)
+        job.rank = self._order.rank(job)
         self._waiting += 1
-        self._chooser.offer(line, task)
+        self._chooser.offer(line, job)
 
     def _release_children(self, job: Job) -> None:
         for index in self._children[job.index]:
@@ -312,20 +304,18 @@ class Engine:
                 self._stop(job, preemptor)
             self._drain()
 
-    def _stop(self, job: Job, preemptor: Preemptor) -> None:
+    def _stop(self, job: Any, preemptor: Preemptor) -> None:
         line = job.line
-        task: Any = job
-        assert line is not None
         self._ends[:] = [end for end in self._ends if end[2] is not job]
         heapify(self._ends)
         preemptor.ended(job)
         self._segments.append((job.index, self._began[job.index], self._now))
-        self._gate.uncount(line, task, MILLI)
+        self._gate.uncount(line, job, MILLI)
         self._chooser.release(line)
         self._over.append((job.node, line, job.ends_at))
         self._preemptions += 1
         self._waiting += 1
-        self._chooser.offer(line, task)
+        self._chooser.offer(line, job)
 
     def _hand_over(self) -> bool:
         """When all is full and one task has ended, the next of its vector takes its room as it is.

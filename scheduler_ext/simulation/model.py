@@ -51,7 +51,8 @@ class Job:
     cap_us: int = field(default=0, init=False)
     level: int = field(default=0, init=False)
     rank: tuple[int, int] = field(default=(0, 0), init=False)
-    line: LineView | None = field(default=None, init=False)
+    line: LineView = field(init=False)
+    """Set by :func:`~scheduler_ext.simulation.layout.lines_of`."""
     node: Any = field(default=None, init=False)
     ends_at: float | None = field(default=None, init=False)
 

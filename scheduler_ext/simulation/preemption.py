@@ -45,7 +45,6 @@ class Preemptor:
         return [running[name] for name in room.tasks], None if room.look_at is None else int(room.look_at)
 
     def _view(self, job: Job, node: Node, need: Need, began_us: dict[int, int]) -> Running:
-        assert job.line is not None
         return Running(
             task_id=str(job.index),
             node_id=node.node_id,

@@ -178,16 +178,6 @@ class TaskContext:
         return self._backend.trace()
 
 
-def ask_to_yield(task_id: str, fence: int) -> None:
-    """The agent wants this claim to make room (the worker's side)."""
-    pausing.asked = (task_id, fence)
-
-
-def was_resumed(task_id: str) -> bool:
-    """Whether the task went on from a checkpoint (the worker's side)."""
-    return pausing.resumed == task_id
-
-
 def current() -> TaskContext:
     """The task this code runs in; :class:`NotInTask` outside of one."""
     context: TaskContext | None = running.task.get()

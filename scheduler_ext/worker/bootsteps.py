@@ -122,7 +122,7 @@ class NodeStep(bootsteps.StartStopStep):
             log.error("the agent ended with %s and is started again", self.agent.returncode)
         self.launch()
 
-    def stop(self, worker: Any) -> None:
+    def stop(self, parent: Any) -> None:
         """Drain: the children take no more, the agent hands back what has not begun."""
         self.stopping = self.journal.draining = True
         if self.agent is None:
@@ -136,15 +136,10 @@ class NodeStep(bootsteps.StartStopStep):
             log.error("the agent did not end in %s s", longest)  # noqa: TRY400 - its trace tells nothing
             self.agent.kill()
             self.agent.wait()
-        forget_token_queues(worker.app, [self.journal.node_id])
+        forget_token_queues(parent.app, [self.journal.node_id])
 
-    def close(self, parent: Any) -> None:
-        """The same: a worker that closes drains."""
-        self.stop(parent)
-
-    def terminate(self, parent: Any) -> None:
-        """The same: what cannot be finished is handed back."""
-        self.stop(parent)
+    close = terminate = stop
+    """A worker that closes drains too, and what cannot be finished is handed back."""
 
 
 class TokenStep(bootsteps.StartStopStep):

@@ -35,7 +35,7 @@ BLOB_BYTES = 1_048_576
 # A slot: pid, open, count, current, limit, (pad), batch number (q), task to interrupt, outcome of the interruption.
 _ENTRY = struct.Struct("<16siiddBBxxxxxxii")  # id, fence, cap ms, began, ended, state, cancelled, blob offset, length
 # Made once: the name of a format is looked up on each call of the functions that take one.
-_INT, _DOUBLE, _BEGUN_AT, _BLOB_AT = (struct.Struct(f) for f in ("<i", "<d", "<id", "<ii"))
+_DOUBLE, _BEGUN_AT, _BLOB_AT = (struct.Struct(f) for f in ("<d", "<id", "<ii"))
 HEADER_BYTES = 64
 SLOT_BYTES = 64
 ENTRY_BYTES = _ENTRY.size
@@ -83,32 +83,22 @@ def _flag(at: int) -> Any:
 
 
 def _number(form: str, at: int) -> Any:
-    """A number of the header as a property."""
+    """A number of the header, or of a slot's, as a property."""
     packed = struct.Struct(form)
 
-    def read(journal: Journal) -> Any:
-        return packed.unpack_from(journal._memory, at)[0]
+    def read(owner: Journal | Slot) -> Any:
+        return packed.unpack_from(owner._memory, owner._base + at)[0]
 
-    def write(journal: Journal, value: float) -> None:
-        packed.pack_into(journal._memory, at, value)
-
-    return property(read, write)
-
-
-def _own(offset: int) -> Any:
-    """A whole number of a slot as a property."""
-
-    def read(slot: Slot) -> int:
-        return int(_INT.unpack_from(slot._memory, slot._base + offset)[0])
-
-    def write(slot: Slot, value: int) -> None:
-        _INT.pack_into(slot._memory, slot._base + offset, value)
+    def write(owner: Journal | Slot, value: float) -> None:
+        packed.pack_into(owner._memory, owner._base + at, value)
 
     return property(read, write)
 
 
 class Journal:
     """The memory of one worker, shared by fork with its children and by descriptor with its agent."""
+
+    _base = 0
 
     def __init__(self, slots: int, fd: int | None = None) -> None:
         """Create it for ``slots`` children, or open the one behind ``fd``."""
@@ -268,25 +258,24 @@ class Slot:
         self._blob = 0
         self.index = index
 
-    def _get(self, offset: int) -> int:
-        return int(_INT.unpack_from(self._memory, self._base + offset)[0])
-
-    def _set(self, offset: int, value: int) -> None:
-        _INT.pack_into(self._memory, self._base + offset, value)
-
-    pid: int = _own(_PID)
+    pid: int = _number("<i", _PID)
     """The child that owns the slot; 0 when the last one's account is settled."""
-    current: int = _own(_CURRENT)
+    current: int = _number("<i", _CURRENT)
     """Index of the task that runs, -1 between tasks."""
-    count: int = _own(_COUNT)
+    count: int = _number("<i", _COUNT)
     """Tasks in the batch."""
-    limit: int = _own(_LIMIT)
+    limit: int = _number("<i", _LIMIT)
     """The child begins no task from this index on."""
+    batch: int = _number("<q", _BATCH)
+    """Number of the batch, rising."""
+    _open: int = _number("<i", _OPEN)
+    _interrupt: int = _number("<i", _INTERRUPT)
+    _outcome: int = _number("<i", _OUTCOME)
 
     @property
     def is_open(self) -> bool:
         """True from the start of a batch until it is recorded."""
-        return self._get(_OPEN) == 1
+        return self._open == 1
 
     def ahead(self) -> bool:
         """True for a batch that is started, or being started, ahead of its turn: none of it has begun."""
@@ -294,21 +283,16 @@ class Slot:
             return False
         return all(self._memory[self._entries + at * ENTRY_BYTES + 40] == WAITING for at in range(self.count))
 
-    @property
-    def batch(self) -> int:
-        """Number of the batch, rising."""
-        return int(struct.unpack_from("<q", self._memory, self._base + _BATCH)[0])
-
     # -- the child's side ---------------------------------------------------------------------------------------------
     def open(self, claims: Sequence[tuple[str, int]]) -> None:
         """Note a batch before it is started in the ledger: nothing can be started and not be noted."""
         self.narrow(claims)
         self._blob = 0
-        self._set(_INTERRUPT, -1)
-        self._set(_CURRENT, -1)
-        self._set(_LIMIT, len(claims))
-        struct.pack_into("<q", self._memory, self._base + _BATCH, self.batch + 1)
-        self._set(_OPEN, 1)
+        self._interrupt = -1
+        self.current = -1
+        self.limit = len(claims)
+        self.batch += 1
+        self._open = 1
 
     def narrow(self, started: Sequence[tuple[str, int]]) -> None:
         """Only these of the batch were started. What the agent has taken away meanwhile stays away."""
@@ -316,13 +300,13 @@ class Slot:
         for task_id, fence in started:
             pack(memory, at, bytes.fromhex(task_id.replace("-", "")), fence, 0, 0.0, 0.0, WAITING, 0, 0, 0)
             at += ENTRY_BYTES
-        self._set(_COUNT, len(started))
+        self.count = len(started)
 
     def begin(self, index: int, cap_ms: int, now: float) -> bool:
         """Note that a task begins; False when the agent has taken the rest of the batch away."""
-        self._set(_CURRENT, index)
-        if index >= self._get(_LIMIT):
-            self._set(_CURRENT, -1)
+        self.current = index
+        if index >= self.limit:
+            self.current = -1
             return False
         at = self._entries + index * ENTRY_BYTES
         _BEGUN_AT.pack_into(self._memory, at + 20, cap_ms, now)
@@ -341,24 +325,24 @@ class Slot:
         if fits:
             _DOUBLE.pack_into(self._memory, at + 32, now)
             self._memory[at + 40] = ENDED
-            self._set(_CURRENT, -1)
+            self.current = -1
         return fits
 
     def close(self) -> None:
         """The batch is recorded."""
-        self._set(_OPEN, 0)
-        self._set(_CURRENT, -1)
+        self._open = 0
+        self.current = -1
 
     def wanted_interrupt(self) -> tuple[int, int] | None:
         """Index and outcome of the task the agent wants to end."""
-        index = self._get(_INTERRUPT)
-        return (index, self._get(_OUTCOME)) if index >= 0 else None
+        index = self._interrupt
+        return (index, self._outcome) if index >= 0 else None
 
     # -- the agent's side ---------------------------------------------------------------------------------------------
     def ask_interrupt(self, index: int, outcome: int) -> None:
         """Note which task is to end, and with which outcome; a signal to the child follows."""
-        self._set(_OUTCOME, outcome)
-        self._set(_INTERRUPT, index)
+        self._outcome = outcome
+        self._interrupt = index
 
     def running(self) -> Entry | None:
         """The task that runs now."""

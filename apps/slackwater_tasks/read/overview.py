@@ -85,18 +85,9 @@ def all_nodes(*, gone: bool) -> list[dict[str, Any]]:
 
 
 def _node(node: Node) -> dict[str, Any]:
-    return {
-        "id": node.pk,
-        "name": node.name,
-        "state": node.state,
-        "capacity": dict(zip(RESOURCES, node.capacity, strict=False)),
-        "slots": node.slots,
-        "labels": node.labels,
-        "sandbox": node.sandbox,
-        "enforced": node.enforced,
-        "started_at": node.started_at,
-        "heartbeat_at": node.heartbeat_at,
-    }
+    names = ("name", "state", "slots", "labels", "sandbox", "enforced", "started_at", "heartbeat_at")
+    shown = {name: getattr(node, name) for name in names}
+    return {"id": node.pk, **shown, "capacity": dict(zip(RESOURCES, node.capacity, strict=False))}
 
 
 LINES = named("""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,16 +19,15 @@ from slackwater_tasks.runtime.work_store import PgWorkStore
 RESUMED_BATCHES = 10
 
 
+@dataclass(frozen=True, slots=True)
 class ParkingUpkeep:
     """Lets parked tasks go on whose hindrance is gone, and gives up what no node could run for too long."""
 
-    def __init__(self, conf: SchedulerConf, db: Database, work: PgWorkStore,
-                 publish: Callable[[Changes], None]) -> None:  # fmt: skip
-        """``publish`` tells pollers of changes, and the dispatcher that there is work."""
-        self.conf = conf
-        self.db = db
-        self.work = work
-        self.publish = publish
+    conf: SchedulerConf
+    db: Database
+    work: PgWorkStore
+    publish: Callable[[Changes], None]
+    """Tells pollers of changes, and the dispatcher that there is work."""
 
     def jobs(self) -> list[Job]:
         """All jobs with their intervals."""

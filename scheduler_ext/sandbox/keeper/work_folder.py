@@ -8,7 +8,7 @@ import os
 import stat
 import subprocess
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from scheduler_ext.sandbox.base import Limits
 from scheduler_ext.sandbox.keeper import checkpoint_folder
@@ -26,23 +26,6 @@ _MNT_DETACH: Final = 2
 _NEWNS: Final = 0x20000
 _NEWUSER: Final = 0x10000000
 _BLOCK: Final = 512
-
-
-class Place(Protocol):
-    """Where one script at a time works."""
-
-    path: str
-    used_bytes: int
-    """The most it held of this script whenever it was looked at."""
-
-    def make(self, limits: Limits, uid: int | None, script: bytes, inputs: bytes) -> None:
-        """Make it anew with the script and its inputs in it, owned by ``uid``."""
-
-    def full(self) -> bool:
-        """True when more was written than may be: bytes or files."""
-
-    def clear(self) -> None:
-        """Leave nothing of it."""
 
 
 def disk_bytes(limits: Limits) -> int:
@@ -193,3 +176,7 @@ class FolderPlace:
         if Path(self.path).exists():
             subprocess.run(["/bin/chmod", "-R", "u+rwX", self.path], check=False, stderr=subprocess.DEVNULL)
             subprocess.run(["/bin/rm", "-rf", "--one-file-system", self.path], check=False)
+
+
+Place = MemoryPlace | FolderPlace
+"""Where one script at a time works. ``used_bytes`` is the most it held of this script whenever it was looked at."""

@@ -27,6 +27,7 @@ import redis
 import redis.asyncio
 
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.errors import first_line
 from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.core.types import WorkKind
 from scheduler_ext.core.work import Changes, Finished
@@ -134,10 +135,7 @@ class Agent:
             try:
                 return await asyncio.get_running_loop().run_in_executor(self.ledger, lambda: function(*args, **kwargs))
             except self.work.faults as error:
-                log.warning(
-                    "the database is away: %s",
-                    str(error).strip().splitlines()[0] if str(error).strip() else error,
-                )
+                log.warning("the database is away: %s", first_line(error))
                 await asyncio.sleep(pause)
                 pause = min(1.0, pause * 2)
 
@@ -154,10 +152,7 @@ class Agent:
             try:
                 state = await loop.run_in_executor(None, self.nodes.renew, self.node_id, self._stats())
             except self.nodes.faults as error:
-                log.warning(
-                    "lease not renewed: %s",
-                    str(error).strip().splitlines()[0] if str(error).strip() else error,
-                )
+                log.warning("lease not renewed: %s", first_line(error))
                 await asyncio.sleep(min(0.5, self.conf.node_renew_s))
                 continue
             if state is None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import redis
@@ -25,22 +26,21 @@ SETTLE_S = 5.0
 """What was killed is dead, and its account settled, within this."""
 
 
+@dataclass(frozen=True, slots=True)
 class Draining:
     """One node's way out of service, for as long as an administrator says or for good."""
 
-    def __init__(self, conf: SchedulerConf, node_id: int, work: WorkStore, nodes: NodeStore, queues: QueueManager,
-                 watch: Watch, scripts: Mapping[tuple[str, int], ScriptRun], ledger: Callable[..., Awaitable[Any]],
-                 publish: Callable[[Changes], None]) -> None:  # fmt: skip
-        """``scripts`` are those that run now; ``ledger`` makes a ledger call, again while the database is away."""
-        self.conf = conf
-        self.node_id = node_id
-        self.work = work
-        self.nodes = nodes
-        self.queues = queues
-        self.watch = watch
-        self.scripts = scripts
-        self.ledger = ledger
-        self.publish = publish
+    conf: SchedulerConf
+    node_id: int
+    work: WorkStore
+    nodes: NodeStore
+    queues: QueueManager
+    watch: Watch
+    scripts: Mapping[tuple[str, int], ScriptRun]
+    """Those that run now."""
+    ledger: Callable[..., Awaitable[Any]]
+    """Makes a ledger call, again while the database is away."""
+    publish: Callable[[Changes], None]
 
     def busy(self) -> bool:
         """Whether anything runs here, or waits to be recorded."""

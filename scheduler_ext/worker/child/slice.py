@@ -24,7 +24,8 @@ from scheduler_ext.core.work import Changes, Finished, Started
 from scheduler_ext.dispatch import change_feed, redis_client
 from scheduler_ext.dispatch.queue_manager import QueueManager, decode
 from scheduler_ext.ports import WorkStore
-from scheduler_ext.task import context, handlers, network_ports
+from scheduler_ext.task import handlers, network_ports
+from scheduler_ext.task.checkpoints import pausing
 from scheduler_ext.task.context import TaskInterrupted
 from scheduler_ext.worker.child.claims import Starting
 from scheduler_ext.worker.child.concurrent import Beside
@@ -92,7 +93,7 @@ class Child:
         if wanted is not None and self._running is not None and wanted[0] == self._running:
             if wanted[1] == Outcome.YIELDED:
                 entry = self.slot.entry(wanted[0])
-                context.ask_to_yield(entry.task_id, entry.fence)
+                pausing.asked = (entry.task_id, entry.fence)
                 return
             self.bodies.interrupt.outcome = Outcome(wanted[1])
             raise TaskInterrupted
@@ -249,7 +250,7 @@ class Child:
                 slot.end(index, over, b"")
             else:
                 ended.append(finished)
-            if end.outcome is not Outcome.YIELDED and (len(started) > 1 or not context.was_resumed(task.task_id)):
+            if end.outcome is not Outcome.YIELDED and (len(started) > 1 or pausing.resumed != task.task_id):
                 self._sample(task, over - began)
             if self.journal.listened:
                 heard.append((task, finished))
