@@ -6,6 +6,7 @@ short, whatever a filter matches, and a crash in between leaves whole batches do
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -61,17 +62,20 @@ def check_limit(limit: Any) -> int:
     return limit
 
 
-def _candidates(rows: QuerySet[Any], limit: int) -> tuple[list[UUID], int, bool]:
-    """The first of ``rows`` by id, how many there are, and whether there are more than were counted."""
+def _matching(rows: QuerySet[Any], after: UUID | None, limit: int, dry_run: bool,
+              work: Callable[[list[UUID]], dict[str, Any]]) -> Done:  # fmt: skip
+    """Do something to the first of ``rows`` by id, those ``after`` one: ``work`` returns what becomes of them."""
+    if after is not None:
+        rows = rows.filter(id__gt=after)
     ids: list[UUID] = list(rows.order_by("id").values_list("id", flat=True)[: limit + 1])
-    if len(ids) <= limit:
-        return ids, len(ids), False
-    counted = rows.order_by()[: COUNTED + 1].count()
-    return ids[:limit], min(counted, COUNTED), counted > COUNTED
-
-
-def _beyond(rows: QuerySet[Any], after: UUID | None) -> QuerySet[Any]:
-    return rows if after is None else rows.filter(id__gt=after)
+    matched = len(ids)
+    if more := matched > limit:
+        matched, ids = rows.order_by()[: COUNTED + 1].count(), ids[:limit]
+    told: dict[str, Any] = {
+        "matched": min(matched, COUNTED), "matched_is_minimum": matched > COUNTED, "more": more,
+        "next": ids[-1] if more else None, "ids": ids,
+    }  # fmt: skip
+    return Done(**{**told, **({} if dry_run else work(ids))}, dry_run=dry_run)
 
 
 def cancel_matching(
@@ -80,22 +84,17 @@ def cancel_matching(
 ) -> Done:  # fmt: skip
     """Cancel the first ``limit`` unfinished tasks of ``rows``, those ``after`` an id; running ones are asked to end."""
     again = Q(live__state=TaskState.RUNNING, live__cancel_requested=True)
-    rows = _beyond(rows.filter(live__isnull=False).exclude(again), after)
-    ids, matched, least = _candidates(rows, check_limit(limit))
-    more = matched > len(ids) or least
-    last = ids[-1] if more else None
-    if dry_run:
-        return Done(matched=matched, matched_is_minimum=least, dry_run=True, more=more, next=last, ids=ids)
-    with transaction.atomic(), connection.cursor() as cur:
-        targets = [str(task_id) for task_id in ids]
-        changes, running = cancel_some(cur, tenant.cell, targets, actor=actor, reason=REASON_CANCEL)
-    # Dependants that end with them are changes too, but none of what was asked for.
-    wanted = set(ids)
-    waiting = [task_id for change in changes if (task_id := UUID(change[0])) in wanted]
-    return Done(
-        matched=matched, matched_is_minimum=least, dry_run=False, more=more, next=last, ids=[*waiting, *running],
-        asked=running,
-    )  # fmt: skip
+
+    def work(ids: list[UUID]) -> dict[str, Any]:
+        with transaction.atomic(), connection.cursor() as cur:
+            targets = [str(task_id) for task_id in ids]
+            changes, running = cancel_some(cur, tenant.cell, targets, actor=actor, reason=REASON_CANCEL)
+        # Dependants that end with them are changes too, but none of what was asked for.
+        wanted = set(ids)
+        waiting = [task_id for change in changes if (task_id := UUID(change[0])) in wanted]
+        return {"ids": [*waiting, *running], "asked": running}
+
+    return _matching(rows.filter(live__isnull=False).exclude(again), after, check_limit(limit), dry_run, work)
 
 
 def retry_matching(
@@ -111,14 +110,11 @@ def retry_matching(
     """
     states = [int(state) for state in MAY_RUN_AGAIN]
     limit = min(check_limit(limit), max(1, tenant.plan.burst))  # more at once could never be accepted
-    ids, matched, least = _candidates(_beyond(rows.filter(state__in=states), after), limit)
-    more = matched > len(ids) or least
-    last = ids[-1] if more else None
-    if dry_run:
-        return Done(matched=matched, matched_is_minimum=least, dry_run=True, more=more, next=last, ids=ids)
-    done, skipped = repeat_on_deadlock(partial(run_again, tenant, ids, actor=actor, reason=REASON_RETRY))
-    # Who asks the same again meets what was skipped again: for him nothing is left to do once nothing is done.
-    return Done(
-        matched=matched, matched_is_minimum=least, dry_run=False, more=more and bool(done), next=last, ids=done,
-        skipped=[{"id": task_id, "code": error.code, "detail": error.message} for task_id, error in skipped],
-    )  # fmt: skip
+
+    def work(ids: list[UUID]) -> dict[str, Any]:
+        done, skipped = repeat_on_deadlock(partial(run_again, tenant, ids, actor=actor, reason=REASON_RETRY))
+        told = [{"id": task_id, "code": error.code, "detail": error.message} for task_id, error in skipped]
+        # Who asks the same again meets what was skipped again: for him nothing is left to do once nothing is done.
+        return {"ids": done, "skipped": told, **({} if done else {"more": False})}
+
+    return _matching(rows.filter(state__in=states), after, limit, dry_run, work)

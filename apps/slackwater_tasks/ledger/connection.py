@@ -112,11 +112,7 @@ class Database:
             self._conn = None
 
     def repeatable(
-        self,
-        work: Callable[[psycopg.Connection[tuple[Any, ...]]], T],
-        *,
-        tries: int = 4,
-        single: bool = False,
+        self, work: Callable[[psycopg.Connection[tuple[Any, ...]]], T], *, tries: int = 4, single: bool = False
     ) -> T:
         """Run ``work`` in one transaction; again after a deadlock, or once more after a broken connection.
 

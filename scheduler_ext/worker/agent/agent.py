@@ -157,8 +157,7 @@ class Agent:
                 continue
             if state is None:
                 log.error(
-                    "node %s was declared lost: its children are stopped, the worker registers anew",
-                    self.node_id,
+                    "node %s was declared lost: its children are stopped, the worker registers anew", self.node_id
                 )
                 self.code = LOST_NODE
                 return
