@@ -59,7 +59,7 @@ def store(parts: Sequence[Part], at: datetime) -> set[int]:
     The refusal of a single part is raised (see :func:`slackwater_tasks.submission.limits.refuse`). Needs a transaction
     of the caller's, unless it is one part and :meth:`Part.is_plain`.
     """
-    stored = _write([_NewRows(part, at) for part in parts])
+    stored = _write([_new_rows(part, at) for part in parts])
     for part in parts:
         if part.tenant.pk in stored:
             _write_rest(part)
@@ -70,40 +70,40 @@ def store(parts: Sequence[Part], at: datetime) -> set[int]:
 
 def store_again(tenant: Tenant, live: Sequence[LiveRow], *, urgent: int) -> None:
     """Write and count the live rows of tasks that run again, like those of new ones."""
-    _write([_RevivedRows(tenant, live, limits.count_of(tenant, n=len(live), urgent=urgent, charged=len(live)))])
+    count = limits.count_of(tenant, n=len(live), urgent=urgent, charged=len(live))
+    _write([_Rows(tenant, count, (), live, (), map(copy_format.line, live))])
 
 
-class _NewRows:
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What is written of a tenant's tasks, made when it is asked for: rows to insert, or lines to copy."""
+
+    tenant: Tenant
+    count: Count
+    wide: Iterable[Sequence[Any]]
+    narrow: Iterable[Sequence[Any]]
+    wide_lines: Iterable[str]
+    narrow_lines: Iterable[str]
+
+
+def _new_rows(part: Part, at: datetime) -> _Rows:
     """The rows of a part."""
+    tenant, tasks, n = part.tenant, part.tasks, len(part.tasks)
+    chosen = active_policies.current(tenant.cell)
 
-    def __init__(self, part: Part, at: datetime) -> None:
-        n = len(part.tasks)
-        self.part, self.tenant, self.at = part, part.tenant, at
-        self.count = limits.count_of(part.tenant, n=n, urgent=urgent_of(part.tasks), charged=n)
-        self.chosen = active_policies.current(part.tenant.cell)
+    def wide(item: tuple[Accepted, str]) -> Sequence[Any]:
+        return rows.task_row(tenant.pk, part.workflow_id, item[0], at, item[1])
 
-    def _wide(self, item: tuple[Accepted, str]) -> Sequence[Any]:
-        return rows.task_row(self.tenant.pk, self.part.workflow_id, item[0], self.at, item[1])
+    def narrow(task: Accepted) -> Sequence[Any]:
+        return rows.live_row(tenant.pk, task, at, at, chosen)
 
-    def _narrow(self, task: Accepted) -> Sequence[Any]:
-        return rows.live_row(self.tenant.pk, task, self.at, self.at, self.chosen)
-
-    def wide(self) -> Iterable[Sequence[Any]]:
-        return map(self._wide, zip(self.part.tasks, self.part.actors, strict=True))
-
-    def narrow(self) -> Iterable[Sequence[Any]]:
-        return map(self._narrow, self.part.tasks)
-
+    items = list(zip(tasks, part.actors, strict=True))
     # One specification means one tier, line, handler and cap: what is left of a row is the same.
-    def wide_lines(self) -> Iterable[str]:
-        items = zip(self.part.tasks, self.part.actors, strict=True)
-        return copy_format.alike(items, lambda item: (id(item[0].spec), item[1]), self._wide, _WIDE_VARIES)
-
-    def narrow_lines(self) -> Iterable[str]:
-        def key(task: Accepted) -> Any:
-            return id(task.spec), task.pending, task.has_children
-
-        return copy_format.alike(self.part.tasks, key, self._narrow, _NARROW_VARIES)
+    return _Rows(
+        tenant, limits.count_of(tenant, n=n, urgent=urgent_of(tasks), charged=n), map(wide, items), map(narrow, tasks),
+        copy_format.alike(items, lambda item: (id(item[0].spec), item[1]), wide, _WIDE_VARIES),
+        copy_format.alike(tasks, lambda task: (id(task.spec), task.pending, task.has_children), narrow, _NARROW_VARIES),
+    )  # fmt: skip
 
 
 _WIDE_VARIES: Final[Sequence[tuple[int, Callable[[tuple[Accepted, str]], str]]]] = (
@@ -116,41 +116,22 @@ _NARROW_VARIES: Final[Sequence[tuple[int, Callable[[Accepted], str]]]] = (
 )
 
 
-class _RevivedRows:
-    """The live rows of a tenant's tasks whose wide ones are there."""
-
-    def __init__(self, tenant: Tenant, live: Sequence[LiveRow], count: Count) -> None:
-        self.tenant, self.live, self.count = tenant, live, count
-
-    def wide(self) -> Iterable[Sequence[Any]]:
-        return ()
-
-    def narrow(self) -> Iterable[Sequence[Any]]:
-        return self.live
-
-    def wide_lines(self) -> Iterable[str]:
-        return ()
-
-    def narrow_lines(self) -> Iterable[str]:
-        return map(copy_format.line, self.live)
-
-
-def _write(parts: Sequence[_NewRows | _RevivedRows]) -> set[int]:
+def _write(parts: Sequence[_Rows]) -> set[int]:
     """Write and count rows; returns whose they are. The refusal of a single part is raised."""
     counts = [part.count for part in parts]
     with prepared_cursor() as cur:
         if sum(count.n for count in counts) < COPY_FROM:
-            wide, narrow = [row for part in parts for row in part.wide()], [r for part in parts for r in part.narrow()]
+            wide, narrow = [row for part in parts for row in part.wide], [r for part in parts for r in part.narrow]
             stored = transitions.store_if_counted(cur, counts, wide, narrow)
         elif len(parts) == 1:
             # The counters last: nobody waits for them while the rows are written.
-            transitions.store(cur, parts[0].wide_lines(), parts[0].narrow_lines())
+            transitions.store(cur, parts[0].wide_lines, parts[0].narrow_lines)
             stored = transitions.count_if_allowed(cur, counts)
         else:
             stored = transitions.count_if_allowed(cur, counts)
             left = [part for part in parts if part.tenant.pk in stored]
-            wide_lines = (line for part in left for line in part.wide_lines())
-            transitions.store(cur, wide_lines, (line for part in left for line in part.narrow_lines()))
+            wide_lines = (line for part in left for line in part.wide_lines)
+            transitions.store(cur, wide_lines, (line for part in left for line in part.narrow_lines))
         if len(parts) == 1 and not stored:
             limits.refuse(cur, parts[0].tenant, counts[0])
     return stored
