@@ -12,7 +12,6 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from scheduler_ext.conf import PROMOTE_LEAD_MS
-from scheduler_ext.core import admission as checks
 from scheduler_ext.core.errors import Conflict, InvalidInput
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category, TaskState
@@ -27,7 +26,7 @@ from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.models import LiveTask, Task
 from slackwater_tasks.read.tasks import word
 from slackwater_tasks.spec import COLUMNS, EDITABLE, FIELDS, TaskSpec, check_references, dump_payload, parse_fields
-from slackwater_tasks.submission import admission, limits
+from slackwater_tasks.submission import limits
 
 WAITING = (TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY)
 REWRITE = named("""
@@ -66,8 +65,7 @@ def rewrite(running: Started, args: list[Any], kwargs: dict[str, Any]) -> None:
     payload = dump_payload(values["args"], values["kwargs"], "retry")
     with transaction.atomic(), connection.cursor() as cur:
         task = stored_task.find(running.tenant_id, UUID(running.task_id))
-        plan = admission.plan_limits(task.tenant.plan)
-        checks.check_payload(plan, sum(len(text.encode()) for text in payload), field="retry.args")
+        limits.check_payload(task.tenant.plan, sum(len(text.encode()) for text in payload), field="retry.args")
         if MARK in payload[0] or MARK in payload[1]:
             check_references(values, stored_task.names_of_parents(task), "retry")
         cur.execute(REWRITE, (*payload, running.task_id, running.fence))
@@ -80,10 +78,9 @@ def rewrite(running: Started, args: list[Any], kwargs: dict[str, Any]) -> None:
 
 def _write_edit(task: Task, live: LiveTask, old: TaskSpec, new: TaskSpec, actor: str, names: list[str]) -> None:
     tenant = task.tenant
-    plan = admission.plan_limits(tenant.plan)
     if new.cap_ms is not None:
-        checks.check_cap(plan, new.cap_ms, field="execution_cap")
-    checks.check_payload(plan, sum(len(text.encode()) for text in new.payload), field="args")
+        limits.check_cap(tenant.plan, new.cap_ms, field="execution_cap")
+    limits.check_payload(tenant.plan, sum(len(text.encode()) for text in new.payload), field="args")
     accepted = stored_task.accepted_again(task, new, pending=live.pending)
     chosen, at = active_policies.current(tenant.cell), task.submitted_at
     row = rows.live_row(tenant.pk, accepted, at, at, chosen)._asdict()

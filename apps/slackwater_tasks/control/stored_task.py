@@ -74,8 +74,7 @@ def _parents(task: Task) -> tuple[str, ...]:
 
 def accepted_again(task: Task, spec: TaskSpec, *, pending: int) -> Accepted:
     """A stored task under its plan as it is now; ``pending``: how many parents it waits for."""
-    limits = admission.plan_limits(task.tenant.plan)
-    tier = admission.resolve_tier(task.tenant, limits, spec.tier, "tier")
+    tier = admission.resolve_tier(task.tenant, spec.tier, "tier")
     return Accepted(
         id=task.pk,
         spec=spec,

@@ -9,7 +9,6 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from scheduler_ext.core import admission as checks
 from scheduler_ext.core.errors import DuplicateName, NotFound
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import EdgeOutcome
@@ -23,7 +22,7 @@ from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.runtime.trace_context import TraceContext
 from slackwater_tasks.spec import TaskSpec, parse_task
-from slackwater_tasks.submission import admission, idempotency
+from slackwater_tasks.submission import admission, idempotency, limits
 from slackwater_tasks.submission.dependencies import link_outside
 from slackwater_tasks.submission.idempotency import Key, Submission
 from slackwater_tasks.submission.service import check_list, no_inner_keys
@@ -116,14 +115,13 @@ def _resolve_names(cur: Any, place: _Place, specs: Sequence[TaskSpec]) -> list[T
 
 
 def _check_size(tenant: Tenant, place: _Place, tasks: int, edges: int) -> None:
-    limits = admission.plan_limits(tenant.plan)
     total = place.tasks + tasks
     # No graph is deeper than it has tasks: only one that could be too deep is measured.
     depth = 0
-    if total > (limits.max_dag_depth or total):
+    if total > tenant.plan.max_dag_depth:
         with connection.cursor() as cur:
             depth = relatives.of_workflow(place.workflow_id, cur).depth
-    checks.check_dag(limits, tasks=total, edges=place.edges + edges, depth=depth)
+    limits.check_dag(tenant.plan, tasks=total, edges=place.edges + edges, depth=depth)
 
 
 # -- from inside a running task ---------------------------------------------------------------------------------------

@@ -7,30 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from scheduler_ext.core import admission
-from scheduler_ext.core.admission import PlanLimits
 from scheduler_ext.core.dag import Dag
 from scheduler_ext.core.errors import InvalidInput, NotGranted, UnknownDependency
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.ledger.rows import Accepted, fresh_ids
 from slackwater_tasks.models import Script
 from slackwater_tasks.spec import Payload, TaskSpec, join
-from slackwater_tasks.submission import feasibility, webhook_address
+from slackwater_tasks.submission import feasibility, limits, webhook_address
 from slackwater_tenants.models import Plan, Tenant
-
-
-def plan_limits(plan: Plan) -> PlanLimits:
-    """The numbers of a plan as the pure checks take them."""
-    return PlanLimits(
-        tiers=frozenset(plan.tiers),
-        max_cap_ms=plan.max_cap_s * 1000,
-        max_payload_bytes=plan.max_payload_bytes,
-        max_dag_tasks=plan.max_dag_tasks,
-        max_dag_edges=plan.max_dag_edges,
-        max_dag_depth=plan.max_dag_depth,
-        handlers=tuple(plan.handlers),
-    )
-
 
 Found = tuple[reference_cache.TierInfo, int, int | None, int, int]
 """What admission looks up: tier, line, handler, delay tolerance and cap in milliseconds."""
@@ -55,14 +39,13 @@ def admit(tenant: Tenant, specs: Sequence[TaskSpec], *, payloads: Sequence[Paylo
 
     ``payloads``: the tasks' arguments, where their specs are shared and have none.
     """
-    limits = plan_limits(tenant.plan)
     paths = [f"{where}[{n}]" if where else "" for n in range(len(specs))]
-    parents, outside = _parents(specs, paths, limits, workflow=workflow)
+    parents, outside = _parents(specs, paths, tenant.plan, workflow=workflow)
     webhook_address.check_tasks(tenant.pk, specs, paths)
     ids = fresh_ids(len(specs))
     has_children = {parent for needs in parents for parent in needs}
     known_scripts = _known_scripts(tenant, specs)
-    check = _Admission(tenant, limits, known_scripts)
+    check = _Admission(tenant, known_scripts)
     own = [spec.payload for spec in specs] if payloads is None else payloads
     tasks = [
         check.accept(spec, payload, path, ids[n], pending=len(parents[n]), has_children=n in has_children)
@@ -72,13 +55,13 @@ def admit(tenant: Tenant, specs: Sequence[TaskSpec], *, payloads: Sequence[Paylo
     return Batch(tasks=tasks, edges=edges, outside=outside)
 
 
-def _parents(specs: Sequence[TaskSpec], paths: Sequence[str], limits: PlanLimits, *, workflow: bool,
+def _parents(specs: Sequence[TaskSpec], paths: Sequence[str], plan: Plan, *, workflow: bool,
              ) -> tuple[Sequence[Sequence[int]], list[tuple[UUID, int, str]]]:  # fmt: skip
     """Of each task the places of those in the batch that it needs; and the needs that exist already."""
     if not workflow and not any(spec.depends_on for spec in specs):
         return [()] * len(specs), []
     inside, outside = _split_dependencies(specs, paths)
-    return _graph(specs, inside, paths, limits, workflow=workflow).parents, outside
+    return _graph(specs, inside, paths, plan, workflow=workflow).parents, outside
 
 
 def _split_dependencies(specs: Sequence[TaskSpec], paths: Sequence[str],
@@ -102,7 +85,7 @@ def _split_dependencies(specs: Sequence[TaskSpec], paths: Sequence[str],
     return inside, outside
 
 
-def _graph(specs: Sequence[TaskSpec], inside: list[list[str]], paths: Sequence[str], limits: PlanLimits, *,
+def _graph(specs: Sequence[TaskSpec], inside: list[list[str]], paths: Sequence[str], plan: Plan, *,
            workflow: bool) -> Dag:  # fmt: skip
     wanted = {name for needs in inside for name in needs}
     # Names must be unique inside a workflow; in a plain list only those that others refer to.
@@ -113,7 +96,7 @@ def _graph(specs: Sequence[TaskSpec], inside: list[list[str]], paths: Sequence[s
 
     dag = Dag.build(names, inside, path=path)
     if workflow or dag.edges:
-        admission.check_dag(limits, tasks=len(specs), edges=dag.edges, depth=dag.depth)
+        limits.check_dag(plan, tasks=len(specs), edges=dag.edges, depth=dag.depth)
     return dag
 
 
@@ -128,9 +111,8 @@ def _known_scripts(tenant: Tenant, specs: Sequence[TaskSpec]) -> set[str]:
 class _Admission:
     """Checks the tasks of one call; what many of them share is looked up and checked once."""
 
-    def __init__(self, tenant: Tenant, limits: PlanLimits, scripts: set[str]) -> None:
-        self.tenant = tenant
-        self.limits = limits
+    def __init__(self, tenant: Tenant, scripts: set[str]) -> None:
+        self.tenant, self.max_payload = tenant, tenant.plan.max_payload_bytes
         self.scripts = scripts
         self._resumable = reference_cache.resumable_handlers()
         self._known: dict[tuple[Any, ...], Found] = {}
@@ -143,10 +125,9 @@ class _Admission:
             self._last = (spec, self._find(spec, path))
         tier, line_id, handler_id, tolerance_ms, cap_ms = self._last[1]
         args, kwargs = payload
-        most = self.limits.max_payload_bytes
-        if most is not None and (len(args) + len(kwargs)) * UTF8_MOST > most:
+        if (len(args) + len(kwargs)) * UTF8_MOST > self.max_payload:
             size = len(args.encode()) + len(kwargs.encode())
-            admission.check_payload(self.limits, size, field=join(path, "args"))
+            limits.check_payload(self.tenant.plan, size, field=join(path, "args"))
         return Accepted(
             id=task_id, spec=spec, payload=payload, tier=tier,
             line_id=line_id, handler_id=handler_id, tolerance_ms=tolerance_ms,
@@ -165,11 +146,11 @@ class _Admission:
 
     def _look_up(self, spec: TaskSpec, path: str) -> Found:
         tenant = self.tenant
-        tier = resolve_tier(tenant, self.limits, spec.tier, join(path, "tier"))
+        tier = resolve_tier(tenant, spec.tier, join(path, "tier"))
         longest = tenant.plan.max_cap_s * 1000
         cap_ms = spec.cap_ms if spec.cap_ms is not None else min(tier.default_cap_ms, longest)
-        admission.check_cap(self.limits, cap_ms, field=join(path, "execution_cap"))
-        handler_id = _runnable(tenant, self.limits, spec, path, self.scripts)
+        limits.check_cap(tenant.plan, cap_ms, field=join(path, "execution_cap"))
+        handler_id = _runnable(tenant, spec, path, self.scripts)
         tolerance_ms = default_tolerance(tenant.plan, spec)
         if tenant.plan.refuse_impossible:
             feasibility.check_fits(tenant, spec, tier.vector, handler_id, path)
@@ -179,7 +160,7 @@ class _Admission:
         return tier, line_id, handler_id, tolerance_ms, cap_ms
 
 
-def resolve_tier(tenant: Tenant, limits: PlanLimits, slug: str, field: str) -> reference_cache.TierInfo:
+def resolve_tier(tenant: Tenant, slug: str, field: str) -> reference_cache.TierInfo:
     """The tier of that name, if it exists and the plan allows it."""
     known = reference_cache.tiers(tenant.pk)
     tier = known.get(slug)
@@ -190,7 +171,7 @@ def resolve_tier(tenant: Tenant, limits: PlanLimits, slug: str, field: str) -> r
     if tier is None:
         raise InvalidInput(f"there is no tier {slug!r}; known are {', '.join(sorted(known))}", field=field)
     if tier.shared:
-        admission.check_tier(limits, slug, field=field)
+        limits.check_tier(tenant.plan, slug, field=field)
     return tier
 
 
@@ -201,11 +182,11 @@ def default_tolerance(plan: Plan, spec: TaskSpec) -> int:
     return int(plan.delay_tolerance_s.get(spec.category.name.lower(), 300) * 1000)
 
 
-def _runnable(tenant: Tenant, limits: PlanLimits, spec: TaskSpec, path: str, scripts: set[str]) -> int | None:
+def _runnable(tenant: Tenant, spec: TaskSpec, path: str, scripts: set[str]) -> int | None:
     """The handler's id, or None for a script; raises unless the plan grants it and it exists."""
     if spec.handler:
         field = join(path, "handler")
-        admission.check_handler(limits, spec.handler, field=field)
+        limits.check_handler(tenant.plan, spec.handler, field=field)
         handler_id = reference_cache.handler_id(spec.handler)
         if handler_id is None:
             raise InvalidInput(f"no worker has exported a handler {spec.handler!r}", field=field)

@@ -1,13 +1,14 @@
-"""The limits of a tenant's plan that hold for its tasks together: how many may wait, how many come in an hour."""
+"""The limits of a tenant's plan: for each task, and for all together (how many may wait, how many come in an hour)."""
 
 from __future__ import annotations
 
 from typing import Any, Final, NoReturn
 
-from scheduler_ext.core.errors import LimitExceeded, QuotaExceeded, TooLarge
+from scheduler_ext.core.admission import is_granted
+from scheduler_ext.core.errors import InvalidInput, LimitExceeded, NotGranted, QuotaExceeded, TooLarge
 from slackwater_tasks.ledger import transitions
 from slackwater_tasks.ledger.sql.store import Count
-from slackwater_tenants.models import Tenant
+from slackwater_tenants.models import Plan, Tenant
 
 URGENT_FREE: Final = 100
 """Urgent tasks a tenant may always have, whatever its plan's share of urgent work."""
@@ -69,3 +70,42 @@ def refuse(cur: Any, tenant: Tenant, count: Count) -> NoReturn:
         field="category",
         limit=count.permille,
     )
+
+
+def check_tier(plan: Plan, tier: str, *, field: str = "tier") -> None:
+    """``NotGranted`` unless the plan allows ``tier``, which is none of the tenant's own."""
+    if tier not in plan.tiers:
+        allowed = ", ".join(sorted(plan.tiers)) or "none"
+        raise NotGranted(f"the plan does not grant the tier {tier!r}; it grants {allowed}", field=field)
+
+
+def check_cap(plan: Plan, cap_ms: int, *, field: str = "cap_ms") -> None:
+    """``InvalidInput`` for a cap that is not positive, ``TooLarge`` for one beyond the plan's."""
+    if cap_ms <= 0:
+        raise InvalidInput("must be greater than 0", field=field)
+    if cap_ms > plan.max_cap_s * 1000:
+        longest = float(plan.max_cap_s)
+        raise TooLarge(f"the plan allows an execution cap of {longest:g} seconds at most", field=field, limit=longest)
+
+
+def check_payload(plan: Plan, size: int, *, field: str = "args") -> None:
+    """``TooLarge`` when a payload of ``size`` bytes is more than the plan allows."""
+    _at_most(size, plan.max_payload_bytes, field, "bytes", "the payload")
+
+
+def check_handler(plan: Plan, handler: str, *, field: str = "handler") -> None:
+    """``NotGranted`` unless one of the plan's patterns matches ``handler``."""
+    if not is_granted(plan.handlers, handler):
+        raise NotGranted(f"the plan does not grant the handler {handler!r}", field=field)
+
+
+def check_dag(plan: Plan, *, tasks: int, edges: int, depth: int, field: str = "tasks") -> None:
+    """``TooLarge`` when a workflow has more tasks, edges or levels than the plan allows."""
+    _at_most(tasks, plan.max_dag_tasks, field, "tasks", "the workflow")
+    _at_most(edges, plan.max_dag_edges, field, "dependencies", "the workflow")
+    _at_most(depth, plan.max_dag_depth, field, "levels", "the workflow")
+
+
+def _at_most(value: int, limit: int, field: str, unit: str, what: str) -> None:
+    if value > limit:
+        raise TooLarge(f"{what} has {value} {unit}; the plan allows {limit}", field=field, limit=limit)
