@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tests.e2e.test_up import START, environment, settings_in
+from tests.e2e.test_up import START, STOP, belongings, environment, settings_in
 from tests.e2e.test_up import platform as running_platform
 from tests.support.processes import ROOT, manage
 from tests.unit.submission.test_wfformat import RECORDED, document
@@ -31,6 +32,9 @@ def var(tmp_path: Path) -> Iterator[Path]:
         up.wait_for("Slackwater is up", timeout=START)
         up.wait_for("ready", timeout=START)
         yield folder
+        up.send(signal.SIGTERM)
+        assert up.wait(STOP) == 0
+    assert belongings(folder) == []
 
 
 def uploaded(var: Path, photo: Path) -> subprocess.CompletedProcess[str]:

@@ -79,16 +79,6 @@ def belongings(var: Path) -> list[str]:
     return found
 
 
-def test_it_comes_up_takes_a_first_task_and_stops(var: Path) -> None:
-    with platform(var) as up:
-        url = url_of(up.wait_for("Slackwater is up", timeout=START))
-        assert _the_first_task_is_accepted(var)["state"] == "succeeded"
-        assert get(f"{url}/healthz")[0] == 200
-        up.send(signal.SIGTERM)
-        assert up.wait(STOP) == 0
-    assert belongings(var) == []
-
-
 @pytest.mark.slow
 def test_the_life_of_a_platform(var: Path) -> None:
     """First start, kill -9, second start with the same data, clean stop."""
@@ -208,8 +198,11 @@ def test_servers_of_ones_own_are_used(var: Path, transactional_db: None, databas
         said = up.wait_for("Slackwater is up", timeout=START)
         assert re.search(r"PostgreSQL +SLACKWATER_DATABASE_URL", said)
         assert not (var / "postgres").exists()
+        assert _the_first_task_is_accepted(var)["state"] == "succeeded"
+        assert get(f"{url_of(said)}/healthz")[0] == 200
         up.send(signal.SIGTERM)
         assert up.wait(STOP) == 0
+    assert belongings(var) == []
 
 
 def refused(var: Path, **more: str) -> str:
