@@ -1,25 +1,26 @@
-"""How many examples a property is tried with: at most a hundred in `make test`, ten times as many in `make test-slow`."""
+"""How many examples a property is tried with: at most a hundred in `make test`, ten times as many in `make test-slow`,
+a quarter of them in `make check`."""
 
 import os
 
 from hypothesis import HealthCheck, settings
 
-THOROUGH = 10
-QUICK = 100
+TIMES = {"few": 0.25, "thorough": 10.0}
+EXAMPLES = 100
 
 
-def _times() -> int:
-    return THOROUGH if os.environ.get("SLACKWATER_TEST_EXAMPLES") == "thorough" else 1
+def _count(examples: int) -> int:
+    return max(1, int(examples * TIMES.get(os.environ.get("SLACKWATER_TEST_EXAMPLES", ""), 1.0)))
 
 
 def load() -> None:
     """Make these the defaults. What a busy machine makes of an example's time says nothing of the code."""
     settings.register_profile(
-        "slackwater", deadline=None, max_examples=QUICK * _times(), suppress_health_check=[HealthCheck.too_slow]
+        "slackwater", deadline=None, max_examples=_count(EXAMPLES), suppress_health_check=[HealthCheck.too_slow]
     )
     settings.load_profile("slackwater")
 
 
 def fewer(examples: int) -> settings:
-    """For a property whose examples are dear: so many instead of a hundred, and as many times more when thorough."""
-    return settings(max_examples=examples * _times())
+    """For a property whose examples are dear: so many instead of a hundred, and as many times more or fewer."""
+    return settings(max_examples=_count(examples))
