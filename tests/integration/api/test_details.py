@@ -187,7 +187,7 @@ def test_the_first_question_about_a_large_graph_reads_no_edge(
     furnish()
     tenant = client_of("acme").tenant
     monkeypatch.setattr(relatives, "LARGE", 2)
-    monkeypatch.setattr(relatives, "AT_ONCE", 2)
+    monkeypatch.setattr(relatives, "PACKED_FROM", 2)
     relatives.kept.forget()
     names = {"a": [], "b": ["a"], "c": ["a"], "d": ["b", "c"]}
     items = [{"name": name, "handler": HANDLER, "depends_on": needs} for name, needs in names.items()]
@@ -219,7 +219,7 @@ def test_a_large_graph_that_its_caller_takes_back_is_not_kept(
     forget_lookups()
     furnish()
     tenant = client_of("acme").tenant
-    monkeypatch.setattr(relatives, "AT_ONCE", 1)
+    monkeypatch.setattr(relatives, "PACKED_FROM", 1)
     relatives.kept.forget()
     items = [{"name": "a", "handler": HANDLER}, {"name": "b", "handler": HANDLER, "depends_on": ["a"]}]
     with transaction.atomic():
