@@ -239,10 +239,15 @@ def test_when_redis_comes_back_empty_every_stream_is_told_of_the_gap(acme: ApiCl
         tell(acme, str(uuid4()), TaskState.RUNNING)
         await until(lambda: len(states(visit.body)) == 1)
         with redis.Redis.from_url(conf().redis_url) as client:
+
+            def cut() -> bool:
+                reading = [one["addr"] for one in client.client_list() if one["cmd"].startswith("xread")]
+                for address in reading:
+                    client.client_kill(address)
+                return bool(reading)
+
             client.flushall()
-            for session in client.client_list():
-                if session["cmd"].startswith("xread"):
-                    client.client_kill(session["addr"])
+            await until(cut)
         await until(lambda: any(event["kind"] == "gap" for event in events_in(visit.body)))
         tell(acme, str(uuid4()), TaskState.CANCELLED)
         await until(lambda: states(visit.body) == ["running", "cancelled"])
