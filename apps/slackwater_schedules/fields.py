@@ -10,7 +10,7 @@ from scheduler_ext.core.errors import InvalidInput
 from slackwater_schedules.models import MAX_JITTER_S, MAX_MISSED_LIMIT, Schedule
 from slackwater_schedules.recurrence import Kind
 from slackwater_schedules.rules import MAX_INTERVAL_S, check_zone, read_instant
-from slackwater_tasks.field_kinds import Flag, Object, Whole, clean_text
+from slackwater_tasks.field_kinds import Flag, Object, Whole, clean_name
 
 RULE_FIELDS: Final = frozenset({"kind", "rule", "time_zone", "start_at", "end_at"})
 OBJECT: Final = Object()
@@ -29,7 +29,7 @@ def _fail(field: str, message: str) -> NoReturn:
 def _name(value: Any, field: str) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= 100 or value != value.strip():
         _fail(field, "must be a text of 1 to 100 characters without spaces around it")
-    clean_text(value, field)
+    clean_name(value, field)
     return value
 
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from django.utils.dateparse import parse_datetime
 
 from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.plain_text import steers
 from scheduler_ext.core.retry import RetryPolicy
 
 MAX_SECONDS = 10 * 366 * 86_400
@@ -33,6 +34,13 @@ def clean_text(value: str, path: str) -> None:
         value.encode()
     except UnicodeEncodeError:
         raise InvalidInput("is not valid Unicode", field=path) from None
+
+
+def clean_name(value: str, path: str) -> None:
+    """Refuse what no name may hold either: characters that steer a terminal, break a line or turn writing round."""
+    clean_text(value, path)
+    if steers(value):
+        raise InvalidInput("must not contain control characters", field=path)
 
 
 def seconds(milliseconds: int | None) -> float | int | None:
@@ -82,12 +90,23 @@ class Text(Kind):
 
     @property
     def refused(self) -> tuple[Any, ...]:  # type: ignore[override]  # computed from the limits
-        return ("x" * (self.longest + 1), "a\x00b", "\ud800", 1, None, [], *([] if self.empty else [""]))
+        return (
+            "x" * (self.longest + 1),
+            "a\x00b",
+            "a\x1b[2J",
+            "a\nb",
+            "a\u202eb",
+            "\ud800",
+            1,
+            None,
+            [],
+            *([] if self.empty else [""]),
+        )
 
     def check(self, value: Any, path: str) -> str:
         if not isinstance(value, str):
             raise InvalidInput(f"must be a string, not {json_type(value)}", field=path)
-        clean_text(value, path)
+        clean_name(value, path)
         if len(value) > self.longest:
             raise InvalidInput(f"must be at most {self.longest} characters", field=path)
         if not value and not self.empty:

@@ -12,11 +12,13 @@ import sys
 import threading
 from collections.abc import Mapping, MutableMapping, Sequence
 from functools import cache, cached_property
+from io import StringIO
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TextIO
 
+from scheduler_ext.core.plain_text import harmless
 from scheduler_ext.dispatch.keys import SLICE_TASK
 from scheduler_ext.task import redaction, running
 
@@ -101,6 +103,25 @@ def _blotted(value: Any, secrets: Sequence[str]) -> Any:
     return redaction.blotted(value if isinstance(value, str) else repr(value), secrets)
 
 
+def _without_control(logger: Any, name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """``event`` with nothing in it that steers a terminal, or that could be taken for a line of its own."""
+    for key, value in event.items():
+        if key in {"event", "exception", "stack"} and isinstance(value, str):
+            event[key] = harmless(value, lines=True).replace("\n", "\n    ")
+        elif isinstance(value, str):
+            event[key] = harmless(value)
+    return event
+
+
+def _traceback(out: TextIO, error: Any) -> None:
+    """Without the values of local variables, which the richer forms of a traceback show."""
+    import structlog
+
+    said = StringIO()
+    structlog.dev.plain_traceback(said, error)
+    out.write(harmless(said.getvalue(), lines=True))
+
+
 def _processors(form: str) -> list[Any]:
     import structlog
 
@@ -108,12 +129,17 @@ def _processors(form: str) -> list[Any]:
     if form == "json":
         made = structlog.processors.format_exc_info
         return [remove_meta, made, _without_secrets, structlog.processors.JSONRenderer()]
-    # Without the values of local variables, which the richer forms of a traceback show.
     renderer = structlog.dev.ConsoleRenderer(
         colors=sys.stderr.isatty(), pad_event_to=0, pad_level=False,
-        exception_formatter=structlog.dev.plain_traceback,
+        exception_formatter=_traceback,
     )  # fmt: skip
-    return [remove_meta, *([] if sys.stderr.isatty() else [_without_time]), renderer, _without_secrets]
+    return [
+        remove_meta,
+        *([] if sys.stderr.isatty() else [_without_time]),
+        _without_control,
+        renderer,
+        _without_secrets,
+    ]
 
 
 class LineFormatter(logging.Formatter):

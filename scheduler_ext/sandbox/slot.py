@@ -78,7 +78,8 @@ class Slot(Speaking):
 
     def _launch(self) -> None:
         self._forget()
-        Path(self.plan.root).mkdir(parents=True, exist_ok=True, mode=0o711)
+        Path(self.plan.root).mkdir(parents=True, exist_ok=True)
+        Path(self.plan.root).chmod(0o711)  # whatever the umask: the slot's user must get through
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)  # noqa: FBT003 - the standard library's signature
         home = str(Path(scheduler_ext.__file__).parent.parent)

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Mapping
 
+from scheduler_ext.core.plain_text import harmless
 from slackwater.local.components import Component
 from slackwater.local.console import Console
 from slackwater.local.guardian import Guardian
@@ -102,6 +103,7 @@ class Child:
                 self._show(line.decode(errors="replace").rstrip())
 
     def _show(self, text: str) -> None:
+        text = harmless(text, lines=True)  # of a line: what is said in it may be a tenant's
         if self.component.plain:
             self._console.plain(text)
         else:

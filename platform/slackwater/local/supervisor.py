@@ -22,7 +22,7 @@ from slackwater.local.guardian import Guardian
 from slackwater.local.lock import folder_lock
 from slackwater.local.server_setup import Servers, component_environment
 from slackwater.local.servers import ServerError
-from slackwater.local.servers.folders import free_port, require_space
+from slackwater.local.servers.folders import free_port, keep_private, require_space
 from slackwater.settings.local import SERVERS_FILE, write_private
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -224,6 +224,7 @@ def run_platform(options: UpOptions) -> None:
     for number in STOP_SIGNALS:
         signal.signal(number, _raise_stopped)
     with contextlib.suppress(Stopped), folder_lock(options.var):
+        keep_private(options.var)
         require_space(options.var)
         options = _with_ports(options)
         console = Console(options.var / "log")

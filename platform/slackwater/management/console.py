@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO, cast
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser, OutputWrapper
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error as DatabaseError
 from django.utils import timezone
@@ -20,6 +21,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from scheduler_ext.core import errors
+from scheduler_ext.core.plain_text import STEERING, harmless
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
 
@@ -34,6 +36,20 @@ EXIT_CODES: dict[type[errors.SlackwaterError], int] = {
 }
 """Exit codes by error; 1 is any other failure, 75 means: try again later."""
 COLOURS = {"done": "green", "in progress": "cyan", "failed": "red", "waiting": "yellow"}
+
+
+class Harmless:
+    """A stream to which a command writes lines: what tenants named, or had put out, does nothing to the terminal."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, said: str) -> None:
+        """Write what may be several lines."""
+        self._stream.write(harmless(said, lines=True))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 class PlatformCommand(BaseCommand):
@@ -52,6 +68,9 @@ class PlatformCommand(BaseCommand):
         """Run, and turn what goes wrong into one line and an exit code."""
         self.as_json: bool = options["json"]
         out: Any = self.stdout
+        error: Any = self.stderr
+        self.stdout = OutputWrapper(cast("TextIO", Harmless(out._out)))
+        self.stderr = OutputWrapper(cast("TextIO", Harmless(error._out)))
         self.console = Console(file=out, width=_width(), highlight=False, soft_wrap=not _is_terminal())
         try:
             self.run(options)
@@ -79,7 +98,9 @@ class PlatformCommand(BaseCommand):
 
     def show(self, value: Any) -> None:
         """Print a value as JSON."""
-        self.stdout.write(json.dumps(value, cls=Encoder, indent=2, ensure_ascii=False))
+        said = json.dumps(value, cls=Encoder, indent=2, ensure_ascii=False)
+        # Below U+0080 JSON escapes what steers a terminal; the rest is escaped here, as JSON spells it.
+        self.stdout.write(re.sub(f"(?![\n])[{STEERING}]", lambda found: f"\\u{ord(found[0]):04x}", said))
 
     def answer(self, value: Any, *lines: str) -> None:
         """Print a value as JSON where that is asked for, else the lines that tell it to people."""
@@ -144,8 +165,8 @@ def text(value: Any) -> str:
 
 
 def escaped(value: str) -> str:
-    """Text in which square brackets are only brackets."""
-    return value.replace("[", "\\[")
+    """Text in which square brackets are only brackets, and nothing steers the terminal."""
+    return harmless(value, lines=True).replace("[", "\\[")
 
 
 def _is_terminal() -> bool:

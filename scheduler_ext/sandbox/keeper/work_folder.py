@@ -93,7 +93,8 @@ class MemoryPlace:
             Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
             Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
         self._check(self._libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "mounts stay shared")
-        Path(self.path).mkdir(mode=0o711, exist_ok=True)
+        Path(self.path).mkdir(exist_ok=True)
+        Path(self.path).chmod(0o711)
         self.make(Limits(cpu_milli=1, memory_mb=1, disk_mb=1, cap_ms=1), None, b"", b"")
         self.clear()
 

@@ -1,5 +1,6 @@
 """Where sockets, passwords and free ports come from."""
 
+import contextlib
 import hashlib
 import os
 import secrets
@@ -36,6 +37,25 @@ def socket_folder(var: Path) -> Path:
         raise ServerError(f"{folder} belongs to another user (uid {found.st_uid}); remove it or set SLACKWATER_VAR")
     folder.chmod(0o700)
     return folder
+
+
+def keep_private(var: Path) -> None:
+    """Make all that lies in `var`, and all that this process and its children will put there, its owner's alone.
+
+    What an earlier version left open is mended. Only a server that really runs as another user gets through, to the
+    folder that is its own.
+    """
+    os.umask(0o077)
+    var.mkdir(parents=True, exist_ok=True)
+    for folder, folders, files in os.walk(var):
+        # PostgreSQL sees to its own, and it may be large.
+        folders[:] = [name for name in folders if name != "postgres" and not (Path(folder) / name).is_symlink()]
+        for path in (Path(folder), *(Path(folder) / name for name in files)):
+            with contextlib.suppress(OSError):
+                mode = stat.S_IMODE(path.lstat().st_mode)
+                if mode & 0o077 and not path.is_symlink():
+                    path.chmod(mode & 0o700)
+    var.chmod(0o711 if unprivileged() is RunAs.NOBODY else 0o700)
 
 
 def password_in(path: Path, *, data_exists: bool, server: str) -> str:
