@@ -31,6 +31,8 @@ MAX_FOR_BOTH: Final = 5
 MAX_FOR_ADDRESS: Final = 20
 MAX_FOR_NAME: Final = 50
 """From all addresses: far more than of both, so that nobody can lock an administrator out from elsewhere with ease."""
+KNOWN_FOR: Final = timedelta(days=30)
+"""For so long after a success the failures of others, elsewhere or there, do not keep that name out at that address."""
 ROW: Final = "sw_login"
 
 
@@ -73,14 +75,19 @@ def _begin(username: str, address: str) -> Login:
 
 
 def _too_many(username: str, address: str) -> bool:
-    recent = Login.objects.filter(at__gt=timezone.now() - WINDOW)
+    now = timezone.now()
+    recent = Login.objects.filter(at__gt=now - WINDOW)
     failed = Q(outcome=Login.Outcome.FAILED)
     by_name, by_address = Q(username__iexact=username), Q(address=address)
     both = recent.filter(by_name, by_address)
     last = both.filter(outcome=Login.Outcome.SUCCEEDED).order_by("-id").values_list("id", flat=True).first() or 0
+    if both.filter(failed, id__gt=last).count() >= MAX_FOR_BOTH:
+        return True
+    succeeded = Q(outcome=Login.Outcome.SUCCEEDED, at__gt=now - KNOWN_FOR)
+    if Login.objects.filter(by_name, by_address, succeeded).exists():
+        return False
     return (
-        both.filter(failed, id__gt=last).count() >= MAX_FOR_BOTH
-        or recent.filter(by_address, failed).count() >= MAX_FOR_ADDRESS
+        recent.filter(by_address, failed).count() >= MAX_FOR_ADDRESS
         or recent.filter(by_name, failed).count() >= MAX_FOR_NAME
     )
 

@@ -33,6 +33,7 @@ OF_THE_FOREIGN_IMAGES = {
     "POSTGRES_PASSWORD",
     "PGDATA",
     "REDISCLI_AUTH",
+    "ADMIN_FROM",
     "SITE",
 }
 
@@ -146,6 +147,30 @@ def test_no_service_of_ours_is_privileged() -> None:
         assert service["read_only"], name
         has_engine = any("docker.sock" in volume for volume in service.get("volumes", ()))
         assert has_engine == (name == "runner"), name
+
+
+def test_what_a_service_may_take_is_bounded() -> None:
+    for name, service in SERVICES.items():
+        assert service.get("mem_limit"), name
+        for mounted in service.get("tmpfs", ()):
+            assert "size=" in mounted, name
+
+
+def test_no_password_stands_on_a_command_line() -> None:
+    for name, service in SERVICES.items():
+        if name == "flower":
+            continue  # its own tests say how it is given its password
+        # Two dollars: the shell's variable, which the container's environment has.
+        line = " ".join([*service.get("command", ()), *service.get("entrypoint", ())]).replace("$$", "")
+        assert "PASSWORD" not in line, name
+        assert "TOKEN}" not in line, name
+
+
+def test_the_proxy_is_trusted_and_offers_the_admin_to_few() -> None:
+    assert SERVICES["submitter-1"]["environment"]["SLACKWATER_TRUSTED_PROXIES"] == "1"
+    proxy = (DOCKER / "Caddyfile").read_text()
+    assert "not remote_ip {$ADMIN_FROM:private_ranges}" in proxy
+    assert proxy.index("respond @admin 404") < proxy.index("reverse_proxy")
 
 
 def test_who_has_the_engine_has_nothing_else() -> None:

@@ -20,7 +20,7 @@ from django.utils import timezone
 
 from slackwater_api.server import content_security
 from slackwater_api.server.application import _headers
-from slackwater_monitoring.logins import MAX_FOR_ADDRESS, MAX_FOR_BOTH, MAX_FOR_NAME, WINDOW, address_of
+from slackwater_monitoring.logins import KNOWN_FOR, MAX_FOR_ADDRESS, MAX_FOR_BOTH, MAX_FOR_NAME, WINDOW, address_of
 from slackwater_monitoring.models import Login
 from tests.support.admin import press, staff
 from tests.support.hand_worker import HandWorker
@@ -66,6 +66,22 @@ class TestLogins:
             assert not log_in("wrong", username=f"nobody{number}")
         assert not log_in(GOOD)
         assert log_in(GOOD, address="192.0.2.2")
+
+    def test_who_was_let_in_there_before_is_not_kept_out_by_others(self, root: User) -> None:
+        assert log_in(GOOD)
+        for number in range(MAX_FOR_ADDRESS):
+            assert not log_in("wrong", username=f"nobody{number}")
+        rows = [Login(username="root", address=f"198.51.100.{n}", outcome="failed") for n in range(MAX_FOR_NAME)]
+        Login.objects.bulk_create(rows)
+        assert log_in(GOOD)
+        assert not log_in(GOOD, address="192.0.2.9"), "nobody knows that address"
+        # Guessing that one name there is limited as ever, and what was long ago is forgotten.
+        for _ in range(MAX_FOR_BOTH):
+            assert not log_in("wrong")
+        assert not log_in(GOOD)
+        Login.objects.filter(outcome="succeeded").update(at=timezone.now() - KNOWN_FOR - timedelta(seconds=1))
+        Login.objects.filter(username="root", address="192.0.2.1", outcome="failed").delete()
+        assert not log_in(GOOD)
 
     def test_a_name_is_refused_after_failures_from_many_addresses(self, root: User) -> None:
         rows = [Login(username="root", address=f"198.51.100.{n}", outcome="failed") for n in range(MAX_FOR_NAME - 1)]
