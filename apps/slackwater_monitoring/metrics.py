@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category, TaskState
 from slackwater_conf import conf
-from slackwater_tasks.ledger.fetch import fetch_all, fetch_value
+from slackwater_tasks.ledger.connection import fetch_all, fetch_value
 from slackwater_tasks.ledger.sql.snapshot import ACTIVE_LINES
 from slackwater_tasks.read.autoscaling import by_cell, by_tier, demands, wanted
 from slackwater_tasks.read.overview import RESOURCES

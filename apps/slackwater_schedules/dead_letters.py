@@ -12,7 +12,7 @@ from django.db import transaction
 from scheduler_ext.core.errors import LimitExceeded, NotFound, SlackwaterError
 from scheduler_ext.core.sql import named
 from slackwater_tasks.control.rerun import retry
-from slackwater_tasks.ledger.fetch import execute, fetch_all
+from slackwater_tasks.ledger.connection import execute, fetch_all
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from slackwater_schedules.occurrences import Due, Missed, MissedPolicy, Plan, ji
 from slackwater_schedules.recurrence import Rule
 from slackwater_schedules.rules import read_rule
 from slackwater_schedules.submission import Firing, submit_all
-from slackwater_tasks.ledger.fetch import execute, fetch_all, fetch_value
+from slackwater_tasks.ledger.connection import execute, fetch_all, fetch_value
 
 log = logging.getLogger(__name__)
 

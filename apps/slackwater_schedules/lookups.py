@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 
 from scheduler_ext.core.errors import NotFound
 from slackwater_schedules.models import Schedule
-from slackwater_tasks.ledger.fetch import fetch_value
+from slackwater_tasks.ledger.connection import fetch_value
 
 
 def get_schedule(tenant_id: int, schedule_id: UUID) -> Schedule:

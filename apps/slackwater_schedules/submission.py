@@ -19,7 +19,7 @@ from slackwater_schedules.models import Schedule, ScheduleFire
 from slackwater_schedules.occurrences import Due
 from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.ledger import reference_cache
-from slackwater_tasks.ledger.fetch import fetch_all
+from slackwater_tasks.ledger.connection import fetch_all
 from slackwater_tasks.models import LiveTask
 from slackwater_tasks.submission import many_tenants
 from slackwater_tasks.submission import service as tasks

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
 from typing import Any
 
 from django.core.exceptions import ValidationError
@@ -21,6 +22,11 @@ from slackwater_tenants.models import ApiKey, Membership, Plan, Tenant, TenantCo
 
 KEY_MARK = "sw"
 LAST_USE_STEP = timedelta(minutes=1)
+
+
+def is_granted(patterns: Iterable[str], handler: str) -> bool:
+    """Whether one of a plan's patterns (``*``, ``?``, case counts) matches the whole name of a handler."""
+    return any(fnmatchcase(handler, pattern) for pattern in patterns)
 
 
 def ensure_plan(slug: str) -> Plan:

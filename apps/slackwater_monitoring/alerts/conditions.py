@@ -12,7 +12,7 @@ from scheduler_ext.core.states import Category
 from slackwater_conf import conf
 from slackwater_monitoring.alerts.rules import Rule
 from slackwater_monitoring.health import redis_error
-from slackwater_tasks.ledger.fetch import fetch_all
+from slackwater_tasks.ledger.connection import fetch_all
 from slackwater_tasks.ledger.sql.snapshot import ACTIVE_LINES
 from slackwater_tasks.read.autoscaling import demands
 from slackwater_tasks.read.tasks import word

@@ -18,7 +18,7 @@ from slackwater_monitoring.alerts.conditions import Signal, signals
 from slackwater_monitoring.alerts.rules import Rule, rules
 from slackwater_monitoring.alerts.sender import receivers
 from slackwater_monitoring.models import Alert, AlertNotice
-from slackwater_tasks.ledger.fetch import execute, fetch_all
+from slackwater_tasks.ledger.connection import execute, fetch_all
 
 LOCK: Final = 0x51AC_A1E7
 FORGET_AFTER_S: Final = 60.0

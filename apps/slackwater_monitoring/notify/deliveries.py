@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from scheduler_ext.core.admission import is_granted
 from scheduler_ext.core.states import Category, Event, Outcome, TaskState, client_status
 from slackwater_monitoring.models import Subscription
 from slackwater_monitoring.notify.subscriptions import EVENTS, MAX_TRIES
 from slackwater_tasks.models import new_id
+from slackwater_tenants.services import is_granted
 
 TAKE = """
 DELETE FROM slackwater_tasks_outbox WHERE id IN (SELECT id FROM slackwater_tasks_outbox ORDER BY id LIMIT %s

@@ -19,7 +19,7 @@ from slackwater_monitoring.models import Delivery, Subscription
 from slackwater_monitoring.notify.webhook_signature import make_secret
 from slackwater_tasks.field_kinds import Flag, Text, Texts
 from slackwater_tasks.ledger import reference_cache
-from slackwater_tasks.ledger.fetch import fetch_value
+from slackwater_tasks.ledger.connection import fetch_value
 from slackwater_tasks.models import Listener, new_id
 from slackwater_tasks.runtime.sealed import open_sealed, seal
 from slackwater_tasks.submission.webhook_address import parse_given

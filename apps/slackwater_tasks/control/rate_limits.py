@@ -7,7 +7,6 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 
-from scheduler_ext.core.admission import is_granted
 from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
 from slackwater_resources.models import Handler
 from slackwater_tasks.field_kinds import Text, Whole
@@ -15,6 +14,7 @@ from slackwater_tasks.models import RateLimit
 from slackwater_tasks.models.rates import MAX_FRAME_S, MAX_STARTS
 from slackwater_tenants.members import check_fields
 from slackwater_tenants.models import Tenant
+from slackwater_tenants.services import is_granted
 
 FIELDS = ("handler", "key", "starts", "per_seconds")
 KEY, HANDLER = Text(150), Text(200)

@@ -9,7 +9,7 @@ from uuid import UUID
 from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import TaskState
 from slackwater_tasks.ledger import reference_cache
-from slackwater_tasks.ledger.fetch import fetch_value
+from slackwater_tasks.ledger.connection import fetch_value
 from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.models import Dependency, MutexScope, Task
 from slackwater_tasks.spec import COLUMNS, TaskSpec, dump_payload

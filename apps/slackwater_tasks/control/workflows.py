@@ -17,7 +17,7 @@ from scheduler_ext.task.effects import AttemptReplaced
 from slackwater_tasks.control.cancel import cancel_some
 from slackwater_tasks.graph import relatives
 from slackwater_tasks.ledger import copy_format, reference_cache
-from slackwater_tasks.ledger.fetch import fetch_all
+from slackwater_tasks.ledger.connection import fetch_all
 from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.runtime.trace_context import TraceContext

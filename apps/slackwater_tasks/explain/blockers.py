@@ -19,7 +19,7 @@ from scheduler_ext.round.reservations import offers
 from slackwater_tasks.explain import queries
 from slackwater_tasks.explain.forecast import MAX_JOBS
 from slackwater_tasks.ledger import reference_cache, sql
-from slackwater_tasks.ledger.fetch import fetch_all, fetch_value
+from slackwater_tasks.ledger.connection import fetch_all, fetch_value
 from slackwater_tasks.ledger.round_store import PgRoundStore
 from slackwater_tasks.read.tasks import word
 

@@ -11,7 +11,7 @@ from scheduler_ext.core.states import TaskState, is_final
 from slackwater_tasks.explain.blockers import KINDS, Blocker, Blockers
 from slackwater_tasks.explain.forecast import forecast
 from slackwater_tasks.explain.queries import ROW
-from slackwater_tasks.ledger.fetch import fetch_named
+from slackwater_tasks.ledger.connection import fetch_named
 from slackwater_tasks.read.tasks import word
 from slackwater_tenants.scoping import current_tenant_id
 

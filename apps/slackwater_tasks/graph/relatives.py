@@ -19,8 +19,7 @@ from scheduler_ext.core.errors import NotFound, TooLarge
 from scheduler_ext.upkeep import Job
 from slackwater_tasks.graph import cache
 from slackwater_tasks.graph.packed import Shape
-from slackwater_tasks.ledger.connection import Database
-from slackwater_tasks.ledger.fetch import fetch_all
+from slackwater_tasks.ledger.connection import Database, fetch_all
 from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.spec import TaskSpec
 from slackwater_tenants.scoping import current_tenant_id

@@ -19,7 +19,7 @@ from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.policies.base import OrderPolicy, SharePolicy
 from scheduler_ext.policies.registry import order_policy, share_policy, with_pools
 from slackwater_conf import conf
-from slackwater_tasks.ledger.fetch import fetch_all
+from slackwater_tasks.ledger.connection import fetch_all
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from scheduler_ext.task import handlers
 from slackwater_conf import conf
 from slackwater_resources.models import Handler, Tier
 from slackwater_tasks.ledger import sql
-from slackwater_tasks.ledger.fetch import fetch_all, fetch_value
+from slackwater_tasks.ledger.connection import fetch_all, fetch_value
 from slackwater_tasks.models.base import OnLate
 
 TIER_TTL_S = 2.0

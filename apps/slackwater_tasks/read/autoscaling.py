@@ -11,7 +11,7 @@ from typing import Any, Final
 from scheduler_ext.conf import LOOKAHEAD_US, SHORT_US
 from scheduler_ext.core.sql import named
 from slackwater_resources.models import Tier
-from slackwater_tasks.ledger.fetch import fetch_all
+from slackwater_tasks.ledger.connection import fetch_all
 from slackwater_tasks.ledger.reference_cache import scheduler_conf
 from slackwater_tasks.ledger.sql.snapshot import ACTIVE_LINES
 

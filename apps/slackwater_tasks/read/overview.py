@@ -11,15 +11,14 @@ from typing import Any
 from django.db.models import Q
 from django.utils import timezone
 
-from scheduler_ext.core.admission import is_granted
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category, TaskState
 from slackwater_resources.models import Handler, Node, Tier
-from slackwater_tasks.ledger.fetch import fetch_all
+from slackwater_tasks.ledger.connection import fetch_all
 from slackwater_tasks.read.lines import find_line
 from slackwater_tasks.read.tasks import word
 from slackwater_tenants.models import Tenant, TenantCounter, plan_numbers
-from slackwater_tenants.services import paused_by
+from slackwater_tenants.services import is_granted, paused_by
 
 MAX_COUNTED = 10_000
 RESOURCES = ("cpu_milli", "memory_mb", "disk_mb", "iops", "bandwidth_kbps", "ports")

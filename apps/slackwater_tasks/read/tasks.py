@@ -16,7 +16,7 @@ from django.db.models import JSONField, Q, QuerySet
 from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import FINAL, Outcome, TaskState, client_status
 from slackwater_tasks.field_kinds import DETAIL, LISTED, Field
-from slackwater_tasks.ledger.fetch import fetch_all, fetch_named
+from slackwater_tasks.ledger.connection import fetch_all, fetch_named
 from slackwater_tasks.models import Attempt, AttemptLog, Task, Workflow
 from slackwater_tasks.spec import COLUMNS, FIELDS
 from slackwater_tenants.scoping import current_tenant_id

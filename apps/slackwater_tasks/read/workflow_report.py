@@ -13,7 +13,7 @@ from uuid import UUID
 from scheduler_ext.core.dag import Dag
 from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import Outcome, TaskState, is_final
-from slackwater_tasks.ledger.fetch import fetch_all, fetch_value
+from slackwater_tasks.ledger.connection import fetch_all, fetch_value
 from slackwater_tasks.models import Task, Workflow
 from slackwater_tenants.scoping import current_tenant_id
 

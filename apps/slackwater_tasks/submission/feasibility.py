@@ -7,7 +7,7 @@ from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import Reason, Vector, WorkKind
 from scheduler_ext.round.placement import Ledger
 from slackwater_resources.models import Handler
-from slackwater_tasks.ledger.fetch import fetch_all, fetch_value
+from slackwater_tasks.ledger.connection import fetch_all, fetch_value
 from slackwater_tasks.ledger.snapshot_rows import Flight, node_view, read_row
 from slackwater_tasks.spec import TaskSpec, join
 from slackwater_tenants.models import Tenant

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final, NoReturn
 
-from scheduler_ext.core.admission import is_granted
 from scheduler_ext.core.errors import InvalidInput, LimitExceeded, NotGranted, QuotaExceeded, TooLarge
 from slackwater_tasks.ledger import transitions
 from slackwater_tasks.ledger.sql.store import Count
 from slackwater_tenants.models import Plan, Tenant
+from slackwater_tenants.services import is_granted
 
 URGENT_FREE: Final = 100
 """Urgent tasks a tenant may always have, whatever its plan's share of urgent work."""

@@ -71,7 +71,7 @@ def store(parts: Sequence[Part], at: datetime) -> set[int]:
 def store_again(tenant: Tenant, live: Sequence[LiveRow], *, urgent: int) -> None:
     """Write and count the live rows of tasks that run again, like those of new ones."""
     count = limits.count_of(tenant, n=len(live), urgent=urgent, charged=len(live))
-    _write([_Rows(tenant, count, (), live, (), map(copy_format.line, live))])
+    _write([_Rows(tenant, count, (), live, tuple, partial(map, copy_format.line, live))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ class _Rows:
     count: Count
     wide: Iterable[Sequence[Any]]
     narrow: Iterable[Sequence[Any]]
-    wide_lines: Iterable[str]
-    narrow_lines: Iterable[str]
+    wide_lines: Callable[[], Iterable[str]]
+    narrow_lines: Callable[[], Iterable[str]]
 
 
 def _new_rows(part: Part, at: datetime) -> _Rows:
@@ -101,8 +101,8 @@ def _new_rows(part: Part, at: datetime) -> _Rows:
     # One specification means one tier, line, handler and cap: what is left of a row is the same.
     return _Rows(
         tenant, limits.count_of(tenant, n=n, urgent=urgent_of(tasks), charged=n), map(wide, items), map(narrow, tasks),
-        copy_format.alike(items, lambda item: (id(item[0].spec), item[1]), wide, _WIDE_VARIES),
-        copy_format.alike(tasks, lambda task: (id(task.spec), task.pending, task.has_children), narrow, _NARROW_VARIES),
+        partial(copy_format.alike, items, lambda item: (id(item[0].spec), item[1]), wide, _WIDE_VARIES),
+        partial(copy_format.alike, tasks, lambda task: (id(task.spec), task.pending, task.has_children), narrow, _NARROW_VARIES),
     )  # fmt: skip
 
 
@@ -125,13 +125,13 @@ def _write(parts: Sequence[_Rows]) -> set[int]:
             stored = transitions.store_if_counted(cur, counts, wide, narrow)
         elif len(parts) == 1:
             # The counters last: nobody waits for them while the rows are written.
-            transitions.store(cur, parts[0].wide_lines, parts[0].narrow_lines)
+            transitions.store(cur, parts[0].wide_lines(), parts[0].narrow_lines())
             stored = transitions.count_if_allowed(cur, counts)
         else:
             stored = transitions.count_if_allowed(cur, counts)
             left = [part for part in parts if part.tenant.pk in stored]
-            wide_lines = (line for part in left for line in part.wide_lines)
-            transitions.store(cur, wide_lines, (line for part in left for line in part.narrow_lines))
+            wide_lines = (line for part in left for line in part.wide_lines())
+            transitions.store(cur, wide_lines, (line for part in left for line in part.narrow_lines()))
         if len(parts) == 1 and not stored:
             limits.refuse(cur, parts[0].tenant, counts[0])
     return stored

@@ -19,8 +19,7 @@ from scheduler_ext.core.errors import ConfigurationError, InvalidInput, NotFound
 from slackwater_resources.models import Handler
 from slackwater_tasks.control import policies as choosing
 from slackwater_tasks.ledger import active_policies
-from slackwater_tasks.ledger.connection import Database
-from slackwater_tasks.ledger.fetch import fetch_all
+from slackwater_tasks.ledger.connection import Database, fetch_all
 from slackwater_tasks.models import Line, LiveTask, PolicyChoice, RankSweep, RunTime
 from slackwater_tasks.submission.service import submit, submit_many
 from slackwater_tasks.upkeep import reranking
