@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from django.utils.dateparse import parse_datetime
 
 from scheduler_ext.core.errors import InvalidInput
-from scheduler_ext.core.plain_text import steers
+from scheduler_ext.core.plain_text import STEERS
 from scheduler_ext.core.retry import RetryPolicy
 
 MAX_SECONDS = 10 * 366 * 86_400
@@ -39,7 +39,7 @@ def clean_text(value: str, path: str) -> None:
 def clean_name(value: str, path: str) -> None:
     """Refuse what no name may hold either: characters that steer a terminal, break a line or turn writing round."""
     clean_text(value, path)
-    if steers(value):
+    if STEERS.search(value):
         raise InvalidInput("must not contain control characters", field=path)
 
 

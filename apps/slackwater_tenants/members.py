@@ -12,7 +12,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Count, QuerySet
 
 from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound
-from scheduler_ext.core.plain_text import steers
+from scheduler_ext.core.plain_text import STEERS
 from slackwater_tenants.models import SLUG, Membership, Team, Tenant
 
 ROLE_SCOPES: Final[dict[str, frozenset[str]]] = {
@@ -41,7 +41,7 @@ def text_of(data: Mapping[str, Any], name: str, most: int, *, least: int = 1) ->
     value = data.get(name)
     if not isinstance(value, str) or not least <= len(value.strip()) <= most:
         raise InvalidInput(f"must be a string of {least} to {most} characters", field=name)
-    if steers(value.strip()):
+    if STEERS.search(value.strip()):
         raise InvalidInput("must not contain control characters", field=name)
     return value.strip()
 

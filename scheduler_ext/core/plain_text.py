@@ -7,18 +7,14 @@ from typing import Final
 
 STEERING: Final = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 """Control characters (C0, DEL, C1), separators of lines, and marks that change the direction of writing."""
-ANY: Final = re.compile(f"[{STEERING}]")
+STEERS: Final = re.compile(f"[{STEERING}]")
+"""Finds one; names may have none."""
 NOT_LAID_OUT: Final = re.compile(f"(?![\n\t])[{STEERING}]")
-
-
-def steers(text: str) -> bool:
-    """Whether there is a steering character in ``text``; names may have none."""
-    return ANY.search(text) is not None
 
 
 def harmless(text: str, *, lines: bool = False) -> str:
     """``text`` with each steering character as its escape; ``lines`` keeps ends of lines and tabs."""
-    return (NOT_LAID_OUT if lines else ANY).sub(_escape, text)
+    return (NOT_LAID_OUT if lines else STEERS).sub(_escape, text)
 
 
 def _escape(found: re.Match[str]) -> str:
