@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from django.conf import settings
 from django.http.request import split_domain_port, validate_host
@@ -29,6 +30,7 @@ IN_MEMORY: Final = 1_048_576
 SMALL: Final = 65_536
 """A body that is not counted among those held."""
 GRACE_S: Final = 20.0
+LOOK_S: Final = 0.5
 RATE: Final = 16_384
 """A body may take the time of grace, and a second for so many bytes of it that have come."""
 HELD: Final = 4
@@ -77,10 +79,30 @@ def address_of(scope: Scope, headers: dict[bytes, bytes]) -> str:
 
 
 class Intake:
-    """The bodies that a process holds, counted by address."""
+    """The bodies that a process holds, counted by address; and those on their way, looked at every so often.
+
+    One look at all of them costs less than a timer for each: a body that comes at once is never looked at.
+    """
 
     def __init__(self) -> None:
         self.held: Counter[str] = Counter()
+        self.coming: dict[Body, asyncio.Task[Any] | None] = {}
+        """By body, who waits for it."""
+        self._next_look: asyncio.TimerHandle | None = None
+
+    def look_after(self, body: Body) -> None:
+        """End the wait for a body when its time is over."""
+        self.coming[body] = asyncio.current_task()
+        if self._next_look is None:
+            self._next_look = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        for body, waiting in list(self.coming.items()):
+            if waiting is not None and body.until <= time.monotonic():
+                body.is_late = True
+                waiting.cancel()
+        self._next_look = loop.call_later(LOOK_S, self._look) if self.coming else None
 
     def hold(self, place: str, size: int) -> None:
         """Count what is held for an address; ``Unavailable`` where that is too much, for it or in all."""
@@ -102,10 +124,15 @@ class Body:
     def __init__(self, intake: Intake, receive: Receive, limit: int, address: Callable[[], str]) -> None:
         self._intake, self._receive, self._limit, self._address = intake, receive, limit, address
         self._place, self._size, self._counted = "", 0, 0
-        self._began: float | None = None
-        self.complete = False
+        self._began = time.monotonic()
+        self.complete = self.is_late = False
         self.refused: SlackwaterError | None = None
         """Why it was not read on."""
+
+    @property
+    def until(self) -> float:
+        """When its time is over, by the monotonic clock: later for what more of it has come."""
+        return self._began + GRACE_S + self._size / RATE
 
     async def read(self, into: Any, length: int) -> None:
         """Receive all of it, unless it says that it is too long.
@@ -131,13 +158,16 @@ class Body:
             return {"type": "http.disconnect"}
 
     async def _next(self) -> MutableMapping[str, Any]:
-        loop = asyncio.get_running_loop()
-        self._began = loop.time() if self._began is None else self._began
+        self._intake.look_after(self)
         try:
-            async with asyncio.timeout_at(self._began + GRACE_S + self._size / RATE):
-                message = await self._receive()
-        except TimeoutError:
+            message = await self._receive()
+        except asyncio.CancelledError:
+            if not self.is_late:
+                raise
+            cast("asyncio.Task[Any]", asyncio.current_task()).uncancel()
             raise BodyTooSlow from None
+        finally:
+            del self._intake.coming[self]
         self._size += len(message.get("body", b""))
         if self._size > self._limit:
             raise TooLarge(f"The body has more than {self._limit} bytes.", limit=self._limit)
