@@ -55,8 +55,9 @@ class Conf:
     script_slots: int = 0
     """Scripts a worker runs at once; 0: as many as it has pool processes."""
     secrets_keys: tuple[str, ...] = ()
-    """Keys that seal tenants' secrets, comma-separated: the first seals, all open. To change it, put the new one in
-    front and run ``manage.py reseal_secrets``. Not set: derived from Django's secret key."""
+    """Keys that seal tenants' secrets, and what the platform's processes tell one another through Redis,
+    comma-separated: the first seals, all open. To change it, put the new one in front and run
+    ``manage.py reseal_secrets``. Not set: derived from Django's secret key."""
     api_threads: int = 8
     """Threads of one API process, each with a database connection of its own."""
     api_max_body_bytes: int = 33_554_432
@@ -155,6 +156,11 @@ def conf() -> Conf:
         found = Conf.from_mapping(given)
         _Last.read = (given, found)
     return found
+
+
+def sealing_keys() -> tuple[str, ...]:
+    """The secrets that all processes of the platform share: the first seals, all open."""
+    return conf().secrets_keys or ((settings.SECRET_KEY,) if settings.SECRET_KEY else ())
 
 
 def _scheduler(cell: Mapping[str, Any], given: Any) -> SchedulerConf:

@@ -5,6 +5,7 @@ No task, key or tenant is a label: the number of series stays small, and the pag
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
 from typing import Any
@@ -18,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category, TaskState
+from scheduler_ext.dispatch.refusals import Kind, refusals
 from slackwater_conf import conf
 from slackwater_tasks.ledger.connection import fetch_all, fetch_value
 from slackwater_tasks.ledger.sql.snapshot import ACTIVE_LINES
@@ -55,6 +57,10 @@ TRACES = """
 SELECT sent, refused, dropped, backlog, coalesce(extract(epoch FROM clock_timestamp() - failing_since)::float8, 0)
 FROM slackwater_monitoring_tracesending
 """
+REFUSED = """
+SELECT each.key, sum(each.value::bigint) FROM slackwater_resources_node n, jsonb_each_text(n.stats -> 'refused') each
+WHERE n.state IN ('active', 'draining') GROUP BY 1
+"""
 # 1 where somebody looks after it.
 ALERTS = """
 SELECT rule, cell, (acknowledged_at IS NOT NULL)::int, count(*) FROM slackwater_monitoring_alert
@@ -87,6 +93,9 @@ class Ledger(Collector):
         yield from self._demand()
         yield from self._leaders()
         yield from self._traces()
+        refused = Counter({kind: int(count) for kind, count in _rows(REFUSED)}) + refusals.counts
+        text = "What the workers there are, and this process, have refused to believe of Redis."
+        yield _gauge("refused_from_redis", "kind", text, [(kind, refused[kind]) for kind in Kind])
         text = "Alerts that are raised and not cleared."
         yield _gauge("alerts_open", "rule cell acknowledged", text, fetch_all(ALERTS))
 

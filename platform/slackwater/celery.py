@@ -18,7 +18,11 @@ from scheduler_ext.worker.execution import install
 from slackwater import logs, wiring
 
 logs.configure_structlog()
-app = Celery("slackwater")
+app = Celery(
+    "slackwater",
+    amqp="scheduler_ext.dispatch.messages:SealedMessages",
+    control="scheduler_ext.worker.remote_control:SealedControl",
+)
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.task_routes = ("scheduler_ext.dispatch.router.route",)
 app.conf.slackwater_engine = "slackwater.wiring:engine"

@@ -1,4 +1,4 @@
-"""What a node leaves in Redis when it is killed: its tokens, and claims that nobody will take."""
+"""What a node leaves in Redis when it is killed, its tokens and claims; and what stands in the way of its queues."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from scheduler_ext.core.types import WorkKind
 from scheduler_ext.dispatch import redis_client
 from scheduler_ext.dispatch.keys import token_queue
 from scheduler_ext.dispatch.queue_manager import QueueManager
+from scheduler_ext.dispatch.refusals import Kind, refusals
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -52,3 +53,24 @@ def forget_claims(queues: QueueManager, node_ids: Sequence[int]) -> int:
     except redis_client.RedisError as error:
         log.debug("claims were not deleted: %s", error)
         return 0
+
+
+def mend_queues(connection: Any, names: Sequence[str]) -> int:
+    """Delete what lies under the names of a worker's queues and is of another type; returns how many keys that were.
+
+    Whoever can write to Redis can put a text where a list belongs; each command upon it would fail for ever.
+    """
+    channel = connection.default_channel
+    kinds: dict[str, bytes] = {channel.unacked_key: b"hash", channel.unacked_index_key: b"zset"}
+    for name in names:
+        kinds |= {channel._q_for_pri(name, priority): b"list" for priority in channel.priority_steps}
+        kinds |= {channel.keyprefix_queue % name: b"set"}
+    with channel.client.pipeline(transaction=False) as pipe:
+        for key in kinds:
+            pipe.type(key)
+        found = pipe.execute()
+    wrong = [key for (key, kind), is_ in zip(kinds.items(), found, strict=True) if is_ not in (kind, b"none")]
+    if wrong:
+        refusals.add(Kind.BROKEN, f"the keys {wrong} are no queues", len(wrong))
+        channel.client.delete(*wrong)
+    return len(wrong)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import uuid
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
@@ -12,8 +13,13 @@ from scheduler_ext.conf import BATCH_US, SHORT_US, SchedulerConf
 from scheduler_ext.core.types import Decision, QueueName, WorkKind
 from scheduler_ext.dispatch import redis_client
 from scheduler_ext.dispatch.keys import Keys
+from scheduler_ext.dispatch.refusals import Kind, refusals
 
 log = logging.getLogger(__name__)
+
+
+CLAIM = re.compile(rb"\d{1,15}:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):(\d{1,9})")
+"""An entry as :func:`encode` writes it."""
 
 
 def encode(task_id: str, fence: int, expected_us: int) -> bytes:
@@ -21,11 +27,14 @@ def encode(task_id: str, fence: int, expected_us: int) -> bytes:
     return f"{expected_us}:{task_id}:{fence}".encode()
 
 
-def decode(entry: bytes | str) -> tuple[str, int]:
-    """Task id and fence of an entry."""
-    text = entry.decode() if isinstance(entry, bytes) else entry
-    _, task_id, fence = text.split(":")
-    return task_id, int(fence)
+def decode(entries: Iterable[bytes]) -> list[tuple[str, int]]:
+    """Task id and fence of each entry, once; what is no claim is refused. Whether a claim holds the ledger says."""
+    entries = list(entries)
+    found = [CLAIM.fullmatch(entry) for entry in entries]
+    claims = dict.fromkeys((one[1].decode(), int(one[2])) for one in found if one is not None)
+    if refused := sum(one is None for one in found):
+        refusals.add(Kind.CLAIM, "an entry of a node's queue that is no claim", refused)
+    return list(claims)
 
 
 class QueueManager:
@@ -49,7 +58,12 @@ class QueueManager:
         with self.client.pipeline(transaction=False) as pipe:
             for (node_id, kind, queue), values in entries.items():
                 pipe.rpush(self.keys.claims(node_id, kind, queue), *values)
-            pipe.execute()
+            # What is no list is thrown away by whoever takes from it; its claims are ready again after a while.
+            for answer in pipe.execute(raise_on_error=False):
+                if isinstance(answer, redis_client.ResponseError) and str(answer).startswith("WRONGTYPE"):
+                    refusals.add(Kind.CLAIM, "a node's queue that is no list")
+                elif isinstance(answer, Exception):
+                    raise answer
 
     def take(self, node_id: int, kind: WorkKind, *, most: int | None = None) -> tuple[list[tuple[str, int]], int]:
         """Take one batch of claims, urgent first; returns them and how many are left.
@@ -64,7 +78,10 @@ class QueueManager:
                 SHORT_US if kind is WorkKind.PROCESS else -1,
             ],
         )
-        return [decode(entry) for entry in reply[:-1]], int(reply[-1])
+        *entries, left, thrown = reply
+        if int(thrown):
+            refusals.add(Kind.CLAIM, "an entry of a node's queue that is no claim", int(thrown))
+        return decode(entries), int(left)
 
     def depth(self, node_id: int) -> dict[tuple[WorkKind, QueueName], int]:
         """Claims lying in each of a node's queues."""
@@ -82,7 +99,7 @@ class QueueManager:
                 pipe.lrange(key, 0, -1)
             pipe.delete(*keys)
             replies = pipe.execute()
-        return [decode(entry) for reply in replies[:-1] for entry in reply]
+        return decode(entry for reply in replies[:-1] for entry in reply)
 
     def emptied(self) -> bool:
         """True once after Redis was emptied (or is new): the epoch key was gone, and is set again."""

@@ -18,9 +18,9 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 if TYPE_CHECKING:
     import redis
     import redis.asyncio
-    from redis import Redis, RedisError
+    from redis import Redis, RedisError, ResponseError
 
-__all__ = ["Group", "Redis", "RedisError", "connect", "connect_async", "group"]
+__all__ = ["Group", "Redis", "RedisError", "ResponseError", "connect", "connect_async", "group"]
 
 SCHEME = "sentinel://"
 PORT = 26379
@@ -97,8 +97,8 @@ def _host(name: str) -> str:
 
 
 def __getattr__(name: str) -> Any:
-    """``Redis`` and ``RedisError``, by the first that needs them: the library loads as much as all else together."""
-    if name not in ("Redis", "RedisError"):
+    """``Redis`` and its errors, by the first that needs them: the library loads as much as all else together."""
+    if name not in ("Redis", "RedisError", "ResponseError"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import redis
 

@@ -4,8 +4,10 @@
 if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
     return 1
 end
-local held = redis.call('GET', KEYS[1])
-if held and tonumber(string.match(held, '^(%d+):')) > tonumber(string.match(ARGV[1], '^(%d+):')) then
+-- What is no lock is in nobody's hands.
+local fence = redis.call('TYPE', KEYS[1])['ok'] == 'string'
+    and tonumber(string.match(redis.call('GETRANGE', KEYS[1], 0, 20), '^(%d+):'))
+if fence and fence > tonumber(string.match(ARGV[1], '^(%d+):')) then
     return 0
 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])

@@ -1,9 +1,10 @@
-"""Celery's consumer, which must outlive its broker, and takes no handler's work but the ledger's."""
+"""Celery's consumer, which must outlive its broker, and takes no work but the platform's own."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,11 @@ from celery.exceptions import NotRegistered
 from celery.worker.consumer import Consumer as CeleryConsumer
 from kombu.exceptions import OperationalError
 
+from scheduler_ext.dispatch.messages import Seen
+from scheduler_ext.dispatch.node_cleanup import mend_queues
+from scheduler_ext.dispatch.refusals import Kind, refusals
 from scheduler_ext.task import handlers
+from scheduler_ext.worker.broker_guard import guarded
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +43,7 @@ class Consumer(CeleryConsumer):
         super().__init__(*args, **kwargs)
         self.refused: Counter[str] = Counter()
         """Messages for handlers that were refused, by the task's name; ``celery inspect stats`` shows them."""
+        self.seen = Seen()
         self.connection_errors = (*self.connection_errors, *self.conninfo.channel_errors, OperationalError)
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
@@ -48,11 +54,44 @@ class Consumer(CeleryConsumer):
             log.warning("the broken broker connection could not be closed in order: %s", error)
 
     def ensure_connected(self, conn: Any) -> Any:
-        """Wait for the broker, looking every second."""
+        """Wait for the broker, looking every second; what lies there under our names is a queue after that."""
+        transport = guarded(conn.get_transport_cls())
+        conn.get_transport_cls, conn._transport = lambda: transport, None
         conn.ensure_connection = partial(
             conn.ensure_connection, interval_start=RETRY_S, interval_step=0, interval_max=RETRY_S
         )
-        return super().ensure_connected(conn)
+        connected = super().ensure_connected(conn)
+        mend_queues(connected, [queue.name for queue in self.app.amqp.queues.consume_from.values()])
+        return connected
+
+    def create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
+        """What is done with a message: without the platform's seal nothing."""
+        handle = super().create_task_handler(*args, **kwargs)
+
+        def on_task_received(message: Any) -> Any:
+            why = self.seen.refusal(message)
+            if why:
+                refusals.add(Kind.MESSAGE, f"{why}: {_name(message)!r}")
+                return message.ack_log_error(log, self.connection_errors)
+            self._note_when_taken(message)
+            return handle(message)
+
+        return on_task_received
+
+    def _note_when_taken(self, message: Any) -> None:
+        """Until it is acknowledged the broker may well deliver it again, and then it is to be run."""
+        acknowledge = message.ack
+
+        def ack(*args: Any, **kwargs: Any) -> Any:
+            self.seen.took(message)
+            return acknowledge(*args, **kwargs)
+
+        message.ack = ack
+
+    def on_decode_error(self, message: Any, exc: Exception) -> None:
+        """Throw away what cannot be read; Celery would tell all of it, each time."""
+        refusals.add(Kind.BROKEN, f"a message of the type {message.content_type!r}: {type(exc).__name__}")
+        message.ack_log_error(log, self.connection_errors)
 
     def update_strategies(self) -> None:
         """What to do with a message by its task's name. One for a handler is refused: the ledger has no such run."""
@@ -61,8 +100,12 @@ class Consumer(CeleryConsumer):
             self.strategies[export.task] = partial(self.refuse, export.task)
 
     def refuse(self, name: str, message: Any, *_: Any) -> None:
-        """Refuse a message for a handler: it has no tenant and no fence. The first one of each name is told."""
+        """Refuse a message for a handler: it has no tenant and no fence. The first one of each name is told.
+
+        Such a message bears the seal: a process of ours sent it that did not know the handler for one.
+        """
         self.refused[name] += 1
+        refusals.add(Kind.MESSAGE, f"a message for the handler {name}")
         task_id = message.headers.get("id") if message.headers else None
         error = NotRegistered(f"{name} is a handler of Slackwater and runs for its ledger only: hand it in there")
         level = logging.ERROR if self.refused[name] == 1 else logging.DEBUG
@@ -76,3 +119,7 @@ class Consumer(CeleryConsumer):
                 name=name, chord=None, root_id=None, correlation_id=None, reply_to=None, errbacks=None
             )
             self.app.backend.mark_as_failure(task_id, error, request=request)
+
+
+def _name(message: Any) -> Any:
+    return message.headers.get("task") if isinstance(message.headers, dict) else None

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scheduler_ext.conf import MAX_BATCH
+from scheduler_ext.dispatch.refusals import Kind
 from scheduler_ext.sandbox.base import is_forsaken
 from scheduler_ext.sandbox.keeper import process_tree
 
@@ -31,11 +32,13 @@ BATCHES = 3
 ENTRIES = MAX_BATCH
 BLOB_BYTES = 1_048_576
 # The header: node id (q), lease deadline (d), draining, listened, activated, watched, beside, unheard (a byte each,
-# padded to 8), the agent's beat (d).
+# padded to 8), the agent's beat (d), what was refused of each kind (I).
 # A slot: pid, open, count, current, limit, (pad), batch number (q), task to interrupt, outcome of the interruption.
 _ENTRY = struct.Struct("<16siiddBBxxxxxxii")  # id, fence, cap ms, began, ended, state, cancelled, blob offset, length
 # Made once: the name of a format is looked up on each call of the functions that take one.
 _DOUBLE, _BEGUN_AT, _BLOB_AT = (struct.Struct(f) for f in ("<d", "<id", "<ii"))
+REFUSED_AT = 32
+_KINDS = tuple(Kind)
 HEADER_BYTES = 64
 SLOT_BYTES = 64
 ENTRY_BYTES = _ENTRY.size
@@ -147,6 +150,15 @@ class Journal:
     agent_beat: float = _number("<d", 24)
     """Monotonic time of the agent's last sign of life."""
 
+    def refuse(self, kind: Kind, count: int) -> None:
+        """Count what one of the worker's processes refused. Two at once may count as one: no lock is worth that."""
+        at = REFUSED_AT + 4 * _KINDS.index(kind)
+        struct.pack_into("<I", self._memory, at, (struct.unpack_from("<I", self._memory, at)[0] + count) % 2**32)
+
+    def refused(self) -> dict[str, int]:
+        """How much of each kind the worker's processes have refused."""
+        return dict(zip(_KINDS, struct.unpack_from(f"<{len(_KINDS)}I", self._memory, REFUSED_AT), strict=True))
+
     def is_forsaken(self, lease_s: float, now: float) -> bool:
         """Whether the node's lease is over and nobody renews it: its tasks run elsewhere by now."""
         return is_forsaken(now, until=self.lease_deadline, heard=self.agent_beat, lease_s=lease_s)
@@ -157,6 +169,16 @@ class Journal:
             log.error("the node's lease is over: this child stops before it acts again")
             process_tree.kill(process_tree.below(os.getpid()))
             os._exit(LEASE_OVER)
+
+    def claims_of_others(self, *, slot: int = -1, table: int = -1) -> set[tuple[str, int]]:
+        """The claims (task id, fence) that are noted anywhere but in one slot or table."""
+        found: set[tuple[str, int]] = set()
+        for index in range(self.slots):
+            if index != slot and (other := self.slot(index)).is_open:
+                found |= {(entry.task_id, entry.fence) for entry in other.entries()}
+            if self.beside and index != table:
+                found |= {(entry.task_id, entry.fence) for _, entry in self.table(index).entries()}
+        return found
 
     def table(self, index: int) -> Table:
         """One child's places for coroutines and threads."""

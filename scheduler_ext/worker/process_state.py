@@ -12,6 +12,7 @@ from billiard import current_process
 from celery import Celery, current_app
 
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.dispatch.refusals import refusals
 from scheduler_ext.ports import NodeStore, WorkStore
 from scheduler_ext.sandbox.base import Sandbox
 from scheduler_ext.worker.child.slice import Child
@@ -60,6 +61,7 @@ def adopt(journal: Journal, hostname: str) -> None:
     """Keep what the children inherit by fork."""
     _inherited.journal = journal
     _inherited.hostname = hostname
+    refusals.also = journal.refuse
 
 
 @cache

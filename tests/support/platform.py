@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import psutil
+from django.conf import settings
 from django.db import connection
 
 from scheduler_ext.core.states import TaskState, is_final
@@ -45,7 +46,7 @@ class Platform:
             "SLACKWATER_SCHEDULER": json.dumps({**FAST, **conf}),
             "SLACKWATER_HANDLERS": "tests.support.handlers",
             "DJANGO_SETTINGS_MODULE": "slackwater.settings.test",
-            "SLACKWATER_SECRET_KEY": "only-for-tests",
+            "SLACKWATER_SECRET_KEY": settings.SECRET_KEY,
             "PYTHONPATH": os.pathsep.join([".", "platform", "apps"]),
         }
         self.processes = contextlib.ExitStack()

@@ -40,6 +40,8 @@ def _use_external_servers() -> None:
 
 
 def _start_servers() -> None:
+    # What a test starts believes what it is told by the test's own process.
+    os.environ.setdefault("SLACKWATER_SECRET_KEY", "only-for-tests-" + "x" * 40)
     given = {"SLACKWATER_DATABASE_URL", "SLACKWATER_REDIS_URL"} <= os.environ.keys()
     if not _is_worker():
         os.environ["SLACKWATER_TEST_RUN"] = secrets.token_hex(4)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import redis.asyncio
 
 from scheduler_ext.dispatch import change_feed, redis_client
+from scheduler_ext.dispatch.refusals import Kind, refusals
 from slackwater_conf import conf
 from slackwater_tasks.ledger.hints import keys
+from slackwater_tasks.read.tasks import states
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +30,11 @@ MAX_READ = 200
 RECENT = 512
 """Batches remembered in the process: those a stream may miss while it is being opened."""
 
+FUTURE_S = 86_400.0
+"""No clock is so far ahead."""
+ASK_EVERY_S = 0.2
+
+RunInThread = Callable[..., Coroutine[Any, Any, Any]]
 Place = tuple[int, int]
 """Where a batch stands in the feed: Redis' id of it, milliseconds and number."""
 
@@ -42,6 +49,10 @@ class Batch:
 
     place: Place
     changes: list[Row]
+    at_ms: int
+    """When they were published, by the clock of Redis."""
+    proven: bool = True
+    """It stands where it was first added. Otherwise the ledger is asked what of it is so."""
 
 
 Listener = Callable[[Batch | None], None]
@@ -65,21 +76,34 @@ def read_row(row: Sequence[Any]) -> Row:
     return str(row[0]), int(row[1]), tenant_id, workflow_id, outcome, notice
 
 
-def read_batch(entry_id: bytes, fields: Any) -> Batch:
-    """An entry of the feed; a foreign entry becomes one without changes."""
-    try:
-        rows = json.loads(fields[change_feed.FIELD.encode()])
-        changes = [read_row(row) for row in rows]
-    except (ValueError, TypeError, KeyError, IndexError):
-        log.warning("an entry of the feed that is no list of changes: %.100r", fields)
-        changes = []
-    return Batch(place_of(entry_id), changes)
+def read_batch(reader: change_feed.Reader, entry_id: bytes, fields: Any) -> Batch:
+    """An entry of the feed; one that the platform has not written becomes one without changes."""
+    place = place_of(entry_id)
+    found = reader.read(place[0], fields)
+    if found is None:
+        refusals.add(Kind.CHANGE, "an entry of the feed of changes without this platform's seal")
+        return Batch(place, [], place[0])
+    rows, at_ms, proven = found
+    return Batch(place, [read_row(row) for row in rows], at_ms, proven or not rows)
+
+
+def confirmed(batch: Batch) -> Batch:
+    """A batch that somebody may have added anew, without what is so no more. To be asked in a thread with a database."""
+    now = states([row[0] for row in batch.changes])
+    rows = [row for row in batch.changes if row[5] is None and now.get(row[0]) == row[1]]
+    if len(rows) < len(batch.changes):
+        refusals.add(Kind.CHANGE, "changes that are so no more", len(batch.changes) - len(rows))
+    return replace(batch, changes=rows, proven=True)
 
 
 class Feed:
     """The feed as one event loop follows it, while anybody listens."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: RunInThread) -> None:
+        """``run(function, *args)`` calls a function in a thread that may use the database."""
+        self._run = run
+        self._reader = change_feed.Reader()
+        self._asked_at = float("-inf")
         self._listeners: set[Listener] = set()
         self._job: asyncio.Task[None] | None = None
         self._connected = asyncio.Event()
@@ -141,13 +165,40 @@ class Feed:
     async def _read(self) -> None:
         name = keys().changes()
         async with redis_client.connect_async(conf().redis_url, socket_connect_timeout=CONNECT_S) as client:
+            if await client.type(name) not in (b"stream", b"none"):
+                await self._forget(client, name)
             await self._begin(client, name)
             self._connected.set()
             while not self._is_idle():
                 await client.set(keys().watched(), 1, ex=change_feed.WATCHED_S)
                 found: Any = await client.xread({name: name_of(self._place or (0, 0))}, MAX_READ, BLOCK_MS)
                 for entry_id, fields in found[0][1] if found else ():
-                    self._receive(read_batch(entry_id, fields))
+                    batch = read_batch(self._reader, entry_id, fields)
+                    self._receive(batch if batch.proven else await self._confirmed(batch))
+                if self._place is not None and self._place[0] > (time.time() + FUTURE_S) * 1000:
+                    await self._forget(client, name)
+
+    async def _confirmed(self, batch: Batch) -> Batch:
+        """What of a batch the ledger says; now and then only, for anybody may add what was once written."""
+        now = asyncio.get_running_loop().time()
+        if now - self._asked_at < ASK_EVERY_S:
+            refusals.add(Kind.CHANGE, "a batch that stands where it was not added", len(batch.changes))
+            return replace(batch, changes=[])
+        self._asked_at = now
+        try:
+            found: Batch = await self._run(confirmed, batch)
+        except Exception as error:  # noqa: BLE001 - without the ledger nothing is told
+            log.warning("the ledger could not be asked for changes: %s", error)
+            return replace(batch, changes=[])
+        return found
+
+    async def _forget(self, client: Any, name: str) -> None:
+        """Begin anew after what nobody can write behind: no stream, or an entry with a place in the far future."""
+        refusals.add(Kind.CHANGE, "the feed of changes was made useless")
+        await client.delete(name)
+        self._place = (0, 0)
+        for listener in list(self._listeners):
+            listener(None)
 
     async def _begin(self, client: Any, name: str) -> None:
         """Begin at the end; after an interruption where it stopped, if the feed still reaches back so far."""

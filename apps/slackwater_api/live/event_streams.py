@@ -59,10 +59,10 @@ def event(kind: str, data: Any, event_id: str = "") -> bytes:
     return f"{line}event: {kind}\ndata: {json.dumps(data, default=str, separators=(',', ':'))}\n\n".encode()
 
 
-def change(place: Place, n: int, row: Row) -> bytes:
+def change(batch: Batch, n: int, row: Row) -> bytes:
     """A change of state, or a notice of a task, as an event; its id is a position in the feed."""
     task_id, number, _, workflow_id, outcome, notice = row
-    event_id, at = f"{name_of(place)}.{n}", datetime.fromtimestamp(place[0] / 1000, UTC).isoformat()
+    event_id, at = f"{name_of(batch.place)}.{n}", datetime.fromtimestamp(batch.at_ms / 1000, UTC).isoformat()
     if notice is not None and "progress" in notice:
         return event("progress", {"task_id": task_id, "workflow_id": workflow_id, **notice, "at": at}, event_id)
     if notice is not None:
@@ -88,7 +88,7 @@ def changes_for(key: Key, batches: Iterable[Batch], after: tuple[Place, int] | N
             if after is not None and (batch.place, n) <= after:
                 continue
             if row[2] == key[0] and key[1] in ("", row[0], row[3]):
-                found.append((change(batch.place, n, row), _ends(key, row)))
+                found.append((change(batch, n, row), _ends(key, row)))
     return found
 
 
@@ -170,7 +170,7 @@ class Streams:
             for subject in ("", task_id, workflow_id):
                 for stream in self._open.get((tenant_id, subject or ""), ()) if subject is not None else ():
                     if batch.place > stream.after:
-                        text = text or change(batch.place, n, row)
+                        text = text or change(batch, n, row)
                         stream.put(text, last=_ends(stream.key, row))
 
     async def run(

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from collections.abc import Iterable
 from uuid import UUID
 
 from scheduler_ext.core.states import FINAL
-from slackwater_api.live.change_feed import Batch, Feed
+from slackwater_api.live.change_feed import Batch, Feed, RunInThread
 from slackwater_tasks.read.tasks import finished_ids
 
 log = logging.getLogger(__name__)
@@ -23,8 +22,6 @@ LINGER_S = 30.0
 """Looking goes on this long after the last waiter left."""
 MAX_WAIT_S = 60.0
 FINAL_NUMBERS = frozenset(int(state) for state in FINAL)
-
-RunInThread = Callable[..., Coroutine[Any, Any, Any]]
 
 
 class Waiters:

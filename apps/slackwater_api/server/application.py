@@ -82,7 +82,7 @@ class Live:
     """The live state of one event loop: its feed of changes, long polls, cached statuses and streams."""
 
     def __init__(self, threads: ThreadPool) -> None:
-        self.feed = Feed()
+        self.feed = Feed(threads.run)
         self.waiters = Waiters(threads.run, self.feed)
         self.statuses = Statuses(self.feed)
         self.streams = Streams(self.feed)

@@ -13,7 +13,9 @@ from array import array
 from typing import Any, Final
 from uuid import UUID
 
+from scheduler_ext.core.seals import LENGTH, seals
 from scheduler_ext.dispatch import redis_client
+from scheduler_ext.dispatch.refusals import Kind, refusals
 from slackwater_tasks.graph.packed import Shape
 from slackwater_tasks.ledger.hints import client, keys
 
@@ -79,7 +81,16 @@ def get(workflow_id: UUID, counts: tuple[int, int]) -> Shape | None:
     except redis_client.RedisError as error:
         log.debug("no graph from Redis: %s", error)
         return None
-    return unpack(data, counts) if isinstance(data, bytes) else None
+    if not isinstance(data, bytes):
+        return None
+    if not seals.holds(data[-LENGTH:].decode("ascii", "replace"), "graph", workflow_id.bytes, data[:-LENGTH]):
+        refusals.add(Kind.CACHED, "a graph without this platform's seal")
+        return None
+    return unpack(data[:-LENGTH], counts)
+
+
+def _mark(workflow_id: UUID, data: bytes) -> bytes:
+    return seals.mark("graph", workflow_id.bytes, data).encode()
 
 
 def has(workflow_id: UUID, counts: tuple[int, int]) -> bool:
@@ -95,6 +106,7 @@ def has(workflow_id: UUID, counts: tuple[int, int]) -> bool:
 def put(workflow_id: UUID, counts: tuple[int, int], shape: Shape) -> None:
     """Leave a graph for the other processes."""
     try:
-        client().set(keys().graph(str(workflow_id)), pack(shape, counts), ex=KEPT_S)
+        data = pack(shape, counts)
+        client().set(keys().graph(str(workflow_id)), data + _mark(workflow_id, data), ex=KEPT_S)
     except redis_client.RedisError as error:
         log.debug("a graph is not shared: %s", error)

@@ -17,7 +17,7 @@ from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import FINAL, Outcome, TaskState, client_status
 from slackwater_tasks.field_kinds import DETAIL, LISTED, Field
 from slackwater_tasks.ledger.connection import fetch_all, fetch_named
-from slackwater_tasks.models import Attempt, AttemptLog, Task, Workflow
+from slackwater_tasks.models import Attempt, AttemptLog, LiveTask, Task, Workflow
 from slackwater_tasks.spec import COLUMNS, FIELDS
 from slackwater_tenants.scoping import current_tenant_id
 
@@ -181,6 +181,15 @@ def finished_ids(task_ids: Sequence[UUID]) -> list[UUID]:
     """
     rows = Task.objects.unscoped().filter(pk__in=task_ids, state__isnull=False)
     return list(rows.values_list("pk", flat=True))
+
+
+def states(task_ids: Sequence[str]) -> dict[str, int]:
+    """How these tasks, of any tenant, stand: for who was told of changes and does not believe it."""
+    found: dict[str, int] = {}
+    for model, key in ((Task, "id"), (LiveTask, "task_id")):  # a live row's word is the later one
+        rows = model.objects.unscoped().filter(pk__in=task_ids, state__isnull=False)
+        found |= {str(task_id): state for task_id, state in rows.values_list(key, "state")}
+    return found
 
 
 def attempts(task_id: UUID) -> list[dict[str, Any]]:

@@ -13,10 +13,9 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from django.conf import settings
 
 from scheduler_ext.core.errors import ConfigurationError, NotFound
-from slackwater_conf import conf
+from slackwater_conf import sealing_keys
 from slackwater_tasks.models import Secret
 
 NONCE, TAG = 12, 16
@@ -28,7 +27,7 @@ def _key(text: str) -> AESGCM:
 
 
 def _keys() -> list[AESGCM]:
-    texts = conf().secrets_keys or ((settings.SECRET_KEY,) if settings.SECRET_KEY else ())
+    texts = sealing_keys()
     if not texts:
         raise ConfigurationError("set SLACKWATER_SECRETS_KEYS (or SLACKWATER_SECRET_KEY) to keep secrets")
     return [_key(text) for text in texts]

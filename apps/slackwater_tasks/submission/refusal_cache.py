@@ -2,7 +2,8 @@
 
 The counter row in PostgreSQL decides, and it alone; what is remembered here is a fact that it told, with the time it
 ends. A tenant that keeps to its limit costs a look into a dictionary. One that was refused lately is looked up in
-Redis too, where the other submitters leave what they were told. Without Redis nothing changes but who asks whom.
+Redis too, where the other submitters leave what they were told: that holds for a minute, and once, until the row has
+been asked. Without Redis nothing changes but who asks whom.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class _Refusal:
     """The plan's numbers by which it was refused: when they change, it no longer holds."""
     until: float
     """Monotonic time at which one submission would be accepted."""
+    heard: bool = False
+    """Another submitter said so, by way of Redis. When it is over the ledger is asked, not Redis again."""
 
 
 class _Remembered:
@@ -102,9 +105,10 @@ def check(tenant: Tenant, n: int) -> None:
     if refusal.mark != _mark(plan) or now > refusal.until + SUSPECT_S:
         _remembered.refusals.pop(tenant.pk, None)
         return
-    until = refusal.until if refusal.until > now else _shared(tenant.pk, refusal.mark)
+    heard = refusal.heard or refusal.until <= now
+    until = refusal.until if refusal.until > now or refusal.heard else _shared(tenant.pk, refusal.mark)
     if until > now:
-        _keep(tenant.pk, _Refusal(refusal.mark, until))
+        _keep(tenant.pk, _Refusal(refusal.mark, until, heard))
         wait = until - now + (n - 1) * 3600.0 / plan.tasks_per_hour
         raise LimitExceeded(retry_after=wait, limit=plan.tasks_per_hour, burst=plan.burst)
 
@@ -164,4 +168,5 @@ def _shared(tenant_id: int, mark: str) -> float:
         _remembered.lost(error)
         return float("-inf")
     stored, left_ms = found
-    return asked + left_ms / 1000 if stored is not None and stored.decode() == mark else float("-inf")
+    # Whoever can write to Redis can leave any: it holds for a minute at the most, and once.
+    return asked + min(left_ms / 1000, SUSPECT_S) if stored == mark.encode() else float("-inf")

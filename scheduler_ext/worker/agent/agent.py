@@ -33,6 +33,7 @@ from scheduler_ext.core.types import WorkKind
 from scheduler_ext.core.work import Changes, Finished
 from scheduler_ext.dispatch import change_feed, redis_client
 from scheduler_ext.dispatch.queue_manager import QueueManager
+from scheduler_ext.dispatch.refusals import refusals
 from scheduler_ext.ports import NodeStore, WorkStore
 from scheduler_ext.sandbox.base import Sandbox
 from scheduler_ext.task import references
@@ -70,14 +71,15 @@ class Agent:
         self.nodes = nodes
         self.redis_url = redis_url
         self.sandbox = sandbox
+        refusals.also = journal.refuse
         self.events = events
         self.script_slots = script_slots
         self.master_pid = master_pid
         self.root = Path(tempfile.mkdtemp(prefix=f"slackwater-{node_id}-"))
         self.client = redis_client.connect(redis_url, socket_timeout=5.0, socket_connect_timeout=1.0)
         self.queues = QueueManager(self.client, conf)
-        self.watch = Watch(conf, journal, work, self._publish)
         self.scripts: dict[tuple[str, int], ScriptRun] = {}
+        self.watch = Watch(conf, journal, work, self._publish, self.scripts)
         self.script_tasks: set[asyncio.Task[None]] = set()
         self.ledger = ThreadPoolExecutor(1, thread_name_prefix="ledger")
         self.saving = Saving(conf, work)
@@ -217,6 +219,7 @@ class Agent:
         return {
             "busy": self.watch.busy(), "slots": self.journal.children, "scripts": len(self.scripts),
             "load1": round(os.getloadavg()[0], 2), "memory_used_mb": (memory.total - memory.available) >> 20,
+            "refused": self.journal.refused(),
         }  # fmt: skip
 
     async def _follow(self) -> None:
@@ -241,14 +244,7 @@ class Agent:
         while True:
             await asyncio.sleep(RECONCILE_EVERY_S)
             held = await self._ledger(self.work.held, self.node_id)
-            known = set(self.scripts)
-            for index in range(self.journal.slots):
-                slot = self.journal.slot(index)
-                if slot.is_open:
-                    known |= {(entry.task_id, entry.fence) for entry in slot.entries()}
-                if self.journal.beside:
-                    known |= {(e.task_id, e.fence) for _, e in self.journal.table(index).entries()}
-            unknown = {(task_id, fence) for task_id, fence, state in held if state == 5} - known
+            unknown = {(task_id, fence) for task_id, fence, state in held if state == 5} - self._held()
             lost = unknown & self._unknown
             self._unknown = unknown - lost
             if lost:
@@ -276,7 +272,7 @@ class Agent:
             return False
         if not claims:
             return False
-        for started in await self._ledger(Starting(self.work, self.node_id, claims)):
+        for started in await self._ledger(Starting(self.work, self.node_id, claims, WorkKind.SCRIPT, self._held)):
             if self.journal.watched:
                 running = int(TaskState.RUNNING)
                 await self._tell([(started.task_id, running, started.tenant_id, started.workflow_id)])
@@ -294,6 +290,10 @@ class Agent:
             self.script_tasks.add(job)
             job.add_done_callback(self._script_done)
         return True
+
+    def _held(self) -> set[tuple[str, int]]:
+        """What the children and this agent hold."""
+        return self.journal.claims_of_others() | set(self.scripts)
 
     def _script_done(self, job: asyncio.Task[None]) -> None:
         self.script_tasks.discard(job)
@@ -362,7 +362,7 @@ class Agent:
             return
         try:
             with self.client.pipeline(transaction=False) as pipe:
-                change_feed.add(pipe, self.queues.keys, changes)
+                change_feed.add(self.client, self.queues.keys, changes, through=pipe)
                 pipe.publish(self.queues.keys.hints(self.conf.cell), "room")
                 pipe.execute()
         except redis.RedisError:

@@ -7,8 +7,8 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -20,6 +20,7 @@ from scheduler_ext.ports import WorkStore
 from scheduler_ext.worker.agent import settlement
 from scheduler_ext.worker.agent.memory_limit import HeldMemory
 from scheduler_ext.worker.child import handler_call
+from scheduler_ext.worker.child.claims import Claim
 from scheduler_ext.worker.child.slice import INTERRUPT_SIGNAL
 from scheduler_ext.worker.journal import BATCHES, BEGUN, Entry, Journal, Slot
 
@@ -53,6 +54,8 @@ class Watch:
     journal: Journal
     store: WorkStore
     publish: Callable[[Changes], None]
+    scripts: Mapping[Claim, object]
+    """What the agent itself runs."""
     asked: dict[tuple[str, int], Outcome] = field(default_factory=dict)
     """Tasks (id, fence) that were asked to end or to yield, and as what."""
     used_ms: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -201,7 +204,8 @@ class Watch:
         if culprit is None and len(begun) == 1 and not guilty:
             culprit = begun[0]
         error = WORDS.get(outcome, "its worker process died while it ran")
-        settled = settlement.Account(ended=taken.ended, culprit=culprit, unbegun=taken.unbegun)
+        unbegun = self._own(taken.unbegun, table=slot.index)
+        settled = settlement.Account(ended=taken.ended, culprit=culprit, unbegun=unbegun)
         self.publish(settlement.settle(self.store, node_id, settled, worker, outcome, error))
         others = [(e.task_id, e.fence) for e in begun if e is not culprit]
         if others:
@@ -221,7 +225,15 @@ class Watch:
         self._relieved[slot.index] = slot.batch
         if taken.ended:
             self.publish(self.store.record(self.journal.node_id, taken.ended))
-        self.publish(settlement.give_back(self.store, self.journal.node_id, taken.unbegun))
+        self._give_back(slot, taken.unbegun)
+
+    def _give_back(self, slot: Slot, unbegun: Sequence[Claim]) -> None:
+        self.publish(settlement.give_back(self.store, self.journal.node_id, self._own(unbegun, slot=slot.index)))
+
+    def _own(self, unbegun: Sequence[Claim], *, slot: int = -1, table: int = -1) -> list[Claim]:
+        """Those of a batch that nobody else here holds: a claim may lie in the queue twice, if Redis is not ours."""
+        others = self.journal.claims_of_others(slot=slot, table=table) | set(self.scripts) if unbegun else set()
+        return [claim for claim in unbegun if claim not in others]
 
     def _relieve_ahead(self, slot: Slot, other: Slot) -> None:
         """The batch that was started ahead waits behind that task as well: all of it goes back."""
@@ -231,7 +243,7 @@ class Watch:
             other.limit = 0
             taken = settlement.read(other, self._worker(other))
         self._relieved[other.index] = other.batch
-        self.publish(settlement.give_back(self.store, self.journal.node_id, taken.unbegun))
+        self._give_back(other, taken.unbegun)
 
     # -- deaths -------------------------------------------------------------------------------------------------------
     def _settle_dead(self, slot: Slot) -> None:
@@ -246,6 +258,7 @@ class Watch:
                 "child %s died: %s finished, %s running, %s handed back", pid, len(taken.ended),
                 1 if taken.culprit else 0, len(taken.unbegun),
             )  # fmt: skip
+        taken = replace(taken, unbegun=self._own(taken.unbegun, slot=slot.index))
         self.publish(settlement.settle(self.store, self.journal.node_id, taken, self._worker(slot), outcome, error))
         if self.journal.beside:
             self._settle_beside(

@@ -1,24 +1,61 @@
-"""Starting a batch of claims, also over a connection that breaks meanwhile: who popped them is the only one to know."""
+"""Starting a batch of claims, also over a connection that breaks meanwhile, and whoever put them into the queue.
+
+A claim is a hint that comes through Redis. What may begin the ledger says; what is of another kind goes back to it, and
+what somebody else of this node holds is his.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from scheduler_ext.core.types import WorkKind
 from scheduler_ext.core.work import Started
+from scheduler_ext.dispatch.refusals import Kind, refusals
 from scheduler_ext.ports import WorkStore
+from scheduler_ext.task import handlers
+
+Claim = tuple[str, int]
+"""Task id and fence."""
 
 
 class Starting:
     """The start of one batch. Call it again after a fault: nothing that it may have started is lost or starts twice."""
 
-    def __init__(self, store: WorkStore, node_id: int, claims: Sequence[tuple[str, int]]) -> None:
-        """``claims`` (task id, fence) were taken from the node's queues, and nobody else has them."""
+    def __init__(self, store: WorkStore, node_id: int, claims: Sequence[Claim], kind: WorkKind,
+                 of_others: Callable[[], set[Claim]]) -> None:  # fmt: skip
+        """``claims`` were taken from the node's queues of that ``kind``; ``of_others``: what others here hold now."""
         self.store = store
         self.node_id = node_id
         self.claims = claims
+        self.kind = kind
+        self.of_others = of_others
         self._asked = False
 
     def __call__(self) -> list[Started]:
         """Start them; after a call without an answer, take over what that call had started."""
         again, self._asked = self._asked, True
-        return self.store.start(self.node_id, self.claims, again=again)
+        if again:
+            others = self.of_others()
+            self.claims = [claim for claim in self.claims if claim not in others]
+        started = self.store.start(self.node_id, self.claims, again=again) if self.claims else []
+        kind = self.kind
+        if all(_kind(task, kind) is kind for task in started):
+            return started
+        return self._without_misplaced(started)
+
+    def _without_misplaced(self, started: Sequence[Started]) -> list[Started]:
+        """A claim that lay in the queue of another kind would be run as what it is not: it goes back."""
+        wrong = [task for task in started if _kind(task, self.kind) is not self.kind]
+        refusals.add(Kind.CLAIM, f"a claim in the queue of another kind ({self.kind.value})", len(wrong))
+        reason = "handed back unbegun: its claim lay in the queue of another kind"
+        claims = [(task.task_id, task.fence) for task in wrong]
+        self.store.hand_back(self.node_id, claims, running=True, reason=reason)
+        return [task for task in started if _kind(task, self.kind) is self.kind]
+
+
+def _kind(task: Started, here: WorkKind) -> WorkKind:
+    """A task's kind; of a handler that this process does not know, the kind that it is taken for ``here``."""
+    if not task.handler:
+        return WorkKind.SCRIPT
+    found = handlers.find(task.handler)
+    return here if found is None else found.kind

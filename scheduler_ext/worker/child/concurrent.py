@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import redis
@@ -136,8 +137,8 @@ class Beside:
             try:
                 claims, _ = await asyncio.to_thread(self.queues.take, node_id, kind, most=free)
                 if not claims:
-                    found = await client.blpop(names, timeout=IDLE_S)
-                    claims = [decode(found[1])] if found else []
+                    found: Any = await client.blpop(names, timeout=IDLE_S)
+                    claims = decode([found[1]]) if found else []
             except (redis.RedisError, OSError) as error:
                 log.warning("Redis is away: %s", error)
                 await asyncio.sleep(1.0)
@@ -146,10 +147,11 @@ class Beside:
                 await self._begin(node_id, kind, claims)
 
     async def _begin(self, node_id: int, kind: WorkKind, claims: Sequence[tuple[str, int]]) -> None:
-        places = {task_id: self.table.note(task_id, fence) for task_id, fence in claims}
-        started = await self._in_ledger(Starting(self.store, node_id, claims))
+        places = {(task_id, fence): self.table.note(task_id, fence) for task_id, fence in claims}
+        others = partial(self.journal.claims_of_others, table=self.table.index)
+        started = await self._in_ledger(Starting(self.store, node_id, claims, kind, others))
         for task in started:
-            place = places.pop(task.task_id)
+            place = places.pop((task.task_id, task.fence))
             entry = _Running(task, kind, place, time.monotonic() + task.cap_ms / 1000)
             self.running[place] = entry
             self.table.begin(place, task.cap_ms, time.monotonic())
@@ -219,7 +221,7 @@ class Beside:
         try:
             with client.pipeline(transaction=False) as pipe:
                 if changes:
-                    change_feed.add(pipe, keys, changes)
+                    change_feed.add(client, keys, changes, through=pipe)
                 if room:
                     pipe.publish(keys.hints(self.conf.cell), "room")
                 pipe.execute()

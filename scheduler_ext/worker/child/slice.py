@@ -12,6 +12,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import redis
@@ -34,7 +35,7 @@ from scheduler_ext.worker.child.prefetch import AHEAD_S, Ahead, Begun
 from scheduler_ext.worker.child.recorder import Batch, Recorder, record
 from scheduler_ext.worker.child.usage_meter import Meter
 from scheduler_ext.worker.events import TaskEvents
-from scheduler_ext.worker.journal import Journal, to_unix_s
+from scheduler_ext.worker.journal import Journal, Slot, to_unix_s
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +157,7 @@ class Child:
             found: Any = self.client.blpop(
                 self.queues.keys.node_claims(node_id, WorkKind.PROCESS), timeout=max(0.05, wait_s)
             )
-            return ([decode(found[1])], 0) if found else ([], 0)
+            return (decode([found[1]]), 0) if found else ([], 0)
         except redis.RedisError as error:
             log.warning("Redis is away: %s", error)
             time.sleep(min(wait_s, 0.2))
@@ -171,7 +172,7 @@ class Child:
         slot = self.recorder.slot()
         slot.open(claims)
         try:
-            started = self._start(store, node_id, claims)
+            started = self._start(store, node_id, claims, slot)
         except BaseException:
             self.recorder.give_back(slot)  # what may have been started is found by the agent and handed back
             raise
@@ -209,9 +210,10 @@ class Child:
             self._learn()
         return len(started)
 
-    def _start(self, store: WorkStore, node_id: int, claims: Sequence[tuple[str, int]]) -> list[Started]:
+    def _start(self, store: WorkStore, node_id: int, claims: Sequence[tuple[str, int]], slot: Slot) -> list[Started]:
         """Start what was taken from the queues; on a new connection when one breaks, as long as the claims last."""
-        starting = Starting(store, node_id, claims)
+        others = partial(self.journal.claims_of_others, slot=slot.index)
+        starting = Starting(store, node_id, claims, WorkKind.PROCESS, others)
         ends, pause = time.monotonic() + self.conf.claim_ttl_s, 0.05
         while True:
             try:

@@ -10,17 +10,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import redis.asyncio
 from django.conf import settings as django_settings
 from django.db import connections
 
+from scheduler_ext.core.seals import seals
 from scheduler_ext.core.states import TaskState
-from scheduler_ext.dispatch.change_feed import FIELD
-from slackwater_api.live.change_feed import read_batch
+from scheduler_ext.dispatch.change_feed import AT, FIELD, MARK, Reader
+from slackwater_api.live.change_feed import Batch, read_batch
 from slackwater_api.live.long_poll import ended_in
 from slackwater_api.server.application import AsgiApplication
 from slackwater_conf import conf
-from slackwater_tasks.ledger.hints import keys
+from slackwater_tasks.ledger.hints import tell_changes
 from tests.support.api import HANDLER, ApiClient, client_of
 from tests.support.front import Visit, drive, finish, until
 
@@ -29,9 +29,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 async def tell(task_id: str) -> None:
     """Publish the end of a task."""
-    async with redis.asyncio.Redis.from_url(conf().redis_url) as client:
-        change = [task_id, int(TaskState.SUCCEEDED), 1, None]
-        await client.xadd(keys().changes(), {FIELD: json.dumps([change])})
+    await asyncio.to_thread(tell_changes, [(task_id, int(TaskState.SUCCEEDED), 1, None)])
 
 
 def test_a_body_in_pieces_is_one_body(acme: ApiClient) -> None:
@@ -213,10 +211,30 @@ def django_settings_threads(threads: int, action: Callable[[], None]) -> None:
 
 
 def test_messages_that_are_no_changes_wake_nobody() -> None:
-    def ended(data: bytes) -> list[str]:
-        return ended_in(read_batch(b"1-0", {FIELD.encode(): data}))
+    text = b'[["a", 6, 1, null], ["b", 5, 1, null], ["c", 9, 1, "w"]]'
 
-    assert ended(b'[["a", 6, 1, null], ["b", 5, 1, null], ["c", 9, 1, "w"]]') == ["a", "c"]
-    for wrong in (b"", b"work", b"[1]", b'{"a": 1}', b"\xff"):
-        assert ended(wrong) == []
-    assert ended_in(read_batch(b"1-0", {})) == []
+    def read(data: bytes, mark: str | bytes | None = None, at: bytes = b"1000") -> Batch:
+        mark = seals.mark("change", at, data) if mark is None else mark
+        fields = {
+            FIELD.encode(): data,
+            AT.encode(): at,
+            MARK.encode(): mark.encode() if isinstance(mark, str) else mark,
+        }
+        return read_batch(reader, b"1500-0", fields)
+
+    reader = Reader()
+    assert ended_in(read(text)) == ["a", "c"]
+    assert not read(text).proven, "a second time"
+    assert not read(text, at=b"4000").proven, "it was added elsewhere"
+    for mark in (
+        b"",
+        b"work",
+        b"\xff",
+        b"0" * 32,
+        seals.mark("change", b"1000", b""),
+        seals.mark("task", b"1000", text),
+    ):
+        assert ended_in(read(text, mark)) == []
+    for wrong in (b"", b"[" * 100_000, b"\xff"):
+        assert ended_in(read(wrong, b"0" * 32)) == []
+    assert ended_in(read_batch(reader, b"1-0", {})) == []

@@ -162,7 +162,7 @@ def test_a_start_without_an_answer_is_taken_over_and_begins_once(link: Link, los
     database = Database("breaking")
     database._conn = link.opened
     store = PgWorkStore(SchedulerConf(), "breaking", database)
-    starting = Starting(store, worker.node.pk, claims)
+    starting = Starting(store, worker.node.pk, claims, WorkKind.PROCESS, set)
     link.lose = lost
     with pytest.raises(store.faults):
         starting()

@@ -91,7 +91,7 @@ def test_metrics_tell_what_the_ledger_holds_in_a_fixed_number_of_queries() -> No
     now = timezone.now()
     node = Node.objects.create(
         name="n", hostname="h", incarnation=uuid.uuid4(), capacity=[1500, 512, 0, 0, 0, 0], slots={}, started_at=now,
-        heartbeat_at=now, lease_expires_at=now + timedelta(minutes=1),
+        heartbeat_at=now, lease_expires_at=now + timedelta(minutes=1), stats={"refused": {"claim": 7}},
     )  # fmt: skip
     ids = [acme.task(), acme.task(category="urgent"), acme.task()]
     LiveTask._plain.filter(pk=UUID(ids[0])).update(state=TaskState.RUNNING, node=node)
@@ -104,11 +104,12 @@ def test_metrics_tell_what_the_ledger_holds_in_a_fixed_number_of_queries() -> No
     assert -10 < found["slackwater_lateness_seconds", "urgent"] < 0
     assert found["slackwater_capacity", "cpu_milli", "default"] == 1500
     assert found["slackwater_nodes", "active", "default"] == 1
+    assert found["slackwater_refused_from_redis", "claim"] >= 7
     assert not [labels for labels in found if "acme" in labels or ids[0] in labels]
     acme.task()
     with CaptureQueriesContext(connection) as more:
         metrics()
-    assert len(more) == len(queries) <= 18
+    assert len(more) == len(queries) <= 19
 
 
 @pytest.mark.django_db

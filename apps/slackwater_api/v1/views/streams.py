@@ -22,7 +22,7 @@ from scheduler_ext.core.states import FINAL
 from scheduler_ext.dispatch import change_feed, redis_client
 from slackwater_api.http.endpoint import READ, ApiView
 from slackwater_api.http.openapi import describe, path_id
-from slackwater_api.live.change_feed import Batch, Place, place_of, read_batch
+from slackwater_api.live.change_feed import Batch, Place, confirmed, place_of, read_batch
 from slackwater_api.live.event_streams import RETRY, Opening, changes_for, event, gap
 from slackwater_conf import conf
 from slackwater_tasks.ledger.hints import keys
@@ -80,7 +80,9 @@ def _feed_after(last: tuple[Place, int] | None) -> tuple[Place | None, list[Batc
             rows: Any = client.xrange(name, f"{last[0][0]}-{last[0][1]}", count=change_feed.KEPT * 2)
     except (redis.RedisError, OSError):
         return None, None if last is not None else []
-    batches = [read_batch(entry_id, fields) for entry_id, fields in rows]
+    reader = change_feed.Reader()
+    batches = [read_batch(reader, entry_id, fields) for entry_id, fields in rows]
+    batches = [batch if batch.proven else confirmed(batch) for batch in batches]
     return (batches[-1].place if batches else end), batches
 
 
