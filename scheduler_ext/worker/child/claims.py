@@ -38,24 +38,23 @@ class Starting:
             others = self.of_others()
             self.claims = [claim for claim in self.claims if claim not in others]
         started = self.store.start(self.node_id, self.claims, again=again) if self.claims else []
-        kind = self.kind
-        if all(_kind(task, kind) is kind for task in started):
+        if all(_belongs(task, self.kind) for task in started):
             return started
         return self._without_misplaced(started)
 
     def _without_misplaced(self, started: Sequence[Started]) -> list[Started]:
         """A claim that lay in the queue of another kind would be run as what it is not: it goes back."""
-        wrong = [task for task in started if _kind(task, self.kind) is not self.kind]
+        wrong = [task for task in started if not _belongs(task, self.kind)]
         refusals.add(Kind.CLAIM, f"a claim in the queue of another kind ({self.kind.value})", len(wrong))
         reason = "handed back unbegun: its claim lay in the queue of another kind"
         claims = [(task.task_id, task.fence) for task in wrong]
         self.store.hand_back(self.node_id, claims, running=True, reason=reason)
-        return [task for task in started if _kind(task, self.kind) is self.kind]
+        return [task for task in started if _belongs(task, self.kind)]
 
 
-def _kind(task: Started, here: WorkKind) -> WorkKind:
-    """A task's kind; of a handler that this process does not know, the kind that it is taken for ``here``."""
-    if not task.handler:
-        return WorkKind.SCRIPT
+def _belongs(task: Started, here: WorkKind) -> bool:
+    """Whether a task may lie in a queue of this kind. One that is to run alone has a process, whatever its handler is."""
+    if not task.handler or here is WorkKind.SCRIPT:
+        return not task.handler and here is WorkKind.SCRIPT
     found = handlers.find(task.handler)
-    return here if found is None else found.kind
+    return here is WorkKind.PROCESS or found is None or found.kind is here
