@@ -68,7 +68,7 @@ def test_every_part_is_a_command_that_exists() -> None:
     commands = re.findall(r"manage\.py ([a-z_]+)", ENTRYPOINT)
     assert {"migrate", "run_dispatcher", "run_upkeep"} <= set(commands)
     assert set(commands) <= set(get_commands())
-    for name in re.findall(r"-A slackwater (\w+)", ENTRYPOINT):
+    for name in re.findall(r"-A slackwater(?:\.flower)? (\w+)", ENTRYPOINT):
         assert name in celery_command.commands
 
 
@@ -76,7 +76,7 @@ def test_every_variable_is_documented() -> None:
     known = set(environment.READ | environment.STANDARD)
     for name, service in SERVICES.items():
         for variable in service.get("environment", {}):
-            foreign = variable in OF_THE_FOREIGN_IMAGES or variable.startswith("GF_")
+            foreign = variable in OF_THE_FOREIGN_IMAGES or variable.startswith(("GF_", "FLOWER_"))
             assert foreign or variable in known, f"{name}: {variable}"
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 WORKER_DRAIN = 40.0  # seconds a worker may take to finish or hand back what it holds
 STOP_TIMEOUT = 10.0  # seconds for the others
+FLOWER_USER = "admin"
 # Connections, also those that send nothing: at granian's own limit of 1,024 it takes in no others, good ones neither.
 MANY = ("--backlog", "4096", "--backpressure", "16384")
 
@@ -38,11 +39,12 @@ class Layout:
     flower_port: int
     workers: int
     concurrency: int
+    flower_password: str = field(default="", repr=False)
 
 
-def celery_command(*arguments: str) -> tuple[str, ...]:
+def celery_command(*arguments: str, app: str = "slackwater") -> tuple[str, ...]:
     """The command line of a part of Celery."""
-    return (sys.executable, "-m", "celery", "--quiet", "-A", "slackwater", *arguments)
+    return (sys.executable, "-m", "celery", "--quiet", "-A", app, *arguments)
 
 
 def manage_command(*arguments: str) -> tuple[str, ...]:
@@ -79,11 +81,17 @@ def components(layout: Layout) -> Sequence[Component]:
         *(_worker(number, layout) for number in range(1, layout.workers + 1)),
         Component(name="upkeep", command=manage_command("run_upkeep")),
         Component(name="beat", command=celery_command("beat", "--pidfile=", "--loglevel", "INFO"), after_workers=True),
-        # Without a password, so on the loopback interface only, wherever the API listens.
         Component(
             name="flower",
-            command=celery_command(*flower),
-            env={"FLOWER_UNAUTHENTICATED_API": "true", "SLACKWATER_LOG_LEVEL": "WARNING"},
+            command=celery_command(*flower, app="slackwater.flower"),
+            # It has no key and no database: it looks, and its password is on no command line.
+            env={
+                "FLOWER_BASIC_AUTH": f"{FLOWER_USER}:{layout.flower_password}",
+                "SLACKWATER_SECRET_KEY": "",
+                "SLACKWATER_SECRETS_KEYS": "",
+                "SLACKWATER_DATABASE_URL": "",
+                "DJANGO_SETTINGS_MODULE": "",
+            },
             after_workers=True,
         ),
     ]

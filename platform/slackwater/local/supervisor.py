@@ -16,17 +16,18 @@ from types import FrameType
 
 from slackwater.local import readiness
 from slackwater.local.child import Child
-from slackwater.local.components import Component, Layout, components, preparation
+from slackwater.local.components import FLOWER_USER, Component, Layout, components, preparation
 from slackwater.local.console import Console
 from slackwater.local.guardian import Guardian
 from slackwater.local.lock import folder_lock
 from slackwater.local.server_setup import Servers, component_environment
 from slackwater.local.servers import ServerError
-from slackwater.local.servers.folders import free_port, keep_private, require_space
+from slackwater.local.servers.folders import free_port, keep_private, password_in, require_space
 from slackwater.settings.local import SERVERS_FILE, write_private
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FLOWER_PORT = 5555
+FLOWER_FILE = "flower.password"
 READY_TIMEOUT_S = 60.0  # seconds until the table is shown though the API has not answered, or no worker has come
 
 
@@ -158,7 +159,7 @@ def _table(options: UpOptions, servers: Servers, url: str) -> str:
         ("API", f"{url}/api/v1/"),
         ("API reference", f"{url}/api/docs/"),
         ("Admin", f"{url}/admin/"),
-        ("Flower", f"http://127.0.0.1:{options.flower_port}/"),
+        ("Flower", f"http://127.0.0.1:{options.flower_port}/ (name {FLOWER_USER}, password in {var / FLOWER_FILE})"),
         ("PostgreSQL", database),
         ("Redis", broker),
         ("Workers", f"{options.workers}, each with {options.concurrency} processes"),
@@ -175,7 +176,8 @@ def _with_ports(options: UpOptions) -> UpOptions:
     port = options.port or free_port()
     _require_port(options.host, port)
     flower = FLOWER_PORT if _is_free("127.0.0.1", FLOWER_PORT) else free_port()
-    return replace(options, port=port, flower_port=flower)
+    password = password_in(options.var / FLOWER_FILE, data_exists=False, server="Flower")
+    return replace(options, port=port, flower_port=flower, flower_password=password)
 
 
 def _is_free(host: str, port: int) -> bool:
@@ -226,8 +228,12 @@ def run_platform(options: UpOptions) -> None:
     with contextlib.suppress(Stopped), folder_lock(options.var):
         keep_private(options.var)
         require_space(options.var)
+        is_first = not (options.var / FLOWER_FILE).exists()
         options = _with_ports(options)
         console = Console(options.var / "log")
+        if is_first:
+            words = f"name {FLOWER_USER}, password {options.flower_password}"
+            console.plain(f"Flower's, shown this once and kept in {options.var / FLOWER_FILE}: {words}")
         servers = Servers(options.var, console, database_url=options.database_url, redis_url=options.redis_url)
         try:
             servers.start()
