@@ -19,16 +19,17 @@ log = logging.getLogger(__name__)
 
 LARGEST: Final = 16 << 20
 """Bytes of a message: what is larger is not even read as JSON, which takes a multiple of it in memory."""
-_NOTHING: Final[dict[str, Any]] = {}
+NOTHING: Final[dict[str, Any]] = {"properties": None}
+"""Not an empty object: a missing name counts with kombu as an error of the connection, which would be made anew."""
 
 
 def load(text: Any) -> Any:
-    """An item of the broker; one that cannot be a message becomes an empty one, which is refused where it arrives."""
+    """An item of the broker; one that cannot be a message becomes ``NOTHING``, which is refused where it arrives."""
     try:
-        found = kombu_json.loads(text) if len(text) <= LARGEST else _NOTHING
+        found = kombu_json.loads(text) if len(text) <= LARGEST else NOTHING
     except (ValueError, TypeError, RecursionError):
-        return _NOTHING
-    return found if not isinstance(found, dict) or _is_message(found) else _NOTHING
+        return NOTHING
+    return found if not isinstance(found, dict) or _is_message(found) else NOTHING
 
 
 def _is_message(found: dict[str, Any]) -> bool:

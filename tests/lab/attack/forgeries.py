@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import redis
 
+from tests.support.waiting import wait_until
+
 NOTHING: Final = "nothing"
 """Expected of what is taken, and neither does anything nor need be counted."""
 RANDOM: Final = "0189f7ea-ae2c-7809-8aeb-b819cf5e9e7f"
@@ -58,7 +60,8 @@ class Prey:
     def tell(self, rows: Any, place: str = "*", **more: Any) -> None:
         """Add to the feed of changes."""
         text = rows if isinstance(rows, str) else json.dumps(rows)
-        self.client.xadd(self.key("changes"), {"c": text, **more}, id=place)
+        fields: Any = {"c": text, **more}
+        self.client.xadd(self.key("changes"), fields, id=place)
 
 
 def envelope(body: Any, headers: Any, kind: str = "application/json", **properties: Any) -> str:
@@ -84,11 +87,16 @@ def task(name: Any, *args: Any, kind: str = "application/json", body: Any = None
 
 def taken_over(prey: Prey, name: str) -> str:
     """A message of the platform's own, with its seal, that is made to say another task."""
-    held: Any = prey.client.hvals("unacked")
-    own = json.loads(held[0])[0] if held else json.loads(prey.client.lrange(prey.queues[1], 0, 0)[0])  # type: ignore[index, misc]
+    own = wait_until(lambda: _token(prey), timeout=20, message="there is a token to take")
     own["headers"]["task"] = name
     own["body"] = b64encode(json.dumps([["forged"], {}, {}]).encode()).decode()
     return json.dumps(own)
+
+
+def _token(prey: Prey) -> Any:
+    held: Any = prey.client.hvals("unacked")
+    lying: Any = prey.client.lrange(prey.queues[1], 0, 0)
+    return json.loads(held[0])[0] if held else json.loads(lying[0]) if lying else None
 
 
 def command(name: str, seal: Any = None, **arguments: Any) -> dict[str, Any]:
@@ -104,7 +112,13 @@ SHAPE: Final = {"body": "", "headers": {}, "properties": {"delivery_tag": "t", "
 
 def _items() -> dict[str, tuple[str, Callable[[Prey], Any]]]:
     """Messages and what is none, in Celery's queues."""
-    signature = {"task": "prey.plain", "args": ["forged"], "kwargs": {}, "options": {}, "subtask_type": None}
+    signature: dict[str, Any] = {
+        "task": "prey.plain",
+        "args": ["forged"],
+        "kwargs": {},
+        "options": {},
+        "subtask_type": None,
+    }
     return {
         "a message for a handler": ("message", lambda p: p.put(task("prey.note", "forged"), 0)),
         "a message for an ordinary task": ("message", lambda p: p.put(task("prey.plain", "forged"), 0)),
@@ -226,7 +240,8 @@ def _changes() -> dict[str, tuple[str, Callable[[Prey], Any]]]:
 
 def _once_more(prey: Prey) -> None:
     """Add everything again that the platform wrote, in its order."""
-    for _, fields in prey.client.xrange(prey.key("changes")):  # type: ignore[union-attr]
+    found: Any = prey.client.xrange(prey.key("changes"))
+    for _, fields in found:
         prey.client.xadd(prey.key("changes"), fields)
 
 

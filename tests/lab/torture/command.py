@@ -55,6 +55,9 @@ class Command(BaseCommand):
             action="store_true",
             help="no links between namespaces, even where root could make them",
         )
+        parser.add_argument(
+            "--attacker", action="store_true", help="somebody who writes to Redis forges and breaks messages all along"
+        )
         parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
         parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep all data and logs in this folder")
 
@@ -64,6 +67,8 @@ class Command(BaseCommand):
         from tests.lab.torture.run import Options
 
         unknown = set(options["only"] or ()) - set(faults.FAULTS)
+        if options["attacker"] and options["celery"]:
+            raise CommandError("--attacker: plain Celery has nothing to hold against one")
         if unknown:
             raise CommandError(f"--only: there is no fault {min(unknown)!r}; known are {', '.join(faults.FAULTS)}")
         for name in ("tasks", "nodes", "concurrency"):
@@ -72,6 +77,7 @@ class Command(BaseCommand):
         asked = Options(
             tasks=options["tasks"], faults=options["faults"], seed=options["seed"], nodes=options["nodes"],
             concurrency=options["concurrency"], only=tuple(options["only"] or ()),
+            attacker=options["attacker"],
         )  # fmt: skip
         began = time.monotonic()
 

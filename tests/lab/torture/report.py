@@ -43,7 +43,7 @@ def as_json(result: Result) -> dict[str, Any]:
         "submissions": _tally(result.submitting), "status_calls": _tally(result.asking),
         "crashes": dict(result.crashes), "refused": result.refused, "stuck": [list(map(str, s)) for s in result.stuck],
         "ids": {name: ids[:20] for name, ids in asdict(result.verdict).items() if ids},
-        "stories": result.stories,
+        "stories": result.stories, "attacks": dict(result.attacks),
         "recoveries": [asdict(r) for r in result.recoveries],
     }  # fmt: skip
 
@@ -80,6 +80,8 @@ def table(result: Result) -> str:
     side, recovery = found["side"], found["recovery_s"]
     rows: list[tuple[str, object]] = [(f"fault: {kind}", n) for kind, n in sorted(found["faults"].items())]
     rows += [("faults in all", sum(found["faults"].values()))]
+    if found["attacks"]:
+        rows += [("forged or broken messages, entries and keys", sum(found["attacks"].values()))]
     rows += [("accepted", side["accepted"]), ("finished", side["finished"]), ("runs", side["runs"])]
     rows += [(WORDS[name], n) for name, n in found["at_fault"].items()]
     rows += [

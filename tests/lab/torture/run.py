@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections import Counter
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.lab.torture import faults, record
+from tests.lab.torture.attacker import Attacker
 from tests.lab.torture.clients import Client, Crowd, Tally
 from tests.lab.torture.cluster import Cluster
 from tests.lab.torture.judge import Side, Verdict, judge
@@ -44,6 +46,8 @@ class Options:
     concurrency: int = 2
     only: tuple[str, ...] = ()
     """Kinds of faults; empty: all."""
+    attacker: bool = False
+    """Somebody writes to Redis meanwhile."""
     conf: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -73,6 +77,8 @@ class Result:
     refused: list[str]
     stories: dict[str, list[str]] = field(default_factory=dict)
     """Of some tasks at fault: what the ledger and the witness say of it."""
+    attacks: Counter[str] = field(default_factory=Counter)
+    """What was forged or broken in Redis, by name."""
 
     def injected(self) -> Counter[str]:
         """Faults by kind."""
@@ -119,7 +125,9 @@ class Torture:
         self._schedules()
         self.say("the platform works; the faults begin")
         self.crowd.start()
-        recoveries = self._faults()
+        attacker = Attacker(self.cluster.redis.url, self.options.seed + 2) if self.options.attacker else None
+        with attacker or contextlib.nullcontext():
+            recoveries = self._faults()
         give_up = time.monotonic() + DRAIN_S
         while self.crowd.busy() and time.monotonic() < give_up:
             time.sleep(LOOK_S)
@@ -144,7 +152,7 @@ class Torture:
         self.ledger.close()
         return Result(
             self.options, verdict, side, recoveries, self.crowd.submitting, self.crowd.asking, self.cluster.crashes,
-            time.monotonic() - began, list(stuck), refused, stories,
+            time.monotonic() - began, list(stuck), refused, stories, attacker.sent if attacker else Counter(),
         )  # fmt: skip
 
     def _effects(self) -> list[Path]:

@@ -101,7 +101,7 @@ def test_a_message_is_taken_with_its_own_seal_and_once() -> None:
         assert seen.refusal(changed) == "a Celery message without this platform's seal"
 
 
-def test_what_is_no_message_becomes_an_empty_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_message_becomes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     whole: dict[str, Any] = {
         "body": "", "headers": {}, "content-type": "application/json", "content-encoding": "utf-8",
         "properties": {"delivery_tag": "t", "delivery_info": {}, "body_encoding": "base64"},
@@ -112,9 +112,9 @@ def test_what_is_no_message_becomes_an_empty_one(monkeypatch: pytest.MonkeyPatch
     properties = whole["properties"]
     broken += [json.dumps({**whole, "properties": {**properties, part: 1}}) for part in properties]
     for item in broken:
-        assert broker_guard.load(item) == {}
+        assert broker_guard.load(item) is broker_guard.NOTHING
     monkeypatch.setattr(broker_guard, "LARGEST", 10)
-    assert broker_guard.load(json.dumps(whole)) == {}
+    assert broker_guard.load(json.dumps(whole)) is broker_guard.NOTHING
 
 
 class Mailed:
