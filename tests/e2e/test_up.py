@@ -108,6 +108,9 @@ def test_the_life_of_a_platform(var: Path) -> None:
         # It comes when the first worker is there, and so finds what it asks for.
         wait_until(lambda: _is_listening(first, "Flower"), timeout=START, message="Flower answers")
         assert "Inspect method" not in up.output
+        password = (var / "flower.password").read_text()
+        assert f"name admin, password {password}" in first
+        assert (var / "flower.password").stat().st_mode & 0o077 == 0
         up.send(signal.SIGKILL)
         up.wait()
         wait_until(lambda: not belongings(var), timeout=20, message="no orphan is left")
@@ -141,7 +144,7 @@ def _is_listening(output: str, name: str) -> bool:
     found = re.search(rf"^  {name} +(http://\S+)/", output, re.MULTILINE)
     assert found, output
     try:
-        return get(found[1])[0] == 200
+        return get(f"{found[1]}/healthcheck")[0] == 200
     except OSError:
         return False
 
