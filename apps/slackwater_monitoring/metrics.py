@@ -93,7 +93,7 @@ class Ledger(Collector):
         yield from self._demand()
         yield from self._leaders()
         yield from self._traces()
-        refused = Counter({kind: int(count) for kind, count in _rows(REFUSED)}) + refusals.counts
+        refused = Counter({kind: int(count) for kind, count in fetch_all(REFUSED)}) + refusals.counts
         text = "What the workers there are, and this process, have refused to believe of Redis."
         yield _gauge("refused_from_redis", "kind", text, [(kind, refused[kind]) for kind in Kind])
         text = "Alerts that are raised and not cleared."
