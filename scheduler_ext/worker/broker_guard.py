@@ -11,8 +11,10 @@ from queue import Empty
 from typing import Any, Final
 
 import kombu.transport.redis as redis_transport
+from kombu.transport import virtual
 from kombu.utils import json as kombu_json
 
+from scheduler_ext.dispatch import redis_client
 from scheduler_ext.dispatch.refusals import Kind, refusals
 
 log = logging.getLogger(__name__)
@@ -47,25 +49,55 @@ def _is_message(found: dict[str, Any]) -> bool:
     )
 
 
+class _ForgivingQoS(redis_transport.QoS):
+    """What a worker has taken; it lets go of a message though Redis does not hold it any more as it should.
+
+    A message that could not be acknowledged would count as taken for ever, and soon no other would be taken.
+    """
+
+    def ack(self, delivery_tag: Any) -> None:
+        self._let_go(super().ack, delivery_tag)
+
+    def reject(self, delivery_tag: Any, requeue: bool = False) -> None:
+        self._let_go(super().reject, delivery_tag, requeue)
+
+    def _let_go(self, how: Any, delivery_tag: Any, *args: Any) -> None:
+        try:
+            how(delivery_tag, *args)
+        except redis_client.ResponseError:
+            refusals.add(Kind.BROKEN, "what lies where unacknowledged messages do")
+            channel: Any = self.channel
+            with channel.conn_or_acquire() as client:
+                for key, kind in ((self.unacked_key, b"hash"), (self.unacked_index_key, b"zset")):
+                    if client.type(key) not in (kind, b"none"):
+                        client.delete(key)
+            virtual.QoS.ack(self, delivery_tag)
+
+
+class _ForgivingChannel(redis_transport.Channel):
+    """Reads what is no message as if nothing had come."""
+
+    def _brpop_read(self, **options: Any) -> Any:
+        return self._survive(super()._brpop_read, **options)  # type: ignore[misc]  # not in kombu's stubs
+
+    def _receive_one(self, connection: Any) -> Any:
+        return self._survive(super()._receive_one, connection)  # type: ignore[misc]  # not in kombu's stubs
+
+    def _survive(self, read: Any, *args: Any, **options: Any) -> Any:
+        transport: Any = self.connection
+        try:
+            return read(*args, **options)
+        except (Empty, *transport.connection_errors, *transport.channel_errors):
+            raise
+        except Exception as error:
+            refusals.add(Kind.BROKEN, f"an item of the broker that is no message ({type(error).__name__})")
+            raise Empty from error
+
+
 @cache
 def guarded(transport: type[Any]) -> type[Any]:
     """A transport of Redis whose channels survive what they are sent."""
-
-    class Channel(transport.Channel):  # type: ignore[misc, name-defined]  # a class known only now
-        def _brpop_read(self, **options: Any) -> Any:
-            return self._survive(super()._brpop_read, **options)
-
-        def _receive_one(self, connection: Any) -> Any:
-            return self._survive(super()._receive_one, connection)
-
-        def _survive(self, read: Any, *args: Any, **options: Any) -> Any:
-            try:
-                return read(*args, **options)
-            except (Empty, *self.connection.connection_errors, *self.connection.channel_errors):
-                raise
-            except Exception as error:
-                refusals.add(Kind.BROKEN, f"an item of the broker that is no message ({type(error).__name__})")
-                raise Empty from error
-
     vars(redis_transport)["loads"] = load
-    return type("GuardedTransport", (transport,), {"Channel": Channel})
+    qos = type("QoS", (_ForgivingQoS, transport.Channel.QoS), {})
+    channel = type("Channel", (_ForgivingChannel, transport.Channel), {"QoS": qos})
+    return type("GuardedTransport", (transport,), {"Channel": channel})

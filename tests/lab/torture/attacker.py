@@ -8,6 +8,7 @@ import random
 import threading
 from collections import Counter
 from typing import Any, Final, Self
+from uuid import UUID
 
 import redis
 
@@ -37,9 +38,12 @@ class Attacker:
 
     def __exit__(self, *_: object) -> None:
         """End."""
+        died = not self._thread.is_alive()
         self._stopping.set()
         self._thread.join()
         self.client.close()
+        if died:
+            raise RuntimeError("the attacker gave up before the end: what it was to show is not shown")
 
     def _main(self) -> None:
         while not self._stopping.wait(EVERY_S):
@@ -58,8 +62,7 @@ class Attacker:
         """A node, and tasks of which the feed of changes tells."""
         found: Any = self.client.keys("_kombu.binding.slackwater.node.*")
         told: Any = self.client.xrevrange("{sw}:changes", count=50)
-        rows = [row for _, fields in told for row in json.loads(fields.get(b"c", b"[]")) if len(row) > 2]
-        ids = [str(row[0]) for row in rows] or [RANDOM]
+        ids = [task_id for _, fields in told for task_id in _told(fields.get(b"c", b""))] or [RANDOM]
         return Prey(
             client=self.client, node=int(self.rng.choice(found).rpartition(b".")[2]), waiting=self.rng.choice(ids),
             ended=self.rng.choice(ids), tenant=1,
@@ -74,3 +77,11 @@ class Attacker:
                 if entries:
                     self.client.rpush(source, *entries)
                     self.client.rpush(other, self.rng.choice(entries))
+
+
+def _told(text: bytes) -> list[str]:
+    """The tasks of an entry of the feed; none of one that is a forgery."""
+    try:
+        return [str(UUID(row[0])) for row in json.loads(text)]
+    except (ValueError, TypeError, AttributeError, LookupError, RecursionError):
+        return []
