@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from scheduler_ext.core.types import WorkKind
@@ -61,16 +61,26 @@ def mend_queues(connection: Any, names: Sequence[str]) -> int:
     Whoever can write to Redis can put a text where a list belongs; each command upon it would fail for ever.
     """
     channel = connection.default_channel
-    kinds: dict[str, bytes] = {channel.unacked_key: b"hash", channel.unacked_index_key: b"zset"}
+    kinds: dict[str, bytes] = {}
     for name in names:
         kinds |= {channel._q_for_pri(name, priority): b"list" for priority in channel.priority_steps}
         kinds |= {channel.keyprefix_queue % name: b"set"}
-    with channel.client.pipeline(transaction=False) as pipe:
+    return mend_keys(channel.client, unacknowledged(channel) | kinds)
+
+
+def unacknowledged(channel: Any) -> dict[str, bytes]:
+    """The keys under which a channel keeps what it has taken and not acknowledged, with their types."""
+    return {channel.unacked_key: b"hash", channel.unacked_index_key: b"zset"}
+
+
+def mend_keys(client: Any, kinds: Mapping[str, bytes]) -> int:
+    """Delete each key that is there and not of its type; returns how many that were."""
+    with client.pipeline(transaction=False) as pipe:
         for key in kinds:
             pipe.type(key)
         found = pipe.execute()
     wrong = [key for (key, kind), is_ in zip(kinds.items(), found, strict=True) if is_ not in (kind, b"none")]
     if wrong:
         refusals.add(Kind.BROKEN, f"the keys {wrong} are no queues", len(wrong))
-        channel.client.delete(*wrong)
+        client.delete(*wrong)
     return len(wrong)

@@ -15,6 +15,7 @@ from kombu.transport import virtual
 from kombu.utils import json as kombu_json
 
 from scheduler_ext.dispatch import redis_client
+from scheduler_ext.dispatch.node_cleanup import mend_keys, unacknowledged
 from scheduler_ext.dispatch.refusals import Kind, refusals
 
 log = logging.getLogger(__name__)
@@ -65,12 +66,9 @@ class _ForgivingQoS(redis_transport.QoS):
         try:
             how(delivery_tag, *args)
         except redis_client.ResponseError:
-            refusals.add(Kind.BROKEN, "what lies where unacknowledged messages do")
             channel: Any = self.channel
             with channel.conn_or_acquire() as client:
-                for key, kind in ((self.unacked_key, b"hash"), (self.unacked_index_key, b"zset")):
-                    if client.type(key) not in (kind, b"none"):
-                        client.delete(key)
+                mend_keys(client, unacknowledged(channel))
             virtual.QoS.ack(self, delivery_tag)
 
 
