@@ -193,9 +193,8 @@ def test_each_statement_is_expected_and_each_expected_one_is_there() -> None:
 def forget_statistics() -> None:
     """Bring the planner's knowledge back to that of new tables: what earlier tests left behind changes its choices."""
     with connect() as conn:
-        for table in sorted(GROWING):
-            conn.execute(f"VACUUM (TRUNCATE) {table}")
-            conn.execute(f"REINDEX TABLE {table}")  # an index that was large once costs more than one that never was
+        # Unlike a vacuum, which leaves pages to who looks on: new files, of tables and of indexes.
+        conn.execute(f"TRUNCATE {', '.join(sorted(GROWING))} CASCADE")
         conn.execute("DELETE FROM pg_statistic WHERE starelid = ANY(%s::regclass[])", (sorted(GROWING),))
 
 
@@ -226,4 +225,4 @@ def test_each_keeps_to_its_indexes_on_a_hot_connection(known: str) -> None:
             assert found <= allowed[name], f"{name} scans {sorted(found - allowed[name])}"
             assert bool(found) == bool(allowed[name]), f"{name} scans nothing that grows"
             whole = [n["Index Name"] for n in nodes(plan) if n.get("Index Name") in KEYS and "Index Cond" not in n]
-            assert not whole or (known == "nothing" and name in WALKS), f"{name} walks through all of {whole}"
+            assert not whole or (known != "all" and name in WALKS), f"{name} walks through all of {whole}"
