@@ -25,7 +25,8 @@ OPEN = "/healthcheck"
 
 def _app() -> Celery:
     url: str = env.str("SLACKWATER_REDIS_URL", default="") or ABSENT_REDIS_URL
-    made = Celery("slackwater", broker=celery_broker_url(url), set_as_current=False)
+    # No fixup: Celery's for Django would load the settings, which want the very secrets that Flower must not have.
+    made = Celery("slackwater", broker=celery_broker_url(url), set_as_current=False, fixups=[])
     group = redis_group(url)
     made.conf.update(
         accept_content=["json"], task_default_queue="slackwater", timezone="UTC",

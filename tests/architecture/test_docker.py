@@ -199,7 +199,14 @@ def test_scripts_are_shell_and_refuse_what_they_do_not_know(name: str) -> None:
     assert "nonsense" in done.stderr
 
 
-def test_the_settings_load_with_what_the_file_says_of_itself() -> None:
+@pytest.mark.parametrize(
+    ("service", "command"),
+    [
+        ("submitter-1", ["manage.py", "check"]),
+        ("flower", ["-m", "celery", "-A", "slackwater.flower", "report"]),
+    ],
+)
+def test_a_service_starts_with_what_the_file_says_of_it(service: str, command: list[str]) -> None:
     """Each variable that nobody must set stands at its default; each that must is some word."""
 
     def filled(value: str) -> str:
@@ -207,9 +214,10 @@ def test_the_settings_load_with_what_the_file_says_of_itself() -> None:
             r"\$\{\w+(:-([^}]*)|:\?[^}]*)\}", lambda m: m[2] or "" if m[1].startswith(":-") else "word", value
         )
 
-    given = {name: filled(str(value)) for name, value in SERVICES["submitter-1"]["environment"].items()}
-    env = {"PATH": os.environ["PATH"], "DJANGO_SETTINGS_MODULE": "slackwater.settings.production", **given}
-    done = subprocess.run(
-        [sys.executable, "manage.py", "check"], cwd=ROOT, env=env, capture_output=True, text=True, check=False
-    )
+    given = {name: filled(str(value)) for name, value in SERVICES[service]["environment"].items()}
+    env = {
+        "PATH": os.environ["PATH"], "DJANGO_SETTINGS_MODULE": "slackwater.settings.production",
+        "PYTHONPATH": "platform:apps", **given,
+    }  # fmt: skip
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr
