@@ -7,10 +7,11 @@ from typing import Any
 
 from celery import Celery, signals
 
-from slackwater_conf import conf
+from slackwater_conf import conf, sealing_keys
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "slackwater.settings.embedded")
 
+from scheduler_ext.core.seals import seals
 from scheduler_ext.task import publishing
 from scheduler_ext.worker import process_state
 from scheduler_ext.worker.bootsteps import NodeStep, TokenStep
@@ -18,6 +19,7 @@ from scheduler_ext.worker.execution import install
 from slackwater import logs, wiring
 
 logs.configure_structlog()
+seals.texts = sealing_keys  # commands that only ask the workers (``celery inspect``) set no Django up
 app = Celery(
     "slackwater",
     amqp="scheduler_ext.dispatch.messages:SealedMessages",

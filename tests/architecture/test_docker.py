@@ -18,6 +18,7 @@ from django.core.management import get_commands
 from prometheus_client import generate_latest
 
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.seals import LENGTH
 from scheduler_ext.runner.options import parse
 from tests.lab.reference import environment
 
@@ -221,3 +222,13 @@ def test_a_service_starts_with_what_the_file_says_of_it(service: str, command: l
     }  # fmt: skip
     done = subprocess.run([sys.executable, *command], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr
+
+
+def test_the_check_of_a_worker_asks_with_the_key() -> None:
+    """Celery's commands that only ask set no Django up: nothing that waits for that may be needed."""
+    code = "import slackwater.celery as c; c.app.finalize(); from django.apps import apps; assert not apps.ready; "
+    code += "from scheduler_ext.core.seals import seals; print(seals.mark('control', b'ping'))"
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": "platform:apps", "SLACKWATER_SECRET_KEY": "a key"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
+    assert len(done.stdout.strip()) == LENGTH
