@@ -64,7 +64,7 @@ class TaskSpec:
     args: list[Any] = given(Array(), [], help="Positional arguments.")
     kwargs: dict[str, Any] = given(Object(), {}, help="Keyword arguments.")
     tier: str = given(
-        Text(63, empty=False, samples=("basic", "regular", "premium")), "basic", column="tier_id", group=WHERE_AND_WHEN,
+        Text(63, empty=False), "basic", column="tier_id", group=WHERE_AND_WHEN,
         help="What it needs: basic, regular, premium, or your own.", shown=LISTED,
     )  # fmt: skip
     category: Category = given(

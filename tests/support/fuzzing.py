@@ -8,6 +8,7 @@ from typing import Any
 
 from slackwater_tasks.spec import FIELDS
 from tests.support.api import HANDLER
+from tests.support.task_values import values_of
 
 STRANGE_NAMES = [
     "", "__proto__", "constructor", "state", "tenant", "id", "fence", "name\x00", "ns:name", "🦀", "a" * 300, "Handler",
@@ -124,7 +125,7 @@ class Bodies:
         if name == "checkpoints":
             return False  # true would be refused for the platform of this test, which declares none
         field = FIELDS[name]
-        return self.rng.choice([*field.kind.samples, *([None] if field.nullable else [])])
+        return self.rng.choice([*values_of(field).accepted, *([None] if field.nullable else [])])
 
     def anything(self, depth: int) -> Any:
         """Any JSON value."""

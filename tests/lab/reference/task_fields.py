@@ -8,6 +8,7 @@ from typing import Any
 from slackwater_tasks.field_kinds import Choice, Field, Text
 from slackwater_tasks.spec import FIELDS
 from tests.lab.reference.markdown import code, page, table
+from tests.support.task_values import values_of
 
 INTRO = """
 What a task may be given, by the names that every interface uses: `POST /api/v1/tasks`, `slackwater.submit`, the admin's
@@ -30,7 +31,7 @@ def row(field: Field) -> tuple[str, ...]:
     flag = {"handler": "(first argument)"}.get(field.name, code(field.flag))
     null = ", or null" if field.nullable else ""
     return (
-        code(field.name), field.kind.described() + null, default(field), flag, "yes" if field.editable else "", field.help
+        code(field.name), values_of(field).words + null, default(field), flag, "yes" if field.editable else "", field.help
     )  # fmt: skip
 
 

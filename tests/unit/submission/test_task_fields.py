@@ -10,18 +10,19 @@ from scheduler_ext.core.errors import InvalidInput
 from slackwater_tasks.field_kinds import Field
 from slackwater_tasks.models import Task
 from slackwater_tasks.spec import COLUMNS, EDITABLE, FIELDS, parse_fields
+from tests.support.task_values import values_of
 
 
 def values(which: str) -> list[Any]:
     found = []
     for name, field in FIELDS.items():
-        given = [*getattr(field.kind, which), *([None] if field.nullable and which == "samples" else [])]
+        given = [*getattr(values_of(field), which), *([None] if field.nullable and which == "accepted" else [])]
         found += [pytest.param(field, value, id=f"{name}-{n}") for n, value in enumerate(given)
                   if not (which == "refused" and value is None and field.nullable)]  # fmt: skip
     return found
 
 
-@pytest.mark.parametrize(("field", "value"), values("samples"))
+@pytest.mark.parametrize(("field", "value"), values("accepted"))
 def test_a_sample_is_accepted(field: Field, value: Any) -> None:
     assert set(parse_fields({field.name: value})) == {field.attribute}
 
@@ -39,7 +40,7 @@ def test_every_column_is_one_of_the_tasks() -> None:
 
 @pytest.mark.parametrize("field", COLUMNS.values(), ids=list(COLUMNS))
 def test_what_is_stored_is_loaded_and_shown_as_it_was_given(field: Field) -> None:
-    for sample in field.kind.samples:
+    for sample in values_of(field).accepted:
         value = field.kind.check(sample, field.name)
         assert field.kind.loaded(field.kind.stored(value)) == value
         if field.name != "start_at":
