@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from typing import Any, ClassVar
-from uuid import UUID
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern, path
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdownFilter, RelatedDropdownFilter
 
 from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.core.states import FINAL, Category, TaskState
-from slackwater_adminkit import AllTenantsMixin, BigTableAdmin, Button, ButtonsMixin, actor, ago, column, seconds, short
+from slackwater_adminkit import AllTenantsMixin, BigTableAdmin, Button, actor, ago, column, seconds, short
 from slackwater_tasks.admin import task_form as forms
-from slackwater_tasks.admin.filters import AgeFilter, StateFilter, find, search_tasks
+from slackwater_tasks.admin.filters import AgeFilter, StateFilter, search_tasks
+from slackwater_tasks.admin.pages import PagesMixin
 from slackwater_tasks.admin.task_page import EDITABLE_STATES, context_of, state_badge, state_of
 from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.control.edit import edit
@@ -25,21 +24,20 @@ from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.models import Task
 from slackwater_tasks.read import tasks as reading
 from slackwater_tasks.submission import service
+from slackwater_tasks.submission.idempotency import Submission
 from slackwater_tenants.scoping import tenant_scope
 
 
 def is_live(task: Task) -> bool:
-    """It is not final."""
     return state_of(task) not in FINAL
 
 
 def _attempts(task: Task) -> int:
-    """Those it has used."""
     return int(task.live.attempts if hasattr(task, "live") else task.attempts_used)
 
 
 @admin.register(Task)
-class TaskAdmin(AllTenantsMixin, ButtonsMixin, BigTableAdmin):
+class TaskAdmin(AllTenantsMixin, PagesMixin, BigTableAdmin):
     """Tasks are handed in, edited, cancelled and run again through the services; no row is written or deleted here."""
 
     list_display = (
@@ -57,6 +55,8 @@ class TaskAdmin(AllTenantsMixin, ButtonsMixin, BigTableAdmin):
     search_fields = ("id", "name", "handler")
     search_help_text = "An id or its first digits, tag:…, key:…, name:…, or a part of name or handler."
     list_fullwidth = True
+    add_form_class = forms.TaskForm
+    add_fieldsets = forms.fieldsets(editing=False)
     buttons: ClassVar = {
         "cancel": Button(
             label="Cancel",
@@ -90,7 +90,6 @@ class TaskAdmin(AllTenantsMixin, ButtonsMixin, BigTableAdmin):
         """By id, tag, key, name or handler; never a join that doubles rows."""
         return (search_tasks(queryset, search_term) if search_term.strip() else queryset), False
 
-    # -- who may what ------------------------------------------------------------------------------------------
     def has_delete_permission(self, request: HttpRequest, obj: Task | None = None) -> bool:
         """Never: the ledger keeps what was accepted."""
         return False
@@ -106,17 +105,14 @@ class TaskAdmin(AllTenantsMixin, ButtonsMixin, BigTableAdmin):
 
     # -- actions -----------------------------------------------------------------------------------------------
     def cancel_one(self, request: HttpRequest, obj: Task) -> str:
-        """Cancel, or ask a running task to end."""
         state = cancel(obj.tenant_id, obj.pk, actor=actor(request))
         return "It was asked to end." if state is TaskState.RUNNING else "It is cancelled."
 
     def cancel_all_of(self, request: HttpRequest, obj: Task) -> str:
-        """Cancel it and all that needs it."""
         cancel(obj.tenant_id, obj.pk, actor=actor(request), dependents=True)
         return "It and the tasks that need it are cancelled; those that run were asked to end."
 
     def retry_one(self, request: HttpRequest, obj: Task) -> str:
-        """Run a finished task again."""
         retry(obj.tenant_id, obj.pk, actor=actor(request))
         return "It runs again."
 
@@ -128,62 +124,19 @@ class TaskAdmin(AllTenantsMixin, ButtonsMixin, BigTableAdmin):
         )
         return [edit, *super().get_urls()]
 
-    def _task(self, request: HttpRequest, object_id: str) -> Task:
-        task: Task = find(self.get_queryset(request).select_related("live", "tenant"), object_id, "task")
-        return task
+    def shown(self, request: HttpRequest, obj: Task) -> dict[str, Any]:
+        return {**context_of(obj), "may_edit": self.may(request, "change") and state_of(obj) in EDITABLE_STATES}
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """All of one task. Nothing is changed here but through the buttons and the page for editing."""
-        task = self._task(request, object_id)
-        if not self.has_view_permission(request, task):
-            raise PermissionDenied
-        context = {
-            **self.admin_site.each_context(request),
-            **context_of(task),
-            "opts": self.opts,
-            "original": task,
-            "title": task.name or str(task.pk),
-            "inline_admin_formsets": [],
-            "sw_buttons": self.shown_buttons(request, task),
-            "may_edit": self.may(request, "change") and state_of(task) in EDITABLE_STATES,
-            **(extra_context or {}),
-        }
-        return TemplateResponse(request, "slackwater_dashboard/task.html", context)
-
-    def add_view(
-        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """Hand in a task."""
-        if not self.has_add_permission(request):
-            raise PermissionDenied
-        data = (request.POST, request.FILES) if request.method == "POST" else ()
-        form = forms.TaskForm(*data)
-        if request.method == "POST" and form.is_valid() and (made := self._submit(request, form)) is not None:
-            return HttpResponseRedirect(reverse("admin:slackwater_tasks_task_change", args=[made]))
-        return forms.page(self, request, form, forms.fieldsets(editing=False), "Add task", None)
-
-    def _submit(self, request: HttpRequest, form: forms.TaskForm) -> UUID | None:
-        """Submit what the form says; a refusal goes into the form."""
+    def submit(self, request: HttpRequest, form: forms.TaskForm) -> Submission:
         tenant, values = form.cleaned_data["tenant"], form.values()
         key = values.pop("idempotency_key", None)
-        try:
-            if (file := form.cleaned_data["script_file"]) is not None:
-                values["script"] = service.store_script(tenant, file.name, file.read()).sha256
-            made = service.submit(tenant, values, actor=actor(request), idempotency_key=key)
-        except SlackwaterError as error:
-            form.refuse(error)
-            return None
-        if made.created:
-            messages.success(request, "The task was accepted.")
-        else:
-            messages.info(request, "This idempotency key was used before: here is its first task.")
-        return made.task_ids[0]
+        if (file := form.cleaned_data["script_file"]) is not None:
+            values["script"] = service.store_script(tenant, file.name, file.read()).sha256
+        return service.submit(tenant, values, actor=actor(request), idempotency_key=key)
 
     def edit_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Change a task that waits."""
-        task = self._task(request, object_id)
+        task = self.row(request, object_id)
         if not self.may(request, "change"):
             raise PermissionDenied
         with tenant_scope(task.tenant_id):
@@ -196,5 +149,5 @@ class TaskAdmin(AllTenantsMixin, ButtonsMixin, BigTableAdmin):
                 form.refuse(error)
             else:
                 messages.success(request, "The task was changed.")
-                return HttpResponseRedirect(reverse("admin:slackwater_tasks_task_change", args=[task.pk]))
-        return forms.page(self, request, form, forms.fieldsets(editing=True), f"Edit {task}", task)
+                return self.go_to(task.pk)
+        return self.form_page(request, form, forms.fieldsets(editing=True), f"Edit {task}", task)

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from functools import partial
 from typing import Any
 
 from django import forms
-from django.contrib.admin.helpers import AdminErrorList
-from django.http import HttpRequest, HttpResponse
-from unfold.forms import AdminForm
 from unfold.widgets import (
     UnfoldAdminFileFieldWidget,
     UnfoldAdminIntegerFieldWidget,
@@ -186,38 +182,6 @@ def fieldsets(*, editing: bool) -> Any:
     return tuple((None if group == WHAT_RUNS else group, {"fields": tuple(names)}) for group, names in groups.items())
 
 
-WORKFLOW_FIELDSETS: Any = ((None, {"fields": (("tenant", "name"), "tasks", "idempotency_key")}),)
-
-
-def page(
-    model_admin: Any, request: HttpRequest, form: forms.Form, fieldsets: Any, title: str, original: Any
-) -> HttpResponse:
-    """A form of ours on the admin's page for one; without an ``original`` something is added."""
-    context = {
-        **model_admin.admin_site.each_context(request),
-        "title": title,
-        "adminform": AdminForm(form, fieldsets, {}, (), model_admin=model_admin),
-        "errors": AdminErrorList(form, []),  # type: ignore[arg-type]  # any form will do
-        "media": model_admin.media + form.media,
-        "inline_admin_formsets": [],
-        "original": original,
-        "is_popup": False,
-        "show_save": True,
-        "show_save_and_continue": False,
-        "show_save_and_add_another": False,
-        "show_delete": False,
-        "has_file_field": True,
-    }
-    shown: HttpResponse = model_admin.render_change_form(
-        request, context, add=original is None, change=original is not None, obj=None
-    )
-    return shown
-
-
 def initial_of(task: Mapping[str, Any]) -> dict[str, Any]:
-    """The form's first values for a task as ``reading.task`` gives it."""
-    first = {name: task[name] for name in EDITABLE if name in task}
-    first["tags"] = ", ".join(task["tags"])
-    moment: datetime | None = task["start_at"]
-    first["start_at"] = moment
-    return first
+    """The form's first values for a task as :func:`slackwater_tasks.read.tasks.task` gives it."""
+    return {name: task[name] for name in EDITABLE if name in task} | {"tags": ", ".join(task["tags"])}

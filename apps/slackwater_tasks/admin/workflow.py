@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from typing import Any, ClassVar
-from uuid import UUID
 
-from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
+from django.contrib import admin
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
-from django.urls import reverse
+from django.http import HttpRequest
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 
-from scheduler_ext.core.errors import Conflict, SlackwaterError
 from slackwater_adminkit import (
     AllTenantsMixin,
     BigTableAdmin,
     Button,
-    ButtonsMixin,
     ReadOnlyMixin,
     actor,
     ago,
@@ -26,13 +20,14 @@ from slackwater_adminkit import (
     column,
     short,
 )
-from slackwater_tasks.admin import graphs
-from slackwater_tasks.admin import task_form as form_module
-from slackwater_tasks.admin.filters import AgeFilter, find, id_range
-from slackwater_tasks.control.cancel import cancel
+from slackwater_tasks.admin import graphs, task_form
+from slackwater_tasks.admin.filters import AgeFilter, id_range
+from slackwater_tasks.admin.pages import PagesMixin
+from slackwater_tasks.control.workflows import cancel_workflow
 from slackwater_tasks.models import LiveTask, Workflow
 from slackwater_tasks.read import tasks
 from slackwater_tasks.submission import service
+from slackwater_tasks.submission.idempotency import Submission
 from slackwater_tenants.scoping import tenant_scope
 
 
@@ -42,7 +37,7 @@ def unfinished(workflow: Workflow) -> QuerySet[LiveTask]:
 
 
 @admin.register(Workflow)
-class WorkflowAdmin(AllTenantsMixin, ButtonsMixin, ReadOnlyMixin, BigTableAdmin):
+class WorkflowAdmin(AllTenantsMixin, PagesMixin, ReadOnlyMixin, BigTableAdmin):
     """Graphs of tasks handed in as one."""
 
     buttons: ClassVar = {
@@ -54,6 +49,8 @@ class WorkflowAdmin(AllTenantsMixin, ButtonsMixin, ReadOnlyMixin, BigTableAdmin)
         )
     }
 
+    add_form_class = task_form.WorkflowForm
+    add_fieldsets = ((None, {"fields": (("tenant", "name"), "tasks", "idempotency_key")}),)
     list_display = ("title", "tenant", "task_count", "edge_count", "submitted")
     list_select_related = ("tenant",)
     list_filter = (AgeFilter, ("tenant", AutocompleteSelectFilter))
@@ -63,7 +60,6 @@ class WorkflowAdmin(AllTenantsMixin, ButtonsMixin, ReadOnlyMixin, BigTableAdmin)
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Workflow], search_term: str
     ) -> tuple[QuerySet[Workflow], bool]:
-        """By id or name."""
         text = search_term.strip()
         if (ids := id_range(text)) is not None:
             return queryset.filter(pk__range=ids), False
@@ -76,65 +72,18 @@ class WorkflowAdmin(AllTenantsMixin, ButtonsMixin, ReadOnlyMixin, BigTableAdmin)
         """Those who may hand in workflows for tenants."""
         return request.user.has_perm("slackwater_tasks.add_workflow")
 
-    def add_view(
-        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """Hand in a whole graph."""
-        if not self.has_add_permission(request):
-            raise PermissionDenied
-        form = form_module.WorkflowForm(*((request.POST,) if request.method == "POST" else ()))
-        if request.method == "POST" and form.is_valid() and (made := self._submit(request, form)) is not None:
-            return HttpResponseRedirect(reverse("admin:slackwater_tasks_workflow_change", args=[made]))
-        return form_module.page(self, request, form, form_module.WORKFLOW_FIELDSETS, "Add workflow", None)
-
-    def _submit(self, request: HttpRequest, form: form_module.WorkflowForm) -> UUID | None:
-        """Submit what the form says; a refusal goes into the form."""
+    def submit(self, request: HttpRequest, form: task_form.WorkflowForm) -> Submission:
         given = form.cleaned_data
         graph = {"name": given["name"], "tasks": given["tasks"]}
         key = given["idempotency_key"] or None
-        try:
-            made = service.submit_workflow(given["tenant"], graph, actor=actor(request), idempotency_key=key)
-        except SlackwaterError as error:
-            form.refuse(error)
-            return None
-        if made.created:
-            messages.success(request, "The workflow was accepted.")
-        else:
-            messages.info(request, "This idempotency key was used before: here is its first workflow.")
-        return made.workflow_id
+        return service.submit_workflow(given["tenant"], graph, actor=actor(request), idempotency_key=key)
 
     def cancel_rest(self, request: HttpRequest, obj: Workflow) -> str:
-        """Cancel its unfinished tasks, and ask those that run to end."""
-        ids = list(unfinished(obj).values_list("pk", flat=True)[: self.max_batch + 1])
-        done = 0
-        for task_id in ids[: self.max_batch]:
-            try:
-                cancel(obj.tenant_id, task_id, actor=actor(request))
-                done += 1
-            except Conflict:
-                continue  # it ended meanwhile, most often because what it needed was cancelled just now
-        rest = " There are more: press it again." if len(ids) > self.max_batch else ""
-        return f"{done} tasks were cancelled or asked to end, and what needs them with them.{rest}"
+        counts = cancel_workflow(obj.tenant, obj.pk, actor=actor(request))
+        return f"{counts['cancelled']} tasks were cancelled, {counts['asked']} that run were asked to end."
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """Its counts and its graph."""
-        found: Workflow = find(self.get_queryset(request).select_related("tenant"), object_id, "workflow")
-        if not self.has_view_permission(request, found):
-            raise PermissionDenied
-        with tenant_scope(found.tenant_id):
-            detail = tasks.workflow(found.pk)
-            graph = graphs.whole(found)
-        context = {
-            **self.admin_site.each_context(request),
-            "opts": self.opts,
-            "original": found,
-            "title": found.name or str(found.pk),
-            "inline_admin_formsets": [],
-            "workflow": detail,
-            "counts": [(badge(state, state), count) for state, count in detail["counts"].items() if count],
-            "graph": graph,
-            "sw_buttons": self.shown_buttons(request, found),
-        }
-        return TemplateResponse(request, "slackwater_dashboard/workflow.html", context)
+    def shown(self, request: HttpRequest, obj: Workflow) -> dict[str, Any]:
+        with tenant_scope(obj.tenant_id):
+            detail, graph = tasks.workflow(obj.pk), graphs.whole(obj)
+        counts = [(badge(state, state), count) for state, count in detail["counts"].items() if count]
+        return {"workflow": detail, "counts": counts, "graph": graph}
