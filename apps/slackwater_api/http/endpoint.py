@@ -129,10 +129,13 @@ class ApiView(PublicView):
 
     authentication_classes = [BearerAuthentication]
     operation: Operation | None = None
+    path = ""
+    """Its address below ``/api/v1/``; empty for a base of others."""
 
-    def __init_subclass__(cls, *, tag: str = "", **more: Any) -> None:
-        """``tag``: the group of its operations in the OpenAPI document."""
+    def __init_subclass__(cls, *, path: str = "", tag: str = "", **more: Any) -> None:
+        """``path``: its address, as Django's ``path`` takes it. ``tag``: its group in the OpenAPI document."""
         super().__init_subclass__(**more)
+        cls.path = path
         for method in vars(cls).values():
             if isinstance(getattr(method, "operation", None), Operation):
                 extend_schema(tags=[tag])(method)

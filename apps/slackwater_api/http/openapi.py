@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -61,6 +62,27 @@ IF_MATCH = OpenApiParameter(
     OpenApiParameter.HEADER,
     description="The ETag of what you have read, in whole: 412 where it has changed since.",
 )
+IN_PATH = {
+    name: OpenApiParameter(name, kind, OpenApiParameter.PATH, description=description, pattern=pattern)
+    for name, kind, description, pattern in (
+        ("task_id", OpenApiTypes.UUID, "The id of the task.", None),
+        ("workflow_id", OpenApiTypes.UUID, "The id of the workflow.", None),
+        ("schedule_id", OpenApiTypes.UUID, "The id of the schedule.", None),
+        ("webhook_id", OpenApiTypes.UUID, "The id of the webhook.", None),
+        ("delivery_id", OpenApiTypes.UUID, "The id of the delivery.", None),
+        ("node_id", OpenApiTypes.INT64, "The id of the node.", None),
+        ("member_id", OpenApiTypes.INT64, "The id of the member.", None),
+        ("key_id", OpenApiTypes.INT64, "The id of the key.", None),
+        ("rate_id", OpenApiTypes.INT64, "The id of the execution rate.", None),
+        ("team_slug", str, "The team's slug.", None),
+        ("tier_name", str, "The tier's name.", None),
+        ("category", str, "The line's category.", None),
+        ("secret_name", str, "The secret's name.", None),
+        ("artifact_name", str, "The file's name, a relative path.", None),
+        ("sha256", str, "The SHA-256 of the script.", "^[0-9a-f]{64}$"),
+    )
+}
+"""Every parameter that stands in an address, by its name: a view takes them by these names."""
 ANSWERS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "v1" / "examples.json").read_text())
 """An example answer for each operation, taken from a running platform; a test compares each with its shape."""
 EXAMPLE_ID = "0198c9a0-5a3e-7c62-9b1e-2f4f1c0f6a11"
@@ -147,26 +169,29 @@ def describe(
 ) -> Callable[[View], View]:
     """Describe a method of an endpoint; the scope is checked, and unknown parameters are refused, as described.
 
-    ``problems``: statuses besides those that every endpoint has, every path and every body. ``body``: a shape;
+    The parameters of its address are those that the method takes. ``problems``: statuses besides those that every
+    endpoint has, every address with parameters and every body. ``body``: a shape;
     ``NO_BODY`` for nothing or ``{}``. ``conditional``: a change that heeds ``If-Match``. What answers 200 with a shape
     to a GET gets an ETag, and takes ``fields`` and, where it is a list, ``sort``.
     """
-    replies: dict[Any, Any] = {(code, media): found for code, found in answers.items()}
-    given, statuses = list(parameters), {*ALWAYS, *problems}
-    if any(each.location == OpenApiParameter.PATH for each in given):
-        statuses.add(404)
-    if body is not None:
-        statuses |= {400, 413, 415}
-    if conditional:
-        given.append(IF_MATCH)
-        statuses.add(412)
     shape = answers.get(200)
     reads = body is None and set(answers) == {200} and media == "application/json" and names_of(shape)[0]
 
     def decorate(view: View) -> View:
-        operation, shown = Operation(query=_query(given), scope=scope, takes_nothing=body is NO_BODY), given
+        replies: dict[Any, Any] = {(code, media): found for code, found in answers.items()}
+        names = list(signature(view).parameters)[2:]  # after ``self`` and ``request``
+        shown = [*(IN_PATH[name] for name in names), *parameters]
+        statuses = {*ALWAYS, *problems}
+        if names:
+            statuses.add(404)
+        if body is not None:
+            statuses |= {400, 413, 415}
+        if conditional:
+            shown.append(IF_MATCH)
+            statuses.add(412)
+        operation = Operation(query=_query(shown), scope=scope, takes_nothing=body is NO_BODY)
         if reads and view.__name__ == "get":
-            operation, shown = _reading(shape, given, scope)
+            operation, shown = _reading(shape, shown, scope)
             replies[200, PARTIAL] = OpenApiResponse(OpenApiTypes.OBJECT, description="With `fields`: a part.")
             replies[304] = OpenApiResponse(description="Nothing has changed since `If-None-Match`.")
         problem_examples = [problem_example(code) for code in DETAILS if STATUS[code][0] in statuses]
@@ -203,8 +228,3 @@ def request_example(name: str, value: Any, summary: str = "") -> OpenApiExample:
 def answer_example(name: str, value: Any, status: int = 200) -> OpenApiExample:
     """A body as a client gets it."""
     return OpenApiExample(name, value=value, response_only=True, status_codes=[str(status)])
-
-
-def path_id(name: str, of: str) -> OpenApiParameter:
-    """An id in the path."""
-    return OpenApiParameter(name, OpenApiTypes.UUID, OpenApiParameter.PATH, description=f"The id of the {of}.")

@@ -1,9 +1,11 @@
-"""The addresses of version 1, stable from their first day. The busiest come first."""
+"""The addresses of version 1, stable from their first day: each stands at its view. The busiest come first."""
 
 from __future__ import annotations
 
-from django.urls import path, re_path
+from django.urls import path, re_path, register_converter
+from django.urls.converters import StringConverter
 
+from slackwater_api.http.endpoint import ApiView
 from slackwater_api.v1.views import (
     artifacts,
     bulk,
@@ -21,70 +23,26 @@ from slackwater_api.v1.views import (
     work,
 )
 
+
+class Sha256(StringConverter):
+    """A SHA-256 in hexadecimal digits."""
+
+    regex = "[0-9a-f]{64}"
+
+
+register_converter(Sha256, "sha256")
+MODULES = (
+    tasks, work, graphs, bulk, explain, artifacts, streams, schedules, webhooks, secrets, platform, organization, keys,
+    tiers,
+)  # fmt: skip
 urlpatterns = [
-    path("tasks", tasks.Tasks.as_view(), name="tasks"),
-    path("tasks/cancel", bulk.CancelTasks.as_view(), name="tasks-cancel"),
-    path("tasks/retry", bulk.RetryTasks.as_view(), name="tasks-retry"),
-    path("tasks/<uuid:task_id>", tasks.OneTask.as_view(), name="task"),
-    path("tasks/<uuid:task_id>/status", tasks.TaskStatus.as_view(), name="task-status"),
-    path("tasks/<uuid:task_id>/history", tasks.TaskHistory.as_view(), name="task-history"),
-    path("tasks/<uuid:task_id>/explain", explain.ExplainTask.as_view(), name="task-explain"),
-    path("tasks/<uuid:task_id>/attempts", tasks.TaskAttempts.as_view(), name="task-attempts"),
-    path("tasks/<uuid:task_id>/artifacts", artifacts.TaskArtifacts.as_view(), name="task-artifacts"),
-    path("tasks/<uuid:task_id>/artifacts/<path:artifact_name>", artifacts.OneArtifact.as_view(), name="task-artifact"),
-    path("tasks/<uuid:task_id>/logs", tasks.TaskLogs.as_view(), name="task-logs"),
-    path("tasks/<uuid:task_id>/cancel", tasks.CancelTask.as_view(), name="task-cancel"),
-    path("tasks/<uuid:task_id>/retry", tasks.RetryTask.as_view(), name="task-retry"),
-    path("tasks/<uuid:task_id>/graph", graphs.TaskGraph.as_view(), name="task-graph"),
-    path("workflows", work.Workflows.as_view(), name="workflows"),
-    path("workflows/<uuid:workflow_id>", work.OneWorkflow.as_view(), name="workflow"),
-    path("workflows/<uuid:workflow_id>/tasks", graphs.WorkflowTasks.as_view(), name="workflow-tasks"),
-    path("workflows/<uuid:workflow_id>/cancel", graphs.CancelWorkflow.as_view(), name="workflow-cancel"),
-    path("workflows/<uuid:workflow_id>/rerun", graphs.RerunWorkflow.as_view(), name="workflow-rerun"),
-    path("secrets", secrets.Secrets.as_view(), name="secrets"),
-    path("secrets/<str:secret_name>", secrets.OneSecret.as_view(), name="secret"),
-    path("scripts", work.Scripts.as_view(), name="scripts"),
-    re_path(r"^scripts/(?P<sha256>[0-9a-f]{64})$", work.OneScript.as_view(), name="script"),
-    path("dead-letters", work.DeadLetters.as_view(), name="dead-letters"),
-    path("dead-letters/<uuid:task_id>/requeue", work.RequeueDeadLetter.as_view(), name="dead-letter-requeue"),
-    path("schedules", schedules.Schedules.as_view(), name="schedules"),
-    path("schedules/<uuid:schedule_id>", schedules.OneSchedule.as_view(), name="schedule"),
-    path("schedules/<uuid:schedule_id>/fires", schedules.ScheduleFires.as_view(), name="schedule-fires"),
-    path("schedules/<uuid:schedule_id>/backfill", schedules.BackfillSchedule.as_view(), name="schedule-backfill"),
-    path("webhooks", webhooks.Webhooks.as_view(), name="webhooks"),
-    path("webhooks/<uuid:webhook_id>", webhooks.OneWebhook.as_view(), name="webhook"),
-    path("webhooks/<uuid:webhook_id>/rotate", webhooks.RotateWebhook.as_view(), name="webhook-rotate"),
-    path("webhooks/<uuid:webhook_id>/ping", webhooks.PingWebhook.as_view(), name="webhook-ping"),
-    path("webhooks/<uuid:webhook_id>/deliveries", webhooks.WebhookDeliveries.as_view(), name="webhook-deliveries"),
-    path(
-        "webhooks/<uuid:webhook_id>/deliveries/<uuid:delivery_id>/replay",
-        webhooks.ReplayDelivery.as_view(),
-        name="webhook-replay",
+    *(
+        path(view.path, view.as_view())
+        for module in MODULES
+        for view in vars(module).values()
+        if isinstance(view, type) and issubclass(view, ApiView) and view.path
     ),
-    path("tasks/<uuid:task_id>/events", streams.TaskEvents.as_view(), name="task-events"),
-    path("workflows/<uuid:workflow_id>/events", streams.WorkflowEvents.as_view(), name="workflow-events"),
-    path("events", streams.TenantEvents.as_view(), name="events"),
-    path("usage", platform.Usage.as_view(), name="usage"),
-    path("usage/hints", platform.UsageHints.as_view(), name="usage-hints"),
-    path("organization", organization.Organization.as_view(), name="organization"),
-    path("teams", organization.Teams.as_view(), name="teams"),
-    path("teams/<str:team_slug>", organization.OneTeam.as_view(), name="team"),
-    path("members", organization.Members.as_view(), name="members"),
-    path("members/<int:member_id>", organization.OneMember.as_view(), name="member"),
-    path("keys", keys.Keys.as_view(), name="keys"),
-    path("keys/<int:key_id>", keys.OneKey.as_view(), name="key"),
-    path("keys/<int:key_id>/rotate", keys.RotateKey.as_view(), name="key-rotate"),
-    path("rates", platform.Rates.as_view(), name="rates"),
-    path("rates/<int:rate_id>", platform.OneRate.as_view(), name="rate"),
-    path("tiers", tiers.Tiers.as_view(), name="tiers"),
-    path("tiers/<str:tier_name>", tiers.OneTier.as_view(), name="tier"),
-    path("nodes", platform.Nodes.as_view(), name="nodes"),
-    path("nodes/<int:node_id>/drain", platform.DrainNode.as_view(), name="node-drain"),
-    path("nodes/<int:node_id>/resume", platform.ResumeNode.as_view(), name="node-resume"),
-    path("queues", platform.Queues.as_view(), name="queues"),
-    path("queues/<str:category>/<str:tier_name>", platform.OneQueue.as_view(), name="queue"),
-    path("limits", platform.Limits.as_view(), name="limits"),
     # Whatever else, newlines and nothing included.
-    re_path(r"^[\s\S]*$", platform.Nowhere.as_view(), name="nowhere"),
+    re_path(r"^[\s\S]*$", platform.Nowhere.as_view()),
 ]
 app_name = "api"

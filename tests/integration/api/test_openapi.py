@@ -56,14 +56,7 @@ def test_every_address_is_described_and_no_other() -> None:
     for pattern in urlpatterns:
         view = vars(pattern.callback)["view_class"]
         if view is not Nowhere:
-            route = (
-                re.sub(r"\^|\$|\(\?P(<\w+>)[^)]*\)", r"\1", str(pattern.pattern))
-                .replace("<uuid:", "<")
-                .replace("<str:", "<")
-                .replace("<int:", "<")
-                .replace("<path:", "<")
-            )
-            path = "/api/v1/" + route.replace("<", "{").replace(">", "}")
+            path = "/api/v1/" + re.sub(r"<\w+:(\w+)>", r"{\1}", str(pattern.pattern))
             served |= {
                 (path, method.upper()) for method in ("get", "post", "patch", "put", "delete") if hasattr(view, method)
             }

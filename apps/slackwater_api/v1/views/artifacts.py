@@ -8,18 +8,14 @@ from uuid import UUID
 from django.http import HttpResponse
 from django.utils.http import content_disposition_header
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from slackwater_api.http.endpoint import READ, ApiView
-from slackwater_api.http.openapi import describe, path_id
+from slackwater_api.http.openapi import describe
 from slackwater_api.v1.shapes.common import listing
 from slackwater_tasks.runtime import artifacts
-
-ID = path_id("task_id", "task")
-NAME = OpenApiParameter("artifact_name", str, OpenApiParameter.PATH, description="Its name, a relative path.")
 
 
 class ArtifactOut(s.Serializer[Any]):
@@ -32,27 +28,21 @@ class ArtifactOut(s.Serializer[Any]):
     saved_at = s.DateTimeField()
 
 
-class TaskArtifacts(ApiView, tag="tasks"):
-    """``/api/v1/tasks/{id}/artifacts``"""
-
+class TaskArtifacts(ApiView, path="tasks/<uuid:task_id>/artifacts", tag="tasks"):
     @describe(
-        "list_task_artifacts", "List the files a task left behind", READ, {200: listing(ArtifactOut, paged=False)}, ID
+        "list_task_artifacts", "List the files a task left behind", READ, {200: listing(ArtifactOut, paged=False)}
     )
     def get(self, request: Request, task_id: UUID) -> Response:
         """All of them, by name."""
         return Response({"items": artifacts.listed(artifacts.of_task(task_id).order_by("name"))})
 
 
-class OneArtifact(ApiView, tag="tasks"):
-    """``/api/v1/tasks/{id}/artifacts/{name}``"""
-
+class OneArtifact(ApiView, path="tasks/<uuid:task_id>/artifacts/<path:artifact_name>", tag="tasks"):
     @describe(
         "get_task_artifact",
         "Download a file a task left behind",
         READ,
         {200: OpenApiTypes.BINARY},
-        ID,
-        NAME,
         media="application/octet-stream",
     )
     def get(self, request: Request, task_id: UUID, artifact_name: str) -> HttpResponse:

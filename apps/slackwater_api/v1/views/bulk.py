@@ -26,9 +26,7 @@ def _asked(request: Request) -> tuple[QuerySet[Any], dict[str, Any]]:
     return matching_tasks(data.get("filter")), how
 
 
-class CancelTasks(ApiView, tag="tasks"):
-    """``/api/v1/tasks/cancel``"""
-
+class CancelTasks(ApiView, path="tasks/cancel", tag="tasks"):
     @describe(
         "cancel_tasks",
         "Cancel all tasks that a filter matches",
@@ -49,9 +47,7 @@ class CancelTasks(ApiView, tag="tasks"):
         return Response(done.shown("skipped"))
 
 
-class RetryTasks(ApiView, tag="tasks"):
-    """``/api/v1/tasks/retry``"""
-
+class RetryTasks(ApiView, path="tasks/retry", tag="tasks"):
     @describe(
         "retry_tasks",
         "Run all failed, cancelled or expired tasks again that a filter matches",

@@ -17,7 +17,6 @@ from slackwater_api.http.openapi import (
     TRACE_CONTEXT,
     answer_example,
     describe,
-    path_id,
     request_example,
 )
 from slackwater_api.v1.shapes import graphs as shapes
@@ -31,15 +30,12 @@ from slackwater_tasks.runtime import trace_context
 GROWTH = {"tasks": [{"name": "extra", "handler": "demo.echo"}]}
 
 
-class TaskGraph(ApiView, tag="tasks"):
-    """``/api/v1/tasks/{id}/graph``"""
-
+class TaskGraph(ApiView, path="tasks/<uuid:task_id>/graph", tag="tasks"):
     @describe(
         "get_task_graph",
         "Look at the graph around a task",
         READ,
         {200: shapes.TaskGraphOut},
-        path_id("task_id", "task"),
         problems=(413,),
     )
     def get(self, request: Request, task_id: UUID) -> Response:
@@ -47,15 +43,12 @@ class TaskGraph(ApiView, tag="tasks"):
         return Response(relatives.graph(task_id))
 
 
-class WorkflowTasks(ApiView, tag="workflows"):
-    """``/api/v1/workflows/{id}/tasks``"""
-
+class WorkflowTasks(ApiView, path="workflows/<uuid:workflow_id>/tasks", tag="workflows"):
     @describe(
         "add_workflow_tasks",
         "Add tasks to a workflow",
         SUBMIT,
         {201: WorkflowSubmitted, 200: WorkflowSubmitted},
-        path_id("workflow_id", "workflow"),
         IDEMPOTENCY_KEY,
         *TRACE_CONTEXT,
         problems=(409, 429),
@@ -76,15 +69,12 @@ class WorkflowTasks(ApiView, tag="workflows"):
         return created(body, f"/api/v1/workflows/{workflow_id}", new=found.created)
 
 
-class CancelWorkflow(ApiView, tag="workflows"):
-    """``/api/v1/workflows/{id}/cancel``"""
-
+class CancelWorkflow(ApiView, path="workflows/<uuid:workflow_id>/cancel", tag="workflows"):
     @describe(
         "cancel_workflow",
         "Cancel a workflow",
         CANCEL,
         {200: shapes.WorkflowCancelled},
-        path_id("workflow_id", "workflow"),
         body=NO_BODY,
     )
     def post(self, request: Request, workflow_id: UUID) -> Response:
@@ -93,15 +83,12 @@ class CancelWorkflow(ApiView, tag="workflows"):
         return Response(workflows.cancel_workflow(principal.tenant, workflow_id, actor=principal.actor))
 
 
-class RerunWorkflow(ApiView, tag="workflows"):
-    """``/api/v1/workflows/{id}/rerun``"""
-
+class RerunWorkflow(ApiView, path="workflows/<uuid:workflow_id>/rerun", tag="workflows"):
     @describe(
         "rerun_workflow",
         "Run a workflow again, from its failed tasks or from one on",
         SUBMIT,
         {200: shapes.RerunOut},
-        path_id("workflow_id", "workflow"),
         problems=(409, 429),
         body=shapes.RerunIn,
         examples=[request_example("from the failed tasks", {})],

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -21,8 +20,6 @@ from slackwater_api.v1.shapes import organization as shapes
 from slackwater_api.v1.shapes.common import as_shape, listing
 from slackwater_tenants import keys
 from slackwater_tenants.models import ApiKey
-
-KEY = OpenApiParameter("key_id", OpenApiTypes.INT64, OpenApiParameter.PATH, description="The key's id.")
 
 
 def _shown(row: ApiKey) -> dict[str, Any]:
@@ -46,9 +43,7 @@ KEYS = PagedList(
 )
 
 
-class Keys(ApiView, tag="organisation"):
-    """``/api/v1/keys``"""
-
+class Keys(ApiView, path="keys", tag="organisation"):
     @describe(
         "list_keys",
         "List keys, newest first",
@@ -82,15 +77,13 @@ class Keys(ApiView, tag="organisation"):
         return created({**_shown(made), "key": text}, f"/api/v1/keys/{made.pk}")
 
 
-class OneKey(ApiView, tag="organisation"):
-    """``/api/v1/keys/{id}``"""
-
-    @describe("get_key", "Look at a key", MANAGE, {200: shapes.KeyOut}, KEY)
+class OneKey(ApiView, path="keys/<int:key_id>", tag="organisation"):
+    @describe("get_key", "Look at a key", MANAGE, {200: shapes.KeyOut})
     def get(self, request: Request, key_id: int) -> Response:
         """One key, without its secret."""
         return Response(_shown(keys.get_key(self.tenant.pk, key_id)))
 
-    @describe("revoke_key", "Revoke a key", MANAGE, {204: None}, KEY, conditional=True)
+    @describe("revoke_key", "Revoke a key", MANAGE, {204: None}, conditional=True)
     def delete(self, request: Request, key_id: int) -> Response:
         """It is refused within a second; what it did stays readable."""
         with _unchanged(request, self.tenant.pk, key_id):
@@ -99,15 +92,12 @@ class OneKey(ApiView, tag="organisation"):
         return Response(status=204)
 
 
-class RotateKey(ApiView, tag="organisation"):
-    """``/api/v1/keys/{id}/rotate``"""
-
+class RotateKey(ApiView, path="keys/<int:key_id>/rotate", tag="organisation"):
     @describe(
         "rotate_key",
         "Put another key in the place of one",
         MANAGE,
         {201: shapes.KeyMade},
-        KEY,
         problems=(409,),
         body=shapes.KeyRotation,
         conditional=True,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -23,9 +22,6 @@ from slackwater_tenants import members, services
 from slackwater_tenants.models import Membership, Team, Tenant
 from slackwater_tenants.services import paused_by
 
-TEAM = OpenApiParameter("team_slug", str, OpenApiParameter.PATH, description="The team's slug.")
-MEMBER = OpenApiParameter("member_id", OpenApiTypes.INT64, OpenApiParameter.PATH, description="The member's id.")
-
 
 def _organization(principal: Principal) -> dict[str, Any]:
     tenant, member = principal.tenant, principal.key.member
@@ -40,9 +36,7 @@ def _organization(principal: Principal) -> dict[str, Any]:
     )
 
 
-class Organization(ApiView, tag="organisation"):
-    """``/api/v1/organization``"""
-
+class Organization(ApiView, path="organization", tag="organisation"):
     @describe(
         "get_organization", "Look at your organisation and what your key may do", READ, {200: shapes.OrganizationOut}
     )
@@ -77,9 +71,7 @@ def _team(row: Any) -> dict[str, Any]:
     return as_shape(shapes.TeamOut, row)
 
 
-class Teams(ApiView, tag="organisation"):
-    """``/api/v1/teams``"""
-
+class Teams(ApiView, path="teams", tag="organisation"):
     @describe("list_teams", "List teams", READ, {200: listing(shapes.TeamOut, paged=False)})
     def get(self, request: Request) -> Response:
         """All teams, by slug."""
@@ -100,10 +92,8 @@ class Teams(ApiView, tag="organisation"):
         return created(_team(made), f"/api/v1/teams/{made.slug}")
 
 
-class OneTeam(ApiView, tag="organisation"):
-    """``/api/v1/teams/{slug}``"""
-
-    @describe("get_team", "Look at a team", READ, {200: shapes.TeamOut}, TEAM)
+class OneTeam(ApiView, path="teams/<str:team_slug>", tag="organisation"):
+    @describe("get_team", "Look at a team", READ, {200: shapes.TeamOut})
     def get(self, request: Request, team_slug: str) -> Response:
         """One team; who belongs to it: ``/members?team=SLUG``."""
         return Response(_team(members.get_team(self.tenant.pk, team_slug)))
@@ -113,7 +103,6 @@ class OneTeam(ApiView, tag="organisation"):
         "Rename a team",
         MANAGE,
         {200: shapes.TeamOut},
-        TEAM,
         body=shapes.TeamChange,
         conditional=True,
         examples=[request_example("another name", {"name": "Billing and tax"})],
@@ -124,7 +113,7 @@ class OneTeam(ApiView, tag="organisation"):
             changed = members.rename_team(self.tenant.pk, team_slug, read_json(request._request))
         return Response(_team(changed))
 
-    @describe("delete_team", "Remove a team", MANAGE, {204: None}, TEAM, conditional=True)
+    @describe("delete_team", "Remove a team", MANAGE, {204: None}, conditional=True)
     def delete(self, request: Request, team_slug: str) -> Response:
         """Its users stay members of the organisation."""
         with self._unchanged(request, team_slug):
@@ -151,9 +140,7 @@ MEMBERS = PagedList(
 )
 
 
-class Members(ApiView, tag="organisation"):
-    """``/api/v1/members``"""
-
+class Members(ApiView, path="members", tag="organisation"):
     @describe(
         "list_members",
         "List users",
@@ -189,10 +176,8 @@ class Members(ApiView, tag="organisation"):
         return created(_member(made), f"/api/v1/members/{made.pk}")
 
 
-class OneMember(ApiView, tag="organisation"):
-    """``/api/v1/members/{id}``"""
-
-    @describe("get_member", "Look at a user", READ, {200: shapes.MemberOut}, MEMBER)
+class OneMember(ApiView, path="members/<int:member_id>", tag="organisation"):
+    @describe("get_member", "Look at a user", READ, {200: shapes.MemberOut})
     def get(self, request: Request, member_id: int) -> Response:
         """One user."""
         return Response(_member(members.get_member(self.tenant.pk, member_id)))
@@ -202,7 +187,6 @@ class OneMember(ApiView, tag="organisation"):
         "Change a user's role, team or address",
         MANAGE,
         {200: shapes.MemberOut},
-        MEMBER,
         problems=(409,),
         body=shapes.MemberChange,
         conditional=True,
@@ -215,9 +199,7 @@ class OneMember(ApiView, tag="organisation"):
         remembered.forget()
         return Response(_member(changed))
 
-    @describe(
-        "delete_member", "Remove a user with its keys", MANAGE, {204: None}, MEMBER, problems=(409,), conditional=True
-    )
+    @describe("delete_member", "Remove a user with its keys", MANAGE, {204: None}, problems=(409,), conditional=True)
     def delete(self, request: Request, member_id: int) -> Response:
         """The last owner stays."""
         with self._unchanged(request, member_id):

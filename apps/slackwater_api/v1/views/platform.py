@@ -26,34 +26,25 @@ from slackwater_tasks.models import Line
 from slackwater_tasks.read import overview
 from slackwater_tasks.read.lines import find_line
 
-CATEGORY = OpenApiParameter("category", str, OpenApiParameter.PATH, description="The line's category.")
-TIER = OpenApiParameter("tier_name", str, OpenApiParameter.PATH, description="The name of its tier.")
-NODE = OpenApiParameter("node_id", OpenApiTypes.INT64, OpenApiParameter.PATH, description="The node's id.")
 log = structlog.get_logger(__name__)
 
 
-class Nodes(ApiView, tag="platform"):
-    """``/api/v1/nodes``"""
-
+class Nodes(ApiView, path="nodes", tag="platform"):
     @describe("list_nodes", "List the nodes that run your tasks", READ, {200: listing(NodeOut, paged=False)})
     def get(self, request: Request) -> Response:
         """The live nodes of the tenant's cell, with its own tasks on each."""
         return Response({"items": overview.nodes(self.tenant)})
 
 
-class Queues(ApiView, tag="platform"):
-    """``/api/v1/queues``"""
-
+class Queues(ApiView, path="queues", tag="platform"):
     @describe("list_queues", "List your lines and what stands in them", READ, {200: listing(QueueOut, paged=False)})
     def get(self, request: Request) -> Response:
         """One row for each category and tier the tenant has used."""
         return Response({"items": overview.queues(self.tenant)})
 
 
-class OneQueue(ApiView, tag="platform"):
-    """``/api/v1/queues/{category}/{tier_name}``"""
-
-    @describe("get_queue", "Look at one of your lines", READ, {200: QueueOut}, CATEGORY, TIER)
+class OneQueue(ApiView, path="queues/<str:category>/<str:tier_name>", tag="platform"):
+    @describe("get_queue", "Look at one of your lines", READ, {200: QueueOut})
     def get(self, request: Request, category: str, tier_name: str) -> Response:
         """What stands in it."""
         return Response(overview.queue(self.tenant, category, tier_name))
@@ -63,8 +54,6 @@ class OneQueue(ApiView, tag="platform"):
         "Pause one of your lines, or let it go on",
         CANCEL,
         {200: QueueOut},
-        CATEGORY,
-        TIER,
         body=QueueChange,
         conditional=True,
         examples=[request_example("pause", {"paused": True})],
@@ -78,9 +67,7 @@ class OneQueue(ApiView, tag="platform"):
         return Response(overview.queue(tenant, category, tier_name))
 
 
-class Limits(ApiView, tag="platform"):
-    """``/api/v1/limits``"""
-
+class Limits(ApiView, path="limits", tag="platform"):
     @describe("get_limits", "Read your plan's limits and what is used of them", READ, {200: LimitsOut})
     def get(self, request: Request) -> Response:
         """The plan's numbers beside the counters."""
@@ -98,27 +85,21 @@ class NodeChange(ApiView):
         return Response({"id": node.pk, "name": node.name, "cell": node.cell, "state": node.state})
 
 
-class DrainNode(NodeChange, tag="platform"):
-    """``/api/v1/nodes/{id}/drain``"""
-
-    @describe("drain_node", "Give a node nothing new", OPERATE, {200: NodeChanged}, NODE, problems=(409,))
+class DrainNode(NodeChange, path="nodes/<int:node_id>/drain", tag="platform"):
+    @describe("drain_node", "Give a node nothing new", OPERATE, {200: NodeChanged}, problems=(409,))
     def post(self, request: Request, node_id: int) -> Response:
         """What has not begun goes back within a second, what saves checkpoints yields, the rest is finished."""
         return self.change(node_id, services.drain_node)
 
 
-class ResumeNode(NodeChange, tag="platform"):
-    """``/api/v1/nodes/{id}/resume``"""
-
-    @describe("resume_node", "Give a draining node work again", OPERATE, {200: NodeChanged}, NODE, problems=(409,))
+class ResumeNode(NodeChange, path="nodes/<int:node_id>/resume", tag="platform"):
+    @describe("resume_node", "Give a draining node work again", OPERATE, {200: NodeChanged}, problems=(409,))
     def post(self, request: Request, node_id: int) -> Response:
         """A node that left or was lost comes back by itself, when its worker starts."""
         return self.change(node_id, services.activate_node)
 
 
-class Rates(ApiView, tag="limits"):
-    """``/api/v1/rates``"""
-
+class Rates(ApiView, path="rates", tag="limits"):
     @describe(
         "list_rates", "List the execution rates that apply to your tasks", READ, {200: listing(RateOut, paged=False)}
     )
@@ -141,15 +122,12 @@ class Rates(ApiView, tag="limits"):
         return created(made, f"/api/v1/rates/{made['id']}")
 
 
-class OneRate(ApiView, tag="limits"):
-    """``/api/v1/rates/{id}``"""
-
+class OneRate(ApiView, path="rates/<int:rate_id>", tag="limits"):
     @describe(
         "delete_rate",
         "Remove an execution rate of your own",
         MANAGE,
         {204: None},
-        OpenApiParameter("rate_id", int, OpenApiParameter.PATH, description="Its id."),
     )
     def delete(self, request: Request, rate_id: int) -> Response:
         """What waits for it goes on within a second."""
@@ -157,9 +135,7 @@ class OneRate(ApiView, tag="limits"):
         return Response(status=204)
 
 
-class Usage(ApiView, tag="platform"):
-    """``/api/v1/usage``"""
-
+class Usage(ApiView, path="usage", tag="platform"):
     @describe(
         "get_usage",
         "Read what you have used, by day, tier and category",
@@ -175,9 +151,7 @@ class Usage(ApiView, tag="platform"):
         return Response(usage.read(self.tenant.pk, first, last))
 
 
-class UsageHints(ApiView, tag="platform"):
-    """``/api/v1/usage/hints``"""
-
+class UsageHints(ApiView, path="usage/hints", tag="platform"):
     @describe(
         "list_usage_hints",
         "List what would run in a smaller tier, by what its last runs used",

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.body import read_json, read_object
 from slackwater_api.http.endpoint import READ, SUBMIT, ApiView, created
-from slackwater_api.http.openapi import describe, path_id, request_example
+from slackwater_api.http.openapi import describe, request_example
 from slackwater_api.http.operation import unchanged
 from slackwater_api.http.sorting import Column, PagedList, each, moment
 from slackwater_api.v1.filters import FireFilter, ScheduleFilter
@@ -31,7 +31,6 @@ from slackwater_schedules import services
 from slackwater_schedules.models import Schedule, ScheduleFire
 from slackwater_tasks.field_kinds import Moment
 
-ID = path_id("schedule_id", "schedule")
 NEXT = 10
 MOMENT = Moment()
 SCHEDULES = PagedList(
@@ -66,9 +65,7 @@ def _detail(schedule: Schedule) -> dict[str, Any]:
     return as_shape(ScheduleDetail, schedule, next_firings=services.next_firings(schedule, NEXT))
 
 
-class Schedules(ApiView, tag="schedules"):
-    """``/api/v1/schedules``"""
-
+class Schedules(ApiView, path="schedules", tag="schedules"):
     @describe(
         "create_schedule",
         "Make a schedule",
@@ -90,10 +87,8 @@ class Schedules(ApiView, tag="schedules"):
         return Response(SCHEDULES.page(request.query_params, Schedule.objects.all()))
 
 
-class OneSchedule(ApiView, tag="schedules"):
-    """``/api/v1/schedules/{id}``"""
-
-    @describe("get_schedule", "Look at a schedule and its next firings", READ, {200: ScheduleDetail}, ID)
+class OneSchedule(ApiView, path="schedules/<uuid:schedule_id>", tag="schedules"):
+    @describe("get_schedule", "Look at a schedule and its next firings", READ, {200: ScheduleDetail})
     def get(self, request: Request, schedule_id: UUID) -> Response:
         """One schedule with the next ten times it fires for."""
         return Response(_detail(services.get_schedule(self.tenant.pk, schedule_id)))
@@ -103,7 +98,6 @@ class OneSchedule(ApiView, tag="schedules"):
         "Change, pause or resume a schedule",
         SUBMIT,
         {200: ScheduleDetail},
-        ID,
         problems=(409,),
         body=ScheduleChange,
         conditional=True,
@@ -122,7 +116,7 @@ class OneSchedule(ApiView, tag="schedules"):
             )
         return Response(_detail(changed))
 
-    @describe("delete_schedule", "Remove a schedule", SUBMIT, {204: None}, ID, conditional=True)
+    @describe("delete_schedule", "Remove a schedule", SUBMIT, {204: None}, conditional=True)
     def delete(self, request: Request, schedule_id: UUID) -> Response:
         """Remove it with its firings; the tasks it submitted stay."""
         with self._unchanged(request, schedule_id):
@@ -138,15 +132,12 @@ class OneSchedule(ApiView, tag="schedules"):
         )
 
 
-class ScheduleFires(ApiView, tag="schedules"):
-    """``/api/v1/schedules/{id}/fires``"""
-
+class ScheduleFires(ApiView, path="schedules/<uuid:schedule_id>/fires", tag="schedules"):
     @describe(
         "list_schedule_fires",
         "List what a schedule fired, and what it missed",
         READ,
         {200: listing(ScheduleFireOut)},
-        ID,
         *FIRES.parameters,
     )
     def get(self, request: Request, schedule_id: UUID) -> Response:
@@ -155,15 +146,12 @@ class ScheduleFires(ApiView, tag="schedules"):
         return Response(FIRES.page(request.query_params, ScheduleFire.objects.filter(schedule_id=schedule_id)))
 
 
-class BackfillSchedule(ApiView, tag="schedules"):
-    """``/api/v1/schedules/{id}/backfill``"""
-
+class BackfillSchedule(ApiView, path="schedules/<uuid:schedule_id>/backfill", tag="schedules"):
     @describe(
         "backfill_schedule",
         "Make up for a past range",
         SUBMIT,
         {201: BackfillOut, 200: BackfillOut},
-        ID,
         problems=(409, 429),
         body=BackfillIn,
         examples=[request_example("a day", {"start": "2026-01-01T00:00:00Z", "end": "2026-01-01T23:59:59Z"})],

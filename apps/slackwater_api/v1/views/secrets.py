@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -16,8 +15,6 @@ from slackwater_api.v1.shapes import graphs as shapes
 from slackwater_api.v1.shapes.common import listing
 from slackwater_tasks.control import secrets
 
-NAME = OpenApiParameter("secret_name", str, OpenApiParameter.PATH, description="Its name.")
-
 
 def _there(name: str) -> dict[str, object]:
     """The secret as GET shows it; one that is not there is not what ``If-Match`` names."""
@@ -27,9 +24,7 @@ def _there(name: str) -> dict[str, object]:
         raise PreconditionFailed from None
 
 
-class Secrets(ApiView, tag="secrets"):
-    """``/api/v1/secrets``"""
-
+class Secrets(ApiView, path="secrets", tag="secrets"):
     @describe("list_secrets", "List secrets, without their values", READ, {200: listing(shapes.SecretOut, paged=False)})
     def get(self, request: Request) -> Response:
         """The names of the tenant's secrets."""
@@ -56,15 +51,13 @@ class Secrets(ApiView, tag="secrets"):
         return created(secrets.shown(name), f"/api/v1/secrets/{name}", new=new)
 
 
-class OneSecret(ApiView, tag="secrets"):
-    """``/api/v1/secrets/{name}``"""
-
-    @describe("get_secret", "Look at a secret, without its value", READ, {200: shapes.SecretOut}, NAME)
+class OneSecret(ApiView, path="secrets/<str:secret_name>", tag="secrets"):
+    @describe("get_secret", "Look at a secret, without its value", READ, {200: shapes.SecretOut})
     def get(self, request: Request, secret_name: str) -> Response:
         """Its name, and who stored it when."""
         return Response(secrets.shown(secret_name))
 
-    @describe("delete_secret", "Forget a secret", MANAGE, {204: None}, NAME, conditional=True)
+    @describe("delete_secret", "Forget a secret", MANAGE, {204: None}, conditional=True)
     def delete(self, request: Request, secret_name: str) -> Response:
         """Forget it; tasks that ask for it from now on fail."""
         with unchanged(request, secrets.rows(secret_name), lambda: secrets.shown(secret_name)):

@@ -21,7 +21,7 @@ from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import FINAL
 from scheduler_ext.dispatch import change_feed, redis_client
 from slackwater_api.http.endpoint import READ, ApiView
-from slackwater_api.http.openapi import describe, path_id
+from slackwater_api.http.openapi import describe
 from slackwater_api.live.change_feed import Batch, Place, confirmed, place_of, read_batch
 from slackwater_api.live.event_streams import RETRY, Opening, changes_for, event, gap
 from slackwater_conf import conf
@@ -121,15 +121,12 @@ class _StreamView(ApiView):
         return False
 
 
-class TaskEvents(_StreamView, tag="streams"):
-    """``/api/v1/tasks/{id}/events``"""
-
+class TaskEvents(_StreamView, path="tasks/<uuid:task_id>/events", tag="streams"):
     @describe(
         "stream_task",
         "Follow a task live",
         READ,
         {200: OpenApiTypes.STR, 204: None},
-        path_id("task_id", "task"),
         LAST_EVENT_ID,
         RESUME,
         media=EVENT_STREAM,
@@ -165,15 +162,12 @@ class TaskEvents(_StreamView, tag="streams"):
         return bool(tasks.finished_ids([subject["task_id"]]))
 
 
-class WorkflowEvents(_StreamView, tag="streams"):
-    """``/api/v1/workflows/{id}/events``"""
-
+class WorkflowEvents(_StreamView, path="workflows/<uuid:workflow_id>/events", tag="streams"):
     @describe(
         "stream_workflow",
         "Follow the tasks of a workflow live",
         READ,
         {200: OpenApiTypes.STR},
-        path_id("workflow_id", "workflow"),
         LAST_EVENT_ID,
         RESUME,
         media=EVENT_STREAM,
@@ -188,9 +182,7 @@ class WorkflowEvents(_StreamView, tag="streams"):
         return event("workflow", _plain(tasks.workflow(subject["workflow_id"])), event_id), False
 
 
-class TenantEvents(_StreamView, tag="streams"):
-    """``/api/v1/events``"""
-
+class TenantEvents(_StreamView, path="events", tag="streams"):
     @describe(
         "stream_events",
         "Follow all your tasks live",

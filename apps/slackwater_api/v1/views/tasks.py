@@ -22,7 +22,6 @@ from slackwater_api.http.openapi import (
     TRACE_CONTEXT,
     answer_example,
     describe,
-    path_id,
     request_example,
 )
 from slackwater_api.http.operation import unchanged
@@ -51,7 +50,6 @@ from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.submission import service
 
 POLL_S = 0.2
-ID = path_id("task_id", "task")
 TASKS = PagedList(
     present=tasks.summaries,
     filters=TaskFilter,
@@ -104,9 +102,7 @@ def submitted(one: service.Submission) -> tuple[int, dict[str, Any], dict[str, s
     return (201 if one.created else 200), body, {"Location": f"/api/v1/tasks/{task_id}"}
 
 
-class Tasks(ApiView, tag="tasks"):
-    """``/api/v1/tasks``"""
-
+class Tasks(ApiView, path="tasks", tag="tasks"):
     @describe(
         "submit_tasks",
         "Hand in one task, or several at once",
@@ -141,15 +137,12 @@ class Tasks(ApiView, tag="tasks"):
         return Response(TASKS.page(request.query_params, Task.objects.all()))
 
 
-class OneTask(ApiView, tag="tasks"):
-    """``/api/v1/tasks/{id}``"""
-
+class OneTask(ApiView, path="tasks/<uuid:task_id>", tag="tasks"):
     @describe(
         "get_task",
         "Look at a task, or wait for its end",
         READ,
         {200: TaskDetail},
-        ID,
         OpenApiParameter(
             "wait",
             {"type": "number", "minimum": 0, "maximum": 60},
@@ -173,7 +166,6 @@ class OneTask(ApiView, tag="tasks"):
         "Change a task that waits",
         SUBMIT,
         {200: TaskDetail},
-        ID,
         problems=(409, 429),
         body=TaskChange,
         conditional=True,
@@ -195,10 +187,8 @@ def _hold_here(task_id: UUID, seconds: float) -> None:
         time.sleep(POLL_S)
 
 
-class TaskStatus(ApiView, tag="tasks"):
-    """``/api/v1/tasks/{id}/status``"""
-
-    @describe("get_task_status", "Poll where a task stands", READ, {200: TaskStatusOut}, ID)
+class TaskStatus(ApiView, path="tasks/<uuid:task_id>/status", tag="tasks"):
+    @describe("get_task_status", "Poll where a task stands", READ, {200: TaskStatusOut})
     def get(self, request: Request, task_id: UUID) -> Response:
         """State and status alone: answered from memory, which the feed of changes keeps true."""
         return Response(_status(request, self.principal, task_id))
@@ -211,34 +201,27 @@ def _status(request: Request, principal: Principal, task_id: UUID) -> dict[str, 
     return statuses.get(principal.tenant.pk, task_id, lambda: tasks.status(task_id))
 
 
-class TaskHistory(ApiView, tag="tasks"):
-    """``/api/v1/tasks/{id}/history``"""
-
-    @describe("get_task_history", "Read a task's past", READ, {200: listing(HistoryEntry, paged=False)}, ID)
+class TaskHistory(ApiView, path="tasks/<uuid:task_id>/history", tag="tasks"):
+    @describe("get_task_history", "Read a task's past", READ, {200: listing(HistoryEntry, paged=False)})
     def get(self, request: Request, task_id: UUID) -> Response:
         """Every change of state and every edit, oldest first."""
         return Response({"items": history.history(task_id)})
 
 
-class TaskAttempts(ApiView, tag="tasks"):
-    """``/api/v1/tasks/{id}/attempts``"""
-
-    @describe("get_task_attempts", "List a task's attempts", READ, {200: listing(AttemptOut, paged=False)}, ID)
+class TaskAttempts(ApiView, path="tasks/<uuid:task_id>/attempts", tag="tasks"):
+    @describe("get_task_attempts", "List a task's attempts", READ, {200: listing(AttemptOut, paged=False)})
     def get(self, request: Request, task_id: UUID) -> Response:
         """The attempts that began and ended, oldest first."""
         tasks.require_task(task_id)
         return Response({"items": tasks.attempts(task_id)})
 
 
-class TaskLogs(ApiView, tag="tasks"):
-    """``/api/v1/tasks/{id}/logs``"""
-
+class TaskLogs(ApiView, path="tasks/<uuid:task_id>/logs", tag="tasks"):
     @describe(
         "get_task_logs",
         "Read what a task wrote",
         READ,
         {200: listing(LogOut, paged=False)},
-        ID,
         OpenApiParameter("fence", {"type": "integer", "minimum": 0}, description="Only of the attempt with it."),
         OpenApiParameter("stream", str, enum=["stdout", "stderr"]),
     )
@@ -255,15 +238,12 @@ class TaskLogs(ApiView, tag="tasks"):
         return Response({"items": found})
 
 
-class CancelTask(ApiView, tag="tasks"):
-    """``/api/v1/tasks/{id}/cancel``"""
-
+class CancelTask(ApiView, path="tasks/<uuid:task_id>/cancel", tag="tasks"):
     @describe(
         "cancel_task",
         "Cancel a task",
         CANCEL,
         {200: TaskDetail, 202: TaskDetail},
-        ID,
         problems=(409,),
         body=CancelIn,
         examples=[request_example("with dependants", {"dependents": True})],
@@ -277,15 +257,12 @@ class CancelTask(ApiView, tag="tasks"):
         return Response(tasks.task(task_id), status=202 if state.name == "RUNNING" else 200)
 
 
-class RetryTask(ApiView, tag="tasks"):
-    """``/api/v1/tasks/{id}/retry``"""
-
+class RetryTask(ApiView, path="tasks/<uuid:task_id>/retry", tag="tasks"):
     @describe(
         "retry_task",
         "Run a failed, cancelled or expired task again",
         SUBMIT,
         {200: TaskDetail},
-        ID,
         body=NO_BODY,
         problems=(409, 429),
     )

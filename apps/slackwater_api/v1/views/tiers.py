@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -19,13 +18,10 @@ from slackwater_resources import own_tiers
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.read import overview
 
-NAME = OpenApiParameter("tier_name", str, OpenApiParameter.PATH, description="The tier's name.")
 EXAMPLE = {"name": "wide", "cpu_milli": 2000, "memory_mb": 2048, "default_execution_cap": 900}
 
 
-class Tiers(ApiView, tag="tiers"):
-    """``/api/v1/tiers``"""
-
+class Tiers(ApiView, path="tiers", tag="tiers"):
     @describe("list_tiers", "List the tiers you may name", READ, {200: listing(TierOut, paged=False)})
     def get(self, request: Request) -> Response:
         """The shared tiers of the plan, and the tenant's own."""
@@ -48,10 +44,8 @@ class Tiers(ApiView, tag="tiers"):
         return created(overview.tier(made), f"/api/v1/tiers/{made.slug}")
 
 
-class OneTier(ApiView, tag="tiers"):
-    """``/api/v1/tiers/{name}``"""
-
-    @describe("get_tier", "Look at a tier", READ, {200: TierOut}, NAME)
+class OneTier(ApiView, path="tiers/<str:tier_name>", tag="tiers"):
+    @describe("get_tier", "Look at a tier", READ, {200: TierOut})
     def get(self, request: Request, tier_name: str) -> Response:
         """One tier that you may name."""
         return Response(overview.tier(own_tiers.get_tier(self.tenant, tier_name)))
@@ -61,7 +55,6 @@ class OneTier(ApiView, tag="tiers"):
         "Change a tier of your own",
         MANAGE,
         {200: TierOut},
-        NAME,
         body=shapes.TierChange,
         conditional=True,
         examples=[request_example("more memory", {"memory_mb": 4096})],
@@ -74,7 +67,7 @@ class OneTier(ApiView, tag="tiers"):
         reference_cache.forget_tiers(tenant.pk)
         return Response(overview.tier(changed))
 
-    @describe("delete_tier", "Give up a tier of your own", MANAGE, {204: None}, NAME, conditional=True)
+    @describe("delete_tier", "Give up a tier of your own", MANAGE, {204: None}, conditional=True)
     def delete(self, request: Request, tier_name: str) -> Response:
         """It can be named no more; the tasks that have it keep it."""
         tenant = self.tenant

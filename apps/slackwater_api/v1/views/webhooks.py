@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from slackwater_api.http.body import read_json
 from slackwater_api.http.endpoint import MANAGE, READ, ApiView, created
-from slackwater_api.http.openapi import NO_BODY, describe, path_id, request_example
+from slackwater_api.http.openapi import NO_BODY, describe, request_example
 from slackwater_api.http.operation import unchanged
 from slackwater_api.http.sorting import BY_AGE, Column, PagedList, each, moment, whole
 from slackwater_api.v1.filters import DeliveryFilter
@@ -22,8 +22,6 @@ from slackwater_api.v1.shapes.common import as_shape, listing
 from slackwater_monitoring.models import Delivery, Subscription
 from slackwater_monitoring.notify import subscriptions
 
-ID = path_id("webhook_id", "webhook")
-DELIVERY = path_id("delivery_id", "delivery")
 EXAMPLE = {
     "url": "https://example.org/hooks/slackwater",
     "events": ["task.failed", "task.late"],
@@ -60,9 +58,7 @@ LOG = PagedList(
 )
 
 
-class Webhooks(ApiView, tag="webhooks"):
-    """``/api/v1/webhooks``"""
-
+class Webhooks(ApiView, path="webhooks", tag="webhooks"):
     @describe(
         "create_webhook",
         "Be told of events at an address of yours, or by e-mail",
@@ -90,10 +86,8 @@ class Webhooks(ApiView, tag="webhooks"):
         return Response(WEBHOOKS.page(request.query_params, Subscription.objects.all()))
 
 
-class OneWebhook(ApiView, tag="webhooks"):
-    """``/api/v1/webhooks/{id}``"""
-
-    @describe("get_webhook", "Look at a webhook", READ, {200: shapes.WebhookOut}, ID)
+class OneWebhook(ApiView, path="webhooks/<uuid:webhook_id>", tag="webhooks"):
+    @describe("get_webhook", "Look at a webhook", READ, {200: shapes.WebhookOut})
     def get(self, request: Request, webhook_id: UUID) -> Response:
         """One webhook."""
         return Response(shown(subscriptions.get(self.tenant.pk, webhook_id)))
@@ -103,7 +97,6 @@ class OneWebhook(ApiView, tag="webhooks"):
         "Change, disable or enable a webhook",
         MANAGE,
         {200: shapes.WebhookOut},
-        ID,
         body=shapes.WebhookChange,
         conditional=True,
         examples=[request_example("disable", {"enabled": False})],
@@ -115,7 +108,7 @@ class OneWebhook(ApiView, tag="webhooks"):
             changed = subscriptions.change(self.tenant.pk, webhook_id, changes)
         return Response(shown(changed))
 
-    @describe("delete_webhook", "Remove a webhook", MANAGE, {204: None}, ID, conditional=True)
+    @describe("delete_webhook", "Remove a webhook", MANAGE, {204: None}, conditional=True)
     def delete(self, request: Request, webhook_id: UUID) -> Response:
         """Remove it with its log; what waits is not sent."""
         with self._unchanged(request, webhook_id):
@@ -128,15 +121,12 @@ class OneWebhook(ApiView, tag="webhooks"):
         return unchanged(request, rows, lambda: shown(subscriptions.get(tenant_id, webhook_id)))
 
 
-class RotateWebhook(ApiView, tag="webhooks"):
-    """``/api/v1/webhooks/{id}/rotate``"""
-
+class RotateWebhook(ApiView, path="webhooks/<uuid:webhook_id>/rotate", tag="webhooks"):
     @describe(
         "rotate_webhook_secret",
         "Give a webhook a new secret",
         MANAGE,
         {200: shapes.WebhookMade},
-        ID,
         body=NO_BODY,
         problems=(409,),
     )
@@ -146,38 +136,28 @@ class RotateWebhook(ApiView, tag="webhooks"):
         return Response({**shown(made.subscription), "secret": made.secret})
 
 
-class PingWebhook(ApiView, tag="webhooks"):
-    """``/api/v1/webhooks/{id}/ping``"""
-
-    @describe(
-        "ping_webhook", "Send a test message", MANAGE, {202: shapes.DeliveryOut}, ID, body=NO_BODY, problems=(409,)
-    )
+class PingWebhook(ApiView, path="webhooks/<uuid:webhook_id>/ping", tag="webhooks"):
+    @describe("ping_webhook", "Send a test message", MANAGE, {202: shapes.DeliveryOut}, body=NO_BODY, problems=(409,))
     def post(self, request: Request, webhook_id: UUID) -> Response:
         """It is sent within a second; the log tells what became of it."""
         return Response(_delivery(subscriptions.ping(self.tenant.pk, webhook_id)), status=202)
 
 
-class WebhookDeliveries(ApiView, tag="webhooks"):
-    """``/api/v1/webhooks/{id}/deliveries``"""
-
+class WebhookDeliveries(ApiView, path="webhooks/<uuid:webhook_id>/deliveries", tag="webhooks"):
     @describe(
-        "list_webhook_deliveries", "Read a webhook's log", READ, {200: listing(shapes.DeliveryOut)}, ID, *LOG.parameters
+        "list_webhook_deliveries", "Read a webhook's log", READ, {200: listing(shapes.DeliveryOut)}, *LOG.parameters
     )
     def get(self, request: Request, webhook_id: UUID) -> Response:
         """A page of its deliveries, newest first; they are kept for 30 days."""
         return Response(LOG.page(request.query_params, subscriptions.deliveries(self.tenant.pk, webhook_id)))
 
 
-class ReplayDelivery(ApiView, tag="webhooks"):
-    """``/api/v1/webhooks/{id}/deliveries/{delivery_id}/replay``"""
-
+class ReplayDelivery(ApiView, path="webhooks/<uuid:webhook_id>/deliveries/<uuid:delivery_id>/replay", tag="webhooks"):
     @describe(
         "replay_webhook_delivery",
         "Send a delivery again",
         MANAGE,
         {202: shapes.DeliveryOut},
-        ID,
-        DELIVERY,
         body=NO_BODY,
         problems=(409,),
     )

@@ -7,7 +7,6 @@ import binascii
 from typing import Any
 from uuid import UUID
 
-from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -21,7 +20,6 @@ from slackwater_api.http.openapi import (
     TRACE_CONTEXT,
     answer_example,
     describe,
-    path_id,
     request_example,
 )
 from slackwater_api.http.sorting import BY_AGE, Column, PagedList, moment, whole
@@ -76,9 +74,7 @@ DIAMOND = {
 }
 
 
-class Workflows(ApiView, tag="workflows"):
-    """``/api/v1/workflows``"""
-
+class Workflows(ApiView, path="workflows", tag="workflows"):
     @describe(
         "submit_workflow",
         "Hand in a graph of tasks",
@@ -113,10 +109,8 @@ class Workflows(ApiView, tag="workflows"):
         return Response(WORKFLOWS.page(request.query_params, Workflow.objects.all()))
 
 
-class OneWorkflow(ApiView, tag="workflows"):
-    """``/api/v1/workflows/{id}``"""
-
-    @describe("get_workflow", "Look at a workflow", READ, {200: WorkflowDetail}, path_id("workflow_id", "workflow"))
+class OneWorkflow(ApiView, path="workflows/<uuid:workflow_id>", tag="workflows"):
+    @describe("get_workflow", "Look at a workflow", READ, {200: WorkflowDetail})
     def get(self, request: Request, workflow_id: UUID) -> Response:
         """One workflow with its tasks counted by state; the tasks themselves: ``/tasks?workflow=ID``."""
         return Response(tasks.workflow(workflow_id))
@@ -137,9 +131,7 @@ def _content(data: dict[str, Any]) -> bytes:
         raise InvalidInput("is not base64", field="content_base64") from None
 
 
-class Scripts(ApiView, tag="scripts"):
-    """``/api/v1/scripts``"""
-
+class Scripts(ApiView, path="scripts", tag="scripts"):
     @describe(
         "store_script",
         "Store a script",
@@ -164,24 +156,19 @@ class Scripts(ApiView, tag="scripts"):
         return Response(SCRIPTS.page(request.query_params, Script.objects.all()))
 
 
-class OneScript(ApiView, tag="scripts"):
-    """``/api/v1/scripts/{sha256}``"""
-
+class OneScript(ApiView, path="scripts/<sha256:sha256>", tag="scripts"):
     @describe(
         "get_script",
         "Read a stored script",
         READ,
         {200: ScriptDetail},
-        OpenApiParameter("sha256", str, OpenApiParameter.PATH, pattern="^[0-9a-f]{64}$"),
     )
     def get(self, request: Request, sha256: str) -> Response:
         """One script with its content."""
         return Response(dead_letters.script(sha256))
 
 
-class DeadLetters(ApiView, tag="dead letters"):
-    """``/api/v1/dead-letters``"""
-
+class DeadLetters(ApiView, path="dead-letters", tag="dead letters"):
     @describe(
         "list_dead_letters",
         "List dead letters, latest first",
@@ -194,15 +181,12 @@ class DeadLetters(ApiView, tag="dead letters"):
         return Response(DEAD_LETTERS.page(request.query_params, DeadLetter.objects.all()))
 
 
-class RequeueDeadLetter(ApiView, tag="dead letters"):
-    """``/api/v1/dead-letters/{id}/requeue``"""
-
+class RequeueDeadLetter(ApiView, path="dead-letters/<uuid:task_id>/requeue", tag="dead letters"):
     @describe(
         "requeue_dead_letter",
         "Run a dead letter's task again",
         SUBMIT,
         {200: TaskDetail},
-        path_id("task_id", "task"),
         body=NO_BODY,
         problems=(409, 429),
     )
