@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 def find_node(node_id: int) -> Node:
     """The node of that id, of whatever cell; ``NotFound`` when there is none."""
-    found = Node.objects.filter(pk=node_id).first() if node_id < 2**63 else None
+    found = Node.objects.filter(pk=node_id).first()
     if found is None:
         raise NotFound(f"There is no node {node_id}.")
     return found

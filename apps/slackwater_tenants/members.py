@@ -113,7 +113,7 @@ def members(tenant_id: int) -> QuerySet[Membership, Membership]:
 
 def get_member(tenant_id: int, member_id: int) -> Membership:
     """One member; ``NotFound`` when the tenant has none of that id."""
-    found = members(tenant_id).filter(pk=member_id).first() if member_id < 2**63 else None
+    found = members(tenant_id).filter(pk=member_id).first()
     if found is None:
         raise NotFound(f"There is no member {member_id}.")
     return found

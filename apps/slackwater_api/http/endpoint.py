@@ -6,12 +6,14 @@ DRF's own dispatch is kept in shape but not in weight: one renderer, one parser,
 from __future__ import annotations
 
 import re
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 from urllib.parse import unquote_plus
 
 import structlog
 import uuid_utils
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponseBase
 from django.utils.cache import patch_cache_control
 from drf_spectacular.utils import extend_schema
@@ -24,7 +26,7 @@ from rest_framework.views import APIView
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.auth import BearerAuthentication, Principal
 from slackwater_api.http.body import read_object
-from slackwater_api.http.operation import Operation, answer
+from slackwater_api.http.operation import Operation, answer, unchanged
 from slackwater_api.http.problems import MethodNotAllowed, as_response, problem
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
@@ -131,6 +133,7 @@ class ApiView(PublicView):
     operation: Operation | None = None
     path = ""
     """Its address below ``/api/v1/``; empty for a base of others."""
+    get: Callable[..., Any]
 
     def __init_subclass__(cls, *, path: str = "", tag: str = "", **more: Any) -> None:
         """``path``: its address, as Django's ``path`` takes it. ``tag``: its group in the OpenAPI document."""
@@ -174,6 +177,15 @@ class ApiView(PublicView):
     def tenant(self) -> Tenant:
         """The client's tenant, with its plan."""
         return self.principal.tenant
+
+    @property
+    def actor(self) -> str:
+        """How history names the client."""
+        return self.principal.actor
+
+    def unchanged(self, rows: QuerySet[Any]) -> AbstractContextManager[None]:
+        """Do what follows only if what ``GET`` answers here is what ``If-Match`` names; ``rows`` are locked first."""
+        return unchanged(self.request, rows, lambda: self.get(self.request, **self.kwargs).data)
 
 
 def created(body: dict[str, Any], location: str, *, new: bool = True) -> Response:

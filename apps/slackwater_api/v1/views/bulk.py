@@ -42,8 +42,7 @@ class CancelTasks(ApiView, path="tasks/cancel", tag="tasks"):
     def post(self, request: Request) -> Response:
         """The first ``limit`` of them by age, in one transaction; go on with ``after`` while ``next`` names one."""
         rows, how = _asked(request)
-        principal = self.principal
-        done = bulk.cancel_matching(principal.tenant, rows, actor=principal.actor, **how)
+        done = bulk.cancel_matching(self.tenant, rows, actor=self.actor, **how)
         return Response(done.shown("skipped"))
 
 
@@ -63,6 +62,5 @@ class RetryTasks(ApiView, path="tasks/retry", tag="tasks"):
     def post(self, request: Request) -> Response:
         """The first ``limit`` of them by age, all or none, counted against the plan; go on with ``after``."""
         rows, how = _asked(request)
-        principal = self.principal
-        done = bulk.retry_matching(principal.tenant, rows, actor=principal.actor, **how)
+        done = bulk.retry_matching(self.tenant, rows, actor=self.actor, **how)
         return Response(done.shown("asked"))

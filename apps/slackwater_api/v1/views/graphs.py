@@ -60,9 +60,9 @@ class WorkflowTasks(ApiView, path="workflows/<uuid:workflow_id>/tasks", tag="wor
     )
     def post(self, request: Request, workflow_id: UUID) -> Response:
         """Add tasks, all or none, whether it runs or has ended; what is there stays as it is."""
-        data, principal = read_fields(request._request, "tasks"), self.principal
+        data = read_fields(request._request, "tasks")
         found = workflows.add_tasks(
-            principal.tenant, workflow_id, data.get("tasks", ()), actor=principal.actor,
+            self.tenant, workflow_id, data.get("tasks", ()), actor=self.actor,
             idempotency_key=idempotency_key(request), trace=trace_context.of_request(request.META),
         )  # fmt: skip
         body = {"id": workflow_id, "task_ids": found.task_ids, "created": found.created}
@@ -79,8 +79,7 @@ class CancelWorkflow(ApiView, path="workflows/<uuid:workflow_id>/cancel", tag="w
     )
     def post(self, request: Request, workflow_id: UUID) -> Response:
         """Cancel all that waits in it, and ask what runs to end."""
-        principal = self.principal
-        return Response(workflows.cancel_workflow(principal.tenant, workflow_id, actor=principal.actor))
+        return Response(workflows.cancel_workflow(self.tenant, workflow_id, actor=self.actor))
 
 
 class RerunWorkflow(ApiView, path="workflows/<uuid:workflow_id>/rerun", tag="workflows"):
@@ -96,7 +95,6 @@ class RerunWorkflow(ApiView, path="workflows/<uuid:workflow_id>/rerun", tag="wor
     def post(self, request: Request, workflow_id: UUID) -> Response:
         """Give the tasks their attempts anew; what succeeded and is not concerned stays."""
         data: dict[str, Any] = read_object(request._request, "task_id")
-        principal = self.principal
         first = None if data.get("task_id") is None else read_task_id(data, "task_id")
-        ids = rerun(principal.tenant, workflow_id, task_id=first, actor=principal.actor)
+        ids = rerun(self.tenant, workflow_id, task_id=first, actor=self.actor)
         return Response({"task_ids": ids})

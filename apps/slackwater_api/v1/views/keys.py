@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import Any
 
 from drf_spectacular.utils import OpenApiParameter
@@ -24,11 +23,6 @@ from slackwater_tenants.models import ApiKey
 
 def _shown(row: ApiKey) -> dict[str, Any]:
     return as_shape(shapes.KeyOut, row, member=row.member_id)
-
-
-def _unchanged(request: Request, tenant_id: int, key_id: int) -> AbstractContextManager[None]:
-    rows = keys.keys(tenant_id).filter(pk=keys.get_key(tenant_id, key_id).pk)
-    return unchanged(request, rows, lambda: _shown(keys.get_key(tenant_id, key_id)))
 
 
 KEYS = PagedList(
@@ -86,7 +80,7 @@ class OneKey(ApiView, path="keys/<int:key_id>", tag="organisation"):
     @describe("revoke_key", "Revoke a key", MANAGE, {204: None}, conditional=True)
     def delete(self, request: Request, key_id: int) -> Response:
         """It is refused within a second; what it did stays readable."""
-        with _unchanged(request, self.tenant.pk, key_id):
+        with self.unchanged(keys.keys(self.tenant.pk).filter(pk=key_id)):
             keys.revoke_key(self.tenant.pk, key_id)
         remembered.forget()
         return Response(status=204)
@@ -107,7 +101,8 @@ class RotateKey(ApiView, path="keys/<int:key_id>/rotate", tag="organisation"):
         """The same name, scopes, member and expiry; the answer shows it, once. The old one ends after the overlap."""
         data = read_object(request._request, "overlap_s")
         tenant_id = self.tenant.pk
-        with _unchanged(request, tenant_id, key_id):
+        rows = keys.keys(tenant_id).filter(pk=key_id)
+        with unchanged(request, rows, lambda: _shown(keys.get_key(tenant_id, key_id))):
             made, text = keys.rotate_key(tenant_id, key_id, data)
         remembered.forget()
         return created({**_shown(made), "key": text}, f"/api/v1/keys/{made.pk}")

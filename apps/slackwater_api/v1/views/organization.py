@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import Any
 
 from drf_spectacular.utils import OpenApiParameter
@@ -14,7 +13,6 @@ from slackwater_api.http.auth import Principal, remembered
 from slackwater_api.http.body import read_json
 from slackwater_api.http.endpoint import MANAGE, READ, ApiView, created
 from slackwater_api.http.openapi import describe, request_example
-from slackwater_api.http.operation import unchanged
 from slackwater_api.http.sorting import Column, PagedList, each, whole
 from slackwater_api.v1.shapes import organization as shapes
 from slackwater_api.v1.shapes.common import as_shape, listing
@@ -58,12 +56,10 @@ class Organization(ApiView, path="organization", tag="organisation"):
     )
     def patch(self, request: Request) -> Response:
         """Its slug stays, for keys, metrics and logs carry it. Time paused does not count against delay tolerances."""
-        principal = self.principal
-        rows = Tenant.objects.filter(pk=principal.tenant.pk)
-        with unchanged(request, rows, lambda: _organization(principal)):
-            services.change_tenant(principal.tenant, read_json(request._request))
+        with self.unchanged(Tenant.objects.filter(pk=self.tenant.pk)):
+            services.change_tenant(self.tenant, read_json(request._request))
         remembered.forget()
-        return Response(_organization(principal))
+        return self.get(request)
 
 
 # -- teams ------------------------------------------------------------------------------------------------------------
@@ -109,21 +105,16 @@ class OneTeam(ApiView, path="teams/<str:team_slug>", tag="organisation"):
     )
     def patch(self, request: Request, team_slug: str) -> Response:
         """Its slug stays."""
-        with self._unchanged(request, team_slug):
+        with self.unchanged(Team.objects.filter(tenant=self.tenant, slug=team_slug)):
             changed = members.rename_team(self.tenant.pk, team_slug, read_json(request._request))
         return Response(_team(changed))
 
     @describe("delete_team", "Remove a team", MANAGE, {204: None}, conditional=True)
     def delete(self, request: Request, team_slug: str) -> Response:
         """Its users stay members of the organisation."""
-        with self._unchanged(request, team_slug):
+        with self.unchanged(Team.objects.filter(tenant=self.tenant, slug=team_slug)):
             members.delete_team(self.tenant.pk, team_slug)
         return Response(status=204)
-
-    def _unchanged(self, request: Request, slug: str) -> AbstractContextManager[None]:
-        tenant_id = self.tenant.pk
-        rows = Team.objects.filter(tenant_id=tenant_id, slug=slug)
-        return unchanged(request, rows, lambda: _team(members.get_team(tenant_id, slug)))
 
 
 # -- members ----------------------------------------------------------------------------------------------------------
@@ -194,7 +185,7 @@ class OneMember(ApiView, path="members/<int:member_id>", tag="organisation"):
     )
     def patch(self, request: Request, member_id: int) -> Response:
         """Its keys follow the role within a second; the last owner stays one."""
-        with self._unchanged(request, member_id):
+        with self.unchanged(members.members(self.tenant.pk).filter(pk=member_id)):
             changed = members.change_member(self.tenant.pk, member_id, read_json(request._request))
         remembered.forget()
         return Response(_member(changed))
@@ -202,16 +193,7 @@ class OneMember(ApiView, path="members/<int:member_id>", tag="organisation"):
     @describe("delete_member", "Remove a user with its keys", MANAGE, {204: None}, problems=(409,), conditional=True)
     def delete(self, request: Request, member_id: int) -> Response:
         """The last owner stays."""
-        with self._unchanged(request, member_id):
+        with self.unchanged(members.members(self.tenant.pk).filter(pk=member_id)):
             members.remove_member(self.tenant.pk, member_id)
         remembered.forget()
         return Response(status=204)
-
-    def _unchanged(self, request: Request, member_id: int) -> AbstractContextManager[None]:
-        tenant_id = self.tenant.pk
-        rows = (
-            Membership.objects.filter(tenant_id=tenant_id, pk=member_id)
-            if member_id < 2**63
-            else Membership.objects.none()
-        )
-        return unchanged(request, rows, lambda: _member(members.get_member(tenant_id, member_id)))

@@ -14,7 +14,6 @@ from scheduler_ext.core.errors import NotFound
 from slackwater_api.http.body import read_json
 from slackwater_api.http.endpoint import CANCEL, MANAGE, OPERATE, READ, ApiView, PublicView, created
 from slackwater_api.http.openapi import describe, request_example
-from slackwater_api.http.operation import unchanged
 from slackwater_api.v1.shapes.common import listing
 from slackwater_api.v1.shapes.notify import UsageHint, UsageOut
 from slackwater_api.v1.shapes.platform import LimitsOut, NodeChanged, NodeOut, QueueChange, QueueOut, RateIn, RateOut
@@ -60,11 +59,10 @@ class OneQueue(ApiView, path="queues/<str:category>/<str:tier_name>", tag="platf
     )
     def patch(self, request: Request, category: str, tier_name: str) -> Response:
         """Its tasks are accepted and none is started; time paused does not count against delay tolerances."""
-        tenant = self.tenant
-        rows = Line.objects.filter(pk=find_line(tenant.pk, category, tier_name).pk)
-        with unchanged(request, rows, lambda: overview.queue(tenant, category, tier_name)):
-            lines.change_own_line(tenant.pk, category, tier_name, read_json(request._request))
-        return Response(overview.queue(tenant, category, tier_name))
+        tenant_id = self.tenant.pk
+        with self.unchanged(Line.objects.filter(pk=find_line(tenant_id, category, tier_name).pk)):
+            lines.change_own_line(tenant_id, category, tier_name, read_json(request._request))
+        return self.get(request, category, tier_name)
 
 
 class Limits(ApiView, path="limits", tag="platform"):
@@ -81,7 +79,7 @@ class NodeChange(ApiView):
         """Do it, and say so in the log: a node has no history of its own."""
         node = services.find_node(node_id)
         doing(node)
-        log.info("node changed", node=node.pk, name=node.name, state=node.state, actor=self.principal.actor)
+        log.info("node changed", node=node.pk, name=node.name, state=node.state, actor=self.actor)
         return Response({"id": node.pk, "name": node.name, "cell": node.cell, "state": node.state})
 
 

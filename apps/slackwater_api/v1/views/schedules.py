@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -14,7 +13,6 @@ from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.body import read_json, read_object
 from slackwater_api.http.endpoint import READ, SUBMIT, ApiView, created
 from slackwater_api.http.openapi import describe, request_example
-from slackwater_api.http.operation import unchanged
 from slackwater_api.http.sorting import Column, PagedList, each, moment
 from slackwater_api.v1.filters import FireFilter, ScheduleFilter
 from slackwater_api.v1.shapes.common import as_shape, listing
@@ -77,8 +75,7 @@ class Schedules(ApiView, path="schedules", tag="schedules"):
     )
     def post(self, request: Request) -> Response:
         """Store a schedule; it fires from its next time on."""
-        principal = self.principal
-        made = services.create_schedule(principal.tenant, read_json(request._request), actor=principal.actor)
+        made = services.create_schedule(self.tenant, read_json(request._request), actor=self.actor)
         return created(_detail(made), f"/api/v1/schedules/{made.pk}")
 
     @describe("list_schedules", "List schedules by name", READ, {200: listing(ScheduleSummary)}, *SCHEDULES.parameters)
@@ -109,27 +106,16 @@ class OneSchedule(ApiView, path="schedules/<uuid:schedule_id>", tag="schedules")
         version = changes.pop("version", None) if isinstance(changes, dict) else None
         if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
             raise InvalidInput("must be a whole number", field="version")
-        principal = self.principal
-        with self._unchanged(request, schedule_id):
-            changed = services.update_schedule(
-                principal.tenant.pk, schedule_id, changes, actor=principal.actor, version=version
-            )
+        with self.unchanged(Schedule.objects.filter(pk=schedule_id)):
+            changed = services.update_schedule(self.tenant.pk, schedule_id, changes, actor=self.actor, version=version)
         return Response(_detail(changed))
 
     @describe("delete_schedule", "Remove a schedule", SUBMIT, {204: None}, conditional=True)
     def delete(self, request: Request, schedule_id: UUID) -> Response:
         """Remove it with its firings; the tasks it submitted stay."""
-        with self._unchanged(request, schedule_id):
+        with self.unchanged(Schedule.objects.filter(pk=schedule_id)):
             services.delete_schedule(self.tenant.pk, schedule_id)
         return Response(status=204)
-
-    def _unchanged(self, request: Request, schedule_id: UUID) -> AbstractContextManager[None]:
-        tenant_id = self.tenant.pk
-        return unchanged(
-            request,
-            Schedule.objects.filter(pk=schedule_id),
-            lambda: _detail(services.get_schedule(tenant_id, schedule_id)),
-        )
 
 
 class ScheduleFires(ApiView, path="schedules/<uuid:schedule_id>/fires", tag="schedules"):
@@ -159,13 +145,12 @@ class BackfillSchedule(ApiView, path="schedules/<uuid:schedule_id>/backfill", ta
     def post(self, request: Request, schedule_id: UUID) -> Response:
         """Submit the firings of the range that never became tasks, as one workflow; 200 when none were missing."""
         data = read_object(request._request, "start", "end")
-        principal = self.principal
         done = services.backfill(
-            principal.tenant.pk,
+            self.tenant.pk,
             schedule_id,
             MOMENT.check(data.get("start"), "start"),
             MOMENT.check(data.get("end"), "end"),
-            actor=principal.actor,
+            actor=self.actor,
         )
         body = {"workflow_id": done.workflow_id, "task_ids": done.task_ids}
         location = f"/api/v1/workflows/{done.workflow_id}" if done.workflow_id else f"/api/v1/schedules/{schedule_id}"

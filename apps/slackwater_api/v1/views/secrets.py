@@ -42,12 +42,12 @@ class Secrets(ApiView, path="secrets", tag="secrets"):
     )
     def post(self, request: Request) -> Response:
         """Keep a value for the tenant's own tasks; nobody can read it back. ``If-Match``: only replace."""
-        data, principal = read_fields(request._request, "name", "value"), self.principal
+        data = read_fields(request._request, "name", "value")
         name = data.get("name")
         if not isinstance(name, str):
             raise InvalidInput("must be a string", field="name")
         with unchanged(request, secrets.rows(name), lambda: _there(name)):
-            new = secrets.put(principal.tenant, name, data.get("value"), actor=principal.actor)
+            new = secrets.put(self.tenant, name, data.get("value"), actor=self.actor)
         return created(secrets.shown(name), f"/api/v1/secrets/{name}", new=new)
 
 
@@ -60,6 +60,6 @@ class OneSecret(ApiView, path="secrets/<str:secret_name>", tag="secrets"):
     @describe("delete_secret", "Forget a secret", MANAGE, {204: None}, conditional=True)
     def delete(self, request: Request, secret_name: str) -> Response:
         """Forget it; tasks that ask for it from now on fail."""
-        with unchanged(request, secrets.rows(secret_name), lambda: secrets.shown(secret_name)):
+        with self.unchanged(secrets.rows(secret_name)):
             secrets.remove(secret_name)
         return Response(status=204)

@@ -24,7 +24,6 @@ from slackwater_api.http.openapi import (
     describe,
     request_example,
 )
-from slackwater_api.http.operation import unchanged
 from slackwater_api.http.sorting import BY_AGE, Column, PagedList, moment, whole
 from slackwater_api.live.status_cache import Statuses, is_about_status
 from slackwater_api.v1.filters import TaskFilter
@@ -120,14 +119,14 @@ class Tasks(ApiView, path="tasks", tag="tasks"):
     def post(self, request: Request) -> Response:
         """Store what was handed in; 200 with the first ids when the idempotency key was used before."""
         data = read_json(request._request)
-        principal, key = self.principal, idempotency_key(request)
+        tenant, actor, key = self.tenant, self.actor, idempotency_key(request)
         trace = trace_context.of_request(request.META)
         if isinstance(data, list):
-            many = service.submit_many(principal.tenant, data, actor=principal.actor, idempotency_key=key, trace=trace)
+            many = service.submit_many(tenant, data, actor=actor, idempotency_key=key, trace=trace)
             return created({"ids": many.task_ids, "created": many.created}, "/api/v1/tasks", new=many.created)
         if not isinstance(data, dict):
             raise InvalidInput("The body must be an object, or an array of objects.")
-        one = service.submit(principal.tenant, data, actor=principal.actor, idempotency_key=key, trace=trace)
+        one = service.submit(tenant, data, actor=actor, idempotency_key=key, trace=trace)
         status, body, headers = submitted(one)
         return Response(body, status=status, headers=headers)
 
@@ -174,9 +173,8 @@ class OneTask(ApiView, path="tasks/<uuid:task_id>", tag="tasks"):
     def patch(self, request: Request, task_id: UUID) -> Response:
         """Change fields of a waiting task; its history keeps the old values."""
         changes = read_json(request._request)
-        principal = self.principal
-        with unchanged(request, LiveTask.objects.filter(pk=task_id), lambda: tasks.task(task_id)):
-            edit(principal.tenant.pk, task_id, changes, actor=principal.actor)
+        with self.unchanged(LiveTask.objects.filter(pk=task_id)):
+            edit(self.tenant.pk, task_id, changes, actor=self.actor)
         return Response(tasks.task(task_id))
 
 
@@ -252,8 +250,7 @@ class CancelTask(ApiView, path="tasks/<uuid:task_id>/cancel", tag="tasks"):
         """End it at once where it waits (200); a running one is asked to end, then killed (202)."""
         data: dict[str, Any] = read_object(request._request, "dependents")
         dependents = read_flag(data, "dependents")
-        principal = self.principal
-        state = cancel(principal.tenant.pk, task_id, actor=principal.actor, dependents=dependents)
+        state = cancel(self.tenant.pk, task_id, actor=self.actor, dependents=dependents)
         return Response(tasks.task(task_id), status=202 if state.name == "RUNNING" else 200)
 
 
@@ -268,6 +265,5 @@ class RetryTask(ApiView, path="tasks/<uuid:task_id>/retry", tag="tasks"):
     )
     def post(self, request: Request, task_id: UUID) -> Response:
         """Give it its attempts anew; its dead letter goes."""
-        principal = self.principal
-        retry(principal.tenant.pk, task_id, actor=principal.actor)
+        retry(self.tenant.pk, task_id, actor=self.actor)
         return Response(tasks.task(task_id))

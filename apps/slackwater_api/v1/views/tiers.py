@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from slackwater_api.http.body import read_json
 from slackwater_api.http.endpoint import MANAGE, READ, ApiView, created
 from slackwater_api.http.openapi import describe, request_example
-from slackwater_api.http.operation import unchanged
 from slackwater_api.v1.shapes import organization as shapes
 from slackwater_api.v1.shapes.common import listing
 from slackwater_api.v1.shapes.platform import TierOut
@@ -62,7 +59,7 @@ class OneTier(ApiView, path="tiers/<str:tier_name>", tag="tiers"):
     def patch(self, request: Request, tier_name: str) -> Response:
         """It counts from the next round on, for the tasks that wait too."""
         tenant = self.tenant
-        with self._unchanged(request, tier_name):
+        with self.unchanged(own_tiers.own_tiers(tenant.pk).filter(slug=tier_name)):
             changed = own_tiers.change_tier(tenant, tier_name, read_json(request._request))
         reference_cache.forget_tiers(tenant.pk)
         return Response(overview.tier(changed))
@@ -71,12 +68,7 @@ class OneTier(ApiView, path="tiers/<str:tier_name>", tag="tiers"):
     def delete(self, request: Request, tier_name: str) -> Response:
         """It can be named no more; the tasks that have it keep it."""
         tenant = self.tenant
-        with self._unchanged(request, tier_name):
+        with self.unchanged(own_tiers.own_tiers(tenant.pk).filter(slug=tier_name)):
             own_tiers.retire_tier(tenant, tier_name)
         reference_cache.forget_tiers(tenant.pk)
         return Response(status=204)
-
-    def _unchanged(self, request: Request, name: str) -> AbstractContextManager[None]:
-        tenant = self.tenant
-        rows = own_tiers.own_tiers(tenant.pk).filter(slug=name)
-        return unchanged(request, rows, lambda: overview.tier(own_tiers.get_tier(tenant, name)))

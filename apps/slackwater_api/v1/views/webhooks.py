@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -14,7 +13,6 @@ from rest_framework.response import Response
 from slackwater_api.http.body import read_json
 from slackwater_api.http.endpoint import MANAGE, READ, ApiView, created
 from slackwater_api.http.openapi import NO_BODY, describe, request_example
-from slackwater_api.http.operation import unchanged
 from slackwater_api.http.sorting import BY_AGE, Column, PagedList, each, moment, whole
 from slackwater_api.v1.filters import DeliveryFilter
 from slackwater_api.v1.shapes import notify as shapes
@@ -73,8 +71,7 @@ class Webhooks(ApiView, path="webhooks", tag="webhooks"):
     )
     def post(self, request: Request) -> Response:
         """Store it; the answer shows its secret, once."""
-        principal = self.principal
-        made = subscriptions.create(principal.tenant, read_json(request._request), actor=principal.actor)
+        made = subscriptions.create(self.tenant, read_json(request._request), actor=self.actor)
         body = {**shown(made.subscription), "secret": made.secret}
         return created(body, f"/api/v1/webhooks/{made.subscription.pk}")
 
@@ -104,21 +101,16 @@ class OneWebhook(ApiView, path="webhooks/<uuid:webhook_id>", tag="webhooks"):
     def patch(self, request: Request, webhook_id: UUID) -> Response:
         """Change fields; what waits goes to the new address."""
         changes = read_json(request._request)
-        with self._unchanged(request, webhook_id):
+        with self.unchanged(Subscription.objects.filter(pk=webhook_id)):
             changed = subscriptions.change(self.tenant.pk, webhook_id, changes)
         return Response(shown(changed))
 
     @describe("delete_webhook", "Remove a webhook", MANAGE, {204: None}, conditional=True)
     def delete(self, request: Request, webhook_id: UUID) -> Response:
         """Remove it with its log; what waits is not sent."""
-        with self._unchanged(request, webhook_id):
+        with self.unchanged(Subscription.objects.filter(pk=webhook_id)):
             subscriptions.delete(self.tenant.pk, webhook_id)
         return Response(status=204)
-
-    def _unchanged(self, request: Request, webhook_id: UUID) -> AbstractContextManager[None]:
-        tenant_id = self.tenant.pk
-        rows = Subscription.objects.filter(pk=webhook_id)
-        return unchanged(request, rows, lambda: shown(subscriptions.get(tenant_id, webhook_id)))
 
 
 class RotateWebhook(ApiView, path="webhooks/<uuid:webhook_id>/rotate", tag="webhooks"):

@@ -91,11 +91,11 @@ class Workflows(ApiView, path="workflows", tag="workflows"):
     )
     def post(self, request: Request) -> Response:
         """Check and store the whole graph, or nothing of it."""
-        data, principal = read_json(request._request), self.principal
+        data = read_json(request._request)
         if not isinstance(data, dict):
             raise InvalidInput("The body must be an object.")
         found = service.submit_workflow(
-            principal.tenant, data, actor=principal.actor, idempotency_key=idempotency_key(request),
+            self.tenant, data, actor=self.actor, idempotency_key=idempotency_key(request),
             trace=trace_context.of_request(request.META),
         )  # fmt: skip
         body = {"id": found.workflow_id, "task_ids": found.task_ids, "created": found.created}
@@ -142,10 +142,10 @@ class Scripts(ApiView, path="scripts", tag="scripts"):
     )
     def post(self, request: Request) -> Response:
         """Store a script under the hash of its content; the same content is stored once."""
-        data, principal = read_fields(request._request, "name", "content", "content_base64"), self.principal
+        data = read_fields(request._request, "name", "content", "content_base64")
         if not isinstance(data.get("name"), str):
             raise InvalidInput("must be a string", field="name")
-        script = service.store_script(principal.tenant, data["name"], _content(data))
+        script = service.store_script(self.tenant, data["name"], _content(data))
         return created(dead_letters.script_summary(script), f"/api/v1/scripts/{script.sha256}")
 
     @describe(
@@ -193,6 +193,5 @@ class RequeueDeadLetter(ApiView, path="dead-letters/<uuid:task_id>/requeue", tag
     def post(self, request: Request, task_id: UUID) -> Response:
         """Give the task its attempts anew and remove its dead letter."""
         dead_letters.require_dead_letter(task_id)
-        principal = self.principal
-        retry(principal.tenant.pk, task_id, actor=principal.actor, reason="requeued from the dead-letter queue")
+        retry(self.tenant.pk, task_id, actor=self.actor, reason="requeued from the dead-letter queue")
         return Response(tasks.task(task_id))
