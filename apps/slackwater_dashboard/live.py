@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-from django.db import connection
 
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import FINAL, Category, TaskState
 from slackwater_dashboard.throughput import INTERVAL_S, Throughput
 from slackwater_monitoring.alerts.rules import RULES
 from slackwater_resources.components import SILENT_AFTER_S
+from slackwater_tasks.ledger.connection import fetch_all, fetch_dicts, fetch_value
 from slackwater_tasks.read.autoscaling import demands
 from slackwater_tasks.read.tasks import word
 
@@ -49,7 +47,8 @@ WITH RECURSIVE active AS (
     SELECT (SELECT l.line_id FROM slackwater_tasks_livetask l WHERE l.phase = :phase.READY AND l.line_id > a.line_id
             ORDER BY l.line_id LIMIT 1), a.n + 1
     FROM active a WHERE a.line_id IS NOT NULL AND a.n < %(lines)s)
-SELECT t.slug, t.paused OR n.paused, n.category, r.slug, w.ready, extract(epoch FROM h.submitted_at)::float8
+SELECT t.slug AS tenant, t.paused OR n.paused AS paused, n.category, r.slug AS tier, w.ready,
+    extract(epoch FROM clock_timestamp() - h.submitted_at)::float8 AS head_waits_s
 FROM active a JOIN slackwater_tasks_line n ON n.id = a.line_id JOIN slackwater_tenants_tenant t ON t.id = n.tenant_id
 JOIN slackwater_resources_tier r ON r.id = n.tier_id
 CROSS JOIN LATERAL (
@@ -63,11 +62,11 @@ LEFT JOIN LATERAL (
 ORDER BY w.ready DESC, h.submitted_at LIMIT %(shown)s
 """)
 NODES = named("""
-SELECT n.id, n.name, n.cell, n.state, n.capacity, n.slots::text,
-       extract(epoch FROM clock_timestamp() - n.heartbeat_at)::float8,
-       n.lease_expires_at > clock_timestamp(),
-       coalesce(f.queued, 0)::int, coalesce(f.running, 0)::int, coalesce(f.slot_milli, 0)::int,
-       coalesce(f.cpu, 0)::bigint, coalesce(f.memory, 0)::bigint
+SELECT n.id, n.name, n.cell, CASE WHEN n.lease_expires_at > clock_timestamp() THEN n.state ELSE 'silent' END AS state,
+       n.capacity, n.slots::text, extract(epoch FROM clock_timestamp() - n.heartbeat_at)::float8 AS silent_s,
+       coalesce(f.queued, 0)::int AS queued, coalesce(f.running, 0)::int AS running,
+       coalesce(f.slot_milli, 0)::int AS slot_milli, coalesce(f.cpu, 0)::bigint AS cpu,
+       coalesce(f.memory, 0)::bigint AS memory
 FROM slackwater_resources_node n LEFT JOIN (
     SELECT l.node_id, count(*) FILTER (WHERE l.state = :state.QUEUED) AS queued,
         count(*) FILTER (WHERE l.state = :state.RUNNING) AS running,
@@ -80,25 +79,27 @@ FROM slackwater_resources_node n LEFT JOIN (
 WHERE n.state IN ('active', 'draining') ORDER BY n.cell, n.name LIMIT 200
 """)
 LEADERS = """
-SELECT cell, holder, epoch, expires_at > clock_timestamp(), extract(epoch FROM clock_timestamp() - renewed_at)::float8
+SELECT cell, holder, epoch, expires_at > clock_timestamp() AS leads,
+    extract(epoch FROM clock_timestamp() - renewed_at)::float8 AS renewed_s_ago
 FROM slackwater_tasks_leader ORDER BY cell
 """
 # Those that left, or have been silent for long, are for the list of components to tell.
 COMPONENTS = """
-SELECT kind, cell, hostname, pid, extract(epoch FROM clock_timestamp() - beat_at)::float8,
-       extract(epoch FROM clock_timestamp() - started_at)::float8
+SELECT kind, cell, hostname || ':' || pid AS where, beat_at >= clock_timestamp() - %s * interval '1 second' AS alive,
+       greatest(0, extract(epoch FROM clock_timestamp() - beat_at))::float8 AS silent_s,
+       greatest(0, extract(epoch FROM clock_timestamp() - started_at))::float8 AS up_s
 FROM slackwater_resources_component WHERE left_at IS NULL AND beat_at > clock_timestamp() - interval '10 minutes'
 ORDER BY kind, cell, id LIMIT 200
 """
 TENANTS = """
-SELECT t.slug, c.unfinished, c.urgent_unfinished, t.paused, p.weight
+SELECT t.slug AS tenant, c.unfinished, c.urgent_unfinished AS urgent, t.paused, p.weight
 FROM slackwater_tenants_tenantcounter c JOIN slackwater_tenants_tenant t ON t.id = c.tenant_id
     JOIN slackwater_tenants_plan p ON p.id = t.plan_id
 WHERE c.unfinished > 0 ORDER BY c.unfinished DESC, t.slug LIMIT %s
 """
 DEAD = "SELECT count(*) FROM (SELECT 1 FROM slackwater_tasks_deadletter LIMIT %s) few"
 ALERTS = """
-SELECT id, rule, cell, subject, detail, acknowledged_by, extract(epoch FROM raised_at)::float8
+SELECT id, rule, cell, subject, detail, acknowledged_by, extract(epoch FROM raised_at)::float8 AS raised_at
 FROM slackwater_monitoring_alert WHERE cleared_at IS NULL AND raised_at IS NOT NULL ORDER BY acknowledged_at NULLS FIRST, id
 LIMIT 50
 """
@@ -144,73 +145,56 @@ def forget() -> None:
 
 
 def _read(throughput: Throughput) -> dict[str, Any]:
-    with connection.cursor() as wrapped:
-        cur: Any = _Answering(wrapped)
-        now = cur.execute(NOW).fetchone()[0]
-        series = throughput.series(cur, now)
-        delay, run = cur.execute(DELAYS, [RECENT]).fetchone()
-        return {
-            "now": now,
-            "states": _states(cur),
-            "dead_letters": _bounded(cur.execute(DEAD, [DEAD_COUNTED + 1]).fetchone()[0], DEAD_COUNTED),
-            "lines": _lines(cur, now),
-            "nodes": [_node(row) for row in cur.execute(NODES).fetchall()],
-            "leaders": [_leader(row) for row in cur.execute(LEADERS).fetchall()],
-            "components": [_component(row) for row in cur.execute(COMPONENTS).fetchall()],
-            "tenants": [_tenant(row) for row in cur.execute(TENANTS, [TENANTS_SHOWN]).fetchall()],
-            "alerts": [_alert(row) for row in cur.execute(ALERTS).fetchall()],
-            "throughput": {"interval_s": INTERVAL_S, "series": series},
-            "demand": [
-                {"cell": d.cell, "slots": d.slots, "demand": d.demand, "wanted": d.wanted, "ratio": d.ratio}
-                for d in demands()
-            ],
-            "start_delay": _percentiles(delay),
-            "run_time": _percentiles(run),
-        }
-
-
-class _Answering:
-    """Django's cursor whose ``execute`` returns the cursor, as psycopg's does."""
-
-    def __init__(self, cursor: Any) -> None:
-        self._cursor = cursor
-
-    def execute(self, query: str, params: Any = None) -> Any:
-        self._cursor.execute(query, params)
-        return self._cursor
+    now = fetch_value(NOW)
+    [(delay, run)] = fetch_all(DELAYS, [RECENT])
+    return {
+        "now": now,
+        "states": _states(),
+        "dead_letters": _bounded(fetch_value(DEAD, [DEAD_COUNTED + 1]), DEAD_COUNTED),
+        "lines": _lines(),
+        "nodes": [_node(**row) for row in fetch_dicts(NODES)],
+        "leaders": fetch_dicts(LEADERS),
+        "components": fetch_dicts(COMPONENTS, [SILENT_AFTER_S]),
+        "tenants": fetch_dicts(TENANTS, [TENANTS_SHOWN]),
+        "alerts": [
+            {**row, "says": RULES[row["rule"]].says if row["rule"] in RULES else ""} for row in fetch_dicts(ALERTS)
+        ],
+        "throughput": {"interval_s": INTERVAL_S, "series": throughput.series(now)},
+        "demand": [
+            {"cell": d.cell, "slots": d.slots, "demand": d.demand, "wanted": d.wanted, "ratio": d.ratio}
+            for d in demands()
+        ],
+        "start_delay": _percentiles(delay),
+        "run_time": _percentiles(run),
+    }
 
 
 def _bounded(count: int, most: int) -> dict[str, Any]:
     return {"count": min(count, most), "more": count > most}
 
 
-def _component(row: Sequence[Any]) -> dict[str, Any]:
-    kind, cell, hostname, pid, silent_s, up_s = row
-    return {
-        "kind": kind, "cell": cell, "where": f"{hostname}:{pid}", "alive": silent_s <= SILENT_AFTER_S,
-        "silent_s": max(0.0, silent_s), "up_s": max(0.0, up_s),
-    }  # fmt: skip
-
-
 def _percentiles(pair: list[float] | None) -> dict[str, float] | None:
     return {"p50": pair[0], "p95": pair[1]} if pair else None
 
 
-def _states(cur: Any) -> dict[str, Any]:
+def _states() -> dict[str, Any]:
     """Unfinished tasks by state: counted while they are few, else in flight counted and the rest by statistics."""
-    unfinished, tenants = cur.execute(UNFINISHED).fetchone()
+    [(unfinished, tenants)] = fetch_all(UNFINISHED)
     live = [state for state in TaskState if state not in FINAL]
-    if unfinished <= EXACT_LIVE:
-        counts = dict(cur.execute(BY_STATE, [EXACT_LIVE * 2]).fetchall())
-        exact = True
+    exact = unfinished <= EXACT_LIVE
+    if exact:
+        counts = dict(fetch_all(BY_STATE, [EXACT_LIVE * 2]))
     else:
-        counts = dict(cur.execute(IN_FLIGHT).fetchall())
-        values, shares = cur.execute(SHARES).fetchone() or (None, None)
+        counts = dict(fetch_all(IN_FLIGHT))
         waiting = max(0, unfinished - sum(counts.values()))
-        known = {s: f for s, f in zip(values or [], shares or [], strict=True) if s not in (4, 5)}
+        known = {
+            state: share
+            for values, shares in fetch_all(SHARES)
+            for state, share in zip(values or [], shares or [], strict=True)
+            if state not in (TaskState.QUEUED, TaskState.RUNNING)
+        }
         total = sum(known.values()) or 1.0
         counts |= {state: round(waiting * share / total) for state, share in known.items()}
-        exact = False
     return {
         "unfinished": unfinished,
         "tenants": tenants,
@@ -219,52 +203,25 @@ def _states(cur: Any) -> dict[str, Any]:
     }
 
 
-def _lines(cur: Any, now: float) -> list[dict[str, Any]]:
+def _lines() -> list[dict[str, Any]]:
     values = {"lines": LINES_LOOKED_AT, "most": READY_COUNTED, "shown": LINES_SHOWN}
     return [
-        {
-            "tenant": tenant,
-            "paused": paused,
-            "category": word(Category(category)),
-            "tier": tier,
-            "ready": _bounded(ready, READY_COUNTED),
-            "head_waits_s": max(0.0, now - since) if since is not None else None,
-        }
-        for tenant, paused, category, tier, ready, since in cur.execute(LINES, values).fetchall()
+        {**row, "category": word(Category(row["category"])), "ready": _bounded(row["ready"], READY_COUNTED)}
+        for row in fetch_dicts(LINES, values)
     ]
 
 
-def _node(row: tuple[Any, ...]) -> dict[str, Any]:
-    pk, name, cell, state, capacity, slots, silent_s, alive, queued, running, milli, cpu, memory = row
-    slots = json.loads(slots)
-    total = sum(int(count) for kind, count in slots.items() if kind != "script") or sum(map(int, slots.values()))
+def _node(*, capacity: list[int], slots: str, slot_milli: int, cpu: int, memory: int, **row: Any) -> dict[str, Any]:
+    each = json.loads(slots)
+    total = sum(int(count) for kind, count in each.items() if kind != "script") or sum(map(int, each.values()))
 
     def permille(used: float, of: float) -> int:
         return min(1_000, round(1_000 * used / of)) if of else 0
 
     return {
-        "id": pk,
-        "name": name,
-        "cell": cell,
-        "state": state if alive else "silent",
-        "slots": slots,
-        "queued": queued,
-        "running": running,
-        "slots_permille": permille(milli, total * 1_000),
-        "cpu_permille": permille(cpu, capacity[0] if capacity else 0),
-        "memory_permille": permille(memory, capacity[1] if len(capacity) > 1 else 0),
-        "silent_s": silent_s,
+        **row,
+        "slots": each,
+        "slots_permille": permille(slot_milli, total * 1_000),
+        "cpu_permille": permille(cpu, capacity[0]),
+        "memory_permille": permille(memory, capacity[1]),
     }
-
-
-def _leader(row: tuple[Any, ...]) -> dict[str, Any]:
-    return dict(zip(("cell", "holder", "epoch", "leads", "renewed_s_ago"), row, strict=True))
-
-
-def _alert(row: tuple[Any, ...]) -> dict[str, Any]:
-    names = ("id", "rule", "cell", "subject", "detail", "acknowledged_by", "raised_at")
-    return {**dict(zip(names, row, strict=True)), "says": RULES[row[1]].says if row[1] in RULES else ""}
-
-
-def _tenant(row: tuple[Any, ...]) -> dict[str, Any]:
-    return dict(zip(("tenant", "unfinished", "urgent", "paused", "weight"), row, strict=True))

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from typing import Any
 
 from scheduler_ext.core.sql import named
+from slackwater_tasks.ledger.connection import fetch_all, fetch_value
 
 INTERVAL_S = 10
 INTERVALS = 30
@@ -18,7 +19,7 @@ COUNTED = 2_000
 """Rows between two boundaries up to which they are counted, with their outcomes."""
 KEPT = 4 * INTERVALS
 
-NEWEST = "SELECT id, extract(epoch FROM finished_at)::float8 FROM slackwater_tasks_attempt ORDER BY id DESC LIMIT 1"
+NEWEST = "SELECT id FROM slackwater_tasks_attempt ORDER BY id DESC LIMIT 1"
 OLDEST = "SELECT id FROM slackwater_tasks_attempt ORDER BY id LIMIT 1"
 AT_OR_AFTER = """
 SELECT id, extract(epoch FROM finished_at)::float8 FROM slackwater_tasks_attempt WHERE id >= %s ORDER BY id LIMIT 1
@@ -36,32 +37,32 @@ class Throughput:
         self._first: OrderedDict[int, int] = OrderedDict()
         self._passed: dict[int, tuple[int, int | None]] = {}
 
-    def series(self, cur: Any, now: float) -> list[dict[str, Any]]:
+    def series(self, now: float) -> list[dict[str, Any]]:
         """The last intervals, oldest first: when each began, how many attempts ended, how many of them badly.
 
         ``now`` is the database's time in seconds of the Unix epoch. ``bad`` is ``None`` where they were too many
         to be looked at. The newest interval is the one that is still running.
         """
-        newest = cur.execute(NEWEST).fetchone()
+        newest = fetch_value(NEWEST)
         last = int(now // INTERVAL_S)
         slots = range(last - INTERVALS + 1, last + 1)
         if newest is None:
             return [{"at": slot * INTERVAL_S, "ended": 0, "bad": 0} for slot in slots]
-        end = newest[0] + 1
+        end = newest + 1
         found: list[dict[str, Any]] = []
         for slot in reversed(slots):
-            first = self._boundary(cur, slot, end, settled=slot < last)
-            ended, bad = self._count(cur, slot, first, end, passed=slot < last - 1)
+            first = self._boundary(slot, end, settled=slot < last)
+            ended, bad = self._count(slot, first, end, passed=slot < last - 1)
             found.append({"at": slot * INTERVAL_S, "ended": ended, "bad": bad})
             end = first
         return found[::-1]
 
-    def _boundary(self, cur: Any, slot: int, end: int, *, settled: bool) -> int:
+    def _boundary(self, slot: int, end: int, *, settled: bool) -> int:
         """The number of the first attempt that ended in or after an interval; ``end`` when there is none."""
         known = self._first.get(slot)
         if known is not None:
             return min(known, end)
-        found = self._bisect(cur, slot * INTERVAL_S, end)
+        found = self._bisect(slot * INTERVAL_S, end)
         # A row may still come in late for the interval before; one interval of patience is enough for that.
         if settled:
             self._first[slot] = found
@@ -70,15 +71,15 @@ class Throughput:
         return found
 
     @staticmethod
-    def _bisect(cur: Any, moment: float, end: int) -> int:
-        oldest = cur.execute(OLDEST).fetchone()
-        low = oldest[0] if oldest else end
+    def _bisect(moment: float, end: int) -> int:
+        oldest = fetch_value(OLDEST)
+        low = end if oldest is None else oldest
         # Gallop back from the end: the interval asked for lies near it.
         step = 1_024
         high = end
         while end - step > low:
-            row = cur.execute(AT_OR_AFTER, (end - step,)).fetchone()
-            if row is None or row[1] >= moment:
+            rows = fetch_all(AT_OR_AFTER, (end - step,))
+            if not rows or rows[0][1] >= moment:
                 high = end - step
                 step *= 4
                 continue
@@ -86,14 +87,14 @@ class Throughput:
             break
         while low < high:
             middle = (low + high) // 2
-            row = cur.execute(AT_OR_AFTER, (middle,)).fetchone()
-            if row is None or row[1] >= moment:
+            rows = fetch_all(AT_OR_AFTER, (middle,))
+            if not rows or rows[0][1] >= moment:
                 high = middle
             else:
-                low = row[0] + 1
+                low = rows[0][0] + 1
         return min(low, end)
 
-    def _count(self, cur: Any, slot: int, first: int, end: int, *, passed: bool) -> tuple[int, int | None]:
+    def _count(self, slot: int, first: int, end: int, *, passed: bool) -> tuple[int, int | None]:
         if slot in self._passed:
             return self._passed[slot]
         answer: tuple[int, int | None]
@@ -102,7 +103,7 @@ class Throughput:
         elif end - first > COUNTED:
             answer = (end - first, None)
         else:
-            answer = cur.execute(COUNT, (first, end)).fetchone()
+            [answer] = fetch_all(COUNT, (first, end))
         if passed and slot in self._first:
             self._passed[slot] = answer
         return answer

@@ -151,12 +151,18 @@ def fetch_value(query: str, params: Any = None) -> Any:
     return found[0][0] if found else None
 
 
-def fetch_named(query: str, params: Any = None) -> dict[str, Any] | None:
-    """A statement's first row by its columns' names; ``None`` when it has no row."""
+def fetch_dicts(query: str, params: Any = None) -> list[dict[str, Any]]:
+    """All rows of a statement, each by its columns' names."""
     with connection.cursor() as cursor:
         cursor.execute(query, params)
-        values = cursor.fetchone()
-        return values and dict(zip((column.name for column in cursor.description), values, strict=True))
+        names = [column.name for column in cursor.description]
+        return [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
+
+
+def fetch_named(query: str, params: Any = None) -> dict[str, Any] | None:
+    """A statement's first row by its columns' names; ``None`` when it has no row."""
+    found = fetch_dicts(query, params)
+    return found[0] if found else None
 
 
 def execute(query: str, params: Any = None) -> int:

@@ -27,7 +27,7 @@ from slackwater_tasks.submission import service
 from slackwater_tenants.models import Tenant, TenantCounter
 from slackwater_tenants.services import create_tenant
 from tests.support.api import HANDLER, forget_lookups, furnish
-from tests.support.hand_worker import HandWorker, raw_cursor
+from tests.support.hand_worker import HandWorker
 from tests.support.waiting import wait_until
 
 
@@ -193,36 +193,31 @@ class TestThroughput:
         by_slot = [int(end.timestamp() // INTERVAL_S) for end in ends]
         return [by_slot.count(slot) for slot in slots]
 
-    def series(self, throughput: Throughput, now: float) -> list[dict[str, Any]]:
-        """Ask it, as the live page does."""
-        with raw_cursor() as cur:
-            return throughput.series(cur, now)
-
     @pytest.mark.parametrize("spread", [[], [0.0], [1000.0], [3.0 * n for n in range(200)], [15.0] * 50 + [200.0] * 3])
     def test_it_finds_what_counting_finds(self, spread: list[float]) -> None:
         attempts(spread)
         now = datetime.now(tz=UTC).timestamp()
         throughput = Throughput()
         for _ in range(2):  # the second time from what it remembers
-            assert [part["ended"] for part in self.series(throughput, now)] == self.counted(now)
+            assert [part["ended"] for part in throughput.series(now)] == self.counted(now)
 
     def test_gaps_in_the_numbers_do_not_count(self) -> None:
         attempts([5.0 * n for n in range(60)])
         numbers = list(Attempt.objects.unscoped().order_by("id").values_list("id", flat=True))
         Attempt.objects.unscoped().filter(pk__in=numbers[::3]).delete()
         now = datetime.now(tz=UTC).timestamp()
-        assert [part["ended"] for part in self.series(Throughput(), now)] == self.counted(now)
+        assert [part["ended"] for part in Throughput().series(now)] == self.counted(now)
 
     def test_bad_ends_are_told_apart(self) -> None:
         attempts([30.0, 31.0])
         attempts([12.0], Outcome.CAP_EXCEEDED)
         now = datetime.now(tz=UTC).timestamp()
-        series = self.series(Throughput(), now)
+        series = Throughput().series(now)
         assert (sum(part["ended"] for part in series), sum(part["bad"] for part in series)) == (3, 1)
 
     def test_many_ends_are_told_by_their_numbers(self) -> None:
         attempts([25.0] * (COUNTED + 100))
-        part = max(self.series(Throughput(), datetime.now(tz=UTC).timestamp()), key=lambda part: part["ended"])
+        part = max(Throughput().series(datetime.now(tz=UTC).timestamp()), key=lambda part: part["ended"])
         assert part["ended"] == COUNTED + 100
         assert part["bad"] is None
 
@@ -230,24 +225,11 @@ class TestThroughput:
         attempts([0.3 * n for n in range(900)])
         now = datetime.now(tz=UTC).timestamp()
         throughput = Throughput()
-        asked: list[str] = []
-
-        class Counting:
-            """Notes each statement."""
-
-            def __init__(self, cur: Any) -> None:
-                self.cur = cur
-
-            def execute(self, query: str, params: Any = None) -> Any:
-                asked.append(query)
-                return self.cur.execute(query, params)
-
-        with raw_cursor() as cur:
-            throughput.series(Counting(cur), now)
-            first = len(asked)
-            asked.clear()
-            throughput.series(Counting(cur), now)
-        assert len(asked) < 30 < first
+        with CaptureQueriesContext(connection) as first:
+            throughput.series(now)
+        with CaptureQueriesContext(connection) as again:
+            throughput.series(now)
+        assert len(again) < 30 < len(first)
 
 
 class TestBigLists:
