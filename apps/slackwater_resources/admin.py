@@ -12,17 +12,10 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 
-from slackwater_adminkit import (
-    Button,
-    ButtonsMixin,
-    PausableMixin,
-    ReadOnlyMixin,
-    ServiceAdmin,
-    ago,
-    badge,
-    column,
-    json_block,
-)
+from slackwater_adminkit.buttons import Button, ButtonsMixin
+from slackwater_adminkit.display import ago, badge, column, json_block
+from slackwater_adminkit.pausing import PausableMixin
+from slackwater_adminkit.services import ReadOnlyMixin, ServiceAdmin
 from slackwater_resources import services
 from slackwater_resources.components import SILENT_AFTER_S
 from slackwater_resources.models import Component, Handler, Node, Tier

@@ -17,22 +17,10 @@ from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdo
 from unfold.widgets import UnfoldAdminTextareaWidget
 
 from scheduler_ext.core.errors import InvalidInput, SlackwaterError
-from slackwater_adminkit import (
-    AllTenantsMixin,
-    BigTableAdmin,
-    Button,
-    ButtonsMixin,
-    JsonField,
-    ReadOnlyMixin,
-    ServiceAdmin,
-    actor,
-    ago,
-    badge,
-    become,
-    clock,
-    column,
-    seconds,
-)
+from slackwater_adminkit.big import BigTableAdmin
+from slackwater_adminkit.buttons import Button, ButtonsMixin
+from slackwater_adminkit.display import JsonField, ago, badge, clock, column, seconds
+from slackwater_adminkit.services import AllTenantsMixin, ReadOnlyMixin, ServiceAdmin, actor, become
 from slackwater_schedules import services
 from slackwater_schedules.fields import FIELDS, parse_schedule
 from slackwater_schedules.models import Schedule, ScheduleFire

@@ -17,7 +17,10 @@ from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from scheduler_ext.core.errors import Conflict
-from slackwater_adminkit import Button, ButtonsMixin, PausableMixin, ServiceAdmin, ago, badge, become, column
+from slackwater_adminkit.buttons import Button, ButtonsMixin
+from slackwater_adminkit.display import ago, badge, column
+from slackwater_adminkit.pausing import PausableMixin
+from slackwater_adminkit.services import ServiceAdmin, become
 from slackwater_tenants import services
 from slackwater_tenants.models import ApiKey, Membership, Plan, Team, Tenant
 from slackwater_tenants.pool_admin import PoolAdmin  # noqa: F401 - registers itself

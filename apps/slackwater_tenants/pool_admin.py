@@ -6,7 +6,7 @@ from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
 
-from slackwater_adminkit import ServiceAdmin
+from slackwater_adminkit.services import ServiceAdmin
 from slackwater_tenants import pools
 from slackwater_tenants.models import Pool
 

@@ -10,7 +10,9 @@ from django.http import HttpRequest
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
-from slackwater_adminkit import Button, ButtonsMixin, ReadOnlyMixin, ServiceAdmin, actor, ago, badge, column
+from slackwater_adminkit.buttons import Button, ButtonsMixin
+from slackwater_adminkit.display import ago, badge, column
+from slackwater_adminkit.services import ReadOnlyMixin, ServiceAdmin, actor
 from slackwater_monitoring.alerts import evaluation
 from slackwater_monitoring.alerts.rules import RULES
 from slackwater_monitoring.models import Alert

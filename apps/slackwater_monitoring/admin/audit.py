@@ -7,7 +7,9 @@ from typing import Any, ClassVar
 from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 
-from slackwater_adminkit import BigTableAdmin, ReadOnlyMixin, badge, column
+from slackwater_adminkit.big import BigTableAdmin
+from slackwater_adminkit.display import badge, column
+from slackwater_adminkit.services import ReadOnlyMixin
 from slackwater_monitoring.models import Login
 
 KINDS = {"succeeded": "succeeded", "failed": "failed", "refused": "failed", "left": "cancelled"}

@@ -9,18 +9,10 @@ from django.contrib import admin
 from django.http import HttpRequest
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdownFilter
 
-from slackwater_adminkit import (
-    AllTenantsMixin,
-    BigTableAdmin,
-    Button,
-    ButtonsMixin,
-    ReadOnlyMixin,
-    ServiceAdmin,
-    ago,
-    badge,
-    column,
-)
-from slackwater_adminkit.display import json_block
+from slackwater_adminkit.big import BigTableAdmin
+from slackwater_adminkit.buttons import Button, ButtonsMixin
+from slackwater_adminkit.display import ago, badge, column, json_block
+from slackwater_adminkit.services import AllTenantsMixin, ReadOnlyMixin, ServiceAdmin
 from slackwater_monitoring.models import Delivery, Subscription
 from slackwater_monitoring.notify import subscriptions
 

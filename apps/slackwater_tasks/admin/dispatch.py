@@ -18,16 +18,10 @@ from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdownFilter
 
 from scheduler_ext.core.states import Category
-from slackwater_adminkit import (
-    AllTenantsMixin,
-    BigTableAdmin,
-    PausableMixin,
-    ReadOnlyMixin,
-    ServiceAdmin,
-    ago,
-    badge,
-    column,
-)
+from slackwater_adminkit.big import BigTableAdmin
+from slackwater_adminkit.display import ago, badge, column
+from slackwater_adminkit.pausing import PausableMixin
+from slackwater_adminkit.services import AllTenantsMixin, ReadOnlyMixin, ServiceAdmin
 from slackwater_tasks.control.lines import set_line_paused
 from slackwater_tasks.models import Artifact, Leader, Line, Script
 from slackwater_tasks.read.tasks import word

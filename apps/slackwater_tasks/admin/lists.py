@@ -14,19 +14,10 @@ from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdownFilter
 
 from scheduler_ext.core.states import Outcome, TaskState
-from slackwater_adminkit import (
-    AllTenantsMixin,
-    BigTableAdmin,
-    Button,
-    ButtonsMixin,
-    ReadOnlyMixin,
-    actor,
-    ago,
-    badge,
-    column,
-    seconds,
-    short,
-)
+from slackwater_adminkit.big import BigTableAdmin
+from slackwater_adminkit.buttons import Button, ButtonsMixin
+from slackwater_adminkit.display import ago, badge, column, seconds, short
+from slackwater_adminkit.services import AllTenantsMixin, ReadOnlyMixin, actor
 from slackwater_tasks.admin.filters import id_range
 from slackwater_tasks.admin.graphs import task_url
 from slackwater_tasks.admin.task_page import state_badge

@@ -14,7 +14,7 @@ from django.urls import reverse
 from unfold.forms import AdminForm
 
 from scheduler_ext.core.errors import SlackwaterError
-from slackwater_adminkit import ButtonsMixin
+from slackwater_adminkit.buttons import ButtonsMixin
 from slackwater_tasks.admin.filters import find
 from slackwater_tasks.admin.task_form import ServiceForm
 from slackwater_tasks.submission.idempotency import Submission

@@ -11,7 +11,8 @@ from unfold.widgets import UnfoldAdminSelectWidget
 
 from scheduler_ext.core.errors import Conflict
 from scheduler_ext.policies.registry import ORDER_POLICIES, SHARE_POLICIES
-from slackwater_adminkit import ReadOnlyMixin, ServiceAdmin, actor, column
+from slackwater_adminkit.display import column
+from slackwater_adminkit.services import ReadOnlyMixin, ServiceAdmin, actor
 from slackwater_tasks.control import policies
 from slackwater_tasks.models import Line, PolicyChoice, RankSweep
 

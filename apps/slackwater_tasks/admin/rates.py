@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 
-from slackwater_adminkit import ServiceAdmin
+from slackwater_adminkit.services import ServiceAdmin
 from slackwater_tasks.models import RateLimit
 
 

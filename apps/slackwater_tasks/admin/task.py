@@ -13,7 +13,10 @@ from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdo
 
 from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.core.states import FINAL, Category, TaskState
-from slackwater_adminkit import AllTenantsMixin, BigTableAdmin, Button, actor, ago, column, seconds, short
+from slackwater_adminkit.big import BigTableAdmin
+from slackwater_adminkit.buttons import Button
+from slackwater_adminkit.display import ago, column, seconds, short
+from slackwater_adminkit.services import AllTenantsMixin, actor
 from slackwater_tasks.admin import task_form as forms
 from slackwater_tasks.admin.filters import AgeFilter, StateFilter, search_tasks
 from slackwater_tasks.admin.pages import PagesMixin

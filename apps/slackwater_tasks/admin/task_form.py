@@ -20,7 +20,7 @@ from unfold.widgets import (
 
 from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.core.types import MAX_SCRIPT_BYTES
-from slackwater_adminkit import JsonField
+from slackwater_adminkit.display import JsonField
 from slackwater_resources.models import Handler, Tier
 from slackwater_tasks.field_kinds import (
     WHAT_RUNS,

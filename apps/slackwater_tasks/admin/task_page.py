@@ -9,7 +9,7 @@ from typing import Any
 from django.urls import reverse
 
 from scheduler_ext.core.states import TaskState, client_status
-from slackwater_adminkit import badge, clock, json_block, seconds
+from slackwater_adminkit.display import badge, clock, json_block, seconds
 from slackwater_resources.models import Component
 from slackwater_tasks.admin import graphs
 from slackwater_tasks.explain.explanation import explain

@@ -9,17 +9,10 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 
-from slackwater_adminkit import (
-    AllTenantsMixin,
-    BigTableAdmin,
-    Button,
-    ReadOnlyMixin,
-    actor,
-    ago,
-    badge,
-    column,
-    short,
-)
+from slackwater_adminkit.big import BigTableAdmin
+from slackwater_adminkit.buttons import Button
+from slackwater_adminkit.display import ago, badge, column, short
+from slackwater_adminkit.services import AllTenantsMixin, ReadOnlyMixin, actor
 from slackwater_tasks.admin import graphs, task_form
 from slackwater_tasks.admin.filters import AgeFilter, id_range
 from slackwater_tasks.admin.pages import PagesMixin
