@@ -1,4 +1,4 @@
-"""Making up for a past range: the firings that never became tasks. Re-exported by ``services``."""
+"""Making up for a past range: the firings that never became tasks."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ A change never loses a firing: what is due when it is made fires first, under th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
@@ -13,12 +13,11 @@ from uuid import UUID
 
 from django.db import IntegrityError, transaction
 
-from scheduler_ext.core.errors import Conflict, InvalidInput, NotGranted, SlackwaterError
+from scheduler_ext.core.errors import Conflict, InvalidInput, NotGranted
 from slackwater_schedules import firing
-from slackwater_schedules.backfill import MAX_BACKFILL, Backfill, backfill
 from slackwater_schedules.fields import RULE_FIELDS, parse_schedule
 from slackwater_schedules.firing import due_time, rule_of
-from slackwater_schedules.lookups import database_now, get_schedule, locked_schedule
+from slackwater_schedules.lookups import database_now, locked_schedule
 from slackwater_schedules.models import Schedule
 from slackwater_schedules.recurrence import INSTANT, Kind, Rule, next_after
 from slackwater_schedules.submission import build_task
@@ -29,46 +28,15 @@ from slackwater_tenants.models import Tenant
 TIMING: Final = frozenset({*RULE_FIELDS, "jitter_s"})
 """Fields whose change moves the next firing."""
 
-__all__ = [
-    "MAX_BACKFILL",
-    "Backfill",
-    "backfill",
-    "create_schedule",
-    "create_schedules",
-    "delete_schedule",
-    "get_schedule",
-    "next_firings",
-    "pause_schedule",
-    "resume_schedule",
-    "update_schedule",
-]
-
 
 def create_schedule(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "") -> Schedule:
     """Create a schedule; ``data`` has the fields of :data:`slackwater_schedules.fields.FIELDS`.
 
     ``InvalidInput`` names the field at fault (``rule.times[0]``, ``task.handler``), ``Conflict`` a taken name.
     """
-    return _create(tenant, [data], [""], actor)[0]
-
-
-def create_schedules(tenant: Tenant, items: Sequence[Mapping[str, Any]], *, actor: str = "") -> list[Schedule]:
-    """Create several schedules, all or none; errors name ``schedules[3].name``."""
-    return _create(tenant, items, [f"schedules[{n}]." for n in range(len(items))], actor)
-
-
-def _create(tenant: Tenant, items: Sequence[Mapping[str, Any]], paths: Sequence[str], actor: str) -> list[Schedule]:
-    now = database_now()
-    made = []
-    for data, path in zip(items, paths, strict=True):
-        try:
-            made.append(_build(tenant, data, now, actor))
-        except SlackwaterError as error:
-            error.field = f"{path}{error.field}" if error.field else path.rstrip(".") or None
-            raise
+    made = _build(tenant, data, database_now(), actor)
     with _unique_names():
-        # Unscoped: the tenant is named in each row.
-        Schedule.objects.unscoped().bulk_create(made, batch_size=1_000)
+        made.save(force_insert=True)
     return made
 
 

@@ -11,7 +11,9 @@ import pytest
 
 from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, NotGranted, SlackwaterError, TooLarge
 from slackwater_schedules import services
+from slackwater_schedules.backfill import backfill
 from slackwater_schedules.firing import Counts, fire_due, seconds_to_next
+from slackwater_schedules.lookups import get_schedule
 from slackwater_schedules.models import Schedule
 from slackwater_tasks.models import Task
 from slackwater_tenants.models import Tenant
@@ -35,7 +37,7 @@ def test_a_schedule_is_stored_as_given(acme: Tenant) -> None:
     assert schedule.next_fire_at == datetime(2030, 1, 7, 8, tzinfo=UTC)
     assert services.next_firings(schedule, 2) == [datetime(2030, 1, n, 8, tzinfo=UTC) for n in (7, 14)]
     assert (schedule.created_by, schedule.version, schedule.missed_limit) == ("user:ann", 1, 30)
-    assert services.get_schedule(acme.pk, schedule.pk) == schedule
+    assert get_schedule(acme.pk, schedule.pk) == schedule
     with tenant_scope(acme.pk):
         assert Schedule.objects.get() == schedule
 
@@ -106,26 +108,17 @@ def test_a_name_is_taken_once_by_tenant(acme: Tenant) -> None:
     assert Schedule._plain.get(pk=second.pk).version == 1
 
 
-def test_many_are_created_all_or_none(acme: Tenant) -> None:
-    good = {"name": "a", "kind": "once", "task": {"handler": HANDLER}}
-    with pytest.raises(InvalidInput) as caught:
-        services.create_schedules(acme, [good, {**good, "name": "b", "kind": "x"}])
-    assert caught.value.field == "schedules[1].kind"
-    assert not Schedule._plain.exists()
-    assert len(services.create_schedules(acme, [good, {**good, "name": "b"}])) == Schedule._plain.count() == 2
-
-
 def test_another_tenants_schedule_is_not_found(acme: Tenant) -> None:
     schedule = make(acme)
     other = create_tenant("other", "Other")
     past = datetime(2020, 1, 1, tzinfo=UTC)
     calls: list[Callable[[], Any]] = [
-        lambda: services.get_schedule(other.pk, schedule.pk),
+        lambda: get_schedule(other.pk, schedule.pk),
         lambda: services.update_schedule(other.pk, schedule.pk, {"paused": True}),
         lambda: services.pause_schedule(other.pk, schedule.pk),
         lambda: services.delete_schedule(other.pk, schedule.pk),
-        lambda: services.backfill(other.pk, schedule.pk, past, past),
-        lambda: services.get_schedule(acme.pk, uuid4()),
+        lambda: backfill(other.pk, schedule.pk, past, past),
+        lambda: get_schedule(acme.pk, uuid4()),
     ]
     for call in calls:
         with pytest.raises(NotFound):
@@ -221,14 +214,14 @@ DAY = datetime(2026, 3, 1, tzinfo=UTC)
 
 def test_a_backfill_submits_what_was_never_submitted(acme: Tenant) -> None:
     schedule = make(acme, kind="daily", rule={"times": ["06:00"]}, task={"handler": HANDLER, "args": ["$fire_at"]})
-    first = services.backfill(acme.pk, schedule.pk, DAY, DAY + timedelta(days=3))
+    first = backfill(acme.pk, schedule.pk, DAY, DAY + timedelta(days=3))
     assert len(first.task_ids) == 3
     assert {t.workflow_id for t in Task._plain.all()} == {first.workflow_id}
     assert Task._plain.get(pk=first.task_ids[1]).name == "nightly 2026-03-02T06:00:00Z"
     assert [Task._plain.get(pk=t).args for t in first.task_ids] == [[f"2026-03-0{n}T06:00:00Z"] for n in (1, 2, 3)]
-    again = services.backfill(acme.pk, schedule.pk, DAY, DAY + timedelta(days=4))
+    again = backfill(acme.pk, schedule.pk, DAY, DAY + timedelta(days=4))
     assert len(again.task_ids) == 1
-    nothing = services.backfill(acme.pk, schedule.pk, DAY, DAY + timedelta(days=4))
+    nothing = backfill(acme.pk, schedule.pk, DAY, DAY + timedelta(days=4))
     assert (nothing.task_ids, nothing.workflow_id) == ([], None)
     assert FIRES.filter(backfill=True).count() == 4
 
@@ -237,7 +230,7 @@ def test_a_backfill_makes_up_for_missed_firings(acme: Tenant) -> None:
     schedule = rewind(make(acme, missed="skip"), 5 * 3600 + 5)
     fire_due()
     assert outcomes(schedule) == ["missed"] * 4 + ["submitted"]
-    done = services.backfill(acme.pk, schedule.pk, schedule.anchor_at, datetime.now(UTC) - timedelta(minutes=1))
+    done = backfill(acme.pk, schedule.pk, schedule.anchor_at, datetime.now(UTC) - timedelta(minutes=1))
     # The interval's anchor itself comes too: a backfill goes back before the schedule's start.
     assert len(done.task_ids) == 5
     assert outcomes(schedule) == ["submitted"] * 6
@@ -245,7 +238,7 @@ def test_a_backfill_makes_up_for_missed_firings(acme: Tenant) -> None:
 
 def test_a_backfill_that_must_not_overlap_runs_one_after_the_other(acme: Tenant) -> None:
     schedule = make(acme, kind="daily", rule={"times": ["06:00"]}, overlap="queue_one")
-    done = services.backfill(acme.pk, schedule.pk, DAY, DAY + timedelta(days=3))
+    done = backfill(acme.pk, schedule.pk, DAY, DAY + timedelta(days=3))
     assert [state_of(t) for t in done.task_ids] == ["READY", "BLOCKED", "BLOCKED"]
     worker = HandWorker()
     worker.run(done.task_ids[0])
@@ -266,7 +259,7 @@ def test_a_wrong_backfill_is_refused(
 ) -> None:
     schedule = make(acme)
     with pytest.raises(error) as caught:
-        services.backfill(acme.pk, schedule.pk, start, end)
+        backfill(acme.pk, schedule.pk, start, end)
     assert caught.value.field == field
     assert not FIRES.exists()
 
@@ -277,7 +270,7 @@ def test_a_live_firing_leaves_out_what_a_backfill_made(acme: Tenant) -> None:
     Schedule._plain.filter(pk=schedule.pk).update(
         anchor_at=fire_at, next_fire_at=fire_at, next_due_at=datetime.now(UTC) + timedelta(seconds=60)
     )
-    services.backfill(acme.pk, schedule.pk, fire_at, fire_at)
+    backfill(acme.pk, schedule.pk, fire_at, fire_at)
     Schedule._plain.filter(pk=schedule.pk).update(next_due_at=fire_at)
     assert fire_due().submitted == 0
     assert Task._plain.count() == FIRES.count() == 1

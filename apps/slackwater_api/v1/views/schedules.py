@@ -26,6 +26,8 @@ from slackwater_api.v1.shapes.schedules import (
     ScheduleSummary,
 )
 from slackwater_schedules import services
+from slackwater_schedules.backfill import backfill
+from slackwater_schedules.lookups import get_schedule
 from slackwater_schedules.models import Schedule, ScheduleFire
 from slackwater_tasks.field_kinds import Moment
 
@@ -80,7 +82,6 @@ class Schedules(ApiView, path="schedules", tag="schedules"):
 
     @describe("list_schedules", "List schedules by name", READ, {200: listing(ScheduleSummary)}, *SCHEDULES.parameters)
     def get(self, request: Request) -> Response:
-        """A page of the tenant's schedules."""
         return Response(SCHEDULES.page(request.query_params, Schedule.objects.all()))
 
 
@@ -88,7 +89,7 @@ class OneSchedule(ApiView, path="schedules/<uuid:schedule_id>", tag="schedules")
     @describe("get_schedule", "Look at a schedule and its next firings", READ, {200: ScheduleDetail})
     def get(self, request: Request, schedule_id: UUID) -> Response:
         """One schedule with the next ten times it fires for."""
-        return Response(_detail(services.get_schedule(self.tenant.pk, schedule_id)))
+        return Response(_detail(get_schedule(self.tenant.pk, schedule_id)))
 
     @describe(
         "change_schedule",
@@ -127,8 +128,7 @@ class ScheduleFires(ApiView, path="schedules/<uuid:schedule_id>/fires", tag="sch
         *FIRES.parameters,
     )
     def get(self, request: Request, schedule_id: UUID) -> Response:
-        """A page of its firings, latest first."""
-        services.get_schedule(self.tenant.pk, schedule_id)
+        get_schedule(self.tenant.pk, schedule_id)
         return Response(FIRES.page(request.query_params, ScheduleFire.objects.filter(schedule_id=schedule_id)))
 
 
@@ -145,7 +145,7 @@ class BackfillSchedule(ApiView, path="schedules/<uuid:schedule_id>/backfill", ta
     def post(self, request: Request, schedule_id: UUID) -> Response:
         """Submit the firings of the range that never became tasks, as one workflow; 200 when none were missing."""
         data = read_object(request._request, "start", "end")
-        done = services.backfill(
+        done = backfill(
             self.tenant.pk,
             schedule_id,
             MOMENT.check(data.get("start"), "start"),

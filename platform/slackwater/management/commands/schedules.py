@@ -11,6 +11,7 @@ from scheduler_ext.core.errors import InvalidInput
 from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, scoped
 from slackwater.management.pausing import find_schedule
 from slackwater_schedules import services
+from slackwater_schedules.backfill import backfill
 from slackwater_schedules.fields import FIELDS
 from slackwater_schedules.models import Schedule
 from slackwater_tasks.field_kinds import Moment
@@ -21,8 +22,6 @@ MOMENT = Moment()
 
 
 class Command(PlatformCommand):
-    """``manage.py schedules [list | show NAME | backfill NAME --start … --end …]``"""
-
     help = (
         "List a tenant's schedules; show NAME: one with its next ten firings and its last; "
         "backfill NAME --start TIME --end TIME: submit what never became a task in a past range. "
@@ -30,7 +29,6 @@ class Command(PlatformCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """What to do, and to which."""
         super().add_arguments(parser)
         parser.add_argument("action", nargs="?", choices=["list", "show", "backfill"], default="list",
                             help="list them (what is done without it), show one, or make up for the past")  # fmt: skip
@@ -39,7 +37,6 @@ class Command(PlatformCommand):
         parser.add_argument("--end", help="last moment, included")
 
     def run(self, options: dict[str, Any]) -> None:
-        """Do it."""
         tenant = find_tenant(options["tenant"])
         with scoped(tenant):
             if options["action"] == "list":
@@ -78,7 +75,7 @@ class Command(PlatformCommand):
     def _backfill(self, tenant: Tenant, options: dict[str, Any]) -> None:
         row = find_schedule(tenant, options["name"])
         start, end = MOMENT.check(options["start"], "--start"), MOMENT.check(options["end"], "--end")
-        done = services.backfill(tenant.pk, row.pk, start, end, actor=ACTOR)
+        done = backfill(tenant.pk, row.pk, start, end, actor=ACTOR)
         told = f"{len(done.task_ids)} tasks in the workflow {done.workflow_id}"
         shown = {"workflow_id": done.workflow_id, "task_ids": done.task_ids}
         self.answer(shown, told if done.workflow_id else "nothing was missing")
