@@ -9,7 +9,6 @@ class MonitoringConfig(AppConfig):
     """Health, metrics, alerts and notifications."""
 
     name = "slackwater_monitoring"
-    label = "slackwater_monitoring"
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:

@@ -7,5 +7,4 @@ class ResourcesConfig(AppConfig):
     """Tiers and nodes."""
 
     name = "slackwater_resources"
-    label = "slackwater_resources"
     default_auto_field = "django.db.models.BigAutoField"

@@ -7,5 +7,4 @@ class SchedulesConfig(AppConfig):
     """Schedules beside django-celery-beat's periodic tasks."""
 
     name = "slackwater_schedules"
-    label = "slackwater_schedules"
     default_auto_field = "django.db.models.BigAutoField"

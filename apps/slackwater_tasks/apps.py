@@ -12,7 +12,6 @@ class TasksConfig(AppConfig):
     """Tasks and their past."""
 
     name = "slackwater_tasks"
-    label = "slackwater_tasks"
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:

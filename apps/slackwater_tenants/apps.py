@@ -7,5 +7,4 @@ class TenantsConfig(AppConfig):
     """Tenants, plans and keys."""
 
     name = "slackwater_tenants"
-    label = "slackwater_tenants"
     default_auto_field = "django.db.models.BigAutoField"
