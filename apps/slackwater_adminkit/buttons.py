@@ -62,7 +62,6 @@ class ButtonsMixin(Base):  # type: ignore[type-arg]
         ]
 
     def press_url_name(self) -> str:
-        """The name of the buttons' address."""
         return f"{self.opts.app_label}_{self.opts.model_name}_do"
 
     def may(self, request: HttpRequest, permission: str) -> bool:
@@ -120,7 +119,6 @@ class ButtonsMixin(Base):  # type: ignore[type-arg]
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        """Give the page its buttons."""
         obj = kwargs.get("obj")
         context["sw_buttons"] = self.shown_buttons(request, obj) if obj is not None and obj.pk else []
         return super().render_change_form(request, context, *args, **kwargs)

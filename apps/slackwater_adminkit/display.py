@@ -79,5 +79,4 @@ class JsonField(forms.JSONField):
     """JSON as text; nothing at all where it is empty."""
 
     def prepare_value(self, value: Any) -> Any:
-        """Text for the widget."""
         return "" if value is None else super().prepare_value(value)

@@ -42,7 +42,6 @@ class PausableMixin(ButtonsMixin):
 
     @admin.display(description="state")
     def state(self, obj: Any) -> SafeString:
-        """Active or paused."""
         return badge("paused", "waiting") if obj.paused else badge("active", "succeeded")
 
     def pause(self, request: HttpRequest, obj: Any) -> str:

@@ -29,8 +29,6 @@ admin.site.extra_urls = extra_urls  # type: ignore[attr-defined]  # unfold's sit
 
 
 class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg]
-    """Users of the admin."""
-
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
@@ -38,8 +36,6 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg]
 
 
 class GroupAdmin(DjangoGroupAdmin, ModelAdmin):  # type: ignore[type-arg]
-    """Groups of permissions."""
-
     compressed_fields = True
 
 
@@ -71,14 +67,10 @@ class ClockedScheduleAdmin(BeatClockedAdmin, ModelAdmin):  # type: ignore[misc,t
 
 
 class IntervalScheduleAdmin(ModelAdmin):  # type: ignore[type-arg]
-    """Intervals."""
-
     list_display = ("__str__", "every", "period")
 
 
 class SolarScheduleAdmin(ModelAdmin):  # type: ignore[type-arg]
-    """Sunrise, sunset and the like."""
-
     list_display = ("__str__", "event", "latitude", "longitude")
 
 

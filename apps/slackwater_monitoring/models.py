@@ -16,8 +16,6 @@ class Subscription(TenantOwned):
     """A tenant's subscription to some events: at an address of its own, or by e-mail to its owners."""
 
     class Channel(models.TextChoices):
-        """The channel."""
-
         WEBHOOK = "webhook"
         EMAIL = "email"
         TASK = "task", "the task's own address"
@@ -59,8 +57,6 @@ class Delivery(TenantOwned):
     """One event on its way to one subscription. The payload is kept as it is sent, so that a replay is the same."""
 
     class State(models.TextChoices):
-        """Where it stands."""
-
         PENDING = "pending"
         DELIVERED = "delivered"
         FAILED = "failed", "failed: given up"
@@ -227,8 +223,6 @@ class Login(models.Model):
     """A login attempt in the admin, with its outcome."""
 
     class Outcome(models.TextChoices):
-        """How it ended."""
-
         SUCCEEDED = "succeeded"
         FAILED = "failed", "failed: wrong name or password, or not allowed in"
         REFUSED = "refused", "refused: too many failures before"

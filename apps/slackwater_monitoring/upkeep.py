@@ -45,7 +45,6 @@ class MonitoringUpkeep:
         self.db = Database("slackwater notify upkeep")
 
     def jobs(self) -> list[Job]:
-        """All jobs with their intervals."""
         return [
             Job(name="events to deliver", every_s=0.25, run=self.spread),
             Job(name="usage", every_s=5.0, run=self.add_up, full=usage.MAX_BATCH),
@@ -101,9 +100,7 @@ class MonitoringUpkeep:
             return int(conn.execute(OLD_ALERTS, (ALERTS_KEPT_DAYS,)).rowcount)
 
     def forget_logins(self) -> int:
-        """Forget old logins."""
         return int(self.db.conn.execute(OLD_LOGINS, (LOGINS_KEPT_DAYS, MAX_PRUNED)).rowcount)
 
     def close(self) -> None:
-        """Close the connection."""
         self.db.close()

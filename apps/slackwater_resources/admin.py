@@ -76,7 +76,6 @@ class HandlerAdmin(PausableMixin, ReadOnlyMixin, ServiceAdmin):
     readonly_fields = ("name", "kind", "idempotent", "description", "paused", "first_seen_at")
 
     def set_paused(self, obj: Handler, *, paused: bool) -> bool:
-        """By the service, for all tenants."""
         return services.set_handler_paused(obj, paused=paused)
 
 
@@ -132,24 +131,20 @@ class NodeAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
 
     @admin.display(description="resources")
     def resources(self, obj: Node) -> SafeString:
-        """Its capacity, by dimension."""
         rows = ((name, amount, unit) for (name, unit), amount in zip(DIMENSIONS, obj.capacity, strict=False))
         return format_html_join("", "<div>{}: {} {}</div>", rows)
 
     @admin.display(description="handlers")
     def handler_names(self, obj: Node) -> str:
-        """The functions it advertises."""
         return ", ".join(Handler.objects.filter(pk__in=obj.handlers).values_list("name", flat=True)) or "–"
 
     statistics = column("statistics", lambda node: json_block(node.stats))
 
     def drain(self, request: HttpRequest, obj: Node) -> str:
-        """Drain the node."""
         services.drain_node(obj)
         return f"{obj} finishes what it runs and gets nothing new."
 
     def activate(self, request: HttpRequest, obj: Node) -> str:
-        """Activate the node."""
         services.activate_node(obj)
         return f"{obj} gets work again."
 

@@ -74,8 +74,6 @@ class Node(models.Model):
     """One worker machine or container in one incarnation. Its claims point to it, so one row renews them all."""
 
     class State(models.TextChoices):
-        """The node's state."""
-
         ACTIVE = "active"
         DRAINING = "draining", "draining: finishes, gets nothing new"
         LEFT = "left"
@@ -123,8 +121,6 @@ class Component(models.Model):
     """A process of the platform itself, as it last reported; nodes have a table of their own."""
 
     class Kind(models.TextChoices):
-        """The kind of process."""
-
         SUBMITTER = "submitter"
         DISPATCHER = "dispatcher"
         UPKEEP = "upkeep"

@@ -113,5 +113,4 @@ class PgNodeStore:
         )
 
     def close(self) -> None:
-        """Close the connection."""
         self.db.close()

@@ -86,7 +86,6 @@ def task_link(task_id: Any) -> SafeString | str:
 
 
 def fire_badge(outcome: str) -> SafeString:
-    """The outcome of a firing as a coloured word."""
     return badge(outcome, FIRE_KINDS.get(outcome, "cancelled"))
 
 
@@ -137,7 +136,6 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
     # -- columns -----------------------------------------------------------------------------------------------
     @admin.display(description="state")
     def shown_state(self, obj: Schedule) -> SafeString:
-        """Active, paused, or over."""
         if obj.paused:
             return badge("paused", "waiting")
         return badge("active", "succeeded") if obj.next_fire_at else badge("over", "cancelled")
@@ -148,7 +146,6 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
 
     @admin.display(description="next firings (UTC)")
     def upcoming(self, obj: Schedule) -> SafeString | str:
-        """The next ten times."""
         try:
             times = services.next_firings(obj, UPCOMING)
         except SlackwaterError as error:
@@ -157,7 +154,6 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
 
     @admin.display(description="last firings (UTC)")
     def recent(self, obj: Schedule) -> SafeString | str:
-        """The last ones, with the tasks they made."""
         # Unscoped: the schedule says whose they are.
         fires = ScheduleFire.objects.unscoped().filter(schedule=obj).order_by("-fire_at")[:RECENT]
         rows = (
@@ -168,7 +164,6 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
 
     # -- changes -----------------------------------------------------------------------------------------------
     def save_model(self, request: HttpRequest, obj: Schedule, form: forms.ModelForm[Schedule], change: bool) -> None:
-        """Check and save through the services."""
         assert isinstance(form, ScheduleForm)
         values = form.values()
         if change:
@@ -185,7 +180,6 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
         services.delete_schedule(obj.tenant_id, obj.pk)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
-        """Delete each through the service."""
         for schedule in queryset:
             services.delete_schedule(schedule.tenant_id, schedule.pk)
 
@@ -197,12 +191,10 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
         return names, {self.opts.verbose_name_plural: len(names)}, set(), []
 
     def pause(self, request: HttpRequest, obj: Schedule) -> str:
-        """Pause the schedule."""
         services.pause_schedule(obj.tenant_id, obj.pk, actor=actor(request))
         return f"{obj} fires no more until it is resumed."
 
     def resume(self, request: HttpRequest, obj: Schedule) -> str:
-        """Resume the schedule."""
         services.resume_schedule(obj.tenant_id, obj.pk, actor=actor(request))
         return f"{obj} fires again, from its next time on."
 

@@ -80,7 +80,6 @@ class Counts:
     failed: int = 0
 
     def __add__(self, other: Counts) -> Counts:
-        """Add two counts."""
         return Counts(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)})
 
 

@@ -94,8 +94,6 @@ class ScheduleFire(TenantOwned):
     """One time that a schedule fires for. Unique, so any number of beats make it once."""
 
     class Outcome(models.TextChoices):
-        """The outcome."""
-
         SUBMITTED = "submitted"
         MISSED = "missed"
         SKIPPED = "skipped", "skipped: the last one still runs"

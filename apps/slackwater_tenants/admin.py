@@ -75,16 +75,12 @@ class PlanAdmin(ServiceAdmin):
 
 
 class TeamInline(TabularInline):  # type: ignore[misc]
-    """Groups of its users."""
-
     model = Team
     extra = 0
     fields = ("slug", "name")
 
 
 class MembershipInline(TabularInline):  # type: ignore[misc]
-    """Members of the tenant."""
-
     model = Membership
     extra = 0
     raw_id_fields = ("user",)
@@ -146,7 +142,6 @@ class TenantAdmin(PausableMixin, ServiceAdmin):
         become(obj, made)
 
     def set_paused(self, obj: Tenant, *, paused: bool) -> bool:
-        """By the service, for the whole tenant."""
         return services.set_paused(obj, paused=paused)
 
 
@@ -241,7 +236,6 @@ class ApiKeyAdmin(ButtonsMixin, ServiceAdmin):
 
     @admin.display(description="state")
     def state(self, obj: ApiKey) -> SafeString:
-        """Valid, expired or revoked."""
         if obj.revoked_at is not None:
             return badge("revoked", "failed")
         if obj.expires_at is not None and obj.expires_at <= timezone.now():
@@ -272,7 +266,6 @@ class ApiKeyAdmin(ButtonsMixin, ServiceAdmin):
         return response
 
     def revoke(self, request: HttpRequest, obj: ApiKey) -> str:
-        """Revoke the key."""
         if not services.revoke_api_key(obj):
             raise Conflict("it is revoked already")
         return f"The key {obj.prefix} is revoked."

@@ -288,8 +288,6 @@ class Membership(models.Model):
     """A user's role in a tenant."""
 
     class Role(models.TextChoices):
-        """The roles."""
-
         OWNER = "owner"
         OPERATOR = "operator"
         VIEWER = "viewer"
@@ -312,8 +310,6 @@ class ApiKey(models.Model):
     """A key of a tenant. Only its hash is kept; the key itself is shown once."""
 
     class Scope(models.TextChoices):
-        """The scopes."""
-
         SUBMIT = "submit"
         READ = "read"
         CANCEL = "cancel"

@@ -41,7 +41,6 @@ class TenantQuerySet(models.QuerySet[Any]):
     """A query set that can be limited to a tenant."""
 
     def for_tenant(self, tenant_id: int) -> Self:
-        """Only this tenant's rows."""
         return self.filter(tenant_id=tenant_id)
 
 
@@ -49,7 +48,6 @@ class TenantManager(models.Manager[Any]):
     """Manager of the rows of the tenant in context."""
 
     def get_queryset(self) -> TenantQuerySet:
-        """The rows of the tenant in context."""
         return TenantQuerySet(self.model, using=self._db).filter(tenant_id=current_tenant_id())
 
     def unscoped(self) -> TenantQuerySet:

@@ -76,12 +76,10 @@ class Refused(ErrorHandler):
     """A refusal, in plain words."""
 
     def set_default_headers(self) -> None:
-        """What a browser must know."""
         self.set_header("Content-Type", "text/plain; charset=utf-8")
         self.set_header("X-Content-Type-Options", "nosniff")
 
     def write_error(self, status_code: int, **_: Any) -> None:
-        """Say why."""
         if status_code == 401:
             self.set_header("WWW-Authenticate", 'Basic realm="Slackwater"')
         words = {401: "A name and a password are needed.", 421: "There is nothing here under that name."}

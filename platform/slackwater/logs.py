@@ -150,7 +150,6 @@ class LineFormatter(logging.Formatter):
         self._form = form
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line of an event."""
         return self._made.format(record)
 
     @cached_property

@@ -39,11 +39,9 @@ class OneRenderer(BaseContentNegotiation):
     """Every answer is JSON, whatever the client says it would rather have."""
 
     def select_parser(self, request: Request, parsers: Any) -> Any:
-        """The only one."""
         return parsers[0]
 
     def select_renderer(self, request: Request, renderers: Any, format_suffix: str | None = None) -> tuple[Any, str]:
-        """The only one."""
         return renderers[0], renderers[0].media_type
 
 

@@ -51,7 +51,6 @@ class OpenApi(APIView):
     schema = None
 
     def get(self, request: Request) -> HttpResponseBase:
-        """The OpenAPI document."""
         renderer = request.accepted_renderer
         plain, small = _written(renderer.media_type)
         response = HttpResponse(plain, content_type=renderer.media_type, headers={"ETag": tag_of(plain)})

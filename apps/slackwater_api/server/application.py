@@ -119,11 +119,9 @@ class AsgiApplication:
         self.threads.warm()
 
     def close(self) -> None:
-        """End the threads."""
         self.threads.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
             return

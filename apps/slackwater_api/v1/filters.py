@@ -128,11 +128,9 @@ class TaskFilter(ListFilter):
     submitted_before = before("submitted_at")
 
     def by_state(self, rows: QuerySet[Any], name: str, values: list[str]) -> QuerySet[Any]:
-        """Tasks in any of these states."""
         return in_states(rows, [TaskState[value.upper()] for value in values])
 
     def by_status(self, rows: QuerySet[Any], name: str, values: list[str]) -> QuerySet[Any]:
-        """Tasks with any of these statuses."""
         labels = {value.replace("_", " ") for value in values}
         states = [state for state in TaskState if client_status(state).label in labels]
         if len(states) == len(LIVE_STATES | FINAL):
@@ -140,11 +138,9 @@ class TaskFilter(ListFilter):
         return in_states(rows, states)
 
     def by_category(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
-        """Tasks of a category."""
         return rows.filter(category=Category[value.upper()])
 
     def by_tag(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
-        """Tasks that carry a tag."""
         return rows.filter(tags__contains=[value])
 
 
@@ -180,7 +176,6 @@ class ScheduleFilter(ListFilter):
     handler = text("task__handler")
 
     def by_paused(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
-        """Schedules that are paused, or those that are not."""
         return rows.filter(paused=value == "true")
 
 
@@ -211,11 +206,9 @@ class DeadLetterFilter(ListFilter):
     at_before = before("at")
 
     def by_outcome(self, rows: QuerySet[Any], name: str, values: list[str]) -> QuerySet[Any]:
-        """Dead letters whose last attempt ended in one of these ways."""
         return rows.filter(outcome__in=[Outcome[value.upper()] for value in values])
 
     def by_tag(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
-        """Dead letters whose task carries a tag."""
         return rows.filter(task__tags__contains=[value])
 
 

@@ -25,11 +25,9 @@ class OpenFilter(admin.SimpleListFilter):
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """The choices."""
         return [("open", "open"), ("cleared", "cleared")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Alert]) -> QuerySet[Alert]:
-        """The chosen alerts."""
         if self.value() is None:
             return queryset
         return queryset.filter(cleared_at__isnull=self.value() == "open")
@@ -66,7 +64,6 @@ class AlertAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
 
     @admin.display(description="state")
     def state(self, obj: Alert) -> SafeString:
-        """Open, acknowledged or cleared."""
         if obj.cleared_at is not None:
             return badge("cleared", "succeeded")
         return badge("acknowledged", "scheduled") if obj.acknowledged_at else badge("open", "failed")
@@ -76,7 +73,6 @@ class AlertAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
 
     @admin.display(description="told")
     def told(self, obj: Alert) -> SafeString | str:
-        """The notices, with their times."""
         rows = (
             (one.event, one.get_channel_display(), ago(one.done_at) if one.done_at else one.error or "on its way")
             for one in obj.notices.order_by("id")
@@ -84,6 +80,5 @@ class AlertAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
         return format_html_join("", "<div>{} by {}: {}</div>", rows) or "nobody: no address is known"
 
     def acknowledge(self, request: HttpRequest, obj: Alert) -> str:
-        """Acknowledge the alert."""
         evaluation.acknowledge(obj, actor(request))
         return f"You look after it: {obj}."

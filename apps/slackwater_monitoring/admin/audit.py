@@ -17,8 +17,6 @@ KINDS = {"succeeded": "succeeded", "failed": "failed", "refused": "failed", "lef
 
 @admin.register(Login)
 class LoginAdmin(ReadOnlyMixin, BigTableAdmin):
-    """Login attempts."""
-
     list_display = ("at", "username", "address", "shown_outcome")
     list_filter: ClassVar[Any] = ("outcome",)
     search_fields = ("username", "address")

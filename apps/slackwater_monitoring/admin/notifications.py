@@ -45,17 +45,14 @@ class SubscriptionAdmin(AllTenantsMixin, ButtonsMixin, ReadOnlyMixin, ServiceAdm
     failing = column("failing", lambda s: ago(s.failing_since))
 
     def ping(self, request: HttpRequest, obj: Subscription) -> str:
-        """Send a test message."""
         subscriptions.ping(obj.tenant_id, obj.pk)
         return "A test is on its way; its delivery tells what becomes of it."
 
     def disable(self, request: HttpRequest, obj: Subscription) -> str:
-        """Disable it."""
         subscriptions.change(obj.tenant_id, obj.pk, {"enabled": False})
         return "It is disabled: what waits is kept."
 
     def enable(self, request: HttpRequest, obj: Subscription) -> str:
-        """Enable it."""
         subscriptions.change(obj.tenant_id, obj.pk, {"enabled": True})
         return "It is enabled: what waited is sent now."
 
@@ -85,7 +82,6 @@ class DeliveryAdmin(AllTenantsMixin, ButtonsMixin, ReadOnlyMixin, BigTableAdmin)
 
     @admin.display(description="last answer")
     def last_answer(self, obj: Delivery) -> str:
-        """Status or error of the last attempt."""
         entry: dict[str, Any] = obj.log[-1] if obj.log else {}
         return str(entry.get("error") or entry.get("status") or "–")
 
@@ -93,6 +89,5 @@ class DeliveryAdmin(AllTenantsMixin, ButtonsMixin, ReadOnlyMixin, BigTableAdmin)
     shown_log = column("attempts so far", lambda delivery: json_block(delivery.log) if delivery.log else "–")
 
     def replay(self, request: HttpRequest, obj: Delivery) -> str:
-        """Send it again."""
         subscriptions.replay(obj.tenant_id, obj.subscription_id, obj.pk)
         return "It is sent again, with the same id."

@@ -40,7 +40,6 @@ class BulkCommand(PlatformCommand):
         self.answer([row for row, _ in done], *(said for _, said in done))
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Ids or filters."""
         super().add_arguments(parser)
         parser.add_argument("ids", nargs="*", type=task_id, metavar="ID")
         names = ", ".join(sorted(TaskFilter.base_filters))

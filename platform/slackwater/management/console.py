@@ -59,7 +59,6 @@ class PlatformCommand(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Add the options all have."""
         parser.add_argument("--json", action="store_true", help="print JSON for programs instead of a table")
         if self.for_tenant:
             parser.add_argument("--tenant", help="slug of the tenant; may be left out while there is only one")
@@ -80,7 +79,6 @@ class PlatformCommand(BaseCommand):
             raise CommandError(f"the database: {str(error).strip()}", returncode=75) from error
 
     def run(self, options: dict[str, Any]) -> None:
-        """Do the work."""
         raise NotImplementedError
 
     @property

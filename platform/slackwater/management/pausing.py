@@ -26,7 +26,6 @@ class PauseCommand(PlatformCommand):
     """What is to be."""
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """What kind, and which."""
         super().add_arguments(parser)
         parser.add_argument(
             "kind", choices=["tenant", "line", "handler", "schedule"],
@@ -38,7 +37,6 @@ class PauseCommand(PlatformCommand):
         )  # fmt: skip
 
     def run(self, options: dict[str, Any]) -> None:
-        """Do it, and say what is now."""
         kind, name = options["kind"], options["name"]
         if (kind == "tenant") == bool(name):
             raise InvalidInput("name a tenant by --tenant" if name else f"say which {kind}", field="name")

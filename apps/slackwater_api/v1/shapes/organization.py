@@ -139,7 +139,6 @@ class TierChange(s.Serializer[Any]):
     default_execution_cap = s.IntegerField(min_value=1, required=False, help_text="Seconds.")
 
     def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
-        """The resources, one by one."""
         return {**_amounts(required=False), **super().get_fields()}
 
 

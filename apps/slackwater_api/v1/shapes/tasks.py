@@ -82,7 +82,6 @@ class TaskIn(s.Serializer[Any]):
     """A task to run: exactly one of ``handler``, ``script`` and ``script_path``."""
 
     def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
-        """All fields of the declaration."""
         return {name: accepted(field) for name, field in FIELDS.items()}
 
 
@@ -90,7 +89,6 @@ class TaskChange(s.Serializer[Any]):
     """The fields of a waiting task that can be changed."""
 
     def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
-        """The fields that may change after submission."""
         return {name: accepted(field) for name, field in FIELDS.items() if field.editable}
 
 

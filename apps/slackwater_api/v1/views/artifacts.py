@@ -33,7 +33,6 @@ class TaskArtifacts(ApiView, path="tasks/<uuid:task_id>/artifacts", tag="tasks")
         "list_task_artifacts", "List the files a task left behind", READ, {200: listing(ArtifactOut, paged=False)}
     )
     def get(self, request: Request, task_id: UUID) -> Response:
-        """All of them, by name."""
         return Response({"items": artifacts.listed(artifacts.of_task(task_id).order_by("name"))})
 
 

@@ -74,7 +74,6 @@ class Keys(ApiView, path="keys", tag="organisation"):
 class OneKey(ApiView, path="keys/<int:key_id>", tag="organisation"):
     @describe("get_key", "Look at a key", MANAGE, {200: shapes.KeyOut})
     def get(self, request: Request, key_id: int) -> Response:
-        """One key, without its secret."""
         return Response(_shown(keys.get_key(self.tenant.pk, key_id)))
 
     @describe("revoke_key", "Revoke a key", MANAGE, {204: None}, conditional=True)

@@ -39,7 +39,6 @@ class Organization(ApiView, path="organization", tag="organisation"):
         "get_organization", "Look at your organisation and what your key may do", READ, {200: shapes.OrganizationOut}
     )
     def get(self, request: Request) -> Response:
-        """The tenant of the key."""
         return Response(_organization(self.principal))
 
     @describe(
@@ -70,7 +69,6 @@ def _team(row: Any) -> dict[str, Any]:
 class Teams(ApiView, path="teams", tag="organisation"):
     @describe("list_teams", "List teams", READ, {200: listing(shapes.TeamOut, paged=False)})
     def get(self, request: Request) -> Response:
-        """All teams, by slug."""
         return Response({"items": [_team(row) for row in members.teams(self.tenant.pk)]})
 
     @describe(
@@ -83,7 +81,6 @@ class Teams(ApiView, path="teams", tag="organisation"):
         examples=[request_example("a team", {"slug": "billing", "name": "Billing"})],
     )
     def post(self, request: Request) -> Response:
-        """A group of users."""
         made = members.create_team(self.tenant, read_json(request._request))
         return created(_team(made), f"/api/v1/teams/{made.slug}")
 
@@ -142,7 +139,6 @@ class Members(ApiView, path="members", tag="organisation"):
         *MEMBERS.parameters,
     )
     def get(self, request: Request) -> Response:
-        """A page of the organisation's users."""
         query, rows = request.query_params, members.members(self.tenant.pk)
         if "team" in query:
             rows = rows.filter(team__slug=query["team"])
@@ -170,7 +166,6 @@ class Members(ApiView, path="members", tag="organisation"):
 class OneMember(ApiView, path="members/<int:member_id>", tag="organisation"):
     @describe("get_member", "Look at a user", READ, {200: shapes.MemberOut})
     def get(self, request: Request, member_id: int) -> Response:
-        """One user."""
         return Response(_member(members.get_member(self.tenant.pk, member_id)))
 
     @describe(

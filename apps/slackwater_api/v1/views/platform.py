@@ -45,7 +45,6 @@ class Queues(ApiView, path="queues", tag="platform"):
 class OneQueue(ApiView, path="queues/<str:category>/<str:tier_name>", tag="platform"):
     @describe("get_queue", "Look at one of your lines", READ, {200: QueueOut})
     def get(self, request: Request, category: str, tier_name: str) -> Response:
-        """What stands in it."""
         return Response(overview.queue(self.tenant, category, tier_name))
 
     @describe(
@@ -68,7 +67,6 @@ class OneQueue(ApiView, path="queues/<str:category>/<str:tier_name>", tag="platf
 class Limits(ApiView, path="limits", tag="platform"):
     @describe("get_limits", "Read your plan's limits and what is used of them", READ, {200: LimitsOut})
     def get(self, request: Request) -> Response:
-        """The plan's numbers beside the counters."""
         return Response(overview.limits(self.tenant))
 
 

@@ -27,7 +27,6 @@ def _there(name: str) -> dict[str, object]:
 class Secrets(ApiView, path="secrets", tag="secrets"):
     @describe("list_secrets", "List secrets, without their values", READ, {200: listing(shapes.SecretOut, paged=False)})
     def get(self, request: Request) -> Response:
-        """The names of the tenant's secrets."""
         return Response({"items": secrets.names()})
 
     @describe(

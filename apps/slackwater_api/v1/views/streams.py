@@ -137,7 +137,6 @@ class TaskEvents(_StreamView, path="tasks/<uuid:task_id>/events", tag="streams")
         return self.open(request, task_id=task_id)
 
     def standing(self, event_id: str, **subject: Any) -> tuple[bytes, bool]:
-        """Its state now."""
         row = tasks.task(subject["task_id"])
         data = {
             "task_id": row["id"], "workflow_id": row["workflow_id"], "state": row["state"], "status": row["status"],
@@ -148,7 +147,6 @@ class TaskEvents(_StreamView, path="tasks/<uuid:task_id>/events", tag="streams")
         return event("task", _plain(data), event_id), row["state"] in ENDED
 
     def past(self, since: Place, **subject: Any) -> bytes:
-        """The changes that its history has since then."""
         moment = datetime.fromtimestamp(min(since[0] / 1000, 32_503_680_000), UTC)
         entries = [entry for entry in history.history(subject["task_id"]) if entry["at"] > moment]
         return b"".join(
@@ -158,7 +156,6 @@ class TaskEvents(_StreamView, path="tasks/<uuid:task_id>/events", tag="streams")
         )  # fmt: skip
 
     def is_over(self, **subject: Any) -> bool:
-        """Whether it has ended."""
         return bool(tasks.finished_ids([subject["task_id"]]))
 
 
@@ -178,7 +175,6 @@ class WorkflowEvents(_StreamView, path="workflows/<uuid:workflow_id>/events", ta
         return self.open(request, workflow_id=workflow_id)
 
     def standing(self, event_id: str, **subject: Any) -> tuple[bytes, bool]:
-        """Its tasks, counted by state."""
         return event("workflow", _plain(tasks.workflow(subject["workflow_id"])), event_id), False
 
 

@@ -132,7 +132,6 @@ class Tasks(ApiView, path="tasks", tag="tasks"):
 
     @describe("list_tasks", "List tasks, newest first", READ, {200: listing(TaskSummary)}, *TASKS.parameters)
     def get(self, request: Request) -> Response:
-        """A page of the tenant's tasks."""
         return Response(TASKS.page(request.query_params, Task.objects.all()))
 
 

@@ -44,7 +44,6 @@ class Tiers(ApiView, path="tiers", tag="tiers"):
 class OneTier(ApiView, path="tiers/<str:tier_name>", tag="tiers"):
     @describe("get_tier", "Look at a tier", READ, {200: TierOut})
     def get(self, request: Request, tier_name: str) -> Response:
-        """One tier that you may name."""
         return Response(overview.tier(own_tiers.get_tier(self.tenant, tier_name)))
 
     @describe(

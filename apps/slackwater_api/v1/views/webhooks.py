@@ -79,14 +79,12 @@ class Webhooks(ApiView, path="webhooks", tag="webhooks"):
         "list_webhooks", "List webhooks, newest first", READ, {200: listing(shapes.WebhookOut)}, *WEBHOOKS.parameters
     )
     def get(self, request: Request) -> Response:
-        """A page of the tenant's webhooks."""
         return Response(WEBHOOKS.page(request.query_params, Subscription.objects.all()))
 
 
 class OneWebhook(ApiView, path="webhooks/<uuid:webhook_id>", tag="webhooks"):
     @describe("get_webhook", "Look at a webhook", READ, {200: shapes.WebhookOut})
     def get(self, request: Request, webhook_id: UUID) -> Response:
-        """One webhook."""
         return Response(shown(subscriptions.get(self.tenant.pk, webhook_id)))
 
     @describe(

@@ -105,7 +105,6 @@ class Workflows(ApiView, path="workflows", tag="workflows"):
         "list_workflows", "List workflows, newest first", READ, {200: listing(WorkflowSummary)}, *WORKFLOWS.parameters
     )
     def get(self, request: Request) -> Response:
-        """A page of the tenant's workflows."""
         return Response(WORKFLOWS.page(request.query_params, Workflow.objects.all()))
 
 
@@ -152,7 +151,6 @@ class Scripts(ApiView, path="scripts", tag="scripts"):
         "list_scripts", "List stored scripts, newest first", READ, {200: listing(ScriptSummary)}, *SCRIPTS.parameters
     )
     def get(self, request: Request) -> Response:
-        """A page of the tenant's scripts."""
         return Response(SCRIPTS.page(request.query_params, Script.objects.all()))
 
 
@@ -164,7 +162,6 @@ class OneScript(ApiView, path="scripts/<sha256:sha256>", tag="scripts"):
         {200: ScriptDetail},
     )
     def get(self, request: Request, sha256: str) -> Response:
-        """One script with its content."""
         return Response(dead_letters.script(sha256))
 
 

@@ -161,14 +161,12 @@ class EmbeddedServer(ABC):
         self.process.stop(timeout=self.stop_timeout)
 
     def __enter__(self) -> Self:
-        """Start."""
         self.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop."""
         self.stop()
 
     @property

@@ -15,19 +15,15 @@ from slackwater_tasks.control.cancel import cancel
 
 
 class Command(BulkCommand):
-    """``manage.py cancel``"""
-
     help = "Cancel tasks: at once while they wait; a running one is asked to end, then killed."
 
     matching = staticmethod(bulk.cancel_matching)
     done_word = "cancelled"
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Ids or filters, and what goes along."""
         super().add_arguments(parser)
         parser.add_argument("--dependents", action="store_true", help="with ids: also all that depends on them")
 
     def do_one(self, tenant_id: int, wanted: UUID, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-        """Cancel it."""
         state = cancel(tenant_id, wanted, actor=ACTOR, dependents=options["dependents"]).name.lower()
         return {"id": wanted, "state": state}, f"{wanted} {'asked to end' if state == 'running' else state}"

@@ -16,13 +16,10 @@ MAX_DAYS = 36_500
 
 
 class Command(PlatformCommand):
-    """``manage.py create_api_key``"""
-
     help = "Create an API key of a tenant. The key is printed once and nowhere kept."
     for_tenant = False
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """The key's fields."""
         super().add_arguments(parser)
         parser.add_argument("tenant", help="slug of the tenant")
         parser.add_argument("--name", default="command line", help="what it is for")
@@ -35,7 +32,6 @@ class Command(PlatformCommand):
         parser.add_argument("--days", type=float, help="how long it is valid (for ever)")
 
     def run(self, options: dict[str, Any]) -> None:
-        """Create it and print it."""
         tenant = find_tenant(options["tenant"])
         scopes = options["scopes"] or ("submit", "read", "cancel")
         key, text = create_api_key(tenant, options["name"], scopes, _expiry(options["days"]))

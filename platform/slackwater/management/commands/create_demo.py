@@ -23,19 +23,15 @@ FILE = "demo.env"
 
 
 class Command(BaseCommand):
-    """Make what a new platform lacks; whatever is there already stays as it is."""
-
     help = "Create the first administrator and a demo tenant with a key, unless they exist."
     requires_system_checks = ["database", "models"]  # those of the pages would load the pages
     requires_migrations_checks = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Declare the options."""
         parser.add_argument("--migrate", action="store_true", help="bring the database up to date before")
         parser.add_argument("--url", default="", help="where the API is, for var/demo.env")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Create and print, once."""
         if options["migrate"]:
             call_command("migrate", interactive=False, verbosity=0)
         self._ensure_administrator()

@@ -11,13 +11,10 @@ from slackwater_tenants.services import create_tenant
 
 
 class Command(PlatformCommand):
-    """``manage.py create_tenant``"""
-
     help = "Create a tenant on a plan."
     for_tenant = False
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """The tenant's fields."""
         super().add_arguments(parser)
         parser.add_argument("slug", help="lower-case letters, digits and dashes")
         parser.add_argument("--name", help="its name (the slug)")
@@ -27,7 +24,6 @@ class Command(PlatformCommand):
         parser.add_argument("--cell", default="default", help="where its tasks run (default)")
 
     def run(self, options: dict[str, Any]) -> None:
-        """Create it."""
         tenant = create_tenant(
             options["slug"], options["name"] or options["slug"], options["plan"], trusted=options["trusted"],
             script_root=options["script_root"], cell=options["cell"],

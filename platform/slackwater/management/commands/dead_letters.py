@@ -19,19 +19,15 @@ REASON = "requeued from the dead-letter queue"
 
 
 class Command(PlatformCommand):
-    """``manage.py dead_letters``"""
-
     help = "List tasks whose attempts are used up, latest first; --requeue runs them again."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """What to list, and what to requeue."""
         super().add_arguments(parser)
         parser.add_argument("--limit", type=int, default=50, help="rows of the list (50)")
         parser.add_argument("--requeue", nargs="*", type=task_id, metavar="ID", help="run these again; with --all, all")
         parser.add_argument("--all", action="store_true", help="with --requeue: every dead letter of the tenant")
 
     def run(self, options: dict[str, Any]) -> None:
-        """List or requeue."""
         tenant = find_tenant(options["tenant"])
         with scoped(tenant):
             if options["requeue"] is not None:

@@ -13,19 +13,15 @@ from slackwater_tasks.upkeep.retention import delete_tenant
 
 
 class Command(PlatformCommand):
-    """``manage.py delete_tenant``"""
-
     for_tenant = False
     help = "Delete a tenant with all its data, for ever. Refused while tasks of it run; it is paused then."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Whom, and that it is meant."""
         super().add_arguments(parser)
         parser.add_argument("slug")
         parser.add_argument("--yes", action="store_true", help="it is meant: nothing can bring the data back")
 
     def run(self, options: dict[str, Any]) -> None:
-        """Delete, with a bar for people."""
         tenant = find_tenant(options["slug"])
         if not options["yes"]:
             raise InvalidInput(f"say --yes to delete {tenant.slug} and all its data for ever", field="--yes")

@@ -11,17 +11,13 @@ from slackwater_tasks.explain.explanation import explain
 
 
 class Command(PlatformCommand):
-    """``manage.py explain``"""
-
     help = "Say why a task waits, what would start it, and when it will likely start."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """The task."""
         super().add_arguments(parser)
         parser.add_argument("id", type=task_id, help="id of the task")
 
     def run(self, options: dict[str, Any]) -> None:
-        """Show the blockers."""
         with scoped(find_tenant(options["tenant"])):
             found = explain(options["id"])
         if self.as_json:

@@ -29,13 +29,10 @@ SHOWN = 5
 
 
 class Command(PlatformCommand):
-    """Read a file in WfFormat 1.5, scale its run times, submit it."""
-
     for_tenant = False
     help = "Submit a recorded workflow (WfFormat 1.5 JSON): each task holds a slot for its recorded run time x S."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Declare the options."""
         super().add_arguments(parser)
         parser.add_argument("file", type=Path, help="a WfFormat 1.5 JSON file, see https://wfcommons.org/format")
         parser.add_argument(
@@ -46,7 +43,6 @@ class Command(PlatformCommand):
         parser.add_argument("--wait", action="store_true", help="wait until it has ended, then print its report")
 
     def run(self, options: dict[str, Any]) -> None:
-        """Read, plan, submit; then wait and report if asked."""
         tenant, path = find_tenant(options["tenant"]), options["file"]
         try:
             recorded = read_workflow(path.read_text(encoding="utf-8"))

@@ -21,8 +21,6 @@ ANSWERS = {
 
 
 class Command(PlatformCommand):
-    """``manage.py nodes [drain|resume NODE | --wanted]``"""
-
     help = (
         "List the nodes of all cells with their capacity and what is in flight on each. "
         "drain NODE: give it nothing new, hand back what has not begun, let what has checkpoints go on elsewhere. "
@@ -31,7 +29,6 @@ class Command(PlatformCommand):
     for_tenant = False
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """What to do, and which nodes."""
         super().add_arguments(parser)
         parser.add_argument("action", nargs="?", choices=["list", *ACTIONS], default="list",
                             help="list them (what is done without it), or drain or resume one")  # fmt: skip
@@ -40,7 +37,6 @@ class Command(PlatformCommand):
         parser.add_argument("--all", action="store_true", help="also those that left or were lost")
 
     def run(self, options: dict[str, Any]) -> None:
-        """List them, or do what was asked to one."""
         if options["action"] in ACTIONS:
             node = _find(options["node"])
             ACTIONS[options["action"]](node)

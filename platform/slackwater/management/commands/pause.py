@@ -6,8 +6,6 @@ from slackwater.management.pausing import PauseCommand
 
 
 class Command(PauseCommand):
-    """``manage.py pause KIND [NAME]``"""
-
     help = (
         "Pause a tenant, one of its lines or schedules, or a handler: tasks are accepted, and none is started. "
         "Time paused does not count against delay tolerances."

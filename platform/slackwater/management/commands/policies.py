@@ -22,8 +22,6 @@ ACTIONS = ("list", "show", "set", "unset", "replay", "compare")
 
 
 class Command(PlatformCommand):
-    """``manage.py policies list|show|set|unset|replay|compare``."""
-
     for_tenant = False
     help = (
         "List the policies there are, show which hold, choose others while the platform runs, decide recorded rounds "
@@ -31,7 +29,6 @@ class Command(PlatformCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Declare the options."""
         super().add_arguments(parser)
         parser.add_argument("action", choices=ACTIONS)
         parser.add_argument("kind", nargs="?", help="order, share or shadow (set, unset); a file of rounds (replay)")
@@ -43,7 +40,6 @@ class Command(PlatformCommand):
         parser.add_argument("--line", metavar="CATEGORY/TIER", help="with --tenant: for this line of it (orders only)")
 
     def run(self, options: dict[str, Any]) -> None:
-        """Do what the action says."""
         getattr(self, f"_{options['action']}")(options)
 
     def _list(self, options: dict[str, Any]) -> None:

@@ -12,18 +12,14 @@ from slackwater_tasks.upkeep.retention import Pruner
 
 
 class Command(PlatformCommand):
-    """``manage.py prune``"""
-
     for_tenant = False
     help = "Delete finished tasks older than their plan's retention, with their past. Upkeep does so by itself, slowly."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Whose."""
         super().add_arguments(parser)
         parser.add_argument("--tenant", help="slug; all tenants when it is left out")
 
     def run(self, options: dict[str, Any]) -> None:
-        """Batch after batch until nothing is left to delete."""
         tenant = find_tenant(options["tenant"]) if options["tenant"] else None
         pruner, count = Pruner(Database("slackwater prune")), 0
         try:

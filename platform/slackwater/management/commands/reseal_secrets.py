@@ -10,13 +10,10 @@ from slackwater_tasks.models import Secret
 
 
 class Command(PlatformCommand):
-    """``manage.py reseal_secrets``"""
-
     for_tenant = False
     help = "Seal tenants' secrets anew under the first of SLACKWATER_SECRETS_KEYS; older keys may be dropped then."
 
     def run(self, options: dict[str, Any]) -> None:
-        """All of them."""
         with self.bar() as bar:
             task = bar.add_task("sealing", total=Secret.objects.unscoped().count())  # of every tenant
             count = reseal(progress=lambda: bar.advance(task))

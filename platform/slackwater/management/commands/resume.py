@@ -6,7 +6,5 @@ from slackwater.management.pausing import PauseCommand
 
 
 class Command(PauseCommand):
-    """``manage.py resume KIND [NAME]``"""
-
     help = "Let a paused tenant, line, handler or schedule go on."
     paused = False

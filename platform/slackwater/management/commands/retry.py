@@ -13,14 +13,11 @@ from slackwater_tasks.control.rerun import retry
 
 
 class Command(BulkCommand):
-    """``manage.py retry``"""
-
     help = "Run tasks again that failed, expired or were cancelled; their attempts are given anew."
 
     matching = staticmethod(bulk.retry_matching)
     done_word = "run again"
 
     def do_one(self, tenant_id: int, wanted: UUID, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-        """Run it again."""
         retry(tenant_id, wanted, actor=ACTOR)
         return {"id": wanted}, f"{wanted} runs again"

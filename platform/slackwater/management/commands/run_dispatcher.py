@@ -14,13 +14,10 @@ from slackwater_resources.faults import FAULTS
 
 
 class Command(BaseCommand):
-    """``manage.py run_dispatcher``."""
-
     help = "Decide what runs next and where. Any number may run: one leads, the others stand by."
     requires_system_checks: list[str] = []
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run rounds until told to stop."""
         stopping = False
 
         def stop(*_: Any) -> None:

@@ -25,8 +25,6 @@ LEFTOVERS_EVERY_S = 20.0
 
 
 class Command(BaseCommand):
-    """``manage.py run_upkeep``."""
-
     help = (
         "Mend what crashes leave behind: expired claims, lost nodes, late tasks, unreleased dependants. "
         "Send what clients are to be told, and the spans of traced tasks."
@@ -34,7 +32,6 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run jobs until told to stop."""
         stopping = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopping.set())

@@ -9,10 +9,7 @@ from django.core.management.commands.shell import Command as DjangoShell
 
 
 class Command(DjangoShell):
-    """A shared task would else be published to a broker nobody set."""
-
     def handle(self, **options: Any) -> None:
-        """Load the Celery app, and open the shell."""
         if settings.SETTINGS_MODULE.startswith("slackwater."):  # the service's own: a guest has an application already
             from slackwater.celery import app
 

@@ -25,8 +25,6 @@ from scheduler_ext.simulation.model import Cell, Run, Trace
 
 
 class Command(BaseCommand):
-    """Simulate a trace under one or several pairs of policies and compare them."""
-
     help = (
         "Run a trace (SWF, WfFormat 1.5, Azure CSV, YAML generator, or the scenario 'quota') in virtual time under "
         "the policies named, and compare them."
@@ -34,7 +32,6 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Declare the options."""
         parser.add_argument("trace", help="a file (.swf, .swf.gz, .json, .csv, .yaml) or: quota")
         parser.add_argument(
             "--policy",
@@ -61,7 +58,6 @@ class Command(BaseCommand):
         parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="draw PNG and SVG pictures into it")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Read, run, report."""
         if options["pictures"] and find_spec("matplotlib") is None:
             raise CommandError("--pictures needs matplotlib: `make env-dev`, or pip install 'slackwater[simulation]'")
         try:

@@ -18,12 +18,9 @@ STATES = [state.name.lower() for state in TaskState]
 
 
 class Command(PlatformCommand):
-    """``manage.py status``"""
-
     help = "Show a task with its past and logs, a workflow with its counts, or the latest tasks and the lines."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """An id, or filters of the list."""
         super().add_arguments(parser)
         parser.add_argument("id", nargs="?", type=task_id, help="of a task or a workflow; without it, the latest tasks")
         parser.add_argument("--state", choices=STATES, action="append", help="only tasks in this state; repeatable")
@@ -31,7 +28,6 @@ class Command(PlatformCommand):
         parser.add_argument("--logs", action="store_true", help="also what the task wrote")
 
     def run(self, options: dict[str, Any]) -> None:
-        """Show what was asked for."""
         tenant = find_tenant(options["tenant"])
         with scoped(tenant):
             if options["id"] is None:

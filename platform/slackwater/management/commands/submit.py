@@ -42,18 +42,14 @@ JSON_KINDS = (Array, Object, Retry)
 
 
 class Command(PlatformCommand):
-    """``manage.py submit``"""
-
     help = "Hand in a task: a Celery task by name, or a script; or several, or a workflow, from a file."
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
-        """Show examples under the options."""
         return super().create_parser(
             prog_name, subcommand, epilog=EXAMPLES, formatter_class=RawDescriptionHelpFormatter, **kwargs
         )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Every field of a task, by its name in the API."""
         super().add_arguments(parser)
         parser.add_argument("handler", nargs="?", help="name of an exported function")
         parser.add_argument("--file", help="JSON file with what to hand in; - for standard input")
@@ -70,7 +66,6 @@ class Command(PlatformCommand):
                 parser.add_argument(field.flag, dest=_dest(name), help=_help(field), **how)
 
     def run(self, options: dict[str, Any]) -> None:
-        """Submit, print the ids, and wait where asked to."""
         tenant = find_tenant(options["tenant"])
         data = _from_file(options["file"]) if options["file"] else _from_options(tenant, options)
         if options["file"] and options["handler"]:

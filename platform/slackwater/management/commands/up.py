@@ -19,14 +19,11 @@ from slackwater_conf import conf
 
 
 class Command(BaseCommand):
-    """Run servers, API, admin, dispatcher, upkeep, beat, workers and Flower; Ctrl-C stops them all."""
-
     help = "Run the whole platform on this machine until Ctrl-C; its data stays in var/."
     requires_system_checks = []
     requires_migrations_checks = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Declare the options."""
         parser.add_argument("--workers", type=_positive, default=1, help="worker nodes to run (default 1)")
         parser.add_argument("--concurrency", type=_positive, default=2, help="processes of each worker (default 2)")
         parser.add_argument(
@@ -34,7 +31,6 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run until stopped."""
         if options["die_with_parent"]:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
         _check_configuration()

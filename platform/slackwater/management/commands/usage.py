@@ -14,18 +14,14 @@ MICROS = 1_000_000
 
 
 class Command(PlatformCommand):
-    """``manage.py usage``"""
-
     help = "Show what a tenant used by day, tier and category with its price, and what its plan still allows."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Of which days."""
         super().add_arguments(parser)
         parser.add_argument("--since", help="first day (UTC): 2030-01-01; the month's first by default")
         parser.add_argument("--until", help="last day (UTC); today by default")
 
     def run(self, options: dict[str, Any]) -> None:
-        """Both, as the API tells them."""
         tenant = find_tenant(options["tenant"])
         first, last = usage.days(options["since"], options["until"], ("--since", "--until"))
         with scoped(tenant):

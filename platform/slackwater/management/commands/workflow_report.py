@@ -16,19 +16,15 @@ WIDTH = 24
 
 
 class Command(PlatformCommand):
-    """Print the report of one workflow."""
-
     for_tenant = False
     help = "Tell how a workflow ran: order kept, makespan against the lower bound, start delays."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Declare the options."""
         super().add_arguments(parser)
         parser.add_argument("id", type=task_id, help="id of the workflow")
         parser.add_argument("--slots", type=int, help="tasks that could run at once (default: counted from the nodes)")
 
     def run(self, options: dict[str, Any]) -> None:
-        """Look it up and print."""
         workflow_id, slots = options["id"], options["slots"]
         if slots is not None and slots < 1:
             raise InvalidInput("must be at least 1", field="--slots")
