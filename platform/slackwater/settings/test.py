@@ -15,4 +15,7 @@ DATABASES["default"].setdefault("TEST", {})["NAME"] = "test_slackwater_" + env.s
     "SLACKWATER_TEST_RUN", default="alone"
 )
 
+# Each client of a test makes the middleware anew, which would look for every static file there is: 30 ms.
+WHITENOISE_AUTOREFRESH = True
+
 SLACKWATER["DEMO_HANDLERS"] = True

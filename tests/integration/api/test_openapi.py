@@ -7,14 +7,14 @@ import re
 import uuid
 from collections.abc import Iterator
 from datetime import timedelta
+from importlib.resources import files
 from typing import Any
 from uuid import UUID
 
 import pytest
 from django.test import Client
 from django.utils import timezone
-from drf_spectacular.validation import validate_schema
-from jsonschema import Draft202012Validator
+from jsonschema_rs import Draft202012Validator
 
 from scheduler_ext.core.states import Outcome, TaskState
 from slackwater_api.http.openapi import ANSWERS
@@ -46,7 +46,9 @@ def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 def test_the_document_is_valid_openapi_3_1() -> None:
-    validate_schema(document())
+    rules = json.loads(files("drf_spectacular").joinpath("validation", "openapi_3_1_schema.json").read_text())
+    errors = list(Draft202012Validator(rules).iter_errors(PLAIN))
+    assert not errors, (errors[0].instance_path, errors[0].message)
     assert PLAIN["openapi"] == "3.1.0"
     assert PLAIN["components"]["securitySchemes"]["apiKey"]["scheme"] == "bearer"
 
@@ -96,7 +98,7 @@ def test_every_answer_has_an_example_in_its_shape(operation: str, content: dict[
     schema = {**content["schema"], "components": PLAIN["components"]}
     for value in shown:
         errors = list(Draft202012Validator(closed(schema)).iter_errors(value))
-        assert not errors, (errors[0].json_path, errors[0].message)
+        assert not errors, (errors[0].instance_path, errors[0].message)
 
 
 def test_every_example_belongs_to_an_operation() -> None:
@@ -123,7 +125,7 @@ def conforms(answer: Answer, method: str, path: str) -> None:
         return
     schema = {**response["content"][kind]["schema"], "components": PLAIN["components"]}
     errors = list(Draft202012Validator(closed(schema)).iter_errors(answer.body))
-    assert not errors, (method, path, errors[0].json_path, errors[0].message)
+    assert not errors, (method, path, errors[0].instance_path, errors[0].message)
 
 
 def closed(schema: Any) -> Any:
