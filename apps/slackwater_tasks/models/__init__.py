@@ -5,23 +5,17 @@ with the finish. Foreign keys between the hot tables carry no database constrain
 row itself, and every writer of these tables is in ``ledger/sql`` (see ``docs/adr/0003-ledger-layout.md``).
 """
 
-from slackwater_tasks.models.artifacts import Artifact
-from slackwater_tasks.models.base import LIVE_STATES, MutexScope, OnLate, new_id
-from slackwater_tasks.models.checkpoints import Checkpoint, Resumable
-from slackwater_tasks.models.dispatch import Leader, Line, RunTime
-from slackwater_tasks.models.effects import Effect
+from slackwater_tasks.models.base import MutexScope, OnLate, new_id
+from slackwater_tasks.models.dispatch import Leader, Line, Pause, RunTime
 from slackwater_tasks.models.history import Attempt, AttemptLog, DeadLetter, Dependency, TaskEvent
-from slackwater_tasks.models.outbox import Listener, Outbox, TaskWebhook
-from slackwater_tasks.models.pauses import Pause
+from slackwater_tasks.models.outbox import Listener, Outbox, TaskTrace
 from slackwater_tasks.models.policies import PastUse, PolicyChoice, RankSweep, ShadowUse
 from slackwater_tasks.models.rates import Impossible, RateLimit, RateStart
-from slackwater_tasks.models.secrets import Secret
+from slackwater_tasks.models.runtime import Artifact, Checkpoint, Effect, Resumable, Secret
 from slackwater_tasks.models.submission import IdempotencyKey, Script, Workflow
 from slackwater_tasks.models.task import LiveTask, Task
-from slackwater_tasks.models.trace_context import TaskTrace
 
 __all__ = [
-    "LIVE_STATES",
     "Artifact",
     "Attempt",
     "AttemptLog",
@@ -52,7 +46,6 @@ __all__ = [
     "Task",
     "TaskEvent",
     "TaskTrace",
-    "TaskWebhook",
     "Workflow",
     "new_id",
 ]

@@ -38,12 +38,24 @@ class MutexScope(models.IntegerChoices):
     INDEPENDENT = 3, "independent work: tasks that need no others"
 
 
+class LooseKey(models.ForeignKey):  # type: ignore[type-arg]
+    """A reference that the database neither checks nor indexes: the statements of ``ledger/sql`` are its only writers."""
+
+    def __init__(
+        self, to: Any, on_delete: Any = models.CASCADE, related_name: str = "+", *, null: bool = False, **options: Any
+    ) -> None:
+        options = {"db_constraint": False, "db_index": False, **options}
+        super().__init__(to, on_delete, related_name, null=null, **options)
+
+    def deconstruct(self) -> tuple[str, str, Any, Any]:
+        name, _, args, options = super().deconstruct()
+        return name, "django.db.models.ForeignKey", args, options
+
+
 class LedgerRow(TenantOwned):
     """A row beside a task, of the task's tenant."""
 
-    tenant = models.ForeignKey(
-        "slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
-    )
+    tenant = LooseKey("slackwater_tenants.Tenant")
 
     class Meta(TenantOwned.Meta):
         abstract = True

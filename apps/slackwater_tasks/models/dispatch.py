@@ -1,4 +1,4 @@
-"""What the dispatcher goes by beside the tasks: lines, run times, leaders."""
+"""What the dispatcher goes by beside the tasks: lines, run times, leaders, pauses."""
 
 from __future__ import annotations
 
@@ -49,9 +49,6 @@ class RunTime(models.Model):
     mean_us = models.FloatField(default=0.0)
     updated_at = models.DateTimeField(db_default=Now())
 
-    def __str__(self) -> str:
-        return f"{self.key}: {self.mean_us:.0f} µs"
-
 
 class Leader(models.Model):
     """Who dispatches for a cell. Every claim checks the epoch, so one who was replaced can claim nothing."""
@@ -67,3 +64,23 @@ class Leader(models.Model):
 
     def __str__(self) -> str:
         return f"{self.cell}: {self.holder} ({self.epoch})"
+
+
+class Pause(models.Model):
+    """Since when a tenant, line or handler is paused: that time does not count against tolerances."""
+
+    class Kind(models.TextChoices):
+        """What is paused."""
+
+        TENANT = "tenant"
+        LINE = "line"
+        HANDLER = "handler"
+
+    kind = models.CharField(max_length=8, choices=Kind.choices)
+    subject = models.BigIntegerField(help_text="Id of the tenant, line or handler.")
+    since = models.DateTimeField(db_default=Now())
+    ended_at = models.DateTimeField(null=True, help_text="Its tasks are being given the paused time back.")
+    reached = models.UUIDField(null=True, help_text="The last of the tasks that has it back.")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["kind", "subject"], name="slackwater_pause_once")]

@@ -7,26 +7,17 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from scheduler_ext.core.states import EdgeOutcome, Outcome, TaskState
-from slackwater_tasks.models.base import LedgerRow, choices
+from slackwater_tasks.models.base import LedgerRow, LooseKey, choices
 from slackwater_tasks.models.task import Task
 
 
 class Attempt(LedgerRow):
     """One run of a task that began and ended. The fence makes it unique: no run is recorded twice."""
 
-    task = models.ForeignKey(
-        Task, on_delete=models.CASCADE, related_name="attempts", db_constraint=False, db_index=False
-    )
+    task = LooseKey(Task, related_name="attempts")
     number = models.SmallIntegerField()
     fence = models.IntegerField()
-    node = models.ForeignKey(
-        "slackwater_resources.Node",
-        on_delete=models.PROTECT,
-        null=True,
-        related_name="+",
-        db_constraint=False,
-        db_index=False,
-    )
+    node = LooseKey("slackwater_resources.Node", on_delete=models.PROTECT, null=True)
     worker = models.CharField(max_length=120, blank=True, help_text="Slot that ran it.")
     queued_at = models.DateTimeField(null=True)
     started_at = models.DateTimeField()
@@ -49,7 +40,7 @@ class Attempt(LedgerRow):
 class AttemptLog(LedgerRow):
     """What an attempt wrote, capped, by stream."""
 
-    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="logs", db_constraint=False, db_index=False)
+    task = LooseKey(Task, related_name="logs")
     fence = models.IntegerField()
     stream = models.CharField(max_length=8)
     text = models.TextField()
@@ -59,14 +50,11 @@ class AttemptLog(LedgerRow):
         ordering = ["task", "fence", "stream"]
         constraints = [models.UniqueConstraint(fields=["task", "fence", "stream"], name="slackwater_attempt_log_once")]
 
-    def __str__(self) -> str:
-        return f"{self.task_id} {self.stream}"
-
 
 class TaskEvent(LedgerRow):
     """A change of state, or an edit, that the attempt rows do not tell."""
 
-    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="events", db_constraint=False, db_index=False)
+    task = LooseKey(Task, related_name="events")
     at = models.DateTimeField(db_default=Now())
     from_state = models.PositiveSmallIntegerField(choices=choices(TaskState), null=True)
     to_state = models.PositiveSmallIntegerField(choices=choices(TaskState))
@@ -107,12 +95,8 @@ class Dependency(models.Model):
     """An edge: ``child`` needs ``parent``."""
 
     pk = models.CompositePrimaryKey("parent", "child")
-    parent = models.ForeignKey(
-        Task, on_delete=models.CASCADE, related_name="children_edges", db_constraint=False, db_index=False
-    )
-    child = models.ForeignKey(
-        Task, on_delete=models.CASCADE, related_name="parent_edges", db_constraint=False, db_index=False
-    )
+    parent = LooseKey(Task, related_name="children_edges")
+    child = LooseKey(Task, related_name="parent_edges")
     outcome = models.PositiveSmallIntegerField(choices=choices(EdgeOutcome), default=EdgeOutcome.PENDING)
 
     class Meta:
@@ -121,6 +105,3 @@ class Dependency(models.Model):
         constraints = [
             models.CheckConstraint(condition=~Q(parent=models.F("child")), name="slackwater_dependency_not_itself")
         ]
-
-    def __str__(self) -> str:
-        return f"{self.parent_id} -> {self.child_id}"

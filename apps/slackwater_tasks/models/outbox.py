@@ -1,12 +1,13 @@
-"""What clients are to be told: who listens for what, and what has happened, written with the change itself."""
+"""What is told to the outside: who listens for what, what has happened, and the traces that tasks belong to."""
 
 from __future__ import annotations
 
 from django.db import models
+from django.db.models import Q
 from django.db.models.functions import Now
 
 from scheduler_ext.core.states import Outcome, TaskState
-from slackwater_tasks.models.base import LedgerRow, choices
+from slackwater_tasks.models.base import LedgerRow, LooseKey, choices
 from slackwater_tasks.models.task import Task
 
 
@@ -21,9 +22,6 @@ class Listener(models.Model):
         default=False, db_default=False, help_text="Its tasks may name an address of their own."
     )
 
-    def __str__(self) -> str:
-        return f"{self.tenant_id}: {self.events}"
-
 
 class TaskWebhook(LedgerRow):
     """Where a task's own events go, besides who is subscribed. Few tasks have one, so it stands beside the table."""
@@ -31,14 +29,11 @@ class TaskWebhook(LedgerRow):
     task = models.OneToOneField(Task, on_delete=models.CASCADE, primary_key=True, related_name="+", db_constraint=False)
     url = models.CharField(max_length=2_000)
 
-    def __str__(self) -> str:
-        return self.url
-
 
 class Outbox(LedgerRow):
     """Something to tell, in the transaction that made it so; upkeep turns it into deliveries and deletes it."""
 
-    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False)
+    task = LooseKey(Task)
     events = models.PositiveIntegerField(help_text="What happened, as far as the tenant listens for it.")
     state = models.PositiveSmallIntegerField(choices=choices(TaskState))
     outcome = models.PositiveSmallIntegerField(choices=choices(Outcome), null=True)
@@ -52,5 +47,28 @@ class Outbox(LedgerRow):
         ordering = ["id"]
         verbose_name_plural = "outbox"
 
-    def __str__(self) -> str:
-        return f"{self.task_id}: {self.events}"
+
+class TaskTrace(LedgerRow):
+    """The trace a task belongs to, and what of it was not sent to the collector yet.
+
+    Few tasks have one, so it stands beside the table; a task without one has no row and costs nothing.
+    """
+
+    task = models.OneToOneField(Task, on_delete=models.CASCADE, primary_key=True, related_name="+", db_constraint=False)
+    trace_id = models.CharField(max_length=32)
+    parent_id = models.CharField(
+        max_length=16, blank=True, help_text="The client's span; empty where the trace begins with the task."
+    )
+    sampled = models.BooleanField(help_text="False: its client does not record the trace, so nothing is sent.")
+    tracestate = models.CharField(max_length=512, blank=True)
+    run = models.PositiveSmallIntegerField(
+        default=0, db_default=0, help_text="Rises each time the task runs again after its end."
+    )
+    since = models.DateTimeField(null=True, help_text="When it began to run again.")
+    sent_fence = models.IntegerField(default=0, db_default=0, help_text="Attempts up to here were sent.")
+    export_at = models.DateTimeField(
+        null=True, help_text="Not before; ahead while somebody is sending it. Empty: there is nothing to send."
+    )
+
+    class Meta(LedgerRow.Meta):
+        indexes = [models.Index(fields=["task"], name="slackwater_trace_pending", condition=Q(export_at__isnull=False))]

@@ -91,9 +91,6 @@ class PastUse(models.Model):
     amount = models.FloatField(help_text="Cell-seconds: the whole cell, held for a second, is one.")
     at = models.DateTimeField(db_default=Now())
 
-    def __str__(self) -> str:
-        return f"{self.name}: {self.amount:.1f} s"
-
 
 class ShadowUse(models.Model):
     """What a second policy would have changed for one tenant: sums over the rounds in which both decided."""
@@ -111,6 +108,3 @@ class ShadowUse(models.Model):
     later_s = models.FloatField(default=0.0)
     since = models.DateTimeField(db_default=Now())
     updated_at = models.DateTimeField(db_default=Now())
-
-    def __str__(self) -> str:
-        return f"{self.tenant_id}: {self.second} beside {self.first}"

@@ -7,8 +7,8 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from slackwater_tasks.models.base import LedgerRow
 from slackwater_tasks.models.task import LiveTask
-from slackwater_tenants.scoping import TenantOwned
 
 MAX_STARTS = 100_000
 MAX_FRAME_S = 31 * 86_400
@@ -89,25 +89,16 @@ class RateStart(models.Model):
             models.Index(fields=["id"], name="slackwater_ratestart_open", condition=Q(at__isnull=True)),
         ]
 
-    def __str__(self) -> str:
-        return f"{self.task_id} under {self.limit_id}"
 
-
-class Impossible(TenantOwned):
+class Impossible(LedgerRow):
     """A waiting task that no registered node can run, since when, and why. It waits parked."""
 
     task = models.OneToOneField(
         LiveTask, on_delete=models.CASCADE, primary_key=True, related_name="+", db_constraint=False
     )
-    tenant = models.ForeignKey(
-        "slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
-    )
     reason = models.CharField(max_length=200)
     since = models.DateTimeField(db_default=Now())
 
-    class Meta(TenantOwned.Meta):
+    class Meta(LedgerRow.Meta):
         indexes = [models.Index(fields=["since"], name="slackwater_impossible_since")]
         verbose_name_plural = "impossible"
-
-    def __str__(self) -> str:
-        return f"{self.task_id}: {self.reason}"

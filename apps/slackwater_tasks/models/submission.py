@@ -61,6 +61,3 @@ class IdempotencyKey(models.Model):
 
     class Meta:
         indexes = [models.Index(fields=["created_at"], name="slackwater_idempotency_age")]
-
-    def __str__(self) -> str:
-        return f"{self.tenant_id}:{self.key}"

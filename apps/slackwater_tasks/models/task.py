@@ -13,7 +13,7 @@ from django.db.models import Q
 from django.db.models.functions import Least
 
 from scheduler_ext.core.states import FINAL, Category, LateMark, RunCondition, TaskState
-from slackwater_tasks.models.base import LIVE_STATES, MutexScope, OnLate, choices, new_id
+from slackwater_tasks.models.base import LIVE_STATES, LooseKey, MutexScope, OnLate, choices, new_id
 from slackwater_tasks.models.dispatch import Line
 from slackwater_tasks.models.submission import Workflow
 from slackwater_tenants.scoping import TenantManager, TenantOwned
@@ -29,18 +29,8 @@ class Task(TenantOwned):
         SCRIPT = 2, "script"
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    tenant = models.ForeignKey(
-        "slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="tasks", db_constraint=False, db_index=False
-    )
-    workflow = models.ForeignKey(
-        Workflow,
-        on_delete=models.CASCADE,
-        null=True,
-        blank=True,
-        related_name="tasks",
-        db_constraint=False,
-        db_index=False,
-    )
+    tenant = LooseKey("slackwater_tenants.Tenant", related_name="tasks")
+    workflow = LooseKey(Workflow, null=True, blank=True, related_name="tasks")
     name = models.CharField(max_length=200, blank=True)
     kind = models.SmallIntegerField(choices=Kind.choices)
     handler = models.CharField(max_length=200, blank=True)
@@ -49,9 +39,7 @@ class Task(TenantOwned):
     args = models.JSONField(default=list)
     kwargs = models.JSONField(default=dict)
     category = models.SmallIntegerField(choices=choices(Category))
-    tier = models.ForeignKey(
-        "slackwater_resources.Tier", on_delete=models.PROTECT, related_name="+", db_constraint=False, db_index=False
-    )
+    tier = LooseKey("slackwater_resources.Tier", on_delete=models.PROTECT)
     priority = models.SmallIntegerField(default=0, help_text="0 to 1000, larger first within its line.")
     delay_tolerance_ms = models.BigIntegerField(help_text="How long its start may be delayed.")
     on_late = models.SmallIntegerField(choices=OnLate.choices, default=OnLate.RUN_FIRST)
@@ -120,10 +108,8 @@ class LiveTask(models.Model):
     task = models.OneToOneField(
         Task, on_delete=models.CASCADE, primary_key=True, related_name="live", db_constraint=False
     )
-    tenant = models.ForeignKey(
-        "slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False
-    )
-    line = models.ForeignKey(Line, on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False)
+    tenant = LooseKey("slackwater_tenants.Tenant")
+    line = LooseKey(Line)
     state = models.SmallIntegerField(choices=choices(TaskState))
     phase = models.GeneratedField(
         expression=Least("state", int(TaskState.QUEUED)),
@@ -134,14 +120,7 @@ class LiveTask(models.Model):
     rank_group = models.IntegerField(default=0)
     rank = models.BigIntegerField()
     kind = models.SmallIntegerField(choices=Task.Kind.choices)
-    handler = models.ForeignKey(
-        "slackwater_resources.Handler",
-        on_delete=models.PROTECT,
-        null=True,
-        related_name="+",
-        db_constraint=False,
-        db_index=False,
-    )
+    handler = LooseKey("slackwater_resources.Handler", on_delete=models.PROTECT, null=True)
     priority = models.SmallIntegerField(default=0)
     fence = models.IntegerField(default=0, help_text="Rises with every claim.")
     attempts = models.SmallIntegerField(default=0, help_text="Attempts that began and ended.")
@@ -166,14 +145,7 @@ class LiveTask(models.Model):
     not_before = models.DateTimeField(null=True)
     latest_start = models.DateTimeField(null=True)
     promote_at = models.DateTimeField(null=True, help_text="When it becomes urgent; empty when it is, or never does.")
-    node = models.ForeignKey(
-        "slackwater_resources.Node",
-        on_delete=models.PROTECT,
-        null=True,
-        related_name="+",
-        db_constraint=False,
-        db_index=False,
-    )
+    node = LooseKey("slackwater_resources.Node", on_delete=models.PROTECT, null=True)
     last_node = models.IntegerField(null=True, help_text="Where its last attempt failed.")
     slot_milli = models.SmallIntegerField(default=1000, help_text="Thousandths of a slot its claim takes.")
     queued_at = models.DateTimeField(null=True)
