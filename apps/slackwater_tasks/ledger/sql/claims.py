@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from scheduler_ext.core.sql import named
 
-CLAIM = named("""
-WITH lead AS (
+# No row unless the caller leads the cell under this epoch; whoever would take over waits for the transaction.
+LEAD = """lead AS (
     SELECT 1 FROM slackwater_tasks_leader WHERE cell = %(cell)s AND epoch = %(epoch)s AND holder = %(holder)s
-        AND expires_at > clock_timestamp() FOR SHARE),
+        AND expires_at > clock_timestamp() FOR SHARE)"""
+# Whether the node's lease runs.
+_LEASED = """EXISTS (SELECT 1 FROM slackwater_resources_node WHERE id = %(node)s AND state IN ('active', 'draining')
+                    AND lease_expires_at > clock_timestamp())"""
+_WORK = "t.handler, t.script_sha256, t.script_path, t.args, t.kwargs, t.cap_ms"
+CLAIM = named(f"""
+WITH {LEAD},
 chosen AS (
     SELECT l.task_id, given.node, given.milli
     FROM unnest(%(ids)s::uuid[], %(fences)s::int[], %(nodes)s::int[], %(millis)s::int[]) AS given(id, fence, node, milli)
@@ -19,7 +25,7 @@ UPDATE slackwater_tasks_livetask l SET state = :state.QUEUED, fence = l.fence + 
     queued_at = clock_timestamp(), claim_expires_at = clock_timestamp() + %(ttl)s * interval '1 second',
     mutex_fence = CASE WHEN l.mutex_key IS NOT NULL THEN nextval('slackwater_tasks_mutex_fence') END
 FROM chosen WHERE l.task_id = ANY(ARRAY[chosen.task_id]) RETURNING l.task_id::text
-""")
+""")  # noqa: S608 - statements of ours
 
 
 def _start(tell: str = "") -> str:
@@ -29,12 +35,9 @@ WITH started AS (
     FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS given(id, fence)
     WHERE l.task_id = ANY(ARRAY[given.id]) AND l.fence = given.fence AND l.state = :state.QUEUED AND l.node_id = %(node)s
         AND NOT l.cancel_requested
-        AND EXISTS (SELECT 1 FROM slackwater_resources_node WHERE id = %(node)s AND state IN ('active', 'draining')
-                    AND lease_expires_at > clock_timestamp())
+        AND {_LEASED}
     RETURNING l.task_id, l.tenant_id, l.fence, l.attempts){tell}
-SELECT started.task_id::text, started.fence, started.tenant_id, t.handler, t.script_sha256, t.script_path, t.args,
-    t.kwargs, t.cap_ms,
-       started.attempts + 1, t.name, t.workflow_id::text
+SELECT started.task_id::text, started.fence, started.tenant_id, {_WORK}, started.attempts + 1, t.name, t.workflow_id::text
 FROM started JOIN slackwater_tasks_task t ON t.id = ANY(ARRAY[started.task_id]) AND t.tenant_id = ANY(ARRAY[started.tenant_id])
 """)  # noqa: S608 - statements of ours
 
@@ -48,16 +51,13 @@ notices AS (
     FROM started JOIN slackwater_tasks_listener AS listener ON listener.tenant_id = started.tenant_id
         WHERE listener.events & :event.STARTED <> 0)""")
 # What a start without an answer had started: nobody else has the claims, and none has begun.
-STARTED = named("""
-SELECT l.task_id::text, l.fence, l.tenant_id, t.handler, t.script_sha256, t.script_path, t.args, t.kwargs, t.cap_ms,
-       l.attempts + 1, t.name, t.workflow_id::text
+STARTED = named(f"""
+SELECT l.task_id::text, l.fence, l.tenant_id, {_WORK}, l.attempts + 1, t.name, t.workflow_id::text
 FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS given(id, fence)
 JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[given.id])
 JOIN slackwater_tasks_task t ON t.id = ANY(ARRAY[l.task_id]) AND t.tenant_id = ANY(ARRAY[l.tenant_id])
-WHERE l.fence = given.fence AND l.state = :state.RUNNING AND l.node_id = %(node)s
-    AND EXISTS (SELECT 1 FROM slackwater_resources_node WHERE id = %(node)s AND state IN ('active', 'draining')
-                AND lease_expires_at > clock_timestamp())
-""")
+WHERE l.fence = given.fence AND l.state = :state.RUNNING AND l.node_id = %(node)s AND {_LEASED}
+""")  # noqa: S608 - statements of ours
 # Back to READY without spending an attempt; the event says why. alone: a suspect runs by itself next time.
 HAND_BACK = named("""
 WITH back AS (

@@ -5,6 +5,27 @@ from __future__ import annotations
 from scheduler_ext.core.sql import named
 
 LISTENED = "SELECT EXISTS (SELECT 1 FROM slackwater_tasks_listener)"
+# The tenants' counters are lowered by what is in ``done``: last, and in order.
+_COUNTED = """counts AS (SELECT tenant_id, count(*) AS number, count(*) FILTER (WHERE category = :category.URGENT) AS urgent
+    FROM done GROUP BY tenant_id),
+counters AS (
+    SELECT c.tenant_id FROM slackwater_tenants_tenantcounter c WHERE c.tenant_id IN (SELECT tenant_id FROM counts)
+    ORDER BY c.tenant_id FOR UPDATE),
+counted AS (
+    UPDATE slackwater_tenants_tenantcounter c
+    SET unfinished = c.unfinished - counts.number, urgent_unfinished = c.urgent_unfinished - counts.urgent
+    FROM counts JOIN counters USING (tenant_id) WHERE c.tenant_id = counts.tenant_id)"""
+
+
+def recorded(of: str, number: str) -> str:
+    """The part that writes an attempt for each row of ``of``; ``number``: which attempt it was."""
+    return f"""
+recorded AS (
+    INSERT INTO slackwater_tasks_attempt (task_id, tenant_id, number, fence, node_id, worker, queued_at, started_at, finished_at,
+        outcome, error, exit_code, cpu_ms, peak_memory_mb, peak_disk_mb)
+    SELECT {of}.task_id, {of}.tenant_id, {number}, {of}.fence, %(node)s, {of}.worker, {of}.queued_at,
+        to_timestamp({of}.started), to_timestamp({of}.finished), {of}.outcome, {of}.error, {of}.exit_code, {of}.cpu,
+        {of}.memory, {of}.disk FROM {of})"""  # noqa: S608 - statements of ours
 
 
 def _finish(ended: str, *more: str) -> str:
@@ -25,23 +46,9 @@ done AS (
         result = gone.result::jsonb, error = gone.error, reason = gone.reason, release_pending = gone.has_children
     FROM gone WHERE t.id = ANY(ARRAY[gone.task_id]) AND t.tenant_id = ANY(ARRAY[gone.tenant_id])
     RETURNING t.id, t.tenant_id, t.category, t.workflow_id, gone.final, gone.has_children, gone.mutex_key),
-recorded AS (
-    INSERT INTO slackwater_tasks_attempt (task_id, tenant_id, number, fence, node_id, worker, queued_at, started_at, finished_at,
-        outcome, error, exit_code, cpu_ms, peak_memory_mb, peak_disk_mb)
-    SELECT gone.task_id, gone.tenant_id, gone.attempts + 1, gone.fence, %(node)s, gone.worker, gone.queued_at,
-        to_timestamp(gone.started),
-        to_timestamp(gone.finished), gone.outcome, gone.error, gone.exit_code, gone.cpu, gone.memory, gone.disk
-    FROM gone),
+{recorded("gone", "gone.attempts + 1")},
 {"".join(more)}
-counts AS (SELECT tenant_id, count(*) AS number, count(*) FILTER (WHERE category = :category.URGENT) AS urgent
-    FROM done GROUP BY tenant_id),
-counters AS (
-    SELECT c.tenant_id FROM slackwater_tenants_tenantcounter c WHERE c.tenant_id IN (SELECT tenant_id FROM counts)
-    ORDER BY c.tenant_id FOR UPDATE),
-counted AS (
-    UPDATE slackwater_tenants_tenantcounter c
-    SET unfinished = c.unfinished - counts.number, urgent_unfinished = c.urgent_unfinished - counts.urgent
-    FROM counts JOIN counters USING (tenant_id) WHERE c.tenant_id = counts.tenant_id)
+{_COUNTED}
 SELECT done.id::text, done.final, done.has_children, done.mutex_key, done.tenant_id, done.workflow_id::text FROM done
 """)  # noqa: S608 - statements of ours
 
@@ -92,7 +99,7 @@ JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[given.id]) AND l.fence
 JOIN slackwater_tasks_task t ON t.id = ANY(ARRAY[l.task_id]) AND t.tenant_id = ANY(ARRAY[l.tenant_id])
 WHERE l.state = :state.RUNNING AND l.node_id = %(node)s ORDER BY given.id FOR UPDATE OF l
 """)
-RETRY = named("""
+RETRY = named(f"""
 WITH ended AS (
     SELECT * FROM unnest(%(ids)s::uuid[], %(delays)s::float8[], %(outcomes)s::int[], %(started)s::float8[],
         %(finished)s::float8[], %(errors)s::text[], %(exits)s::int[], %(workers)s::text[], %(cpus)s::int[],
@@ -105,11 +112,7 @@ back AS (
         node_id = NULL, last_node = %(node)s, claim_expires_at = NULL, started_at = NULL, batch = 0, progress = NULL
     FROM ended WHERE l.task_id = ANY(ARRAY[ended.id]) AND l.state = :state.RUNNING
     RETURNING l.task_id, l.tenant_id, l.attempts, l.fence, l.queued_at, l.state, l.mutex_key, l.not_before, ended.*),
-recorded AS (
-    INSERT INTO slackwater_tasks_attempt (task_id, tenant_id, number, fence, node_id, worker, queued_at, started_at, finished_at,
-        outcome, error, exit_code, cpu_ms, peak_memory_mb, peak_disk_mb)
-    SELECT task_id, tenant_id, attempts, fence, %(node)s, worker, queued_at, to_timestamp(started),
-        to_timestamp(finished), outcome, error, exit_code, cpu, memory, disk FROM back),
+{recorded("back", "back.attempts")},
 notices AS (
     INSERT INTO slackwater_tasks_outbox (tenant_id, task_id, events, state, outcome, fence, attempt, at, retry_at, reason)
     SELECT listener.tenant_id, retried.task_id, listener.events & retried.events, retried.state, retried.outcome,
@@ -122,9 +125,9 @@ notices AS (
     WHERE listener.events & retried.events <> 0)
 SELECT back.task_id::text, back.state, back.mutex_key, back.tenant_id, t.workflow_id::text
 FROM back JOIN slackwater_tasks_task t ON t.id = ANY(ARRAY[back.task_id]) AND t.tenant_id = ANY(ARRAY[back.tenant_id])
-""")
+""")  # noqa: S608 - statements of ours
 # Ends waiting tasks (cancelled, expired, impossible): live row out, final state in, event, counters.
-END_WAITING = named("""
+END_WAITING = named(f"""
 WITH given AS (SELECT DISTINCT unnest(%(ids)s::uuid[]) AS id),
 locked AS (
     SELECT l.task_id, l.state AS was FROM given JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[given.id])
@@ -150,14 +153,6 @@ dead AS (
     INSERT INTO slackwater_tasks_deadletter (task_id, tenant_id, outcome, reason, retries)
     SELECT gone.task_id, gone.tenant_id, NULL, left(%(reason)s, 300), 0 FROM gone
     WHERE %(final)s = :state.FAILED ON CONFLICT (task_id) DO NOTHING),
-counts AS (SELECT tenant_id, count(*) AS number, count(*) FILTER (WHERE category = :category.URGENT) AS urgent
-    FROM done GROUP BY tenant_id),
-counters AS (
-    SELECT c.tenant_id FROM slackwater_tenants_tenantcounter c WHERE c.tenant_id IN (SELECT tenant_id FROM counts)
-    ORDER BY c.tenant_id FOR UPDATE),
-counted AS (
-    UPDATE slackwater_tenants_tenantcounter c
-    SET unfinished = c.unfinished - counts.number, urgent_unfinished = c.urgent_unfinished - counts.urgent
-    FROM counts JOIN counters USING (tenant_id) WHERE c.tenant_id = counts.tenant_id)
+{_COUNTED}
 SELECT id::text, has_children, mutex_key, tenant_id, workflow_id::text FROM done
-""")
+""")  # noqa: S608 - statements of ours

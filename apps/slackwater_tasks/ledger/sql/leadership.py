@@ -34,12 +34,10 @@ SELECT id FROM slackwater_resources_node WHERE cell = %s AND state IN ('lost', '
     AND lease_expires_at BETWEEN clock_timestamp() - interval '3 hours' AND clock_timestamp()
 ORDER BY lease_expires_at DESC LIMIT %s
 """
-HELD_BY_GONE = named("""
+_HELD = """
 SELECT l.task_id::text, l.fence, l.state, l.batch, l.total_attempts, extract(epoch FROM l.started_at)::float8, l.node_id
-FROM slackwater_tasks_livetask l JOIN slackwater_resources_node n ON n.id = l.node_id
+FROM slackwater_tasks_livetask l"""
+HELD_BY_GONE = named(f"""{_HELD} JOIN slackwater_resources_node n ON n.id = l.node_id
 WHERE l.phase = :phase.IN_FLIGHT AND n.state IN ('lost', 'left') LIMIT %s
 """)
-HELD_BY = named("""
-SELECT l.task_id::text, l.fence, l.state, l.batch, l.total_attempts, extract(epoch FROM l.started_at)::float8, l.node_id
-FROM slackwater_tasks_livetask l WHERE l.phase = :phase.IN_FLIGHT AND l.node_id = %s
-""")
+HELD_BY = named(f"{_HELD} WHERE l.phase = :phase.IN_FLIGHT AND l.node_id = %s")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from scheduler_ext.core.sql import named
+from slackwater_tasks.ledger.sql.claims import LEAD
+from slackwater_tasks.ledger.sql.finish import recorded
 
 LOCK_PAUSED = named("""
 SELECT l.task_id::text, l.total_attempts, l.cancel_requested, coalesce(r.declared, false)
@@ -12,7 +14,7 @@ LEFT JOIN slackwater_tasks_resumable r ON r.task_id = ANY(ARRAY[given.id])
 WHERE l.state = :state.RUNNING AND l.node_id = %(node)s ORDER BY given.id FOR UPDATE OF l
 """)
 # Its attempt row tells the turn. It has met its latest start by having begun: nothing gives it up or moves it for that.
-PAUSE = named("""
+PAUSE = named(f"""
 WITH ended AS (
     SELECT * FROM unnest(%(ids)s::uuid[], %(fences)s::int[], %(outcomes)s::int[], %(started)s::float8[],
         %(finished)s::float8[], %(errors)s::text[], %(exits)s::int[], %(workers)s::text[], %(cpus)s::int[],
@@ -30,20 +32,14 @@ turn AS (
         used_ms = CASE WHEN r.attempt = back.attempts THEN r.used_ms ELSE 0 END
             + greatest(0, round((back.finished - back.started) * 1000))::bigint
     FROM back WHERE r.task_id = back.task_id AND r.declared),
-recorded AS (
-    INSERT INTO slackwater_tasks_attempt (task_id, tenant_id, number, fence, node_id, worker, queued_at, started_at, finished_at,
-        outcome, error, exit_code, cpu_ms, peak_memory_mb, peak_disk_mb)
-    SELECT task_id, tenant_id, attempts + 1, fence, %(node)s, worker, queued_at, to_timestamp(started),
-        to_timestamp(finished), outcome, error, exit_code, cpu, memory, disk FROM back)
+{recorded("back", "back.attempts + 1")}
 SELECT back.task_id::text, back.mutex_key, back.tenant_id, t.workflow_id::text FROM back
     JOIN slackwater_tasks_task t ON t.id = ANY(ARRAY[back.task_id])
         AND t.tenant_id = ANY(ARRAY[back.tenant_id])
-""")
+""")  # noqa: S608 - statements of ours
 # Under the leader's epoch, like a claim. The rank is that of its next turn: while it runs nobody reads it.
-ASK = named("""
-WITH lead AS (
-    SELECT 1 FROM slackwater_tasks_leader WHERE cell = %(cell)s AND epoch = %(epoch)s AND holder = %(holder)s
-        AND expires_at > clock_timestamp() FOR SHARE),
+ASK = named(f"""
+WITH {LEAD},
 asked AS (
     SELECT * FROM unnest(%(ids)s::uuid[], %(fences)s::int[], %(outcomes)s::int[], %(levels)s::int[], %(groups)s::int[],
         %(ranks)s::bigint[], %(lets)s::text[]) AS given(id, fence, outcome, level, rank_group, rank, lets)),
@@ -57,7 +53,7 @@ SELECT task_id, tenant_id, false, level, outcome, fence, clock_timestamp(), lets
 ON CONFLICT (task_id) DO UPDATE SET level = excluded.level, asked = excluded.asked, asked_fence = excluded.asked_fence,
     asked_at = excluded.asked_at, lets_by = excluded.lets_by
 RETURNING r.task_id::text
-""")
+""")  # noqa: S608 - statements of ours
 # What runs in a slot of its own and could be asked to make room.
 TURNS = named("""
 SELECT l.task_id::text, l.fence, l.line_id, l.node_id, l.rank_group, l.rank, l.handler_id,
