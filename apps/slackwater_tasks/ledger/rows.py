@@ -169,23 +169,28 @@ def _kind(spec: TaskSpec) -> int:
 
 def rank_of(tenant_id: int, task: Accepted, arrived: datetime, chosen: Chosen) -> tuple[int, int]:
     """The place of a task in its line."""
-    start = task.spec.start_at or arrived
-    return chosen.order_of(tenant_id, task.line_id).rank(
-        RankInput(
-            arrived_us=microseconds(arrived),
-            latest_start_us=microseconds(max(start, arrived)) + task.tolerance_ms * 1000,
-            expected_us=chosen.run_times.get((tenant_id, task.spec.handler)) if chosen.run_times else None,
-            cap_us=task.cap_ms * 1000,
-            priority=task.spec.priority,
-            level=first_level(tenant_id, task.line_id, chosen),
-        )
-    )
+    order, spec = chosen.order_of(tenant_id, task.line_id), task.spec
+    start = max(spec.start_at or arrived, arrived)
+    level = first_level(order, task.line_id)
+    run_time = chosen.run_times.get((tenant_id, spec.handler)) if chosen.run_times else None
+    return order.rank(rank_input(arrived, start, task.tolerance_ms, task.cap_ms, spec.priority, level, run_time))
 
 
-def first_level(tenant_id: int, line_id: int, chosen: Chosen) -> int:
-    """The level a newcomer to a line begins at, where its order shares time."""
-    order: Any = chosen.order_of(tenant_id, line_id)
-    return order.first_level(reference_cache.serving(line_id)) if hasattr(order, "first_level") else 0
+def rank_input(arrived: datetime, start: datetime, tolerance_ms: int, cap_ms: int, priority: int, level: int,
+               run_time_us: int | None) -> RankInput:  # fmt: skip
+    """What an order goes by; ``start``: the moment from which the task's delay counts."""
+    return RankInput(
+        arrived_us=microseconds(arrived), latest_start_us=microseconds(start) + tolerance_ms * 1000,
+        expected_us=run_time_us, cap_us=cap_ms * 1000, priority=priority, level=level,
+    )  # fmt: skip
+
+
+def first_level(order: Any, line_id: int, serving: int | None = None) -> int:
+    """The level a newcomer to a line begins at, 0 where its order shares no time; ``serving``: the line's cycle."""
+    if not hasattr(order, "first_level"):
+        return 0
+    level: int = order.first_level(reference_cache.serving(line_id) if serving is None else serving)
+    return level
 
 
 def microseconds(moment: datetime) -> int:

@@ -148,7 +148,10 @@ def _write_rest(part: Part) -> None:
         resumable = [task for task in tasks if task.checkpoints]
         if resumable:
             chosen = active_policies.current(part.tenant.cell)
-            levels = [(task.id, rows.first_level(tenant_id, task.line_id, chosen)) for task in resumable]
+            levels = [
+                (task.id, rows.first_level(chosen.order_of(tenant_id, task.line_id), task.line_id))
+                for task in resumable
+            ]
             checkpoints.declare(cur, tenant_id, levels)
         edges = [(parent, child, int(EdgeOutcome.PENDING)) for parent, child in part.edges]
         copy_format.insert(cur, "slackwater_tasks_dependency", EDGE_COLUMNS, edges)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
@@ -15,12 +16,10 @@ from slackwater_tasks.ledger import sql, transitions
 from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.runtime.checkpoints import forget_ended
 from slackwater_tasks.runtime.work_store import PgWorkStore
+from slackwater_tasks.upkeep import paused_time, retention
 from slackwater_tasks.upkeep.parking import ParkingUpkeep
-from slackwater_tasks.upkeep.paused_time import PauseUpkeep
-from slackwater_tasks.upkeep.plan_rates import PlanRates
-from slackwater_tasks.upkeep.reranking import Reranker
-from slackwater_tasks.upkeep.retention import BATCH as PRUNED
-from slackwater_tasks.upkeep.retention import Pruner
+from slackwater_tasks.upkeep.plan_rates import settle
+from slackwater_tasks.upkeep.reranking import rerank
 
 BATCH = 1000
 OLD_KEYS = """
@@ -47,17 +46,17 @@ class LedgerUpkeep:
             Job(name="work of lost nodes", every_s=1.0, run=self.recover),
             Job(name="expired claims", every_s=1.0, run=self.expire_claims),
             # Before the late tasks: a pause that began a moment ago must be known by then.
-            *PauseUpkeep(self.db).jobs(),
-            *Reranker(self.conf, self.db).jobs(),
+            *paused_time.jobs(self.db),
+            Job(name="ranks", every_s=0.5, run=partial(rerank, self.conf, self.db)),
             *ParkingUpkeep(self.conf, self.db, self.work, self.publish).jobs(),
             *GraphUpkeep(self.db).jobs(),
-            *PlanRates(self.db).jobs(),
+            Job(name="execution rates of plans", every_s=2.0, run=partial(self.db.repeatable, settle)),
             Job(name="late tasks", every_s=1.0, run=self.expire_late),
             Job(name="unreleased dependants", every_s=2.0, run=self.release),
             Job(name="parked mutex keys", every_s=2.0, run=self.unpark),
             Job(name="old idempotency keys", every_s=60.0, run=self.forget_keys, full=BATCH),
-            Job(name="checkpoints of ended tasks", every_s=60.0, run=lambda: forget_ended(self.db, BATCH), full=BATCH),
-            Job(name="retention", every_s=60.0, run=Pruner(self.db).prune, full=PRUNED),
+            Job(name="checkpoints of ended tasks", every_s=60.0, run=partial(forget_ended, self.db, BATCH), full=BATCH),
+            Job(name="retention", every_s=60.0, run=partial(retention.prune, self.db), full=retention.BATCH),
         ]
 
     def lose_nodes(self) -> int:

@@ -6,6 +6,7 @@ held up. What two pauses held up at once is counted once. Meanwhile nothing of i
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from scheduler_ext.conf import PROMOTE_LEAD_MS
@@ -71,46 +72,37 @@ COLUMNS = {"tenant": "tenant_id", "line": "line_id", "handler": "handler_id"}
 FIRST = "00000000-0000-0000-0000-000000000000"
 
 
-class PauseUpkeep:
-    """The jobs."""
+def jobs(db: Database) -> list[Job]:
+    """The jobs with their intervals, over upkeep's connection."""
+    return [
+        Job(name="pauses", every_s=1.0, run=partial(note, db)),
+        Job(name="promotions held", every_s=1.0, run=partial(hold, db)),
+        Job(name="paused time given back", every_s=1.0, run=partial(db.repeatable, give_back)),
+    ]
 
-    def __init__(self, db: Database) -> None:
-        """``db`` is upkeep's connection."""
-        self.db = db
 
-    def jobs(self) -> list[Job]:
-        """The jobs with their intervals."""
-        return [
-            Job(name="pauses", every_s=1.0, run=self.note),
-            Job(name="promotions held", every_s=1.0, run=self.hold),
-            Job(name="paused time given back", every_s=1.0, run=self.give_back),
-        ]
+def note(db: Database) -> int:
+    """Note what is paused now, and what is so no more."""
+    return int(db.conn.execute(NOTE).rowcount) + int(db.conn.execute(END).rowcount)
 
-    def note(self) -> int:
-        """Note what is paused now, and what is so no more."""
-        conn = self.db.conn
-        return int(conn.execute(NOTE).rowcount) + int(conn.execute(END).rowcount)
 
-    def hold(self) -> int:
-        """Keep tasks of what is paused from being promoted."""
-        return int(self.db.conn.execute(HOLD, (SOON_S, BATCH)).rowcount)
+def hold(db: Database) -> int:
+    """Keep tasks of what is paused from being promoted."""
+    return int(db.conn.execute(HOLD, (SOON_S, BATCH)).rowcount)
 
-    def give_back(self) -> int:
-        """Move the latest starts of a batch of tasks whose pause is over; returns how many."""
-        return self.db.repeatable(self._batch)
 
-    def _batch(self, conn: Any) -> int:
-        over = conn.execute(OVER).fetchone()
-        if over is None:
-            return 0
-        pause, kind, subject, reached = over
-        params = {
-            "pause": pause, "subject": subject, "reached": reached or FIRST, "batch": BATCH,
-            "lead_ms": PROMOTE_LEAD_MS,
-        }  # fmt: skip
-        count, last = conn.execute(GIVE_BACK.format(column=COLUMNS[kind]), params).fetchone()
-        if count < BATCH:
-            conn.execute("DELETE FROM slackwater_tasks_pause WHERE id = %s", (pause,))
-        else:
-            conn.execute("UPDATE slackwater_tasks_pause SET reached = %s WHERE id = %s", (last, pause))
-        return int(count)
+def give_back(conn: Any) -> int:
+    """Move the latest starts of a batch of tasks whose pause is over; returns how many."""
+    over = conn.execute(OVER).fetchone()
+    if over is None:
+        return 0
+    pause, kind, subject, reached = over
+    params = {
+        "pause": pause, "subject": subject, "reached": reached or FIRST, "batch": BATCH, "lead_ms": PROMOTE_LEAD_MS,
+    }  # fmt: skip
+    count, last = conn.execute(GIVE_BACK.format(column=COLUMNS[kind]), params).fetchone()
+    if count < BATCH:
+        conn.execute("DELETE FROM slackwater_tasks_pause WHERE id = %s", (pause,))
+    else:
+        conn.execute("UPDATE slackwater_tasks_pause SET reached = %s WHERE id = %s", (last, pause))
+    return int(count)

@@ -6,17 +6,12 @@ plan, holds with the next round; upkeep mends what was changed past the models, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
-from django.db import connection
 from django.db.models.signals import post_save
 
-from scheduler_ext.upkeep import Job
-from slackwater_tasks.ledger.connection import Database
+from slackwater_tasks.ledger.connection import execute
 from slackwater_tenants.models import Plan, Tenant
-
-EVERY_S: Final = 2.0
 
 _WANTED = """
 WITH wanted AS (
@@ -40,34 +35,17 @@ DELETE FROM slackwater_tasks_ratelimit r USING gone WHERE r.id = gone.id
 """  # noqa: S608 - statements of ours
 
 
-class PlanRates:
-    """The upkeep job over one connection."""
-
-    def __init__(self, db: Database) -> None:
-        self.db = db
-
-    def jobs(self) -> list[Job]:
-        """The job with its interval."""
-        return [Job(name="execution rates of plans", every_s=EVERY_S, run=self.settle)]
-
-    def settle(self) -> int:
-        """Give, change and take away; returns how many limits were given or taken away."""
-
-        def work(conn: Any) -> int:
-            return int(conn.execute(GIVE).rowcount) + int(conn.execute(TAKE_AWAY).rowcount)
-
-        return self.db.repeatable(work)
+def settle(conn: Any) -> int:
+    """Give, change and take away; returns how many limits were given or taken away."""
+    return int(conn.execute(GIVE).rowcount) + int(conn.execute(TAKE_AWAY).rowcount)
 
 
-def _give(**saved: Any) -> None:
+def _give(**_: Any) -> None:
     """A plan or a tenant was saved: what it gives now holds at once."""
-    del saved
-    with connection.cursor() as cursor:
-        cursor.execute(GIVE)
+    execute(GIVE)
 
 
 def connect_signals() -> None:
     """Called once, when the app is ready."""
-    receiver: Callable[..., None] = _give
     for sender in (Plan, Tenant):
-        post_save.connect(receiver, sender=sender, dispatch_uid=f"rates of {sender.__name__}", weak=False)
+        post_save.connect(_give, sender=sender, dispatch_uid=f"rates of {sender.__name__}", weak=False)

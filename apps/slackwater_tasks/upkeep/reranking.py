@@ -13,12 +13,10 @@ from typing import Any
 from uuid import UUID
 
 from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.policies.base import RankInput
-from scheduler_ext.upkeep import Job
 from slackwater_tasks.ledger import active_policies
 from slackwater_tasks.ledger.active_policies import TTL_S, Chosen
 from slackwater_tasks.ledger.connection import Database
-from slackwater_tasks.ledger.rows import microseconds
+from slackwater_tasks.ledger.rows import first_level, rank_input
 
 BATCH = 2000
 AT_ONCE_S = 0.5
@@ -58,67 +56,43 @@ WHERE cell = %(cell)s AND epoch = %(epoch)s
 """
 
 
-class Reranker:
-    """The job over one connection."""
+def rerank(conf: SchedulerConf, db: Database) -> int:
+    """Begin an epoch where the orders have changed, and go on with it; returns how many ranks were changed."""
+    chosen = active_policies.read(lambda sql, params: db.conn.execute(sql, params).fetchall(), conf, conf.cell)
+    names = {"cell": conf.cell, "fingerprint": chosen.fingerprint(), "passes": PASSES}
+    db.conn.execute(BEGIN, names)
+    moved, until = 0, time.monotonic() + AT_ONCE_S
+    while (step := db.repeatable(lambda conn: _step(conn, conf.cell, chosen))) is not None:
+        moved += step
+        if time.monotonic() >= until:
+            break
+    return moved
 
-    def __init__(self, conf: SchedulerConf, db: Database) -> None:
-        """For the tasks of ``conf.cell``."""
-        self.conf = conf
-        self.db = db
 
-    def jobs(self) -> list[Job]:
-        """The job with its interval."""
-        return [Job(name="ranks", every_s=0.5, run=self.run)]
-
-    def run(self) -> int:
-        """Begin an epoch where the orders have changed, and go on with it; returns how many ranks were changed."""
-        conn = self.db.conn
-        chosen = active_policies.read(
-            lambda sql, params: conn.execute(sql, params).fetchall(), self.conf, self.conf.cell
-        )
-        names = {"cell": self.conf.cell, "fingerprint": chosen.fingerprint(), "passes": PASSES}
-        self.db.conn.execute(BEGIN, names)
-        moved, until = 0, time.monotonic() + AT_ONCE_S
-        while (step := self.db.repeatable(lambda conn: self._step(conn, chosen))) is not None:
-            moved += step
-            if time.monotonic() >= until:
-                break
-        return moved
-
-    def _step(self, conn: Any, chosen: Chosen) -> int | None:
-        """One batch; ``None`` when there is nothing to do now."""
-        row = conn.execute(NEXT, (self.conf.cell,)).fetchone()
-        if row is None:
-            return None
-        epoch, cursor, passes, age_s = row
-        if passes == 1 and cursor is None and age_s < SETTLED_S:
-            return None
-        rows = conn.execute(READ, (cursor or FIRST, self.conf.cell, BATCH)).fetchall()
-        moved = [(row[0], *place) for row in rows if (place := _place(chosen, row)) != (row[3], row[4])]
-        if moved:
-            conn.execute(WRITE, tuple(list(column) for column in zip(*moved, strict=True)))
-        over = len(rows) < BATCH
-        conn.execute(ADVANCE, {
-            "cell": self.conf.cell, "epoch": epoch, "cursor": None if over else rows[-1][0], "over": int(over),
-            "moved": len(moved),
-        })  # fmt: skip
-        return len(moved)
+def _step(conn: Any, cell: str, chosen: Chosen) -> int | None:
+    """One batch; ``None`` when there is nothing to do now."""
+    row = conn.execute(NEXT, (cell,)).fetchone()
+    if row is None:
+        return None
+    epoch, cursor, passes, age_s = row
+    if passes == 1 and cursor is None and age_s < SETTLED_S:
+        return None
+    rows = conn.execute(READ, (cursor or FIRST, cell, BATCH)).fetchall()
+    moved = [(row[0], *place) for row in rows if (place := _place(chosen, row)) != (row[3], row[4])]
+    if moved:
+        conn.execute(WRITE, tuple(list(column) for column in zip(*moved, strict=True)))
+    over = len(rows) < BATCH
+    conn.execute(ADVANCE, {
+        "cell": cell, "epoch": epoch, "cursor": None if over else rows[-1][0], "over": int(over), "moved": len(moved),
+    })  # fmt: skip
+    return len(moved)
 
 
 def _place(chosen: Chosen, row: Any) -> tuple[int, int]:
     """The place of a task under the order chosen now, as a submission would give it."""
     _, tenant, line, _, _, priority, tolerance_ms, cap_ms, handler, arrived, start, level, serving = row
-    order: Any = chosen.order_of(tenant, line)
+    order = chosen.order_of(tenant, line)
     if level is None:  # it has had no turn yet
-        level = order.first_level(serving) if hasattr(order, "first_level") else 0
-    place: tuple[int, int] = order.rank(
-        RankInput(
-            arrived_us=microseconds(arrived),
-            latest_start_us=microseconds(start) + tolerance_ms * 1000,
-            expected_us=chosen.run_times.get((tenant, handler)),
-            cap_us=cap_ms * 1000,
-            priority=priority,
-            level=level,
-        )
-    )
-    return place
+        level = first_level(order, line, serving)
+    run_time = chosen.run_times.get((tenant, handler))
+    return order.rank(rank_input(arrived, start, tolerance_ms, cap_ms, priority, level, run_time))

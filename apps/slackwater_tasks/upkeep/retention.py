@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from django.db import connection, transaction
 
 from scheduler_ext.core.errors import Conflict
 from scheduler_ext.core.sql import named
+from scheduler_ext.core.states import IN_FLIGHT
 from slackwater_resources.models import Tier
-from slackwater_tasks.ledger.connection import Database
+from slackwater_tasks.ledger.connection import Database, execute
 from slackwater_tasks.models import LiveTask
 from slackwater_tenants.models import Tenant
 
@@ -59,71 +61,60 @@ TENANTS = """
 SELECT t.id, p.retention_days FROM slackwater_tenants_tenant t JOIN slackwater_tenants_plan p ON p.id = t.plan_id
 WHERE p.retention_days > 0 ORDER BY t.id
 """
+_BESIDE = (
+    "attempt", "attemptlog", "artifact", "checkpoint", "resumable", "taskwebhook", "tasktrace", "taskevent", "deadletter",
+)  # fmt: skip
 PAST = (
-    "DELETE FROM slackwater_tasks_attempt WHERE task_id = ANY(%s)",
-    "DELETE FROM slackwater_tasks_attemptlog WHERE task_id = ANY(%s)",
-    "DELETE FROM slackwater_tasks_artifact WHERE task_id = ANY(%s)",
-    "DELETE FROM slackwater_tasks_checkpoint WHERE task_id = ANY(%s)",
-    "DELETE FROM slackwater_tasks_resumable WHERE task_id = ANY(%s)",
-    "DELETE FROM slackwater_tasks_taskwebhook WHERE task_id = ANY(%s)",
-    "DELETE FROM slackwater_tasks_tasktrace WHERE task_id = ANY(%s)",
-    "DELETE FROM slackwater_tasks_taskevent WHERE task_id = ANY(%s)",
-    "DELETE FROM slackwater_tasks_deadletter WHERE task_id = ANY(%s)",
+    *(f"DELETE FROM slackwater_tasks_{table} WHERE task_id = ANY(%s)" for table in _BESIDE),  # noqa: S608 - ours
     "DELETE FROM slackwater_tasks_dependency WHERE child_id = ANY(%s)",
     "DELETE FROM slackwater_tasks_dependency WHERE parent_id = ANY(%s)",
     "DELETE FROM slackwater_tasks_task WHERE id = ANY(%s)",
 )
+"""Delete tasks that have ended, with all that stands beside them."""
 
 
-def _forget(conn: Any, ids: list[Any]) -> None:
-    """Delete finished tasks with their attempts, logs, events, dead letters and edges."""
+def prune(db: Database, tenant_id: int | None = None) -> int:
+    """Delete one batch of each tenant (or of one) that is older than its plan keeps it; returns how many went.
+
+    Tasks are counted, and the keys of effects, which go only where no tenant is named.
+    """
+    count = 0
+    for tenant, days in db.conn.execute(TENANTS).fetchall():
+        if tenant_id in (None, tenant):
+            params = {"tenant": tenant, "days": days, "batch": BATCH}
+            count += db.repeatable(partial(_prune_loose, params)) + db.repeatable(partial(_prune_workflows, params))
+    if tenant_id is None:
+        count += int(db.conn.execute(OLD_EFFECTS, (EFFECTS_KEPT_DAYS, BATCH)).rowcount)
+    return count
+
+
+def _prune_loose(params: dict[str, Any], conn: Any) -> int:
+    return _forget(conn, conn.execute(LOOSE, params).fetchall())
+
+
+def _prune_workflows(params: dict[str, Any], conn: Any) -> int:
+    found = [row[0] for row in conn.execute(DONE_WORKFLOWS, params).fetchall()]
+    if not found:
+        return 0
+    count = _forget(conn, conn.execute(OF_WORKFLOWS, {**params, "workflows": found}).fetchall())
+    conn.execute(EMPTY_WORKFLOWS, (found,))
+    return count
+
+
+def _forget(conn: Any, rows: Sequence[tuple[Any, ...]]) -> int:
+    """Delete the tasks whose ids these rows are; returns how many."""
+    ids = [row[0] for row in rows]
     for statement in PAST:
         conn.execute(statement, (ids,))
-
-
-class Pruner:
-    """Deletes what is older than its plan keeps it."""
-
-    def __init__(self, db: Database) -> None:
-        """``db`` is a connection of the caller's own."""
-        self.db = db
-
-    def prune(self, tenant_id: int | None = None) -> int:
-        """One batch of each tenant (or of one); returns how many tasks and keys went."""
-        count = 0
-        for tenant, days in self.db.conn.execute(TENANTS).fetchall():
-            if tenant_id in (None, tenant):
-                params = {"tenant": tenant, "days": days, "batch": BATCH}
-                count += self._some(params, self._loose) + self._some(params, self._workflows)
-        if tenant_id is None:
-            count += int(self.db.conn.execute(OLD_EFFECTS, (EFFECTS_KEPT_DAYS, BATCH)).rowcount)
-        return count
-
-    def _some(self, params: dict[str, Any], work: Callable[[Any, dict[str, Any]], int]) -> int:
-        return self.db.repeatable(lambda conn: work(conn, params))
-
-    @staticmethod
-    def _loose(conn: Any, params: dict[str, Any]) -> int:
-        ids = [row[0] for row in conn.execute(LOOSE, params).fetchall()]
-        _forget(conn, ids)
-        return len(ids)
-
-    @staticmethod
-    def _workflows(conn: Any, params: dict[str, Any]) -> int:
-        found = [row[0] for row in conn.execute(DONE_WORKFLOWS, params).fetchall()]
-        if not found:
-            return 0
-        ids = [row[0] for row in conn.execute(OF_WORKFLOWS, {**params, "workflows": found}).fetchall()]
-        _forget(conn, ids)
-        conn.execute(EMPTY_WORKFLOWS, (found,))
-        return len(ids)
+    return len(ids)
 
 
 # -- a tenant goes ----------------------------------------------------------------------------------------------------
 MAX_DELETED = 5_000
-LIVE_IDS = named("""
-SELECT task_id FROM slackwater_tasks_livetask
-WHERE tenant_id = %s AND phase IN (:phase.BLOCKED, :phase.SCHEDULED, :phase.READY) LIMIT %s FOR UPDATE
+DELETE_WAITING = named("""
+DELETE FROM slackwater_tasks_livetask WHERE task_id IN (
+    SELECT task_id FROM slackwater_tasks_livetask
+    WHERE tenant_id = %s AND phase IN (:phase.BLOCKED, :phase.SCHEDULED, :phase.READY) LIMIT %s FOR UPDATE)
 """)
 TASK_IDS = "SELECT id FROM slackwater_tasks_task WHERE tenant_id = %s ORDER BY id DESC LIMIT %s"
 CLOSE = (
@@ -138,28 +129,21 @@ def delete_tenant(tenant: Tenant, *, progress: Callable[[int], None] = lambda _:
     It is paused and its keys are revoked first, and stay so if the deletion cannot go on: ``Conflict`` while tasks of
     it run. In batches: after a crash, doing it again does the rest.
     """
-    with transaction.atomic(), connection.cursor() as cur:
+    with transaction.atomic():
         for statement in CLOSE:
-            cur.execute(statement, (tenant.pk,))
+            execute(statement, (tenant.pk,))
+    _refuse_running(tenant)
+    while execute(DELETE_WAITING, (tenant.pk, MAX_DELETED)):
+        pass
     _refuse_running(tenant)
     count = 0
     while True:
         with transaction.atomic(), connection.cursor() as cur:
-            cur.execute(LIVE_IDS, (tenant.pk, MAX_DELETED))
-            ids = [row[0] for row in cur.fetchall()]
-            cur.execute("DELETE FROM slackwater_tasks_livetask WHERE task_id = ANY(%s)", (ids,))
-        if not ids:
-            break
-    _refuse_running(tenant)
-    while True:
-        with transaction.atomic(), connection.cursor() as cur:
             cur.execute(TASK_IDS, (tenant.pk, MAX_DELETED))
-            ids = [row[0] for row in cur.fetchall()]
-            for statement in PAST:
-                cur.execute(statement, (ids,))
-        if not ids:
+            gone = _forget(cur, cur.fetchall())
+        if not gone:
             break
-        count += len(ids)
+        count += gone
         progress(count)
     with transaction.atomic():
         # Its own tiers are protected by its lines, so the lines go first.
@@ -170,7 +154,7 @@ def delete_tenant(tenant: Tenant, *, progress: Callable[[int], None] = lambda _:
 
 
 def _refuse_running(tenant: Tenant) -> None:
-    running = LiveTask.objects.unscoped().for_tenant(tenant.pk).filter(state__in=(4, 5)).count()  # it is named
+    running = LiveTask.objects.unscoped().for_tenant(tenant.pk).filter(state__in=IN_FLIGHT).count()  # it is named
     if running:
         raise Conflict(
             f"{running} tasks of {tenant.slug} are claimed or run; it is paused now: cancel them, or wait for their end"

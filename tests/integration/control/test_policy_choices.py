@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -23,7 +24,7 @@ from slackwater_tasks.ledger.connection import Database, fetch_all
 from slackwater_tasks.models import Line, LiveTask, PolicyChoice, RankSweep, RunTime
 from slackwater_tasks.submission.service import submit, submit_many
 from slackwater_tasks.upkeep import reranking
-from slackwater_tasks.upkeep.reranking import Reranker
+from slackwater_tasks.upkeep.reranking import rerank
 from slackwater_tenants.models import Pool, Tenant
 from slackwater_tenants.services import create_tenant
 from tests.support.api import forget_lookups, furnish
@@ -42,12 +43,13 @@ def rounds(transactional_db: None, redis_client: redis.Redis) -> Iterator[Rounds
 
 
 @pytest.fixture
-def reranker(rounds: Rounds) -> Iterator[Reranker]:
+def reranker(rounds: Rounds) -> Iterator[Callable[[], int]]:
     """Upkeep's job, on a connection of its own."""
-    made = Reranker(rounds.conf, Database("reranker"))
-    made.run()  # as upkeep of a platform that runs has done
+    db = Database("reranker")
+    made = partial(rerank, rounds.conf, db)
+    made()  # as upkeep of a platform that runs has done
     yield made
-    made.db.close()
+    db.close()
 
 
 def hand_in(tenant: Tenant, tolerances: list[int]) -> dict[UUID, int]:
@@ -57,7 +59,7 @@ def hand_in(tenant: Tenant, tolerances: list[int]) -> dict[UUID, int]:
 
 
 def test_an_order_is_switched_while_work_waits_and_nothing_is_lost(
-    rounds: Rounds, reranker: Reranker, monkeypatch: pytest.MonkeyPatch
+    rounds: Rounds, reranker: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tenant = create_tenant("a", "A")
     tasks = hand_in(tenant, [3000 - 100 * n for n in range(20)])
@@ -68,26 +70,26 @@ def test_an_order_is_switched_while_work_waits_and_nothing_is_lost(
     late = hand_in(tenant, [50, 5000])  # by the order of now, while the others have theirs of before
     monkeypatch.setattr(reranking, "BATCH", 4)
     monkeypatch.setattr(reranking, "AT_ONCE_S", 0.0001)
-    assert reranker.run() == 4
+    assert reranker() == 4
     sweep = RankSweep.objects.get()
     assert (sweep.epoch, sweep.passes, sweep.moved) == (1, 2, 4)
     mixed = rounds.served(3)  # some ranks are of the epoch before: rounds go on
     monkeypatch.undo()
-    wait_until(lambda: reranker.run() >= 0 and RankSweep.objects.get().passes == 0, message="both passes are over")
+    wait_until(lambda: reranker() >= 0 and RankSweep.objects.get().passes == 0, message="both passes are over")
     all_of = tasks | late
     rest = rounds.served(14)
     assert [all_of[task_id] for task_id in rest] == sorted(all_of[task_id] for task_id in rest)
     assert sorted([*first, *mixed, *rest]) == sorted(all_of), "each ran once, none was lost"
     assert not LiveTask.objects.unscoped().exists()  # the test is no tenant
-    assert reranker.run() == 0
+    assert reranker() == 0
 
 
-def test_ranks_after_a_sweep_are_those_a_submission_gives(rounds: Rounds, reranker: Reranker) -> None:
+def test_ranks_after_a_sweep_are_those_a_submission_gives(rounds: Rounds, reranker: Callable[[], int]) -> None:
     tenant = create_tenant("a", "A")
     before = hand_in(tenant, [40, 30, 20])
     for order in ("shortest_first", "deadline", "feedback", "round_robin", "fifo"):
         choosing.choose("order", order)
-        moved = reranker.run()
+        moved = reranker()
         assert moved > 0 or order not in ("shortest_first", "deadline", "feedback"), order
         fresh = submit(tenant, {"handler": "demo.echo", "delay_tolerance": 30}).task_ids[0]
         rows = {row.pk: row for row in LiveTask.objects.unscoped().filter(tenant=tenant)}  # the test is no tenant

@@ -13,7 +13,7 @@ from scheduler_ext.core.states import Outcome, TaskState
 from slackwater_resources.models import Handler
 from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.models import LiveTask, RateLimit, RateStart
-from slackwater_tasks.upkeep.plan_rates import PlanRates
+from slackwater_tasks.upkeep.plan_rates import settle
 from slackwater_tenants.models import Plan, Tenant
 from tests.support.api import HANDLER, client_of, forget_lookups, furnish
 from tests.support.cell import Cell, let_go
@@ -125,7 +125,7 @@ def running(cell: Cell, *clients: Any) -> list[int]:
 def settled(cell: Cell) -> int:
     db = Database("upkeep of a test")
     try:
-        return PlanRates(db).settle()
+        return db.repeatable(settle)
     finally:
         db.close()
 

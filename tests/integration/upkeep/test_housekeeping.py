@@ -36,8 +36,8 @@ from slackwater_tasks.models import (  # fmt: skip
     Workflow,
 )
 from slackwater_tasks.submission.service import submit, submit_workflow
-from slackwater_tasks.upkeep.paused_time import PauseUpkeep
-from slackwater_tasks.upkeep.retention import Pruner, delete_tenant
+from slackwater_tasks.upkeep import paused_time
+from slackwater_tasks.upkeep.retention import delete_tenant, prune
 from slackwater_tenants.models import ApiKey, Tenant
 from slackwater_tenants.services import create_api_key, create_tenant, set_paused
 from tests.support.api import HANDLER, forget_lookups, furnish
@@ -99,12 +99,12 @@ def test_what_is_old_goes_with_all_its_past_and_what_is_live_stays(acme: Tenant,
     waiting = submit(acme, {"handler": HANDLER}).task_ids[0]
     names = aged(failed, parent, waiting)
     assert pasts() == [3, 1, 1, 1]
-    assert Pruner(db).prune() == 1
+    assert prune(db) == 1
     assert set(Task._plain.values_list("pk", flat=True)) == {fresh, names[parent], child, names[waiting]}
     assert pasts() == [2, 0, 0, 1]
     assert not TaskEvent._plain.filter(task_id=names[failed]).exists()
     worker.end(worker.start(child))
-    assert Pruner(db).prune() == 1, "nobody needs the parent's result any more"
+    assert prune(db) == 1, "nobody needs the parent's result any more"
     assert LiveTask._plain.count() == 1
 
 
@@ -115,10 +115,10 @@ def test_a_workflow_goes_as_a_whole(acme: Tenant, db: Database) -> None:
     worker.end(worker.start(first))
     aged(first)
     Workflow._plain.update(submitted_at=timezone.now() - timedelta(days=40))
-    assert Pruner(db).prune() == 0, "a part of it still waits"
+    assert prune(db) == 0, "a part of it still waits"
     worker.end(worker.start(second))
     aged(second)
-    assert Pruner(db).prune() == 2
+    assert prune(db) == 2
     assert not Workflow._plain.exists()
 
 
@@ -130,7 +130,7 @@ def test_retention_is_the_plans_and_nought_means_for_ever(acme: Tenant, db: Data
     for days, gone in [(0, 0), (60, 0), (30, 1)]:
         acme.plan.retention_days = days
         acme.plan.save()
-        assert Pruner(db).prune() == gone
+        assert prune(db) == gone
 
 
 def test_old_effects_go_and_doubtful_ones_stay(acme: Tenant, db: Database) -> None:
@@ -139,7 +139,7 @@ def test_old_effects_go_and_doubtful_ones_stay(acme: Tenant, db: Database) -> No
     Effect._plain.create(key="done", state=2, done_at=long_ago, **common)
     Effect._plain.create(key="new", state=2, done_at=timezone.now(), **common)
     Effect._plain.create(key="doubt", state=1, **common)
-    assert Pruner(db).prune() == 1
+    assert prune(db) == 1
     assert set(Effect._plain.values_list("key", flat=True)) == {"new", "doubt"}
 
 
@@ -214,7 +214,7 @@ def test_a_tenant_whose_tasks_run_is_not_deleted_but_closed(acme: Tenant) -> Non
 # -- paused time ------------------------------------------------------------------------------------------------------
 def run_pauses(db: Database) -> None:
     """One tick of upkeep."""
-    for job in PauseUpkeep(db).jobs():
+    for job in paused_time.jobs(db):
         job.run()
 
 

@@ -8,7 +8,7 @@ from django.core.management.base import CommandParser
 
 from slackwater.management.console import PlatformCommand, find_tenant
 from slackwater_tasks.ledger.connection import Database
-from slackwater_tasks.upkeep.retention import Pruner
+from slackwater_tasks.upkeep.retention import prune
 
 
 class Command(PlatformCommand):
@@ -21,13 +21,13 @@ class Command(PlatformCommand):
 
     def run(self, options: dict[str, Any]) -> None:
         tenant = find_tenant(options["tenant"]) if options["tenant"] else None
-        pruner, count = Pruner(Database("slackwater prune")), 0
+        db, count = Database("slackwater prune"), 0
         try:
             with self.bar() as bar:
                 task = bar.add_task("deleting", total=None)  # nobody counts beforehand what is old
-                while done := pruner.prune(tenant.pk if tenant else None):
+                while done := prune(db, tenant.pk if tenant else None):
                     count += done
                     bar.update(task, completed=count, description=f"{count} deleted")
         finally:
-            pruner.db.close()
+            db.close()
         self.answer({"deleted": count}, f"{count} tasks and keys deleted")
