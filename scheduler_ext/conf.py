@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from scheduler_ext.core import ceiling_windows as ceiling
-from scheduler_ext.core.errors import ConfigurationError
+from scheduler_ext.core.errors import ConfigurationError, typed
 
 MAX_BATCH = 256
 """The largest batch there can be."""
@@ -151,16 +151,8 @@ class SchedulerConf:
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> SchedulerConf:
         """Build it from settings; an unknown name or a value of the wrong type is a ``ConfigurationError``."""
-        known = {spec.name: spec for spec in fields(cls)}
-        clean: dict[str, Any] = {}
-        for name, value in values.items():
+        known = {spec.name: str(spec.type) for spec in fields(cls)}
+        for name in values:
             if name not in known:
                 raise ConfigurationError(f"there is no such setting; known are {', '.join(sorted(known))}", field=name)
-            want = {"int": int, "float": float, "str": str}[str(known[name].type)]
-            if want is float and isinstance(value, int) and not isinstance(value, bool):
-                clean[name] = float(value)
-                continue
-            if not isinstance(value, want) or isinstance(value, bool):
-                raise ConfigurationError(f"must be {want.__name__}, not {type(value).__name__}", field=name)
-            clean[name] = value
-        return cls(**clean)
+        return cls(**{name: typed(value, known[name], name) for name, value in values.items()})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 
 class SlackwaterError(Exception):
@@ -126,6 +126,17 @@ class ConfigurationError(SlackwaterError):
     """The configuration is wrong."""
 
     code = "configuration"
+
+
+TYPES: Final[dict[str, Any]] = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
+"""What may stand for a plain type, by its name."""
+
+
+def typed(value: Any, wanted: str, field: str) -> Any:
+    """A value of the configuration as the type that is named; ``ConfigurationError`` when it is of another."""
+    if not isinstance(value, TYPES[wanted]) or (isinstance(value, bool) and wanted != "bool"):
+        raise ConfigurationError(f"must be {wanted}, not {type(value).__name__}", field=field)
+    return float(value) if wanted == "float" else value
 
 
 def first_line(error: BaseException) -> str:

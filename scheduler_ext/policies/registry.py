@@ -6,19 +6,15 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Final
 
-from scheduler_ext.core.errors import ConfigurationError
+from scheduler_ext.core.errors import TYPES, ConfigurationError, typed
 from scheduler_ext.policies.base import OrderPolicy, SharePolicy
 from scheduler_ext.policies.order.deadline import Deadline
 from scheduler_ext.policies.order.feedback import Feedback
 from scheduler_ext.policies.order.fifo import Fifo
 from scheduler_ext.policies.order.round_robin import RoundRobin
 from scheduler_ext.policies.order.shortest_first import ShortestFirst
-from scheduler_ext.policies.share import capacity, dominant_resource, fair
-from scheduler_ext.policies.share.capacity import CapacityShare
-from scheduler_ext.policies.share.dominant_resource import DominantResourceShare
-from scheduler_ext.policies.share.equal import EqualShare
-from scheduler_ext.policies.share.fair import FairShare
-from scheduler_ext.policies.share.nested import NestedShare
+from scheduler_ext.policies.share.nested import LEVELS, NestedShare
+from scheduler_ext.policies.share.terms import PooledShare
 
 ORDER_POLICIES: Final[dict[str, type[Any]]] = {
     "fifo": Fifo,
@@ -27,19 +23,7 @@ ORDER_POLICIES: Final[dict[str, type[Any]]] = {
     "round_robin": RoundRobin,
     "feedback": Feedback,
 }
-SHARE_POLICIES: Final[dict[str, type[Any]]] = {
-    "equal": EqualShare,
-    "capacity": CapacityShare,
-    "fair": FairShare,
-    "dominant_resource": DominantResourceShare,
-    "nested": NestedShare,
-}
-POOL_SETTINGS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
-    "capacity": ("queues", capacity.SETTINGS),
-    "fair": ("pools", fair.SETTINGS),
-    "dominant_resource": ("pools", dominant_resource.SETTINGS),
-}
-"""The parameter by which a share policy is told its pools, and what it has a use for of each."""
+SHARE_POLICIES: Final[dict[str, type[Any]]] = {**LEVELS, "nested": NestedShare}
 
 
 def order_policy(name: str, parameters: Mapping[str, Any] | None = None) -> OrderPolicy:
@@ -75,11 +59,11 @@ def with_pools(
 def _own_pools(
     name: str, parameters: Mapping[str, Any], pools: Mapping[str, Mapping[str, Any]]
 ) -> tuple[str, dict[str, Any]]:
-    if name not in POOL_SETTINGS or not pools:
+    policy: Any = SHARE_POLICIES.get(name)
+    if not pools or policy is None or not issubclass(policy, PooledShare):
         return name, dict(parameters)
-    parameter, known = POOL_SETTINGS[name]
-    own = {path: {key: value for key, value in each.items() if key in known} for path, each in pools.items()}
-    return name, {**parameters, parameter: {**own, **parameters.get(parameter, {})}}
+    own = {path: {key: value for key, value in each.items() if key in policy.settings} for path, each in pools.items()}
+    return name, {**parameters, policy.parameter: {**own, **parameters.get(policy.parameter, {})}}
 
 
 def parameters_of(policy: type[Any]) -> dict[str, str]:
@@ -97,18 +81,9 @@ def _build(what: str, known: Mapping[str, type[Any]], name: str, parameters: Map
         if parameter not in accepted:
             takes = ", ".join(sorted(accepted)) or "no parameters"
             raise ConfigurationError(f"{name} takes {takes}", field=f"{field}.{parameter}")
-        _check_type(value, accepted[parameter], f"{field}.{parameter}")
+        if accepted[parameter] in TYPES:  # structured ones check themselves
+            typed(value, accepted[parameter], f"{field}.{parameter}")
     try:
         return known[name](**parameters)
     except ConfigurationError as error:
         raise ConfigurationError(error.message, field=f"{field}.{error.field}") from error
-
-
-def _check_type(value: Any, wanted: str, field: str) -> None:
-    """Simple parameters are checked by type here; structured ones check themselves."""
-    simple: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
-    types = simple.get(wanted)
-    if types is None:
-        return
-    if not isinstance(value, types) or (isinstance(value, bool) and wanted != "bool"):
-        raise ConfigurationError(f"must be {wanted}, not {type(value).__name__}", field=field)

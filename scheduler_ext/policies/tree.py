@@ -12,8 +12,9 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from heapq import heapify
 from math import lcm
-from typing import Any, Protocol
+from typing import Any
 
+from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.resources import add, filled, part, subtract, zero
 from scheduler_ext.core.types import (
     MILLI,
@@ -46,31 +47,56 @@ class Terms:
     """How much of the floor stays free for it though it is idle."""
 
 
-class Rules(Protocol):
-    """A share policy as the tree sees it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """A share policy as the tree sees it. Without more it gives equal shares by weight, counted in slots."""
+
+    memory_s: int = 0
+    """Past use counts as held for this long; 0: only what is in flight counts."""
+
+    def __post_init__(self) -> None:
+        """Refuse a negative memory."""
+        if self.memory_s < 0:
+            raise ConfigurationError("must not be negative", field="memory_s")
+
+    def start(self, snapshot: Snapshot) -> TreeChooser:
+        """Begin a round over ``snapshot``."""
+        return TreeChooser(snapshot, self)
 
     @property
     def vectors(self) -> bool:
         """Whether shares count resources, or slots alone."""
-
-    @property
-    def memory_s(self) -> int:
-        """Past use counts as held for this long; 0: it does not count."""
+        return False
 
     def path(self, line: LineView) -> Path:
-        """Names of the accounts a line belongs to, from the top."""
-
-    def terms(self, path: Path, tenant: TenantView | None, above: Account, measure: Measure) -> Terms:
-        """Weight, floor and maximum of the account at ``path``; ``tenant`` is set for a tenant's own account."""
-
-    def key(self, account: Account) -> Any:
-        """Place among siblings, smaller first; keys of one level must compare with each other."""
-
-    def kept(self) -> Iterable[Path]:
-        """Accounts that keep part of their guaranteed share though it is idle."""
+        """Names of the accounts a line belongs to, from the top: its pool, if any, and in it the tenant if it is told
+        apart."""
+        pool = pool_path(line)
+        return (*pool, f"tenant {line.tenant_id}") if self.owned(line) else pool
 
     def owned(self, line: LineView) -> bool:
         """Whether the last account of the line's path is its tenant's own (else tenants share it, by rank)."""
+        del line
+        return True
+
+    def terms(self, path: Path, tenant: TenantView | None, above: Account, measure: Measure) -> Terms:
+        """Weight, floor and maximum of the account at ``path``; ``tenant`` is set for a tenant's own account.
+
+        What a plan guarantees is a share of the cell: inside a pool only the plan's weight counts.
+        """
+        del path
+        if tenant is None:
+            return Terms()
+        top = above.parent is None
+        return Terms(weight=tenant.weight, floor=measure.permille(tenant.guaranteed_permille) if top else 0)
+
+    def key(self, account: Account) -> Any:
+        """Place among siblings, smaller first; keys of one level must compare with each other."""
+        return by_weight(account)
+
+    def kept(self) -> Iterable[Path]:
+        """Accounts that keep part of their guaranteed share though it is idle."""
+        return ()
 
 
 class TreeChooser(Chooser):
@@ -311,6 +337,11 @@ def _in_pools(snapshot: Snapshot) -> dict[int, tuple[int, Vector]]:
             so_far, used = held.get(tenant_id, (0, zero()))
             held[tenant_id] = (so_far + milli, add(used, filled(vector)))
     return held
+
+
+def pool_path(line: LineView) -> Path:
+    """The path of a line's pool; empty when it has none."""
+    return tuple(line.pool.split("/")) if line.pool else ()
 
 
 def by_weight(account: Account) -> int:

@@ -17,6 +17,7 @@ from scheduler_ext.core.resources import fits
 from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TenantView, Vector, WorkKind
 from scheduler_ext.policies.base import OrderPolicy, SharePolicy
 from scheduler_ext.policies.incremental_tree import RunningTree
+from scheduler_ext.policies.tree import Rules
 from scheduler_ext.round.gate import Gate, expected_end
 from scheduler_ext.round.node_account import Node
 from scheduler_ext.simulation.layout import edges_of, lines_of, tenants_of
@@ -62,16 +63,15 @@ class Engine:
             now=0.0, cell="simulated", nodes=cell.views(), tenants=self._tenants, lines=tuple(lines),
             rates_left={number: max(0, at.starts - len(at.used_us)) for number, at in trace.limits.items()},
         )  # fmt: skip
-        if not hasattr(share, "path"):
+        if not isinstance(share, Rules):
             raise ConfigurationError("this share policy cannot be simulated", field="share_policy")
-        rules: Any = share
         self._gate = Gate(snapshot, conf, reserve=backfill, short=False)
         self._timers = Timers.of(trace, self._gate, conf)
-        self._chooser = RunningTree(snapshot, rules)
+        self._chooser = RunningTree(snapshot, share)
         self._preemptor: Preemptor | None = None
         if hasattr(share, "starvation_s") and self._chooser.has_floors:
             self._preemptor = Preemptor(self._chooser, share.starvation_s)
-        self._clocked = self._timers is not None or bool(getattr(share, "memory_s", 0))
+        self._clocked = self._timers is not None or bool(share.memory_s)
         self._alarm: int | None = None
         self._began: dict[int, int] = {}
         """With pre-emption: when each running job began this time."""

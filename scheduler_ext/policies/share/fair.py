@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.resources import add, fits
-from scheduler_ext.core.types import MILLI, LineView, TenantView, Vector
-from scheduler_ext.policies.accounts import FINE, Account, Measure
-from scheduler_ext.policies.share.terms import PooledShare, Pools, check_memory, pool_path, pool_terms, tenant_terms
-from scheduler_ext.policies.tree import Path, Terms, by_weight
-
-SETTINGS = ("weight", "guaranteed", "maximum", "lends", "inside")
+from scheduler_ext.core.types import MILLI, Vector
+from scheduler_ext.policies.accounts import FINE, Account
+from scheduler_ext.policies.share.terms import PooledShare
+from scheduler_ext.policies.tree import by_weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,42 +40,18 @@ class FairShare(PooledShare):
     tenant's own pool, with the weight and guarantee of the tenant's plan.
     """
 
+    settings: ClassVar[tuple[str, ...]] = ("weight", "guaranteed", "maximum", "lends", "inside")
     name: str = "fair"
     pools: Mapping[str, Any] = field(default_factory=dict)
     """``{"team": {"weight": 2, "guaranteed": 30, "inside": "fifo"}}``; guaranteed is the minimum share."""
     starvation_s: int = 30
     """How long a pool may stay below its minimum before others' tasks are ended for it."""
-    memory_s: int = 0
-    """Past use counts as held for this long; 0: only what is in flight counts."""
-    _pools: Pools = field(default_factory=Pools, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check the pools."""
-        check_memory(self.memory_s)
+        """Check the pools and the delay."""
+        PooledShare.__post_init__(self)
         if self.starvation_s < 0:
             raise ConfigurationError("must not be negative", field="starvation_s")
-        object.__setattr__(self, "_pools", Pools.parse(self.pools, SETTINGS, name="pools"))
-
-    def path(self, line: LineView) -> Path:
-        """The line's pool, and in a fair pool its tenant."""
-        path = pool_path(line)
-        return path if self.owned(line) is False or not line.pool else (*path, f"tenant {line.tenant_id}")
-
-    def owned(self, line: LineView) -> bool:
-        """Whether the last account is the tenant's own: always, but in a pool that is FIFO inside."""
-        if not line.pool:
-            return True
-        pool = self._pools.get(pool_path(line))
-        return pool is None or pool.inside == "fair"
-
-    def terms(self, path: Path, tenant: TenantView | None, above: Account, measure: Measure) -> Terms:
-        """The pool's weight and minimum share."""
-        pool = self._pools.get(path)
-        if pool is None:
-            terms = tenant_terms(tenant, measure)
-            return terms if above.parent is None else Terms(weight=terms.weight)
-        floor = measure.whole if above.parent is None else above.floor
-        return pool_terms(pool, floor, above.limit if above.limit is not None else measure.whole)
 
     def key(self, account: Account) -> tuple[int, int]:
         """Those below their minimum first, by how much of it they have; then by use over weight."""

@@ -10,16 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from scheduler_ext.core.errors import ConfigurationError
-from scheduler_ext.core.types import LineView, Snapshot, TenantView
+from scheduler_ext.core.types import LineView, TenantView
 from scheduler_ext.policies.accounts import Account, Measure
 from scheduler_ext.policies.share.capacity import CapacityShare
 from scheduler_ext.policies.share.dominant_resource import DominantResourceShare
 from scheduler_ext.policies.share.equal import EqualShare
 from scheduler_ext.policies.share.fair import FairShare
-from scheduler_ext.policies.share.terms import check_memory
-from scheduler_ext.policies.tree import Path, Terms, TreeChooser
+from scheduler_ext.policies.tree import Path, Rules, Terms, pool_path
 
-LEVELS: Final[dict[str, type[Any]]] = {
+LEVELS: Final[dict[str, type[Rules]]] = {
     "equal": EqualShare,
     "capacity": CapacityShare,
     "fair": FairShare,
@@ -28,20 +27,18 @@ LEVELS: Final[dict[str, type[Any]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NestedShare:
+class NestedShare(Rules):
     """A share policy for each level of the pools."""
 
     name: str = "nested"
     levels: Mapping[str, Any] = field(default_factory=dict)
     """``{"": {"policy": "capacity", "parameters": {…}}, "org/team": {"policy": "fair"}}``; the empty path is the cell,
     where equal turns hold if nothing is said."""
-    memory_s: int = 0
-    """Past use counts as held for this long; 0: only what is in flight counts."""
     _levels: Mapping[Path, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Build each level's policy; ``ConfigurationError`` names the level at fault."""
-        check_memory(self.memory_s)
+        Rules.__post_init__(self)
         if not isinstance(self.levels, Mapping):
             raise ConfigurationError("must be a mapping of pool paths to policies", field="levels")
         built = {
@@ -60,34 +57,18 @@ class NestedShare:
         """The shortest time after which a pool may have tasks of others ended for it; for ever where none does that."""
         return min([p.starvation_s for p in self._levels.values() if hasattr(p, "starvation_s")], default=1 << 40)
 
-    def start(self, snapshot: Snapshot) -> TreeChooser:
-        """Begin a round over ``snapshot``."""
-        return TreeChooser(snapshot, self)
-
-    def path(self, line: LineView) -> Path:
-        """The line's pool, and its tenant where the pool's policy tells tenants apart."""
-        own = f"tenant {line.tenant_id}"
-        if not line.pool:
-            return (own,)
-        path = tuple(line.pool.split("/"))
-        return (*path, own) if self.owned(line) else path
-
     def kept(self) -> list[Path]:
         """Pools that do not lend all they are guaranteed, where their level's policy has a use for that."""
         return [path for policy in self._levels.values() for path in policy.kept() if self._above(path) is policy]
 
     def owned(self, line: LineView) -> bool:
-        """Whether the last account is the tenant's own: as the pool's policy says; with equal turns always."""
-        if not line.pool:
-            return True
-        policy = self._inside(tuple(line.pool.split("/")))
-        return isinstance(policy, EqualShare) or bool(policy.owned(line))
+        """Whether the last account is the tenant's own: as the pool's policy says."""
+        return not line.pool or bool(self._inside(pool_path(line)).owned(line))
 
     def terms(self, path: Path, tenant: TenantView | None, above: Account, measure: Measure) -> Terms:
         """As the policy of the level says."""
         terms: Terms = self._above(path).terms(path, tenant, above, measure)
-        # A plan's guarantee is one of the cell: inside a pool only its weight counts.
-        return terms if tenant is None or above.parent is None else Terms(weight=terms.weight)
+        return terms
 
     def key(self, account: Account) -> Any:
         """As the policy of the level says."""
