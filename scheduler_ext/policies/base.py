@@ -32,7 +32,12 @@ CATEGORY_REASONS: Final = frozenset({Reason.PEAK})
 
 
 class OrderPolicy(Protocol):
-    """Gives a task its place in its line."""
+    """Gives a task its place in its line.
+
+    One that shares time also has ``quantum_us(level)``, how long a slice of a task at a level is: a task that has used
+    up its slice waits again at the next level. Where newcomers begin at the level that their line serves, and not at
+    level 0, it has ``level_of(rank)``: the level of a task at that place.
+    """
 
     @property
     def name(self) -> str:
@@ -56,22 +61,6 @@ class Chooser(Protocol):
 
     def refusal(self, line: LineView, task: TaskView, milli: int) -> Reason | None:
         """Why the share itself forbids the task just picked (a maximum is used up), or ``None``."""
-
-
-class SlicingPolicy(OrderPolicy, Protocol):
-    """An order that shares time: a task runs for a slice, then goes back to its line at another level."""
-
-    def quantum_us(self, level: int) -> int:
-        """How long a slice of a task at ``level`` is."""
-
-    def next_level(self, level: int) -> int:
-        """The level of a task that has used up its slice."""
-
-    def level_of(self, rank: tuple[int, int]) -> int:
-        """The level a newcomer looks at, of a task at this place: what its line serves when it starts."""
-
-    def first_level(self, serving: int) -> int:
-        """The level of a task that arrives while its line serves level ``serving``."""
 
 
 class SharePolicy(Protocol):

@@ -84,7 +84,7 @@ def place_after(turn: Turn, order: OrderPolicy) -> tuple[int, tuple[int, int]]:
     slicing: Any = order
     if not hasattr(order, "quantum_us") or turn.ran_s * 1e6 < slicing.quantum_us(turn.level):
         return turn.level, turn.task.rank
-    level = slicing.next_level(turn.level)
+    level = turn.level + 1
     return level, order.rank(replace(turn.ranked, level=level))
 
 

@@ -54,6 +54,7 @@ class Engine:
         self._order: Any = order
         self._share_name = share.name
         self._slicing = hasattr(order, "quantum_us")
+        self._joins = hasattr(order, "level_of")
         self._backfill = backfill
         self._progress = progress
         lines, self._urgent = lines_of(trace)
@@ -183,7 +184,7 @@ class Engine:
         """A job has become ready."""
         line = job.line
         if self._slicing:
-            job.level = self._order.first_level(self._serving.get(line.line_id, 0))
+            job.level = self._serving.get(line.line_id, 0) if self._joins else 0
         job.rank = self._order.rank(job)
         self._waiting += 1
         self._chooser.offer(line, job)
@@ -241,7 +242,7 @@ class Engine:
         job.remaining_us -= job.turn_us
         job.turn_us = 0
         while job.turn_us < job.remaining_us and self._now + job.turn_us < until:
-            job.level = self._order.next_level(job.level)
+            job.level += 1
             job.turn_us = min(job.remaining_us, job.turn_us + self._order.quantum_us(job.level))
         self._serving[job.line.line_id] = job.level
         heappush(self._ends, (self._now + job.turn_us, job.index, job))
@@ -249,7 +250,7 @@ class Engine:
 
     def _go_on_later(self, job: Any, line: LineView) -> None:
         self._preemptions += 1
-        job.level = self._order.next_level(job.level)
+        job.level += 1
         job.rank = self._order.rank(job)
         self._waiting += 1
         self._chooser.offer(line, job)

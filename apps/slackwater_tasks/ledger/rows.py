@@ -186,11 +186,10 @@ def rank_input(arrived: datetime, start: datetime, tolerance_ms: int, cap_ms: in
 
 
 def first_level(order: Any, line_id: int, serving: int | None = None) -> int:
-    """The level a newcomer to a line begins at, 0 where its order shares no time; ``serving``: the line's cycle."""
-    if not hasattr(order, "first_level"):
+    """The level a newcomer to a line begins at: its cycle (``serving``) where the order has such, else 0."""
+    if not hasattr(order, "level_of"):
         return 0
-    level: int = order.first_level(reference_cache.serving(line_id) if serving is None else serving)
-    return level
+    return reference_cache.serving(line_id) if serving is None else serving
 
 
 def microseconds(moment: datetime) -> int:

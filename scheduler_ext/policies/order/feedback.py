@@ -42,17 +42,3 @@ class Feedback:
     def quantum_us(self, level: int) -> int:
         """The slice of a level."""
         return self.quanta_ms[min(level, len(self.quanta_ms) - 1)] * 1000
-
-    def next_level(self, level: int) -> int:
-        """One level down."""
-        return level + 1
-
-    def level_of(self, rank: tuple[int, int]) -> int:
-        """Newcomers start on top, whatever is served."""
-        del rank
-        return 0
-
-    def first_level(self, serving: int) -> int:
-        """A newcomer starts on top."""
-        del serving
-        return 0

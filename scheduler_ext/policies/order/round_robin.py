@@ -31,14 +31,6 @@ class RoundRobin:
         del level
         return self.quantum_ms * 1000
 
-    def next_level(self, level: int) -> int:
-        """The next cycle."""
-        return level + 1
-
     def level_of(self, rank: tuple[int, int]) -> int:
         """The cycle a place belongs to."""
         return rank[0] % LEVELS
-
-    def first_level(self, serving: int) -> int:
-        """A newcomer joins the cycle being served."""
-        return serving

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scheduler_ext.core.errors import ConfigurationError
-from scheduler_ext.policies.base import RankInput, SlicingPolicy
+from scheduler_ext.policies.base import RankInput
 from scheduler_ext.policies.order.deadline import Deadline
 from scheduler_ext.policies.order.feedback import Feedback
 from scheduler_ext.policies.order.fifo import Fifo
@@ -73,11 +73,10 @@ def test_shortest_first_is_passed_only_within_its_guard() -> None:
 
 
 def test_slices() -> None:
-    policies: list[SlicingPolicy] = [RoundRobin(quantum_ms=5), Feedback(quanta_ms=(1, 2, 4))]
-    assert [policies[0].quantum_us(level) for level in range(3)] == [5000] * 3
-    assert [policies[1].quantum_us(level) for level in range(5)] == [1000, 2000, 4000, 4000, 4000]
-    assert [policy.next_level(3) for policy in policies] == [4, 4]
-    assert [policy.first_level(7) for policy in policies] == [7, 0]
+    turns, feedback = RoundRobin(quantum_ms=5), Feedback(quanta_ms=(1, 2, 4))
+    assert [turns.quantum_us(level) for level in range(3)] == [5000] * 3
+    assert [feedback.quantum_us(level) for level in range(5)] == [1000, 2000, 4000, 4000, 4000]
+    assert turns.level_of(turns.rank(given(arrived_us=0, level=7))) == 7
 
 
 def test_feedback_sinks_and_rises() -> None:

@@ -137,7 +137,7 @@ class World:
                 job.began, job.finished = None, self.now
         for job in self.jobs:
             if job.arrives == self.now:
-                job.level = self.order.first_level(self.serving) if hasattr(self.order, "first_level") else 0
+                job.level = self.serving if hasattr(self.order, "level_of") else 0
                 job.rank = self.order.rank(self.ranked(job))
         by_name = {job.name: job for job in self.jobs}
         for ask in pure.choose(self.snapshot(), self.turns(), self.conf, self.share, lambda _: self.order):
