@@ -1,4 +1,4 @@
-"""Directed acyclic graphs of named tasks: checks, order, depth, critical path, ancestors and descendants.
+"""Directed acyclic graphs of named tasks: checks, order, depth, and how long the longest way is.
 
 Everything is iterative and linear in tasks and edges, so that 100,000 edges take well under a second.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
 from scheduler_ext.core.errors import DependencyCycle, DuplicateName, UnknownDependency
@@ -20,20 +19,10 @@ def _default_path(index: int, place: int | None = None) -> str:
     return f"tasks[{index}].needs[{place}]" if place is not None else f"tasks[{index}].name"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CriticalPath:
-    """The heaviest way through a graph."""
-
-    length: float
-    """Sum of the weights on the path: nothing can finish sooner, whatever the number of workers."""
-    nodes: tuple[int, ...]
-    """Indices of its tasks, first to last."""
-
-
 class Dag:
     """A checked graph. Tasks are indices in the order given; build one with :meth:`build`."""
 
-    __slots__ = ("_children", "depths", "edges", "names", "order", "parents")
+    __slots__ = ("depths", "edges", "names", "order", "parents")
 
     def __init__(self, names: Sequence[str], parents: Sequence[Sequence[int]]) -> None:
         """``parents[i]`` are the indices task ``i`` needs, without repetition; a cycle is ``DependencyCycle``."""
@@ -42,7 +31,6 @@ class Dag:
         self.edges = sum(len(needs) for needs in self.parents)
         self.order = _topological_order(self.names, self.parents)
         self.depths = _depths(self.order, self.parents)
-        self._children: tuple[tuple[int, ...], ...] | None = None
 
     @classmethod
     def build(
@@ -83,43 +71,15 @@ class Dag:
         """Tasks on the longest way through the graph; 0 for an empty one."""
         return max(self.depths, default=-1) + 1
 
-    @property
-    def children(self) -> tuple[tuple[int, ...], ...]:
-        """For each task the tasks that need it."""
-        if self._children is None:
-            lists: list[list[int]] = [[] for _ in self.names]
-            for child, needs in enumerate(self.parents):
-                for parent in needs:
-                    lists[parent].append(child)
-            self._children = tuple(tuple(entry) for entry in lists)
-        return self._children
+    def critical_length(self, weights: Sequence[float]) -> float:
+        """The greatest sum of ``weights`` (one, not negative, for each task) on any way through the graph.
 
-    def ancestors(self, start: int) -> set[int]:
-        """All tasks that must end before ``start`` may begin."""
-        return _reach(start, self.parents)
-
-    def descendants(self, start: int) -> set[int]:
-        """All tasks that wait, directly or not, for ``start``."""
-        return _reach(start, self.children)
-
-    def critical_path(self, weights: Sequence[float]) -> CriticalPath:
-        """The way through the graph with the greatest sum of ``weights`` (one, not negative, for each task)."""
+        Nothing can finish sooner than the run times on it, whatever the number of workers.
+        """
         best: list[float] = [0.0] * len(self.names)
-        came_from: list[int] = [-1] * len(self.names)
         for node in self.order:
-            longest, parent_of = 0.0, -1
-            for parent in self.parents[node]:
-                if best[parent] > longest or parent_of < 0:
-                    longest, parent_of = best[parent], parent
-            best[node] = longest + weights[node]
-            came_from[node] = parent_of
-        if not best:
-            return CriticalPath(length=0.0, nodes=())
-        end = max(range(len(best)), key=best.__getitem__)
-        nodes = [end]
-        while came_from[nodes[-1]] >= 0:
-            nodes.append(came_from[nodes[-1]])
-        return CriticalPath(length=best[end], nodes=tuple(reversed(nodes)))
+            best[node] = weights[node] + max([best[parent] for parent in self.parents[node]], default=0.0)
+        return max(best, default=0.0)
 
 
 def find_cycle(parents: Mapping[int, Iterable[int]]) -> list[int] | None:
@@ -174,14 +134,3 @@ def _depths(order: tuple[int, ...], parents: tuple[tuple[int, ...], ...]) -> tup
         if needs:
             depths[node] = 1 + max([depths[parent] for parent in needs])
     return tuple(depths)
-
-
-def _reach(start: int, edges: tuple[tuple[int, ...], ...]) -> set[int]:
-    seen: set[int] = set()
-    stack = list(edges[start])
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            stack.extend(edges[node])
-    return seen

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from math import isfinite
-from typing import Any, Protocol
+from typing import Any
 
 from scheduler_ext.core.errors import InvalidInput
 
 MAX_DELAY_S = 31_536_000.0
 """A year: no delay is longer."""
-
-
-class Rng(Protocol):
-    """A source of chance, for example ``random.Random``."""
-
-    def random(self) -> float:
-        """A number from 0 up to, but not including, 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,15 +39,16 @@ class RetryPolicy:
         if not 0 <= self.jitter <= 1:
             raise InvalidInput("must be from 0 to 1", field="jitter")
 
-    def delay(self, attempt: int, rng: Rng) -> float:
+    def delay(self, attempt: int, chance: Callable[[], float]) -> float:
         """Seconds to wait after failed attempt number ``attempt`` (the first is 1), at most ``max_s``.
 
-        The delay is drawn evenly from ``[full * (1 - jitter), full]``, where ``full`` grows by ``factor``.
+        The delay is drawn evenly from ``[full * (1 - jitter), full]``, where ``full`` grows by ``factor``;
+        ``chance`` draws a number from 0 up to, but not including, 1.
         """
         if attempt < 1:
             raise ValueError("the first attempt is number 1")
         full = self._full(attempt)
-        return full - full * self.jitter * rng.random()
+        return full - full * self.jitter * chance()
 
     def _full(self, attempt: int) -> float:
         if self.base_s == 0:

@@ -122,11 +122,6 @@ def is_final(state: TaskState) -> bool:
     return state in FINAL
 
 
-def is_legal(before: TaskState | None, after: TaskState) -> bool:
-    """True when ``before -> after`` stands in :data:`TRANSITIONS` (``None`` is a task not yet stored)."""
-    return (before, after) in TRANSITIONS
-
-
 class EdgeOutcome(IntEnum):
     """What a dependency edge knows of its parent."""
 

@@ -179,16 +179,6 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ceilings:
-    """Utilization, in thousandths, below which each category may start work."""
-
-    urgent: int = 1000
-    delayable: int = 950
-    periodic: int = 950
-    offpeak: int = 800
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """The frozen view one round decides on."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from heapq import heapify
+from itertools import count
 from math import lcm
 from typing import Any
 
@@ -109,7 +110,7 @@ class TreeChooser(Chooser):
         self._accounts: dict[Path, Account] = {(): self._top}
         self._branches: dict[tuple[Hashable, int, Path], Branch] = {}
         self._roots: dict[Hashable, Branch] = {}
-        self._clock = Clock()
+        self._clock: Clock = count(1).__next__
         self._lines: dict[int, Line] = {}
         self._of_tenant: dict[int, list[Line]] = {}
         self._closed: set[int] = set()

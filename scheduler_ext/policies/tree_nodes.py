@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush, heapreplace
-from itertools import count
 from typing import Any, Final
 
 from scheduler_ext.core.types import LineView, TaskView
@@ -16,6 +16,8 @@ _STALE: Final = 64
 _TRIM: Final = 512
 """Served tasks are dropped from the front of a line when there are more than this."""
 
+Clock = Callable[[], int]
+"""Numbers entries, so that two of them never tie."""
 Place = tuple[tuple[int, int], int, float, int]
 """Of a task among all: its rank, then its priority (negative), submission and line, so that no two tie."""
 
@@ -136,7 +138,7 @@ class Branch:
         stage = 0
         if self.up is not None and self.up.up is None:
             stage = self.category if account.share < account.floor else self.category + AFTER_GUARANTEED
-        self.entry = (stage, account.key, place, clock.tick(), self)
+        self.entry = (stage, account.key, place, clock(), self)
         return self.entry
 
     def leave(self) -> None:
@@ -163,16 +165,6 @@ class Branch:
         while each is not None:
             each.seen = -1
             each = each.up
-
-
-class Clock:
-    """Numbers entries, so that two of them never tie."""
-
-    __slots__ = ("tick",)
-
-    def __init__(self) -> None:
-        self.tick = count(1).__next__
-        """The next number."""
 
 
 def place_of(task: TaskView, line_id: int) -> Place:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import cache
 
 from scheduler_ext.conf import LOOKAHEAD_US, SHORT_US, SchedulerConf
 from scheduler_ext.core.ceiling_windows import open_ceilings
@@ -10,7 +10,6 @@ from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
     MILLI,
     WHOLE_MILLI,
-    Ceilings,
     LineView,
     Reason,
     Snapshot,
@@ -22,10 +21,17 @@ from scheduler_ext.round.node_account import Node, Shape
 from scheduler_ext.round.placement import Ledger
 
 
-def ceilings(conf: SchedulerConf, now: float) -> Ceilings:
-    """The utilization below which each category may start work at a moment."""
-    usual = Ceilings(delayable=conf.delayable_permille, periodic=conf.delayable_permille, offpeak=conf.peak_permille)
-    return replace(usual, **open_ceilings(conf.ceiling_windows, now)) if conf.ceiling_windows else usual
+def ceilings(conf: SchedulerConf, now: float) -> dict[Category, int]:
+    """The utilization, in thousandths, below which each category may start work at a moment (Unix seconds)."""
+    limits = {
+        Category.URGENT: MILLI,
+        Category.DELAYABLE: conf.delayable_permille,
+        Category.PERIODIC: conf.delayable_permille,
+        Category.OFFPEAK: conf.peak_permille,
+    }
+    for name, permille in open_ceilings(conf.ceiling_windows, now).items():
+        limits[Category[name.upper()]] = permille
+    return limits
 
 
 def expected_end(task: TaskView, now: float) -> float | None:
@@ -34,31 +40,19 @@ def expected_end(task: TaskView, now: float) -> float | None:
     return now + span_us / 1e6 if span_us else None
 
 
+@cache
 def share_milli(expected_us: int) -> int:
     """Thousandths of a slot that so short a task takes while it is in flight."""
     return max(1, -(-MILLI * expected_us // LOOKAHEAD_US))
 
 
-class Costs:
-    """What a task takes of a slot, by its expected run time."""
-
-    __slots__ = ("_known",)
-
-    def __init__(self) -> None:
-        self._known: dict[int, int] = {}
-        """By expected run time; tasks of one handler have the same."""
-
-    def milli(self, task: TaskView) -> int:
-        """Thousandths of a process slot a short task takes; 0 for a task that takes a whole slot."""
-        expected = task.expected_us
-        if expected is None or expected > SHORT_US or task.alone or task.kind is not WorkKind.PROCESS:
-            return 0
-        if task.rates:
-            return 0  # its start is to be known exactly, and not to wait for others of a batch
-        milli = self._known.get(expected)
-        if milli is None:
-            milli = self._known[expected] = share_milli(expected)
-        return milli
+def short_milli(task: TaskView) -> int:
+    """Thousandths of a process slot a short task takes; 0 for a task that takes a whole slot."""
+    expected = task.expected_us
+    if expected is None or expected > SHORT_US or task.alone or task.kind is not WorkKind.PROCESS:
+        return 0
+    # The start of a task with a rate is to be known exactly, and not to wait for others of a batch.
+    return 0 if task.rates else share_milli(expected)
 
 
 class Use:
@@ -80,8 +74,7 @@ class Gate:
     """Working state of one round, or of a simulated run."""
 
     __slots__ = (
-        "_ceilings", "_drained_in", "_patience_s", "_rates", "_reserve", "_tenants", "_uses", "held", "ledger", "milli",
-        "now",
+        "_ceilings", "_drained_in", "_patience_s", "_rates", "_reserve", "_tenants", "_uses", "held", "ledger", "now",
     )  # fmt: skip
 
     def __init__(self, snapshot: Snapshot, conf: SchedulerConf, *, reserve: bool = True, short: bool = True) -> None:
@@ -92,8 +85,6 @@ class Gate:
         self.held = dict(snapshot.mutex_held)
         """Live holders by mutex key."""
         self._rates = dict(snapshot.rates_left)
-        self.milli = Costs().milli
-        """Thousandths of a slot a short task takes; 0 for a task that takes a whole one."""
         self._patience_s = conf.reserve_after_s
         self._drained_in = 2 * LOOKAHEAD_US / 1e6
         self._tenants = snapshot.tenants
@@ -102,13 +93,7 @@ class Gate:
 
     def set_ceilings(self, conf: SchedulerConf, now: float) -> None:
         """Go by the ceilings that hold at a moment (Unix seconds)."""
-        limits = ceilings(conf, now)
-        self._ceilings = {
-            Category.URGENT: limits.urgent,
-            Category.DELAYABLE: limits.delayable,
-            Category.PERIODIC: limits.periodic,
-            Category.OFFPEAK: limits.offpeak,
-        }
+        self._ceilings = ceilings(conf, now)
 
     def starts_left(self, limit: int) -> int:
         """How many starts a rate limit still allows."""

@@ -170,9 +170,9 @@ class Ledger:
             shape.full_short = (self._releases, milli)
         return second
 
-    def kept_for(self) -> list[str]:
+    def kept_for(self) -> frozenset[str]:
         """The tasks that a node's room is kept for."""
-        return [node.reserved.task_id for node in self._reserved if node.reserved is not None]
+        return frozenset(node.reserved.task_id for node in self._reserved if node.reserved is not None)
 
     def reserve(self, shape: Shape, now: float, waited_s: float, patience_s: float, task_id: str = "") -> None:
         """Keep the node on which a task of this shape can start soonest, if it has waited long enough for that.

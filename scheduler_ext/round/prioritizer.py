@@ -21,7 +21,7 @@ from scheduler_ext.core.types import (
     WorkKind,
 )
 from scheduler_ext.policies.base import CATEGORY_REASONS, LINE_REASONS, TENANT_REASONS, Chooser, SharePolicy
-from scheduler_ext.round.gate import Gate
+from scheduler_ext.round.gate import Gate, short_milli
 
 PERIODIC_SOON_S: Final = 60.0
 """A periodic task that must start within this time goes through the delayable queue, any other through off-peak."""
@@ -42,7 +42,7 @@ def kept_for(snapshot: Snapshot, conf: SchedulerConf, share: SharePolicy) -> fro
     """The tasks that a round on this snapshot keeps room for, because they are too large to start yet."""
     deciding = _Round(snapshot, conf, share.start(snapshot))
     deciding.run()
-    return deciding.kept_for()
+    return deciding.gate.ledger.kept_for()
 
 
 def queue_of(category: Category, task: TaskView, now: float) -> QueueName:
@@ -57,15 +57,15 @@ class _Round:
     """One round's working state."""
 
     __slots__ = (
-        "_category_stops", "_chooser", "_conf", "_decided", "_decisions", "_gate", "_line_stops", "_reasons",
-        "_snapshot", "_tenant_stops",
+        "_category_stops", "_chooser", "_conf", "_decided", "_decisions", "_line_stops", "_reasons",
+        "_snapshot", "_tenant_stops", "gate",
     )  # fmt: skip
 
     def __init__(self, snapshot: Snapshot, conf: SchedulerConf, chooser: Chooser) -> None:
         self._snapshot = snapshot
         self._conf = conf
         self._chooser = chooser
-        self._gate = Gate(snapshot, conf)
+        self.gate = Gate(snapshot, conf)
         self._decisions: list[Decision] = []
         self._decided: set[str] = set()
         self._reasons: dict[str, Reason] = {}
@@ -75,7 +75,7 @@ class _Round:
 
     def run(self) -> Plan:
         """Ask the chooser until nothing is left, nothing has room, or the round is full."""
-        gate, chooser, ledger = self._gate, self._chooser, self._gate.ledger
+        gate, chooser, ledger = self.gate, self._chooser, self.gate.ledger
         limit, decisions = self._conf.round_limit, self._decisions
         before = ledger.utilization_permille()
         wanted = {task.kind for line in self._snapshot.lines for task in line.heads}
@@ -84,7 +84,7 @@ class _Round:
             if picked is None:
                 break
             line, task = picked
-            milli = gate.milli(task)
+            milli = short_milli(task)
             reason = gate.refusal(line, task, milli)
             if reason is not None:
                 self._stop(line, reason)
@@ -103,10 +103,6 @@ class _Round:
             wants_ends=ledger.wants_ends, excludes=gate.held != self._snapshot.mutex_held,
         )  # fmt: skip
 
-    def kept_for(self) -> frozenset[str]:
-        """The tasks that room is kept for by now."""
-        return frozenset(self._gate.ledger.kept_for())
-
     def _refused_alone(self) -> bool:
         """Whether a task was refused for what it is, so that one behind it may still start."""
         common = LINE_REASONS | TENANT_REASONS | CATEGORY_REASONS | {Reason.NO_SLOT}
@@ -114,7 +110,7 @@ class _Round:
 
     def _start(self, line: LineView, task: TaskView, milli: int) -> Reason | None:
         """Place the task and note the claim, or say why no node takes it."""
-        node = self._gate.place(line, task, milli)
+        node = self.gate.place(line, task, milli)
         if isinstance(node, Reason):
             return node
         self._decided.add(task.task_id)
@@ -163,7 +159,7 @@ class _Round:
             if reason is None and stop is not Reason.PAUSED:
                 shape = (task.kind, task.handler_id)
                 if shape not in impossible:
-                    impossible[shape] = self._gate.ledger.shape(line.vector, *shape).impossible
+                    impossible[shape] = self.gate.ledger.shape(line.vector, *shape).impossible
                 reason = impossible[shape]
             if reason is None:
                 reason = stop or front
@@ -171,7 +167,7 @@ class _Round:
             left[task_id] = reason
 
     def _stop_of(self, line: LineView) -> Reason | None:
-        if line.paused or self._gate.use(line.tenant_id).paused:
+        if line.paused or self.gate.use(line.tenant_id).paused:
             return Reason.PAUSED
         return (
             self._line_stops.get(line.line_id)

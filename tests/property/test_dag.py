@@ -41,15 +41,11 @@ def _closure(parents: list[list[int]]) -> list[set[int]]:
 
 
 @given(graphs(acyclic=True))
-def test_order_and_relations(parents: list[list[int]]) -> None:
+def test_order(parents: list[list[int]]) -> None:
     graph = Dag(_names(parents), parents)
-    closure = _closure(parents)
     assert sorted(graph.order) == list(range(len(parents)))
     place = {node: position for position, node in enumerate(graph.order)}
     assert all(place[parent] < place[child] for child, needs in enumerate(parents) for parent in needs)
-    for node in range(len(parents)):
-        assert graph.ancestors(node) == closure[node]
-        assert graph.descendants(node) == {other for other in range(len(parents)) if node in closure[other]}
 
 
 @given(graphs(acyclic=True), st.data())
@@ -61,10 +57,8 @@ def test_critical_path_is_the_heaviest_of_all_paths(parents: list[list[int]], da
     def heaviest(node: int) -> int:
         return weights[node] + max((heaviest(parent) for parent in parents[node]), default=0)
 
-    path = graph.critical_path([float(weight) for weight in weights])
-    assert path.length == max(heaviest(node) for node in range(len(parents)))
-    assert sum(weights[node] for node in path.nodes) == path.length
-    assert all(a in parents[b] for a, b in pairwise(path.nodes))
+    length = graph.critical_length([float(weight) for weight in weights])
+    assert length == max(heaviest(node) for node in range(len(parents)))
 
 
 @given(graphs(acyclic=False))

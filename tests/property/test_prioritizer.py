@@ -22,7 +22,7 @@ from scheduler_ext.core.types import (
     WorkKind,
 )
 from scheduler_ext.policies.registry import SHARE_POLICIES, share_policy
-from scheduler_ext.round.gate import Costs
+from scheduler_ext.round.gate import short_milli
 from scheduler_ext.round.prioritizer import prioritize
 from tests.support.deciding import many, node, snapshot
 
@@ -137,7 +137,7 @@ def _check_node(view: NodeView, decisions: list[Decision], of_task: dict[str, tu
             counts[decision.kind] += 1
             held = add(held, line.vector)
         else:
-            milli += Costs().milli(task)
+            milli += short_milli(task)
             shorts += 1
             largest = peak(largest, line.vector)
     for kind, count in counts.items():
@@ -156,7 +156,7 @@ def test_no_limit_is_exceeded(cell: Snapshot, share: str) -> None:
         line, task = of_task[decision.task_id]
         assert not line.paused
         flights[line.tenant_id] += 1
-        slots[line.tenant_id] += Costs().milli(task) or 1000
+        slots[line.tenant_id] += short_milli(task) or 1000
         if task.mutex_key:
             holders[task.mutex_key] += 1
             assert holders[task.mutex_key] <= task.mutex_limit
@@ -190,7 +190,7 @@ def _applied(cell: Snapshot, plan: Plan, conf: SchedulerConf) -> Snapshot:
     for decision in plan.decisions:
         line, task = of_task[decision.task_id]
         flights[line.tenant_id] += 1
-        slots[line.tenant_id] += Costs().milli(task) or 1000
+        slots[line.tenant_id] += short_milli(task) or 1000
         if task.mutex_key:
             held[task.mutex_key] += 1
     tenants = [
@@ -233,7 +233,7 @@ def _with(
             counts[decision.kind] += 1
             held = add(held, line.vector)
         else:
-            milli += Costs().milli(task)
+            milli += short_milli(task)
             shorts += 1
             largest = peak(largest, line.vector)
     return NodeView(

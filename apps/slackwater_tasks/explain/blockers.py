@@ -13,7 +13,7 @@ from django.db import connection
 from scheduler_ext.core.states import Category, TaskState
 from scheduler_ext.core.types import LineView, Reason, TaskView
 from scheduler_ext.preemption.controller import MAX_HOLD_S
-from scheduler_ext.round.gate import Gate, ceilings
+from scheduler_ext.round.gate import Gate, ceilings, short_milli
 from scheduler_ext.round.prioritizer import kept_for, prioritize
 from scheduler_ext.round.reservations import offers
 from slackwater_tasks.explain import queries
@@ -133,7 +133,7 @@ class Blockers:
         if use.flight_left is not None and use.flight_left <= 0:
             yield blocker("tenant_in_flight", "The plan's limit of tasks in flight is reached.",
                            "One of the tenant's tasks in flight ends.")  # fmt: skip
-        if use.milli_left is not None and use.milli_left < (gate.milli(task) or 1000):
+        if use.milli_left is not None and use.milli_left < (short_milli(task) or 1000):
             yield blocker("hard_share", "The plan's maximum share of the cell is used up.",
                            "One of the tenant's tasks in flight ends.")  # fmt: skip
         yield from self._fits(gate, line, task)
@@ -143,15 +143,15 @@ class Blockers:
         if shape.impossible is not None:
             yield self._impossible(shape.impossible)
             return
-        reason = gate.refusal(line, task, gate.milli(task))
+        reason = gate.refusal(line, task, short_milli(task))
         if reason is Reason.PEAK:
-            ceiling = getattr(ceilings(self.conf, self.snapshot.now), line.category.name.lower())
+            ceiling = ceilings(self.conf, self.snapshot.now)[line.category]
             now = gate.ledger.utilization_permille()
             yield blocker(
                 "peak", f"It is peak: {now / 10:g} % of the cell is in use, {word(line.category)} work starts below "
                 f"{ceiling / 10:g} %.", "Utilization falls, or a window with another ceiling opens.",
             )  # fmt: skip
-        if reason is None and isinstance(gate.place(line, task, gate.milli(task)), Reason):
+        if reason is None and isinstance(gate.place(line, task, short_milli(task)), Reason):
             fitting = sum(1 for node in gate.ledger.nodes if offers(node, shape))
             yield blocker(
                 "no_slot", f"No fitting node has room for the tier {self.row['tier']}: {fitting} could take it and "

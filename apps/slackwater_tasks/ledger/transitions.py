@@ -250,7 +250,7 @@ def _split_failed(cur: Any, conf: SchedulerConf, node_id: int, failed: Sequence[
         elif finished.retry_in_s is not None:
             again.append((finished, finished.retry_in_s))
         else:
-            again.append((finished, retry_policy(conf, own).delay(attempts + 1, rng)))
+            again.append((finished, retry_policy(conf, own).delay(attempts + 1, rng.random)))
     return final, again
 
 

@@ -100,7 +100,7 @@ def measure(workflow_id: UUID, name: str, tasks: Sequence[TaskRun], edges: Seque
     unfinished = sum(1 for task in tasks if not is_final(task.state))
     makespan = (max(ended) - submitted_at).total_seconds() if ended and not unfinished else None
     work = math.fsum(task.work_s for task in tasks)
-    critical = Dag([task.name for task in tasks], parents).critical_path([task.work_s for task in tasks]).length
+    critical = Dag([task.name for task in tasks], parents).critical_length([task.work_s for task in tasks])
     bound = max(critical, work / slots) if slots else None
     violating = _violations(tasks, parents)
     delays = sorted(_delays(tasks, parents))

@@ -14,25 +14,20 @@ def diamond() -> Dag:
     return Dag.build(["load", "left", "right", "join"], [[], ["load"], ["load"], ["left", "right"]])
 
 
-def test_order_depth_and_relations() -> None:
+def test_order_and_depth() -> None:
     graph = diamond()
     assert graph.order == (0, 1, 2, 3)
     assert graph.depths == (0, 1, 1, 2)
     assert (graph.depth, graph.edges, len(graph)) == (3, 4, 4)
-    assert graph.ancestors(3) == {0, 1, 2}
-    assert graph.descendants(1) == {3}
-    assert graph.children == ((1, 2), (3,), (3,), ())
 
 
 def test_critical_path_takes_the_heavier_branch() -> None:
-    path = diamond().critical_path([1.0, 5.0, 7.0, 2.0])
-    assert path.length == 10.0
-    assert path.nodes == (0, 2, 3)
+    assert diamond().critical_length([1.0, 5.0, 7.0, 2.0]) == 10.0
 
 
 def test_weightless_tasks_still_form_a_path() -> None:
-    assert diamond().critical_path([0.0] * 4).length == 0.0
-    assert Dag.build([], []).critical_path([]).nodes == ()
+    assert diamond().critical_length([0.0] * 4) == 0.0
+    assert Dag.build([], []).critical_length([]) == 0.0
 
 
 def test_a_cycle_is_named_with_its_members_only() -> None:
@@ -79,7 +74,6 @@ def test_a_hundred_thousand_edges_are_quick_and_need_no_recursion() -> None:
     needs = [[] if index == 0 else [names[index - 1], names[index // 2]] for index in range(size)]
     begin = time.process_time()
     graph = Dag.build(names, needs)
-    path = graph.critical_path([1.0] * size)
-    far = graph.ancestors(size - 1)
+    length = graph.critical_length([1.0] * size)
     assert time.process_time() - begin < 3
-    assert (graph.depth, path.length, len(far)) == (size, size, size - 1)
+    assert (graph.depth, length) == (size, size)

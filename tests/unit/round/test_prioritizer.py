@@ -12,7 +12,7 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import Plan, QueueName, Reason, Snapshot, TenantView, WorkKind
 from scheduler_ext.policies.registry import share_policy
-from scheduler_ext.round.gate import Costs
+from scheduler_ext.round.gate import short_milli
 from scheduler_ext.round.prioritizer import prioritize, queue_of
 from tests.support.deciding import ROOMY, line, many, node, snapshot, task
 
@@ -218,17 +218,16 @@ def test_a_lookahead_of_short_tasks_shares_slots() -> None:
 
 
 def test_what_counts_as_short() -> None:
-    costs = Costs()
-    assert costs.milli(task("x", expected_us=1)) == 1
-    assert costs.milli(task("x", expected_us=20_000)) == 250
-    assert costs.milli(task("x", expected_us=401)) == 6
+    assert short_milli(task("x", expected_us=1)) == 1
+    assert short_milli(task("x", expected_us=20_000)) == 250
+    assert short_milli(task("x", expected_us=401)) == 6
     for whole in (
         task("x", expected_us=20_001),
         task("x"),
         task("x", expected_us=1, alone=True),
         task("x", expected_us=1, kind=WorkKind.SCRIPT),
     ):
-        assert costs.milli(whole) == 0
+        assert short_milli(whole) == 0
 
 
 def test_exclusive_work_leaves_the_room_that_short_tasks_have() -> None:

@@ -46,8 +46,8 @@ def at(text: str, zone: str = "Europe/Berlin") -> float:
 def test_the_window_that_is_open_decides(windows: str, moment: str, found: dict[str, int]) -> None:
     assert open_ceilings(windows, at(moment)) == found
     limits = ceilings(SchedulerConf(ceiling_windows=windows), at(moment))
-    assert limits.offpeak == found.get("offpeak", 800)
-    assert limits.urgent == 1000
+    assert limits[Category.OFFPEAK] == found.get("offpeak", 800)
+    assert limits[Category.URGENT] == 1000
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_below_its_ceiling_no_slot_stays_idle_while_work_waits(category: Categor
     cell = [node(1, 10, exclusive_count={WorkKind.PROCESS: used})]
     work = [many(1, 20, category=category), many(2, 20, category=category)]
     plan = prioritize(snapshot(work, cell), conf, share_policy(share))
-    ceiling = getattr(ceilings(conf, 0.0), category.name.lower())
+    ceiling = ceilings(conf, 0.0)[category]
     # Slots that are free while utilization, counted with each start, is below the ceiling.
     startable = sum(1 for taken in range(used, 10) if taken * 1000 < ceiling * 10)
     assert len(plan.decisions) == startable

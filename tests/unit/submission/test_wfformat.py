@@ -74,7 +74,7 @@ def test_what_a_file_says_is_kept() -> None:
     assert [task.memory_mb for task in found.tasks] == [200, 257, 9216, None]
     assert [task.priority for task in found.tasks] == [20, 0, 1000, 0]
     assert [task.parents for task in found.tasks] == [(), ("a1",), ("a1",), ("b1", "c1")]
-    assert found.dag().critical_path([task.runtime_s for task in found.tasks]).length == 15.5
+    assert found.dag().critical_length([task.runtime_s for task in found.tasks]) == 15.5
 
 
 def test_an_edge_told_by_one_side_only_counts_once_all_the_same() -> None:
@@ -191,5 +191,5 @@ def test_a_cycle_is_named() -> None:
 def test_recorded_files(name: str, tasks: int, edges: int, critical_s: float) -> None:
     found = read_workflow((RECORDED / f"{name}.json").read_text())
     assert (len(found.tasks), found.edges) == (tasks, edges)
-    length = found.dag().critical_path([task.runtime_s for task in found.tasks]).length
+    length = found.dag().critical_length([task.runtime_s for task in found.tasks])
     assert length == pytest.approx(critical_s)
