@@ -103,8 +103,6 @@ class Wanted:
     """For the keeper inside."""
     content: bytes
     shape: Shape
-    most_content: int
-    """The most bytes a checkpoint, artifacts or a result can rightly have."""
     most_saved: int
     name: str
     lease_s: float
@@ -134,7 +132,7 @@ def wanted(message: Mapping[str, Any], content: bytes, options: Options) -> Want
     most_saved = told["saves"]["most_bytes"] if saves is not None else 0
     return Wanted(
         limits=limits, message=told, content=content, shape=shape(limits, len(script) + len(inputs)),
-        most_content=max(limits.result_bytes, limits.artifact_bytes, most_saved), most_saved=most_saved,
+        most_saved=most_saved,
         name=re.sub(r"[^a-zA-Z0-9_.-]", "-", env.get("SLACKWATER_RUN", ""))[:80],
         lease_s=seconds(message.get("lease_s"), "lease_s"), left_s=seconds(message.get("left_s"), "left_s"),
     )  # fmt: skip

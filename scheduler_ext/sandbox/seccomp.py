@@ -118,13 +118,14 @@ def _argument(index: int) -> int:
     return 16 + 8 * index
 
 
-def _unless_one_of(index: int, values: tuple[int, ...], errno: int) -> _Program:
+def _by_value(index: int, values: tuple[int, ...], hit: int, miss: int) -> _Program:
+    """Answer ``hit`` when the argument is one of ``values``, else ``miss``."""
     body = _Program()
     body.load(_argument(index))
     for position, value in enumerate(values):
         body.add(_JEQ, value, len(values) - position, 0)
-    body.answer(_ERRNO | errno)
-    body.answer(_ALLOW)
+    body.answer(miss)
+    body.answer(hit)
     return body
 
 
@@ -136,16 +137,6 @@ def _unless_all(values: Mapping[int, int]) -> _Program:
         body.add(_JEQ, value, 1, 0)
         body.answer(_ERRNO | _EPERM)
     body.answer(_ALLOW)
-    return body
-
-
-def _if_one_of(index: int, values: tuple[int, ...], errno: int) -> _Program:
-    body = _Program()
-    body.load(_argument(index))
-    for position, value in enumerate(values):
-        body.add(_JEQ, value, len(values) - position, 0)
-    body.answer(_ALLOW)
-    body.answer(_ERRNO | errno)
     return body
 
 
@@ -180,12 +171,12 @@ def program(*, network: bool, strict: bool, counted: bool = True, machine: str |
     families: tuple[int, ...] = _LOCAL_AND_INTERNET
     if strict:
         families = _INTERNET if network else ()
-    out.on(_SOCKET[column], _unless_one_of(0, families, _EAFNOSUPPORT))
-    out.on(_SOCKETPAIR[column], _unless_one_of(0, (1,), _EAFNOSUPPORT))
+    out.on(_SOCKET[column], _by_value(0, families, _ALLOW, _ERRNO | _EAFNOSUPPORT))
+    out.on(_SOCKETPAIR[column], _by_value(0, (1,), _ALLOW, _ERRNO | _EAFNOSUPPORT))
     out.on(_CLONE[column], _if_bits(0, _CLONE_NEW))
     out.on(_UNSHARE[column], _if_bits(0, _CLONE_NEW | _CLONE_NEWTIME))
-    out.on(_IOCTL[column], _if_one_of(1, (_TIOCSTI, _TIOCLINUX), _EPERM))
-    out.on(_PERSONALITY[column], _unless_one_of(0, (0, 0xFFFFFFFF), _EPERM))
+    out.on(_IOCTL[column], _by_value(1, (_TIOCSTI, _TIOCLINUX), _ERRNO | _EPERM, _ALLOW))
+    out.on(_PERSONALITY[column], _by_value(0, (0, 0xFFFFFFFF), _ALLOW, _ERRNO | _EPERM))
     # The C library falls back to clone, whose flags can be looked at; clone3's lie behind a pointer.
     out.refuse(_CLONE3[column], _ENOSYS)
     for numbers in _REFUSED.values():
