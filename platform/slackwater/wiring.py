@@ -17,7 +17,6 @@ from django.apps import apps
 from scheduler_ext.dispatch import redis_client
 from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.preemption.controller import TurnTaking
-from scheduler_ext.sandbox.base import Sandbox
 from scheduler_ext.sandbox.pool import SlotPool
 from slackwater_conf import conf
 
@@ -91,7 +90,7 @@ class Engine:
         """A Redis client for short commands."""
         return redis_client.connect(self.redis_url, socket_timeout=5.0, socket_connect_timeout=1.0)
 
-    def sandbox(self) -> Sandbox:
+    def sandbox(self) -> SlotPool:
         """The strongest sandbox level this machine offers, found out by trying on the first call."""
         self._sandbox.probe()
         return self._sandbox

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
-from typing import Protocol
 
 
 class Level(StrEnum):
@@ -145,44 +143,3 @@ class Refused(Exception):
 
 class SlotError(Exception):
     """A sandbox could not be started, or ended while a script ran; the message says why."""
-
-
-class Runner(Protocol):
-    """Runs one script at a time."""
-
-    @property
-    def level(self) -> Level:
-        """How it contains."""
-
-    async def run(self, order: Order, out: int, err: int) -> Ended:
-        """Run a script with its output going to the two descriptors; returns when nothing of it is left.
-
-        ``SlotError`` when the sandbox itself fails.
-        """
-
-    def stop(self) -> None:
-        """Ask the script to end."""
-
-    def kill(self) -> None:
-        """End the script with all it has started."""
-
-    def beat(self, now: float, until: float) -> None:
-        """Say that the agent lives, and until when its node's lease holds: times of the monotonic clock."""
-
-
-class Sandbox(Protocol):
-    """What a node contains scripts with."""
-
-    @property
-    def level(self) -> str:
-        """The strongest level it offers, advertised by the node."""
-
-    @property
-    def enforced(self) -> tuple[str, ...]:
-        """What of its tier a script is held to there, advertised too."""
-
-    def take(self, root: Path, *, trusted: bool) -> Runner:
-        """A free runner below ``root``; ``Refused`` when a script that is not trusted cannot be contained."""
-
-    def give_back(self, runner: Runner) -> None:
-        """The runner is free again."""

@@ -19,7 +19,7 @@ from typing import Any, Final
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.sandbox import frames
 from scheduler_ext.sandbox.base import Ended, Level, Order, SlotError
-from scheduler_ext.sandbox.slot import Speaking
+from scheduler_ext.sandbox.slot import Runner
 
 PROTOCOL: Final = 3
 CONNECT_S: Final = 5.0
@@ -55,7 +55,7 @@ def read_token(path: str) -> bytes:
     return token
 
 
-class ContainerSlot(Speaking):
+class ContainerSlot(Runner):
     """Runs one script at a time."""
 
     level = Level.CONTAINER

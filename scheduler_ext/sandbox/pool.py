@@ -8,14 +8,12 @@ from pathlib import Path
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.sandbox import detect
-from scheduler_ext.sandbox.base import Found, Level, Refused, Runner, Sandbox
-from scheduler_ext.sandbox.container import ContainerSlot
+from scheduler_ext.sandbox.base import Found, Level, Refused
 from scheduler_ext.sandbox.detect import AnySlot
-from scheduler_ext.sandbox.slot import Slot
 
 
-class SlotPool(Sandbox):
-    """:class:`scheduler_ext.sandbox.base.Sandbox` by the levels that work on this machine."""
+class SlotPool:
+    """What a node contains scripts with: the levels that work on this machine."""
 
     def __init__(self, conf: SchedulerConf, *, groups: bool = True) -> None:
         """Tries nothing yet. ``groups``: use control groups where they can be made."""
@@ -31,20 +29,20 @@ class SlotPool(Sandbox):
 
     @cached_property
     def level(self) -> str:
-        """The strongest level that works, or the one the settings ask for."""
+        """The strongest level that works, or the one the settings ask for; the node advertises it."""
         return detect.choose(self.found, self.conf.sandbox)
 
     @property
     def enforced(self) -> tuple[str, ...]:
-        """What that level holds scripts to."""
+        """What of its tier a script is held to by that level; advertised too."""
         return next((one.enforced for one in self.found if one.level == self.level), ())
 
     def probe(self) -> None:
         """Find out what this machine offers, unless that is known: it takes a few tenths of a second."""
         assert self.level
 
-    def take(self, root: Path, *, trusted: bool) -> Runner:
-        """A free slot, or a new one."""
+    def take(self, root: Path, *, trusted: bool) -> AnySlot:
+        """A free slot, or a new one below ``root``; ``Refused`` when a script that is not trusted cannot be contained."""
         level = Level(self.level)
         if trusted and self.conf.trusted_scripts == "plain":
             level = Level.PROCESS
@@ -60,9 +58,9 @@ class SlotPool(Sandbox):
         root.chmod(0o711)  # a slot's user must get through, and see nothing else
         return detect.slot(level, str(root / f"slot-{self._made}"), self.conf, groups=self.groups)
 
-    def give_back(self, runner: Runner) -> None:
-        assert isinstance(runner, (Slot, ContainerSlot))
-        self._free[runner.level].append(runner)
+    def give_back(self, slot: AnySlot) -> None:
+        """The slot is free again."""
+        self._free[slot.level].append(slot)
 
     def slots(self) -> list[AnySlot]:
         """Those that are free."""

@@ -11,12 +11,13 @@ import socket
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import scheduler_ext
-from scheduler_ext.sandbox.base import Ended, Level, Order, Runner, Saves, SlotError
+from scheduler_ext.sandbox.base import Ended, Level, Order, Saves, SlotError
 from scheduler_ext.sandbox.keeper import prefork
 from scheduler_ext.sandbox.keeper.channels import memory_file
 from scheduler_ext.sandbox.keeper.keeper import Plan
@@ -24,12 +25,26 @@ from scheduler_ext.sandbox.keeper.keeper import Plan
 READY_TIMEOUT_S = 10.0
 
 
-class Speaking(Runner):
-    """A slot that speaks to a keeper, near or far."""
+class Runner(ABC):
+    """Runs one script at a time, by a keeper to which it speaks, near or far."""
 
+    level: Level
+    """How it contains."""
+
+    @abstractmethod
+    async def run(self, order: Order, out: int, err: int) -> Ended:
+        """Run a script with its output going to the two descriptors; returns when nothing of it is left.
+
+        ``SlotError`` when the sandbox itself fails.
+        """
+
+    @abstractmethod
+    def beat(self, now: float, until: float) -> None:
+        """Say that the agent lives, and until when its node's lease holds: times of the monotonic clock."""
+
+    @abstractmethod
     def _tell_if_there(self, message: dict[str, Any]) -> None:
         """Send a short message, if anybody is there to hear it."""
-        raise NotImplementedError
 
     async def _keep(self, saves: Saves, answer: dict[str, Any], content: bytes | None) -> bool:
         """Keep what the script saved; False when the answer tells of its end instead."""
@@ -43,24 +58,23 @@ class Speaking(Runner):
         return True
 
     def stop(self) -> None:
+        """Ask the script to end."""
         self._tell_if_there({"do": "stop"})
 
     def kill(self) -> None:
+        """End the script with all it has started."""
         self._tell_if_there({"do": "kill"})
 
 
-class Slot(Speaking):
+class Slot(Runner):
     """Runs one script at a time."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self.level = Level(plan.level)
         self.facts: dict[str, Any] = {}
         self.process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
-
-    @property
-    def level(self) -> Level:
-        return Level(self.plan.level)
 
     async def start(self) -> None:
         """Start the keeper unless it runs; ``SlotError`` when it cannot offer its level."""

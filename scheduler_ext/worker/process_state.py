@@ -14,7 +14,7 @@ from celery import Celery, current_app
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.dispatch.refusals import refusals
 from scheduler_ext.ports import NodeStore, WorkStore
-from scheduler_ext.sandbox.base import Sandbox
+from scheduler_ext.sandbox.pool import SlotPool
 from scheduler_ext.worker.child.slice import Child
 from scheduler_ext.worker.journal import Journal
 
@@ -34,7 +34,7 @@ class Engine(Protocol):
     def node_store(self) -> NodeStore:
         """The registry of nodes."""
 
-    def sandbox(self) -> Sandbox:
+    def sandbox(self) -> SlotPool:
         """The strongest sandbox this machine offers."""
 
     def capacity(self) -> tuple[int, ...]:

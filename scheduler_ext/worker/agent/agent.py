@@ -31,11 +31,11 @@ from scheduler_ext.core.errors import first_line
 from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.core.types import WorkKind
 from scheduler_ext.core.work import Changes, Finished
-from scheduler_ext.dispatch import change_feed, redis_client
+from scheduler_ext.dispatch import redis_client
 from scheduler_ext.dispatch.queue_manager import QueueManager
 from scheduler_ext.dispatch.refusals import refusals
 from scheduler_ext.ports import NodeStore, WorkStore
-from scheduler_ext.sandbox.base import Sandbox
+from scheduler_ext.sandbox.pool import SlotPool
 from scheduler_ext.task import references
 from scheduler_ext.worker.agent.checkpoint_saver import Saving
 from scheduler_ext.worker.agent.child_monitor import Watch, kill
@@ -61,7 +61,7 @@ class Agent:
     """One node's agent. All ledger access is on one thread, in order; the event loop never blocks."""
 
     def __init__(self, conf: SchedulerConf, journal: Journal, node_id: int, work: WorkStore, nodes: NodeStore,
-                 redis_url: str, sandbox: Sandbox, events: TaskEvents, script_slots: int,
+                 redis_url: str, sandbox: SlotPool, events: TaskEvents, script_slots: int,
                  master_pid: int) -> None:  # fmt: skip
         """``script_slots`` scripts run at once."""
         self.conf = conf
@@ -76,8 +76,8 @@ class Agent:
         self.script_slots = script_slots
         self.master_pid = master_pid
         self.root = Path(tempfile.mkdtemp(prefix=f"slackwater-{node_id}-"))
-        self.client = redis_client.connect(redis_url, socket_timeout=5.0, socket_connect_timeout=1.0)
-        self.queues = QueueManager(self.client, conf)
+        client = redis_client.connect(redis_url, socket_timeout=5.0, socket_connect_timeout=1.0)
+        self.queues = QueueManager(client, conf)
         self.scripts: dict[tuple[str, int], ScriptRun] = {}
         self.watch = Watch(conf, journal, work, self._publish, self.scripts)
         self.script_tasks: set[asyncio.Task[None]] = set()
@@ -358,15 +358,8 @@ class Agent:
 
     def _publish(self, changes: Changes) -> None:
         """Tell pollers of changes, and the dispatcher that there is room."""
-        if not changes:
-            return
-        try:
-            with self.client.pipeline(transaction=False) as pipe:
-                change_feed.add(self.client, self.queues.keys, changes, through=pipe)
-                pipe.publish(self.queues.keys.hints(self.conf.cell), "room")
-                pipe.execute()
-        except redis.RedisError:
-            log.debug("changes not published", exc_info=True)
+        if changes:
+            self.queues.tell(changes, room=True)
 
     # -- the end ------------------------------------------------------------------------------------------------------
     async def _end(self) -> None:

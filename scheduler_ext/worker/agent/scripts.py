@@ -18,11 +18,13 @@ from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.resources import DIMENSIONS
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.work import Finished, ScriptWork, Started
-from scheduler_ext.sandbox.base import Ended, Limits, Order, Refused, Runner, Sandbox, Saves, SlotError
+from scheduler_ext.sandbox.base import Ended, Limits, Order, Refused, Saves, SlotError
+from scheduler_ext.sandbox.pool import SlotPool
+from scheduler_ext.sandbox.slot import Runner
 from scheduler_ext.task import network_ports, redaction, references
 from scheduler_ext.task.network_ports import Held, NoPorts
 from scheduler_ext.worker.agent import mounted_scripts
-from scheduler_ext.worker.child.handler_call import WORDS
+from scheduler_ext.worker.child.handler_call import WORDS, refuse_constant
 
 CHUNK = 65_536
 IOPS, KBPS, PORTS = (DIMENSIONS.index(name) for name in ("iops", "bandwidth_kbps", "ports"))
@@ -67,7 +69,7 @@ class ScriptRun:
     conf: SchedulerConf
     task: Started
     work: ScriptWork
-    sandbox: Sandbox
+    sandbox: SlotPool
     root: Path
     """Folder under which the slots have theirs."""
     upstream: dict[str, Any]
@@ -288,11 +290,7 @@ def _value(result: bytes | None) -> tuple[str | None, str]:
     if result is None:
         return None, ""
     try:
-        value = json.loads(result, parse_constant=_refuse)
+        value = json.loads(result, parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
         return None, f"its result file is no JSON: {error}"
     return json.dumps(value).replace("\\u0000", "\\ufffd"), ""
-
-
-def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")

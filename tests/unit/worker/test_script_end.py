@@ -10,10 +10,11 @@ import pytest
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.work import ScriptWork, Started
-from scheduler_ext.sandbox.base import Ended, Sandbox
+from scheduler_ext.sandbox.base import Ended
+from scheduler_ext.sandbox.pool import SlotPool
 from scheduler_ext.worker.agent.scripts import ScriptRun
 
-NOWHERE = cast("Sandbox", None)
+NOWHERE = cast("SlotPool", None)
 """Nothing is run here."""
 
 
