@@ -11,7 +11,8 @@ from typing import Any
 
 from scheduler_ext.conf import BATCH_US, SHORT_US, SchedulerConf
 from scheduler_ext.core.types import Decision, QueueName, WorkKind
-from scheduler_ext.dispatch import redis_client
+from scheduler_ext.core.work import Change
+from scheduler_ext.dispatch import change_feed, redis_client
 from scheduler_ext.dispatch.keys import Keys
 from scheduler_ext.dispatch.refusals import Kind, refusals
 
@@ -105,6 +106,21 @@ class QueueManager:
         """True once after Redis was emptied (or is new): the epoch key was gone, and is set again."""
         key = self.keys.epoch(self.conf.cell)
         return bool(self.client.set(key, uuid.uuid4().hex, nx=True))
+
+    def tell(self, changes: Sequence[Change], *, room: bool) -> None:
+        """Tell whoever follows of changes and, with ``room``, the dispatcher that there is some.
+
+        While Redis is away nobody is told: both look by themselves.
+        """
+        try:
+            with self.client.pipeline(transaction=False) as pipe:
+                if changes:
+                    change_feed.add(self.client, self.keys, changes, through=pipe)
+                if room:
+                    pipe.publish(self.keys.hints(self.conf.cell), "room")
+                pipe.execute()
+        except redis_client.RedisError:
+            log.debug("changes not told", exc_info=True)
 
     def tell_nodes(self, node_ids: Iterable[int]) -> None:
         """Let nodes look at what is asked of their tasks; without Redis they look by themselves."""

@@ -114,7 +114,8 @@ class Publishing:
         """A retry becomes the outcome of the attempt; arguments that it changes are written first."""
         if not options.get("retries"):
             raise InvalidInput(f"{name}: this is the id of the running task", field="task_id")
-        delay = _delay(options.pop("countdown"), options.pop("eta"))
+        countdown, eta = options.pop("countdown"), options.pop("eta")
+        delay = seconds_until(eta or countdown)
         _refuse(options, "retry()")
         given = list(args or ()), dict(kwargs or {})
         export = handlers.of_task(name)
@@ -204,7 +205,7 @@ def _leaves(found: Any) -> Iterator[str]:
         yield signature["task"]
         if signature["task"] in MAPS:
             yield from _leaves(inner.get("task"))
-    for option in ("link", "link_error"):
+    for option in LINKS:
         yield from _leaves((signature.get("options") or {}).get(option))
 
 
@@ -218,9 +219,8 @@ def _refuse(options: Mapping[str, Any], what: str) -> None:
         raise InvalidInput(f"{what} cannot keep the option {name!r}", field=name)
 
 
-def _delay(countdown: Any, eta: Any) -> float | None:
-    """Seconds until a retry; ``None`` leaves it to the task's back-off."""
-    when = eta or countdown
+def seconds_until(when: Any) -> float | None:
+    """The delay of a retry, given as seconds, a moment or its ISO text; ``None`` leaves it to the task's back-off."""
     if when is None:
         return None
     if isinstance(when, str):

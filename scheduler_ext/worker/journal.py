@@ -73,6 +73,15 @@ class Entry:
     """What the child wrote of its end."""
 
 
+def _entry(memory: mmap.mmap, at: int, blobs: int) -> Entry:
+    """The task noted at ``at``; what was written of ends begins at ``blobs``."""
+    raw, fence, cap_ms, began, ended, state, _, offset, length = _ENTRY.unpack_from(memory, at)
+    blob = bytes(memory[blobs + offset : blobs + offset + length]) if state == ENDED else b""
+    return Entry(
+        task_id=str(uuid.UUID(bytes=raw)), fence=fence, cap_ms=cap_ms, began=began, ended=ended, state=state, blob=blob
+    )
+
+
 def _flag(at: int) -> Any:
     """A byte of the header as a property that is true or false."""
 
@@ -260,14 +269,7 @@ class Table:
 
     def entry(self, place: int) -> Entry:
         """One place."""
-        at = self._at(place)
-        raw, fence, cap_ms, began, ended, state, _, _, length = _ENTRY.unpack_from(self._memory, at)
-        start = at + ENTRY_BYTES
-        blob = bytes(self._memory[start : start + length]) if state == ENDED else b""
-        return Entry(
-            task_id=str(uuid.UUID(bytes=raw)), fence=fence, cap_ms=cap_ms, began=began, ended=ended, state=state,
-            blob=blob,
-        )  # fmt: skip
+        return _entry(self._memory, self._at(place), self._at(place) + ENTRY_BYTES)
 
 
 class Slot:
@@ -373,14 +375,7 @@ class Slot:
 
     def entry(self, index: int) -> Entry:
         """One task of the batch."""
-        at = self._entries + index * ENTRY_BYTES
-        raw, fence, cap_ms, began, ended, state, _, offset, length = _ENTRY.unpack_from(self._memory, at)
-        start = self._entries + ENTRIES * ENTRY_BYTES + offset
-        blob = bytes(self._memory[start : start + length]) if state == ENDED and length else b""
-        return Entry(
-            task_id=str(uuid.UUID(bytes=raw)), fence=fence, cap_ms=cap_ms, began=began, ended=ended, state=state,
-            blob=blob,
-        )  # fmt: skip
+        return _entry(self._memory, self._entries + index * ENTRY_BYTES, self._entries + ENTRIES * ENTRY_BYTES)
 
     def entries(self) -> list[Entry]:
         """The whole batch."""

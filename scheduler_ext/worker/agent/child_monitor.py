@@ -33,7 +33,11 @@ HELD_UP_S = 0.25
 STOP_WAIT_S = 0.5
 BESIDE_GRACE_S = 1.0
 """What runs beside others is cancelled by its own child; the child is killed this much later."""
-WORDS = {**handler_call.WORDS, Outcome.YIELDED: "it did not yield in time: it goes on from its last checkpoint"}
+WORDS = {
+    **handler_call.WORDS,
+    Outcome.YIELDED: "it did not yield in time: it goes on from its last checkpoint",
+    Outcome.WORKER_LOST: "its worker process died while it ran",
+}
 
 
 @dataclass(slots=True)
@@ -64,7 +68,7 @@ class Watch:
     """All that runs is to make room: the node's time to drain is over."""
     _sentences: dict[int, _Sentence] = field(default_factory=dict)
     _relieved: dict[int, int] = field(default_factory=dict)
-    _verdicts: dict[int, tuple[int, Outcome, str]] = field(default_factory=dict)
+    _verdicts: dict[int, tuple[int, Outcome]] = field(default_factory=dict)
     """By slot: pid killed by us, and the culprit's outcome."""
     _beside_verdicts: dict[int, tuple[int, tuple[str, int], Outcome]] = field(default_factory=dict)
     _asked: dict[tuple[str, int], float] = field(default_factory=dict)
@@ -161,7 +165,7 @@ class Watch:
         with _stopped(pid) as stopped:
             if not stopped or (slot.batch, slot.current) != (sentence.batch, sentence.index):
                 return
-            self._verdicts[slot.index] = (pid, sentence.outcome, WORDS[sentence.outcome])
+            self._verdicts[slot.index] = (pid, sentence.outcome)
             kill(pid)
 
     def end_all(self) -> None:
@@ -170,7 +174,7 @@ class Watch:
             slot = self.journal.slot(index)
             if slot.pid and (slot.is_open or self.journal.table(index).entries()):
                 for each in self.journal.slots_of(index // BATCHES):
-                    self._verdicts[each.index] = (slot.pid, Outcome.PREEMPTED, WORDS[Outcome.PREEMPTED])
+                    self._verdicts[each.index] = (slot.pid, Outcome.PREEMPTED)
                 kill(slot.pid)
 
     # -- tasks beside one another --------------------------------------------------------------------------------------
@@ -198,16 +202,15 @@ class Watch:
         ``guilty``: another task did, or we did; then they are no suspects.
         """
         table, worker, node_id = self.journal.table(slot.index), self._worker(slot), self.journal.node_id
-        taken, begun = settlement.read_table(table, worker)
+        taken = settlement.read([entry for _, entry in table.entries()], worker)
         pid, key, outcome = self._beside_verdicts.pop(slot.index, (0, ("", 0), Outcome.WORKER_LOST))
-        culprit = next((e for e in begun if pid == slot.pid and (e.task_id, e.fence) == key), None)
-        if culprit is None and len(begun) == 1 and not guilty:
-            culprit = begun[0]
-        error = WORDS.get(outcome, "its worker process died while it ran")
+        culprit = next((e for e in taken.begun if pid == slot.pid and (e.task_id, e.fence) == key), None)
+        if culprit is None and len(taken.begun) == 1 and not guilty:
+            culprit = taken.begun[0]
+        others = [(e.task_id, e.fence) for e in taken.begun if e is not culprit]
         unbegun = self._own(taken.unbegun, table=slot.index)
-        settled = settlement.Account(ended=taken.ended, culprit=culprit, unbegun=unbegun)
-        self.publish(settlement.settle(self.store, node_id, settled, worker, outcome, error))
-        others = [(e.task_id, e.fence) for e in begun if e is not culprit]
+        settled = replace(taken, begun=[culprit] if culprit else [], unbegun=unbegun)
+        self.publish(settlement.settle(self.store, node_id, settled, worker, outcome, WORDS[outcome]))
         if others:
             reason = "handed back: its worker process died while it ran beside others"
             alone = culprit is None and not guilty
@@ -221,7 +224,7 @@ class Watch:
             if not stopped or slot.running() is None:
                 return
             slot.limit = slot.current + 1
-            taken = settlement.read(slot, self._worker(slot))
+            taken = settlement.read(slot.entries(), self._worker(slot))
         self._relieved[slot.index] = slot.batch
         if taken.ended:
             self.publish(self.store.record(self.journal.node_id, taken.ended))
@@ -241,7 +244,7 @@ class Watch:
             if not stopped or slot.running() is None or not other.ahead():
                 return
             other.limit = 0
-            taken = settlement.read(other, self._worker(other))
+            taken = settlement.read(other.entries(), self._worker(other))
         self._relieved[other.index] = other.batch
         self._give_back(other, taken.unbegun)
 
@@ -249,21 +252,18 @@ class Watch:
     def _settle_dead(self, slot: Slot) -> None:
         pid = slot.pid
         verdict = self._verdicts.get(slot.index)
-        outcome, error = Outcome.WORKER_LOST, "its worker process died while it ran"
-        if verdict is not None and verdict[0] == pid:
-            outcome, error = verdict[1], verdict[2]
-        taken = settlement.read(slot, self._worker(slot))
-        if taken.culprit or taken.ended or taken.unbegun:
+        outcome = verdict[1] if verdict is not None and verdict[0] == pid else Outcome.WORKER_LOST
+        worker = self._worker(slot)
+        taken = settlement.read(slot.entries() if slot.is_open else [], worker)
+        if taken.begun or taken.ended or taken.unbegun:
             log.warning(
                 "child %s died: %s finished, %s running, %s handed back", pid, len(taken.ended),
-                1 if taken.culprit else 0, len(taken.unbegun),
+                len(taken.begun), len(taken.unbegun),
             )  # fmt: skip
         taken = replace(taken, unbegun=self._own(taken.unbegun, slot=slot.index))
-        self.publish(settlement.settle(self.store, self.journal.node_id, taken, self._worker(slot), outcome, error))
+        self.publish(settlement.settle(self.store, self.journal.node_id, taken, worker, outcome, WORDS[outcome]))
         if self.journal.beside:
-            self._settle_beside(
-                slot, guilty=taken.culprit is not None or verdict is not None or self._sibling_ran(slot)
-            )
+            self._settle_beside(slot, guilty=bool(taken.begun) or verdict is not None or self._sibling_ran(slot))
         self._verdicts.pop(slot.index, None)
         self._sentences.pop(slot.index, None)
         if self._memory is not None:

@@ -26,7 +26,7 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.core.types import PER_CHILD, WorkKind
 from scheduler_ext.core.work import Finished, Started
-from scheduler_ext.dispatch import change_feed, redis_client
+from scheduler_ext.dispatch import redis_client
 from scheduler_ext.dispatch.queue_manager import QueueManager, decode
 from scheduler_ext.ports import WorkStore
 from scheduler_ext.task.context import TaskInterrupted
@@ -162,7 +162,7 @@ class Beside:
         if started and self.journal.watched:
             running = int(TaskState.RUNNING)
             begun = [(task.task_id, running, task.tenant_id, task.workflow_id) for task in started]
-            await asyncio.to_thread(self._tell, begun, room=False)
+            await asyncio.to_thread(self.queues.tell, begun, room=False)
         for place in places.values():
             self.table.release(place)  # cancelled or claimed anew meanwhile
 
@@ -214,21 +214,8 @@ class Beside:
                 self.table.release(place)
             for room in self._room.values():
                 room.set()
-            await asyncio.to_thread(self._tell, changes)
-
-    def _tell(self, changes: Any, *, room: bool = True) -> None:
-        keys, client = self.queues.keys, self.queues.client
-        try:
-            with client.pipeline(transaction=False) as pipe:
-                if changes:
-                    change_feed.add(client, keys, changes, through=pipe)
-                if room:
-                    pipe.publish(keys.hints(self.conf.cell), "room")
-                pipe.execute()
-        except redis.RedisError:
-            log.debug("changes not published", exc_info=True)
-        if room:
-            self.events.send()
+            await asyncio.to_thread(self.queues.tell, changes, room=True)
+            await asyncio.to_thread(self.events.send)
 
     # -- caps and cancels ---------------------------------------------------------------------------------------------
     async def _watch(self) -> None:

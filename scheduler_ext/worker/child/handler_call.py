@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 import traceback
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,17 +23,6 @@ from scheduler_ext.task.checkpoints import TaskYielded
 ERROR_CHARS = 16_000
 NO_HEADERS: dict[str, Any] = {}
 """Given to Celery's request, which would otherwise look for custom ones among all its fields: half its cost."""
-
-
-@dataclass(slots=True)
-class Interrupt:
-    """Why the running task is being interrupted, set by the signal handler."""
-
-    outcome: Outcome | None = None
-
-    def asked(self) -> bool:
-        """True once the signal has come."""
-        return self.outcome is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,25 +91,16 @@ def dump_result(value: Any, most: int) -> End:
         return End(Outcome.FAILED, error=f"its result has {len(text)} bytes, at most {most} are kept")
     if "\\u0000" in text or "NaN" in text or "Infinity" in text:
         try:
-            json.loads(text, parse_constant=_refuse)
+            json.loads(text, parse_constant=refuse_constant)
         except ValueError as error:
             return End(Outcome.FAILED, error=printable(f"its result cannot be written as JSON: {error}"))
         text = text.replace("\\u0000", "\\ufffd")
     return End(Outcome.SUCCEEDED, result=text)
 
 
-def _refuse(name: str) -> Any:
+def refuse_constant(name: str) -> Any:
+    """NaN and the infinities, which Python reads as JSON and nobody else does: ``ValueError``."""
     raise ValueError(f"{name} is no JSON")
-
-
-def delay_of(error: Retry) -> float | None:
-    """The delay a handler asked for with ``self.retry()``; ``None`` leaves it to the task's back-off."""
-    when: Any = error.when  # a number of seconds or a datetime, whatever its stub says
-    if when is None:
-        return None
-    if isinstance(when, (int, float)):
-        return max(0.0, float(when))
-    return max(0.0, float(when.timestamp()) - time.time())
 
 
 def failure(error: BaseException, started: Started) -> End:
@@ -131,7 +110,7 @@ def failure(error: BaseException, started: Started) -> End:
         return printable(redaction.hide(started.tenant_id, text))
 
     if isinstance(error, Retry):
-        return End(Outcome.RETRY, error=said(str(error)), retry_in_s=delay_of(error))
+        return End(Outcome.RETRY, error=said(str(error)), retry_in_s=publishing.seconds_until(error.when))
     if isinstance(error, Ignore):
         return SUCCESS
     if isinstance(error, Reject):
@@ -161,7 +140,8 @@ class Bodies:
         """``app`` has the tasks registered."""
         self.app = app
         self.most = max_result_bytes
-        self.interrupt = Interrupt()
+        self.interrupt: Outcome | None = None
+        """Why the running task is being interrupted, set by the signal handler."""
         self._tasks: dict[str, Any] = {}
         self._requests: dict[str, Context] = {}
 
@@ -175,7 +155,7 @@ class Bodies:
 
     def run(self, started: Started, store: WorkStore) -> End:
         """Run one handler in the main thread to its end; nothing passes through."""
-        self.interrupt.outcome = None
+        self.interrupt = None
         try:
             end = self._run(started, store)
         except context.TaskInterrupted:
@@ -183,7 +163,7 @@ class Bodies:
         except TaskYielded:
             end = YIELDED
         except BaseException as error:  # noqa: BLE001 - a handler's SystemExit must not end the child
-            end = self.interrupted() if self.interrupt.asked() else self._failed(error, started)
+            end = self.interrupted() if self._is_interrupted() else self._failed(error, started)
         return settled(end, started) if publishing.retries else end
 
     def run_in_thread(self, started: Started, store: WorkStore) -> End:
@@ -300,9 +280,12 @@ class Bodies:
         spent = isinstance(error, MaxRetriesExceededError) or (most is not None and started.attempt > most)
         return replace(end, retry_in_s=NEVER_AGAIN) if spent else end
 
+    def _is_interrupted(self) -> bool:
+        return self.interrupt is not None
+
     def interrupted(self) -> End:
         """How a task ends that was interrupted."""
-        outcome = self.interrupt.outcome or Outcome.CANCELLED
+        outcome = self.interrupt or Outcome.CANCELLED
         return End(outcome, error=WORDS.get(outcome, WORDS[Outcome.CANCELLED]))
 
 

@@ -6,10 +6,11 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scheduler_ext.core.work import Changes, Finished, Started
+from scheduler_ext.dispatch.queue_manager import QueueManager
 from scheduler_ext.ports import WorkStore
 from scheduler_ext.worker.events import TaskEvents
 from scheduler_ext.worker.journal import Slot
@@ -47,13 +48,11 @@ def record(store: WorkStore, node_id: int, ended: Sequence[Finished]) -> Changes
 class Recorder:
     """A thread with a connection of its own, and the keeper of the child's free slots."""
 
-    def __init__(self, store: WorkStore, slots: Sequence[Slot], events: TaskEvents, tell: Callable[[Changes], None],
-                 hint: Callable[[], None]) -> None:  # fmt: skip
-        """``slots`` are the child's parts of the journal; ``tell`` and ``hint`` publish in Redis."""
+    def __init__(self, store: WorkStore, slots: Sequence[Slot], events: TaskEvents, queues: QueueManager) -> None:
+        """``slots`` are the child's parts of the journal."""
         self.store = store
         self.events = events
-        self.tell = tell
-        self.hint = hint
+        self.queues = queues
         self._slots = len(slots)
         self._free: queue.SimpleQueue[Slot] = queue.SimpleQueue()
         self._work: queue.SimpleQueue[Batch] = queue.SimpleQueue()
@@ -92,10 +91,8 @@ class Recorder:
                 log.exception("a batch of %s could not be recorded", len(batch.ended))
                 changes = []
             self.give_back(batch.slot)
-            if changes:
-                self.tell(changes)
-            if batch.hint:
-                self.hint()
+            if changes or batch.hint:
+                self.queues.tell(changes, room=batch.hint)
             for task, finished in batch.heard:
                 self.events.add(task, finished)
             self.events.send()

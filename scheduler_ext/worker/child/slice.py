@@ -21,8 +21,8 @@ from celery import Celery
 from scheduler_ext.conf import LOOKAHEAD_US, SchedulerConf
 from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.core.types import MILLI, PER_CHILD, WorkKind
-from scheduler_ext.core.work import Changes, Finished, Started
-from scheduler_ext.dispatch import change_feed, redis_client
+from scheduler_ext.core.work import Finished, Started
+from scheduler_ext.dispatch import redis_client
 from scheduler_ext.dispatch.queue_manager import QueueManager, decode
 from scheduler_ext.ports import WorkStore
 from scheduler_ext.task import handlers, network_ports
@@ -63,7 +63,7 @@ class Child:
         self.client = redis_client.connect(redis_url, socket_timeout=10.0, socket_connect_timeout=2.0)
         self.queues = QueueManager(self.client, conf)
         self.bodies = Bodies(app, conf.max_result_bytes)
-        self.recorder = Recorder(further("recorder"), self.slots, TaskEvents(app, hostname), self._tell, self._hint)
+        self.recorder = Recorder(further("recorder"), self.slots, TaskEvents(app, hostname), self.queues)
         self.ahead = Ahead(further("ahead"), lambda store: self._begin(store, 0.0))
         self.low_water = MILLI * journal.children // 2
         self.low_water_s = LOOKAHEAD_US / 1e6 * journal.children / 2
@@ -96,7 +96,7 @@ class Child:
                 entry = self.slot.entry(wanted[0])
                 pausing.asked = (entry.task_id, entry.fence)
                 return
-            self.bodies.interrupt.outcome = Outcome(wanted[1])
+            self.bodies.interrupt = Outcome(wanted[1])
             raise TaskInterrupted
 
     def _on_alarm(self, _signum: int, _frame: Any) -> None:
@@ -182,7 +182,7 @@ class Child:
         if len(started) != len(claims):
             slot.narrow([(s.task_id, s.fence) for s in started])
         if self.journal.watched:
-            self._tell([(s.task_id, RUNNING, s.tenant_id, s.workflow_id) for s in started])
+            self.queues.tell([(s.task_id, RUNNING, s.tenant_id, s.workflow_id) for s in started], room=False)
         return Begun(slot, node_id, started, waiting)
 
     def _batch(self, begun: Begun, *, last: bool) -> int:
@@ -190,7 +190,7 @@ class Child:
         self.slot, started = begun.slot, begun.started
         batched = len(started) > 1
         if batched and begun.waiting < self.low_water and begun.waiting * self._each_s < self.low_water_s:
-            self._hint()
+            self.queues.tell([], room=True)
         ahead_at = len(started) - 1 - int(AHEAD_S / self._each_s) if self._each_s else 0
         signal.setitimer(signal.ITIMER_REAL, LONG_CHECK_S, LONG_CHECK_S)
         heard: list[tuple[Started, Finished]] = []
@@ -246,8 +246,7 @@ class Child:
             over = now()
             finished = end.finished(task.task_id, task.fence, began + unix, over + unix, worker)
             if not slot.end(index, over, end.pack()):
-                changes = record(self.store, self.journal.node_id, [*ended, finished])
-                self._tell(changes)
+                self.queues.tell(record(self.store, self.journal.node_id, [*ended, finished]), room=False)
                 ended.clear()
                 slot.end(index, over, b"")
             else:
@@ -257,18 +256,6 @@ class Child:
             if self.journal.listened:
                 heard.append((task, finished))
         return ended
-
-    def _tell(self, changes: Changes) -> None:
-        try:
-            change_feed.add(self.client, self.queues.keys, changes)
-        except redis.RedisError:
-            log.debug("changes not told", exc_info=True)
-
-    def _hint(self) -> None:
-        try:
-            self.client.publish(self.queues.keys.hints(self.conf.cell), "room")
-        except redis.RedisError:
-            log.debug("hint not sent", exc_info=True)
 
     # -- learning -----------------------------------------------------------------------------------------------------
     def _sample(self, task: Started, seconds: float) -> None:
