@@ -49,8 +49,6 @@ class SchedulerConf:
     """Slots wanted for each slot of demand, in thousandths: the target of alerts and worker counts."""
     scale_within_s: float = 60.0
     """Time within which waiting work is to begin: what the number of wanted workers is worked out from."""
-    round_interval_s: float = 1.0
-    """A round runs at least this often."""
     round_limit: int = 1024
     """The most tasks one round claims."""
     batch_max: int = 256
@@ -81,10 +79,7 @@ class SchedulerConf:
     impossible_after_s: float = 60.0
     """A task that no registered node could ever run is given up after this."""
     retry_base_s: float = 2.0
-    retry_factor: float = 2.0
-    retry_max_s: float = 3600.0
-    retry_jitter: float = 0.25
-    """Part of the delay that is drawn at random."""
+    """Back-off before the first retry of a task that names no back-off of its own."""
     idempotency_keys_s: float = 86_400.0
     """For so long a submission with an idempotency key that was used before gets its first answer."""
     max_result_bytes: int = 262_144
@@ -127,7 +122,7 @@ class SchedulerConf:
         for name in ("peak_permille", "delayable_permille"):
             if not 0 < getattr(self, name) <= 1000:
                 raise ConfigurationError("must be from 1 to 1000", field=name)
-        for name in ("round_limit", "batch_max", "scale_within_s", "round_interval_s"):
+        for name in ("round_limit", "batch_max", "scale_within_s"):
             if getattr(self, name) <= 0:
                 raise ConfigurationError("must be greater than 0", field=name)
         self._check_choices()
@@ -136,8 +131,6 @@ class SchedulerConf:
             raise ConfigurationError("must be at most half of node_lease_s", field="node_renew_s")
         if self.leader_renew_s * 2 > self.leader_lease_s:
             raise ConfigurationError("must be at most half of leader_lease_s", field="leader_renew_s")
-        if not 0 <= self.retry_jitter <= 1:
-            raise ConfigurationError("must be from 0 to 1", field="retry_jitter")
 
     def _check_choices(self) -> None:
         if self.batch_max > MAX_BATCH:

@@ -23,6 +23,8 @@ from scheduler_ext.round.prioritizer import prioritize
 
 log = logging.getLogger(__name__)
 
+ROUND_INTERVAL_S = 1.0
+"""A round runs at least this often."""
 WAKE_EVERY_S = 0.2
 """How often scheduled tasks are looked at; what is due sooner was made ready by whoever stored it."""
 BATCH = 2048
@@ -134,7 +136,7 @@ class Dispatcher:
     def pause_s(self) -> float:
         """How long to wait for a hint before the next round: until something is due, at most the round's interval."""
         due = self.store.next_due_s() if not self.last.claimed else None
-        longest = self.conf.round_interval_s
+        longest = ROUND_INTERVAL_S
         if self.turns is not None:
             longest = min(longest, self.turns.pause_s())
         return longest if due is None else min(longest, max(0.001, due))

@@ -92,8 +92,11 @@ class Rules:
         return Terms(weight=tenant.weight, floor=measure.permille(tenant.guaranteed_permille) if top else 0)
 
     def key(self, account: Account) -> Any:
-        """Place among siblings, smaller first; keys of one level must compare with each other."""
-        return by_weight(account)
+        """Place among siblings, smaller first; keys of one level must compare with each other.
+
+        What it holds, and held, for its weight.
+        """
+        return (account.share + account.past) * account.weight
 
     def kept(self) -> Iterable[Path]:
         """Accounts that keep part of their guaranteed share though it is idle."""
@@ -343,8 +346,3 @@ def _in_pools(snapshot: Snapshot) -> dict[int, tuple[int, Vector]]:
 def pool_path(line: LineView) -> Path:
     """The path of a line's pool; empty when it has none."""
     return tuple(line.pool.split("/")) if line.pool else ()
-
-
-def by_weight(account: Account) -> int:
-    """What it holds, and held, for its weight."""
-    return (account.share + account.past) * account.weight

@@ -271,9 +271,7 @@ def ask_if_running(cur: Any, conf: SchedulerConf, epoch: int, holder: str, asks:
 
 def retry_policy(conf: SchedulerConf, own: dict[str, Any] | None) -> RetryPolicy:
     """The back-off of a task: its own numbers over the platform's."""
-    base = RetryPolicy(
-        base_s=conf.retry_base_s, factor=conf.retry_factor, max_s=conf.retry_max_s, jitter=conf.retry_jitter
-    )
+    base = RetryPolicy(base_s=conf.retry_base_s)
     return RetryPolicy.from_mapping(own, default=base) if own else base
 
 

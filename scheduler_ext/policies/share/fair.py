@@ -15,7 +15,6 @@ from scheduler_ext.core.resources import add, fits
 from scheduler_ext.core.types import MILLI, Vector
 from scheduler_ext.policies.accounts import FINE, Account
 from scheduler_ext.policies.share.terms import PooledShare
-from scheduler_ext.policies.tree import by_weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +56,7 @@ class FairShare(PooledShare):
         """Those below their minimum first, by how much of it they have; then by use over weight."""
         if account.share < account.floor:
             return (0, account.share * FINE // account.floor)
-        return (1, by_weight(account))
+        return (1, (account.share + account.past) * account.weight)
 
 
 def spared(account: Account, starving: Account, vector: Vector) -> bool:

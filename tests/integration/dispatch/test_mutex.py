@@ -12,7 +12,7 @@ from django.db import connection
 
 from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.core.work import Lock
-from scheduler_ext.dispatch.dispatcher import Dispatcher
+from scheduler_ext.dispatch.dispatcher import ROUND_INTERVAL_S, Dispatcher
 from scheduler_ext.dispatch.keys import Keys
 from scheduler_ext.dispatch.mutex import RENEWALS, LockMirror
 from slackwater_tasks.control.edit import edit
@@ -101,7 +101,7 @@ def test_a_lock_outlives_its_dispatcher_until_the_next_leads(cell: Cell) -> None
     conf, life_s = cell.dispatcher.conf, cell.dispatcher.locks.life_s
     left_s = cell.dispatcher.queues.client.pttl(name) / 1000
     assert left_s > life_s - 20
-    assert left_s - life_s / RENEWALS > conf.leader_lease_s + conf.leader_renew_s + conf.round_interval_s
+    assert left_s - life_s / RENEWALS > conf.leader_lease_s + conf.leader_renew_s + ROUND_INTERVAL_S
     next_one = Dispatcher(cell.store, cell.dispatcher.queues, conf, "another")
     cell.dispatcher.queues.client.delete(name)
     next_one.locks.follow(cell.store.locks, new=False)

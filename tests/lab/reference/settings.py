@@ -33,9 +33,6 @@ environment decides is in [environment.md](environment.md).
 SHORT = {
     "node_renew_s": "A node renews its lease this often; at most half of `node_lease_s`.",
     "leader_renew_s": "The leader renews its leadership this often; at most half of `leader_lease_s`.",
-    "retry_base_s": "Back-off before the first retry of a task that names no back-off of its own.",
-    "retry_factor": "Each further back-off is this many times the one before.",
-    "retry_max_s": "No back-off is longer.",
     "max_result_bytes": "The largest result, as JSON, that is kept; a task that returns more fails.",
 }
 """Where the code's own docstring leaves it to the name."""
