@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Iterable, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,12 @@ def plain(docstring: str) -> str:
 
 
 def attribute_docs(cls: type[Any]) -> dict[str, str]:
-    """The string below each attribute of a class, which Python itself throws away."""
+    """The string below each attribute of a class or of its base, which Python itself throws away."""
+    inherited = attribute_docs(cls.__base__) if cls.__base__ is not None and is_dataclass(cls.__base__) else {}
     source = Path(inspect.getsourcefile(cls) or "").read_text(encoding="utf-8")
     for node in ast.parse(source).body:
         if isinstance(node, ast.ClassDef) and node.name == cls.__name__:
-            return dict(_documented(node.body))
+            return inherited | dict(_documented(node.body))
     raise LookupError(f"{cls.__name__} is not at the top of its module")
 
 

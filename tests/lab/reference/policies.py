@@ -45,9 +45,7 @@ def described(policies: Mapping[str, type[Any]]) -> list[str]:
 
 def parameter_rows(policy: type[Any]) -> list[tuple[str, str, str]]:
     """What may be set of a policy."""
-    docs: dict[str, str] = {}
-    for kind in reversed(policy.__mro__[:-1]):
-        docs |= attribute_docs(kind)
+    docs = attribute_docs(policy)
     rows = []
     for spec in fields(policy):
         if not spec.init or spec.name == "name":
