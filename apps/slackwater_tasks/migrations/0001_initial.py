@@ -37,53 +37,6 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name='Task',
-            fields=[
-                ('id', models.UUIDField(default=slackwater_tasks.models.base.new_id, editable=False, primary_key=True, serialize=False)),
-                ('name', models.CharField(blank=True, max_length=200)),
-                ('kind', models.SmallIntegerField(choices=[(1, 'Celery task'), (2, 'script')])),
-                ('handler', models.CharField(blank=True, max_length=200)),
-                ('script_sha256', models.CharField(blank=True, max_length=64)),
-                ('script_path', models.CharField(blank=True, help_text="Path within the tenant's mounted folder.", max_length=500)),
-                ('args', models.JSONField(default=list)),
-                ('kwargs', models.JSONField(default=dict)),
-                ('category', models.SmallIntegerField(choices=[(1, 'urgent'), (2, 'delayable'), (3, 'periodic'), (4, 'offpeak')])),
-                ('priority', models.SmallIntegerField(default=0, help_text='0 to 1000, larger first within its line.')),
-                ('delay_tolerance_ms', models.BigIntegerField(help_text='How long its start may be delayed.')),
-                ('on_late', models.SmallIntegerField(choices=[(1, 'run first'), (2, 'give up')], default=1)),
-                ('cap_ms', models.BigIntegerField(help_text='Counted from the moment a resource is allocated.', verbose_name='execution cap (ms)')),
-                ('total_attempts', models.SmallIntegerField(default=3)),
-                ('retry', models.JSONField(blank=True, help_text='Back-off of its own: base_s, factor, max_s, jitter.', null=True)),
-                ('mutex_key', models.CharField(blank=True, max_length=200)),
-                ('mutex_limit', models.SmallIntegerField(default=1)),
-                ('mutex_scope', models.SmallIntegerField(choices=[(1, 'both'), (2, 'dependent work: tasks that need others'), (3, 'independent work: tasks that need no others')], db_default=1, default=1)),
-                ('rate_key', models.CharField(blank=True, db_default='', default='', max_length=150)),
-                ('condition', models.SmallIntegerField(choices=[(1, 'all succeeded'), (2, 'all done'), (3, 'any failed'), (4, 'none failed')], default=scheduler_ext.core.states.RunCondition['ALL_SUCCEEDED'])),
-                ('tags', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=63), blank=True, default=list, size=None)),
-                ('submitted_at', models.DateTimeField()),
-                ('submitted_by', models.CharField(blank=True, help_text='Key, user, schedule or code that submitted it.', max_length=120)),
-                ('admitted_by', models.IntegerField(blank=True, help_text='The component that admitted it. No reference: components are forgotten.', null=True)),
-                ('start_at', models.DateTimeField(blank=True, null=True)),
-                ('state', models.SmallIntegerField(choices=[(1, 'blocked'), (2, 'scheduled'), (3, 'ready'), (4, 'queued'), (5, 'running'), (6, 'succeeded'), (7, 'failed'), (8, 'cancelled'), (9, 'expired')], help_text='Final state; empty while live.', null=True)),
-                ('finished_at', models.DateTimeField(null=True)),
-                ('attempts_used', models.SmallIntegerField(default=0)),
-                ('result', models.JSONField(null=True)),
-                ('error', models.TextField(blank=True, default='')),
-                ('reason', models.CharField(blank=True, default='', help_text='Why it ended as it did, where it did not succeed.', max_length=200)),
-                ('release_pending', models.BooleanField(default=False, help_text='Its dependants have not been told yet.')),
-                ('tenant', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='tasks', to='slackwater_tenants.tenant')),
-                ('tier', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='slackwater_resources.tier')),
-            ],
-            options={
-                'ordering': ['-id'],
-                'base_manager_name': '_plain',
-            },
-            managers=[
-                ('objects', django.db.models.manager.Manager()),
-                ('_plain', django.db.models.manager.Manager()),
-            ],
-        ),
-        migrations.CreateModel(
             name='Leader',
             fields=[
                 ('cell', models.CharField(max_length=63, primary_key=True, serialize=False)),
@@ -128,50 +81,6 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='LiveTask',
-            fields=[
-                ('task', models.OneToOneField(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='live', serialize=False, to='slackwater_tasks.task')),
-                ('state', models.SmallIntegerField(choices=[(1, 'blocked'), (2, 'scheduled'), (3, 'ready'), (4, 'queued'), (5, 'running'), (6, 'succeeded'), (7, 'failed'), (8, 'cancelled'), (9, 'expired')])),
-                ('phase', models.GeneratedField(db_persist=True, expression=django.db.models.functions.comparison.Least('state', 4), help_text='The state, QUEUED and RUNNING in one. Indexes go by it, so that a start changes none of them.', output_field=models.SmallIntegerField())),
-                ('rank_group', models.IntegerField(default=0)),
-                ('rank', models.BigIntegerField()),
-                ('kind', models.SmallIntegerField(choices=[(1, 'Celery task'), (2, 'script')])),
-                ('priority', models.SmallIntegerField(default=0)),
-                ('fence', models.IntegerField(default=0, help_text='Rises with every claim.')),
-                ('attempts', models.SmallIntegerField(default=0, help_text='Attempts that began and ended.')),
-                ('total_attempts', models.SmallIntegerField()),
-                ('pending', models.IntegerField(default=0, help_text='Parents that are not final.')),
-                ('condition', models.SmallIntegerField(default=scheduler_ext.core.states.RunCondition['ALL_SUCCEEDED'])),
-                ('has_children', models.BooleanField(default=False)),
-                ('alone', models.BooleanField(default=False, help_text='Never shares a batch.')),
-                ('batch', models.SmallIntegerField(default=0, help_text='How many were started with it.')),
-                ('cancel_requested', models.BooleanField(default=False)),
-                ('mutex_key', models.CharField(max_length=200, null=True)),
-                ('mutex_limit', models.SmallIntegerField(default=1)),
-                ('mutex_fence', models.BigIntegerField(help_text='Number of its hold on the key: rises with every grant, whichever task gets it.', null=True)),
-                ('rate_key', models.CharField(max_length=150, null=True)),
-                ('parked', models.IntegerField(help_text='Why it is blocked: the rate limit it waits for, or -1: no node can run it.', null=True)),
-                ('tolerance_ms', models.BigIntegerField()),
-                ('on_late', models.SmallIntegerField(default=1)),
-                ('not_before', models.DateTimeField(null=True)),
-                ('latest_start', models.DateTimeField(null=True)),
-                ('promote_at', models.DateTimeField(help_text='When it becomes urgent; empty when it is, or never does.', null=True)),
-                ('last_node', models.IntegerField(help_text='Where its last attempt failed.', null=True)),
-                ('slot_milli', models.SmallIntegerField(default=1000, help_text='Thousandths of a slot its claim takes.')),
-                ('queued_at', models.DateTimeField(null=True)),
-                ('claim_expires_at', models.DateTimeField(null=True)),
-                ('started_at', models.DateTimeField(null=True)),
-                ('progress', models.JSONField(null=True)),
-                ('handler', models.ForeignKey(db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='slackwater_resources.handler')),
-            ],
-            options={
-                'base_manager_name': '_plain',
-            },
-            managers=[
-                ('_plain', django.db.models.manager.Manager()),
-            ],
-        ),
-        migrations.CreateModel(
             name='Line',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
@@ -184,31 +93,9 @@ class Migration(migrations.Migration):
                 ('tier', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='slackwater_resources.tier')),
             ],
             options={
-                'base_manager_name': '_plain',
-            },
-            managers=[
-                ('objects', django.db.models.manager.Manager()),
-                ('_plain', django.db.models.manager.Manager()),
-            ],
-        ),
-        migrations.CreateModel(
-            name='Outbox',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('events', models.PositiveIntegerField(help_text='What happened, as far as the tenant listens for it.')),
-                ('state', models.PositiveSmallIntegerField(choices=[(1, 'blocked'), (2, 'scheduled'), (3, 'ready'), (4, 'queued'), (5, 'running'), (6, 'succeeded'), (7, 'failed'), (8, 'cancelled'), (9, 'expired')])),
-                ('outcome', models.PositiveSmallIntegerField(choices=[(1, 'succeeded'), (2, 'failed'), (3, 'retry'), (4, 'cap exceeded'), (5, 'cancelled'), (6, 'worker lost'), (7, 'resource exceeded'), (8, 'handed back'), (9, 'yielded'), (10, 'preempted')], null=True)),
-                ('fence', models.IntegerField()),
-                ('attempt', models.PositiveSmallIntegerField()),
-                ('at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('retry_at', models.DateTimeField(help_text="When the task's next attempt begins.", null=True)),
-                ('reason', models.CharField(blank=True, default='', max_length=300)),
-                ('task', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='slackwater_tasks.task')),
-                ('tenant', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='slackwater_tenants.tenant')),
-            ],
-            options={
-                'verbose_name_plural': 'outbox',
-                'ordering': ['id'],
+                'constraints': [
+                    models.UniqueConstraint(fields=('tenant', 'category', 'tier'), name='slackwater_line_unique'),
+                ],
                 'base_manager_name': '_plain',
             },
             managers=[
@@ -245,6 +132,11 @@ class Migration(migrations.Migration):
                 ('tenant', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='policy_choices', to='slackwater_tenants.tenant')),
             ],
             options={
+                'constraints': [
+                    models.UniqueConstraint(fields=('kind', 'cell', 'pool', 'tenant', 'line'), name='slackwater_choice_unique', nulls_distinct=False),
+                    models.CheckConstraint(condition=models.Q(models.Q(('pool__isnull', True), ('tenant__isnull', True)), models.Q(('line__isnull', True), ('pool__isnull', True)), models.Q(('line__isnull', True), ('tenant__isnull', True)), _connector='OR'), name='slackwater_choice_one_subject'),
+                    models.CheckConstraint(condition=models.Q(('kind', 'order'), models.Q(('kind', 'share'), ('line__isnull', True), ('tenant__isnull', True)), models.Q(('kind', 'shadow'), ('line__isnull', True), ('pool__isnull', True), ('tenant__isnull', True)), _connector='OR'), name='slackwater_choice_subject_of_kind'),
+                ],
                 'ordering': ['cell', 'kind', 'pool', 'tenant', 'line'],
             },
         ),
@@ -262,6 +154,11 @@ class Migration(migrations.Migration):
                 ('tenant', models.ForeignKey(blank=True, help_text='Empty: everyone, together.', null=True, on_delete=django.db.models.deletion.CASCADE, related_name='rate_limits', to='slackwater_tenants.tenant')),
             ],
             options={
+                'constraints': [
+                    models.CheckConstraint(condition=models.Q(('per_s__gte', 1), ('starts__gte', 1)), name='slackwater_rate_positive'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('handler__isnull', False), ('key', '')), models.Q(('key', ''), ('tenant__isnull', False)), models.Q(models.Q(('key', ''), _negated=True), ('handler__isnull', True), ('tenant__isnull', False)), _connector='OR'), name='slackwater_rate_has_scope', violation_error_message='Give a tenant, a handler, both, or a tenant and a rate key.'),
+                    models.UniqueConstraint(fields=('tenant', 'handler', 'key', 'per_s', 'of_plan'), name='slackwater_rate_once', nulls_distinct=False),
+                ],
                 'ordering': ['id'],
             },
         ),
@@ -275,6 +172,12 @@ class Migration(migrations.Migration):
                 ('at', models.DateTimeField(help_text='When it began; empty: not known yet.', null=True)),
                 ('limit', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='slackwater_tasks.ratelimit')),
             ],
+            options={
+                'indexes': [
+                    models.Index(fields=['limit', 'at'], name='slackwater_ratestart_limit'),
+                    models.Index(condition=models.Q(('at__isnull', True)), fields=['id'], name='slackwater_ratestart_open'),
+                ],
+            },
         ),
         migrations.CreateModel(
             name='RunTime',
@@ -299,6 +202,9 @@ class Migration(migrations.Migration):
                 ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='scripts', to='slackwater_tenants.tenant')),
             ],
             options={
+                'constraints': [
+                    models.UniqueConstraint(fields=('tenant', 'sha256'), name='slackwater_script_unique'),
+                ],
                 'ordering': ['-created_at'],
                 'base_manager_name': '_plain',
             },
@@ -318,6 +224,9 @@ class Migration(migrations.Migration):
                 ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='secrets', to='slackwater_tenants.tenant')),
             ],
             options={
+                'constraints': [
+                    models.UniqueConstraint(fields=('tenant', 'name'), name='slackwater_secret_unique'),
+                ],
                 'ordering': ['name'],
                 'base_manager_name': '_plain',
             },
@@ -345,6 +254,176 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
+            name='Workflow',
+            fields=[
+                ('id', models.UUIDField(default=slackwater_tasks.models.base.new_id, editable=False, primary_key=True, serialize=False)),
+                ('name', models.CharField(blank=True, max_length=200)),
+                ('task_count', models.PositiveIntegerField(default=0)),
+                ('edge_count', models.PositiveIntegerField(default=0)),
+                ('submitted_at', models.DateTimeField()),
+                ('detail', models.JSONField(blank=True, default=dict)),
+                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='workflows', to='slackwater_tenants.tenant')),
+            ],
+            options={
+                'indexes': [
+                    models.Index(fields=['tenant', '-id'], name='slackwater_workflow_tenant'),
+                ],
+                'ordering': ['-id'],
+                'base_manager_name': '_plain',
+            },
+            managers=[
+                ('objects', django.db.models.manager.Manager()),
+                ('_plain', django.db.models.manager.Manager()),
+            ],
+        ),
+        migrations.CreateModel(
+            name='Task',
+            fields=[
+                ('id', models.UUIDField(default=slackwater_tasks.models.base.new_id, editable=False, primary_key=True, serialize=False)),
+                ('name', models.CharField(blank=True, max_length=200)),
+                ('kind', models.SmallIntegerField(choices=[(1, 'Celery task'), (2, 'script')])),
+                ('handler', models.CharField(blank=True, max_length=200)),
+                ('script_sha256', models.CharField(blank=True, max_length=64)),
+                ('script_path', models.CharField(blank=True, help_text="Path within the tenant's mounted folder.", max_length=500)),
+                ('args', models.JSONField(default=list)),
+                ('kwargs', models.JSONField(default=dict)),
+                ('category', models.SmallIntegerField(choices=[(1, 'urgent'), (2, 'delayable'), (3, 'periodic'), (4, 'offpeak')])),
+                ('priority', models.SmallIntegerField(default=0, help_text='0 to 1000, larger first within its line.')),
+                ('delay_tolerance_ms', models.BigIntegerField(help_text='How long its start may be delayed.')),
+                ('on_late', models.SmallIntegerField(choices=[(1, 'run first'), (2, 'give up')], default=1)),
+                ('cap_ms', models.BigIntegerField(help_text='Counted from the moment a resource is allocated.', verbose_name='execution cap (ms)')),
+                ('total_attempts', models.SmallIntegerField(default=3)),
+                ('retry', models.JSONField(blank=True, help_text='Back-off of its own: base_s, factor, max_s, jitter.', null=True)),
+                ('mutex_key', models.CharField(blank=True, max_length=200)),
+                ('mutex_limit', models.SmallIntegerField(default=1)),
+                ('mutex_scope', models.SmallIntegerField(choices=[(1, 'both'), (2, 'dependent work: tasks that need others'), (3, 'independent work: tasks that need no others')], db_default=1, default=1)),
+                ('rate_key', models.CharField(blank=True, db_default='', default='', max_length=150)),
+                ('condition', models.SmallIntegerField(choices=[(1, 'all succeeded'), (2, 'all done'), (3, 'any failed'), (4, 'none failed')], default=scheduler_ext.core.states.RunCondition['ALL_SUCCEEDED'])),
+                ('tags', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=63), blank=True, default=list, size=None)),
+                ('submitted_at', models.DateTimeField()),
+                ('submitted_by', models.CharField(blank=True, help_text='Key, user, schedule or code that submitted it.', max_length=120)),
+                ('admitted_by', models.IntegerField(blank=True, help_text='The component that admitted it. No reference: components are forgotten.', null=True)),
+                ('start_at', models.DateTimeField(blank=True, null=True)),
+                ('state', models.SmallIntegerField(choices=[(1, 'blocked'), (2, 'scheduled'), (3, 'ready'), (4, 'queued'), (5, 'running'), (6, 'succeeded'), (7, 'failed'), (8, 'cancelled'), (9, 'expired')], help_text='Final state; empty while live.', null=True)),
+                ('finished_at', models.DateTimeField(null=True)),
+                ('attempts_used', models.SmallIntegerField(default=0)),
+                ('result', models.JSONField(null=True)),
+                ('error', models.TextField(blank=True, default='')),
+                ('reason', models.CharField(blank=True, default='', help_text='Why it ended as it did, where it did not succeed.', max_length=200)),
+                ('release_pending', models.BooleanField(default=False, help_text='Its dependants have not been told yet.')),
+                ('tenant', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='tasks', to='slackwater_tenants.tenant')),
+                ('tier', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='slackwater_resources.tier')),
+                ('workflow', models.ForeignKey(blank=True, db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='tasks', to='slackwater_tasks.workflow')),
+            ],
+            options={
+                'constraints': [
+                    models.CheckConstraint(condition=models.Q(('state__isnull', True), ('state__in', [8, 9, 6, 7]), _connector='OR'), name='slackwater_task_final_state'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('finished_at__isnull', True), ('state__isnull', True)), models.Q(('finished_at__isnull', False), ('state__isnull', False)), _connector='OR'), name='slackwater_task_finished_when_final'),
+                    models.CheckConstraint(condition=models.Q(('cap_ms__gt', 0)), name='slackwater_task_cap_positive'),
+                    models.CheckConstraint(condition=models.Q(('total_attempts__gte', 1)), name='slackwater_task_attempts_positive'),
+                    models.CheckConstraint(condition=models.Q(('delay_tolerance_ms__gte', 0)), name='slackwater_task_tolerance_not_negative'),
+                ],
+                'indexes': [
+                    models.Index(fields=['tenant', '-id'], name='slackwater_task_tenant'),
+                    models.Index(condition=models.Q(('workflow__isnull', False)), fields=['workflow'], name='slackwater_task_workflow'),
+                    models.Index(condition=models.Q(('release_pending', True)), fields=['id'], name='slackwater_task_release'),
+                    django.contrib.postgres.indexes.GinIndex(condition=models.Q(('tags', []), _negated=True), fields=['tags'], name='slackwater_task_tags'),
+                ],
+                'ordering': ['-id'],
+                'base_manager_name': '_plain',
+            },
+            managers=[
+                ('objects', django.db.models.manager.Manager()),
+                ('_plain', django.db.models.manager.Manager()),
+            ],
+        ),
+        migrations.CreateModel(
+            name='LiveTask',
+            fields=[
+                ('task', models.OneToOneField(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='live', serialize=False, to='slackwater_tasks.task')),
+                ('state', models.SmallIntegerField(choices=[(1, 'blocked'), (2, 'scheduled'), (3, 'ready'), (4, 'queued'), (5, 'running'), (6, 'succeeded'), (7, 'failed'), (8, 'cancelled'), (9, 'expired')])),
+                ('phase', models.GeneratedField(db_persist=True, expression=django.db.models.functions.comparison.Least('state', 4), help_text='The state, QUEUED and RUNNING in one. Indexes go by it, so that a start changes none of them.', output_field=models.SmallIntegerField())),
+                ('rank_group', models.IntegerField(default=0)),
+                ('rank', models.BigIntegerField()),
+                ('kind', models.SmallIntegerField(choices=[(1, 'Celery task'), (2, 'script')])),
+                ('priority', models.SmallIntegerField(default=0)),
+                ('fence', models.IntegerField(default=0, help_text='Rises with every claim.')),
+                ('attempts', models.SmallIntegerField(default=0, help_text='Attempts that began and ended.')),
+                ('total_attempts', models.SmallIntegerField()),
+                ('pending', models.IntegerField(default=0, help_text='Parents that are not final.')),
+                ('condition', models.SmallIntegerField(default=scheduler_ext.core.states.RunCondition['ALL_SUCCEEDED'])),
+                ('has_children', models.BooleanField(default=False)),
+                ('alone', models.BooleanField(default=False, help_text='Never shares a batch.')),
+                ('batch', models.SmallIntegerField(default=0, help_text='How many were started with it.')),
+                ('cancel_requested', models.BooleanField(default=False)),
+                ('mutex_key', models.CharField(max_length=200, null=True)),
+                ('mutex_limit', models.SmallIntegerField(default=1)),
+                ('mutex_fence', models.BigIntegerField(help_text='Number of its hold on the key: rises with every grant, whichever task gets it.', null=True)),
+                ('rate_key', models.CharField(max_length=150, null=True)),
+                ('parked', models.IntegerField(help_text='Why it is blocked: the rate limit it waits for, or -1: no node can run it.', null=True)),
+                ('tolerance_ms', models.BigIntegerField()),
+                ('on_late', models.SmallIntegerField(default=1)),
+                ('not_before', models.DateTimeField(null=True)),
+                ('latest_start', models.DateTimeField(null=True)),
+                ('promote_at', models.DateTimeField(help_text='When it becomes urgent; empty when it is, or never does.', null=True)),
+                ('last_node', models.IntegerField(help_text='Where its last attempt failed.', null=True)),
+                ('slot_milli', models.SmallIntegerField(default=1000, help_text='Thousandths of a slot its claim takes.')),
+                ('queued_at', models.DateTimeField(null=True)),
+                ('claim_expires_at', models.DateTimeField(null=True)),
+                ('started_at', models.DateTimeField(null=True)),
+                ('progress', models.JSONField(null=True)),
+                ('handler', models.ForeignKey(db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='slackwater_resources.handler')),
+                ('line', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='slackwater_tasks.line')),
+                ('node', models.ForeignKey(db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='slackwater_resources.node')),
+                ('tenant', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='slackwater_tenants.tenant')),
+            ],
+            options={
+                'constraints': [
+                    models.CheckConstraint(condition=models.Q(('state__in', [1, 2, 3, 4, 5])), name='slackwater_live_state'),
+                    models.CheckConstraint(condition=models.Q(models.Q(('state__in', [scheduler_ext.core.states.TaskState['QUEUED'], scheduler_ext.core.states.TaskState['RUNNING']]), _negated=True), ('node__isnull', False), _connector='OR'), name='slackwater_live_claimed_has_node'),
+                    models.CheckConstraint(condition=models.Q(('pending__gte', 0)), name='slackwater_live_pending_not_negative'),
+                ],
+                'indexes': [
+                    models.Index(condition=models.Q(('phase', scheduler_ext.core.states.TaskState['READY'])), fields=['line', 'rank_group', 'rank', 'task'], name='slackwater_live_ready'),
+                    models.Index(condition=models.Q(('phase', scheduler_ext.core.states.TaskState['QUEUED'])), fields=['node'], name='slackwater_live_in_flight'),
+                    models.Index(condition=models.Q(('phase', scheduler_ext.core.states.TaskState['SCHEDULED'])), fields=['not_before'], name='slackwater_live_due'),
+                    models.Index(condition=models.Q(('phase', scheduler_ext.core.states.TaskState['READY']), ('promote_at__isnull', False)), fields=['promote_at'], name='slackwater_live_promote'),
+                    models.Index(condition=models.Q(('on_late__in', [2, 3]), ('phase__in', [scheduler_ext.core.states.TaskState['BLOCKED'], scheduler_ext.core.states.TaskState['SCHEDULED'], scheduler_ext.core.states.TaskState['READY']])), fields=['latest_start'], name='slackwater_live_late'),
+                    models.Index(condition=models.Q(('mutex_key__isnull', False)), fields=['mutex_key', 'phase'], name='slackwater_live_mutex'),
+                    models.Index(condition=models.Q(('parked__isnull', False), ('phase', scheduler_ext.core.states.TaskState['BLOCKED'])), fields=['parked', 'line', 'rank_group', 'rank', 'task'], name='slackwater_live_parked'),
+                ],
+                'base_manager_name': '_plain',
+            },
+            managers=[
+                ('_plain', django.db.models.manager.Manager()),
+            ],
+        ),
+        migrations.CreateModel(
+            name='Outbox',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('events', models.PositiveIntegerField(help_text='What happened, as far as the tenant listens for it.')),
+                ('state', models.PositiveSmallIntegerField(choices=[(1, 'blocked'), (2, 'scheduled'), (3, 'ready'), (4, 'queued'), (5, 'running'), (6, 'succeeded'), (7, 'failed'), (8, 'cancelled'), (9, 'expired')])),
+                ('outcome', models.PositiveSmallIntegerField(choices=[(1, 'succeeded'), (2, 'failed'), (3, 'retry'), (4, 'cap exceeded'), (5, 'cancelled'), (6, 'worker lost'), (7, 'resource exceeded'), (8, 'handed back'), (9, 'yielded'), (10, 'preempted')], null=True)),
+                ('fence', models.IntegerField()),
+                ('attempt', models.PositiveSmallIntegerField()),
+                ('at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('retry_at', models.DateTimeField(help_text="When the task's next attempt begins.", null=True)),
+                ('reason', models.CharField(blank=True, default='', max_length=300)),
+                ('task', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='slackwater_tasks.task')),
+                ('tenant', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='slackwater_tenants.tenant')),
+            ],
+            options={
+                'verbose_name_plural': 'outbox',
+                'ordering': ['id'],
+                'base_manager_name': '_plain',
+            },
+            managers=[
+                ('objects', django.db.models.manager.Manager()),
+                ('_plain', django.db.models.manager.Manager()),
+            ],
+        ),
+        migrations.CreateModel(
             name='TaskEvent',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
@@ -359,6 +438,9 @@ class Migration(migrations.Migration):
                 ('tenant', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='slackwater_tenants.tenant')),
             ],
             options={
+                'indexes': [
+                    models.Index(fields=['task', 'id'], name='slackwater_event_task'),
+                ],
                 'ordering': ['id'],
                 'base_manager_name': '_plain',
             },
@@ -366,31 +448,6 @@ class Migration(migrations.Migration):
                 ('objects', django.db.models.manager.Manager()),
                 ('_plain', django.db.models.manager.Manager()),
             ],
-        ),
-        migrations.CreateModel(
-            name='Workflow',
-            fields=[
-                ('id', models.UUIDField(default=slackwater_tasks.models.base.new_id, editable=False, primary_key=True, serialize=False)),
-                ('name', models.CharField(blank=True, max_length=200)),
-                ('task_count', models.PositiveIntegerField(default=0)),
-                ('edge_count', models.PositiveIntegerField(default=0)),
-                ('submitted_at', models.DateTimeField()),
-                ('detail', models.JSONField(blank=True, default=dict)),
-                ('tenant', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='workflows', to='slackwater_tenants.tenant')),
-            ],
-            options={
-                'ordering': ['-id'],
-                'base_manager_name': '_plain',
-            },
-            managers=[
-                ('objects', django.db.models.manager.Manager()),
-                ('_plain', django.db.models.manager.Manager()),
-            ],
-        ),
-        migrations.AddField(
-            model_name='task',
-            name='workflow',
-            field=models.ForeignKey(blank=True, db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='tasks', to='slackwater_tasks.workflow'),
         ),
         migrations.CreateModel(
             name='Checkpoint',
@@ -427,6 +484,9 @@ class Migration(migrations.Migration):
                 ('tenant', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='slackwater_tenants.tenant')),
             ],
             options={
+                'indexes': [
+                    models.Index(fields=['tenant', '-at'], name='slackwater_dead_letter_tenant'),
+                ],
                 'ordering': ['-at'],
                 'base_manager_name': '_plain',
             },
@@ -441,8 +501,12 @@ class Migration(migrations.Migration):
                 ('task', models.OneToOneField(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='+', serialize=False, to='slackwater_tasks.livetask')),
                 ('reason', models.CharField(max_length=200)),
                 ('since', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('tenant', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='slackwater_tenants.tenant')),
             ],
             options={
+                'indexes': [
+                    models.Index(fields=['since'], name='slackwater_impossible_since'),
+                ],
                 'verbose_name_plural': 'impossible',
                 'base_manager_name': '_plain',
             },
@@ -450,21 +514,6 @@ class Migration(migrations.Migration):
                 ('objects', django.db.models.manager.Manager()),
                 ('_plain', django.db.models.manager.Manager()),
             ],
-        ),
-        migrations.AddField(
-            model_name='livetask',
-            name='line',
-            field=models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='slackwater_tasks.line'),
-        ),
-        migrations.AddField(
-            model_name='livetask',
-            name='node',
-            field=models.ForeignKey(db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='+', to='slackwater_resources.node'),
-        ),
-        migrations.AddField(
-            model_name='livetask',
-            name='tenant',
-            field=models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='slackwater_tenants.tenant'),
         ),
         migrations.CreateModel(
             name='Resumable',
@@ -503,6 +552,9 @@ class Migration(migrations.Migration):
                 ('tenant', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='slackwater_tenants.tenant')),
             ],
             options={
+                'indexes': [
+                    models.Index(condition=models.Q(('export_at__isnull', False)), fields=['task'], name='slackwater_trace_pending'),
+                ],
                 'base_manager_name': '_plain',
             },
             managers=[
@@ -652,151 +704,6 @@ class Migration(migrations.Migration):
             options={
                 'indexes': [models.Index(fields=['created_at'], name='slackwater_idempotency_age')],
             },
-        ),
-        migrations.AddConstraint(
-            model_name='line',
-            constraint=models.UniqueConstraint(fields=('tenant', 'category', 'tier'), name='slackwater_line_unique'),
-        ),
-        migrations.AddConstraint(
-            model_name='policychoice',
-            constraint=models.UniqueConstraint(fields=('kind', 'cell', 'pool', 'tenant', 'line'), name='slackwater_choice_unique', nulls_distinct=False),
-        ),
-        migrations.AddConstraint(
-            model_name='policychoice',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('pool__isnull', True), ('tenant__isnull', True)), models.Q(('line__isnull', True), ('pool__isnull', True)), models.Q(('line__isnull', True), ('tenant__isnull', True)), _connector='OR'), name='slackwater_choice_one_subject'),
-        ),
-        migrations.AddConstraint(
-            model_name='policychoice',
-            constraint=models.CheckConstraint(condition=models.Q(('kind', 'order'), models.Q(('kind', 'share'), ('line__isnull', True), ('tenant__isnull', True)), models.Q(('kind', 'shadow'), ('line__isnull', True), ('pool__isnull', True), ('tenant__isnull', True)), _connector='OR'), name='slackwater_choice_subject_of_kind'),
-        ),
-        migrations.AddConstraint(
-            model_name='ratelimit',
-            constraint=models.CheckConstraint(condition=models.Q(('per_s__gte', 1), ('starts__gte', 1)), name='slackwater_rate_positive'),
-        ),
-        migrations.AddConstraint(
-            model_name='ratelimit',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('handler__isnull', False), ('key', '')), models.Q(('key', ''), ('tenant__isnull', False)), models.Q(models.Q(('key', ''), _negated=True), ('handler__isnull', True), ('tenant__isnull', False)), _connector='OR'), name='slackwater_rate_has_scope', violation_error_message='Give a tenant, a handler, both, or a tenant and a rate key.'),
-        ),
-        migrations.AddConstraint(
-            model_name='ratelimit',
-            constraint=models.UniqueConstraint(fields=('tenant', 'handler', 'key', 'per_s', 'of_plan'), name='slackwater_rate_once', nulls_distinct=False),
-        ),
-        migrations.AddIndex(
-            model_name='ratestart',
-            index=models.Index(fields=['limit', 'at'], name='slackwater_ratestart_limit'),
-        ),
-        migrations.AddIndex(
-            model_name='ratestart',
-            index=models.Index(condition=models.Q(('at__isnull', True)), fields=['id'], name='slackwater_ratestart_open'),
-        ),
-        migrations.AddConstraint(
-            model_name='script',
-            constraint=models.UniqueConstraint(fields=('tenant', 'sha256'), name='slackwater_script_unique'),
-        ),
-        migrations.AddConstraint(
-            model_name='secret',
-            constraint=models.UniqueConstraint(fields=('tenant', 'name'), name='slackwater_secret_unique'),
-        ),
-        migrations.AddIndex(
-            model_name='taskevent',
-            index=models.Index(fields=['task', 'id'], name='slackwater_event_task'),
-        ),
-        migrations.AddIndex(
-            model_name='workflow',
-            index=models.Index(fields=['tenant', '-id'], name='slackwater_workflow_tenant'),
-        ),
-        migrations.AddIndex(
-            model_name='task',
-            index=models.Index(fields=['tenant', '-id'], name='slackwater_task_tenant'),
-        ),
-        migrations.AddIndex(
-            model_name='task',
-            index=models.Index(condition=models.Q(('workflow__isnull', False)), fields=['workflow'], name='slackwater_task_workflow'),
-        ),
-        migrations.AddIndex(
-            model_name='task',
-            index=models.Index(condition=models.Q(('release_pending', True)), fields=['id'], name='slackwater_task_release'),
-        ),
-        migrations.AddIndex(
-            model_name='task',
-            index=django.contrib.postgres.indexes.GinIndex(condition=models.Q(('tags', []), _negated=True), fields=['tags'], name='slackwater_task_tags'),
-        ),
-        migrations.AddConstraint(
-            model_name='task',
-            constraint=models.CheckConstraint(condition=models.Q(('state__isnull', True), ('state__in', [8, 9, 6, 7]), _connector='OR'), name='slackwater_task_final_state'),
-        ),
-        migrations.AddConstraint(
-            model_name='task',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('finished_at__isnull', True), ('state__isnull', True)), models.Q(('finished_at__isnull', False), ('state__isnull', False)), _connector='OR'), name='slackwater_task_finished_when_final'),
-        ),
-        migrations.AddConstraint(
-            model_name='task',
-            constraint=models.CheckConstraint(condition=models.Q(('cap_ms__gt', 0)), name='slackwater_task_cap_positive'),
-        ),
-        migrations.AddConstraint(
-            model_name='task',
-            constraint=models.CheckConstraint(condition=models.Q(('total_attempts__gte', 1)), name='slackwater_task_attempts_positive'),
-        ),
-        migrations.AddConstraint(
-            model_name='task',
-            constraint=models.CheckConstraint(condition=models.Q(('delay_tolerance_ms__gte', 0)), name='slackwater_task_tolerance_not_negative'),
-        ),
-        migrations.AddIndex(
-            model_name='deadletter',
-            index=models.Index(fields=['tenant', '-at'], name='slackwater_dead_letter_tenant'),
-        ),
-        migrations.AddField(
-            model_name='impossible',
-            name='tenant',
-            field=models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='slackwater_tenants.tenant'),
-        ),
-        migrations.AddIndex(
-            model_name='livetask',
-            index=models.Index(condition=models.Q(('phase', scheduler_ext.core.states.TaskState['READY'])), fields=['line', 'rank_group', 'rank', 'task'], name='slackwater_live_ready'),
-        ),
-        migrations.AddIndex(
-            model_name='livetask',
-            index=models.Index(condition=models.Q(('phase', scheduler_ext.core.states.TaskState['QUEUED'])), fields=['node'], name='slackwater_live_in_flight'),
-        ),
-        migrations.AddIndex(
-            model_name='livetask',
-            index=models.Index(condition=models.Q(('phase', scheduler_ext.core.states.TaskState['SCHEDULED'])), fields=['not_before'], name='slackwater_live_due'),
-        ),
-        migrations.AddIndex(
-            model_name='livetask',
-            index=models.Index(condition=models.Q(('phase', scheduler_ext.core.states.TaskState['READY']), ('promote_at__isnull', False)), fields=['promote_at'], name='slackwater_live_promote'),
-        ),
-        migrations.AddIndex(
-            model_name='livetask',
-            index=models.Index(condition=models.Q(('on_late__in', [2, 3]), ('phase__in', [scheduler_ext.core.states.TaskState['BLOCKED'], scheduler_ext.core.states.TaskState['SCHEDULED'], scheduler_ext.core.states.TaskState['READY']])), fields=['latest_start'], name='slackwater_live_late'),
-        ),
-        migrations.AddIndex(
-            model_name='livetask',
-            index=models.Index(condition=models.Q(('mutex_key__isnull', False)), fields=['mutex_key', 'phase'], name='slackwater_live_mutex'),
-        ),
-        migrations.AddIndex(
-            model_name='livetask',
-            index=models.Index(condition=models.Q(('parked__isnull', False), ('phase', scheduler_ext.core.states.TaskState['BLOCKED'])), fields=['parked', 'line', 'rank_group', 'rank', 'task'], name='slackwater_live_parked'),
-        ),
-        migrations.AddConstraint(
-            model_name='livetask',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', [1, 2, 3, 4, 5])), name='slackwater_live_state'),
-        ),
-        migrations.AddConstraint(
-            model_name='livetask',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('state__in', [scheduler_ext.core.states.TaskState['QUEUED'], scheduler_ext.core.states.TaskState['RUNNING']]), _negated=True), ('node__isnull', False), _connector='OR'), name='slackwater_live_claimed_has_node'),
-        ),
-        migrations.AddConstraint(
-            model_name='livetask',
-            constraint=models.CheckConstraint(condition=models.Q(('pending__gte', 0)), name='slackwater_live_pending_not_negative'),
-        ),
-        migrations.AddIndex(
-            model_name='tasktrace',
-            index=models.Index(condition=models.Q(('export_at__isnull', False)), fields=['task'], name='slackwater_trace_pending'),
-        ),
-        migrations.AddIndex(
-            model_name='impossible',
-            index=models.Index(fields=['since'], name='slackwater_impossible_since'),
         ),
         migrations.RunSQL(STORAGE, migrations.RunSQL.noop),
         migrations.RunSQL(
