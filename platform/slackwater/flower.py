@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import flower.command
 from celery import Celery
+from celery.app.control import Control
 from flower.app import Flower
 from tornado.web import ErrorHandler
 
@@ -21,12 +22,24 @@ from slackwater.settings.environment import ABSENT_REDIS_URL, celery_broker_url,
 
 HOSTS = ("127.0.0.1", "localhost", "::1")
 OPEN = "/healthcheck"
+GREETING = "heartbeat"
+"""What Celery's receiver of events sends to all workers when it begins, to hear of them sooner than in two seconds."""
+
+
+class QuietControl(Control):
+    """Celery's remote control without the greeting: it bears no seal, so each worker would refuse it and say so."""
+
+    def broadcast(self, command: str, *args: Any, **kwargs: Any) -> Any:
+        """Send a command, unless it is the greeting."""
+        return None if command == GREETING else super().broadcast(command, *args, **kwargs)
 
 
 def _app() -> Celery:
     url: str = env.str("SLACKWATER_REDIS_URL", default="") or ABSENT_REDIS_URL
     # No fixup: Celery's for Django would load the settings, which want the very secrets that Flower must not have.
-    made = Celery("slackwater", broker=celery_broker_url(url), set_as_current=False, fixups=[])
+    made = Celery(
+        "slackwater", broker=celery_broker_url(url), set_as_current=False, fixups=[], control=QuietControl
+    )  # fmt: skip
     group = redis_group(url)
     made.conf.update(
         accept_content=["json"], task_default_queue="slackwater", timezone="UTC",

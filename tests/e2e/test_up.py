@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import urllib.request
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -111,6 +112,12 @@ def test_the_life_of_a_platform(var: Path) -> None:
         password = (var / "flower.password").read_text()
         assert f"name admin, password {password}" in first
         assert (var / "flower.password").stat().st_mode & 0o077 == 0
+        wait_until(
+            lambda: _asked(first, "Flower", "/api/workers?refresh=1", password),
+            timeout=START,
+            message="Flower knows the worker",
+        )
+        assert "refused what came through Redis" not in up.output
         up.send(signal.SIGKILL)
         up.wait()
         wait_until(lambda: not belongings(var), timeout=20, message="no orphan is left")
@@ -147,6 +154,15 @@ def _is_listening(output: str, name: str) -> bool:
         return get(f"{found[1]}/healthcheck")[0] == 200
     except OSError:
         return False
+
+
+def _asked(output: str, name: str, path: str, password: str) -> Any:
+    """What a part of the platform answers to who has its password."""
+    found = re.search(rf"^  {name} +(http://\S+)/", output, re.MULTILINE)
+    assert found, output
+    given = {"Authorization": f"Basic {b64encode(f'admin:{password}'.encode()).decode()}"}
+    with urllib.request.urlopen(urllib.request.Request(found[1] + path, headers=given), timeout=20) as response:
+        return json.load(response)
 
 
 def _a_command_beside_it_finds_the_servers(var: Path) -> None:
