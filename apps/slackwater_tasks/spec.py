@@ -13,7 +13,7 @@ import difflib
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -302,5 +302,26 @@ def body_hash(data: Any) -> str:
     """A hash of a submission that is the same for the same body, wherever its idempotency key stood."""
     if isinstance(data, Mapping) and "idempotency_key" in data:
         data = {name: value for name, value in data.items() if name != "idempotency_key"}
-    text = json.dumps(data, sort_keys=True, default=str, ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    digest = hashlib.sha256()
+    for part in _canonical(data):
+        digest.update(part.encode())
+    return digest.hexdigest()
+
+
+def _canonical(data: Any) -> Iterator[str]:
+    """The one JSON text of a body. An array that makes its entries when they are asked for stays one."""
+    if isinstance(data, Mapping) and any(_is_made_late(value) for value in data.values()):
+        for n, name in enumerate(sorted(data)):
+            yield f"{', ' if n else '{'}{json.dumps(name)}: "
+            yield from _canonical(data[name])
+        yield "}"
+    elif _is_made_late(data):
+        for n, item in enumerate(data):
+            yield f"{', ' if n else '['}{json.dumps(item, sort_keys=True, default=str)}"
+        yield "]"
+    else:
+        yield json.dumps(data, sort_keys=True, default=str)
+
+
+def _is_made_late(data: Any) -> bool:
+    return isinstance(data, Sequence) and bool(data) and not isinstance(data, (str, bytes, list, tuple))

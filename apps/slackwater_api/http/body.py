@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterator
 from typing import Any, Final, NoReturn
 from uuid import UUID
@@ -12,6 +11,8 @@ from uuid import UUID
 from django.http import HttpRequest
 
 from scheduler_ext.core.errors import InvalidInput, TooLarge
+from slackwater_api.http import cost
+from slackwater_api.http.pieces import split
 from slackwater_api.http.problems import MalformedBody, UnsupportedMediaType
 from slackwater_conf import conf
 
@@ -20,8 +21,8 @@ MAX_DEPTH: Final = 100
 MAX_NAME: Final = 1_000
 """Letters in the name of an object's member."""
 MAX_PATH: Final = 200
-STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-"""A string of JSON, or the start of one that does not end: a search that never goes back."""
+DENSE: Final = 65_536
+"""Bytes of a body that is looked at before it is read: a smaller one takes little, however dense it is."""
 
 
 def read_bytes(request: HttpRequest) -> bytes:
@@ -45,6 +46,14 @@ def read_json(request: HttpRequest) -> Any:
     if kind.partition(";")[0].strip().lower() != "application/json":
         raise UnsupportedMediaType
     return parse(read_bytes(request))
+
+
+def read_submission(request: HttpRequest) -> Any:
+    """The body of a submission as JSON; the tasks of a large one are made one by one, as they are asked for."""
+    kind = request.META.get("CONTENT_TYPE") or "application/json"
+    if kind.partition(";")[0].strip().lower() != "application/json":
+        raise UnsupportedMediaType
+    return parse_submission(read_bytes(request))
 
 
 def read_fields(request: HttpRequest, *known: str) -> dict[str, Any]:
@@ -97,12 +106,42 @@ def _finite(text: str) -> float:
 
 
 def parse(body: bytes) -> Any:
-    """``body`` as strict JSON in UTF-8 that PostgreSQL can store: no NaN, no NUL, no lone surrogate, no great depth."""
+    """``body`` as strict JSON in UTF-8 that PostgreSQL can store: no NaN, no NUL, no lone surrogate, no great depth.
+
+    ``TooLarge`` for what would take too much memory, before anything is made of it.
+    """
+    if _may_be_dear(body):
+        _refuse_dear(body)
+    return _parse(body)
+
+
+def parse_submission(body: bytes) -> Any:
+    """As :func:`parse`; the tasks of a large one are read one by one, and ``Pieces`` stand for their array."""
+    found = split(body, _load) if _may_be_dear(body) else None
+    if found is None:
+        return parse(body)
+    pieces, rest = found
+    pieces.check(parse, "" if body.lstrip()[:1] == b"[" else "tasks")
+    data = parse(rest)
+    if data is None:
+        return pieces
+    return {**data, "tasks": pieces} if isinstance(data, dict) and data.get("tasks") is None else data
+
+
+def _parse(body: bytes) -> Any:
     if not body:
         raise MalformedBody("The body is empty; it must be JSON.")
-    _check_values(body)
+    data = _load(body)
+    # The walk is for bodies that could hold what must be refused; the small and plain ones skip it.
+    escapes = b"\\u" in body
+    if escapes or len(body) > MAX_NAME or body.count(b"[") + body.count(b"{") > MAX_DEPTH:
+        _check(data, escapes=escapes)
+    return data
+
+
+def _load(body: bytes) -> Any:
     try:
-        data = json.loads(body.decode(), parse_constant=_no_constant, parse_float=_finite)
+        return json.loads(body.decode(), parse_constant=_no_constant, parse_float=_finite)
     except UnicodeDecodeError as error:
         raise MalformedBody(f"The body is not UTF-8: byte {error.start} is wrong.") from None
     except json.JSONDecodeError as error:
@@ -112,34 +151,24 @@ def parse(body: bytes) -> Any:
         raise MalformedBody("The body is not valid JSON here: a number has too many digits.") from None
     except RecursionError:
         raise MalformedBody(f"The body is nested more than {MAX_DEPTH} levels deep.") from None
-    # The walk is for bodies that could hold what must be refused; the small and plain ones skip it.
-    escapes = b"\\u" in body
-    if escapes or len(body) > MAX_NAME or body.count(b"[") + body.count(b"{") > MAX_DEPTH:
-        _check(data, escapes=escapes)
-    return data
 
 
-def _check_values(body: bytes) -> None:
-    """Refuse a body of more values than the platform reads, before anything is made of them.
-
-    Each value but the first comes after a comma or an opening bracket. Those inside strings are left out only where
-    they matter: a script may well hold many.
-    """
+def _may_be_dear(body: bytes) -> bool:
+    """Whether reading it might take too much memory, as it looks at once; ``TooLarge`` where it has too many values."""
     limit: int = conf().api_max_body_values
-    if len(body) <= limit or _marks(body, 0, len(body)) <= limit:
-        return
-    found = begin = 0
-    for text in STRING.finditer(body):
-        found += _marks(body, begin, text.start())
-        begin = text.end()
-        if found > limit:
-            break
-    if found + _marks(body, begin, len(body)) > limit:
+    if len(body) <= min(limit, DENSE):
+        return False
+    marks = cost.roughly(body)
+    # What stands inside strings is left out only where it matters: a script may well hold many brackets.
+    if marks.values > limit and cost.marks_of(body).values > limit:
         raise TooLarge(f"The body has more than {limit} values.", limit=limit)
+    return cost.is_dear(body, marks)
 
 
-def _marks(body: bytes, begin: int, end: int) -> int:
-    return body.count(b",", begin, end) + body.count(b"[", begin, end) + body.count(b"{", begin, end)
+def _refuse_dear(body: bytes) -> None:
+    if cost.is_dear(body, cost.marks_of(body)):
+        most = cost.TIMES * len(body) + cost.ALLOWED
+        raise TooLarge(f"To read the body might take more than {most} bytes of memory: it is too dense.", limit=most)
 
 
 def _check(data: Any, *, escapes: bool) -> None:

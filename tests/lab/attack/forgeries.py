@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
 import uuid
 import zlib
 from base64 import b64encode
@@ -16,11 +17,13 @@ from typing import Any, Final
 
 import redis
 
-from tests.support.waiting import wait_until
-
 NOTHING: Final = "nothing"
 """Expected of what is taken, and neither does anything nor need be counted."""
 RANDOM: Final = "0189f7ea-ae2c-7809-8aeb-b819cf5e9e7f"
+
+
+class NoPrey(Exception):
+    """There is nothing of which this could be made just now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,7 @@ class Prey:
     ended: str
     """One that has succeeded with its first claim."""
     tenant: int
+    patience_s: float = 20.0
 
     def key(self, name: str) -> str:
         """A key of the scheduler's own."""
@@ -87,7 +91,11 @@ def task(name: Any, *args: Any, kind: str = "application/json", body: Any = None
 
 def taken_over(prey: Prey, name: str) -> str:
     """A message of the platform's own, with its seal, that is made to say another task."""
-    own = wait_until(lambda: _token(prey), timeout=20, message="there is a token to take")
+    until = time.monotonic() + prey.patience_s
+    while (own := _token(prey)) is None:
+        if time.monotonic() > until:
+            raise NoPrey("a token of the platform's own")
+        time.sleep(0.01)
     own["headers"]["task"] = name
     own["body"] = b64encode(json.dumps([["forged"], {}, {}]).encode()).decode()
     return json.dumps(own)
@@ -96,7 +104,17 @@ def taken_over(prey: Prey, name: str) -> str:
 def _token(prey: Prey) -> Any:
     held: Any = prey.client.hvals("unacked")
     lying: Any = prey.client.lrange(prey.queues[1], 0, 0)
-    return json.loads(held[0])[0] if held else json.loads(lying[0]) if lying else None
+    return next((one for one in (*map(_message, held), *map(_message, lying)) if one is not None), None)
+
+
+def _message(text: bytes) -> Any:
+    """A message of a task, as it lies in a queue or among the unacknowledged; ``None`` for what is no such thing."""
+    try:
+        found = json.loads(text)
+        found = found[0] if isinstance(found, list) else found
+        return found if isinstance(found["headers"], dict) and isinstance(found["properties"], dict) else None
+    except (ValueError, TypeError, LookupError, RecursionError):
+        return None
 
 
 def command(name: str, seal: Any = None, **arguments: Any) -> dict[str, Any]:
@@ -241,8 +259,10 @@ def _changes() -> dict[str, tuple[str, Callable[[Prey], Any]]]:
 def _once_more(prey: Prey) -> None:
     """Add everything again that the platform wrote, in its order."""
     found: Any = prey.client.xrange(prey.key("changes"))
-    for _, fields in found:
-        prey.client.xadd(prey.key("changes"), fields)
+    with prey.client.pipeline(transaction=False) as pipeline:
+        for _, fields in found:
+            pipeline.xadd(prey.key("changes"), fields)
+        pipeline.execute()
 
 
 def _replace(prey: Prey, key: str) -> None:
@@ -250,9 +270,11 @@ def _replace(prey: Prey, key: str) -> None:
 
 
 def _shout(prey: Prey, channel: str) -> None:
-    for _ in range(300):
-        for word in (b"cancel", b"state", b"\xff" * 10_000, b""):
-            prey.client.publish(channel, word)
+    with prey.client.pipeline(transaction=False) as pipeline:
+        for _ in range(300):
+            for word in (b"cancel", b"state", b"\xff" * 10_000, b""):
+                pipeline.publish(channel, word)
+        pipeline.execute()
 
 
 class Bomb:

@@ -291,8 +291,8 @@ FAULTS: dict[str, Action] = {
         ("dumb", _cut(towards=True, back=False)))},
     "link slow": (_slow, True),
     **{f"clock of {who} steps": (_clock(role), True) for who, role in (
-        ("a worker", "worker"), ("a dispatcher", "dispatcher"), ("upkeep", "upkeep"), ("beat", "beat"), ("a submitter", "submitter"),
-        ("Redis", "redis"))},
+        ("a worker", "worker"), ("a dispatcher", "dispatcher"), ("upkeep", "upkeep"), ("beat", "beat"),
+        ("a submitter", "submitter"), ("Redis", "redis"))},
 }  # fmt: skip
 LINKS = tuple(kind for kind in FAULTS if kind.startswith("link "))
 CUTS = tuple(kind for kind in LINKS if kind != "link slow")

@@ -127,7 +127,7 @@ class Torture:
         self.crowd.start()
         attacker = Attacker(self.cluster.redis.url, self.options.seed + 2) if self.options.attacker else None
         with attacker or contextlib.nullcontext():
-            recoveries = self._faults()
+            recoveries = self._faults(attacker.check if attacker else lambda: None)
         give_up = time.monotonic() + DRAIN_S
         while self.crowd.busy() and time.monotonic() < give_up:
             time.sleep(LOOK_S)
@@ -181,7 +181,8 @@ class Torture:
                 self._scheduled.remove(schedule_id)
 
     # -- faults -------------------------------------------------------------------------------------------------------
-    def _faults(self) -> list[Recovery]:
+    def _faults(self, check: Callable[[], None]) -> list[Recovery]:
+        """Inject them all; ``check`` is asked before each whether the run still shows anything."""
         recoveries = []
         without = (() if self.cluster.links else faults.LINKS) + (() if self.cluster.clocks else faults.CLOCKS)
         kinds = faults.plan(self.options.faults, self.rng, without)
@@ -189,6 +190,7 @@ class Torture:
             kinds = [self.options.only[n % len(self.options.only)] for n in range(self.options.faults)]
         began = time.monotonic()
         for kind in kinds:
+            check()
             injected, flying = self._inject(kind)
             if injected is None:
                 self.say(f"{kind}: nobody there")

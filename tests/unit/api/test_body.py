@@ -5,22 +5,26 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scheduler_ext.core.errors import InvalidInput, SlackwaterError, TooLarge
-from slackwater_api.http.body import MAX_DEPTH, MAX_NAME, parse
+from slackwater_api.http.body import MAX_DEPTH, MAX_NAME, parse, parse_submission
+from slackwater_api.http.cost import ALLOWED, TIMES
+from slackwater_api.http.pieces import Pieces
+from slackwater_tasks.spec import body_hash
 
 MEASURE = """
 import json, os, sys
 import django
 django.setup()
-from slackwater_api.http.body import parse
+from slackwater_api.http.body import parse_submission
 from scheduler_ext.core.errors import SlackwaterError
 
-def held(kind):
+def memory(kind):
     with open("/proc/self/status") as status:
         return int(next(line for line in status if line.startswith(kind)).split()[1]) * 1024
 
@@ -29,13 +33,13 @@ def measured(path):
         body = file.read()
     with open("/proc/self/clear_refs", "w") as refs:
         refs.write("5")
-    before = held("VmRSS")
+    before = memory("VmRSS")
     try:
-        parse(body)
+        parse_submission(body)
         said = ""
     except SlackwaterError as error:
         said = error.code
-    return {"said": said, "more": held("VmHWM") - before}
+    return {"said": said, "more": memory("VmHWM") - before}
 
 for path in sys.argv[1:]:
     child = os.fork()  # a process for each body, that has read no other
@@ -55,7 +59,12 @@ def bomb(width: int, name: int, *, depth: int = 20) -> bytes:
     return f'{{"escaped": "\\u00fc", "inner": {text}}}'.encode()
 
 
-BODIES = {
+TASK = b'{"handler": "demo.echo", "args": [12345]},'
+REAL = (
+    b'{"name": "resize-000123", "handler": "photos.resize", "args": ["s3://bucket/000123.jpg", 1600], "priority": 5,'
+    b' "depends_on": ["fetch-000123"]},'
+)
+BODIES: dict[str, tuple[Callable[[], bytes], str]] = {
     "long names": (lambda: bomb(5_000, 10_000), "invalid_input"),
     "wide": (lambda: bomb(50_000, 900), ""),
     "wider": (lambda: bomb(390_000, 900), ""),
@@ -64,6 +73,33 @@ BODIES = {
     "one text": (lambda: b'{"args": ["' + b"x" * 16_000_000 + b'"]}', ""),
     "a text of brackets": (lambda: b'{"args": ["' + b",[{" * 5_000_000 + b'"]}', ""),
     "a text without end": (lambda: b'{"args": ["' + b',\\"' * 4_000_000, "malformed_body"),
+    "a wide letter in a long text": (
+        lambda: b'{"args": ["' + b"x" * 8_000_000 + "\U0001f600".encode() + b'"]}',
+        "too_large",
+    ),
+    "the same, escaped": (lambda: b'{"args": ["' + b"x" * 8_000_000 + b'\\ud83d\\ude00"]}', "too_large"),
+    "wide letters": (lambda: b'{"args": ["' + "\U0001f600".encode() * 200_000 + b'"]}', ""),
+    "lists in a list": (lambda: b'{"args": [' + b"[]," * 130_000 + b"1]}", "too_large"),
+    "few lists in a list": (lambda: b'{"args": [' + b"[]," * 29_000 + b"1]}", ""),
+    "lists as deep as may be": (lambda: b"[" + b",".join([b"[" * 90 + b"]" * 90] * 4_000) + b"]", "too_large"),
+    "objects in a list": (lambda: b'{"args": [' + b'{"a":1},' * 190_000 + b"1]}", "too_large"),
+    "few objects in a list": (lambda: b'{"args": [' + b'{"a":1},' * 12_000 + b"1]}", ""),
+    "objects for tasks": (lambda: b"[" + b'{"a":1},' * 190_000 + b"{}]", ""),
+    "names": (lambda: b'{"kwargs": {' + b",".join(b'"%x":1' % n for n in range(350_000)) + b"}}", "too_large"),
+    "few names": (lambda: b'{"kwargs": {' + b",".join(b'"%x":1' % n for n in range(24_000)) + b"}}", ""),
+    "numbers": (lambda: b'{"args": [' + b"1000," * 390_000 + b"1]}", "too_large"),
+    "few numbers": (lambda: b'{"args": [' + b"1.5," * 80_000 + b"1]}", ""),
+    "short texts": (lambda: b'{"args": [' + b'"ab",' * 50_000 + b"1]}", ""),
+    "tasks": (lambda: b"[" + TASK * 90_000 + b"{}]", ""),
+    "a workflow": (lambda: b'{"name": "w", "tasks": [' + REAL * 40_000 + b"{}]}", ""),
+    "a workflow of wide letters": (
+        lambda: b'{"name": "w", "tasks": [' + REAL.replace(b"photos", "\U0001f600".encode()) * 40_000 + b"{}]}",
+        "",
+    ),
+    "one dense task among many": (
+        lambda: b"[" + TASK * 10_000 + b'{"args": [' + b"[]," * 130_000 + b"1]}]",
+        "too_large",
+    ),
 }
 
 
@@ -77,7 +113,40 @@ def test_memory_grows_as_the_body_does(tmp_path: Path) -> None:
     found = map(json.loads, subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True).stdout.splitlines())
     for (name, (_, said)), one in zip(BODIES.items(), found, strict=True):
         assert one["said"] == said, name
-        assert one["more"] <= 4 * (tmp_path / name).stat().st_size + 4_194_304, name
+        assert one["more"] <= TIMES * (tmp_path / name).stat().st_size + ALLOWED, name
+
+
+def test_many_tasks_are_the_same_read_one_by_one() -> None:
+    late, tasks = b'{"name": "w", "tasks": [' + REAL * 9_000 + b"{}]}", b" [" + TASK * 9_000 + b"{} ] "
+    for body in (late, tasks, b'{"tasks" :[' + TASK * 9_000 + b'{"args": ["\\u00fc [,\\"{"]}\n] , "name": "x"}'):
+        found, plain = parse_submission(body), json.loads(body)
+        pieces, same = (found["tasks"], plain["tasks"]) if isinstance(plain, dict) else (found, plain)
+        assert isinstance(pieces, Pieces)
+        assert list(pieces) == same
+        assert (pieces[0], pieces[-1], pieces[8_998:], len(pieces)) == (same[0], same[-1], same[8_998:], 9_001)
+        assert body_hash(found) == body_hash(plain)
+        if isinstance(plain, dict):
+            assert {**found, "tasks": None} == {**plain, "tasks": None}
+
+
+@pytest.mark.parametrize(
+    ("last", "said", "field"),
+    [
+        (b'{"args": ["\\u0000"]}]', "NUL", "[9000].args[0]"),
+        (b'{"\\ud800": 1}]', "Unicode", "[9000].\\ud800"),
+        (b'{"args": [}]]', r"\[9000\]: The body is not valid JSON: Expecting value at line 1, column 11", None),
+        (b'{"args": [1}]', "The body is not valid JSON: the task at byte 378001 does not end", None),
+        (b'{"args": ["\xff"]}]', r"\[9000\]: The body is not UTF-8", None),
+        (b"{}", "The body is not valid JSON", None),
+        (b"{}]]", "The body is not valid JSON", None),
+        (b"{},]", "The body is not valid JSON: no value follows the comma", None),
+        (b'{"args": ["]', "The body is not valid JSON", None),
+    ],
+)
+def test_a_fault_in_one_of_many_is_named(last: bytes, said: str, field: str | None) -> None:
+    with pytest.raises(SlackwaterError, match=said) as refused:
+        parse_submission(b"[" + TASK * 9_000 + last)
+    assert refused.value.field == field
 
 
 def test_dense_values_are_bounded_in_number(settings: Any) -> None:

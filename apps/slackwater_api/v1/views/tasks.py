@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.auth import Principal
-from slackwater_api.http.body import read_flag, read_json, read_object
+from slackwater_api.http.body import read_flag, read_json, read_object, read_submission
 from slackwater_api.http.endpoint import CANCEL, READ, SUBMIT, ApiView, created
 from slackwater_api.http.openapi import (
     EXAMPLE_ID,
@@ -24,6 +24,7 @@ from slackwater_api.http.openapi import (
     describe,
     request_example,
 )
+from slackwater_api.http.pieces import Pieces
 from slackwater_api.http.sorting import BY_AGE, Column, PagedList, moment, whole
 from slackwater_api.live.status_cache import Statuses, is_about_status
 from slackwater_api.v1.filters import TaskFilter
@@ -118,10 +119,10 @@ class Tasks(ApiView, path="tasks", tag="tasks"):
     )
     def post(self, request: Request) -> Response:
         """Store what was handed in; 200 with the first ids when the idempotency key was used before."""
-        data = read_json(request._request)
+        data = read_submission(request._request)
         tenant, actor, key = self.tenant, self.actor, idempotency_key(request)
         trace = trace_context.of_request(request.META)
-        if isinstance(data, list):
+        if isinstance(data, list | Pieces):
             many = service.submit_many(tenant, data, actor=actor, idempotency_key=key, trace=trace)
             return created({"ids": many.task_ids, "created": many.created}, "/api/v1/tasks", new=many.created)
         if not isinstance(data, dict):

@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from scheduler_ext.core.errors import InvalidInput
-from slackwater_api.http.body import read_fields, read_json
+from slackwater_api.http.body import read_fields, read_submission
 from slackwater_api.http.endpoint import READ, SUBMIT, ApiView, created
 from slackwater_api.http.openapi import (
     EXAMPLE_ID,
@@ -91,7 +91,7 @@ class Workflows(ApiView, path="workflows", tag="workflows"):
     )
     def post(self, request: Request) -> Response:
         """Check and store the whole graph, or nothing of it."""
-        data = read_json(request._request)
+        data = read_submission(request._request)
         if not isinstance(data, dict):
             raise InvalidInput("The body must be an object.")
         found = service.submit_workflow(
