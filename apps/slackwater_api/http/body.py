@@ -12,7 +12,7 @@ from django.http import HttpRequest
 
 from scheduler_ext.core.errors import InvalidInput, TooLarge
 from slackwater_api.http import cost
-from slackwater_api.http.pieces import split
+from slackwater_api.http.pieces import is_deep, split
 from slackwater_api.http.problems import MalformedBody, UnsupportedMediaType
 from slackwater_conf import conf
 
@@ -167,6 +167,8 @@ def _may_be_dear(body: bytes) -> bool:
 
 def _refuse_dear(body: bytes) -> None:
     if cost.is_dear(body, cost.marks_of(body)):
+        if is_deep(body, MAX_DEPTH):
+            raise MalformedBody(f"The body is nested more than {MAX_DEPTH} levels deep.")
         most = cost.TIMES * len(body) + cost.ALLOWED
         raise TooLarge(f"To read the body might take more than {most} bytes of memory: it is too dense.", limit=most)
 

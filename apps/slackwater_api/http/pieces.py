@@ -106,6 +106,18 @@ def split(body: bytes, read: Callable[[bytes], Any]) -> tuple[Pieces, bytes] | N
     return (Pieces(body, found, read), b"".join((body[:at], b"null", body[found[-1] + 1 :]))) if found else None
 
 
+def is_deep(body: bytes, levels: int) -> bool:
+    """Whether the first of its brackets already stand deeper."""
+    depth = place = 0
+    for _ in range(100 * levels):
+        place = _next(body, place)
+        if place == len(body) or depth > levels:
+            break
+        depth += 1 if body[place] in OPENING else -1
+        place += 1
+    return depth > levels
+
+
 def _tasks(body: bytes, begin: int) -> int:
     """Where the array in the member ``tasks`` of an object begins; 0 where there is none."""
     depth, place = 0, begin

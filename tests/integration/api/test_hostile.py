@@ -9,6 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from slackwater_api.http.body import parse_submission
+from slackwater_api.http.pieces import Pieces
 from slackwater_tasks.models import Task, Workflow
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 
@@ -208,3 +210,20 @@ def test_random_bodies_never_break_it(acme: ApiClient, path: str, body: Any) -> 
     assert 400 <= answer.status < 500, answer.body
     assert answer.body["code"]
     assert Task._plain.count() == before
+
+
+def test_many_tasks_are_stored_once_whichever_way_they_were_read(acme: ApiClient) -> None:
+    """Those of a large body are read one by one; the same ones elsewhere, with a key, are the same submission."""
+    tasks = [{"handler": HANDLER, "args": [n, "ü[,{", [], [], [], [], [], [], [], [], [], []]} for n in range(3_000)]
+    large, short = (json.dumps(tasks, indent=indent).encode() for indent in (1, None))
+    assert isinstance(parse_submission(large), Pieces)
+    made = acme.post("/tasks", raw=large, Idempotency_Key="once")
+    assert (made.status, len(made.body["ids"])) == (201, 3_000), made.body
+    again = acme.post("/tasks", raw=short, Idempotency_Key="once")
+    assert (again.status, again.body["ids"]) == (200, made.body["ids"])
+    refused = acme.post("/tasks", raw=large[:-3] + b', "priority": "x"}]')
+    assert (refused.status, refused.body["field"]) == (422, "tasks[2999].priority")
+    graph = {"name": "w", "tasks": [{"name": f"t{n}", "handler": HANDLER, "args": [[n]] * 60} for n in range(900)]}
+    body = json.dumps(graph, indent=1).encode()
+    assert isinstance(parse_submission(body)["tasks"], Pieces)
+    assert len(acme.post("/workflows", raw=body).body["task_ids"]) == 900
