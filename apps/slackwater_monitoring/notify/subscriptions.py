@@ -174,6 +174,23 @@ def rotate(tenant_id: int, subscription_id: UUID) -> Made:
     return Made(subscription=found, secret=secret)
 
 
+def reseal(*, progress: Callable[[], None] = lambda: None) -> int:
+    """Seal every secret anew under the first key, those that still sign beside the new ones too; returns how many."""
+    count = 0
+    for row in Subscription.objects.unscoped().order_by("pk").iterator():  # the platform's own keys, of every tenant
+        found = {"sealed": bytes(row.sealed), "sealed_before": bytes(row.sealed_before)}
+        signs = {name: value for name, value in found.items() if value}
+        if row.before_until is not None and row.before_until <= timezone.now():
+            signs.pop("sealed_before", None)  # its day is over: it is forgotten, whichever key sealed it
+        opened = {name: open_secret(row.tenant_id, str(row.pk), value) for name, value in signs.items()}
+        anew = dict.fromkeys(found, b"") | {name: _seal(row, secret) for name, secret in opened.items()}
+        # Compared and set: one that was rotated meanwhile is sealed under the first key already.
+        if found["sealed"]:
+            count += Subscription._plain.filter(pk=row.pk, **found).update(**anew)
+        progress()
+    return count
+
+
 def _seal(subscription: Subscription, secret: str) -> bytes:
     return seal(subscription.tenant_id, f"webhook:{subscription.pk}", secret)
 

@@ -135,6 +135,24 @@ def test_nothing_is_written_while_nobody_listens(acme: ApiClient) -> None:
     assert not Listener.objects.exists()
 
 
+def test_the_platforms_keys_are_changed_without_losing_what_signs(acme: ApiClient, settings: Any) -> None:
+    given = settings.SLACKWATER
+    settings.SLACKWATER = {**given, "SECRETS_KEYS": ["old"]}
+    first, other = hook(acme, "https://example.org/a"), hook(acme, "https://example.org/b")
+    acme.post("/webhooks", {"channel": "email", "events": ALL})  # it has no secret
+    second = acme.post(f"/webhooks/{first['id']}/rotate").body["secret"]
+    acme.post(f"/webhooks/{other['id']}/rotate")
+    Subscription._plain.filter(pk=other["id"]).update(before_until=timezone.now(), sealed_before=b"of a key long gone")
+    settings.SLACKWATER = {**given, "SECRETS_KEYS": ["new", "old"]}
+    assert subscriptions.reseal() == 2
+    settings.SLACKWATER = {**given, "SECRETS_KEYS": ["new"]}
+    row = Subscription._plain.get(pk=first["id"])
+    opened = [
+        subscriptions.open_secret(row.tenant_id, first["id"], sealed) for sealed in (row.sealed_before, row.sealed)
+    ]
+    assert opened == [first["secret"], second]
+
+
 def test_it_is_sent_signed_and_a_rotated_secret_signs_for_a_day(acme: ApiClient) -> None:
     with receiving() as receiver:
         made = hook(acme, receiver.url)
