@@ -148,7 +148,8 @@ def test_the_platforms_keys_are_changed_without_losing_what_signs(acme: ApiClien
     settings.SLACKWATER = {**given, "SECRETS_KEYS": ["new"]}
     row = Subscription._plain.get(pk=first["id"])
     opened = [
-        subscriptions.open_secret(row.tenant_id, first["id"], sealed) for sealed in (row.sealed_before, row.sealed)
+        subscriptions.open_secret(row.tenant_id, first["id"], bytes(sealed))
+        for sealed in (row.sealed_before, row.sealed)
     ]
     assert opened == [first["secret"], second]
 
