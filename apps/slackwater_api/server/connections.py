@@ -23,7 +23,7 @@ import structlog
 from slackwater_conf import conf
 
 FILES: Final = Path("/proc/self/fd")
-LOOK_S: Final = 1.0
+CHECK_INTERVAL_S: Final = 1.0
 SILENT_MS: Final = 1_000
 """A connection on which something passed within this time is not ended."""
 INFO: Final = struct.Struct("44xIII")
@@ -111,7 +111,7 @@ def watch() -> None:
 
     def look() -> None:
         pause = threading.Event()
-        while not pause.wait(LOOK_S):
+        while not pause.wait(CHECK_INTERVAL_S):
             # Counting is cheap where there are few: a look at each is only for the rare case.
             with contextlib.suppress(OSError):
                 if sum(1 for _ in FILES.iterdir()) > most:

@@ -30,7 +30,7 @@ IN_MEMORY: Final = 1_048_576
 SMALL: Final = 65_536
 """A body that is not counted among those held."""
 GRACE_S: Final = 20.0
-LOOK_S: Final = 0.5
+CHECK_INTERVAL_S: Final = 0.5
 RATE: Final = 16_384
 """A body may take the time of grace, and a second for so many bytes of it that have come."""
 HELD: Final = 4
@@ -94,7 +94,7 @@ class Intake:
         """End the wait for a body when its time is over."""
         self.coming[body] = asyncio.current_task()
         if self._next_look is None:
-            self._next_look = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+            self._next_look = asyncio.get_running_loop().call_later(CHECK_INTERVAL_S, self._look)
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
@@ -102,7 +102,7 @@ class Intake:
             if waiting is not None and body.until <= time.monotonic():
                 body.is_late = True
                 waiting.cancel()
-        self._next_look = loop.call_later(LOOK_S, self._look) if self.coming else None
+        self._next_look = loop.call_later(CHECK_INTERVAL_S, self._look) if self.coming else None
 
     def hold(self, place: str, size: int) -> None:
         """Count what is held for an address; ``Unavailable`` where that is too much, for it or in all."""

@@ -12,7 +12,7 @@ from slackwater_tasks.models import IdempotencyKey, Task
 from slackwater_tasks.spec import body_hash
 from slackwater_tenants.models import Tenant
 
-LONGEST_KEY: Final = 200
+MAX_KEY_LENGTH: Final = 200
 CLAIM: Final = """
 INSERT INTO slackwater_tasks_idempotencykey (tenant_id, key, body_hash, task_id, workflow_id, task_ids)
 SELECT %s, u.key, u.body_hash, u.task_id, %s, %s
@@ -43,8 +43,8 @@ class Key(NamedTuple):
         if given and inner and given != inner:
             raise InvalidInput("differs from the Idempotency-Key header", field="idempotency_key")
         key = given or inner
-        if len(key) > LONGEST_KEY:
-            raise InvalidInput(f"must be at most {LONGEST_KEY} characters", field="idempotency_key")
+        if len(key) > MAX_KEY_LENGTH:
+            raise InvalidInput(f"must be at most {MAX_KEY_LENGTH} characters", field="idempotency_key")
         return cls(key, body_hash(body)) if key else None
 
 
