@@ -65,7 +65,7 @@ class PlatformCommand(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run, and turn what goes wrong into one line and an exit code."""
-        self.as_json: bool = options["json"]
+        self.as_json: bool = options.get("json", False)
         out: Any = self.stdout
         error: Any = self.stderr
         self.stdout = OutputWrapper(cast("TextIO", Harmless(out._out)))

@@ -4,34 +4,33 @@ from __future__ import annotations
 
 import json
 import time
-from argparse import ArgumentParser
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
-from rich.console import Console
-from rich.progress import Progress
+from django.core.management.base import CommandParser
 
 from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.core.errors import SlackwaterError
+from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.policies.registry import ORDER_POLICIES, SHARE_POLICIES, order_policy, share_policy
 from scheduler_ext.simulation import report, scenarios, traces
 from scheduler_ext.simulation.engine import Engine
 from scheduler_ext.simulation.generator import moment
 from scheduler_ext.simulation.model import Cell, Run, Trace
+from slackwater.management.console import PlatformCommand, parse_json
+from slackwater_tasks.field_kinds import Object
 
 
-class Command(BaseCommand):
+class Command(PlatformCommand):
+    for_tenant = False
     help = (
         "Run a trace (SWF, WfFormat 1.5, Azure CSV, YAML generator, or the scenario 'quota') in virtual time under "
         "the policies named, and compare them."
     )
-    requires_system_checks: list[str] = []
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
+    def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("trace", help="a file (.swf, .swf.gz, .json, .csv, .yaml) or: quota")
         parser.add_argument(
             "--policy",
@@ -54,18 +53,17 @@ class Command(BaseCommand):
             "--begins", metavar="TIME", help="when the trace begins, like 2026-01-05T18:00:00+01:00, for windows"
         )
         parser.add_argument("--no-backfill", action="store_true", help="keep no node for what does not fit yet")
-        parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers as JSON ('-': print them)")
+        parser.add_argument(
+            "--json", dest="file", type=Path, metavar="FILE", help="write the numbers as JSON ('-': print them)"
+        )
         parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="draw PNG and SVG pictures into it")
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def run(self, options: dict[str, Any]) -> None:
+        self.as_json = options["file"] == Path("-")
         if options["pictures"] and find_spec("matplotlib") is None:
-            raise CommandError("--pictures needs matplotlib: `make env-dev`, or pip install 'slackwater[simulation]'")
-        try:
-            self._handle(options)
-        except SlackwaterError as error:
-            raise CommandError(str(error)) from error
-
-    def _handle(self, options: Mapping[str, Any]) -> None:
+            raise InvalidInput(
+                "needs matplotlib: `make env-dev`, or pip install 'slackwater[simulation]'", field="--pictures"
+            )
         trace, cell, suggested = load(options["trace"], options["seed"])
         trace = traces.hurry(trace, options["load"])
         cell = replace(
@@ -80,7 +78,7 @@ class Command(BaseCommand):
         orders = _json(options["order_parameters"], "--order-parameters")
         _check_targets(options)
         runs = []
-        with Progress(console=Console(stderr=True), transient=True) as progress:
+        with self.bar() as progress:
             for order, share in pairs(options["policy"] or ["fifo/equal"]):
                 bar = progress.add_task(f"{order}/{share}", total=len(trace.jobs))
                 engine = Engine(
@@ -99,7 +97,7 @@ class Command(BaseCommand):
     def _report(self, runs: list[Run], options: Mapping[str, Any], conf: SchedulerConf) -> None:
         measures = [report.measure(run) for run in runs]
         numbers = json.dumps(report.as_json(measures), indent=2)
-        if options["json"] == Path("-"):
+        if self.as_json:
             self.stdout.write(numbers)
         else:
             run = runs[0]
@@ -108,8 +106,8 @@ class Command(BaseCommand):
                 f"{run.cell.nodes} nodes of {run.cell.slots} slots; times in seconds\n"
             )
             self.stdout.write(report.table(measures))
-            if options["json"]:
-                options["json"].write_text(numbers + "\n", encoding="utf-8")
+            if options["file"]:
+                options["file"].write_text(numbers + "\n", encoding="utf-8")
         for run in runs:
             if run.unplaced:
                 self.stderr.write(f"{run.label}: {len(run.unplaced)} tasks could never run on these nodes")
@@ -128,10 +126,10 @@ def _check_targets(options: Mapping[str, Any]) -> None:
     try:
         if options["pictures"]:
             options["pictures"].mkdir(parents=True, exist_ok=True)
-        if options["json"] and options["json"] != Path("-"):
-            options["json"].open("a").close()
+        if options["file"] and options["file"] != Path("-"):
+            options["file"].open("a").close()
     except OSError as error:
-        raise CommandError(f"{error.filename} cannot be written: {error.strerror}") from error
+        raise InvalidInput(f"{error.filename} cannot be written: {error.strerror}") from error
 
 
 def load(name: str, seed: int) -> tuple[Trace, Cell, dict[str, Any]]:
@@ -140,7 +138,7 @@ def load(name: str, seed: int) -> tuple[Trace, Cell, dict[str, Any]]:
         return scenarios.quota()
     trace, cell = traces.read(Path(name), seed=seed)
     if not trace.jobs:
-        raise CommandError(f"{name} holds no tasks")
+        raise InvalidInput(f"{name} holds no tasks", field="trace")
     return trace, cell, {}
 
 
@@ -176,15 +174,9 @@ def _conf(options: Mapping[str, Any], trace: Trace) -> SchedulerConf:
 
 def _positive(value: int | None, default: int, option: str) -> int:
     if value is not None and value < 1:
-        raise CommandError(f"{option} must be at least 1")
+        raise InvalidInput("must be at least 1", field=option)
     return value or default
 
 
 def _json(text: str, option: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise CommandError(f"{option}: not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise CommandError(f"{option}: must be a JSON object")
-    return value
+    return Object().check(parse_json(text, option), option)
