@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
@@ -18,7 +19,7 @@ from django_celery_beat.models import PeriodicTask
 from django_celery_beat.schedulers import DatabaseScheduler, ModelEntry
 
 from slackwater_schedules.dead_letters import retry_due
-from slackwater_schedules.firing import BATCH, Counts, fire_due, prune_fires, seconds_to_next
+from slackwater_schedules.firing import BATCH, fire_due, prune_fires, seconds_to_next
 
 log = logging.getLogger(__name__)
 
@@ -122,20 +123,20 @@ class ClaimingScheduler(DatabaseScheduler):  # type: ignore[misc]  # the base cl
     def _fire(self) -> float:
         """Fire schedules until nothing is due; returns the seconds until something is, within the longest sleep."""
         close_old_connections()
-        done = Counts()
+        done: Counter[str] = Counter()
         for _ in range(BATCHES_A_TICK):
             ahead = seconds_to_next()
             if ahead is None or ahead > 0:
                 break
             batch = fire_due(BATCH)
-            if not batch.schedules:
+            if not batch["schedules"]:
                 ahead = MIN_SLEEP_S * 4  # another beat holds what is due
                 break
             done += batch
         else:
             ahead = 0.0
-        if done.schedules:
-            log.info("fired %s", done)
+        if done:
+            log.info("fired %s", dict(done))
         return MAX_SLEEP_S if ahead is None else min(max(ahead, MIN_SLEEP_S), MAX_SLEEP_S)
 
     def _upkeep(self) -> float:
@@ -143,8 +144,8 @@ class ClaimingScheduler(DatabaseScheduler):  # type: ignore[misc]  # the base cl
         if now >= self._next_dead_letters:
             self._next_dead_letters = now + DEAD_LETTERS_EVERY_S
             retried = retry_due()
-            if retried.retried or retried.given_up or retried.put_off:
-                log.info("dead letters: %s", retried)
+            if retried:
+                log.info("dead letters: %s", dict(retried))
         if now >= self._next_prune:
             self._next_prune = now + PRUNE_EVERY_S
             prune_fires(FIRES_KEPT_S, PRUNE_LIMIT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections import Counter
 from typing import Final
 from uuid import UUID
 
@@ -37,25 +37,16 @@ WHERE task_id = %s
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retried:
-    """The counts of one batch."""
+def retry_due(limit: int = BATCH) -> Counter[str]:
+    """Run again up to ``limit`` dead letters whose time has come; any number of processes may call it at once.
 
-    retried: int = 0
-    given_up: int = 0
-    """Letters that stay dead: retried as often as the plan allows, or refused for good."""
-    put_off: int = 0
-
-
-def retry_due(limit: int = BATCH) -> Retried:
-    """Run again up to ``limit`` dead letters whose time has come; any number of processes may call it at once."""
+    Returns how many were ``retried``, ``put off``, or ``given up``: retried as often as the plan allows, or refused
+    for good.
+    """
     with transaction.atomic():
         # In the order of the tenants, whose counters each retry locks until the commit.
         rows = sorted(fetch_all(CLAIM, (ACTOR, limit)), key=lambda row: row[1])
-        results = [_retry(*row) for row in rows]
-    return Retried(
-        retried=results.count("retried"), given_up=results.count("given up"), put_off=results.count("put off")
-    )
+        return Counter(_retry(*row) for row in rows)
 
 
 def _retry(task_id: UUID, tenant_id: int, allowed: int, used: int) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Final, NoReturn
 
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_schedules.models import MAX_JITTER_S, MAX_MISSED_LIMIT, Schedule
+from slackwater_schedules.occurrences import Missed
 from slackwater_schedules.recurrence import Kind
 from slackwater_schedules.rules import MAX_INTERVAL_S, check_zone, read_instant
 from slackwater_tasks.field_kinds import Flag, Object, Whole, clean_name
@@ -66,7 +67,7 @@ FIELDS: Final[dict[str, Callable[[Any, str], Any]]] = {
     "end_at": _instant,
     "jitter_s": Whole(0, MAX_JITTER_S).check,
     "paused": Flag().check,
-    "missed": _choice(Schedule.Missed.values),
+    "missed": _choice(Missed.values),
     "missed_after_s": Whole(0, MAX_INTERVAL_S).check,
     "missed_limit": Whole(1, MAX_MISSED_LIMIT).check,
     "missed_window_s": Whole(0, MAX_INTERVAL_S).check,

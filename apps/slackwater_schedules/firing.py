@@ -7,8 +7,8 @@ another holds are passed over, and all that a batch does becomes true together o
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from scheduler_ext.core.errors import InvalidInput
-from slackwater_schedules.models import Schedule, ScheduleFire
+from slackwater_schedules.models import Schedule
 from slackwater_schedules.occurrences import Due, Missed, MissedPolicy, Plan, jitter, plan
 from slackwater_schedules.recurrence import Rule
 from slackwater_schedules.rules import read_rule
@@ -31,8 +31,6 @@ FIRING_BUDGET: Final = 5_000
 """Firings a transaction writes, apart from those of its first schedule."""
 STOPPED_S: Final = 8
 """A beat that was stopped inside a batch loses it after this time, so that another can take over."""
-
-Outcome = ScheduleFire.Outcome
 
 NEXT_DUE: Final = """
 SELECT extract(epoch FROM next_due_at - clock_timestamp())::float8 FROM slackwater_schedules_schedule
@@ -69,20 +67,6 @@ DELETE FROM slackwater_schedules_schedulefire WHERE id IN (
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
-    """The counts of one batch."""
-
-    schedules: int = 0
-    submitted: int = 0
-    missed: int = 0
-    skipped: int = 0
-    failed: int = 0
-
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(**{one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)})
-
-
 def rule_of(schedule: Schedule) -> Rule:
     """The schedule's rule; ``InvalidInput`` when what is stored is no rule (any more)."""
     return read_rule(
@@ -106,18 +90,21 @@ def seconds_to_next() -> float | None:
     return found
 
 
-def fire_due(limit: int = BATCH) -> Counts:
-    """Fire up to ``limit`` schedules whose time has come by the database's clock, in one transaction."""
+def fire_due(limit: int = BATCH) -> Counter[str]:
+    """Fire up to ``limit`` schedules whose time has come by the database's clock, in one transaction.
+
+    Returns how many ``schedules`` that were, and how many firings had each outcome.
+    """
     with transaction.atomic():
         # Local to this transaction.
         fetch_value("SELECT set_config('idle_in_transaction_session_timeout', %s, true)", [f"{STOPPED_S}s"])
         # Unscoped: a beat serves all tenants.
         due = Schedule.objects.unscoped().filter(next_due_at__lte=Now()).order_by("next_due_at", "tenant_id")
         claimed = list(due.annotate(db_now=Now()).select_for_update(skip_locked=True)[:limit])
-        return fire_locked(claimed, claimed[0].db_now) if claimed else Counts()
+        return fire_locked(claimed, claimed[0].db_now) if claimed else Counter()
 
 
-def fire_locked(schedules: Sequence[Schedule], now: datetime) -> Counts:
+def fire_locked(schedules: Sequence[Schedule], now: datetime) -> Counter[str]:
     """Fire schedules whose rows the caller has locked, and move each on to its next firing."""
     firings: list[Firing] = []
     worked: list[Schedule] = []
@@ -130,7 +117,7 @@ def fire_locked(schedules: Sequence[Schedule], now: datetime) -> Counts:
     submit_all([firing for firing in firings if firing.due.run])
     write_fires(firings)
     _advance(worked)
-    return count(len(worked), firings)
+    return Counter(schedules=len(worked)) + Counter(str(firing.outcome) for firing in firings)
 
 
 def _plan(schedule: Schedule, now: datetime) -> list[Firing]:
@@ -192,17 +179,6 @@ def write_fires(firings: Sequence[Firing], *, backfill: bool = False) -> None:
 def _advance(schedules: Sequence[Schedule]) -> None:
     execute(
         ADVANCE, ([s.pk for s in schedules], [s.next_fire_at for s in schedules], [s.next_due_at for s in schedules])
-    )
-
-
-def count(schedules: int, firings: Sequence[Firing]) -> Counts:
-    outcomes = [firing.outcome for firing in firings]
-    return Counts(
-        schedules=schedules,
-        submitted=outcomes.count(Outcome.SUBMITTED),
-        missed=outcomes.count(Outcome.MISSED),
-        skipped=outcomes.count(Outcome.SKIPPED),
-        failed=outcomes.count(Outcome.FAILED),
     )
 
 

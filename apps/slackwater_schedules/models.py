@@ -7,6 +7,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from slackwater_schedules.occurrences import Missed
 from slackwater_schedules.recurrence import Kind
 from slackwater_tasks.models import new_id
 from slackwater_tenants.scoping import TenantOwned
@@ -17,14 +18,6 @@ MAX_JITTER_S = 86_400
 
 class Schedule(TenantOwned):
     """A task that runs again and again. Written by :mod:`slackwater_schedules.services` only."""
-
-    class Missed(models.TextChoices):
-        """The treatment of firings that no beat could make in time."""
-
-        SKIP = "skip", "skip them"
-        ONE = "one", "make the latest"
-        ALL = "all", "make the latest ones, up to the limit"
-        WINDOW = "window", "make those within the window"
 
     class Overlap(models.TextChoices):
         """The treatment of a firing whose schedule's last task has not ended."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from hashlib import blake2b
 from typing import Final
+
+from django.db.models import TextChoices
 
 from slackwater_schedules.recurrence import Rule, next_after
 
@@ -15,13 +16,13 @@ PASS_LIMIT: Final = 1_000
 """The most firings of one schedule that one pass looks at; what is left comes in the next."""
 
 
-class Missed(StrEnum):
+class Missed(TextChoices):
     """The treatment of firings that no beat could make in time."""
 
-    SKIP = "skip"
-    ONE = "one"
-    ALL = "all"
-    WINDOW = "window"
+    SKIP = "skip", "skip them"
+    ONE = "one", "make the latest"
+    ALL = "all", "make the latest ones, up to the limit"
+    WINDOW = "window", "make those within the window"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

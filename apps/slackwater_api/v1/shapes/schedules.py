@@ -8,6 +8,7 @@ from rest_framework import serializers as s
 
 from slackwater_api.v1.shapes.common import FIRE_OUTCOMES, KINDS_OF_SCHEDULE, Anything
 from slackwater_schedules.models import MAX_JITTER_S, MAX_MISSED_LIMIT, Schedule
+from slackwater_schedules.occurrences import Missed
 
 
 class ScheduleFields(s.Serializer[Any]):
@@ -21,7 +22,7 @@ class ScheduleFields(s.Serializer[Any]):
     end_at = s.DateTimeField(required=False, allow_null=True)
     jitter_s = s.IntegerField(min_value=0, max_value=MAX_JITTER_S, required=False)
     paused = s.BooleanField(required=False)
-    missed = s.ChoiceField(Schedule.Missed.values, required=False)
+    missed = s.ChoiceField(Missed.values, required=False)
     missed_after_s = s.IntegerField(min_value=0, required=False)
     missed_limit = s.IntegerField(min_value=1, max_value=MAX_MISSED_LIMIT, required=False)
     missed_window_s = s.IntegerField(min_value=0, required=False)
@@ -55,7 +56,7 @@ class ScheduleSummary(s.Serializer[Any]):
     end_at = s.DateTimeField(allow_null=True)
     jitter_s = s.IntegerField()
     paused = s.BooleanField()
-    missed = s.ChoiceField(Schedule.Missed.values)
+    missed = s.ChoiceField(Missed.values)
     missed_after_s = s.IntegerField()
     missed_limit = s.IntegerField()
     missed_window_s = s.IntegerField()
