@@ -35,7 +35,7 @@ app.conf.imports = conf().handlers
 app.steps["worker"].add(NodeStep)
 app.steps["consumer"].add(TokenStep)
 install(app)
-publishing.install(app, wiring.CeleryLedger())
+publishing.install(app, wiring.celery_ledger)
 
 
 @signals.worker_process_init.connect

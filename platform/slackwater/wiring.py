@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import django
 from django.apps import apps
+from django.utils.functional import SimpleLazyObject
 
 from scheduler_ext.dispatch import redis_client
 from scheduler_ext.policies.base import SharePolicy
@@ -23,8 +24,6 @@ from slackwater_conf import conf
 if TYPE_CHECKING:
     from celery import Celery
 
-    from scheduler_ext.core.work import Started
-    from scheduler_ext.task.context import TaskContext
     from slackwater_resources.components import Heartbeat
 
 IOPS = 10_000
@@ -127,26 +126,14 @@ def _add_subtasks(*args: Any, **kwargs: Any) -> Any:
     return add_subtasks(*args, **kwargs)
 
 
-class CeleryLedger:
-    """Where what the Celery app publishes is handed in; looked up with each call, when Django is ready."""
+def _celery_calls() -> Any:
+    from slackwater_tasks.control.celery_calls import CeleryCalls
 
-    @property
-    def _calls(self) -> Any:
-        from slackwater_tasks.control.celery_calls import CeleryCalls
+    return CeleryCalls()
 
-        return CeleryCalls(conf().tenant)
 
-    def is_handler(self, name: str) -> bool:
-        """Whether any worker has exported a handler of that name."""
-        return bool(self._calls.is_handler(name))
-
-    def submit(self, signature: Any, running: TaskContext | None) -> list[str]:
-        """Store a signature or canvas; returns the ids of the tasks whose results are its own."""
-        return list(self._calls.submit(signature, running))
-
-    def rewrite(self, task: Started, args: list[Any], kwargs: dict[str, Any]) -> None:
-        """Give a running task other arguments for its next attempt."""
-        self._calls.rewrite(task, args, kwargs)
+celery_ledger: Any = SimpleLazyObject(_celery_calls)
+"""Where what the Celery app publishes is handed in; made at the first call, when Django is ready."""
 
 
 @cache

@@ -10,6 +10,7 @@ from scheduler_ext.core.errors import NoTenant
 from scheduler_ext.core.work import Started
 from scheduler_ext.task.context import TaskContext
 from scheduler_ext.task.publishing import Ledger
+from slackwater_conf import conf
 from slackwater_tasks.control.edit import rewrite
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.submission.canvas import compile_canvas, submit_canvas
@@ -21,11 +22,7 @@ ACTOR = "celery"
 
 
 class CeleryCalls(Ledger):
-    """Takes what an application publishes, for the tenant in context."""
-
-    def __init__(self, tenant: str) -> None:
-        """``tenant``: the slug of the one whose tasks they are where none is in context; may be empty."""
-        self.tenant = tenant
+    """Takes what an application publishes, for the tenant in context, or the one that ``SLACKWATER_TENANT`` names."""
 
     def is_handler(self, name: str) -> bool:
         return reference_cache.handler_id(name) is not None
@@ -47,14 +44,15 @@ class CeleryCalls(Ledger):
         tenant_id = tenant_in_context()
         if tenant_id is not None:
             return tenants.get(pk=tenant_id)
-        if not self.tenant:
+        slug = conf().tenant
+        if not slug:
             raise NoTenant(
                 f"{signature.task} is a handler: whose task shall it be? Name a tenant in SLACKWATER_TENANT, hand it in "
                 "inside tenant_scope(), or with slackwater_tasks.submission.service.submit()"
             )
-        found = tenants.filter(slug=self.tenant).first()
+        found = tenants.filter(slug=slug).first()
         if found is None:
-            raise NoTenant(f"SLACKWATER_TENANT names {self.tenant!r}; there is no such tenant")
+            raise NoTenant(f"SLACKWATER_TENANT names {slug!r}; there is no such tenant")
         return found
 
 
