@@ -113,21 +113,20 @@ class AllTenantsMixin(Base):  # type: ignore[type-arg]
         return rows.order_by(*self.get_ordering(request))
 
 
-class ReadOnlyMixin(Base):  # type: ignore[type-arg]
+class UndeletedMixin(Base):  # type: ignore[type-arg]
+    """Nothing is deleted here: other rows refer to it, or would go with it."""
+
+    def _never(self, *_: Any, **__: Any) -> bool:
+        return False
+
+    has_delete_permission = _never
+
+
+class ReadOnlyMixin(UndeletedMixin):
     """Nothing is added, changed or deleted here: the ledger's rows are written by its services alone."""
+
+    has_add_permission = has_change_permission = UndeletedMixin._never
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         """All columns, unless some are named; asking a form for them would need a tenant in context."""
         return self.fields or [field.name for field in self.opts.concrete_fields]
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Never."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Never."""
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Never."""
-        return False

@@ -163,6 +163,13 @@ def sealing_keys() -> tuple[str, ...]:
     return conf().secrets_keys or ((settings.SECRET_KEY,) if settings.SECRET_KEY else ())
 
 
+def client_address(peer: str, forwarded_for: str) -> str:
+    """The client's address: the peer's, or the one that the nearest trusted proxy names in ``X-Forwarded-For``."""
+    proxies = conf().trusted_proxies
+    hops = [hop.strip() for hop in forwarded_for.split(",") if hop.strip()] if proxies else []
+    return (hops[-min(proxies, len(hops))] if hops else peer)[:64]
+
+
 def _scheduler(cell: Mapping[str, Any], given: Any) -> SchedulerConf:
     if isinstance(given, SchedulerConf):
         return given

@@ -19,7 +19,7 @@ from django.dispatch import receiver
 from django.http import HttpRequest
 from django.utils import timezone
 
-from slackwater_conf import conf
+from slackwater_conf import client_address
 from slackwater_monitoring.models import Login
 
 if TYPE_CHECKING:
@@ -37,14 +37,10 @@ ROW: Final = "sw_login"
 
 
 def address_of(request: HttpRequest | None) -> str:
-    """The client's address: the peer's, or the one the nearest trusted proxy names (``SLACKWATER_TRUSTED_PROXIES``)."""
+    """The client's address; empty where nobody asks."""
     if request is None:
         return ""
-    proxies: int = conf().trusted_proxies
-    hops = [hop.strip() for hop in request.META.get("HTTP_X_FORWARDED_FOR", "").split(",") if hop.strip()]
-    if proxies and hops:
-        return str(hops[-min(proxies, len(hops))])[:64]
-    return str(request.META.get("REMOTE_ADDR", ""))[:64]
+    return client_address(request.META.get("REMOTE_ADDR", ""), request.META.get("HTTP_X_FORWARDED_FOR", ""))
 
 
 class LimitedBackend(ModelBackend):

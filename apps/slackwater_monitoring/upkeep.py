@@ -25,11 +25,10 @@ DELETE FROM slackwater_monitoring_login WHERE id IN (
     SELECT id FROM slackwater_monitoring_login WHERE at < clock_timestamp() - %s * interval '1 day' ORDER BY id LIMIT %s)
 """
 OLD_ALERTS = """
-DELETE FROM slackwater_monitoring_alert WHERE cleared_at < clock_timestamp() - %s * interval '1 day'
-"""
-OLD_NOTICES = """
-DELETE FROM slackwater_monitoring_alertnotice n USING slackwater_monitoring_alert a
-WHERE a.id = n.alert_id AND a.cleared_at < clock_timestamp() - %s * interval '1 day'
+WITH old AS (
+    SELECT id FROM slackwater_monitoring_alert WHERE cleared_at < clock_timestamp() - %s * interval '1 day'),
+notices AS (DELETE FROM slackwater_monitoring_alertnotice n USING old WHERE n.alert_id = old.id)
+DELETE FROM slackwater_monitoring_alert a USING old WHERE a.id = old.id
 """
 OLD_DELIVERIES = """
 DELETE FROM slackwater_monitoring_delivery WHERE id IN (
@@ -94,10 +93,7 @@ class MonitoringUpkeep:
 
     def forget_alerts(self) -> int:
         """Forget alerts that were over long ago."""
-        conn = self.db.conn
-        with conn.transaction():
-            conn.execute(OLD_NOTICES, (ALERTS_KEPT_DAYS,))
-            return int(conn.execute(OLD_ALERTS, (ALERTS_KEPT_DAYS,)).rowcount)
+        return int(self.db.conn.execute(OLD_ALERTS, (ALERTS_KEPT_DAYS,)).rowcount)
 
     def forget_logins(self) -> int:
         return int(self.db.conn.execute(OLD_LOGINS, (LOGINS_KEPT_DAYS, MAX_PRUNED)).rowcount)

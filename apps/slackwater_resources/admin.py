@@ -15,7 +15,7 @@ from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from slackwater_adminkit.buttons import Button, ButtonsMixin
 from slackwater_adminkit.display import ago, badge, column, json_block
 from slackwater_adminkit.pausing import PausableMixin
-from slackwater_adminkit.services import ReadOnlyMixin, ServiceAdmin
+from slackwater_adminkit.services import ReadOnlyMixin, ServiceAdmin, UndeletedMixin
 from slackwater_resources import services
 from slackwater_resources.components import SILENT_AFTER_S
 from slackwater_resources.models import Component, Handler, Node, Tier
@@ -32,7 +32,7 @@ STATE_KINDS = {"active": "succeeded", "draining": "waiting", "left": "cancelled"
 
 
 @admin.register(Tier)
-class TierAdmin(ServiceAdmin):
+class TierAdmin(UndeletedMixin, ServiceAdmin):
     """Vectors of resources. Those in use are part of the ledger, so none is deleted."""
 
     list_display = (
@@ -58,10 +58,6 @@ class TierAdmin(ServiceAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Tier | None = None) -> tuple[str, ...]:
         """Name and owner cannot be changed: tasks refer to them."""
         return ("slug", "tenant") if obj else ()
-
-    def has_delete_permission(self, request: HttpRequest, obj: Tier | None = None) -> bool:
-        """Forbidden: old tasks refer to it."""
-        return False
 
     owner = column("owner", lambda tier: str(tier.tenant) if tier.tenant_id else "everyone")
 

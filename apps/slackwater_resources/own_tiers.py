@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, NotGranted, QuotaExceeded
 from slackwater_resources.models import Tier
-from slackwater_tenants.members import check_fields, slug_of
+from slackwater_tenants.members import check_fields, lock_tenant, slug_of
 from slackwater_tenants.models import Tenant
 
 RESOURCES = ("cpu_milli", "memory_mb", "disk_mb", "iops", "bandwidth_kbps", "ports")
@@ -43,7 +43,7 @@ def create_tier(tenant: Tenant, data: Any) -> Tier:
         if name not in values:
             raise InvalidInput("must be given", field=name)
     with transaction.atomic():
-        _lock(tenant.pk)
+        lock_tenant(tenant.pk)
         if Tier.objects.filter(tenant=None, slug=slug).exists():
             raise Conflict(f"{slug!r} is a shared tier", field="name")
         if own_tiers(tenant.pk).filter(slug=slug).exists():
@@ -65,7 +65,7 @@ def change_tier(tenant: Tenant, slug: str, data: Any) -> Tier:
     if not values:
         raise InvalidInput("give at least one field to change")
     with transaction.atomic():
-        _lock(tenant.pk)
+        lock_tenant(tenant.pk)
         tier = _own(tenant, slug)
         for name, value in values.items():
             setattr(tier, name, value)
@@ -122,8 +122,3 @@ def price_of(values: dict[str, Any]) -> int:
         pairs = [(values[name], getattr(tier, name)) for name in RESOURCES if getattr(tier, name)]
         prices.append(max(-(-tier.price_micros_per_hour * wanted // has) for wanted, has in pairs))
     return min(prices, default=0)
-
-
-def _lock(tenant_id: int) -> None:
-    """One change of a tenant's tiers at a time, so that the plan's number of them holds."""
-    list(Tenant.objects.select_for_update(no_key=True).filter(pk=tenant_id).values_list("pk", flat=True))

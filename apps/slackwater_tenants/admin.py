@@ -20,7 +20,7 @@ from scheduler_ext.core.errors import Conflict
 from slackwater_adminkit.buttons import Button, ButtonsMixin
 from slackwater_adminkit.display import ago, badge, column
 from slackwater_adminkit.pausing import PausableMixin
-from slackwater_adminkit.services import ServiceAdmin, become
+from slackwater_adminkit.services import ServiceAdmin, UndeletedMixin, become
 from slackwater_tenants import services
 from slackwater_tenants.models import ApiKey, Membership, Plan, Team, Tenant
 from slackwater_tenants.pool_admin import PoolAdmin  # noqa: F401 - registers itself
@@ -109,7 +109,7 @@ class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(Tenant)
-class TenantAdmin(PausableMixin, ServiceAdmin):
+class TenantAdmin(PausableMixin, UndeletedMixin, ServiceAdmin):
     """Client organisations. They are not deleted here: that would take their ledger with them."""
 
     form = TenantForm
@@ -122,10 +122,6 @@ class TenantAdmin(PausableMixin, ServiceAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: Tenant | None = None) -> tuple[str, ...]:
         """The slug stays: keys, metrics and logs carry it. Pausing has its own buttons."""
         return ("slug", "paused") if obj else ("paused",)
-
-    def has_delete_permission(self, request: HttpRequest, obj: Tenant | None = None) -> bool:
-        """Forbidden: a tenant's tasks would go with it."""
-        return False
 
     unfinished = column(
         "unfinished tasks", lambda tenant: tenant.counter.unfinished if hasattr(tenant, "counter") else 0
@@ -178,7 +174,7 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(ButtonsMixin, ServiceAdmin):
+class ApiKeyAdmin(ButtonsMixin, UndeletedMixin, ServiceAdmin):
     """Keys of tenants. The secret is shown on the page that answers the creation, and nowhere else."""
 
     form = ApiKeyForm
@@ -227,10 +223,6 @@ class ApiKeyAdmin(ButtonsMixin, ServiceAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> tuple[str, ...]:
         """Forbidden: a key never changes, it is revoked and replaced."""
         return self.get_fields(request, obj) if obj else ()
-
-    def has_delete_permission(self, request: HttpRequest, obj: ApiKey | None = None) -> bool:
-        """Forbidden: the history of submissions refers to it; revoke it instead."""
-        return False
 
     scope_list = column("scopes", lambda key: ", ".join(key.scopes))
 

@@ -152,7 +152,7 @@ def create_member(tenant: Tenant, data: Any) -> Membership:
     except ValidationError as error:
         raise InvalidInput(str(error.messages[0]), field="username") from None
     with transaction.atomic():
-        _lock(tenant.pk)
+        lock_tenant(tenant.pk)
         if Membership.objects.filter(tenant=tenant).count() >= MAX_MEMBERS:
             raise Conflict(f"a tenant has at most {MAX_MEMBERS} members")
         try:
@@ -170,7 +170,7 @@ def change_member(tenant_id: int, member_id: int, data: Any) -> Membership:
     if not fields:
         raise InvalidInput("give at least one field to change")
     with transaction.atomic():
-        _lock(tenant_id)
+        lock_tenant(tenant_id)
         found = get_member(tenant_id, member_id)
         if "role" in fields:
             role = _role_of(fields["role"])
@@ -196,7 +196,7 @@ def _change_email(found: Membership, email: str) -> None:
 def remove_member(tenant_id: int, member_id: int) -> None:
     """Remove a user with its keys; ``Conflict`` for the last owner. A user of this tenant alone goes altogether."""
     with transaction.atomic():
-        _lock(tenant_id)
+        lock_tenant(tenant_id)
         found = get_member(tenant_id, member_id)
         _keep_an_owner(found)
         if _is_its_own(found):
@@ -221,6 +221,6 @@ def _keep_an_owner(found: Membership) -> None:
         raise Conflict("it is the last owner; make another one first", field="role")
 
 
-def _lock(tenant_id: int) -> None:
-    """One change of a tenant's people at a time: two owners that demote each other must not both succeed."""
+def lock_tenant(tenant_id: int) -> None:
+    """Let changes of a tenant's people, tiers or webhooks follow one another: what they count or compare stays true."""
     list(Tenant.objects.select_for_update(no_key=True).filter(pk=tenant_id).values_list("pk", flat=True))

@@ -66,7 +66,6 @@ class Page(SpectacularSwaggerSplitView):
 
     authentication_classes = []
     permission_classes = []
-    url_name = "schema"
 
 
 @require_safe

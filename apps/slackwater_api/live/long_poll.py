@@ -38,11 +38,6 @@ class Waiters:
     def __len__(self) -> int:
         return sum(len(events) for events in self._waiting.values())
 
-    @property
-    def is_listening(self) -> bool:
-        """Whether published changes are heard now."""
-        return self._feed.is_connected
-
     async def until_final(self, task_id: UUID, seconds: float) -> None:
         """Return when the task is final, or after ``seconds``. It may have been final before."""
         event = asyncio.Event()

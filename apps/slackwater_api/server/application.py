@@ -11,7 +11,7 @@ import asyncio
 import io
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
@@ -160,7 +160,7 @@ class AsgiApplication:
                 await _send(refused, send)
                 return
             if scope["path"].endswith("/events") and scope["method"] == "GET":
-                await self._stream(scope, receive, send, body)
+                await self._stream(scope, headers, receive, send, body)
                 return
             response = await self._answer(scope, headers, receive, body)
         except Disconnected:
@@ -175,7 +175,7 @@ class AsgiApplication:
         self, scope: Scope, headers: Headers, length: int | None, incoming: Body, body: Any
     ) -> HttpResponseBase | None:
         """Judge who sends a body before it is read, then read it; the answer where one of these is refused."""
-        authorization = headers.get(b"authorization", b"").decode("latin-1")
+        authorization = _authorization(headers)
         try:
             if not remembered.seen(authorization):
                 await self.threads.run(remembered.principal, key_text(authorization))
@@ -193,18 +193,17 @@ class AsgiApplication:
             return refused
         if task is not None and group_commit.takes(task):
             return await self.group_commit.answer(task)
-        scope["slackwater.waited"] = await self._wait(scope, receive)
+        scope["slackwater.waited"] = await self._wait(scope, headers, receive)
         scope["slackwater.statuses"] = self.live.statuses
-        found: HttpResponseBase = await self.threads.run(self._by_view, scope, body, task)
+        found: HttpResponseBase = await self.threads.run(self._by_view, scope, headers, body, task)
         return found
 
-    def _by_view(self, scope: Scope, body: Any, task: TaskRequest | None) -> HttpResponseBase:
+    def _by_view(self, scope: Scope, headers: Headers, body: Any, task: TaskRequest | None) -> HttpResponseBase:
         """The view's answer, unless a refusal became known while the request waited for its thread."""
         refused = fast_refusal.answer(task) if task is not None else None
         if refused is not None:
             return refused
-        accepted = next((value for name, value in scope["headers"] if name == b"accept-encoding"), b"")
-        return compress(scope["method"], accepted, self.handler.answer(scope, body))
+        return compress(scope["method"], headers.get(b"accept-encoding", b""), self.handler.answer(scope, body))
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         """Begin and end with the server: Django's handler knows no such thing."""
@@ -216,23 +215,18 @@ class AsgiApplication:
                 await asyncio.to_thread(self.close)
                 return
 
-    async def _wait(self, scope: Scope, receive: Receive) -> bool:
+    async def _wait(self, scope: Scope, headers: Headers, receive: Receive) -> bool:
         """Wait for a task's end where the client asks to; True when that was done."""
         if scope["method"] != "GET" or b"wait=" not in scope["query_string"]:
             return False
         wait = asked_wait(scope["path"], parse_qs(scope["query_string"].decode("latin-1")))
-        if wait is None or not await self.threads.run(wait.is_allowed, _authorization(scope)):
+        if wait is None or not await self.threads.run(wait.is_allowed, _authorization(headers)):
             return False  # the view says what is wrong
-        waiting = asyncio.ensure_future(self.live.waiters.until_final(wait.task_id, wait.seconds))
-        leaving = asyncio.ensure_future(_gone(receive))
-        done, _ = await asyncio.wait({waiting, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        for unfinished in {waiting, leaving} - done:
-            unfinished.cancel()
-        if waiting not in done:
+        if not await _while_there(receive, self.live.waiters.until_final(wait.task_id, wait.seconds)):
             raise Disconnected
         return True
 
-    async def _stream(self, scope: Scope, receive: Receive, send: Send, body: Any) -> None:
+    async def _stream(self, scope: Scope, headers: Headers, receive: Receive, send: Send, body: Any) -> None:
         """Open a live stream where the view allows it, and keep it open until its client leaves."""
         streams = self.live.streams
         try:
@@ -243,7 +237,7 @@ class AsgiApplication:
                 await _send(response, send)
                 return
             await send({"type": "http.response.start", "status": 200, "headers": _headers(response)})
-            authorization = _authorization(scope)
+            authorization = _authorization(headers)
 
             async def write(text: bytes) -> None:
                 await send({"type": "http.response.body", "body": text, "more_body": True})
@@ -251,13 +245,7 @@ class AsgiApplication:
             async def allowed() -> bool:
                 return bool(await self.threads.run(may_read, authorization))
 
-            running = asyncio.ensure_future(streams.run(opening, write, allowed))
-            leaving = asyncio.ensure_future(_gone(receive))
-            done, unfinished = await asyncio.wait({running, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            for job in unfinished:
-                job.cancel()
-            await asyncio.gather(*unfinished, return_exceptions=True)
-            if running in done and running.exception() is None:
+            if await _while_there(receive, streams.run(opening, write, allowed)):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             streams.rest()
@@ -270,13 +258,23 @@ def _asks_status(scope: Scope) -> bool:
     return asks_status(path, parse_qs(query.decode("latin-1")))
 
 
-def _authorization(scope: Scope) -> str:
-    return next((value for name, value in scope["headers"] if name == b"authorization"), b"").decode("latin-1")
+def _authorization(headers: Headers) -> str:
+    return headers.get(b"authorization", b"").decode("latin-1")
 
 
 async def _gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def _while_there(receive: Receive, work: Coroutine[Any, Any, None]) -> bool:
+    """Do some work for a client, and stop when it leaves; True when the work came to its end."""
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))
+    done, unfinished = await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    for job in unfinished:
+        job.cancel()
+    await asyncio.gather(*unfinished, return_exceptions=True)
+    return working in done and working.exception() is None
 
 
 _POLICY = (content_security.HEADER.lower().encode(), content_security.NOTHING.encode())

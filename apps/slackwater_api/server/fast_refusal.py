@@ -11,7 +11,6 @@ from typing import Final
 
 from django.http.response import HttpResponseBase
 
-from scheduler_ext.core.errors import LimitExceeded
 from slackwater_api.http.endpoint import SUBMIT
 from slackwater_api.server.response import PlainRequest
 from slackwater_api.server.submission import TaskRequest
@@ -21,21 +20,15 @@ MAY_BE_REPEATED: Final = (b"idempotency_key", b"\\u")
 """A body with one of these may be a repeat, which gets its first answer whatever the limit; a key can be escaped."""
 
 
-def refusal(request: TaskRequest) -> LimitExceeded | None:
-    """The refusal of a submission, if this process knows it without asking the database."""
+def answer(request: TaskRequest) -> HttpResponseBase | None:
+    """The answer to a submission that this process knows to be refused, without asking the database; else None."""
     if not refusal_cache.any_known() or b"idempotency-key" in request.headers:
         return None
     principal = request.principal
     if principal is None or not principal.may(SUBMIT):
         return None
-    found = refusal_cache.known(principal.tenant)
-    return None if found is None or any(word in request.body for word in MAY_BE_REPEATED) else found
-
-
-def answer(request: TaskRequest) -> HttpResponseBase | None:
-    """The answer to a submission that is certain to be refused; None for every other."""
-    error = refusal(request)
-    if error is None:
+    error = refusal_cache.known(principal.tenant)
+    if error is None or any(word in request.body for word in MAY_BE_REPEATED):
         return None
     plain = PlainRequest(request.scope)
     return plain.problem(error) if plain.instead is None else plain.instead

@@ -18,7 +18,7 @@ from django.http.request import split_domain_port, validate_host
 
 from scheduler_ext.core.errors import SlackwaterError, TooLarge, Unavailable
 from slackwater_api.http.problems import BadRequest, BodyTooSlow, MalformedBody
-from slackwater_conf import conf
+from slackwater_conf import client_address, conf
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -70,12 +70,9 @@ def announced(scope: Scope, headers: dict[bytes, bytes]) -> int | None:
 
 
 def address_of(scope: Scope, headers: dict[bytes, bytes]) -> str:
-    """The client's address: the peer's, or the one that the nearest trusted proxy names."""
-    proxies: int = conf().trusted_proxies
-    hops = headers.get(b"x-forwarded-for", b"").decode("latin-1").replace(" ", "").split(",") if proxies else []
-    if hops and hops[-1]:
-        return hops[-min(proxies, len(hops))][:64]
-    return str((scope.get("client") or ("",))[0])
+    """The client's address."""
+    peer = str((scope.get("client") or ("",))[0])
+    return client_address(peer, headers.get(b"x-forwarded-for", b"").decode("latin-1"))
 
 
 class Intake:

@@ -45,4 +45,3 @@ urlpatterns = [
     # Whatever else, newlines and nothing included.
     re_path(r"^[\s\S]*$", platform.Nowhere.as_view()),
 ]
-app_name = "api"

@@ -19,10 +19,10 @@ from slackwater_monitoring.models import Delivery, Subscription
 from slackwater_monitoring.notify.webhook_signature import make_secret
 from slackwater_tasks.field_kinds import Flag, Text, Texts
 from slackwater_tasks.ledger import reference_cache
-from slackwater_tasks.ledger.connection import fetch_value
 from slackwater_tasks.models import Listener, new_id
 from slackwater_tasks.runtime.sealed import open_sealed, seal
 from slackwater_tasks.submission.webhook_address import parse_given
+from slackwater_tenants.members import lock_tenant
 from slackwater_tenants.models import Tenant
 
 EVENTS: Final = {f"task.{event.name.lower()}": event for event in Event if event.name}
@@ -125,7 +125,7 @@ def create(tenant: Tenant, data: Any, *, actor: str = "") -> Made:
     if secret:
         made.sealed = _seal(made, secret)
     with transaction.atomic():
-        _lock(tenant.pk)
+        lock_tenant(tenant.pk)
         if _rows(tenant.pk).count() >= MAX_SUBSCRIPTIONS:
             raise QuotaExceeded(f"a tenant has at most {MAX_SUBSCRIPTIONS} webhooks", limit=MAX_SUBSCRIPTIONS)
         made.save(force_insert=True)
@@ -138,7 +138,7 @@ def change(tenant_id: int, subscription_id: UUID, data: Any) -> Subscription:
     """Change fields; enabling a disabled subscription sends the deliveries that waited."""
     values = _parse(data, CHANGEABLE)
     with transaction.atomic():
-        _lock(tenant_id)
+        lock_tenant(tenant_id)
         found = get(tenant_id, subscription_id)
         if "url" in values and found.channel != Subscription.Channel.WEBHOOK:
             raise InvalidInput(NO_ADDRESS[found.channel], field="url")
@@ -155,7 +155,7 @@ def change(tenant_id: int, subscription_id: UUID, data: Any) -> Subscription:
 def delete(tenant_id: int, subscription_id: UUID) -> None:
     """Remove it with its deliveries; those that wait are not sent."""
     with transaction.atomic():
-        _lock(tenant_id)
+        lock_tenant(tenant_id)
         get(tenant_id, subscription_id).delete()
         _tell_statements(tenant_id)
 
@@ -163,7 +163,7 @@ def delete(tenant_id: int, subscription_id: UUID) -> None:
 def rotate(tenant_id: int, subscription_id: UUID) -> Made:
     """Give it a new secret; for a day the old one signs beside it."""
     with transaction.atomic():
-        _lock(tenant_id)
+        lock_tenant(tenant_id)
         found = get(tenant_id, subscription_id)
         if found.channel == Subscription.Channel.EMAIL:
             raise Conflict("e-mail has no secret")
@@ -200,11 +200,6 @@ def open_secret(tenant_id: int, subscription_id: str, sealed: bytes) -> str:
     return open_sealed(tenant_id, f"webhook:{subscription_id}", bytes(sealed))
 
 
-def _lock(tenant_id: int) -> None:
-    """Changes of one tenant's subscriptions follow one another: its listener row is the sum of all."""
-    fetch_value("SELECT 1 FROM slackwater_tenants_tenant WHERE id = %s FOR NO KEY UPDATE", (tenant_id,))
-
-
 def _tell_statements(tenant_id: int) -> None:
     """Update the listener row, which tells the statements that change states which events are wanted."""
     asked = list(_rows(tenant_id).filter(enabled=True).values_list("channel", "events"))
@@ -227,7 +222,7 @@ def disable(subscription_id: str, reason: str) -> None:
         found = Subscription._plain.filter(pk=subscription_id, enabled=True).first()
         if found is None:
             return
-        _lock(found.tenant_id)
+        lock_tenant(found.tenant_id)
         Subscription._plain.filter(pk=found.pk).update(enabled=False, disabled_reason=reason[:200])
         _tell_statements(found.tenant_id)
 

@@ -93,10 +93,6 @@ class TaskAdmin(AllTenantsMixin, PagesMixin, BigTableAdmin):
         """By id, tag, key, name or handler; never a join that doubles rows."""
         return (search_tasks(queryset, search_term) if search_term.strip() else queryset), False
 
-    def has_delete_permission(self, request: HttpRequest, obj: Task | None = None) -> bool:
-        """Never: the ledger keeps what was accepted."""
-        return False
-
     # -- the list ----------------------------------------------------------------------------------------------
     title = column("task", lambda task: task.name or short(task.pk))
     shown_state = column("state", lambda task: state_badge(state_of(task)))

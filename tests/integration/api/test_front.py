@@ -86,7 +86,7 @@ def test_who_waits_is_woken_by_the_published_change(acme: ApiClient, monkeypatch
     async def story(front: AsgiApplication) -> None:
         visit = Visit(front, acme.text, "GET", f"/api/v1/tasks/{task_id}?wait=20")
         waiting = asyncio.create_task(visit.run())
-        await until(lambda: len(front.live.waiters) == 1 and front.live.waiters.is_listening)
+        await until(lambda: len(front.live.waiters) == 1 and front.live.feed.is_connected)
         await front.threads.run(finish, task_id)
         began = time.monotonic()
         await tell(task_id)
