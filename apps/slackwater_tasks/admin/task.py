@@ -16,7 +16,7 @@ from scheduler_ext.core.states import FINAL, Category, TaskState
 from slackwater_adminkit.big import BigTableAdmin
 from slackwater_adminkit.buttons import Button
 from slackwater_adminkit.display import ago, column, seconds, short
-from slackwater_adminkit.services import AllTenantsMixin, actor
+from slackwater_adminkit.services import AllTenantsMixin, UndeletedMixin, actor
 from slackwater_tasks.admin import task_form as forms
 from slackwater_tasks.admin.filters import AgeFilter, StateFilter, search_tasks
 from slackwater_tasks.admin.pages import PagesMixin
@@ -40,7 +40,7 @@ def _attempts(task: Task) -> int:
 
 
 @admin.register(Task)
-class TaskAdmin(AllTenantsMixin, PagesMixin, BigTableAdmin):
+class TaskAdmin(AllTenantsMixin, PagesMixin, UndeletedMixin, BigTableAdmin):
     """Tasks are handed in, edited, cancelled and run again through the services; no row is written or deleted here."""
 
     list_display = (
