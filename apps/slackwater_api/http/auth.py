@@ -20,7 +20,7 @@ from slackwater_tenants.models import ApiKey, Tenant
 CACHE_TTL_S = 1.0
 """A revoked key, or a changed plan or role, is noticed this long after at most."""
 SEEN_S = 60.0
-"""For so long after that, a body is read before its key is judged anew."""
+"""For this long after that, a request's body is read before its key is checked again."""
 MAX_CACHED = 10_000
 MAX_KEY = 200
 
@@ -57,7 +57,7 @@ class Principal:
 
 
 class Remembered:
-    """Keys found lately, by the hash of their text: the text itself is not kept."""
+    """Keys found within the last second, by the hash of their text; the text itself is not kept."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -69,7 +69,7 @@ class Remembered:
         return self._lately(_digest(text.strip())) if scheme.lower() == "bearer" else None
 
     def seen(self, header: str) -> bool:
-        """Whether the key of a header was good a moment ago; it is judged in any case before anything is done."""
+        """Whether the key of a header was valid a minute ago; it is checked again before anything is done."""
         entry = self._found.get(_digest(header.partition(" ")[2].strip()))
         return entry is not None and entry[0] + SEEN_S > time.monotonic()
 
@@ -97,7 +97,7 @@ class Remembered:
         return principal
 
     def forget(self) -> None:
-        """Forget all, for tests."""
+        """Forget all keys: a key, a role or a tenant has changed."""
         with self._lock:
             self._found.clear()
 

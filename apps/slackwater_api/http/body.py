@@ -216,7 +216,7 @@ def _check_text(text: str, path: list[Any], name: Any) -> None:
 
 
 def _shown(path: list[Any]) -> str | None:
-    """``tasks[1].args[0]``, as much of it as an answer shows. What cannot be stored cannot be answered: escapes tell it."""
+    """``tasks[1].args[0]``, as much of it as an answer shows. What cannot be stored is shown as an escape."""
     text = ""
     for name in path[1:]:
         if isinstance(name, int):

@@ -1,8 +1,8 @@
 """Compressed answers: JSON that was asked for with GET, and nothing else.
 
-What such an answer tells is the caller's own, and no cookie opens it, so that no page in a browser can have it made with
-text of its choice beside a secret. Answers that show a secret are made by POST, and the admin's pages go by cookies:
-both stay as they are. Live streams are no answers of this kind.
+A compressed answer that holds a secret and text of an attacker's choice betrays the secret by its length (BREACH). These
+answers need a key, which no browser sends by itself, and show no secret: those that do come by POST, and the admin's pages
+use cookies, so neither is compressed. Live streams are not compressed either.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The base of every endpoint: authenticate, check the scope, enter the tenant, answer in JSON, problems included.
 
-DRF's own dispatch is kept in shape but not in weight: one renderer, one parser, no negotiation, no throttles.
+It keeps the shape of DRF's dispatch, with one renderer, one parser, no negotiation and no throttles.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ RECENT = 512
 """Batches remembered in the process: those a stream may miss while it is being opened."""
 
 FUTURE_S = 86_400.0
-"""No clock is so far ahead."""
+"""An entry that is dated further ahead than this is a forgery."""
 ASK_EVERY_S = 0.2
 
 RunInThread = Callable[..., Coroutine[Any, Any, Any]]
@@ -52,7 +52,7 @@ class Batch:
     at_ms: int
     """When they were published, by the clock of Redis."""
     proven: bool = True
-    """It stands where it was first added. Otherwise the ledger is asked what of it is so."""
+    """It stands at the place it was sealed for. Otherwise it may be a repeat, and the ledger is asked which changes hold."""
 
 
 Listener = Callable[[Batch | None], None]
@@ -88,7 +88,7 @@ def read_batch(reader: change_feed.Reader, entry_id: bytes, fields: Any) -> Batc
 
 
 def confirmed(batch: Batch) -> Batch:
-    """A batch that somebody may have added anew, without what is so no more. To be asked in a thread with a database."""
+    """A batch that may be a repeat, with the changes that hold by the ledger. Runs in a thread that may use the database."""
     now = states([row[0] for row in batch.changes])
     rows = [row for row in batch.changes if row[5] is None and now.get(row[0]) == row[1]]
     if len(rows) < len(batch.changes):
@@ -117,7 +117,7 @@ class Feed:
         return self._connected.is_set()
 
     def listen(self, listener: Listener) -> None:
-        """Listen from soon on: when :attr:`is_connected` says so."""
+        """Begin to listen; changes are heard once :attr:`is_connected` is true."""
         self._listeners.add(listener)
         self._idle_since = None
         if self._job is None or self._job.done():
@@ -130,7 +130,7 @@ class Feed:
             await asyncio.wait_for(self._connected.wait(), CONNECT_S)
 
     def leave(self, listener: Listener) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._listeners.discard(listener)
         if not self._listeners:
             self._idle_since = asyncio.get_running_loop().time()
@@ -179,7 +179,7 @@ class Feed:
                     await self._forget(client, name)
 
     async def _confirmed(self, batch: Batch) -> Batch:
-        """What of a batch the ledger says; now and then only, for anybody may add what was once written."""
+        """The changes of a batch that hold by the ledger; asked rarely, because anybody may repeat an old batch."""
         now = asyncio.get_running_loop().time()
         if now - self._asked_at < ASK_EVERY_S:
             refusals.add(Kind.CHANGE, "a batch that stands where it was not added", len(batch.changes))
@@ -193,7 +193,7 @@ class Feed:
         return found
 
     async def _forget(self, client: Any, name: str) -> None:
-        """Begin anew after what nobody can write behind: no stream, or an entry with a place in the far future."""
+        """Delete a feed to which nothing can be added: a key of another type, or an entry with a place in the far future."""
         refusals.add(Kind.CHANGE, "the feed of changes was made useless")
         await client.delete(name)
         self._place = (0, 0)

@@ -139,7 +139,7 @@ class AsgiApplication:
             await self._by_site(scope, headers, receive, send)
 
     async def _by_site(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
-        """Let the site answer, and keep from it what is too long or too slow."""
+        """Let the site answer; a body that is too long or too slow is refused."""
         body = Body(self.intake, receive, SITE_BODY, partial(address_of, scope, headers))
         try:
             await self.site(scope, body.receive, send)
@@ -174,7 +174,7 @@ class AsgiApplication:
     async def _taken_in(
         self, scope: Scope, headers: Headers, length: int | None, incoming: Body, body: Any
     ) -> HttpResponseBase | None:
-        """Judge who sends a body before it is read, then read it; the answer where one of these is refused."""
+        """Check the key, then read the body; returns the answer where either is refused."""
         authorization = _authorization(headers)
         try:
             if not remembered.seen(authorization):

@@ -1,7 +1,7 @@
 """The connections of an API process: as many as its files allow, and of one address no more than its share.
 
-The server takes connections in before any code of ours sees them, and keeps one that sends nothing for half a minute.
-So a look once a second finds who has too many, and ends those of them that have been silent longest.
+The server accepts connections before any code of ours runs, and keeps a silent one for half a minute. So a thread checks
+once a second which addresses have too many, and closes those of theirs that have been silent longest.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Connection:
 
     @property
     def silent_ms(self) -> int:
-        """For how long nothing has passed, either way."""
+        """Milliseconds since data passed, either way."""
         sent, _, received = INFO.unpack(self.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, INFO.size))
         return int(min(sent, received))
 
@@ -54,7 +54,7 @@ def raise_file_limit() -> None:
 
 
 def _handles() -> Iterator[socket.socket]:
-    """A second handle on each socket of this process: what the first becomes meanwhile does not matter."""
+    """A second handle on each socket of this process; it stays valid when the first is closed meanwhile."""
     for name in os.listdir(FILES):  # noqa: PTH208 (numbers, not paths)
         with contextlib.suppress(OSError):
             number = os.dup(int(name))
@@ -70,7 +70,7 @@ def _handles() -> Iterator[socket.socket]:
 
 
 def end_excess(most: int) -> int:
-    """End what addresses have beyond ``most`` connections and is silent, the longest first; how many were ended."""
+    """Close silent connections of addresses that have more than ``most``, the longest silent first; returns how many."""
     ports: set[int] = set()
     found: list[Connection] = []
     handles = list(_handles())
@@ -104,7 +104,7 @@ def _end(some: list[Connection], count: int) -> int:
 
 
 def watch() -> None:
-    """Look every second, in a thread of its own, where the setting says how many an address may have."""
+    """Check every second, in a thread of its own, where the setting limits the connections of an address."""
     most = conf().api_connections_per_address
     if not most or not FILES.is_dir():
         return
@@ -112,7 +112,7 @@ def watch() -> None:
     def look() -> None:
         pause = threading.Event()
         while not pause.wait(CHECK_INTERVAL_S):
-            # Counting is cheap where there are few: a look at each is only for the rare case.
+            # Counting the files is cheap; each is looked at only when there are many.
             with contextlib.suppress(OSError):
                 if sum(1 for _ in FILES.iterdir()) > most:
                     end_excess(most)

@@ -63,7 +63,7 @@ class GroupCommit:
         """``run(function, *args)`` calls a function in a thread."""
         self._run = run
         self._waiting: dict[Hashable, list[Entry]] = {}
-        """By tenant, for each that has some under way; by key, where its tenant is not known yet."""
+        """By tenant, for each with submissions under way; by key where the tenant is not known yet."""
 
     async def answer(self, request: TaskRequest) -> HttpResponseBase:
         """The answer to a submission of the usual kind."""

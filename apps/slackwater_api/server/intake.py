@@ -1,7 +1,7 @@
-"""Taking a request in: what is refused before its body is read, how much of a body is held, and for how long.
+"""Checks of a request before and while its body is read: its head, the body's length, and the time it takes.
 
-Whatever the path, so that nothing behind reads a request otherwise than this: one Host that is ours, and no header
-twice that decides who asks or where the body ends.
+They hold for every path, so that nothing behind reads a request differently: there is one Host, which is this server's,
+and no header that names the client or ends the body is sent twice.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ MAX_PARAMETERS: Final = 1_000
 IN_MEMORY: Final = 1_048_576
 """A longer body is kept in a file."""
 SMALL: Final = 65_536
-"""A body that is not counted among those held."""
+"""Bodies up to this size are not counted among those held."""
 GRACE_S: Final = 20.0
 CHECK_INTERVAL_S: Final = 0.5
 RATE: Final = 16_384
-"""A body may take the time of grace, and a second for so many bytes of it that have come."""
+"""A body may take the time of grace, and one more second for each so many bytes received."""
 HELD: Final = 4
-"""The bodies held at a time have so many times the size that one may have; those of one address half of it."""
+"""All bodies held at a time may have so many times the size of one; those of one address half of that."""
 
 
 def check_head(scope: Scope) -> dict[bytes, bytes]:
-    """The headers by name; ``BadRequest`` for a head that one part of a system could read otherwise than another."""
+    """The headers by name; ``BadRequest`` for a head that two parts of a system could read differently."""
     given = scope["headers"]
     headers = dict(given)
     if len(headers) < len(given):
@@ -61,7 +61,7 @@ def is_ours(host: bytes, allowed: tuple[str, ...]) -> bool:
 
 
 def announced(scope: Scope, headers: dict[bytes, bytes]) -> int | None:
-    """The length of the body; ``None`` where that is not said beforehand."""
+    """The length of the body; ``None`` where it is not announced."""
     length = headers.get(b"content-length")
     if length is not None and length.isdigit():
         return int(length[:20])
@@ -84,11 +84,11 @@ class Intake:
     def __init__(self) -> None:
         self.held: Counter[str] = Counter()
         self.coming: dict[Body, asyncio.Task[Any] | None] = {}
-        """By body, who waits for it."""
+        """The task that waits for each body."""
         self._next_look: asyncio.TimerHandle | None = None
 
     def look_after(self, body: Body) -> None:
-        """End the wait for a body when its time is over."""
+        """End the wait for a body when its time is up."""
         self.coming[body] = asyncio.current_task()
         if self._next_look is None:
             self._next_look = asyncio.get_running_loop().call_later(CHECK_INTERVAL_S, self._look)
@@ -109,7 +109,7 @@ class Intake:
         self.held[place] += size
 
     def release(self, place: str, size: int) -> None:
-        """What was held for an address is held no longer."""
+        """Count that much less for an address."""
         self.held[place] -= size
         if self.held[place] <= 0:
             del self.held[place]
@@ -132,7 +132,7 @@ class Body:
         return self._began + GRACE_S + self._size / RATE
 
     async def read(self, into: Any, length: int) -> None:
-        """Receive all of it, unless it says that it is too long.
+        """Receive all of it, unless its announced length is too large.
 
         ``MalformedBody`` where it ends before its end: the client left, or a chunk is none.
         """
@@ -145,7 +145,7 @@ class Body:
             into.write(message.get("body", b""))
 
     async def receive(self) -> MutableMapping[str, Any]:
-        """``receive`` of an application that would read whatever comes: to it the client leaves where it is refused."""
+        """``receive`` of an application that reads whatever comes: it sees the client leave where a body is refused."""
         if self.complete:
             return await self._receive()  # what follows is the client's leaving
         try:
@@ -176,6 +176,6 @@ class Body:
         return message
 
     def release(self) -> None:
-        """It is needed no longer."""
+        """Stop counting it among the bodies held."""
         if self._counted:
             self._intake.release(self._place, self._counted)

@@ -29,7 +29,7 @@ _render = JSONRenderer().render
 
 
 class PlainRequest:
-    """A request that no view sees; ``sent_on``: perhaps to be redirected to HTTPS first."""
+    """A request that is answered without a view; ``sent_on``: it may be redirected to HTTPS instead."""
 
     def __init__(self, scope: Any, *, sent_on: bool = True) -> None:
         self.http = ASGIRequest(scope, io.BytesIO())
@@ -48,14 +48,14 @@ class PlainRequest:
         return found
 
     def problem(self, error: Exception) -> HttpResponseBase:
-        """The problem that ``error`` is; what is internal is logged under this request's id."""
+        """The problem for ``error``; an internal one is logged under this request's id."""
         with structlog.contextvars.bound_contextvars(request_id=self.id):
             found = problem(error, self.id)
         return self.answer(found.status, found.body, found.headers, PROBLEM_TYPE)
 
 
 def refusal(scope: Any, error: Exception) -> HttpResponseBase:
-    """The problem for a request that is not read to its end: with it ends a connection that has no others."""
+    """The problem for a request that is not read to its end; over HTTP/1 it closes the connection."""
     found = PlainRequest(scope, sent_on=False).problem(error)
     if scope["http_version"] < "2":
         found["Connection"] = "close"

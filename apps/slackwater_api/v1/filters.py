@@ -31,7 +31,7 @@ def words(enum: type[Any]) -> list[str]:
 
 
 class OneOf(django_filters.ChoiceFilter):  # type: ignore[misc]
-    """One of a few words. ``hidden`` words are taken, too, but not shown."""
+    """One of a few words; ``hidden`` ones are accepted too, but not documented."""
 
     def __init__(self, known: Sequence[str], *, hidden: Sequence[str] = (), **more: Any) -> None:
         self.known = list(known)
@@ -47,10 +47,10 @@ class SomeOf(django_filters.BaseInFilter, OneOf):  # type: ignore[misc]
 
 
 class MomentFilter(django_filters.IsoDateTimeFilter):  # type: ignore[misc]
-    """A moment, in any zone that can be written: PostgreSQL knows none that is sixteen hours or more from UTC."""
+    """A moment in any zone, compared in UTC: PostgreSQL takes no offset of sixteen hours or more."""
 
     def filter(self, rows: QuerySet[Any], value: datetime | None) -> QuerySet[Any]:
-        """``rows`` narrowed by the moment in UTC; one before the first year, or after the last, is that."""
+        """``rows`` narrowed by the moment in UTC; one beyond the first or last year counts as that year's limit."""
         if value:
             try:
                 value = value.astimezone(UTC)

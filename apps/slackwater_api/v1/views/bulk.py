@@ -19,7 +19,7 @@ COUNTS = {"matched": 1, "matched_is_minimum": False, "more": False, "next": None
 
 
 def _asked(request: Request) -> tuple[QuerySet[Any], dict[str, Any]]:
-    """The tasks that the body's filter matches, and how it is to be done."""
+    """The tasks that the body's filter matches, and the options of the operation."""
     data = read_fields(request._request, "filter", "dry_run", "limit", "after")
     limit = bulk.check_limit(data.get("limit", bulk.DEFAULT_LIMIT))
     how = {"limit": limit, "dry_run": read_flag(data, "dry_run"), "after": read_task_id(data, "after")}

@@ -14,7 +14,7 @@ from slackwater_tasks.explain import explanation
 
 
 class ExplainTask(ApiView, path="tasks/<uuid:task_id>/explain", tag="tasks"):
-    @describe("explain_task", "Ask why a task waits", READ, {200: Explanation})
+    @describe("explain_task", "Explain why a task waits", READ, {200: Explanation})
     def get(self, request: Request, task_id: UUID) -> Response:
         """Every blocker by name, what would remove it, and when the task will likely start."""
         return Response(explanation.explain(task_id))

@@ -33,7 +33,7 @@ GROWTH = {"tasks": [{"name": "extra", "handler": "demo.echo"}]}
 class TaskGraph(ApiView, path="tasks/<uuid:task_id>/graph", tag="tasks"):
     @describe(
         "get_task_graph",
-        "Look at the graph around a task",
+        "Get the graph around a task",
         READ,
         {200: shapes.TaskGraphOut},
         problems=(413,),
@@ -85,7 +85,7 @@ class CancelWorkflow(ApiView, path="workflows/<uuid:workflow_id>/cancel", tag="w
 class RerunWorkflow(ApiView, path="workflows/<uuid:workflow_id>/rerun", tag="workflows"):
     @describe(
         "rerun_workflow",
-        "Run a workflow again, from its failed tasks or from one on",
+        "Run a workflow again, from its failed tasks or from a given one",
         SUBMIT,
         {200: shapes.RerunOut},
         problems=(409, 429),

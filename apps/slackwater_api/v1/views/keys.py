@@ -58,7 +58,7 @@ class Keys(ApiView, path="keys", tag="organisation"):
 
     @describe(
         "create_key",
-        "Make a key, of the organisation or of a user",
+        "Create a key of the organisation or of a user",
         MANAGE,
         {201: shapes.KeyMade},
         problems=(429,),
@@ -72,7 +72,7 @@ class Keys(ApiView, path="keys", tag="organisation"):
 
 
 class OneKey(ApiView, path="keys/<int:key_id>", tag="organisation"):
-    @describe("get_key", "Look at a key", MANAGE, {200: shapes.KeyOut})
+    @describe("get_key", "Get a key", MANAGE, {200: shapes.KeyOut})
     def get(self, request: Request, key_id: int) -> Response:
         return Response(_shown(keys.get_key(self.tenant.pk, key_id)))
 
@@ -88,7 +88,7 @@ class OneKey(ApiView, path="keys/<int:key_id>", tag="organisation"):
 class RotateKey(ApiView, path="keys/<int:key_id>/rotate", tag="organisation"):
     @describe(
         "rotate_key",
-        "Put another key in the place of one",
+        "Replace a key",
         MANAGE,
         {201: shapes.KeyMade},
         problems=(409,),

@@ -35,9 +35,7 @@ def _organization(principal: Principal) -> dict[str, Any]:
 
 
 class Organization(ApiView, path="organization", tag="organisation"):
-    @describe(
-        "get_organization", "Look at your organisation and what your key may do", READ, {200: shapes.OrganizationOut}
-    )
+    @describe("get_organization", "Get your organisation and what your key may do", READ, {200: shapes.OrganizationOut})
     def get(self, request: Request) -> Response:
         return Response(_organization(self.principal))
 
@@ -73,7 +71,7 @@ class Teams(ApiView, path="teams", tag="organisation"):
 
     @describe(
         "create_team",
-        "Make a team",
+        "Create a team",
         MANAGE,
         {201: shapes.TeamOut},
         problems=(409,),
@@ -86,7 +84,7 @@ class Teams(ApiView, path="teams", tag="organisation"):
 
 
 class OneTeam(ApiView, path="teams/<str:team_slug>", tag="organisation"):
-    @describe("get_team", "Look at a team", READ, {200: shapes.TeamOut})
+    @describe("get_team", "Get a team", READ, {200: shapes.TeamOut})
     def get(self, request: Request, team_slug: str) -> Response:
         """One team; who belongs to it: ``/members?team=SLUG``."""
         return Response(_team(members.get_team(self.tenant.pk, team_slug)))
@@ -150,7 +148,7 @@ class Members(ApiView, path="members", tag="organisation"):
 
     @describe(
         "create_member",
-        "Make a user",
+        "Create a user",
         MANAGE,
         {201: shapes.MemberOut},
         problems=(409,),
@@ -164,7 +162,7 @@ class Members(ApiView, path="members", tag="organisation"):
 
 
 class OneMember(ApiView, path="members/<int:member_id>", tag="organisation"):
-    @describe("get_member", "Look at a user", READ, {200: shapes.MemberOut})
+    @describe("get_member", "Get a user", READ, {200: shapes.MemberOut})
     def get(self, request: Request, member_id: int) -> Response:
         return Response(_member(members.get_member(self.tenant.pk, member_id)))
 

@@ -36,20 +36,20 @@ class Nodes(ApiView, path="nodes", tag="platform"):
 
 
 class Queues(ApiView, path="queues", tag="platform"):
-    @describe("list_queues", "List your lines and what stands in them", READ, {200: listing(QueueOut, paged=False)})
+    @describe("list_queues", "List your lines with their numbers of tasks", READ, {200: listing(QueueOut, paged=False)})
     def get(self, request: Request) -> Response:
         """One row for each category and tier the tenant has used."""
         return Response({"items": overview.queues(self.tenant)})
 
 
 class OneQueue(ApiView, path="queues/<str:category>/<str:tier_name>", tag="platform"):
-    @describe("get_queue", "Look at one of your lines", READ, {200: QueueOut})
+    @describe("get_queue", "Get one of your lines", READ, {200: QueueOut})
     def get(self, request: Request, category: str, tier_name: str) -> Response:
         return Response(overview.queue(self.tenant, category, tier_name))
 
     @describe(
         "change_queue",
-        "Pause one of your lines, or let it go on",
+        "Pause or resume one of your lines",
         CANCEL,
         {200: QueueOut},
         body=QueueChange,
@@ -65,7 +65,7 @@ class OneQueue(ApiView, path="queues/<str:category>/<str:tier_name>", tag="platf
 
 
 class Limits(ApiView, path="limits", tag="platform"):
-    @describe("get_limits", "Read your plan's limits and what is used of them", READ, {200: LimitsOut})
+    @describe("get_limits", "Get your plan's limits and how much of them is used", READ, {200: LimitsOut})
     def get(self, request: Request) -> Response:
         return Response(overview.limits(self.tenant))
 
@@ -82,14 +82,14 @@ class NodeChange(ApiView):
 
 
 class DrainNode(NodeChange, path="nodes/<int:node_id>/drain", tag="platform"):
-    @describe("drain_node", "Give a node nothing new", OPERATE, {200: NodeChanged}, problems=(409,))
+    @describe("drain_node", "Drain a node", OPERATE, {200: NodeChanged}, problems=(409,))
     def post(self, request: Request, node_id: int) -> Response:
         """What has not begun goes back within a second, what saves checkpoints yields, the rest is finished."""
         return self.change(node_id, services.drain_node)
 
 
 class ResumeNode(NodeChange, path="nodes/<int:node_id>/resume", tag="platform"):
-    @describe("resume_node", "Give a draining node work again", OPERATE, {200: NodeChanged}, problems=(409,))
+    @describe("resume_node", "Resume a draining node", OPERATE, {200: NodeChanged}, problems=(409,))
     def post(self, request: Request, node_id: int) -> Response:
         """A node that left or was lost comes back by itself, when its worker starts."""
         return self.change(node_id, services.activate_node)
@@ -134,7 +134,7 @@ class OneRate(ApiView, path="rates/<int:rate_id>", tag="limits"):
 class Usage(ApiView, path="usage", tag="platform"):
     @describe(
         "get_usage",
-        "Read what you have used, by day, tier and category",
+        "Get your usage by day, tier and category",
         READ,
         {200: UsageOut},
         OpenApiParameter("since", OpenApiTypes.DATE, description="First day (UTC); the month's first by default."),
@@ -150,7 +150,7 @@ class Usage(ApiView, path="usage", tag="platform"):
 class UsageHints(ApiView, path="usage/hints", tag="platform"):
     @describe(
         "list_usage_hints",
-        "List what would run in a smaller tier, by what its last runs used",
+        "List tasks that would fit a smaller tier, by the usage of their last runs",
         READ,
         {200: listing(UsageHint, paged=False)},
     )

@@ -68,7 +68,7 @@ def _detail(schedule: Schedule) -> dict[str, Any]:
 class Schedules(ApiView, path="schedules", tag="schedules"):
     @describe(
         "create_schedule",
-        "Make a schedule",
+        "Create a schedule",
         SUBMIT,
         {201: ScheduleDetail},
         problems=(409,),
@@ -86,7 +86,7 @@ class Schedules(ApiView, path="schedules", tag="schedules"):
 
 
 class OneSchedule(ApiView, path="schedules/<uuid:schedule_id>", tag="schedules"):
-    @describe("get_schedule", "Look at a schedule and its next firings", READ, {200: ScheduleDetail})
+    @describe("get_schedule", "Get a schedule and its next firings", READ, {200: ScheduleDetail})
     def get(self, request: Request, schedule_id: UUID) -> Response:
         """One schedule with the next ten times it fires for."""
         return Response(_detail(get_schedule(self.tenant.pk, schedule_id)))
@@ -122,7 +122,7 @@ class OneSchedule(ApiView, path="schedules/<uuid:schedule_id>", tag="schedules")
 class ScheduleFires(ApiView, path="schedules/<uuid:schedule_id>/fires", tag="schedules"):
     @describe(
         "list_schedule_fires",
-        "List what a schedule fired, and what it missed",
+        "List a schedule's firings, missed ones included",
         READ,
         {200: listing(ScheduleFireOut)},
         *FIRES.parameters,
@@ -135,7 +135,7 @@ class ScheduleFires(ApiView, path="schedules/<uuid:schedule_id>/fires", tag="sch
 class BackfillSchedule(ApiView, path="schedules/<uuid:schedule_id>/backfill", tag="schedules"):
     @describe(
         "backfill_schedule",
-        "Make up for a past range",
+        "Backfill a past range",
         SUBMIT,
         {201: BackfillOut, 200: BackfillOut},
         problems=(409, 429),

@@ -51,14 +51,14 @@ class Secrets(ApiView, path="secrets", tag="secrets"):
 
 
 class OneSecret(ApiView, path="secrets/<str:secret_name>", tag="secrets"):
-    @describe("get_secret", "Look at a secret, without its value", READ, {200: shapes.SecretOut})
+    @describe("get_secret", "Get a secret, without its value", READ, {200: shapes.SecretOut})
     def get(self, request: Request, secret_name: str) -> Response:
         """Its name, and who stored it when."""
         return Response(secrets.shown(secret_name))
 
-    @describe("delete_secret", "Forget a secret", MANAGE, {204: None}, conditional=True)
+    @describe("delete_secret", "Delete a secret", MANAGE, {204: None}, conditional=True)
     def delete(self, request: Request, secret_name: str) -> Response:
-        """Forget it; tasks that ask for it from now on fail."""
+        """Delete it; tasks that ask for it from now on fail."""
         with self.unchanged(secrets.rows(secret_name)):
             secrets.remove(secret_name)
         return Response(status=204)

@@ -1,7 +1,7 @@
-"""The beginnings of live streams: may it be opened, what came since the client last heard, and how things stand.
+"""How live streams begin: whether one may be opened, what the client has missed, and the present state.
 
-What these views answer is a whole, finite answer. The ASGI front keeps it open and goes on from there; any other
-server ends it, and the client comes back with ``Last-Event-ID``, as event sources do.
+A view returns a complete response. The ASGI application keeps it open and continues it; any other server ends it, and the
+client comes back with ``Last-Event-ID``, as event sources do.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ RESUME = OpenApiParameter("last_event_id", str, description="The same, where no 
 
 
 class StreamResponse(HttpResponse):
-    """A stream's beginning; the front goes on with ``opening``."""
+    """A stream's beginning; the ASGI application continues it from ``opening``."""
 
     def __init__(self, opening: Opening) -> None:
         super().__init__(RETRY + opening.first, content_type=EVENT_STREAM)
@@ -109,11 +109,11 @@ class _StreamView(ApiView):
         return StreamResponse(Opening(tenant_id=opening.tenant_id, place=place, first=first, ended=ended, **subject))
 
     def standing(self, event_id: str, **subject: Any) -> tuple[bytes, bool]:
-        """How things stand now, and whether nothing more is to come."""
+        """The present state as an event, and whether it is the last."""
         return event("open", {}, event_id), False
 
     def past(self, since: Place, **subject: Any) -> bytes:
-        """What the ledger tells of the time that the feed no longer does."""
+        """The changes since ``since``, from the ledger: the feed no longer reaches back so far."""
         return b""
 
     def is_over(self, **subject: Any) -> bool:

@@ -105,7 +105,7 @@ def submitted(one: service.Submission) -> tuple[int, dict[str, Any], dict[str, s
 class Tasks(ApiView, path="tasks", tag="tasks"):
     @describe(
         "submit_tasks",
-        "Hand in one task, or several at once",
+        "Submit one task, or several at once",
         SUBMIT,
         {201: Submitted, 200: Submitted},
         IDEMPOTENCY_KEY,
@@ -118,7 +118,7 @@ class Tasks(ApiView, path="tasks", tag="tasks"):
         ],
     )
     def post(self, request: Request) -> Response:
-        """Store what was handed in; 200 with the first ids when the idempotency key was used before."""
+        """Store the tasks; 200 with the first ids when the idempotency key was used before."""
         data = read_submission(request._request)
         tenant, actor, key = self.tenant, self.actor, idempotency_key(request)
         trace = trace_context.of_request(request.META)
@@ -139,7 +139,7 @@ class Tasks(ApiView, path="tasks", tag="tasks"):
 class OneTask(ApiView, path="tasks/<uuid:task_id>", tag="tasks"):
     @describe(
         "get_task",
-        "Look at a task, or wait for its end",
+        "Get a task, or wait for its end",
         READ,
         {200: TaskDetail},
         OpenApiParameter(
@@ -162,7 +162,7 @@ class OneTask(ApiView, path="tasks/<uuid:task_id>", tag="tasks"):
 
     @describe(
         "change_task",
-        "Change a task that waits",
+        "Change a waiting task",
         SUBMIT,
         {200: TaskDetail},
         problems=(409, 429),
@@ -186,7 +186,7 @@ def _hold_here(task_id: UUID, seconds: float) -> None:
 
 
 class TaskStatus(ApiView, path="tasks/<uuid:task_id>/status", tag="tasks"):
-    @describe("get_task_status", "Poll where a task stands", READ, {200: TaskStatusOut})
+    @describe("get_task_status", "Get a task's status", READ, {200: TaskStatusOut})
     def get(self, request: Request, task_id: UUID) -> Response:
         """State and status alone: answered from memory, which the feed of changes keeps true."""
         return Response(_status(request, self.principal, task_id))
@@ -200,7 +200,7 @@ def _status(request: Request, principal: Principal, task_id: UUID) -> dict[str, 
 
 
 class TaskHistory(ApiView, path="tasks/<uuid:task_id>/history", tag="tasks"):
-    @describe("get_task_history", "Read a task's past", READ, {200: listing(HistoryEntry, paged=False)})
+    @describe("get_task_history", "Get a task's history", READ, {200: listing(HistoryEntry, paged=False)})
     def get(self, request: Request, task_id: UUID) -> Response:
         """Every change of state and every edit, oldest first."""
         return Response({"items": history.history(task_id)})
@@ -217,7 +217,7 @@ class TaskAttempts(ApiView, path="tasks/<uuid:task_id>/attempts", tag="tasks"):
 class TaskLogs(ApiView, path="tasks/<uuid:task_id>/logs", tag="tasks"):
     @describe(
         "get_task_logs",
-        "Read what a task wrote",
+        "Get a task's output",
         READ,
         {200: listing(LogOut, paged=False)},
         OpenApiParameter("fence", {"type": "integer", "minimum": 0}, description="Only of the attempt with it."),

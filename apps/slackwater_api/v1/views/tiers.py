@@ -26,7 +26,7 @@ class Tiers(ApiView, path="tiers", tag="tiers"):
 
     @describe(
         "create_tier",
-        "Make a tier of your own",
+        "Create a tier of your own",
         MANAGE,
         {201: TierOut},
         problems=(409, 429),
@@ -42,7 +42,7 @@ class Tiers(ApiView, path="tiers", tag="tiers"):
 
 
 class OneTier(ApiView, path="tiers/<str:tier_name>", tag="tiers"):
-    @describe("get_tier", "Look at a tier", READ, {200: TierOut})
+    @describe("get_tier", "Get a tier", READ, {200: TierOut})
     def get(self, request: Request, tier_name: str) -> Response:
         return Response(overview.tier(own_tiers.get_tier(self.tenant, tier_name)))
 
@@ -63,9 +63,9 @@ class OneTier(ApiView, path="tiers/<str:tier_name>", tag="tiers"):
         reference_cache.forget_tiers(tenant.pk)
         return Response(overview.tier(changed))
 
-    @describe("delete_tier", "Give up a tier of your own", MANAGE, {204: None}, conditional=True)
+    @describe("delete_tier", "Delete a tier of your own", MANAGE, {204: None}, conditional=True)
     def delete(self, request: Request, tier_name: str) -> Response:
-        """It can be named no more; the tasks that have it keep it."""
+        """New tasks cannot name it; the tasks that have it keep it."""
         tenant = self.tenant
         with self.unchanged(own_tiers.own_tiers(tenant.pk).filter(slug=tier_name)):
             own_tiers.retire_tier(tenant, tier_name)

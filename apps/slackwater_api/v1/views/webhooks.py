@@ -59,7 +59,7 @@ LOG = PagedList(
 class Webhooks(ApiView, path="webhooks", tag="webhooks"):
     @describe(
         "create_webhook",
-        "Be told of events at an address of yours, or by e-mail",
+        "Create a webhook, or a subscription by e-mail",
         MANAGE,
         {201: shapes.WebhookMade},
         problems=(429,),
@@ -83,7 +83,7 @@ class Webhooks(ApiView, path="webhooks", tag="webhooks"):
 
 
 class OneWebhook(ApiView, path="webhooks/<uuid:webhook_id>", tag="webhooks"):
-    @describe("get_webhook", "Look at a webhook", READ, {200: shapes.WebhookOut})
+    @describe("get_webhook", "Get a webhook", READ, {200: shapes.WebhookOut})
     def get(self, request: Request, webhook_id: UUID) -> Response:
         return Response(shown(subscriptions.get(self.tenant.pk, webhook_id)))
 
@@ -135,7 +135,11 @@ class PingWebhook(ApiView, path="webhooks/<uuid:webhook_id>/ping", tag="webhooks
 
 class WebhookDeliveries(ApiView, path="webhooks/<uuid:webhook_id>/deliveries", tag="webhooks"):
     @describe(
-        "list_webhook_deliveries", "Read a webhook's log", READ, {200: listing(shapes.DeliveryOut)}, *LOG.parameters
+        "list_webhook_deliveries",
+        "List a webhook's deliveries",
+        READ,
+        {200: listing(shapes.DeliveryOut)},
+        *LOG.parameters,
     )
     def get(self, request: Request, webhook_id: UUID) -> Response:
         """A page of its deliveries, newest first; they are kept for 30 days."""

@@ -77,7 +77,7 @@ DIAMOND = {
 class Workflows(ApiView, path="workflows", tag="workflows"):
     @describe(
         "submit_workflow",
-        "Hand in a graph of tasks",
+        "Submit a graph of tasks",
         SUBMIT,
         {201: WorkflowSubmitted, 200: WorkflowSubmitted},
         IDEMPOTENCY_KEY,
@@ -109,7 +109,7 @@ class Workflows(ApiView, path="workflows", tag="workflows"):
 
 
 class OneWorkflow(ApiView, path="workflows/<uuid:workflow_id>", tag="workflows"):
-    @describe("get_workflow", "Look at a workflow", READ, {200: WorkflowDetail})
+    @describe("get_workflow", "Get a workflow", READ, {200: WorkflowDetail})
     def get(self, request: Request, workflow_id: UUID) -> Response:
         """One workflow with its tasks counted by state; the tasks themselves: ``/tasks?workflow=ID``."""
         return Response(tasks.workflow(workflow_id))
@@ -157,7 +157,7 @@ class Scripts(ApiView, path="scripts", tag="scripts"):
 class OneScript(ApiView, path="scripts/<sha256:sha256>", tag="scripts"):
     @describe(
         "get_script",
-        "Read a stored script",
+        "Get a stored script",
         READ,
         {200: ScriptDetail},
     )
