@@ -1,4 +1,7 @@
-"""The examples as their readers run them: `up` in one terminal, the walk-through in another."""
+"""What a newcomer has after `make up`: the examples as their readers run them, and attackers whom it does not mind.
+
+One platform for all: starting it costs more than they do, and none of them ends a part of it.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +19,29 @@ import pytest
 from PIL import Image
 
 from tests.e2e.test_up import START, STOP, belongings, environment, settings_in
-from tests.e2e.test_up import platform as running_platform
+from tests.lab.attack import ground, probes
 from tests.support.processes import ROOT, manage
 from tests.unit.submission.test_wfformat import RECORDED, document
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 PHOTOS = ROOT / "examples" / "photos"
 
 
+@pytest.fixture(scope="module")
+def up() -> Iterator[ground.Ground]:
+    """The platform as `make up` runs it, with one module more of handlers."""
+    with ground.platform() as made:
+        made.process.wait_for("ready", timeout=START)
+        yield made
+        made.process.send(signal.SIGTERM)
+        assert made.process.wait(STOP) == 0
+        assert belongings(made.var) == []
+
+
 @pytest.fixture
-def var(tmp_path: Path) -> Iterator[Path]:
-    """The folder of a platform that runs as `make up` runs it."""
-    folder = tmp_path / "var"
-    with running_platform(folder) as up:
-        up.wait_for("Slackwater is up", timeout=START)
-        up.wait_for("ready", timeout=START)
-        yield folder
-        up.send(signal.SIGTERM)
-        assert up.wait(STOP) == 0
-    assert belongings(folder) == []
+def var(up: ground.Ground) -> Path:
+    """Its folder."""
+    return up.var
 
 
 def uploaded(var: Path, photo: Path) -> subprocess.CompletedProcess[str]:
@@ -50,12 +57,14 @@ def states(said: str) -> dict[str, str]:
     return {row[0]: row[1] for row in rows}
 
 
-def test_the_examples_as_their_readers_run_them(var: Path, tmp_path: Path) -> None:
-    """One platform for all: starting it costs more than they do."""
-    _the_readmes_first_tasks_run_as_they_stand(var)
-    _a_photo_is_published_when_all_is_done_and_only_once(var)
-    _what_is_no_picture_stops_everything_after_it(var)
-    _a_photo_outside_the_shared_folder_is_refused(var)
+def test_the_quick_attacks_are_held(up: ground.Ground) -> None:
+    chosen = probes.load(["redis", "flower"], short=True)
+    assert len(chosen) > 15
+    scores = [probes.attempt(one, up) for one in chosen]
+    assert [(one.probe.name, one.probe.expected, one.got) for one in scores if not one.held] == []
+
+
+def test_recorded_workflows_run_in_order(var: Path, tmp_path: Path) -> None:
     path = tmp_path / "diamond.json"
     path.write_text(json.dumps(document()))
     _a_recorded_workflow_runs_in_order(var, path, tasks=4, edges=4)
@@ -63,7 +72,7 @@ def test_the_examples_as_their_readers_run_them(var: Path, tmp_path: Path) -> No
         _a_recorded_workflow_runs_in_order(var, montage, tasks=58, edges=114)
 
 
-def _a_photo_is_published_when_all_is_done_and_only_once(var: Path) -> None:
+def test_a_photo_is_published_when_all_is_done_and_only_once(var: Path) -> None:
     first = uploaded(var, PHOTOS / "harbour.jpg")
     assert first.returncode == 0, first.stdout + first.stderr
     assert set(states(first.stdout).values()) == {"succeeded"}
@@ -82,7 +91,7 @@ def _a_photo_is_published_when_all_is_done_and_only_once(var: Path) -> None:
     assert json.loads((shared / "published" / "index.json").read_text()) == index
 
 
-def _what_is_no_picture_stops_everything_after_it(var: Path) -> None:
+def test_what_is_no_picture_stops_everything_after_it(var: Path) -> None:
     said = uploaded(var, ROOT / "Makefile")
     assert said.returncode == 1
     assert "UnidentifiedImageError" in said.stdout
@@ -92,7 +101,7 @@ def _what_is_no_picture_stops_everything_after_it(var: Path) -> None:
     assert len(found) == 5
 
 
-def _a_photo_outside_the_shared_folder_is_refused(var: Path) -> None:
+def test_a_photo_outside_the_shared_folder_is_refused(var: Path) -> None:
     (var / "photos").mkdir(exist_ok=True)
     arguments = ["--args", '["../secret_key"]', "--total-attempts", "1", "--wait", "30", "--json"]
     done = subprocess.run(
@@ -114,7 +123,7 @@ def _a_recorded_workflow_runs_in_order(var: Path, path: Path, *, tasks: int, edg
     assert report["makespan_s"] >= report["bound_s"], "no schedule can be faster than the bound"
 
 
-def _the_readmes_first_tasks_run_as_they_stand(var: Path) -> None:
+def test_the_readmes_first_tasks_run_as_they_stand(var: Path) -> None:
     text = (ROOT / "README.md").read_text()
     shell = next(block for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if "curl" in block)
     python = next(block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "urllib" in block)
