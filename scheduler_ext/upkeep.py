@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from scheduler_ext.core.errors import first_line
+
 log = logging.getLogger(__name__)
 
 RETRY_S = 0.2
@@ -48,7 +50,7 @@ class Upkeep:
             try:
                 counts[job.name] = job.run()
             except self.faults as error:
-                log.warning("%s failed, trying again: %s", job.name, str(error).strip().splitlines()[:1])
+                log.warning("%s failed, trying again: %s", job.name, first_line(error))
             else:
                 if job.full is not None and counts[job.name] >= job.full:
                     self._due[job.name] = now + min(job.every_s, RETRY_S)

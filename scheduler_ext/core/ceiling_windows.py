@@ -96,11 +96,9 @@ def _days(text: str, entry: str) -> frozenset[int]:
         first, _, last = part.partition("-")
         if first not in DAYS or (last or first) not in DAYS:
             raise ConfigurationError(f"{entry!r}: days are {', '.join(DAYS)}, or spans like mon-fri", field=FIELD)
-        day, end = DAYS.index(first), DAYS.index(last or first)
-        found.add(day)
-        while day != end:
-            day = (day + 1) % 7
-            found.add(day)
+        day = DAYS.index(first)
+        length = (DAYS.index(last or first) - day) % 7
+        found |= {(day + n) % 7 for n in range(length + 1)}
     return frozenset(found)
 
 

@@ -116,3 +116,7 @@ class Reservation:
         self.extra_slots = extra_slots
         self.task_id = ""
         """Whom it is kept for."""
+
+    def is_before(self, ends_at: float | None) -> bool:
+        """Whether what ends at ``ends_at`` has ended when the task can start."""
+        return ends_at is not None and self.at is not None and ends_at <= self.at

@@ -40,7 +40,7 @@ def choose(nodes: Iterable[Node], shape: Shape, now: float) -> tuple[Node, Reser
 def allows_exclusive(node: Node, shape: Shape, ends_at: float | None) -> bool:
     """Whether a task that holds a slot until ``ends_at`` would not delay the one the room is kept for."""
     kept = node.reserved
-    if kept is None or (ends_at is not None and kept.at is not None and ends_at <= kept.at):
+    if kept is None or kept.is_before(ends_at):
         return True
     return (shape.kind is not kept.kind or kept.extra_slots > 0) and fits(shape.vector, kept.extra)
 
@@ -48,7 +48,7 @@ def allows_exclusive(node: Node, shape: Shape, ends_at: float | None) -> bool:
 def use_extra(node: Node, shape: Shape, ends_at: float | None) -> None:
     """Note that a task now takes part of what is left beside the reservation."""
     kept = node.reserved
-    if kept is None or (ends_at is not None and kept.at is not None and ends_at <= kept.at):
+    if kept is None or kept.is_before(ends_at):
         return
     kept.extra = subtract(kept.extra, shape.vector)
     if shape.kind is kept.kind:
@@ -58,7 +58,7 @@ def use_extra(node: Node, shape: Shape, ends_at: float | None) -> None:
 def allows_short(node: Node, milli: int, vector: Vector, ends_at: float | None) -> bool:
     """The same for a short task, which must leave the slot and the vector of the one that waits."""
     kept = node.reserved
-    if kept is None or (ends_at is not None and kept.at is not None and ends_at <= kept.at):
+    if kept is None or kept.is_before(ends_at):
         return True
     children = node.children - (1 if kept.kind is WorkKind.PROCESS else 0)
     if node.batch_milli + milli > children * MILLI:

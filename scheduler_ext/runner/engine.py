@@ -23,11 +23,6 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 class EngineError(Exception):
     """The engine refused or could not be reached; the message says why."""
 
-    def __init__(self, message: str, status: int = 0) -> None:
-        super().__init__(message)
-        self.status = status
-        """HTTP status of the answer; 0: there was none."""
-
 
 class Engine:
     """One engine. Each call has a connection of its own: over a local socket that costs a tenth of a millisecond."""
@@ -136,7 +131,7 @@ def _decoded(status: int, answer: bytes) -> Any:
         value = json.loads(answer)
     if status >= 400:
         said = value.get("message") if isinstance(value, dict) else None
-        raise EngineError(str(said or answer.decode("utf-8", "replace")[:300]), status)
+        raise EngineError(str(said or answer.decode("utf-8", "replace")[:300]))
     return value
 
 

@@ -67,7 +67,7 @@ class Engine:
         if not isinstance(share, Rules):
             raise ConfigurationError("this share policy cannot be simulated", field="share_policy")
         self._gate = Gate(snapshot, conf, reserve=backfill, short=False)
-        self._timers = Timers.of(trace, self._gate, conf)
+        self._timers = Timers(trace, self._gate, conf) if conf.ceiling_windows or trace.limits else None
         self._chooser = RunningTree(snapshot, share)
         self._preemptor: Preemptor | None = None
         if hasattr(share, "starvation_s") and self._chooser.has_floors:

@@ -39,22 +39,10 @@ from scheduler_ext.core.states import Category
 from scheduler_ext.simulation.model import ONE_CPU, Cell, Job, RateLimit, Trace
 
 MICRO: Final = 1_000_000
-_TENANT_KEYS: Final = frozenset(
-    (
-        "name",
-        "weight",
-        "category",
-        "priority",
-        "pool",
-        "tolerance_s",
-        "arrivals",
-        "run_s",
-        "vector",
-        "expected",
-        "handler",
-        "rate_key",
-    )
-)
+_TENANT_KEYS: Final = (
+    "arrivals", "category", "expected", "handler", "name", "pool", "priority", "rate_key", "run_s", "tolerance_s",
+    "vector", "weight",
+)  # fmt: skip
 
 
 def read_yaml(path: Path, *, seed: int = 0) -> tuple[Trace, Cell]:
@@ -79,7 +67,7 @@ def generate(document: Any, *, name: str = "generated", seed: int = 0) -> tuple[
     weights: dict[int, int] = {}
     for index, entry in enumerate(tenants):
         where = f"tenants[{index}]"
-        tenant = _mapping(entry, where, tuple(sorted(_TENANT_KEYS)))
+        tenant = _mapping(entry, where, _TENANT_KEYS)
         label = str(tenant.get("name", index))
         number = next((known for known, other in names.items() if other == label), len(names))
         names[number] = label

@@ -61,8 +61,8 @@ class Columns:
         self.started: Floats = np.array(run.started_us, dtype=np.float64)[self.kept] / MICRO
         self.ended: Floats = ended[self.kept] / MICRO
         self.ran: Floats = np.array([job.run_us for job in jobs], dtype=np.float64)[self.kept] / MICRO
-        self.tenant = np.array([job.tenant for job in jobs], dtype=np.int64)[self.kept]
-        self.need: Floats = np.array([job.vector for job in jobs], dtype=np.float64).reshape(-1, SIZE)[self.kept]
+        tenants = np.array([job.tenant for job in jobs], dtype=np.int64)
+        self.tenant = tenants[self.kept]
         latest = [job.latest_start if job.latest_start is not None else np.inf for job in jobs]
         self.latest: Floats = np.array(latest, dtype=np.float64)[self.kept]
         views = run.cell.views()
@@ -77,10 +77,9 @@ class Columns:
         else:
             self.span_job = np.flatnonzero(self.kept)
             self.span_start, self.span_end = self.started, self.ended
-        self.span_need: Floats = np.array([job.vector for job in jobs], dtype=np.float64).reshape(-1, SIZE)[
-            self.span_job
-        ]
-        self.span_tenant = np.array([job.tenant for job in jobs], dtype=np.int64)[self.span_job]
+        vectors = np.array([job.vector for job in jobs], dtype=np.float64).reshape(-1, SIZE)
+        self.span_need: Floats = vectors[self.span_job]
+        self.span_tenant = tenants[self.span_job]
 
 
 def measure(run: Run) -> Measures:

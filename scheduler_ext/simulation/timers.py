@@ -41,11 +41,6 @@ class Timers:
         if conf.ceiling_windows:
             self._look(0)
 
-    @staticmethod
-    def of(trace: Trace, gate: Gate, conf: SchedulerConf) -> Timers | None:
-        """Those of a run; ``None`` where nothing goes by the clock."""
-        return Timers(trace, gate, conf) if conf.ceiling_windows or trace.limits else None
-
     def due(self) -> int | None:
         """When something changes next; ``None`` when nothing will."""
         window = self._turn if self._vain < IN_VAIN else None

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 from scheduler_ext.core.errors import InvalidInput
-from scheduler_ext.core.types import Vector
 from scheduler_ext.core.wfformat import MEBIBYTE, RecordedTask, read_workflow
 from scheduler_ext.simulation.generator import read_yaml
 from scheduler_ext.simulation.model import Cell, Job, Trace
@@ -69,7 +68,7 @@ def read_swf(path: Path) -> tuple[Trace, Cell]:
                 values[1] * MICRO,
                 max(1, run * MICRO),
                 tenant=tenant,
-                vector=_cpus(processors),
+                vector=(processors * 1000, 0, 0, 0, 0, 0),
                 expected_us=max(1, (values[8] if values[8] > 0 else run) * MICRO),
                 name=str(values[0]),
             )
@@ -131,16 +130,9 @@ def read_azure(path: Path) -> tuple[Trace, Cell]:
 
 
 def _lines(path: Path) -> Iterator[str]:
-    if path.suffix == ".gz":
-        with gzip.open(path, "rt", encoding="utf-8", errors="replace") as source:
-            yield from source
-    else:
-        with path.open(encoding="utf-8", errors="replace") as source:
-            yield from source
-
-
-def _cpus(count: int) -> Vector:
-    return (count * 1000, 0, 0, 0, 0, 0)
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8", errors="replace") as source:
+        yield from source
 
 
 def hurry(trace: Trace, load: float) -> Trace:

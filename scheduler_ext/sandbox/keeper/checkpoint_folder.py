@@ -115,11 +115,17 @@ def _read(root: int, each: Seen) -> bytes:
     return content
 
 
+def _listed(content: bytes) -> tuple[Any, int]:
+    """The list of files at the head of what :func:`pack` took, and where the first of them begins."""
+    at = content.index(b"\n") + 1
+    return json.loads(content[:at]), at
+
+
 def files_of(content: bytes) -> list[tuple[str, bytes]]:
     """The paths and contents of what :func:`pack` took."""
-    at = content.index(b"\n") + 1
+    files, at = _listed(content)
     found = []
-    for path, size, _ in json.loads(content[:at]):
+    for path, size, _ in files:
         found.append((str(path), content[at : at + size]))
         at += size
     return found
@@ -127,8 +133,7 @@ def files_of(content: bytes) -> list[tuple[str, bytes]]:
 
 def check(content: bytes) -> None:
     """``ValueError`` unless this is what :func:`pack` makes: who packed it may have been out of its mind."""
-    at = content.index(b"\n") + 1
-    files = json.loads(content[:at])
+    files, at = _listed(content)
     if not isinstance(files, list) or len(files) > MAX_FILES:
         raise ValueError("it has no list of files")
     for entry in files:
@@ -153,8 +158,7 @@ def unpack(folder: str, content: bytes, uid: int | None) -> None:
     """Make ``folder`` with what :func:`pack` took; ``ValueError`` when it is no such thing. Nothing runs there yet."""
     Path(folder).mkdir(mode=0o700)
     made = [folder]
-    at = content.index(b"\n") + 1 if content else 0
-    files: list[Any] = json.loads(content[:at]) if content else []
+    files, at = _listed(content) if content else ([], 0)
     for path, size, mode in files:
         _check_path(str(path))
         parts = str(path).split("/")

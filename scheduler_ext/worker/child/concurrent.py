@@ -188,8 +188,7 @@ class Beside:
 
     def _done(self, entry: _Running, began: float, end: End) -> None:
         if entry.outcome is not None and end.outcome is not Outcome.SUCCEEDED:
-            why = Outcome.CAP_EXCEEDED if entry.outcome is Outcome.CAP_EXCEEDED else Outcome.CANCELLED
-            end = End(entry.outcome, error=WORDS[why])
+            end = End(entry.outcome, error=WORDS[entry.outcome])
         now, unix = time.monotonic(), to_unix_s()
         self.table.end(entry.place, now, end.pack())
         finished = end.finished(entry.task.task_id, entry.task.fence, began + unix, now + unix, self.worker)
