@@ -6,12 +6,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Coroutine
-from contextlib import AbstractContextManager
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from scheduler_ext.runner.container import Box, BoxError
-from scheduler_ext.runner.options import Options
+from scheduler_ext.runner.container import Box, BoxError, Containers
 from scheduler_ext.runner.spec import NotAllowed, Shape, Wanted, answer, seconds, wanted
 from scheduler_ext.sandbox import frames
 from scheduler_ext.sandbox.base import is_forsaken
@@ -25,32 +22,12 @@ POLL_S: Final = 0.1
 """Between two looks whether a worker is silent."""
 
 
-class Host(Protocol):
-    """The service as its connections use it."""
-
-    options: Options
-    ending: bool
-
-    def facts(self) -> dict[str, Any]:
-        """What the service says of itself."""
-
-    def counted(self) -> AbstractContextManager[None]:
-        """A script runs meanwhile."""
-
-    async def box(self, shape: Shape, node: str) -> Box:
-        """A new container."""
-
-    def discard(self, box: Box) -> None:
-        """Remove a container."""
-
-    def later(self, job: Coroutine[Any, Any, None]) -> None:
-        """Let a job end by itself."""
-
-
 class Cell:
     """Serves one slot of a worker until it leaves."""
 
-    def __init__(self, service: Host, node: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, service: Containers, node: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         self.service = service
         self.node = node
         self.reader = reader
@@ -249,7 +226,7 @@ class Cell:
             self.service.later(_discarded(warm, self.service))
 
 
-async def _discarded(warm: asyncio.Task[Box], service: Host) -> None:
+async def _discarded(warm: asyncio.Task[Box], service: Containers) -> None:
     with contextlib.suppress(BoxError):
         service.discard(await warm)
 

@@ -1,18 +1,23 @@
-"""One container from its creation to its removal, and the frames that pass in and out of it."""
+"""A runner's containers, each from its creation to its removal, and the frames that pass in and out of them."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, Final
 
 from scheduler_ext.runner.engine import Engine, EngineError, Streams, output
 from scheduler_ext.runner.options import Options
-from scheduler_ext.runner.spec import NODE_LABEL, RUNNER_LABEL, Shape, container, first_frame
+from scheduler_ext.runner.spec import NODE_LABEL, RUNNER_LABEL, NotAllowed, Shape, container, first_frame
 from scheduler_ext.sandbox import frames
 
+log = logging.getLogger(__name__)
+
+REMOVE_TRIES: Final = 5
 READY_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 10.0
 _STDOUT: Final = 1
@@ -123,10 +128,114 @@ class Box:
         if self._streams is not None:
             self._streams[1].close()
         if self._id:
-            await remove(self.engine, self._id)
+            await _remove(self.engine, self._id)
             self._id = ""
 
 
-async def remove(engine: Engine, identity: str) -> None:
+async def _remove(engine: Engine, identity: str) -> None:
     """Remove a container and its volume, whatever it is doing."""
     await engine.ask("DELETE", f"/containers/{identity}", absent_ok=True, force=1, v=1)
+
+
+class Containers:
+    """All containers of one runner, and how many scripts run in them."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.engine = Engine(options.engine)
+        self.image = ""
+        self.ending = False
+        self.running = 0
+        self.idle = asyncio.Event()
+        """Set when a script has ended and no other runs."""
+        self.jobs: set[asyncio.Task[None]] = set()
+        """What goes on meanwhile, and is waited for at the end."""
+        self._about: dict[str, Any] = {}
+        self._v2 = False
+        self._uids = set(range(options.uid_base, options.uid_base + 2 * options.runs + 64))
+
+    async def look_around(self) -> None:
+        """Find out what the engine is, and pin the image."""
+        info = await self.engine.ask("GET", "/info")
+        self._v2 = str(info.get("CgroupVersion", "1")) == "2"
+        known = info.get("Runtimes") or {}
+        if self.options.runtime and self.options.runtime not in known:
+            raise EngineError(
+                f"the engine knows no runtime {self.options.runtime!r}; it has {', '.join(sorted(known))}"
+            )
+        try:
+            image = await self.engine.ask("GET", f"/images/{self.options.image}/json")
+        except EngineError as error:
+            raise EngineError(f"image {self.options.image}: {error}; nothing is pulled here") from error
+        if (image.get("Config") or {}).get("Volumes"):
+            raise EngineError(
+                f"image {self.options.image} declares volumes: scripts could write there without any limit"
+            )
+        self.image = str(image["Id"])
+        self._about = {
+            "image": self.image, "engine": str(info.get("ServerVersion", "")),
+            "runtime": self.options.runtime or str(info.get("DefaultRuntime", "")),
+        }  # fmt: skip
+
+    def facts(self) -> dict[str, Any]:
+        """What it offers, and how much runs."""
+        return {
+            **self._about, "network": bool(self.options.network), "containers": self.running, "groups": "engine",
+            "uid": self.options.uid_base, "memory": True,
+        }  # fmt: skip
+
+    async def sweep(self) -> None:
+        """Remove what a runner of this name has left: it was killed, or its machine was."""
+        filters = json.dumps({"label": [f"{RUNNER_LABEL}={self.options.name}"]})
+        for left in await self.engine.ask("GET", "/containers/json", all=1, filters=filters):
+            log.warning("container %s was left by a runner that died: removed", left["Names"])
+            await _remove(self.engine, left["Id"])
+
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[None]:
+        """One more script runs; ``NotAllowed`` when that is too many."""
+        if self.ending:
+            raise NotAllowed("the runner is about to end")
+        if self.running >= self.options.runs:
+            raise NotAllowed(f"the runner runs {self.running} scripts already (--runs)")
+        self.running += 1
+        self.idle.clear()
+        try:
+            yield
+        finally:
+            self.running -= 1
+            if not self.running:
+                self.idle.set()
+
+    async def box(self, shape: Shape, node: str) -> Box:
+        """A new container that waits for a script; ``BoxError`` where there can be none."""
+        if not self._uids:
+            raise BoxError("all user ids are in use: the engine does not remove its containers")
+        box = Box(self.engine, self.options, shape, self._uids.pop())
+        try:
+            await box.start(self.image, node, v2=self._v2)
+        except BaseException:
+            self.discard(box)
+            raise
+        return box
+
+    def discard(self, box: Box) -> None:
+        """Remove a container, meanwhile; its user id is free after that."""
+        self.later(self._removed(box))
+
+    async def _removed(self, box: Box) -> None:
+        for number in range(REMOVE_TRIES):
+            try:
+                await box.remove()
+            except EngineError as error:
+                log.warning("a container could not be removed: %s", error)
+                await asyncio.sleep(number)
+            else:
+                self._uids.add(box.uid)
+                return
+
+    def later(self, job: Coroutine[Any, Any, None]) -> None:
+        """Do something meanwhile that is waited for at the end."""
+        task = asyncio.ensure_future(job)
+        self.jobs.add(task)
+        task.add_done_callback(self.jobs.discard)

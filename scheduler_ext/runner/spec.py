@@ -230,7 +230,6 @@ def code() -> dict[str, str | None]:
 
 
 def first_frame(shape: Shape) -> bytes:
-    """What :data:`BOOT` waits for."""
     text = json.dumps({"modules": code(), "root": shape.root, "in_memory": shape.in_memory}).encode()
     return len(text).to_bytes(4, "big") + bytes(4) + text
 
