@@ -114,7 +114,6 @@ class SchedulerConf:
     """How many ports there are for tasks, from ``ports_from`` on."""
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work, naming the field."""
         for spec in fields(self):
             value = getattr(self, spec.name)
             if isinstance(value, (int, float)) and value < 0:

@@ -59,5 +59,4 @@ class Upkeep:
         return counts
 
     def pause_s(self) -> float:
-        """Seconds until the next job is due."""
         return max(0.01, min(self._due.values()) - time.monotonic())

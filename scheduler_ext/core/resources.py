@@ -22,7 +22,6 @@ _ZERO: Final[Vector] = (0,) * SIZE
 
 
 def zero() -> Vector:
-    """The vector that needs nothing."""
     return _ZERO
 
 
@@ -32,7 +31,6 @@ def filled(vector: Vector) -> Vector:
 
 
 def add(left: Vector, right: Vector) -> Vector:
-    """Component-wise sum."""
     a0, a1, a2, a3, a4, a5 = left
     b0, b1, b2, b3, b4, b5 = right
     return (a0 + b0, a1 + b1, a2 + b2, a3 + b3, a4 + b4, a5 + b5)
@@ -51,12 +49,10 @@ def peak(left: Vector, right: Vector) -> Vector:
 
 
 def scale(vector: Vector, times: int) -> Vector:
-    """Each component ``times`` over."""
     return tuple([component * times for component in vector])
 
 
 def total(vectors: Iterable[Vector]) -> Vector:
-    """Sum of any number of vectors."""
     result = _ZERO
     for vector in vectors:
         if vector:

@@ -27,7 +27,6 @@ class RetryPolicy:
     """Part of the delay, from 0 to 1, that is drawn at random, so that failures do not come back in step."""
 
     def __post_init__(self) -> None:
-        """Refuse values that cannot work, naming the field."""
         for spec in fields(self):
             if not isfinite(getattr(self, spec.name)):
                 raise InvalidInput("must be a finite number", field=spec.name)

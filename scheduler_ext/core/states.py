@@ -113,7 +113,6 @@ _STATUS: Final = {
 
 
 def client_status(state: TaskState) -> ClientStatus:
-    """The status a client sees for ``state``."""
     return _STATUS[state]
 
 

@@ -38,7 +38,6 @@ class RecordedTask:
 
     @property
     def memory_mb(self) -> int | None:
-        """Its memory in MiB, rounded up."""
         return None if self.memory_bytes is None else math.ceil(self.memory_bytes / MEBIBYTE)
 
 
@@ -53,7 +52,6 @@ class RecordedWorkflow:
 
     @property
     def edges(self) -> int:
-        """How many dependencies it has."""
         return sum(len(task.parents) for task in self.tasks)
 
     def dag(self) -> Dag:

@@ -146,7 +146,6 @@ class HintListener:
     """Waits for the dispatcher's hints on a connection of its own; without Redis it just waits."""
 
     def __init__(self, url: str, channel: str) -> None:
-        """``channel`` is the cell's hint channel."""
         self.url = url
         self.channel = channel
         self._pubsub: Any = None

@@ -58,5 +58,4 @@ class Keys:
 
 
 def token_queue(node_id: int) -> str:
-    """Celery queue on which a node's tokens travel."""
     return f"slackwater.node.{node_id}"

@@ -42,13 +42,11 @@ class Group:
 
     @property
     def asking(self) -> dict[str, Any]:
-        """How the sentinels are asked."""
         found: dict[str, Any] = {"socket_timeout": SENTINEL_TIMEOUT_S, "socket_connect_timeout": SENTINEL_TIMEOUT_S}
         return found | ({"password": self.sentinel_password} if self.sentinel_password else {})
 
     @property
     def servers(self) -> dict[str, Any]:
-        """How the servers are asked."""
         return {"username": self.username, "password": self.password, "db": self.database}
 
     def broker_url(self) -> str:

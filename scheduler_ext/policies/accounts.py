@@ -66,7 +66,6 @@ class Measure:
         return best
 
     def permille(self, permille: int) -> int:
-        """A share given in thousandths."""
         return self.whole * permille // 1000
 
 
@@ -162,6 +161,5 @@ class Account:
         return True
 
     def _share_with(self, milli: int, vector: Vector) -> int:
-        """Its share if it held so much more."""
         then = [held + need for held, need in zip(self.vector, vector, strict=True)]
         return self.measure.share(self.milli + milli, then)

@@ -125,7 +125,6 @@ class RunningTree(TreeChooser):
             branch.push(self._clock)
 
     def accept(self, line: LineView, task: TaskView, milli: int = MILLI) -> None:
-        """The task just picked was placed."""
         if self._ages:
             self._waiting.discard(id(task))
         super().accept(line, task, milli)
@@ -142,11 +141,9 @@ class RunningTree(TreeChooser):
 
     @property
     def has_floors(self) -> bool:
-        """Whether anybody has a minimum share."""
         return self._floors
 
     def account_of(self, line: LineView) -> Account:
-        """The account a line is charged to."""
         return self._lines[line.line_id].leaf.account
 
     def starving(self) -> list[tuple[Account, LineView, TaskView]]:
@@ -304,7 +301,6 @@ def _chain(line: Line) -> list[Branch]:
 
 
 def _above(account: Account) -> list[Account]:
-    """All accounts above one."""
     found = []
     while account.parent is not None:
         account = account.parent

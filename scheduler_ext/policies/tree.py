@@ -56,7 +56,6 @@ class Rules:
     """Past use counts as held for this long; 0: only what is in flight counts."""
 
     def __post_init__(self) -> None:
-        """Refuse a negative memory."""
         if self.memory_s < 0:
             raise ConfigurationError("must not be negative", field="memory_s")
 

@@ -104,7 +104,6 @@ class Gate:
         self._rates[limit] += 1
 
     def use(self, tenant_id: int) -> Use:
-        """What a tenant holds."""
         use = self._uses.get(tenant_id)
         if use is None:
             view = self._tenants.get(tenant_id) or TenantView(tenant_id=tenant_id)

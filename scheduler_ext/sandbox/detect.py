@@ -144,7 +144,6 @@ async def _probe(slot: AnySlot, canary: Path) -> str:
 
 
 async def try_all(conf: SchedulerConf, *, groups: bool = True) -> tuple[Found, ...]:
-    """Try every level, strongest first."""
     root = tempfile.mkdtemp(prefix="slackwater-try-")
     try:
         return tuple([await try_level(level, root, conf, groups=groups) for level in STRONGEST_FIRST])

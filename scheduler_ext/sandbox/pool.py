@@ -59,11 +59,9 @@ class SlotPool:
         return detect.slot(level, str(root / f"slot-{self._made}"), self.conf, groups=self.groups)
 
     def give_back(self, slot: AnySlot) -> None:
-        """The slot is free again."""
         self._free[slot.level].append(slot)
 
     def slots(self) -> list[AnySlot]:
-        """Those that are free."""
         return [slot for slots in self._free.values() for slot in slots]
 
     def close(self) -> None:

@@ -141,7 +141,6 @@ class Engine:
         self._give_up()
 
     def _next_time(self) -> int:
-        """When something happens next."""
         ends, jobs = self._ends, self._trace.jobs
         now = ends[0][0] if ends else NO_EVENT
         if self._next < len(jobs) and jobs[self._next].arrived_us < now:
@@ -205,7 +204,6 @@ class Engine:
         self._chooser.offer(job.line, job)
 
     def _end(self, job: Any) -> None:
-        """A job, or its slice, is over."""
         if self._slicing and job.remaining_us > job.turn_us and self._goes_round_alone(job):
             return
         node, line = job.node, job.line

@@ -109,7 +109,6 @@ class Rates:
     """The execution rates of a document, and which of them apply to whose tasks, as live."""
 
     def __init__(self, value: Any) -> None:
-        """Read them; errors name the field."""
         if value is not None and not isinstance(value, list):
             raise InvalidInput("must be a list", field="rates")
         self.limits: dict[int, RateLimit] = {}

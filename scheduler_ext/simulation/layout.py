@@ -33,7 +33,6 @@ def lines_of(trace: Trace) -> tuple[list[LineView], dict[int, LineView]]:
 
 
 def tenants_of(trace: Trace) -> dict[int, TenantView]:
-    """The tenants of a trace with their weights."""
     numbers = {job.tenant for job in trace.jobs}
     return {number: TenantView(tenant_id=number, weight=trace.weights.get(number, 1)) for number in sorted(numbers)}
 

@@ -34,7 +34,6 @@ def draw(run: Run, folder: Path, *, peak_permille: int = 800) -> list[Path]:
 
 
 def compare(measures: Sequence[report.Measures], folder: Path) -> list[Path]:
-    """One picture with the policies side by side."""
     figure = Figure(figsize=(11, 1.6 + 0.45 * len(measures)), layout="constrained")
     labels = [each.label for each in measures]
     panels = (

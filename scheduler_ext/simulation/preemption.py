@@ -24,13 +24,11 @@ class Preemptor:
         self._jobs: dict[int, dict[int, Job]] = {}
 
     def started(self, job: Job) -> None:
-        """A job now runs on its node."""
         node: Node = job.node
         self._nodes[node.node_id] = node
         self._jobs.setdefault(node.node_id, {})[job.index] = job
 
     def ended(self, job: Job) -> None:
-        """It runs no more."""
         del self._jobs[job.node.node_id][job.index]
 
     def check(self, now: int, began_us: dict[int, int]) -> tuple[list[Job], int | None]:

@@ -83,7 +83,6 @@ class Columns:
 
 
 def measure(run: Run) -> Measures:
-    """The numbers of a run."""
     columns = Columns(run)
     begun = columns.ended - columns.ran if run.segments else columns.started
     waits: Floats = np.maximum(0.0, begun - columns.arrived)
@@ -113,7 +112,6 @@ def measure(run: Run) -> Measures:
 
 
 def as_json(runs: Sequence[Measures]) -> list[dict[str, Any]]:
-    """The same as plain values."""
     return [asdict(each) for each in runs]
 
 
@@ -126,7 +124,6 @@ _COLUMNS: Final = (
 
 
 def table(runs: Sequence[Measures]) -> str:
-    """Several policies side by side."""
     rows = [("policy", *(head for head, _, _ in _COLUMNS))]
     rows += [(each.label, *(shape.format(getattr(each, name)) for _, name, shape in _COLUMNS)) for each in runs]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -78,7 +78,6 @@ class Timers:
         heappush(lines.setdefault(line.line_id, (line, []))[1], (job.rank, job.index, job))
 
     def is_parked(self, job: Job) -> bool:
-        """Whether it waits beside its line."""
         return any(
             job.line is line and any(each is job for _, _, each in heap)
             for lines in self._parked.values()

@@ -72,7 +72,6 @@ def _enter(
 
 
 def find(name: str) -> Export | None:
-    """The export of that name in this process."""
     return _exports.get(name)
 
 
@@ -85,5 +84,4 @@ def of_task(task: str) -> Export | None:
 
 
 def exported() -> Mapping[str, Export]:
-    """All exports of this process by name."""
     return MappingProxyType(_exports)

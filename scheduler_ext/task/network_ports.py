@@ -36,7 +36,6 @@ class Held:
     _marks: list[socket.socket] = field(default_factory=list)
 
     def release(self) -> None:
-        """Let others have them."""
         while self._marks:
             self._marks.pop().close()
 
@@ -108,7 +107,6 @@ def of(task: Started, count: Callable[[], int]) -> tuple[int, ...]:
 
 
 def release(task: Started) -> None:
-    """The task has ended (the worker's side)."""
     found = held.pop((task.task_id, task.fence), None)
     if found is not None:
         found.release()

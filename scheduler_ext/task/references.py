@@ -18,7 +18,6 @@ MARK = "$from"
 
 
 def is_reference(value: Any) -> bool:
-    """Whether an argument stands for a parent's result."""
     return type(value) is dict and MARK in value
 
 

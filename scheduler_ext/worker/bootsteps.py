@@ -91,7 +91,6 @@ class NodeStep(bootsteps.StartStopStep):
         return slots
 
     def start(self, worker: Any) -> None:
-        """Start the agent, and look after it."""
         self.launch()
         worker.timer.call_repeatedly(AGENT_CHECK_S, self.check, (worker,))
 
@@ -153,7 +152,6 @@ class TokenStep(bootsteps.StartStopStep):
         self._entry: Any = None
 
     def start(self, consumer: Any) -> None:
-        """Listen to the node's queue and start topping up."""
         node = consumer.controller.slackwater
         listen(consumer, node.journal.node_id)
         self.top_up(consumer)
@@ -181,12 +179,10 @@ class TokenStep(bootsteps.StartStopStep):
         }
 
     def stop(self, consumer: Any) -> None:
-        """Stop topping up."""
         if self._entry is not None:
             self._entry.cancel()
 
 
 def listen(consumer: Any, node_id: int) -> None:
-    """Consume a node's token queue."""
     name = token_queue(node_id)
     consumer.add_task_queue(name, routing_key=name)

@@ -128,7 +128,6 @@ class Journal:
 
     @property
     def children(self) -> int:
-        """How many children it has room for."""
         return self.slots // BATCHES
 
     def slots_of(self, child: int) -> list[Slot]:
@@ -136,7 +135,6 @@ class Journal:
         return [self.slot(child * BATCHES + number) for number in range(BATCHES)]
 
     def siblings(self, slot: Slot) -> list[Slot]:
-        """The other slots of a slot's child."""
         return [other for other in self.slots_of(slot.index // BATCHES) if other.index != slot.index]
 
     # -- the node's header --------------------------------------------------------------------------------------------
@@ -190,12 +188,10 @@ class Journal:
         return found
 
     def table(self, index: int) -> Table:
-        """One child's places for coroutines and threads."""
         self.slot(index)  # checks the index
         return Table(self._memory, HEADER_BYTES + index * SIZE + SLOT_SIZE, index)
 
     def slot(self, index: int) -> Slot:
-        """One child's part."""
         if not 0 <= index < self.slots:
             raise IndexError(f"the journal has {self.slots} slots, not one numbered {index}")
         return Slot(self._memory, HEADER_BYTES + index * SIZE, index)
@@ -231,7 +227,6 @@ class Table:
         return place
 
     def begin(self, place: int, cap_ms: int, now: float) -> None:
-        """Note that its task begins."""
         at = self._at(place)
         _BEGUN_AT.pack_into(self._memory, at + 20, cap_ms, now)
         self._memory[at + 40] = BEGUN
@@ -248,7 +243,6 @@ class Table:
         self._memory[at + 40] = ENDED
 
     def release(self, place: int) -> None:
-        """Its end is recorded: the place is free."""
         self._memory[self._at(place) + 40] = FREE
         self.free.append(place)
 
@@ -261,14 +255,12 @@ class Table:
         return bool(self._memory[self._at(place) + 41])
 
     def entries(self) -> list[tuple[int, Entry]]:
-        """All places that are held."""
         states = self._memory[self._base + 40 : self._at(PLACES) : ENTRY_BYTES + PLACE_BLOB]
         if states == _ALL_FREE:
             return []
         return [(place, self.entry(place)) for place, state in enumerate(states) if state != FREE]
 
     def entry(self, place: int) -> Entry:
-        """One place."""
         return _entry(self._memory, self._at(place), self._at(place) + ENTRY_BYTES)
 
 
@@ -353,7 +345,6 @@ class Slot:
         return fits
 
     def close(self) -> None:
-        """The batch is recorded."""
         self._open = 0
         self.current = -1
 
@@ -369,16 +360,13 @@ class Slot:
         self._interrupt = index
 
     def running(self) -> Entry | None:
-        """The task that runs now."""
         index = self.current
         return self.entry(index) if self.is_open and 0 <= index < self.count else None
 
     def entry(self, index: int) -> Entry:
-        """One task of the batch."""
         return _entry(self._memory, self._entries + index * ENTRY_BYTES, self._entries + ENTRIES * ENTRY_BYTES)
 
     def entries(self) -> list[Entry]:
-        """The whole batch."""
         return [self.entry(index) for index in range(self.count)]
 
     def settle(self) -> None:

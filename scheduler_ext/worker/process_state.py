@@ -66,7 +66,6 @@ def adopt(journal: Journal, hostname: str) -> None:
 
 @cache
 def engine() -> Engine:
-    """The engine named in Celery's configuration."""
     module, _, name = str(current_app.conf.slackwater_engine).partition(":")
     made: Engine = getattr(importlib.import_module(module), name)()
     return made

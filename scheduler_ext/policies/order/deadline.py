@@ -18,12 +18,10 @@ class Deadline:
     """A task without a latest start counts as one that may start this long after it arrived, so it cannot starve."""
 
     def __post_init__(self) -> None:
-        """Refuse a negative tolerance."""
         if self.default_tolerance_s < 0:
             raise ConfigurationError("must not be negative", field="default_tolerance_s")
 
     def rank(self, task: RankInput) -> tuple[int, int]:
-        """Priority, then the latest start."""
         latest = task.latest_start_us
         if latest is None:
             latest = task.arrived_us + self.default_tolerance_s * 1_000_000

@@ -26,7 +26,6 @@ class Feedback:
     """How much later than it came a task counts for each turn it has used."""
 
     def __post_init__(self) -> None:
-        """Refuse slices that do not grow."""
         quanta: Any = self.quanta_ms
         if not isinstance(quanta, (list, tuple)) or not all(type(each) is int for each in quanta) or not quanta:
             raise ConfigurationError("must be a list of whole numbers", field="quanta_ms")
@@ -40,5 +39,4 @@ class Feedback:
         return by_priority(task.priority), number(task.arrived_us + task.level * self.boost_ms * 1000)
 
     def quantum_us(self, level: int) -> int:
-        """The slice of a level."""
         return self.quanta_ms[min(level, len(self.quanta_ms) - 1)] * 1000

@@ -15,5 +15,4 @@ class Fifo:
     name: str = "fifo"
 
     def rank(self, task: RankInput) -> tuple[int, int]:
-        """Priority, then the time of arrival."""
         return by_priority(task.priority), number(task.arrived_us)

@@ -18,7 +18,6 @@ class RoundRobin:
     """Length of a slice."""
 
     def __post_init__(self) -> None:
-        """Refuse an empty slice."""
         if self.quantum_ms < 1:
             raise ConfigurationError("must be at least 1", field="quantum_ms")
 

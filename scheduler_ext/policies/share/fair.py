@@ -47,7 +47,6 @@ class FairShare(PooledShare):
     """How long a pool may stay below its minimum before others' tasks are ended for it."""
 
     def __post_init__(self) -> None:
-        """Check the pools and the delay."""
         PooledShare.__post_init__(self)
         if self.starvation_s < 0:
             raise ConfigurationError("must not be negative", field="starvation_s")

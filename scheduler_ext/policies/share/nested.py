@@ -49,7 +49,6 @@ class NestedShare(Rules):
 
     @property
     def vectors(self) -> bool:
-        """Whether any level counts resources."""
         return any(policy.vectors for policy in self._levels.values())
 
     @property

@@ -89,14 +89,12 @@ class PooledShare(Rules):
     _pools: Mapping[Path, Pool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check the pools."""
         Rules.__post_init__(self)
         pools = parse_pools(getattr(self, self.parameter), self.settings, name=self.parameter)
         object.__setattr__(self, "_pools", pools)
 
     @property
     def vectors(self) -> bool:
-        """Shares count resources."""
         return True
 
     def owned(self, line: LineView) -> bool:

@@ -38,7 +38,6 @@ class Groups:
         self._cpu = 0.0
 
     def enter(self) -> None:
-        """Move this process in."""
         for folder in set(self.folders.values()):
             (folder / "cgroup.procs").write_text("0")
 
@@ -102,7 +101,6 @@ class GroupsV1(Groups):
     kind = "v1"
 
     def limit(self, limits: Limits, memory_mb: int) -> None:
-        """Memory with swap, processes, CPU time a period."""
         memory, value = self.folders["memory"], str(memory_mb * MIB)
         swap = memory / "memory.memsw.limit_in_bytes"
         if swap.exists():

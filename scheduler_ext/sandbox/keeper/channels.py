@@ -33,11 +33,9 @@ class SocketChannel:
         self._control = control
 
     def listen(self, selector: selectors.BaseSelector) -> None:
-        """One socket."""
         selector.register(self._control, selectors.EVENT_READ)
 
     def receive(self) -> list[Heard]:
-        """Exactly one message."""
         return [prefork.receive(self._control)]
 
     def tell(self, message: dict[str, Any], content: bytes | None = None) -> None:

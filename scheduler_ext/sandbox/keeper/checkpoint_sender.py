@@ -15,7 +15,6 @@ class Saver:
     """The checkpoints of one run. One message at a time is under way: the agent says when it has kept it."""
 
     def __init__(self, work: str, uid: int | None, *, every_s: float, most_bytes: int) -> None:
-        """``work`` is the script's work folder."""
         self.folder = f"{work}/{checkpoint_folder.FOLDER}"
         self.uid = uid
         self.every_s = every_s

@@ -51,7 +51,6 @@ class StdioChannel:
             os.set_blocking(handle, False)
 
     def listen(self, selector: selectors.BaseSelector) -> None:
-        """Standard input."""
         self._selector = selector
         selector.register(IN, selectors.EVENT_READ)
 

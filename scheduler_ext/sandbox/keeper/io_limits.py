@@ -140,7 +140,6 @@ class NetworkRate:
 
 
 def _bpf(command: int, layout: str, *values: int | bytes) -> int:
-    """The system call ``bpf``."""
     number = _CALL.get(os.uname().machine)
     if number is None:
         raise OSError("the system call bpf is not known for this machine")

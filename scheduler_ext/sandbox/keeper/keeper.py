@@ -377,7 +377,6 @@ def _content(handle: int) -> bytes:
 
 
 def main(argv: list[str]) -> None:
-    """Serve one slot."""
     control = socket.socket(fileno=int(argv[2]))
     control.set_inheritable(False)
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -123,5 +123,4 @@ def receive(channel: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
 
 
 def tell(channel: socket.socket, message: dict[str, Any], fds: array.array[int] | list[int] | None = None) -> None:
-    """Send one message, with descriptors beside it."""
     socket.send_fds(channel, [json.dumps(message).encode()], list(fds or []))

@@ -139,7 +139,6 @@ class FolderPlace:
         self._bytes = self._files = self.used_bytes = 0
 
     def make(self, limits: Limits, uid: int | None, script: bytes, inputs: bytes) -> None:
-        """Make the folder."""
         self._bytes, self.used_bytes = disk_bytes(limits) + len(script) + len(inputs), 0
         self._files = limits.files + 3  # its own: the script, its inputs, the folder of artifacts
         self.clear()

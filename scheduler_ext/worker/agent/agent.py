@@ -63,7 +63,6 @@ class Agent:
     def __init__(self, conf: SchedulerConf, journal: Journal, node_id: int, work: WorkStore, nodes: NodeStore,
                  redis_url: str, sandbox: SlotPool, events: TaskEvents, script_slots: int,
                  master_pid: int) -> None:  # fmt: skip
-        """``script_slots`` scripts run at once."""
         self.conf = conf
         self.journal = journal
         self.node_id = node_id
@@ -292,7 +291,6 @@ class Agent:
         return True
 
     def _held(self) -> set[tuple[str, int]]:
-        """What the children and this agent hold."""
         return self.journal.claims_of_others() | set(self.scripts)
 
     def _script_done(self, job: asyncio.Task[None]) -> None:

@@ -28,7 +28,6 @@ class Saving:
     """Loads and keeps the checkpoints of a node's scripts."""
 
     def __init__(self, conf: SchedulerConf, work: WorkStore) -> None:
-        """``work`` gives each task its checkpoints."""
         self.conf = conf
         self.work = work
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
@@ -72,5 +71,4 @@ class Saving:
                 await asyncio.sleep(PAUSE_S)
 
     def close(self) -> None:
-        """End the thread."""
         self._thread.shutdown(wait=False, cancel_futures=True)

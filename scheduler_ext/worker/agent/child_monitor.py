@@ -81,7 +81,6 @@ class Watch:
         self._memory = HeldMemory(self.store.memory_mb) if enforced else None
 
     def look(self) -> None:
-        """One look at all slots."""
         alive: dict[int, bool] = {}
         for index in range(self.journal.slots):
             slot = self.journal.slot(index)
@@ -281,7 +280,6 @@ class Watch:
         )
 
     def busy(self) -> int:
-        """Children that hold tasks."""
         slots = range(self.journal.slots)
         held = {index // BATCHES for index in slots if self.journal.slot(index).is_open}
         if self.journal.beside:
@@ -335,7 +333,6 @@ def kill(pid: int) -> None:
 
 
 def kill_children(pid: int) -> None:
-    """Kill everything a child has started."""
     with contextlib.suppress(psutil.Error):
         for process in psutil.Process(pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):

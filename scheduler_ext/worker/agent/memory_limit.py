@@ -71,6 +71,5 @@ class HeldMemory:
         )
 
     def forget(self, pid: int) -> None:
-        """The child is gone."""
         self._tasks.pop(pid, None)
         self._rest.pop(pid, None)

@@ -52,7 +52,6 @@ class Output:
     """What must not be shown: secrets."""
 
     def add(self, chunk: bytes) -> None:
-        """Keep what fits."""
         room = self.most - len(self.data)
         self.data += chunk[:room]
         self.truncated = self.truncated or len(chunk) > room

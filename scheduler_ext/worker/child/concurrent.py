@@ -81,7 +81,6 @@ class Beside:
         self._thread = threading.Thread(target=self._main, name="beside", daemon=True)
 
     def start(self) -> None:
-        """Start the loop's thread."""
         self._thread.start()
 
     def busy(self) -> bool:

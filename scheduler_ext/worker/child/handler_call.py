@@ -42,7 +42,6 @@ class End:
 
     @classmethod
     def unpack(cls, blob: bytes) -> End:
-        """The inverse of :meth:`pack`."""
         if not blob:
             return cls(Outcome.SUCCEEDED)
         outcome, result, error, retry_in_s = json.loads(blob)
@@ -137,7 +136,6 @@ class Bodies:
     """The handlers of this process, called as Celery would call them. Whatever they raise is an outcome."""
 
     def __init__(self, app: Celery, max_result_bytes: int) -> None:
-        """``app`` has the tasks registered."""
         self.app = app
         self.most = max_result_bytes
         self.interrupt: Outcome | None = None

@@ -42,11 +42,9 @@ class Ahead:
         self._thread = threading.Thread(target=self._main, name="ahead", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def ask(self) -> None:
-        """Let the next batch be started."""
         self.pending = True
         self._wanted.put(None)
 

@@ -49,7 +49,6 @@ class Recorder:
     """A thread with a connection of its own, and the keeper of the child's free slots."""
 
     def __init__(self, store: WorkStore, slots: Sequence[Slot], events: TaskEvents, queues: QueueManager) -> None:
-        """``slots`` are the child's parts of the journal."""
         self.store = store
         self.events = events
         self.queues = queues
@@ -61,7 +60,6 @@ class Recorder:
         self._thread = threading.Thread(target=self._main, name="recorder", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def slot(self) -> Slot:
@@ -74,7 +72,6 @@ class Recorder:
         self._free.put(slot)
 
     def put(self, batch: Batch) -> None:
-        """Hand a batch over."""
         self._work.put(batch)
 
     def idle(self) -> bool:

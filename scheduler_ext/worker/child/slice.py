@@ -271,7 +271,6 @@ class Child:
             self.store.learn(samples)
 
     def close(self) -> None:
-        """Close what the child holds."""
         self.meter.close()
         self.store.close()
         self.client.close()

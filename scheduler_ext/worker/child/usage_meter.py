@@ -56,7 +56,6 @@ class Meter:
             finished.peak_disk_mb = -(-max(0, written - self._written) // MIB)
 
     def close(self) -> None:
-        """Close what it holds."""
         for handle in (self._reset, self._io):
             if handle >= 0:
                 os.close(handle)
