@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import queue
-import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 
 from scheduler_ext.core.work import Changes, Finished, Started
 from scheduler_ext.dispatch.queue_manager import QueueManager
@@ -16,20 +15,6 @@ from scheduler_ext.worker.events import TaskEvents
 from scheduler_ext.worker.journal import Slot
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """A batch that has run."""
-
-    slot: Slot
-    """Its part of the journal, which is free again once it is recorded."""
-    node_id: int
-    ended: Sequence[Finished]
-    heard: Sequence[tuple[Started, Finished]]
-    """What is told to a listener to events; empty when there is none."""
-    hint: bool
-    """Tell the dispatcher that there is room."""
 
 
 def record(store: WorkStore, node_id: int, ended: Sequence[Finished]) -> Changes:
@@ -54,13 +39,9 @@ class Recorder:
         self.queues = queues
         self._slots = len(slots)
         self._free: queue.SimpleQueue[Slot] = queue.SimpleQueue()
-        self._work: queue.SimpleQueue[Batch] = queue.SimpleQueue()
         for slot in slots:
             self._free.put(slot)
-        self._thread = threading.Thread(target=self._main, name="recorder", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="recorder")
 
     def slot(self) -> Slot:
         """A free part of the journal; waits until a batch is recorded when there is none."""
@@ -71,25 +52,32 @@ class Recorder:
         slot.close()
         self._free.put(slot)
 
-    def put(self, batch: Batch) -> None:
-        self._work.put(batch)
+    def put(self, slot: Slot, node_id: int, ended: Sequence[Finished], heard: Sequence[tuple[Started, Finished]], *,
+            hint: bool) -> None:  # fmt: skip
+        """Have a batch recorded that has run; ``slot`` is its part of the journal, which is free again then.
+
+        ``heard`` is what a listener to events is told; ``hint``: tell the dispatcher that there is room.
+        """
+        self._thread.submit(self._record, slot, node_id, ended, heard, hint)
 
     def idle(self) -> bool:
         """True when everything is recorded."""
         return self._free.qsize() == self._slots
 
-    def _main(self) -> None:
-        while True:
-            batch = self._work.get()
-            try:
-                changes = record(self.store, batch.node_id, batch.ended)
-            except Exception:
-                # What the ledger refuses for good cannot be helped here; the agent finds it and hands it back.
-                log.exception("a batch of %s could not be recorded", len(batch.ended))
-                changes = []
-            self.give_back(batch.slot)
-            if changes or batch.hint:
-                self.queues.tell(changes, room=batch.hint)
-            for task, finished in batch.heard:
+    def _record(self, slot: Slot, node_id: int, ended: Sequence[Finished], heard: Sequence[tuple[Started, Finished]],
+                hint: bool) -> None:  # fmt: skip
+        changes: Changes = []
+        try:
+            changes = record(self.store, node_id, ended)
+        except Exception:
+            # What the ledger refuses for good cannot be helped here; the agent finds it and hands it back.
+            log.exception("a batch of %s could not be recorded", len(ended))
+        self.give_back(slot)
+        try:
+            if changes or hint:
+                self.queues.tell(changes, room=hint)
+            for task, finished in heard:
                 self.events.add(task, finished)
             self.events.send()
+        except Exception:
+            log.exception("what a batch has changed could not be told")

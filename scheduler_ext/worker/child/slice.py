@@ -12,6 +12,8 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -31,8 +33,7 @@ from scheduler_ext.task.context import TaskInterrupted
 from scheduler_ext.worker.child.claims import Starting
 from scheduler_ext.worker.child.concurrent import Beside
 from scheduler_ext.worker.child.handler_call import Bodies
-from scheduler_ext.worker.child.prefetch import AHEAD_S, Ahead, Begun
-from scheduler_ext.worker.child.recorder import Batch, Recorder, record
+from scheduler_ext.worker.child.recorder import Recorder, record
 from scheduler_ext.worker.child.usage_meter import Meter
 from scheduler_ext.worker.events import TaskEvents
 from scheduler_ext.worker.journal import Journal, Slot, to_unix_s
@@ -47,6 +48,21 @@ SLICE_S = 2.0
 """How long a token lends a pool child."""
 IDLE_BLOCK_S = 0.5
 RUNNING = int(TaskState.RUNNING)
+AHEAD_S = 0.01
+"""How long before the expected end of a batch the next one is started: about as long as that takes on a busy machine.
+
+Sooner would lay more tasks behind a long one, and before urgent ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A batch that is started in the ledger and noted in the journal; none of it has run."""
+
+    slot: Slot
+    node_id: int
+    started: Sequence[Started]
+    waiting: int
+    """Claims that were left in the queues."""
 
 
 class Child:
@@ -64,7 +80,10 @@ class Child:
         self.queues = QueueManager(self.client, conf)
         self.bodies = Bodies(app, conf.max_result_bytes)
         self.recorder = Recorder(further("recorder"), self.slots, TaskEvents(app, hostname), self.queues)
-        self.ahead = Ahead(further("ahead"), lambda store: self._begin(store, 0.0))
+        self._ahead = ThreadPoolExecutor(1, thread_name_prefix="ahead")
+        self._ahead_store = further("ahead")
+        self._next: Future[Begun | None] | None = None
+        """The batch that is started ahead, if any: while one runs a thread takes and starts the next."""
         self.low_water = MILLI * journal.children // 2
         self.low_water_s = LOOKAHEAD_US / 1e6 * journal.children / 2
         """With fewer claims, and less work, than this left in its queues the child asks the dispatcher for more."""
@@ -109,8 +128,9 @@ class Child:
             return 0
         ends = time.monotonic() + SLICE_S
         ran = 0
-        while ((left := ends - time.monotonic()) > 0 and not self.journal.draining) or self.ahead.pending:
-            begun = self.ahead.fetch() if self.ahead.pending else self._begin(self.store, min(left, IDLE_BLOCK_S))
+        while ((left := ends - time.monotonic()) > 0 and not self.journal.draining) or self._next is not None:
+            ahead, self._next = self._next, None
+            begun = ahead.result() if ahead is not None else self._begin(self.store, min(left, IDLE_BLOCK_S))
             if begun is not None:
                 ran += self._batch(begun, last=left <= 0)
             elif time.monotonic() - self._learnt > LEARN_EVERY_S:
@@ -125,7 +145,7 @@ class Child:
         return self.beside is not None and self.beside.busy()
 
     def _busy(self) -> bool:
-        return not self.recorder.idle() or (self.beside is not None and self.beside.busy())
+        return not self.recorder.idle() or self._shares()
 
     def _claim_slot(self) -> bool:
         """Take the journal's slots over once the agent has settled what a predecessor left in them."""
@@ -141,8 +161,6 @@ class Child:
             slot.pid = os.getpid()
         self._claimed_slot = True
         gc.freeze()  # what is loaded stays: no search for garbage need pass through it, nor copy its pages
-        self.recorder.start()
-        self.ahead.start()
         if self.beside is not None:
             self.beside.start()
         return True
@@ -205,7 +223,7 @@ class Child:
             self.meter.end(ended[0])
         if ended:
             self._each_s = (ended[-1].finished_at - ended[0].started_at) / len(ended)
-        self.recorder.put(Batch(begun.slot, begun.node_id, ended, heard, not batched))
+        self.recorder.put(begun.slot, begun.node_id, ended, heard, hint=not batched)
         if time.monotonic() - self._learnt > LEARN_EVERY_S:
             self._learn()
         return len(started)
@@ -235,7 +253,7 @@ class Child:
             if not slot.begin(index, task.cap_ms, began):
                 break  # the agent has handed the rest back
             if index == ahead_at and not self.journal.draining:
-                self.ahead.ask()
+                self._next = self._ahead.submit(self._begin, self._ahead_store, 0.0)
             self._running = index
             try:
                 end = bodies.run(task, store)
