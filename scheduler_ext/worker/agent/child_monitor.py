@@ -106,10 +106,10 @@ class Watch:
         self._end_in_time(slot, entry)
         if slot.count > 1 and time.monotonic() - entry.began > HELD_UP_S:
             if self._relieved.get(slot.index) != slot.batch:
-                self._relieve(slot)
+                self._relieve(slot, slot)
             for other in self.journal.siblings(slot):
                 if self._relieved.get(other.index) != other.batch and other.ahead():
-                    self._relieve_ahead(slot, other)
+                    self._relieve(slot, other)
 
     # -- caps and cancels ---------------------------------------------------------------------------------------------
     def _end_in_time(self, slot: Slot, entry: Entry) -> None:
@@ -217,35 +217,25 @@ class Watch:
         table.clear()
 
     # -- batches held up ----------------------------------------------------------------------------------------------
-    def _relieve(self, slot: Slot) -> None:
-        """One task of a batch takes long: record what has finished, hand back what has not begun."""
+    def _relieve(self, slot: Slot, batch: Slot) -> None:
+        """The task that runs in ``slot`` takes long: of a batch that waits behind it, its own or the one started ahead,
+        what has finished is recorded, and what has not begun goes back."""
+        own = batch is slot
         with _stopped(slot.pid) as stopped:
-            if not stopped or slot.running() is None:
+            if not stopped or slot.running() is None or not (own or batch.ahead()):
                 return
-            slot.limit = slot.current + 1
-            taken = settlement.read(slot.entries(), self._worker(slot))
-        self._relieved[slot.index] = slot.batch
+            batch.limit = slot.current + 1 if own else 0
+            taken = settlement.read(batch.entries(), self._worker(batch))
+        self._relieved[batch.index] = batch.batch
         if taken.ended:
             self.publish(self.store.record(self.journal.node_id, taken.ended))
-        self._give_back(slot, taken.unbegun)
-
-    def _give_back(self, slot: Slot, unbegun: Sequence[Claim]) -> None:
-        self.publish(settlement.give_back(self.store, self.journal.node_id, self._own(unbegun, slot=slot.index)))
+        unbegun = self._own(taken.unbegun, slot=batch.index)
+        self.publish(settlement.give_back(self.store, self.journal.node_id, unbegun))
 
     def _own(self, unbegun: Sequence[Claim], *, slot: int = -1, table: int = -1) -> list[Claim]:
         """Those of a batch that nobody else here holds: a claim may lie in the queue twice, if Redis is not ours."""
         others = self.journal.claims_of_others(slot=slot, table=table) | set(self.scripts) if unbegun else set()
         return [claim for claim in unbegun if claim not in others]
-
-    def _relieve_ahead(self, slot: Slot, other: Slot) -> None:
-        """The batch that was started ahead waits behind that task as well: all of it goes back."""
-        with _stopped(slot.pid) as stopped:
-            if not stopped or slot.running() is None or not other.ahead():
-                return
-            other.limit = 0
-            taken = settlement.read(other.entries(), self._worker(other))
-        self._relieved[other.index] = other.batch
-        self._give_back(other, taken.unbegun)
 
     # -- deaths -------------------------------------------------------------------------------------------------------
     def _settle_dead(self, slot: Slot) -> None:
