@@ -6,7 +6,7 @@ Everything is iterative and linear in tasks and edges, so that 100,000 edges tak
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from scheduler_ext.core.errors import DependencyCycle, DuplicateName, UnknownDependency
@@ -82,16 +82,6 @@ class Dag:
         return max(best, default=0.0)
 
 
-def find_cycle(parents: Mapping[int, Iterable[int]]) -> list[int] | None:
-    """One cycle as indices, each needing the one before it and first equal to last, or None."""
-    try:
-        TopologicalSorter(parents).prepare()
-    except CycleError as error:
-        cycle: list[int] = error.args[1]
-        return cycle
-    return None
-
-
 def _topological_order(names: tuple[str, ...], parents: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
     """Kahn's order: level by level, within a level as given, so that the same graph always gives the same order."""
     children: list[list[int]] = [[] for _ in names]
@@ -117,7 +107,11 @@ def _topological_order(names: tuple[str, ...], parents: tuple[tuple[int, ...], .
 def _raise_cycle(names: tuple[str, ...], parents: tuple[tuple[int, ...], ...], missing: list[int]) -> None:
     """Name one cycle among the tasks that could not be ordered."""
     rest = {node: [p for p in parents[node] if missing[p]] for node in range(len(names)) if missing[node]}
-    cycle = find_cycle(rest) or []
+    cycle: list[int] = []
+    try:
+        TopologicalSorter(rest).prepare()
+    except CycleError as error:
+        cycle = error.args[1]  # each needs the one before it, and the first is the last
     told = [names[node] for node in cycle]
     if len(told) > CYCLE_SHOWN:
         left_out = len(told) - CYCLE_SHOWN

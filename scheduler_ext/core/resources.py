@@ -78,7 +78,10 @@ def validate(vector: Iterable[Any], *, field: str = "resources") -> Vector:
     if len(components) != SIZE:
         raise InvalidInput(f"must have {SIZE} numbers ({', '.join(DIMENSIONS)}), not {len(components)}", field=field)
     for name, value in zip(DIMENSIONS, components, strict=True):
-        _check_component(value, f"{field}.{name}")
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InvalidInput(f"must be a whole number, not {type(value).__name__}", field=f"{field}.{name}")
+        if not 0 <= value <= LARGEST:
+            raise InvalidInput(f"must be from 0 to {LARGEST}, not {value}", field=f"{field}.{name}")
     return components
 
 
@@ -90,10 +93,3 @@ def from_mapping(values: Mapping[str, Any], *, field: str = "resources") -> Vect
             f"there is no such resource; known are {', '.join(DIMENSIONS)}", field=f"{field}.{unknown[0]}"
         )
     return validate((values.get(name, 0) for name in DIMENSIONS), field=field)
-
-
-def _check_component(value: Any, field: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidInput(f"must be a whole number, not {type(value).__name__}", field=field)
-    if not 0 <= value <= LARGEST:
-        raise InvalidInput(f"must be from 0 to {LARGEST}, not {value}", field=field)

@@ -29,24 +29,21 @@ echo 1 > "$SLACKWATER_RESULT"
 _SAID = {3: "it let a script read a file of this machine", 4: "the system's programs cannot be reached in it"}
 
 
-def plan(level: Level, root: str, conf: SchedulerConf, *, groups: bool = True) -> Plan:
-    """How a slot of this level is started with ``root`` as its folder."""
-    own_user = level.contains_untrusted
-    return Plan(
-        level=level,
-        root=root,
-        bwrap=_reachable(bubblewrap.find(), root) if level is Level.BUBBLEWRAP else "",
-        uid_base=conf.sandbox_uid_base if own_user else 0,
-        groups=groups,
-        memory_place=own_user,
-    )
-
-
 def slot(level: Level, root: str, conf: SchedulerConf, *, groups: bool = True) -> AnySlot:
     """A slot of this level, not started yet, with ``root`` as its folder."""
     if level is Level.CONTAINER:
         return ContainerSlot(conf)
-    return Slot(plan(level, root, conf, groups=groups))
+    own_user = level.contains_untrusted
+    return Slot(
+        Plan(
+            level=level,
+            root=root,
+            bwrap=_reachable(bubblewrap.find(), root) if level is Level.BUBBLEWRAP else "",
+            uid_base=conf.sandbox_uid_base if own_user else 0,
+            groups=groups,
+            memory_place=own_user,
+        )
+    )
 
 
 def _reachable(path: str | None, root: str) -> str:
