@@ -6,12 +6,11 @@ multiple of the capacities, so that equal shares are equal numbers whatever reso
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from math import exp, lcm
 from typing import Any, Final
 
 from scheduler_ext.core.resources import SIZE, filled, total
-from scheduler_ext.core.types import MILLI, NodeView, Snapshot, Vector, WorkKind
+from scheduler_ext.core.types import MILLI, Snapshot, Vector, WorkKind
 
 MAX_WHOLE: Final = 1 << 240
 """Beyond this a common multiple would make each comparison slow; then shares are rounded down."""
@@ -31,21 +30,14 @@ def remembered(past: float, share: float, span_s: float, memory_s: float) -> flo
     return past * left + share * memory_s * (1.0 - left)
 
 
-def slots_milli_of(nodes: Iterable[NodeView]) -> int:
-    """Thousandths of process and script slots of all nodes."""
-    slots = 0
-    for node in nodes:
-        slots += node.slots.get(WorkKind.PROCESS, 0) + node.slots.get(WorkKind.SCRIPT, 0)
-    return slots * MILLI
-
-
 class Measure:
     """How shares of the cell are counted: in slots alone, or by the dominant of slots and resources."""
 
     __slots__ = ("counted", "parts", "slot_part", "vectors", "whole")
 
     def __init__(self, snapshot: Snapshot, *, vectors: bool) -> None:
-        slots = slots_milli_of(snapshot.nodes)
+        kinds = (WorkKind.PROCESS, WorkKind.SCRIPT)
+        slots = sum(node.slots.get(kind, 0) for node in snapshot.nodes for kind in kinds) * MILLI
         capacity = total(node.capacity for node in snapshot.nodes)
         wholes = [slots, *capacity] if vectors else [slots]
         whole = lcm(*[number for number in wholes if number > 0])

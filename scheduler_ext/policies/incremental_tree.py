@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable
 from heapq import heappop, heappush
-from typing import cast
+from typing import NamedTuple, cast
 
 from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TaskView, Vector
 from scheduler_ext.policies.accounts import LAST, Account, remembered
@@ -36,6 +36,14 @@ class Ages:
         account.place = place
         account.version += 1
         return bool(forward)
+
+
+class Need(NamedTuple):
+    """An account below its minimum share, with the first of its tasks that would start."""
+
+    account: Account
+    line: LineView
+    head: TaskView
 
 
 class RunningTree(TreeChooser):
@@ -146,15 +154,15 @@ class RunningTree(TreeChooser):
     def account_of(self, line: LineView) -> Account:
         return self._lines[line.line_id].leaf.account
 
-    def starving(self) -> list[tuple[Account, LineView, TaskView]]:
-        """Accounts below their minimum share with work that waits, each with the task that comes next."""
-        found: dict[int, tuple[Account, LineView, TaskView]] = {}
+    def starving(self) -> list[Need]:
+        """Accounts below their minimum share with work that waits."""
+        found: dict[int, Need] = {}
         for state in self._lines.values():
             waiting = state.skipped or state.heads[state.at : state.at + 1]
             each: Account | None = state.leaf.account
             while waiting and each is not None:
-                if each.share < each.floor and (id(each) not in found or waiting[0].rank < found[id(each)][2].rank):
-                    found[id(each)] = (each, state.view, waiting[0])
+                if each.share < each.floor and (id(each) not in found or waiting[0].rank < found[id(each)].head.rank):
+                    found[id(each)] = Need(each, state.view, waiting[0])
                 each = each.parent
         return list(found.values())
 

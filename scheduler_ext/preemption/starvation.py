@@ -13,21 +13,12 @@ from typing import Any
 
 from scheduler_ext.core.resources import filled
 from scheduler_ext.core.states import Outcome
-from scheduler_ext.core.types import LineView, Snapshot, TaskView
+from scheduler_ext.core.types import Snapshot, TaskView
 from scheduler_ext.policies.accounts import Account
-from scheduler_ext.policies.incremental_tree import RunningTree
+from scheduler_ext.policies.incremental_tree import Need, RunningTree
 from scheduler_ext.policies.share.fair import Running, spared, victims
 from scheduler_ext.preemption.choose import KINDS, Ask, Turn, without
 from scheduler_ext.round.node_account import Node
-
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """A pool below its minimum share, with the first of its tasks that would start."""
-
-    account: Account
-    line: LineView
-    head: TaskView
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +44,7 @@ class Starvation:
         self, tree: RunningTree, nodes: Iterable[Node], candidates: Candidates, *, now: float, delay: float
     ) -> Room:
         """Choose who makes room for the first pool that has starved for ``delay``: on the node where fewest must."""
-        starving = {_name(account): Need(account, line, head) for account, line, head in tree.starving()}
+        starving = {_name(need.account): need for need in tree.starving()}
         self._since = {name: self._since.get(name, now) for name in starving}
         nodes = list(nodes)
         look_at: float | None = None
@@ -115,7 +106,7 @@ def ask(
 def _running(turn: Turn, tree: RunningTree, account: Account) -> Running:
     vector = filled(turn.line.vector)
     return Running(
-        task_id=turn.task.task_id, node_id=turn.node_id, vector=vector, priority=turn.task.priority,
+        task_id=turn.task.task_id, vector=vector, priority=turn.task.priority,
         started_at=-turn.ran_s, idempotent=turn.idempotent or turn.checkpoints,
         above_share=spared(tree.account_of(turn.line), account, vector),
     )  # fmt: skip

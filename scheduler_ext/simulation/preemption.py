@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from scheduler_ext.policies.incremental_tree import RunningTree
+from scheduler_ext.policies.incremental_tree import Need, RunningTree
 from scheduler_ext.policies.share.fair import Running, spared
-from scheduler_ext.preemption.starvation import Need, Starvation
+from scheduler_ext.preemption.starvation import Starvation
 from scheduler_ext.round.node_account import Node
 from scheduler_ext.simulation.model import Job
 
@@ -35,17 +35,16 @@ class Preemptor:
         """Jobs to end now for one pool that has starved long enough, and when to look again."""
 
         def candidates(node: Node, need: Need) -> list[Running]:
-            return [self._view(job, node, need, began_us) for job in self._jobs[node.node_id].values()]
+            return [self._view(job, need, began_us) for job in self._jobs[node.node_id].values()]
 
         nodes = self._nodes.values()
         room = self._starvation.make_room(self._chooser, nodes, candidates, now=now, delay=self._delay_us)
         running = {str(index): job for jobs in self._jobs.values() for index, job in jobs.items()} if room.tasks else {}
         return [running[name] for name in room.tasks], None if room.look_at is None else int(room.look_at)
 
-    def _view(self, job: Job, node: Node, need: Need, began_us: dict[int, int]) -> Running:
+    def _view(self, job: Job, need: Need, began_us: dict[int, int]) -> Running:
         return Running(
             task_id=str(job.index),
-            node_id=node.node_id,
             vector=job.vector,
             priority=job.priority,
             started_at=began_us[job.index] / MICRO,

@@ -22,7 +22,6 @@ class Running:
     """A task in flight, as far as pre-emption needs it."""
 
     task_id: str
-    node_id: int
     vector: Vector
     priority: int
     started_at: float

@@ -228,7 +228,7 @@ def test_a_pool_is_fifo_or_fair_inside(inside: str, first: list[str]) -> None:
 
 def _running(name: str, cpu: int, **changes: Any) -> Running:
     values: dict[str, Any] = {"priority": 0, "started_at": 0.0, "idempotent": True, "above_share": True}
-    return Running(task_id=name, node_id=1, vector=(cpu, 0, 0, 0, 0, 0), **{**values, **changes})
+    return Running(task_id=name, vector=(cpu, 0, 0, 0, 0, 0), **{**values, **changes})
 
 
 def test_pre_emption_takes_lowest_priority_then_the_youngest_and_no_more_than_needed() -> None:
