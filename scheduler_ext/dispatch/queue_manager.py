@@ -84,14 +84,6 @@ class QueueManager:
             refusals.add(Kind.CLAIM, "an entry of a node's queue that is no claim", int(thrown))
         return decode(entries), int(left)
 
-    def depth(self, node_id: int) -> dict[tuple[WorkKind, QueueName], int]:
-        """Claims lying in each of a node's queues."""
-        names = [(kind, queue) for kind in WorkKind for queue in QueueName]
-        with self.client.pipeline(transaction=False) as pipe:
-            for kind, queue in names:
-                pipe.llen(self.keys.claims(node_id, kind, queue))
-            return dict(zip(names, pipe.execute(), strict=True))
-
     def clear(self, node_id: int, kinds: Iterable[WorkKind] = WorkKind) -> list[tuple[str, int]]:
         """Empty a node's queues (it drains, left or was lost); returns the claims that lay there."""
         keys = [key for kind in kinds for key in self.keys.node_claims(node_id, kind)]

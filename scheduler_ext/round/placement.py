@@ -26,7 +26,7 @@ class Ledger:
     """All nodes of the cell with their orders: by free room for exclusive tasks, by fill for short ones."""
 
     __slots__ = (
-        "_batch", "_below", "_by_id", "_capacity", "_free", "_orders", "_parts", "_releases", "_reserved", "_shapes",
+        "_batch", "_below", "_capacity", "_free", "_orders", "_parts", "_releases", "_reserved", "_shapes",
         "_short", "_sought", "kept", "nodes", "slots_milli", "used_milli", "wants_ends",
     )  # fmt: skip
 
@@ -35,7 +35,6 @@ class Ledger:
         self._short = short
         ordered = sorted(views, key=lambda view: view.node_id)
         self.nodes = [Node(view, index) for index, view in enumerate(ordered)]
-        self._by_id = {node.node_id: node for node in self.nodes}
         columns = list(zip(*[node.capacity for node in self.nodes], strict=True)) or [(0,)] * SIZE
         self._parts = tuple(_FINE // max(1, *column, 1) for column in columns)
         self._capacity = tuple(sum(column) for column in columns)
@@ -61,10 +60,6 @@ class Ledger:
         self._batch.sort()
 
     # -- asking ------------------------------------------------------------------------------------
-
-    def node(self, node_id: int) -> Node:
-        """The account of a node; ``KeyError`` when it is not in the cell."""
-        return self._by_id[node_id]
 
     def has_room(self, kinds: Iterable[WorkKind] = tuple(WorkKind)) -> bool:
         """False when no node has a slot, or part of one, left for any of these kinds of work."""
