@@ -161,17 +161,14 @@ class HintListener:
             deadline = time.monotonic() + timeout
             while (left := deadline - time.monotonic()) > 0:
                 if self._pubsub.get_message(timeout=left) is not None:
-                    self._drain()
+                    while self._pubsub.get_message(timeout=0) is not None:
+                        pass
                     return True
             return False
         except (redis_client.RedisError, OSError):
             self.close()
             time.sleep(min(timeout, 0.2))
             return False
-
-    def _drain(self) -> None:
-        while self._pubsub.get_message(timeout=0) is not None:
-            pass
 
     def close(self) -> None:
         """Close the connection; the next wait opens it anew."""

@@ -11,8 +11,6 @@ QUOTA_COHORTS: Final = 5
 QUOTA_LINES: Final = 6
 QUOTA_UNITS: Final = 20
 """Units one line is guaranteed; a cohort's lines may lend each other all of theirs."""
-QUOTA_BOUND_S: Final = 66.0
-"""Work of one line (1,320 unit-seconds) over its quota: no schedule without lending between cohorts is shorter."""
 CLASSES: Final = (
     # tasks, units, run seconds, priority, seconds between arrivals
     (350, 1, 0.2, 50, 0.1),

@@ -39,17 +39,15 @@ class Saver:
             try:
                 seen = checkpoint_folder.look(self.folder, self.uid)
                 if seen and seen != self._last:
-                    self._send(control, checkpoint_folder.pack(self.folder, seen, self.uid, self.most))
+                    content = checkpoint_folder.pack(self.folder, seen, self.uid, self.most)
+                    control.tell({"saved": len(content)}, content)
+                    self.told = True
                     self._last = seen
             except checkpoint_folder.Moving:
                 continue
             except (checkpoint_folder.TooMuch, OSError, ValueError) as error:
                 self._refuse(control, str(error))
             return
-
-    def _send(self, control: Channel, content: bytes) -> None:
-        control.tell({"saved": len(content)}, content)
-        self.told = True
 
     def _refuse(self, control: Channel, fault: str) -> None:
         if fault != self._fault:

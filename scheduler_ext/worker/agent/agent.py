@@ -125,8 +125,7 @@ class Agent:
         """Once told to, drain for good; the lease is renewed meanwhile."""
         await self.stopping.wait()
         self.journal.draining = True
-        await self.draining.begin()
-        await self._follow()
+        await self._begin_drain()
         await self.draining.finish()
 
     async def _ledger(self, function: Any, *args: Any, **kwargs: Any) -> Any:

@@ -226,7 +226,8 @@ def test_the_published_quota_benchmark_is_near_its_bound() -> None:
     assert len(trace.jobs) == 15_000
     done = run(trace, cell, share="capacity", **parameters)
     makespan = max(done.ended_us) / SECOND
-    assert scenarios.QUOTA_BOUND_S < makespan <= 75
+    # A line has 1,320 unit-seconds of work for 20 units: without lending between cohorts it takes 66 s.
+    assert 66 < makespan <= 75
     _check_cohorts(done)
 
 

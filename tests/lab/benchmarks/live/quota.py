@@ -8,7 +8,7 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.policies.registry import order_policy, share_policy
 from scheduler_ext.simulation import report as measures
 from scheduler_ext.simulation.engine import Engine
-from scheduler_ext.simulation.scenarios import CLASSES, QUOTA_BOUND_S, QUOTA_COHORTS, QUOTA_LINES, QUOTA_UNITS
+from scheduler_ext.simulation.scenarios import CLASSES, QUOTA_COHORTS, QUOTA_LINES, QUOTA_UNITS
 from scheduler_ext.simulation.scenarios import quota as simulated_quota
 from slackwater_tasks.control import policies
 from slackwater_tenants.models import Pool
@@ -19,6 +19,8 @@ from tests.lab.benchmarks.peer import report
 
 NAMES = {1: "small", 5: "medium", 20: "large"}
 TICK_S = 0.25
+BOUND_S = 66.0
+"""Work of one line (1,320 unit-seconds) over its quota: no schedule without lending between cohorts is shorter."""
 PUBLISHED = {
     "makespan_s": 351,
     "quota_use": 0.559,
@@ -52,7 +54,7 @@ def _simulated() -> dict[str, float]:
         waits.setdefault(job.vector[0] // 1000, []).append(waited)
     return {
         "tasks": made.ended, "makespan_s": round(made.makespan_s, 1), "quota_use": round(made.utilization, 3),
-        "bound_s": QUOTA_BOUND_S, **_means(waits),
+        "bound_s": BOUND_S, **_means(waits),
     }  # fmt: skip
 
 
