@@ -1,4 +1,4 @@
-"""Windows by time of day and zone in which other ceilings hold: the night in which everything may run, for one.
+"""Time windows in which other ceilings hold, such as a night in which everything may run.
 
 An entry is ``[days] FROM-TO ZONE [category=permille …]``, several are separated by ``;``, and the last that is open
 decides: ``22:00-06:00 Europe/Berlin; sat,sun 00:00-24:00 Europe/Berlin offpeak=950``. Without categories off-peak work

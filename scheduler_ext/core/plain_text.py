@@ -1,4 +1,4 @@
-"""Text that does nothing to who reads it: characters that steer a terminal or turn writing round, found and shown."""
+"""Finds characters that control a terminal or change the direction of writing, and shows them as escapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a failed attempt is tried again: exponential back-off with jitter and a cap. Seconds throughout."""
+"""Computes when a failed attempt is tried again: exponential back-off with jitter and a cap. Times are seconds."""
 
 from __future__ import annotations
 

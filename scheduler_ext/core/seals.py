@@ -1,4 +1,4 @@
-"""Seals: what the platform's processes tell one another by way of Redis carries the mark of a key that Redis has not.
+"""Seals: messages between the platform's processes carry a signature (HMAC) made with a key that Redis does not have.
 
 One :class:`Seals` of a process, ``seals``, knows the keys. Which they are is told by whoever reads the settings.
 """

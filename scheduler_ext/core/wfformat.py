@@ -1,4 +1,4 @@
-"""Reading recorded workflows in WfFormat 1.5 (https://wfcommons.org/format): pure, from text to values.
+"""Reads recorded workflows in WfFormat 1.5 (https://wfcommons.org/format): pure, from text to values.
 
 A file has a specification (what the workflow is: tasks, parents, children) and an execution (what happened when it ran:
 run times, memory, priorities). Both are joined here by task id; everything else in a file is left alone.

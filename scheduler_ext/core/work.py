@@ -1,4 +1,4 @@
-"""What passes through the ports: a claim on its way through a worker, a node, a handler, an effect, files."""
+"""The values that pass through the ports: started and ended attempts, nodes, handlers, effects and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Celery's messages with the platform's seal: only who has its key can hand a worker anything to run.
+"""Seals Celery's messages: only a process that has the platform's key can give a worker anything to run.
 
 A token lends a pool child and names no work. An ordinary Celery task, which the ledger knows nothing of, is run as its
 message says: so a message without the seal goes no further than the worker's consumer.

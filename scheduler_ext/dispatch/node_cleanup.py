@@ -1,4 +1,4 @@
-"""What a node leaves in Redis when it is killed, its tokens and claims; and what stands in the way of its queues."""
+"""Deletes what a killed node leaves in Redis (tokens and claims), and keys of a wrong type under its queues' names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nodes' queues in Redis: publish, withdraw, depth; and the epoch key that tells when Redis was emptied."""
+"""The nodes' queues in Redis: publish, take and clear claims; and the epoch key that tells when Redis was emptied."""
 
 from __future__ import annotations
 

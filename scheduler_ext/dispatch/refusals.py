@@ -1,4 +1,4 @@
-"""What this process refused to believe of Redis: counted by kind, and told once a kind and minute.
+"""Counts what this process refused of what came through Redis, by kind, and logs each kind once a minute.
 
 Whoever can write to Redis can send anything; it must neither be acted on nor fill a log.
 """

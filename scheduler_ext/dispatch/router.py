@@ -1,4 +1,4 @@
-"""The Celery router: a token goes to its node's own queue, everything else where it went before."""
+"""The Celery router: it sends a token to its node's own queue and leaves every other message to the next router."""
 
 from __future__ import annotations
 

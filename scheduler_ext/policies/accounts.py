@@ -1,4 +1,4 @@
-"""What each tenant, pool and queue holds, counted exactly, with what it may hold.
+"""Accounts: exact counts of what each tenant, pool and queue holds, with what it may hold.
 
 A *share* is a whole number: the held part of the cell times :attr:`Measure.whole`. The whole is a common
 multiple of the capacities, so that equal shares are equal numbers whatever resource they stand for.

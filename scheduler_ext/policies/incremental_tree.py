@@ -1,4 +1,4 @@
-"""The same tree kept for a whole simulated run: tasks are offered as they come, and what ends is given back."""
+"""The chooser's tree kept for a whole simulated run: it takes tasks as they arrive and gives back what has ended."""
 
 from __future__ import annotations
 

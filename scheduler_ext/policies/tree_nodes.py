@@ -1,4 +1,4 @@
-"""The inner parts of a tree of lines: a line with the place reached in it, and a branch with its heap."""
+"""The nodes of the tree of lines: a line with the position reached in it, and a branch with its heap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns: which of the running tasks make room for what waits. Pure; the dispatcher's side is in ``turn_taking``.
+"""Turns: chooses which running tasks make room for what waits. Pure; the dispatcher's side is in ``controller``.
 
 Nobody is asked unless somebody waits for the very room. That is found out by the round's own code: were this task to
 yield, and wait in its line where its order puts it, who would start? When it would be the task itself, it goes on.

@@ -1,4 +1,4 @@
-"""The dispatcher's side of turns: it looks who has run long enough, asks them, and holds them back until others start.
+"""The dispatcher's side of turns: it asks tasks that have run long enough, and holds them until others start.
 
 Costs nothing while no task holds a slot of its own, and one statement a look while none of them could be asked.
 """

@@ -1,4 +1,4 @@
-"""What each tenant and pool has used lately: resource-time that fades. Pure; the simulator counts by the same formula.
+"""Past use of each tenant and pool, which decays with time. Pure; the simulator counts by the same formula.
 
 It is counted in cell-seconds: the whole cell, held for a second. What is held between two rounds is what the earlier
 one left held, its own claims included; what ended between them counts until the later one.

@@ -1,4 +1,4 @@
-"""The gate every start passes, in a round and in the simulator alike: limits, ceilings, mutex keys, and a node."""
+"""The gate that every start passes, in a round and in the simulator: limits, ceilings, mutex keys, and room on a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One node's account in a round: what it holds, what it has room for, and what a task asks of it."""
+"""One node's account in a round: what it holds and has room for; and the shape of what a task asks for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a frozen snapshot to a plan: which tasks start now, on which node, and why each of the others waits.
+"""Makes a plan from a frozen snapshot: which tasks start now, on which node, and why each of the others waits.
 
 Pure: the same snapshot, settings and policy always give the same plan, and the simulator runs this very code.
 """

@@ -1,4 +1,4 @@
-"""Recording rounds and deciding them again: a round as one line of JSON, its digest, and a second policy beside it.
+"""Records rounds as lines of JSON with a digest, decides them again, and compares two policies over them.
 
 The same snapshot, settings and policy give the same decisions, so a recorded round decided again gives the
 recorded bytes; anything else means that the code has changed what it decides.

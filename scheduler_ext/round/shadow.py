@@ -1,4 +1,4 @@
-"""A second share policy beside the one that holds: it decides each live round too, and does nothing.
+"""A shadow policy: a second share policy decides each live round too, and only its differences are counted.
 
 Who would have waited less is estimated by exchange. Where the second would start task B instead of A, it would give B
 the place that A gets now, and A the one that B will get: when B really starts, B's tenant would have waited less by the

@@ -1,4 +1,4 @@
-"""One connection of a worker: a slot of it. One script at a time, and perhaps a container that waits for the next."""
+"""One connection of a worker, which is one of its slots: it runs one script at a time and may keep a container ready."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runner as a whole: it listens, looks after what it has started, and leaves nothing behind."""
+"""The runner's service: it listens for workers, checks their token, and ends what it has started when it stops."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Sandboxes: one protocol, and a level for each way of containing a script."""
+"""Sandboxes: one interface, and a level for each way of containing a script."""

@@ -1,4 +1,4 @@
-"""Bubblewrap: the command line that gives a script namespaces of its own and a file system with hardly anything."""
+"""Bubblewrap: the command line that gives a script its own namespaces and a nearly empty file system."""
 
 from __future__ import annotations
 

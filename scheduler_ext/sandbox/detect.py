@@ -1,4 +1,4 @@
-"""Which levels this machine offers, found out by really running a tiny script in each."""
+"""Finds out which levels this machine offers, by running a small script in each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Landlock: a process gives up files, network and signals beyond its own. No user namespace, no binary is needed."""
+"""Landlock: a process gives up access to foreign files, network and signals. It needs no user namespace and no binary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The slots of a node: made when they are needed, kept for the next script."""
+"""The slots of a node: they are made when needed, and kept for the next script."""
 
 from __future__ import annotations
 

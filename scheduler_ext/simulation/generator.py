@@ -1,4 +1,4 @@
-"""Made-up work from a YAML file: tenants, arrival processes, run times, day and night.
+"""Generates work from a YAML file: tenants, arrival processes, run times, day and night.
 
 ::
 

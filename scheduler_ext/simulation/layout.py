@@ -1,4 +1,4 @@
-"""What a run is laid out on: the lines its jobs wait in, its tenants, and the edges between jobs."""
+"""The layout of a simulated run: the lines its jobs wait in, its tenants, and the edges between jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of runs: waiting by tenant, utilization with the peak line, dominant shares, and a comparison."""
+"""Draws runs: waiting by tenant, utilization with the peak line, dominant shares, and a comparison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pre-emption for starving pools in a simulated run: the dispatcher's choice, made over jobs."""
+"""Pre-emption for starving pools in a simulated run, by the same choice as the dispatcher's."""
 
 from __future__ import annotations
 

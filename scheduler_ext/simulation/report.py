@@ -1,4 +1,4 @@
-"""What a run was like, in numbers: waits, slowdowns, utilization, fairness, shares over time. Seconds throughout."""
+"""Measures a run: waits, slowdowns, utilization, fairness, shares over time. Times are seconds."""
 
 from __future__ import annotations
 

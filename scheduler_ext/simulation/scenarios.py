@@ -1,4 +1,4 @@
-"""Scenarios with a name, as published elsewhere, for comparison with others' numbers."""
+"""Named scenarios that others have published, for comparison with their numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes by the clock in a simulated run: ceiling windows that open and close, and execution rates.
+"""The clock of a simulated run: ceiling windows that open and close, and execution rates.
 
 The gate that refuses is the live one; here is only when it changes its answer. As live, what waits for a rate is parked
 beside its line, and from each line as many go on as may start.

@@ -1,4 +1,4 @@
-"""Artifacts: named files that a task leaves behind. Their names are paths that stay inside: no way leads out."""
+"""Artifacts: named files that a task leaves behind. A name is a relative path that cannot lead out of its folder."""
 
 from __future__ import annotations
 

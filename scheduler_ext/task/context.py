@@ -1,4 +1,4 @@
-"""What a running task can ask: who it is, what its parents returned, and how to report progress."""
+"""The context of a running task: its identity, its parents' results, progress, effects, subtasks and more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``once(key)``: an effect that happens once for its key, over all attempts, tasks and workers of a tenant.
+"""``once(key)``: an effect happens once for its key, over all attempts, tasks and workers of a tenant.
 
 An effect in the platform's own database commits with its key, in one transaction:
 

@@ -1,4 +1,4 @@
-"""The network ports a task is given, as many as its tier says: no two tasks of a machine hold the same.
+"""Gives a task as many network ports as its tier says; no two tasks of a machine hold the same port.
 
 A port is held by an abstract Unix socket of its name. Such names belong to a network namespace, as ports do; one can
 be bound once; and the kernel gives it up with the process that holds it, however that ends. So all nodes of a machine

@@ -1,4 +1,4 @@
-"""Celery's own API for handing in work, led into the ledger.
+"""Redirects Celery's own API for submitting work into the ledger.
 
 ``delay``, ``apply_async``, ``send_task``, ``retry``, ``replace`` and canvases all end in a message. A message for an
 exported task would run beside the ledger: without tenant, fence, limit or record. With :func:`install` an application

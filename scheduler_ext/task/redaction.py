@@ -1,4 +1,4 @@
-"""Secrets blotted out of what is kept of a run: the output of scripts, errors and log lines of handlers."""
+"""Removes secrets from what is kept of a run: the output of scripts, and errors and log lines of handlers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of parents as inputs: an argument ``{"$from": "parent", "path": "a.b"}`` is filled in when the task starts.
+"""Results of parents as inputs: ``{"$from": "parent", "path": "a.b"}`` in an argument is filled in as the task starts.
 
 ``$from`` is a parent's name (or id), or a list of them, which gives the list of their results, lists inside it
 included; ``path`` goes into each result by keys and places, separated by dots. Only a whole argument can be such a

@@ -1,4 +1,4 @@
-"""Which task this code runs in; apart, so that a log line can ask for it without loading the engine."""
+"""The task that this code runs in. It is a module of its own, so that logging can ask without loading the engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker takes off its broker: an item that is no message is thrown away, not stumbled over.
+"""Guards what a worker takes from its broker: an item that is not a message is thrown away and ends nothing.
 
 Kombu trusts what lies in its queues. One item that is no JSON, or lacks a part, ended the worker with all it ran.
 """

@@ -1,4 +1,4 @@
-"""Celery's consumer, which must outlive its broker, and takes no work but the platform's own."""
+"""Celery's consumer, made to survive any failure of its broker and to take no messages but the platform's own."""
 
 from __future__ import annotations
 

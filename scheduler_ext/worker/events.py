@@ -1,4 +1,4 @@
-"""Celery's task events for the tasks themselves, so that Flower lists them; in batches, and only when listened to."""
+"""Sends Celery's task events for the tasks, so that Flower lists them: in batches, and only while somebody listens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one Celery task of the hot path: a token's slice of a pool child's time."""
+"""The one Celery task of the hot path: a token lends a slice of a pool child's time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Celery's remote control: anybody who reaches the broker may look, only the platform may do.
+"""Guards Celery's remote control: whoever reaches the broker may inspect, only the platform may change anything.
 
 ``celery inspect`` and ``celery control`` of the platform's own app seal what they send. A command without the seal is
 answered when it only looks; Flower has no key, and so can do no more.

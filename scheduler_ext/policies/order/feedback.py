@@ -1,4 +1,4 @@
-"""Multi-level feedback queue: growing slices; what uses up its slice sinks, what waits long rises.
+"""Multi-level feedback queue: slices grow by level; a task that uses up its slice sinks, one that waits long rises.
 
 A task sinks by one level with each slice it uses up. In place of a sweep that lifts what waits, a level counts as a
 fixed delay, ``boost_ms``: a task is passed only by tasks that arrive less than its level times that delay after it.

@@ -1,4 +1,4 @@
-"""How priority and level become the group of a rank, which must fit 32 signed bits."""
+"""Turns priority and level into the group of a rank, which must fit 32 signed bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Round robin: a slice each, going round in order of arrival; one that is not there yet is passed over."""
+"""Round robin: each task gets a slice in turn, in order of arrival; a newcomer joins the cycle that is being served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another share policy inside a pool: the cell's decides between what stands on top, a pool's own inside it.
+"""Nested share policies: the cell's policy decides between the pools on top, and a pool's own policy inside the pool.
 
 Each level of the tree is ordered by the policy of the pool it stands in, or of the nearest above that has one.
 """

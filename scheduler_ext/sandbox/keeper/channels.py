@@ -1,4 +1,4 @@
-"""How a keeper hears its agent and answers: messages with contents, over a local socket or another way."""
+"""How a keeper receives its agent's messages and answers them, over a local socket or in another way."""
 
 from __future__ import annotations
 

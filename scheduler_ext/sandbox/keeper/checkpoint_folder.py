@@ -1,4 +1,4 @@
-"""What a script saves in its ``CHECKPOINT_DIR``: taken as a whole, put back as a whole.
+"""Packs what a script saves in its ``CHECKPOINT_DIR``, and restores it, each time as a whole.
 
 The folder belongs to the script, who may do in it what it likes while it is read. So nothing is followed: each folder
 is opened relative to the one above it, links and devices are left out, and a look before and after tells whether what

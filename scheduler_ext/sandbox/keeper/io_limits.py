@@ -1,4 +1,4 @@
-"""What a slot may do a second: operations on the disk of its work folder, and bits over the network.
+"""Rate limits of a slot: operations a second on the disk of its work folder, and bits a second over the network.
 
 Both go by control groups and are best effort: where the kernel or this process' rights do not allow one, making it
 raises ``OSError``, and the node says that it is not enforced. Both keep one number, the time until which what was done

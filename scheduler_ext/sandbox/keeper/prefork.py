@@ -1,4 +1,4 @@
-"""The process that becomes the script: made ahead of time, already unprivileged and in its groups, it waits."""
+"""The process that becomes the script: it is forked ahead of time, drops its privileges, joins its groups and waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a slot's process is given: a user of its own, and its resource limits."""
+"""Gives a slot's process a user of its own and its resource limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes below a keeper: finding, measuring and ending them. Orphans come back to it, so none escapes."""
+"""Finds, measures and ends the processes below a keeper. It adopts orphans, so no process escapes."""
 
 from __future__ import annotations
 

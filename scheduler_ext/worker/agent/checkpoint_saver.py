@@ -1,4 +1,4 @@
-"""Checkpoints of scripts, between their sandbox and the ledger; on a thread of its own, for they may be large."""
+"""Moves checkpoints of scripts between sandbox and ledger, on a thread of its own because they may be large."""
 
 from __future__ import annotations
 

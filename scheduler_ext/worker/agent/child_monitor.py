@@ -1,4 +1,4 @@
-"""Watching the pool children: caps, cancels, deaths, and batches held up by one long task."""
+"""Watches the pool children: caps, cancellations, deaths, and batches held up by one long task."""
 
 from __future__ import annotations
 

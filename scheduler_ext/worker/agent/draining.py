@@ -1,4 +1,4 @@
-"""Draining a node: what has not begun goes back at once, what saves checkpoints yields, the rest may end."""
+"""Drains a node: tasks that have not begun go back at once, tasks with checkpoints yield, the others may end."""
 
 from __future__ import annotations
 

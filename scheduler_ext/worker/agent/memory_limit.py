@@ -1,4 +1,4 @@
-"""Handlers held to their tier's memory: what a child has come to hold since it began its task.
+"""Holds handlers to their tier's memory, by what a child has come to hold since it began its task.
 
 What the child held before (the interpreter, the application, what earlier tasks left) is the worker's, not the task's.
 Tasks that share a child cannot be told apart, so only one that has its child to itself is held to anything; and only

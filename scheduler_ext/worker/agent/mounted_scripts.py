@@ -1,4 +1,4 @@
-"""Reading a script from a tenant's own folder, which others may change at any moment."""
+"""Reads a script from a tenant's own folder, which others may change at any moment."""
 
 from __future__ import annotations
 

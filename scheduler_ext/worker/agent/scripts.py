@@ -1,4 +1,4 @@
-"""Running one script: its sandbox, its cap, its output."""
+"""Runs one script: its sandbox, its cap, its output."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Settling a child's account from its journal: what had finished is recorded, the culprit's attempt ends, the rest
-goes back without spending one."""
+"""Settles a child's account from its journal: finished attempts are recorded, the attempt that ran when the child
+stopped ends, and the others go back without spending one."""
 
 from __future__ import annotations
 

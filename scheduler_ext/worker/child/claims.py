@@ -1,4 +1,4 @@
-"""Starting a batch of claims, also over a connection that breaks meanwhile, and whoever put them into the queue.
+"""Starts a batch of claims, even if the connection breaks meanwhile, and whoever has put them into the queue.
 
 A claim is a hint that comes through Redis. What may begin the ledger says; what is of another kind goes back to it, and
 what somebody else of this node holds is his.

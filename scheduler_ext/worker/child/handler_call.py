@@ -1,4 +1,4 @@
-"""Running one handler: call it, and turn what happens into an outcome that can always be stored."""
+"""Calls one handler, and turns what happens into an outcome that can always be stored."""
 
 from __future__ import annotations
 

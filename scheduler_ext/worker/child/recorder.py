@@ -1,4 +1,4 @@
-"""Recording beside running: while a child runs one batch, its recorder writes the batch before into the ledger."""
+"""The recorder: while a child runs one batch, a thread writes the batch before it into the ledger."""
 
 from __future__ import annotations
 

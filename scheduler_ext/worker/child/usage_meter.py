@@ -1,4 +1,4 @@
-"""What a handler used: of a task that ran alone in its child, long enough for the child's account to be the task's.
+"""Measures what a handler used, if its task ran alone in its child and long enough for the figures to be the task's.
 
 Sources: getrusage(2), with the children that ended; proc(5): ``/proc/self/clear_refs`` (writing 5 sets the peak of
 resident memory back to what it is now), ``VmHWM`` in ``status``, ``write_bytes`` in ``io``.
