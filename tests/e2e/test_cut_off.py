@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,6 +101,15 @@ def _submit(client: Client, folder: Path, seconds: float) -> str:
         "total_attempts": 3,
         "category": "urgent",
     }
-    status, answer = client.call("POST", "/tasks", body)
-    assert status == 201, answer
-    return str((answer.get("ids") or answer["task_ids"])[0])
+    key = uuid.uuid4().hex
+    answers: list[Any] = []
+
+    def accepted() -> bool:
+        """On a busy machine no submitter may answer in time; the key makes a second try harmless."""
+        status, answer = client.call("POST", "/tasks", body, key)
+        assert status in (0, 200, 201, 503), answer
+        answers.append(answer)
+        return status in (200, 201)
+
+    wait_until(accepted, timeout=60, message="a submitter accepts the task")
+    return str((answers[-1].get("ids") or answers[-1]["task_ids"])[0])
