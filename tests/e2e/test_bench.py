@@ -7,8 +7,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import redis
 from django.core.management import CommandError, call_command
 
 from tests.lab.benchmarks.command import Command
@@ -55,22 +57,29 @@ def test_the_small_measurements_run(tmp_path: Path) -> None:
     assert all(row["us"] >= row["postgres_us"] > 0 for row in lines)
 
 
-def test_a_database_that_is_not_named_for_it_is_refused(tmp_path: Path) -> None:
-    done = bench(tmp_path, "--database-url", "postgresql://nobody@127.0.0.1:1/production")
-    assert done.returncode != 0
-    assert "the name must contain 'bench'; this one is called 'production'" in done.stderr
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path) -> None:
+    """The command in this process: how that ends is not the command's to say."""
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    settings.SLACKWATER = {**settings.SLACKWATER, "VAR": str(tmp_path)}
 
 
-def test_a_redis_that_holds_something_is_refused(tmp_path: Path, redis_client: object, redis_url: str) -> None:
-    redis_client.set("precious", "1")  # type: ignore[attr-defined]
-    done = bench(tmp_path, "--redis-url", redis_url)
-    assert done.returncode != 0
-    assert "holds 1 keys of others" in done.stderr
-    assert redis_client.get("precious") == b"1"  # type: ignore[attr-defined]
+@pytest.mark.usefixtures("here")
+def test_a_database_that_is_not_named_for_it_is_refused() -> None:
+    with pytest.raises(CommandError, match="the name must contain 'bench'; this one is called 'production'"):
+        call_command(Command(), "--database-url", "postgresql://nobody@127.0.0.1:1/production")
 
 
-def test_what_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("signal.signal", lambda *_: None)  # how this process ends is not the command's to say
+@pytest.mark.usefixtures("here")
+def test_a_redis_that_holds_something_is_refused(redis_client: redis.Redis, redis_url: str) -> None:
+    redis_client.set("precious", "1")
+    with pytest.raises(CommandError, match="holds 1 keys of others"):
+        call_command(Command(), "--redis-url", redis_url)
+    assert redis_client.get("precious") == b"1"
+
+
+@pytest.mark.usefixtures("here")
+def test_what_does_not_exist_is_named() -> None:
     for arguments, said in (
         (("--workload", "nop"), "there is no workload 'nop'; known are noop, sleep10ms, mixed"),
         (("--micro", "dags"), "there is no scenario 'dags'"),
