@@ -12,8 +12,9 @@ from slackwater.settings.environment import given_database_url
 from slackwater_conf import conf
 from tests.support import examples
 from tests.support.database import django_db_setup
+from tests.support.order import pytest_collection_modifyitems
 
-__all__ = ["django_db_setup"]
+__all__ = ["django_db_setup", "pytest_collection_modifyitems"]
 
 examples.load()
 
