@@ -28,33 +28,33 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConf:
-    """Every number the engine goes by. Refused at start when a value is wrong."""
+    """The engine's settings. A value that cannot work is refused at the start."""
 
     cell: str = "default"
     """The cell this process belongs to."""
     key_prefix: str = "sw"
     """First part of every Redis key."""
     order_policy: str = "fifo"
-    """Order inside a line."""
+    """Name of the policy that orders the tasks inside a line."""
     share_policy: str = "equal"
-    """Which line is served next."""
+    """Name of the policy that decides which line is served next."""
     peak_permille: int = 800
-    """Utilization, in thousandths, from which it is peak: off-peak work waits."""
+    """Utilization, in thousandths, from which off-peak work waits."""
     delayable_permille: int = 950
-    """Ceiling of delayable and periodic work."""
+    """Utilization, in thousandths, from which delayable and periodic work waits."""
     ceiling_windows: str = ""
-    """Windows by time of day in which other ceilings hold, like ``mon-fri 22:00-06:00 Europe/Berlin offpeak=1000``;
-    several are separated by ``;``. Without a category off-peak work has no ceiling in it."""
+    """Time windows in which other ceilings hold, like ``mon-fri 22:00-06:00 Europe/Berlin offpeak=1000``; several are
+    separated by ``;``. In a window that names no category, off-peak work has no ceiling."""
     resource_ratio_permille: int = 1250
-    """Slots wanted for each slot of demand, in thousandths: the target of alerts and worker counts."""
+    """Slots wanted for each slot of demand, in thousandths. Alerts and the number of wanted workers use it."""
     scale_within_s: float = 60.0
-    """Time within which waiting work is to begin: what the number of wanted workers is worked out from."""
+    """Time within which waiting work should begin. The number of wanted workers is computed from it."""
     round_limit: int = 1024
     """The most tasks one round claims."""
     batch_max: int = 256
     """The most tasks a child takes at once; at most 256, which is what its journal holds."""
     claim_ttl_s: float = 15.0
-    """A claim not started by then is taken back."""
+    """A claim that has not been started within this time is taken back."""
     node_lease_s: float = 10.0
     """A node that has not renewed its lease for this long is lost."""
     node_renew_s: float = 2.0
@@ -62,56 +62,55 @@ class SchedulerConf:
     """A dispatcher that has not renewed its leadership for this long is replaced."""
     leader_renew_s: float = 1.0
     reserve_after_s: float = 5.0
-    """A task that finds no room for this long gets a node kept free for it (ten times this where nobody knows when
-    that node's tasks end)."""
+    """After a task has found no room for this long, a node is kept free for it; after ten times as long where the ends
+    of that node's tasks are not known."""
     record_folder: str = ""
-    """Rounds are recorded in files of this folder, each with its snapshot, digest and decisions; empty: nowhere."""
+    """Folder in which rounds are recorded, each with its snapshot, digest and decisions; empty: they are not."""
     cancel_grace_s: float = 2.0
     """Time between asking a running task to end and killing it."""
     yield_grace_s: float = 10.0
-    """Time a task with checkpoints has to save and yield when it is asked to; then it is ended."""
+    """Time that a task with checkpoints has to save and yield when it is asked to; after that it is ended."""
     yield_after_s: float = 5.0
-    """A task with checkpoints that has run this long makes room for shorter work that waits, under any order."""
+    """Under any order, a task with checkpoints makes room for shorter waiting work after it has run this long."""
     checkpoint_every_s: float = 2.0
-    """How often a script's ``CHECKPOINT_DIR`` is looked at; what has changed is stored."""
+    """How often a script's ``CHECKPOINT_DIR`` is checked; changes are stored."""
     drain_grace_s: float = 20.0
-    """Time what runs on a worker that is stopped has to end; what has no checkpoints is ended then, and runs again."""
+    """Time that running tasks have to end when their worker is stopped; the others are ended then and run again."""
     impossible_after_s: float = 60.0
-    """A task that no registered node could ever run is given up after this."""
+    """A task that no registered node can ever run is given up after this time; 0: never."""
     retry_base_s: float = 2.0
-    """Back-off before the first retry of a task that names no back-off of its own."""
+    """Back-off before the first retry of a task that has no back-off of its own."""
     idempotency_keys_s: float = 86_400.0
-    """For so long a submission with an idempotency key that was used before gets its first answer."""
+    """How long a submission that repeats an idempotency key gets the first answer again."""
     max_result_bytes: int = 262_144
     max_log_bytes: int = 1_048_576
-    """Output kept of each stream of an attempt."""
+    """Output that is kept of each stream of an attempt."""
     handler_memory: str = "enforced"
-    """Of a handler that comes to hold more memory than its tier has: ``enforced`` ends it, ``measured`` only tells."""
+    """What happens to a handler that exceeds its tier's memory: ``enforced`` ends it, ``measured`` only reports its use."""
     sandbox: str = "auto"
-    """How scripts are contained: ``auto`` takes the strongest level the machine offers; ``container``, ``bubblewrap``,
-    ``landlock`` and ``process`` ask for that one."""
+    """How scripts are contained: ``auto`` takes the strongest level that the machine offers; ``container``,
+    ``bubblewrap``, ``landlock`` and ``process`` ask for that level."""
     runner: str = ""
-    """Where the node's runner listens, which starts a container for each script: ``unix:/PATH`` or ``tcp:HOST:PORT``;
+    """Address of the node's runner, which starts a container for each script: ``unix:/PATH`` or ``tcp:HOST:PORT``;
     empty: there is none."""
     runner_token_file: str = ""
-    """File with the secret that this worker and its runner share."""
+    """File with the secret that this worker shares with its runner."""
     trusted_scripts: str = "sandbox"
-    """Scripts of trusted tenants: ``sandbox`` contains them too where a level offers it, ``plain`` never does."""
+    """How scripts of trusted tenants run: ``sandbox`` contains them too where a level offers it, ``plain`` never does."""
     sandbox_uid_base: int = 60_600
-    """First of 512 user ids that scripts run as, one for each slot, where the worker is root."""
+    """First of 512 user ids that scripts run as, one for each slot, if the worker is root."""
     script_processes: int = 256
     """Processes and threads a script may have at once."""
     script_files: int = 20_000
     """Files and folders a script may have at once."""
     script_output_bytes: int = 67_108_864
-    """Output after which a script is ended; what is beyond ``max_log_bytes`` is not kept."""
+    """A script that writes more output than this is ended; output beyond ``max_log_bytes`` is not kept."""
     script_tmpfs_mb: int = 256
     """Work folders of scripts up to this size lie in memory, larger ones on disk."""
-
     ports_from: int = 20_000
-    """First of the ports that tasks are given whose tier has some; all nodes of a machine share them."""
+    """First of the ports for tasks whose tier has ports; all nodes of a machine share them."""
     ports_count: int = 8_000
-    """How many ports there are for tasks, from ``ports_from`` on."""
+    """Number of ports for tasks, from ``ports_from`` on."""
 
     def __post_init__(self) -> None:
         for spec in fields(self):
