@@ -46,16 +46,11 @@ class RetryPolicy:
         """
         if attempt < 1:
             raise ValueError("the first attempt is number 1")
-        full = self._full(attempt)
-        return full - full * self.jitter * chance()
-
-    def _full(self, attempt: int) -> float:
-        if self.base_s == 0:
-            return 0.0
         try:
-            return min(self.max_s, self.base_s * self.factor ** (attempt - 1))
+            full = min(self.max_s, self.base_s * self.factor ** (attempt - 1))
         except OverflowError:
-            return self.max_s
+            full = self.max_s if self.base_s else 0.0
+        return full - full * self.jitter * chance()
 
     @classmethod
     def from_mapping(

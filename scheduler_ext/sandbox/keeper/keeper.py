@@ -16,7 +16,7 @@ import signal
 import socket
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -228,7 +228,7 @@ class Keeper:
             if saver is not None:
                 seen = bubblewrap.WORK if self.level is Level.BUBBLEWRAP else place.path
                 env["CHECKPOINT_DIR"] = f"{seen}/{checkpoint_folder.FOLDER}"
-            prefork.send(channel, self._described(limits, place.path, env), [out, err])
+            prefork.tell(channel, asdict(self._described(limits, place.path, env)), [out, err])
             channel.close()
         except BaseException:
             place.clear()

@@ -10,7 +10,7 @@ import os
 import resource
 import signal
 import socket
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from scheduler_ext.sandbox import landlock, seccomp
@@ -36,11 +36,6 @@ class Start:
     counted: bool
     """A control group counts its memory."""
     seccomp_fd: int
-
-
-def send(channel: socket.socket, start: Start, fds: list[int]) -> None:
-    """Let the waiting process begin."""
-    socket.send_fds(channel, [json.dumps(asdict(start)).encode()], fds)
 
 
 def wait_and_become(channel: socket.socket, level: Level, uid: int | None, groups: Groups, parent: int) -> NoReturn:
