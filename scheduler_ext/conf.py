@@ -86,7 +86,7 @@ class SchedulerConf:
     max_log_bytes: int = 1_048_576
     """Output that is kept of each stream of an attempt."""
     handler_memory: str = "enforced"
-    """What happens to a handler that exceeds its tier's memory: ``enforced`` ends it, ``measured`` only reports its use."""
+    """What happens to a handler that exceeds its tier's memory: ``enforced`` ends it, ``measured`` only reports it."""
     sandbox: str = "auto"
     """How scripts are contained: ``auto`` takes the strongest level that the machine offers; ``container``,
     ``bubblewrap``, ``landlock`` and ``process`` ask for that level."""
@@ -96,7 +96,7 @@ class SchedulerConf:
     runner_token_file: str = ""
     """File with the secret that this worker shares with its runner."""
     trusted_scripts: str = "sandbox"
-    """How scripts of trusted tenants run: ``sandbox`` contains them too where a level offers it, ``plain`` never does."""
+    """How scripts of trusted tenants run: ``sandbox`` contains them too where a level offers it, ``plain`` never."""
     sandbox_uid_base: int = 60_600
     """First of 512 user ids that scripts run as, one for each slot, if the worker is root."""
     script_processes: int = 256
