@@ -11,8 +11,9 @@ from django.db.models.functions import Now
 
 from scheduler_ext.core.errors import InvalidInput, NotFound
 from scheduler_ext.policies.registry import order_policy, share_policy, with_pools
+from slackwater_conf import conf
 from slackwater_resources.models import Node
-from slackwater_tasks.ledger import active_policies, hints, reference_cache
+from slackwater_tasks.ledger import active_policies, hints
 from slackwater_tasks.ledger.active_policies import paths_of
 from slackwater_tasks.models import Line, PolicyChoice
 from slackwater_tenants.models import Pool, Tenant
@@ -91,7 +92,7 @@ def _names(kind: str, cell: str, subject: Subject) -> dict[str, Any]:
 
 def _check_cell(cell: str) -> None:
     """A misspelt one would take the choice and never use it."""
-    known = {reference_cache.scheduler_conf().cell}
+    known = {conf().scheduler.cell}
     known |= set(Tenant.objects.values_list("cell", flat=True)) | set(Node.objects.values_list("cell", flat=True))
     if cell not in known:
         raise InvalidInput(f"there is no cell {cell!r}; known are {', '.join(sorted(known))}", field="cell")

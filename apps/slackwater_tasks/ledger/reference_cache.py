@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from django.db import transaction
 from django.db.models import Q
 
-from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import LateMark
 from scheduler_ext.task import handlers
-from slackwater_conf import conf
 from slackwater_resources.models import Handler, Tier
 from slackwater_tasks.ledger import sql
 from slackwater_tasks.ledger.connection import fetch_all, fetch_value
 from slackwater_tasks.models.base import OnLate
 
+T = TypeVar("T")
 TIER_TTL_S = 2.0
-CLOCK_TTL_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,34 +34,54 @@ class TierInfo:
     vector: tuple[int, ...]
 
 
-def scheduler_conf() -> SchedulerConf:
-    """The engine's settings."""
-    return conf().scheduler
+class _Aged(Generic[T]):
+    """Something that is read anew when it is older than so many seconds."""
 
+    def __init__(self, keep_s: float, read: Callable[[], T]) -> None:
+        self.keep_s = keep_s
+        self.read = read
+        self._read_at = float("-inf")
 
-class _Cache:
-    """What this process has looked up. Lines and handlers never change their ids; tiers are read anew."""
-
-    def __init__(self) -> None:
-        self.forget()
+    def __call__(self) -> T:
+        if time.monotonic() - self._read_at > self.keep_s:
+            self._found = self.read()
+            self._read_at = time.monotonic()
+        return self._found
 
     def forget(self) -> None:
-        """Drop everything."""
-        self.lines: dict[tuple[int, int, int], int] = {}
-        self.handlers: dict[str, int] = {}
-        self.tiers: dict[int, tuple[float, dict[str, TierInfo]]] = {}
-        self.clock: tuple[float, float] = (float("-inf"), 0.0)
-        self.late: tuple[float, frozenset[int]] = (float("-inf"), frozenset())
-        self.resumable: tuple[float, frozenset[str]] = (float("-inf"), frozenset())
-        self.serving: tuple[float, dict[int, int]] = (float("-inf"), {})
+        """Read it anew next time."""
+        self._read_at = float("-inf")
 
 
-_cache = _Cache()
-forget = _cache.forget
-LISTENERS_TTL_S = 2.0
-RESUMABLE_TTL_S = 5.0
-SERVING_TTL_S = 1.0
+def _resumable() -> frozenset[str]:
+    found = set(Handler.objects.filter(checkpoints=True).values_list("name", flat=True))
+    return frozenset(found | {name for name, export in handlers.exported().items() if export.checkpoints})
+
+
 LATE_LISTENERS = named("SELECT tenant_id FROM slackwater_tasks_listener WHERE events & :event.LATE <> 0")
+_late_listeners = _Aged(2.0, lambda: frozenset(row[0] for row in fetch_all(LATE_LISTENERS)))
+forget_listeners = _late_listeners.forget
+resumable_handlers = _Aged(5.0, _resumable)
+"""Names of the handlers that declare checkpoints."""
+_serving: _Aged[dict[int, int]] = _Aged(
+    1.0, lambda: dict(fetch_all("SELECT id, serving FROM slackwater_tasks_line WHERE serving > 0"))
+)
+_clock: _Aged[float] = _Aged(
+    10.0, lambda: fetch_value("SELECT extract(epoch FROM clock_timestamp())::float8") - time.monotonic()
+)
+"""How far the database's clock is ahead of this process's."""
+# Lines and handlers never change their ids; tiers are read anew.
+_lines: dict[tuple[int, int, int], int] = {}
+_handlers: dict[str, int] = {}
+_tiers: dict[int, tuple[float, dict[str, TierInfo]]] = {}
+
+
+def forget() -> None:
+    """Look up everything anew."""
+    for known in (_lines, _handlers, _tiers):
+        known.clear()
+    for aged in (_late_listeners, resumable_handlers, _serving, _clock):
+        aged.forget()
 
 
 def on_late_mark(tenant_id: int, on_late: int) -> int:
@@ -71,58 +89,27 @@ def on_late_mark(tenant_id: int, on_late: int) -> int:
     return LateMark.TELL if on_late == OnLate.RUN_FIRST and tenant_id in _late_listeners() else on_late
 
 
-def _late_listeners() -> frozenset[int]:
-    read_at, found = _cache.late
-    if time.monotonic() - read_at > LISTENERS_TTL_S:
-        found = frozenset(row[0] for row in fetch_all(LATE_LISTENERS))
-        _cache.late = (time.monotonic(), found)
-    return found
-
-
-def resumable_handlers() -> frozenset[str]:
-    """Names of the handlers that declare checkpoints."""
-    read_at, found = _cache.resumable
-    if time.monotonic() - read_at > RESUMABLE_TTL_S:
-        found = frozenset(Handler.objects.filter(checkpoints=True).values_list("name", flat=True))
-        found |= {name for name, export in handlers.exported().items() if export.checkpoints}
-        _cache.resumable = (time.monotonic(), found)
-    return found
-
-
 def serving(line_id: int) -> int:
     """The cycle a line serves under round robin, a second old at the most: who joins an earlier one is served first."""
-    read_at, found = _cache.serving
-    if time.monotonic() - read_at > SERVING_TTL_S:
-        found = dict(fetch_all("SELECT id, serving FROM slackwater_tasks_line WHERE serving > 0"))
-        _cache.serving = (time.monotonic(), found)
-    return found.get(line_id, 0)
-
-
-def forget_listeners() -> None:
-    """Look up anew who listens: it has just changed."""
-    _cache.late = (float("-inf"), frozenset())
+    return _serving().get(line_id, 0)
 
 
 def now() -> datetime:
     """The database's time, by this process's clock and its measured distance from the database's."""
-    measured, offset = _cache.clock
-    if time.monotonic() - measured > CLOCK_TTL_S:
-        offset = fetch_value("SELECT extract(epoch FROM clock_timestamp())::float8") - time.monotonic()
-        _cache.clock = (time.monotonic(), offset)
-    return datetime.fromtimestamp(time.monotonic() + offset, UTC)
+    return datetime.fromtimestamp(_clock() + time.monotonic(), UTC)
 
 
 def tiers(tenant_id: int) -> dict[str, TierInfo]:
     """The tiers a tenant can name: the shared ones and its own, its own first."""
     read_tiers([tenant_id])
-    return _cache.tiers[tenant_id][1]
+    return _tiers[tenant_id][1]
 
 
 def read_tiers(tenant_ids: Iterable[int]) -> None:
     """Look up the tiers of many tenants at once, where they are not known or have been for too long."""
     now = time.monotonic()
     never: tuple[float, dict[str, TierInfo]] = (float("-inf"), {})
-    stale = {tenant for tenant in tenant_ids if now - _cache.tiers.get(tenant, never)[0] > TIER_TTL_S}
+    stale = {tenant for tenant in tenant_ids if now - _tiers.get(tenant, never)[0] > TIER_TTL_S}
     if not stale:
         return
     shared: dict[str, TierInfo] = {}
@@ -131,12 +118,12 @@ def read_tiers(tenant_ids: Iterable[int]) -> None:
         place = shared if t.tenant_id is None else own[t.tenant_id]
         place[t.slug] = TierInfo(t.pk, t.slug, t.default_cap_s * 1000, t.tenant_id is None, t.vector)
     for tenant, its_own in own.items():
-        _cache.tiers[tenant] = (now, {**shared, **its_own})
+        _tiers[tenant] = (now, {**shared, **its_own})
 
 
 def forget_tiers(tenant_id: int) -> None:
     """Look up a tenant's tiers anew: one may just have been made."""
-    _cache.tiers.pop(tenant_id, None)
+    _tiers.pop(tenant_id, None)
 
 
 def line_id(tenant_id: int, category: int, tier_id: int) -> int:
@@ -145,10 +132,10 @@ def line_id(tenant_id: int, category: int, tier_id: int) -> int:
     Made on a statement of its own: two submitters that need it at once both find it.
     """
     key = (tenant_id, category, tier_id)
-    found = _cache.lines.get(key)
+    found = _lines.get(key)
     if found is None:
         found = int(fetch_value(sql.snapshot.MAKE_LINE, key))
-        _remember(_cache.lines, key, found)
+        _remember(_lines, key, found)
     return found
 
 
@@ -159,7 +146,7 @@ def _remember(store: dict[Any, int], key: Any, value: int) -> None:
 
 def handler_id(name: str) -> int | None:
     """The id of an exported handler; ``None`` when no worker, and not this process, has exported that name."""
-    found = _cache.handlers.get(name)
+    found = _handlers.get(name)
     if found is None:
         found = Handler.objects.filter(name=name).values_list("pk", flat=True).first()
         if found is None and (export := handlers.find(name)) is not None:
@@ -172,5 +159,5 @@ def handler_id(name: str) -> int | None:
             found = Handler.objects.get_or_create(name=name, defaults=defaults)[0].pk
         if found is None:
             return None
-        _remember(_cache.handlers, name, found)
+        _remember(_handlers, name, found)
     return found

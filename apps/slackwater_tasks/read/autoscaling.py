@@ -6,15 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from scheduler_ext.conf import LOOKAHEAD_US, SHORT_US
 from scheduler_ext.core.sql import named
+from slackwater_conf import conf
 from slackwater_resources.models import Tier
 from slackwater_tasks.ledger.connection import fetch_all
-from slackwater_tasks.ledger.reference_cache import scheduler_conf
 from slackwater_tasks.ledger.sql.snapshot import ACTIVE_LINES
 
+K = TypeVar("K")
 MAX_COUNTED: Final = 10_000
 """Ready tasks counted of each line."""
 
@@ -95,7 +96,7 @@ class Wanted:
 
 def demands() -> list[Demand]:
     """Every cell that has nodes or work, by name. Costs what is in flight and the active lines, not the backlog."""
-    conf = scheduler_conf()
+    settings = conf().scheduler
     milli: dict[str, float] = {}
     slots = {cell: int(count or 0) for cell, count in fetch_all(SLOTS)}
     for cell, _, held in fetch_all(IN_FLIGHT):
@@ -108,7 +109,7 @@ def demands() -> list[Demand]:
     return [
         Demand(
             cell=cell, slots=float(slots.get(cell, 0)), demand=round(milli.get(cell, 0)) / 1000,
-            wanted=round(milli.get(cell, 0)) / 1000 * conf.resource_ratio_permille / 1000,
+            wanted=round(milli.get(cell, 0)) / 1000 * settings.resource_ratio_permille / 1000,
         )
         for cell in sorted(slots.keys() | milli.keys())
     ]  # fmt: skip
@@ -116,33 +117,34 @@ def demands() -> list[Demand]:
 
 def wanted() -> list[Wanted]:
     """Every shared tier and every tier with work, in each cell. Costs what is in flight and the active lines."""
-    conf = scheduler_conf()
+    settings = conf().scheduler
     held = {(cell, tier): int(milli) for cell, tier, milli in fetch_all(IN_FLIGHT)}
-    ready = _waiting(fetch_all(READY, {"most": MAX_COUNTED}), int(conf.scale_within_s * 1e6))
+    ready = _waiting(fetch_all(READY, {"most": MAX_COUNTED}), int(settings.scale_within_s * 1e6))
     typical = {cell: (capacity, slots) for cell, capacity, slots in fetch_all(TYPICAL)}
     cells = [cell for (cell,) in fetch_all(CELLS)]
     shared = Tier.objects.filter(tenant=None, retired_at=None).values_list("pk", flat=True)
     keys = {(cell, tier) for cell in cells for tier in shared} | held.keys() | ready.keys()
     tiers = Tier.objects.in_bulk({tier for _, tier in keys})
     return sorted(
-        _rated(keys, tiers, held, ready, typical, conf.resource_ratio_permille), key=lambda one: (one.cell, one.tier)
+        _rated(keys, tiers, held, ready, typical, settings.resource_ratio_permille),
+        key=lambda one: (one.cell, one.tier),
     )
 
 
 def by_cell(found: Iterable[Wanted]) -> dict[str, int]:
     """Whole workers for each cell whose workers run every tier."""
-    sums: dict[str, Fraction] = {}
-    for one in found:
-        sums[one.cell] = sums.get(one.cell, Fraction(0)) + one.share
-    return {cell: ceil(share) for cell, share in sums.items()}
+    return _whole((one.cell, one.share) for one in found)
 
 
 def by_tier(found: Iterable[Wanted]) -> dict[tuple[str, str], int]:
     """Whole workers for each cell and shared tier; tenants' own tiers together as ``own``, for names are theirs."""
-    sums: dict[tuple[str, str], Fraction] = {}
-    for one in found:
-        key = (one.cell, "own" if one.own else one.tier)
-        sums[key] = sums.get(key, Fraction(0)) + one.share
+    return _whole(((one.cell, "own" if one.own else one.tier), one.share) for one in found)
+
+
+def _whole(shares: Iterable[tuple[K, Fraction]]) -> dict[K, int]:
+    sums: dict[K, Fraction] = {}
+    for key, share in shares:
+        sums[key] = sums.get(key, Fraction(0)) + share
     return {key: ceil(share) for key, share in sums.items()}
 
 
