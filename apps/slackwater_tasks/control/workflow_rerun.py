@@ -11,7 +11,7 @@ from django.db import connection, transaction
 
 from scheduler_ext.core.errors import Conflict, NotFound
 from scheduler_ext.core.sql import named
-from scheduler_ext.core.states import EdgeOutcome, RunCondition, TaskState, condition_holds
+from scheduler_ext.core.states import EdgeOutcome, RunCondition, TaskState, condition_holds, is_final
 from scheduler_ext.core.work import Changes
 from slackwater_tasks.control import stored_task
 from slackwater_tasks.control.cancel import tell
@@ -88,13 +88,9 @@ def _read(cur: Any, workflow_id: UUID) -> _Graph:
     return found
 
 
-def _final(state: TaskState) -> bool:
-    return state >= TaskState.SUCCEEDED
-
-
 def _failed(found: _Graph) -> set[str]:
     """The tasks that ended without success, less those whose turn could not come even so."""
-    chosen = {i for i, state in found.states.items() if _final(state) and state is not TaskState.SUCCEEDED}
+    chosen = {i for i, state in found.states.items() if is_final(state) and state is not TaskState.SUCCEEDED}
     doubtful = list(chosen)
     while doubtful:
         task = doubtful.pop()
@@ -128,9 +124,9 @@ def _following(found: _Graph, start: str) -> set[str]:
                 stack.append(child)
     for task in sorted(chosen):
         state = found.states[task]
-        if not _final(state) and (state is not TaskState.BLOCKED or task == start):
+        if not is_final(state) and (state is not TaskState.BLOCKED or task == start):
             raise Conflict(f"the task {task} has not ended: it is {state.name.lower()}", field="task_id")
-    return {task for task in chosen if _final(found.states[task])}
+    return {task for task in chosen if is_final(found.states[task])}
 
 
 def _reset(cur: Any, tenant: Tenant, found: _Graph, chosen: set[str], actor: str, reason: str) -> Changes:
@@ -140,15 +136,11 @@ def _reset(cur: Any, tenant: Tenant, found: _Graph, chosen: set[str], actor: str
         parents = found.parents.get(str(task.pk), ())
         pending = sum(1 for parent, outcome in parents if parent in chosen or outcome is EdgeOutcome.PENDING)
         accepted = stored_task.accepted_again(task, stored_task.spec_at_once(task), pending=pending)
-        accepted.has_children = _is_needed(found, str(task.pk), chosen)
+        children = found.children.get(str(task.pk), ())
+        accepted.has_children = any(
+            child in chosen or not is_final(found.states.get(child, TaskState.SUCCEEDED)) for child in children
+        )
         revived.append(Revived(task, accepted, found.states[str(task.pk)]))
     waiting = [task for task, state in found.states.items() if state is TaskState.BLOCKED]
     cur.execute(REOPEN, (ids, [*ids, *waiting]))
     return revive(cur, tenant, revived, actor=actor, reason=reason)
-
-
-def _is_needed(found: _Graph, task: str, chosen: set[str]) -> bool:
-    return any(
-        child in chosen or not _final(found.states.get(child, TaskState.SUCCEEDED))
-        for child in found.children.get(task, ())
-    )

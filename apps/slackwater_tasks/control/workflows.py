@@ -53,14 +53,19 @@ def add_tasks(tenant: Tenant, workflow_id: UUID, items: Sequence[Mapping[str, An
     They may depend, by name or id, on tasks of the workflow and on one another; nothing that is there changes, so no
     cycle can arise. The plan's limits hold for the whole of it. ``NotFound`` when the tenant has no such workflow.
     """
-    check_list(items, "tasks")
-    specs = [parse_task(item, f"tasks[{n}]") for n, item in enumerate(items)]
-    no_inner_keys(specs)
+    specs = _parse(items)
     key = Key.of(idempotency_key, "", items)
     with transaction.atomic(), connection.cursor() as cur:
         place = _lock(cur, tenant, workflow_id)
         trace = trace or trace_context.current()
         return _add(cur, tenant, place, specs, actor=actor, key=key, trace=trace)
+
+
+def _parse(items: Sequence[Mapping[str, Any]]) -> list[TaskSpec]:
+    check_list(items, "tasks")
+    specs = [parse_task(item, f"tasks[{n}]") for n, item in enumerate(items)]
+    no_inner_keys(specs)
+    return specs
 
 
 def _lock(cur: Any, tenant: Tenant, workflow_id: UUID) -> _Place:
@@ -83,12 +88,8 @@ def _add(cur: Any, tenant: Tenant, place: _Place | None, specs: Sequence[TaskSpe
         specs = _resolve_names(cur, place, specs)
     batch = admission.admit(tenant, specs, where="tasks", workflow=place is not None)
     ids = [task.id for task in batch.tasks]
-    if key is not None:
-        several = ids if len(ids) > 1 else None
-        if not idempotency.claim(cur, tenant, [(key, ids[0])], task_ids=several):
-            first = idempotency.first_answer(tenant, key)
-            if first is not None:
-                return replace(first, workflow_id=workflow_id)
+    if key is not None and (first := idempotency.first_or_claim(cur, tenant, key, ids)) is not None:
+        return replace(first, workflow_id=workflow_id)
     tasks = link_outside(cur, tenant, batch, workflow_id)
     if before:
         tasks = [replace(task, has_children=True) for task in tasks]
@@ -144,9 +145,7 @@ def add_subtasks(
 
     ``join``: what depends on the running task waits for them too. ``AttemptReplaced`` when another attempt runs by now.
     """
-    check_list(items, "tasks")
-    specs = [parse_task(item, f"tasks[{n}]") for n, item in enumerate(items)]
-    no_inner_keys(specs)
+    specs = _parse(items)
     tenant = Tenant.objects.select_related("plan").get(pk=task.tenant_id)
     with transaction.atomic(), connection.cursor() as cur:
         cur.execute("SELECT workflow_id FROM slackwater_tasks_task WHERE id = %s", (task.task_id,))

@@ -60,6 +60,16 @@ def claim(cur: Any, tenant: Tenant, keys: Sequence[tuple[Key, UUID]], *, workflo
     return bool(cur.rowcount == len(rows))
 
 
+def first_or_claim(cur: Any, tenant: Tenant, key: Key, ids: list[UUID], workflow_id: UUID | None = None,
+                   ) -> Submission | None:  # fmt: skip
+    """The first answer to this key; ``None`` when it was free, and is taken now for these tasks."""
+    # One id, or a workflow's, tells the answer in most cases; only a plain list needs them all.
+    several = ids if workflow_id is None and len(ids) > 1 else None
+    if claim(cur, tenant, [(key, ids[0])], workflow_id=workflow_id, task_ids=several):
+        return None
+    return first_answer(tenant, key)
+
+
 def first_answer(tenant: Tenant, key: Key) -> Submission | None:
     """What the first submission with this key was answered; ``IdempotencyMismatch`` when it had another body."""
     first = IdempotencyKey.objects.filter(tenant=tenant, key=key.key).first()

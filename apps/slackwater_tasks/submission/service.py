@@ -179,12 +179,9 @@ def _accept_in_transaction(
     ids = [task.id for task in batch.tasks]
     with connection.cursor() as cur:
         if parsed.key is not None:
-            # One id, or a workflow's, tells the answer in most cases; only a plain list needs them all.
-            several = ids if workflow_id is None and len(ids) > 1 else None
-            if not idempotency.claim(cur, tenant, [(parsed.key, ids[0])], workflow_id=workflow_id, task_ids=several):
-                first = idempotency.first_answer(tenant, parsed.key)
-                if first is not None:
-                    return first
+            first = idempotency.first_or_claim(cur, tenant, parsed.key, ids, workflow_id)
+            if first is not None:
+                return first
         elif parsed.keys:
             pairs = [(key, task_id) for key, task_id in zip(parsed.keys, ids, strict=True) if key is not None]
             if not idempotency.claim(cur, tenant, pairs):
