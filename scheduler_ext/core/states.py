@@ -42,6 +42,8 @@ class Phase(IntEnum):
 
 
 FINAL: Final = frozenset({TaskState.SUCCEEDED, TaskState.FAILED, TaskState.CANCELLED, TaskState.EXPIRED})
+UNCLAIMED: Final = frozenset({TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY})
+"""States in which no node has the task: it can be edited, or given up."""
 IN_FLIGHT: Final = frozenset({TaskState.QUEUED, TaskState.RUNNING})
 
 _S = TaskState

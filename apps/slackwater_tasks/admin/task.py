@@ -12,7 +12,7 @@ from django.urls import URLPattern, path
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdownFilter, RelatedDropdownFilter
 
 from scheduler_ext.core.errors import SlackwaterError
-from scheduler_ext.core.states import FINAL, Category, TaskState
+from scheduler_ext.core.states import FINAL, UNCLAIMED, Category, TaskState
 from slackwater_adminkit.big import BigTableAdmin
 from slackwater_adminkit.buttons import Button
 from slackwater_adminkit.display import ago, column, seconds, short
@@ -20,7 +20,7 @@ from slackwater_adminkit.services import AllTenantsMixin, UndeletedMixin, actor
 from slackwater_tasks.admin import task_form as forms
 from slackwater_tasks.admin.filters import AgeFilter, StateFilter, search_tasks
 from slackwater_tasks.admin.pages import PagesMixin
-from slackwater_tasks.admin.task_page import EDITABLE_STATES, context_of, state_badge, state_of
+from slackwater_tasks.admin.task_page import context_of, state_badge, state_of
 from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.control.edit import edit
 from slackwater_tasks.control.rerun import retry
@@ -124,7 +124,7 @@ class TaskAdmin(AllTenantsMixin, PagesMixin, UndeletedMixin, BigTableAdmin):
         return [edit, *super().get_urls()]
 
     def shown(self, request: HttpRequest, obj: Task) -> dict[str, Any]:
-        return {**context_of(obj), "may_edit": self.may(request, "change") and state_of(obj) in EDITABLE_STATES}
+        return {**context_of(obj), "may_edit": self.may(request, "change") and state_of(obj) in UNCLAIMED}
 
     def submit(self, request: HttpRequest, form: forms.TaskForm) -> Submission:
         tenant, values = form.cleaned_data["tenant"], form.values()

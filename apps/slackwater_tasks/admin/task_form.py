@@ -7,79 +7,58 @@ from functools import partial
 from typing import Any
 
 from django import forms
-from unfold.widgets import (
-    UnfoldAdminFileFieldWidget,
-    UnfoldAdminIntegerFieldWidget,
-    UnfoldAdminSelect2Widget,
-    UnfoldAdminSelectWidget,
-    UnfoldAdminSplitDateTimeWidget,
-    UnfoldAdminTextareaWidget,
-    UnfoldAdminTextInputWidget,
-    UnfoldBooleanSwitchWidget,
-)
+from unfold import widgets
 
 from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.core.types import MAX_SCRIPT_BYTES
 from slackwater_adminkit.display import JsonField
 from slackwater_resources.models import Handler, Tier
-from slackwater_tasks.field_kinds import (
-    WHAT_RUNS,
-    Array,
-    Choice,
-    Field,
-    Flag,
-    Kind,
-    Moment,
-    Object,
-    Retry,
-    Seconds,
-    Sha256,
-    Text,
-    Texts,
-    Whole,
-)
+from slackwater_tasks import field_kinds as kinds
 from slackwater_tasks.spec import EDITABLE, FIELDS
 from slackwater_tenants.models import Tenant
 
 
 def _text(**options: Any) -> forms.CharField:
-    return forms.CharField(required=False, widget=UnfoldAdminTextInputWidget(), **options)
+    return forms.CharField(required=False, widget=widgets.UnfoldAdminTextInputWidget(), **options)
 
 
 def _json(**options: Any) -> JsonField:
-    return JsonField(required=False, widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}), **options)
+    return JsonField(required=False, widget=widgets.UnfoldAdminTextareaWidget(attrs={"rows": 3}), **options)
 
 
-_INPUTS: dict[type[Kind], tuple[Callable[..., forms.Field], str]] = {
-    Text: (_text, ""),
-    Sha256: (_text, ""),
-    Whole: (partial(forms.IntegerField, required=False, widget=UnfoldAdminIntegerFieldWidget), ""),
-    Flag: (partial(forms.BooleanField, required=False, widget=UnfoldBooleanSwitchWidget), ""),
-    Seconds: (
-        partial(forms.FloatField, required=False, widget=UnfoldAdminIntegerFieldWidget(attrs={"step": "any"})),
+_INPUTS: dict[type[kinds.Kind], tuple[Callable[..., forms.Field], str]] = {
+    kinds.Text: (_text, ""),
+    kinds.Sha256: (_text, ""),
+    kinds.Whole: (partial(forms.IntegerField, required=False, widget=widgets.UnfoldAdminIntegerFieldWidget), ""),
+    kinds.Flag: (partial(forms.BooleanField, required=False, widget=widgets.UnfoldBooleanSwitchWidget), ""),
+    kinds.Seconds: (
+        partial(forms.FloatField, required=False, widget=widgets.UnfoldAdminIntegerFieldWidget(attrs={"step": "any"})),
         "Seconds.",
     ),
-    Choice: (partial(forms.ChoiceField, widget=UnfoldAdminSelectWidget), ""),
-    Moment: (partial(forms.SplitDateTimeField, required=False, widget=UnfoldAdminSplitDateTimeWidget), "UTC."),
-    Texts: (_text, "Separated by commas."),
-    Array: (_json, "JSON array."),
-    Object: (_json, "JSON object."),
-    Retry: (_json, 'JSON object: {"base_s": 2, "factor": 2, "max_s": 3600, "jitter": 0.25}.'),
+    kinds.Choice: (partial(forms.ChoiceField, widget=widgets.UnfoldAdminSelectWidget), ""),
+    kinds.Moment: (
+        partial(forms.SplitDateTimeField, required=False, widget=widgets.UnfoldAdminSplitDateTimeWidget),
+        "UTC.",
+    ),
+    kinds.Texts: (_text, "Separated by commas."),
+    kinds.Array: (_json, "JSON array."),
+    kinds.Object: (_json, "JSON object."),
+    kinds.Retry: (_json, 'JSON object: {"base_s": 2, "factor": 2, "max_s": 3600, "jitter": 0.25}.'),
 }
 """How each kind of a task's fields is filled in, and the words that say so."""
 
 
-def input_of(field: Field) -> forms.Field:
+def input_of(field: kinds.Field) -> forms.Field:
     """The form's field for a field of a task."""
     make, hint = _INPUTS[type(field.kind)]
     empty = f"Empty: {field.fallback}." if field.fallback else ""
     options: dict[str, Any] = {"help_text": " ".join(filter(None, (field.help, hint, empty))), "initial": field.default}
-    if isinstance(field.kind, Choice):
+    if isinstance(field.kind, kinds.Choice):
         options["choices"] = [(word, word.replace("_", " ")) for word in field.kind.words]
         options["initial"] = field.kind.shown(field.default)
-    elif isinstance(field.kind, Text):
+    elif isinstance(field.kind, kinds.Text):
         options["max_length"] = field.kind.longest
-    elif isinstance(field.kind, Texts):
+    elif isinstance(field.kind, kinds.Texts):
         options["initial"] = ""
     return make(**options)
 
@@ -100,10 +79,10 @@ class ServiceForm(forms.Form):
 class WorkflowForm(ServiceForm):
     """A whole graph of tasks, in the words of the REST interface."""
 
-    tenant = forms.ModelChoiceField(Tenant.objects.all(), widget=UnfoldAdminSelect2Widget())
+    tenant = forms.ModelChoiceField(Tenant.objects.all(), widget=widgets.UnfoldAdminSelect2Widget())
     name = _text(max_length=200)
     tasks = JsonField(
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 16}),
+        widget=widgets.UnfoldAdminTextareaWidget(attrs={"rows": 16}),
         initial=lambda: [
             {"name": "first", "handler": "demo.add", "args": [1, 2]},
             {"name": "second", "handler": "demo.gather", "depends_on": ["first"]},
@@ -116,9 +95,12 @@ class WorkflowForm(ServiceForm):
 class TaskForm(ServiceForm):
     """The fields of a task by the names they have everywhere; empty ones are left to the plan's and tier's defaults."""
 
-    tenant = forms.ModelChoiceField(Tenant.objects.all(), widget=UnfoldAdminSelect2Widget())
+    tenant = forms.ModelChoiceField(Tenant.objects.all(), widget=widgets.UnfoldAdminSelect2Widget())
     script_file = forms.FileField(
-        required=False, label="Script", widget=UnfoldAdminFileFieldWidget(), help_text="Is put into the script store."
+        required=False,
+        label="Script",
+        widget=widgets.UnfoldAdminFileFieldWidget(),
+        help_text="Is put into the script store.",
     )
 
     def __init__(self, *args: Any, editing: bool = False, **kwargs: Any) -> None:
@@ -128,7 +110,7 @@ class TaskForm(ServiceForm):
             self.fields[name] = input_of(FIELDS[name])
         slugs = dict.fromkeys(Tier.objects.order_by("tenant_id", "cpu_milli").values_list("slug", flat=True))
         self.fields["tier"] = forms.ChoiceField(
-            widget=UnfoldAdminSelectWidget(), initial="basic", choices=[(slug, slug) for slug in slugs],
+            widget=widgets.UnfoldAdminSelectWidget(), initial="basic", choices=[(slug, slug) for slug in slugs],
             help_text=FIELDS["tier"].help,
         )  # fmt: skip
         if editing:
@@ -136,7 +118,7 @@ class TaskForm(ServiceForm):
             return
         names = list(Handler.objects.values_list("name", flat=True))
         self.fields["handler"] = forms.ChoiceField(
-            required=False, widget=UnfoldAdminSelect2Widget(), choices=[("", "–"), *((name, name) for name in names)],
+            required=False, widget=widgets.UnfoldAdminSelect2Widget(), choices=[("", "–"), *((name, name) for name in names)],
             help_text=FIELDS["handler"].help,
         )  # fmt: skip
 
@@ -153,7 +135,7 @@ class TaskForm(ServiceForm):
         for name, value in self.cleaned_data.items():
             if name in ("tenant", "script_file") or value is None or value == "":
                 continue
-            several = isinstance(FIELDS[name].kind, Texts)
+            several = isinstance(FIELDS[name].kind, kinds.Texts)
             found[name] = [part.strip() for part in value.split(",") if part.strip()] if several else value
         return found
 
@@ -178,8 +160,10 @@ def fieldsets(*, editing: bool) -> Any:
     for name in _shown(editing=editing):
         groups.setdefault(FIELDS[name].group, []).append(name)
     if not editing:
-        groups[WHAT_RUNS] = ["tenant", "script_file", *groups[WHAT_RUNS]]
-    return tuple((None if group == WHAT_RUNS else group, {"fields": tuple(names)}) for group, names in groups.items())
+        groups[kinds.WHAT_RUNS] = ["tenant", "script_file", *groups[kinds.WHAT_RUNS]]
+    return tuple(
+        (None if group == kinds.WHAT_RUNS else group, {"fields": tuple(names)}) for group, names in groups.items()
+    )
 
 
 def initial_of(task: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.urls import reverse
 
-from scheduler_ext.core.states import TaskState, client_status
+from scheduler_ext.core.states import UNCLAIMED, TaskState, client_status
 from slackwater_adminkit.display import badge, clock, json_block, seconds
 from slackwater_resources.models import Component
 from slackwater_tasks.admin import graphs
@@ -20,7 +20,6 @@ from slackwater_tenants.scoping import tenant_scope
 
 LOG_SHOWN = 200_000
 """Characters of each log on the page."""
-EDITABLE_STATES = frozenset({TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY})
 
 
 def state_of(task: Task) -> TaskState:
@@ -48,7 +47,7 @@ def context_of(task: Task) -> dict[str, Any]:
             "attributes": _attributes(task, detail),
             "live": live,
             "dead": dead,
-            "why": explain(task.pk) if state in EDITABLE_STATES else None,
+            "why": explain(task.pk) if state in UNCLAIMED else None,
             "history": [_entry(entry) for entry in history(task.pk)],
             "attempts": [_attempt(row) for row in tasks.attempts(task.pk)],
             "logs": [_log(log) for log in tasks.logs(task.pk)],

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from scheduler_ext.conf import PROMOTE_LEAD_MS
 from scheduler_ext.core.errors import Conflict, InvalidInput
 from scheduler_ext.core.sql import named
-from scheduler_ext.core.states import Category, TaskState
+from scheduler_ext.core.states import UNCLAIMED, Category, TaskState
 from scheduler_ext.core.work import Started
 from scheduler_ext.task.effects import AttemptReplaced
 from scheduler_ext.task.references import MARK
@@ -28,7 +28,6 @@ from slackwater_tasks.read.tasks import word
 from slackwater_tasks.spec import COLUMNS, EDITABLE, FIELDS, TaskSpec, check_references, dump_payload, parse_fields
 from slackwater_tasks.submission import limits
 
-WAITING = (TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY)
 REWRITE = named("""
 UPDATE slackwater_tasks_task t SET args = %s::jsonb, kwargs = %s::jsonb FROM slackwater_tasks_livetask l
 WHERE t.id = %s AND l.task_id = t.id AND l.fence = %s AND l.state = :state.RUNNING
@@ -46,7 +45,7 @@ def edit(tenant_id: int, task_id: UUID, changes: Mapping[str, Any], *, actor: st
     with transaction.atomic():
         live = LiveTask.objects.unscoped().for_tenant(tenant_id).select_for_update().filter(pk=task_id).first()
         task = stored_task.find(tenant_id, task_id)
-        if live is None or TaskState(live.state) not in WAITING:
+        if live is None or TaskState(live.state) not in UNCLAIMED:
             state = TaskState(live.state) if live is not None else TaskState(task.state or 0)
             raise Conflict(f"only a waiting task can be changed; it is {word(state)}", state=word(state))
         old = stored_task.spec_of(task)

@@ -16,9 +16,10 @@ from scheduler_ext.preemption.controller import MAX_HOLD_S
 from scheduler_ext.round.gate import Gate, ceilings, short_milli
 from scheduler_ext.round.prioritizer import kept_for, prioritize
 from scheduler_ext.round.reservations import offers
+from slackwater_conf import conf
 from slackwater_tasks.explain import queries
 from slackwater_tasks.explain.forecast import MAX_JOBS
-from slackwater_tasks.ledger import reference_cache, sql
+from slackwater_tasks.ledger import sql
 from slackwater_tasks.ledger.connection import fetch_all, fetch_value
 from slackwater_tasks.ledger.round_store import PgRoundStore
 from slackwater_tasks.read.tasks import word
@@ -55,7 +56,7 @@ class Blockers:
         self.id = str(task_id)
         self.row = row
         self.state = state
-        self.conf = replace(reference_cache.scheduler_conf(), cell=row["cell"])
+        self.conf = replace(conf().scheduler, cell=row["cell"])
         borrowed: Any = _Borrowed()
         self.store = PgRoundStore(self.conf, "explain", borrowed)
         lines = fetch_value("SELECT count(*) FROM slackwater_tasks_line")

@@ -7,15 +7,13 @@ from typing import Any
 from uuid import UUID
 
 from scheduler_ext.core.errors import NotFound
-from scheduler_ext.core.states import TaskState, is_final
-from slackwater_tasks.explain.blockers import KINDS, Blocker, Blockers
+from scheduler_ext.core.states import UNCLAIMED, TaskState, is_final
+from slackwater_tasks.explain.blockers import Blocker, Blockers
 from slackwater_tasks.explain.forecast import forecast
 from slackwater_tasks.explain.queries import ROW
 from slackwater_tasks.ledger.connection import fetch_named
 from slackwater_tasks.read.tasks import word
 from slackwater_tenants.scoping import current_tenant_id
-
-__all__ = ["KINDS", "explain"]
 
 
 def explain(task_id: UUID) -> dict[str, Any]:
@@ -24,7 +22,7 @@ def explain(task_id: UUID) -> dict[str, Any]:
     if row is None:
         raise NotFound(f"There is no task {task_id}.")
     state = TaskState(row["state"] if row["state"] is not None else row["final"])
-    waits = state in (TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY)
+    waits = state in UNCLAIMED
     answer: dict[str, Any] = {
         "id": task_id, "state": word(state), "waiting": waits, "summary": "", "blockers": [],
         "latest_start": row["latest_start"], "predicted_start": None, "as_of": row["now"],
@@ -57,5 +55,5 @@ def _predicted(why: Blockers, blockers: list[Blocker]) -> dict[str, Any] | None:
         return None
     now = datetime.now(UTC)
     floor = max([now, *(b["at"] for b in blockers if b["at"] is not None)])
-    spans = {"earliest": found.earliest_s, "likely": found.likely_s, "latest": found.latest_s}
-    return {name: max(floor, now + timedelta(seconds=min(s, 3e8))) for name, s in spans.items()}
+    names = ("earliest", "likely", "latest")
+    return {name: max(floor, now + timedelta(seconds=min(s, 3e8))) for name, s in zip(names, found, strict=True)}

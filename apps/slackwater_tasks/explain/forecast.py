@@ -10,7 +10,7 @@ from typing import Any
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category
-from scheduler_ext.core.types import NodeView, Snapshot, TenantView, WorkKind
+from scheduler_ext.core.types import NodeView, Snapshot, WorkKind
 from scheduler_ext.policies.base import OrderPolicy
 from scheduler_ext.policies.registry import order_policy
 from scheduler_ext.simulation.engine import Engine
@@ -58,15 +58,6 @@ SELECT limit_id, coalesce(extract(epoch FROM clock_timestamp() - at), 0)::float8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
-    """Seconds from now until a task starts."""
-
-    earliest_s: float
-    likely_s: float
-    latest_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Present(Cell):
     """The live nodes instead of equal ones."""
 
@@ -102,10 +93,11 @@ class _Waiting:
 
 
 def forecast(conf: SchedulerConf, store: PgRoundStore, snapshot: Snapshot, task_id: str, mutex_key: str | None,
-             ahead: int, rate: int | None = None) -> Forecast | None:  # fmt: skip
-    """When the task starts; ``None`` when it would never. ``ahead``: how many stand before it in its line.
+             ahead: int, rate: int | None = None) -> tuple[float, float, float] | None:  # fmt: skip
+    """In how many seconds the task starts, at best, likely and at worst; ``None`` when it would never.
 
-    ``rate``: the limit for which it is parked, with those that wait for it before it.
+    ``ahead``: how many stand before it in its line. ``rate``: the limit for which it is parked, with those that wait
+    for it before it.
     """
     tasks = _collect(store, snapshot, {"id": task_id, "key": mutex_key, "rate": rate, "most": MAX_JOBS // 6})
     if task_id not in tasks or not snapshot.nodes:
@@ -119,13 +111,8 @@ def forecast(conf: SchedulerConf, store: PgRoundStore, snapshot: Snapshot, task_
     seen = sum(1 for t in tasks.values() if t.line_id == line_id and t.elapsed_s is None and t.task_id != task_id)
     # A long line is looked at from its head only: the rest of it goes on as the head does.
     stretch = max(1.0, ahead / seen) if seen else 1.0
-    low, likely, high = (found[n] if found[n] is not None else known[-1] for n in range(3))
-    assert low is not None
-    assert likely is not None
-    assert high is not None
-    return Forecast(
-        earliest_s=min(low, likely) * stretch, likely_s=likely * stretch, latest_s=max(likely, high) * stretch
-    )
+    low, likely, high = (known[-1] if seconds is None else seconds for seconds in found)
+    return min(low, likely) * stretch, likely * stretch, max(likely, high) * stretch
 
 
 def _collect(store: PgRoundStore, snapshot: Snapshot, params: dict[str, Any]) -> dict[str, _Waiting]:
@@ -155,7 +142,7 @@ def _run(conf: SchedulerConf, store: PgRoundStore, snapshot: Snapshot, tasks: li
     tasks.sort(key=lambda t: (t.elapsed_s is None, t.arrives_s, t.rank, t.task_id))
     places = {t.task_id: n for n, t in enumerate(tasks)}
     jobs = [_job(store, t, n, places, case) for n, t in enumerate(tasks)]
-    tenants = {i: _unused(view) for i, view in snapshot.tenants.items()}
+    tenants = {i: replace(view, in_flight=0, used=(), used_slots_milli=0) for i, view in snapshot.tenants.items()}
     trace = Trace(name="now", jobs=jobs, begins_at=snapshot.now, limits=limits)
     engine = Engine(
         trace, Present(live=snapshot.nodes), order=_order(store, tasks[places[task_id]]), share=store.share(),
@@ -203,7 +190,3 @@ def _job(store: PgRoundStore, task: _Waiting, index: int, places: dict[str, int]
         mutex_key=task.mutex_key, pool=pool, rates=() if running else task.rates,
         parents=[places[p] for p in task.parents if p in places], name=task.task_id,
     )  # fmt: skip
-
-
-def _unused(view: TenantView) -> TenantView:
-    return replace(view, in_flight=0, used=(), used_slots_milli=0)

@@ -58,11 +58,7 @@ class PgTurnStore(TurnStore):
         info = self.rounds.reference.lines.get(line_id)
         if info is None or info.cell != self.rounds.conf.cell:
             return None
-        return LineView(
-            line_id=line_id, tenant_id=info.tenant_id, category=info.category, tier_id=info.tier_id,
-            vector=info.vector, heads=(), paused=info.paused,
-            pool=self.rounds.chosen().pools.get(info.pool_id, "") if info.pool_id is not None else "",
-        )  # fmt: skip
+        return self.rounds.line_of(line_id, info)
 
     def _kind(
         self, tenant_id: int, kind: int, handler_id: int | None, *, by_itself: bool

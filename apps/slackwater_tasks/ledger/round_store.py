@@ -376,9 +376,13 @@ class PgRoundStore(RoundStore):
                     avoid_node=avoid,
                 )
             )  # fmt: skip
+        return self.line_of(line_id, info, tuple(heads))
+
+    def line_of(self, line_id: int, info: LineInfo, heads: tuple[TaskView, ...] = ()) -> LineView:
+        """A line with these tasks at its head."""
         return LineView(
-            line_id=line_id, tenant_id=tenant, category=info.category, tier_id=info.tier_id, vector=info.vector,
-            heads=tuple(heads), paused=info.paused, pool=self._pool(info),
+            line_id=line_id, tenant_id=info.tenant_id, category=info.category, tier_id=info.tier_id,
+            vector=info.vector, heads=heads, paused=info.paused, pool=self._pool(info),
         )  # fmt: skip
 
     def look(self, *, decided: int, more: bool) -> bool:

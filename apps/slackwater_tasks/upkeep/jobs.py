@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.core.states import LateMark, Outcome, TaskState
+from scheduler_ext.core.states import UNCLAIMED, LateMark, Outcome, TaskState
 from scheduler_ext.core.work import Changes, Finished
 from scheduler_ext.upkeep import Job
 from slackwater_tasks.graph.relatives import GraphUpkeep
@@ -118,9 +118,8 @@ class LedgerUpkeep:
             transitions.tell_late(conn, [task_id for task_id, on_late in rows if on_late == LateMark.TELL])
             late = [task_id for task_id, on_late in rows if on_late != LateMark.TELL]
             return transitions.end_if_waiting(
-                conn, late, TaskState.EXPIRED, reason="its latest start passed", actor="upkeep",
-                states=(TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY),
-            )  # fmt: skip
+                conn, late, TaskState.EXPIRED, reason="its latest start passed", actor="upkeep", states=UNCLAIMED
+            )
 
         gone = self.db.repeatable(work)
         followed = self.work.follow_up([(row[0], TaskState.EXPIRED, row[1], row[2]) for row in gone])

@@ -13,7 +13,7 @@ from scheduler_ext.core.states import Outcome
 from slackwater_resources.models import Handler, Tier
 from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.control.edit import edit
-from slackwater_tasks.explain.explanation import KINDS
+from slackwater_tasks.explain.blockers import KINDS
 from slackwater_tasks.ledger.transitions import unpark
 from slackwater_tasks.models import Line, PolicyChoice, RateLimit, Resumable
 from slackwater_tasks.submission.service import store_script, submit, submit_workflow

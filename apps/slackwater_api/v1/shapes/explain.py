@@ -7,7 +7,7 @@ from typing import Any
 from rest_framework import serializers as s
 
 from slackwater_api.v1.shapes.common import STATES
-from slackwater_tasks.explain.explanation import KINDS
+from slackwater_tasks.explain.blockers import KINDS
 
 
 class BlockerOut(s.Serializer[Any]):
