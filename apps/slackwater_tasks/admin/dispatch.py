@@ -45,7 +45,6 @@ class LineAdmin(AllTenantsMixin, PausableMixin, ReadOnlyMixin, ServiceAdmin):
     shown_category = column("category", lambda line: word(Category(line.category)), ordering="category")
 
     def set_paused(self, obj: Line, *, paused: bool) -> bool:
-        """By the service, for one line."""
         return set_line_paused(obj, paused=paused)
 
 
@@ -60,14 +59,12 @@ class ScriptAdmin(AllTenantsMixin, ReadOnlyMixin, BigTableAdmin):
     readonly_fields = ("text",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Script]:
-        """Without their content."""
         return super().get_queryset(request).select_related("tenant").defer("content")
 
     hash = column("SHA-256", lambda script: f"{script.sha256[:12]}…")
 
     @admin.display(description="content")
     def text(self, obj: Script) -> SafeString:
-        """As text, cut where it is long."""
         text = bytes(obj.content)[:TEXT_SHOWN].decode("utf-8", "replace")
         return format_html('<pre class="sw-pre">{}</pre>', text)
 
@@ -83,11 +80,9 @@ class ArtifactAdmin(AllTenantsMixin, ReadOnlyMixin, BigTableAdmin):
     readonly_fields = ("task_id", "file")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Artifact]:
-        """Without their content."""
         return super().get_queryset(request).select_related("tenant").defer("content")
 
     def get_urls(self) -> list[Any]:
-        """The download beside the pages."""
         view = self.admin_site.admin_view(self.download)
         return [
             path("<uuid:artifact_id>/download/", view, name="slackwater_tasks_artifact_download"),
@@ -95,7 +90,6 @@ class ArtifactAdmin(AllTenantsMixin, ReadOnlyMixin, BigTableAdmin):
         ]
 
     def download(self, request: HttpRequest, artifact_id: UUID) -> HttpResponse:
-        """The bytes, to be saved."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         found = get_object_or_404(Artifact.objects.unscoped(), pk=artifact_id)  # the operators' view, as above
@@ -115,7 +109,6 @@ class LeaderAdmin(ReadOnlyMixin, ServiceAdmin):
 
     @admin.display(description="state")
     def state(self, obj: Leader) -> SafeString:
-        """Whether its lease runs."""
         return badge("leads", "succeeded") if obj.expires_at > timezone.now() else badge("lapsed", "failed")
 
     renewed = column("renewed", lambda row: ago(row.renewed_at))

@@ -38,7 +38,6 @@ class StateFilter(DropdownFilter):
     parameter_name = "state"
 
     def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        """Each state, and the groups of states one looks for."""
         yield from (("live", "not finished"), ("in_flight", "queued or running"), ("final", "finished"))
         yield from ((state.name.lower(), state.name.lower()) for state in TaskState)
 
@@ -58,12 +57,10 @@ class AgeFilter(DropdownFilter):
     parameter_name = "age"
 
     def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
-        """How far back."""
         words = ("last 10 minutes", "last hour", "last day", "last 7 days")
         return list(zip(AGES, words, strict=True))
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """The rows with ids from that time on."""
         age = AGES.get(self.value() or "")
         if age is None:
             return queryset

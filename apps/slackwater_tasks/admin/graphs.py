@@ -19,7 +19,6 @@ WHOLE_EDGES = 4_000
 
 
 def task_url(task_id: UUID) -> str:
-    """The admin's page of a task."""
     return reverse("admin:slackwater_tasks_task_change", args=[task_id])
 
 

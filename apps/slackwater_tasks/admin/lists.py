@@ -70,14 +70,12 @@ class DeadLetterAdmin(ButtonsMixin, LedgerAdmin):
     }
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[DeadLetter]:
-        """With the tenant, which the list shows."""
         return super().get_queryset(request).select_related("task", "tenant").only(*self._columns(), "tenant__slug")
 
     handler = column("handler", lambda letter: letter.task.handler or "script")
     when = column("since", lambda row: ago(row.at))
 
     def requeue_one(self, request: HttpRequest, obj: DeadLetter) -> str:
-        """Run the task again; its dead letter goes with that."""
         retry(obj.tenant_id, obj.task_id, actor=actor(request))
         return "The task runs again."
 
@@ -99,13 +97,11 @@ class AttemptAdmin(LedgerAdmin):
     readonly_fields = ("task_link", "shown_outcome", "took", "waited")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Attempt]:
-        """With the node, which the list shows."""
         rows = super().get_queryset(request).select_related("task", "node")
         return rows.only(*self._columns(), "node__name")
 
     @admin.display(description="outcome")
     def shown_outcome(self, obj: Attempt) -> SafeString:
-        """How it ended."""
         outcome = Outcome(obj.outcome)
         kinds = {Outcome.SUCCEEDED: "succeeded", Outcome.RETRY: "scheduled", Outcome.CANCELLED: "cancelled"}
         return badge(word(outcome).replace("_", " "), kinds.get(outcome, "failed"))
@@ -115,7 +111,6 @@ class AttemptAdmin(LedgerAdmin):
 
     @admin.display(description="queued for")
     def waited(self, obj: Attempt) -> str:
-        """From its claim to its start."""
         if obj.queued_at is None:
             return "–"
         return seconds(max(timedelta(0), obj.started_at - obj.queued_at))  # two clocks
@@ -134,7 +129,6 @@ class TaskEventAdmin(LedgerAdmin):
 
     @admin.display(description="change")
     def change(self, obj: TaskEvent) -> SafeString:
-        """From which state to which."""
         after = state_badge(TaskState(obj.to_state))
         if obj.from_state is None:
             return format_html("{}", after)

@@ -51,7 +51,6 @@ class PolicyChoiceAdmin(ServiceAdmin):
     def save_model(
         self, request: HttpRequest, obj: PolicyChoice, form: forms.ModelForm[PolicyChoice], change: bool
     ) -> None:
-        """Through the service, which checks it."""
         named = [each for each in (obj.pool, obj.tenant, obj.line) if each is not None]
         if len(named) > 1:
             raise Conflict("choose for one of pool, tenant and line", field="pool")
@@ -62,7 +61,6 @@ class PolicyChoiceAdmin(ServiceAdmin):
         obj.pk, obj._state.adding, obj._state.db = made.pk, False, made._state.db
 
     def delete_model(self, request: HttpRequest, obj: PolicyChoice) -> None:
-        """What is chosen further up holds again."""
         policies.unchoose(obj.kind, cell=obj.cell, subject=obj.pool or obj.tenant or obj.line)
 
 

@@ -90,7 +90,6 @@ class TaskAdmin(AllTenantsMixin, PagesMixin, UndeletedMixin, BigTableAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Task], search_term: str
     ) -> tuple[QuerySet[Task], bool]:
-        """By id, tag, key, name or handler; never a join that doubles rows."""
         return (search_tasks(queryset, search_term) if search_term.strip() else queryset), False
 
     # -- the list ----------------------------------------------------------------------------------------------
@@ -117,7 +116,6 @@ class TaskAdmin(AllTenantsMixin, PagesMixin, UndeletedMixin, BigTableAdmin):
 
     # -- pages -------------------------------------------------------------------------------------------------
     def get_urls(self) -> list[URLPattern]:
-        """The page for editing a waiting task, before the task's own."""
         edit = path(
             "<path:object_id>/edit/", self.admin_site.admin_view(self.edit_view), name="slackwater_tasks_task_edit"
         )
@@ -134,7 +132,6 @@ class TaskAdmin(AllTenantsMixin, PagesMixin, UndeletedMixin, BigTableAdmin):
         return service.submit(tenant, values, actor=actor(request), idempotency_key=key)
 
     def edit_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Change a task that waits."""
         task = self.row(request, object_id)
         if not self.may(request, "change"):
             raise PermissionDenied

@@ -49,7 +49,6 @@ _INPUTS: dict[type[kinds.Kind], tuple[Callable[..., forms.Field], str]] = {
 
 
 def input_of(field: kinds.Field) -> forms.Field:
-    """The form's field for a field of a task."""
     make, hint = _INPUTS[type(field.kind)]
     empty = f"Empty: {field.fallback}." if field.fallback else ""
     options: dict[str, Any] = {"help_text": " ".join(filter(None, (field.help, hint, empty))), "initial": field.default}
@@ -155,7 +154,6 @@ def _shown(*, editing: bool) -> list[str]:
 
 
 def fieldsets(*, editing: bool) -> Any:
-    """The form's fields in the groups of the declaration."""
     groups: dict[str, list[str]] = {}
     for name in _shown(editing=editing):
         groups.setdefault(FIELDS[name].group, []).append(name)

@@ -29,12 +29,10 @@ def state_of(task: Task) -> TaskState:
 
 
 def state_badge(state: TaskState) -> Any:
-    """A state as a coloured word."""
     return badge(tasks.word(state), tasks.word(state))
 
 
 def context_of(task: Task) -> dict[str, Any]:
-    """The values of the page's template."""
     with tenant_scope(task.tenant_id):
         detail = tasks.task(task.pk)
         live = LiveTask.objects.filter(pk=task.pk).first()

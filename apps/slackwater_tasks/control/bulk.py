@@ -51,7 +51,6 @@ class Done:
     """Tasks that cannot run again as things are, each with its reason."""
 
     def shown(self, *without: str) -> dict[str, Any]:
-        """As clients see it."""
         return {name: value for name, value in asdict(self).items() if name not in without}
 
 

@@ -43,7 +43,6 @@ def state_now(task_id: UUID) -> TaskState:
 
 
 def spec_of(task: Task) -> TaskSpec:
-    """The stored task as a spec."""
     columns = {field.attribute: field.kind.loaded(getattr(task, column)) for column, field in COLUMNS.items()}
     columns |= {
         "tier": task.tier.slug,

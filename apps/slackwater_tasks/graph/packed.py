@@ -93,7 +93,6 @@ class Shape:
         return max(self.depths, default=0)
 
     def place(self, task_id: UUID) -> int:
-        """The number of a task."""
         text = str(task_id)
         found = bisect_left(self.ids, text)
         if found == len(self.ids) or self.ids[found] != text:

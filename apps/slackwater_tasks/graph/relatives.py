@@ -98,7 +98,6 @@ class _Kept:
                 total -= self._shapes.popitem(last=False)[1][2].size
 
     def forget(self) -> None:
-        """Drop everything."""
         with self._lock:
             self._shapes.clear()
 
@@ -154,12 +153,10 @@ class GraphUpkeep:
     """Packs large graphs soon after they are handed in, so that the first question about one finds it packed."""
 
     def __init__(self, db: Database) -> None:
-        """``db`` is upkeep's connection."""
         self.db = db
         self._done: dict[UUID, tuple[int, int]] = {}
 
     def jobs(self) -> list[Job]:
-        """The job with its interval."""
         return [Job(name="large graphs packed", every_s=1.0, run=self.pack)]
 
     def pack(self) -> int:

@@ -56,7 +56,6 @@ class _Prepared(psycopg.RawCursor[tuple[Any, ...]]):
     def execute(
         self, query: Any, params: Any = None, *, prepare: bool | None = True, binary: bool | None = None
     ) -> Any:
-        """Run a statement."""
         return super().execute(query, params, prepare=prepare, binary=binary)
 
 
@@ -79,7 +78,6 @@ class _HotJsonb(Loader):
     """JSON; the arguments of most tasks are none at all, and to say so takes a tenth of parsing it."""
 
     def load(self, data: Buffer) -> Any:
-        """The value."""
         if len(data) == 2:
             if data == b"[]":
                 return []
@@ -100,7 +98,6 @@ class Database:
 
     @property
     def conn(self) -> psycopg.Connection[tuple[Any, ...]]:
-        """The open connection."""
         if self._conn is None or self._conn.closed or self._conn.broken:
             self._conn = connect(self.alias, application_name=self.name, hot=self.hot)
         return self._conn
@@ -138,7 +135,6 @@ class Database:
 
 # -- over Django's own connection, which sees what its transaction has written ---------------------------------------
 def fetch_all(query: str, params: Any = None) -> list[tuple[Any, ...]]:
-    """All rows of a statement."""
     with connection.cursor() as cursor:
         cursor.execute(query, params)
         found: list[tuple[Any, ...]] = cursor.fetchall()

@@ -54,7 +54,6 @@ def json_text(value: str) -> str:
 
 
 def line(row: Sequence[Any]) -> str:
-    """A whole row."""
     return "\t".join(map(text, row)) + "\n"
 
 

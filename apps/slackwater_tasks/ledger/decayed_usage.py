@@ -75,7 +75,6 @@ class LivePast:
                 self.use.held[name] = (milli + millis[decision.task_id], add(used, vector))
 
     def save(self, conn: Any) -> None:
-        """Write down what is remembered."""
         if self.use is None:
             return
         self._saved = self.use.at

@@ -38,7 +38,6 @@ def keys() -> Keys:
 
 
 def wake_dispatcher(cell: str) -> None:
-    """Tell the cell's dispatcher that there is work."""
     _publish(keys().hints(cell), "work")
 
 

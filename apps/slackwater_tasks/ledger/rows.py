@@ -44,7 +44,6 @@ class Accepted:
 
 
 def fresh_ids(n: int) -> list[UUID]:
-    """That many new ids, in order."""
     return [new_id() for _ in range(n)]
 
 

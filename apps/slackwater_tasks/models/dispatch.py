@@ -70,8 +70,6 @@ class Pause(models.Model):
     """Since when a tenant, line or handler is paused: that time does not count against tolerances."""
 
     class Kind(models.TextChoices):
-        """What is paused."""
-
         TENANT = "tenant"
         LINE = "line"
         HANDLER = "handler"

@@ -14,8 +14,6 @@ class PolicyChoice(models.Model):
     """
 
     class Kind(models.TextChoices):
-        """What is chosen."""
-
         ORDER = "order", "order inside a line"
         SHARE = "share", "share between lines"
         SHADOW = "shadow", "a second share that decides beside, and does nothing"

@@ -14,7 +14,6 @@ from slackwater_tasks.read.tasks import word
 
 
 def latest_dead_letters(limit: int) -> list[dict[str, Any]]:
-    """The latest dead letters of the tenant in context."""
     return dead_letter_rows(DeadLetter.objects.order_by("-at", "-task_id")[:limit])
 
 
@@ -48,5 +47,4 @@ def script(sha256: str) -> dict[str, Any]:
 
 
 def script_rows(rows: QuerySet[Any]) -> list[dict[str, Any]]:
-    """Scripts as lists show them, in the order they come."""
     return [script_summary(row) for row in rows.defer("content")]

@@ -170,7 +170,6 @@ def in_states(rows: QuerySet[Any], states: Iterable[TaskState]) -> QuerySet[Any]
 
 
 def summaries(rows: QuerySet[Any]) -> list[dict[str, Any]]:
-    """Tasks as lists show them, in the order they come."""
     return [summary(row) for row in rows.values(*SUMMARY)]
 
 
@@ -253,5 +252,4 @@ def _workflow_summary(found: Workflow) -> dict[str, Any]:
 
 
 def workflow_rows(rows: QuerySet[Any]) -> list[dict[str, Any]]:
-    """Workflows as lists show them, in the order they come."""
     return [_workflow_summary(row) for row in rows]

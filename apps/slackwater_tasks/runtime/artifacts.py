@@ -62,7 +62,6 @@ class PgArtifacts(Attempt):
 
 
 def listed(rows: QuerySet[Any]) -> list[dict[str, Any]]:
-    """Artifacts as lists show them."""
     return [shown(row) for row in rows.defer("content")]
 
 

@@ -34,5 +34,4 @@ class Attempt:
 
     @property
     def db(self) -> Database:
-        """The connection, which is not Django's."""
         return self._db or own_connection()

@@ -132,7 +132,6 @@ def _names(feed: Feed) -> Iterator[str]:
 
 
 def _handler(task: str) -> str:
-    """The name under which a Celery task is exported."""
     export = handlers.of_task(task)
     return export.name if export is not None else task
 

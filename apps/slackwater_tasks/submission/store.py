@@ -49,7 +49,6 @@ class Part:
 
 
 def urgent_of(tasks: Iterable[Accepted]) -> int:
-    """How many of the tasks are urgent."""
     return sum(1 for task in tasks if task.spec.category is Category.URGENT)
 
 
@@ -87,7 +86,6 @@ class _Rows:
 
 
 def _new_rows(part: Part, at: datetime) -> _Rows:
-    """The rows of a part."""
     tenant, tasks, n = part.tenant, part.tasks, len(part.tasks)
     chosen = active_policies.current(tenant.cell)
 

@@ -40,7 +40,6 @@ class LedgerUpkeep:
         self.work = PgWorkStore(conf, "upkeep", self.db)
 
     def jobs(self) -> list[Job]:
-        """All jobs with their intervals."""
         return [
             Job(name="lost nodes", every_s=1.0, run=self.lose_nodes),
             Job(name="work of lost nodes", every_s=1.0, run=self.recover),
@@ -135,10 +134,8 @@ class LedgerUpkeep:
         return len(rows)
 
     def unpark(self) -> int:
-        """Let parked tasks go on whose mutex key is free."""
         keys = [row[0] for row in self.db.conn.execute(sql.parking.PARKED_KEYS, (BATCH,)).fetchall()]
         return self.db.repeatable(lambda conn: transitions.unpark(conn, keys)) if keys else 0
 
     def forget_keys(self) -> int:
-        """Forget idempotency keys after their time."""
         return int(self.db.conn.execute(OLD_KEYS, (self.conf.idempotency_keys_s, BATCH)).rowcount)

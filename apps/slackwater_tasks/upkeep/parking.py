@@ -30,7 +30,6 @@ class ParkingUpkeep:
     """Tells pollers of changes, and the dispatcher that there is work."""
 
     def jobs(self) -> list[Job]:
-        """All jobs with their intervals."""
         return [
             Job(name="parked for a rate", every_s=1.0, run=self.unpark_limited),
             Job(name="handlers resumed", every_s=1.0, run=self.unpark_resumed),
@@ -44,7 +43,6 @@ class ParkingUpkeep:
         return self._go_on(rows, "its execution rate no longer holds it, or its latest start is near")
 
     def unpark_resumed(self) -> int:
-        """Let go on whose handler is paused no more."""
         count = 0
         for _ in range(RESUMED_BATCHES):
             rows = self.db.conn.execute(sql.parking.RESUMED, {"most": BATCH}).fetchall()
@@ -54,7 +52,6 @@ class ParkingUpkeep:
         return count
 
     def unpark_possible(self) -> int:
-        """Let go on what a node can run now."""
         self.db.conn.execute(sql.parking.FORGET_IMPOSSIBLE, (BATCH,))
         rows = self.db.conn.execute(sql.parking.NOW_POSSIBLE, (BATCH,)).fetchall()
         return self._go_on(rows, "a node that can run it is there")
