@@ -248,48 +248,32 @@ LISTED, DETAIL = "listed", "detail"
 class Field:
     """What is declared of one field of a task."""
 
+    kind: Kind
     name: str
-    """Its name in every interface."""
+    """Its name in every interface; that in the specification unless it is given."""
     attribute: str
     """Its name in the specification."""
-    kind: Kind
     default: Any
-    help: str
-    fallback: str
-    """Where the value comes from when none is given, if it is not ``default``."""
     column: str
-    """The column of :class:`~slackwater_tasks.models.Task` that holds it; empty where it has none."""
-    editable: bool
-    """It can be changed while the task waits."""
-    nullable: bool
-    """``null`` may be given, for the default."""
-    group: str
-    """Where forms and the documentation show it."""
+    """The column of :class:`~slackwater_tasks.models.Task` that holds it: of its name, another, or none ("")."""
     flag: str
     """Its option of ``manage.py submit``."""
-    shown: str
+    help: str = ""
+    fallback: str = ""
+    """Where the value comes from when none is given, if it is not ``default``."""
+    editable: bool = True
+    """It can be changed while the task waits."""
+    nullable: bool = False
+    """``null`` may be given, for the default."""
+    group: str = WHAT_RUNS
+    """Where forms and the documentation show it."""
+    shown: str = DETAIL
     """Where a stored task shows it: in lists (:data:`LISTED`), alone (:data:`DETAIL`), or not at all ("")."""
 
 
-def given(
-    kind: Kind,
-    default: Any = "",
-    *,
-    help: str = "",  # noqa: A002 - as argparse and Django call it
-    name: str = "",
-    column: str | None = None,
-    fallback: str = "",
-    editable: bool = True,
-    nullable: bool = False,
-    group: str = WHAT_RUNS,
-    flag: str = "",
-    shown: str = DETAIL,
-) -> Any:
-    """Declare a field of the specification. Its column has its name unless ``column`` says otherwise; "" means none."""
-    declared = {
-        "kind": kind, "help": help, "name": name, "column": column, "fallback": fallback,
-        "editable": editable, "nullable": nullable, "group": group, "flag": flag, "shown": shown,
-    }  # fmt: skip
+def given(kind: Kind, default: Any = "", **options: Any) -> Any:
+    """Declare a field of the specification. ``options``: what of :class:`Field` does not follow from its name."""
+    metadata = {"given": {"kind": kind, **options}}
     if isinstance(default, (list, dict)):
-        return dataclasses.field(default_factory=default.copy, metadata={"given": declared})
-    return dataclasses.field(default=default, metadata={"given": declared})
+        return dataclasses.field(default_factory=default.copy, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)

@@ -137,17 +137,16 @@ def fields_of(spec: type[TaskSpec]) -> dict[str, Field]:
     """The declarations of a specification, by the names that interfaces give them."""
     found = {}
     for attribute in dataclasses.fields(spec):
-        if declared := attribute.metadata.get("given"):
-            name = declared["name"] or attribute.name
-            factory = attribute.default_factory
-            computed = {
+        if options := attribute.metadata.get("given"):
+            name, factory = options.get("name", attribute.name), attribute.default_factory
+            usual = {
                 "name": name,
                 "attribute": attribute.name,
-                "column": attribute.name if declared["column"] is None else declared["column"],
-                "flag": declared["flag"] or "--" + name.replace("_", "-"),
                 "default": attribute.default if factory is dataclasses.MISSING else factory(),
+                "column": attribute.name,
+                "flag": "--" + name.replace("_", "-"),
             }
-            found[name] = Field(**{**declared, **computed})
+            found[name] = Field(**{**usual, **options})
     return found
 
 
