@@ -32,13 +32,15 @@ class LedgerAdmin(AllTenantsMixin, ReadOnlyMixin, BigTableAdmin):
     search_fields: ClassVar[Any] = ("task__id",)
     search_help_text = "A task's id or its first digits."
 
+    beside: ClassVar[tuple[str, ...]] = ()
+    """Columns of other tables that the list shows, beside the task's."""
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Only what the list shows of the task is read."""
-        return super().get_queryset(request).select_related("task").only(*self._columns())
-
-    def _columns(self) -> list[str]:
         own = [field.attname for field in self.opts.concrete_fields if field.attname != "task_id"]
-        return [*own, "task__name", "task__handler", "task__tenant"]
+        others = ("task__name", "task__handler", "task__tenant", *self.beside)
+        tables = {name.partition("__")[0] for name in others}
+        return super().get_queryset(request).select_related(*tables).only(*own, *others)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -68,9 +70,7 @@ class DeadLetterAdmin(ButtonsMixin, LedgerAdmin):
     buttons: ClassVar = {
         "requeue": Button(label="Requeue", method="requeue_one", action="Requeue: run again", done="requeued")
     }
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[DeadLetter]:
-        return super().get_queryset(request).select_related("task", "tenant").only(*self._columns(), "tenant__slug")
+    beside = ("tenant__slug",)
 
     handler = column("handler", lambda letter: letter.task.handler or "script")
     when = column("since", lambda row: ago(row.at))
@@ -95,10 +95,7 @@ class AttemptAdmin(LedgerAdmin):
     list_filter = (("outcome", ChoicesDropdownFilter),)
     list_display_links = ("number",)
     readonly_fields = ("task_link", "shown_outcome", "took", "waited")
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Attempt]:
-        rows = super().get_queryset(request).select_related("task", "node")
-        return rows.only(*self._columns(), "node__name")
+    beside = ("node__name",)
 
     @admin.display(description="outcome")
     def shown_outcome(self, obj: Attempt) -> SafeString:

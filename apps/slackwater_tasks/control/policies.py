@@ -76,18 +76,15 @@ def pools_of(cell: str) -> dict[str, dict[str, Any]]:
 def _names(kind: str, cell: str, subject: Subject) -> dict[str, Any]:
     if kind not in KINDS:
         raise InvalidInput(f"must be one of {', '.join(KINDS)}", field="kind")
-    names: dict[str, Any] = {"kind": kind, "cell": cell, "pool": None, "tenant": None, "line": None}
-    if isinstance(subject, Pool):
-        names |= {"pool": subject, "cell": subject.cell}
-    elif isinstance(subject, Tenant):
-        names |= {"tenant": subject, "cell": subject.cell}
-    elif isinstance(subject, Line):
-        names |= {"line": subject, "cell": subject.tenant.cell}
-    if kind != "order" and (names["tenant"] or names["line"]):
+    if subject is not None:
+        cell = subject.tenant.cell if isinstance(subject, Line) else subject.cell
+    if kind != "order" and isinstance(subject, (Tenant, Line)):
         raise InvalidInput("a share is chosen for a cell or a pool", field="kind")
     if kind == "shadow" and subject is not None:
         raise InvalidInput("a shadow is chosen for a cell", field="kind")
-    return names
+    subjects = {"pool": Pool, "tenant": Tenant, "line": Line}
+    named = {name: subject if isinstance(subject, model) else None for name, model in subjects.items()}
+    return {"kind": kind, "cell": cell, **named}
 
 
 def _check_cell(cell: str) -> None:

@@ -52,11 +52,6 @@ def spec_of(task: Task) -> TaskSpec:
     return TaskSpec(**columns)
 
 
-def spec_at_once(task: Task) -> TaskSpec:
-    """The stored task as a spec, to be run as soon as it can be."""
-    return replace(spec_of(task), start_at=None)
-
-
 def names_of_parents(task: Task) -> set[str]:
     """What references in its arguments may name."""
     rows = Dependency.objects.filter(child_id=task.pk).values_list("parent_id", "parent__name")
@@ -69,6 +64,11 @@ def _parents(task: Task) -> tuple[str, ...]:
         return ()
     rows = Dependency.objects.filter(child_id=task.pk).values_list("parent_id", flat=True)
     return tuple(str(parent) for parent in rows)
+
+
+def accepted_at_once(task: Task, *, pending: int) -> Accepted:
+    """A stored task as :func:`accepted_again` has it, to be run as soon as it can be."""
+    return accepted_again(task, replace(spec_of(task), start_at=None), pending=pending)
 
 
 def accepted_again(task: Task, spec: TaskSpec, *, pending: int) -> Accepted:

@@ -16,7 +16,6 @@ from uuid import UUID
 from django.db import connection
 
 from scheduler_ext.core.errors import NotFound, TooLarge
-from scheduler_ext.upkeep import Job
 from slackwater_tasks.graph import cache
 from slackwater_tasks.graph.packed import Shape
 from slackwater_tasks.ledger.connection import Database, fetch_all
@@ -155,9 +154,6 @@ class GraphUpkeep:
     def __init__(self, db: Database) -> None:
         self.db = db
         self._done: dict[UUID, tuple[int, int]] = {}
-
-    def jobs(self) -> list[Job]:
-        return [Job(name="large graphs packed", every_s=1.0, run=self.pack)]
 
     def pack(self) -> int:
         """Pack one of the large workflows of the last minutes that is not, or has grown; returns how many."""

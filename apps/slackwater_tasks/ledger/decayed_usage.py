@@ -49,7 +49,7 @@ class LivePast:
             return snapshot
         if self.use is None:
             self.use, self._saved = self._read(conn, snapshot.now, memory_s), snapshot.now
-        use, measure = self.use, _measure(snapshot, policy)
+        use, measure = self.use, Measure(snapshot, vectors=bool(getattr(policy, "vectors", False)))
         use.follow(snapshot.now, memory_s, measure)
         use.held = _held(snapshot)
         if not 0 <= snapshot.now - self._saved < SAVE_S:
@@ -91,10 +91,6 @@ class LivePast:
 
 def _names(tenant_id: int, pool: str) -> tuple[str, ...]:
     return (f"tenant {tenant_id}", f"pool {pool}") if pool else (f"tenant {tenant_id}",)
-
-
-def _measure(snapshot: Snapshot, policy: SharePolicy) -> Measure:
-    return Measure(snapshot, vectors=bool(getattr(policy, "vectors", False)))
 
 
 def _held(snapshot: Snapshot) -> dict[str, tuple[int, Vector]]:

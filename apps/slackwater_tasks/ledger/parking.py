@@ -50,22 +50,17 @@ def resume(conn: Any) -> int:
     return transitions.unpark_these(conn, [row[0] for row in rows], actor="dispatcher", reason=RESUMED)
 
 
-class Hopeless:
-    """Finds out which of the tasks a round had to leave no node can run, and parks them."""
-
-    def __init__(self, conf: SchedulerConf) -> None:
-        self.conf = conf
-
-    def park(self, conn: Any, nodes: Sequence[NodeView], lines: Sequence[LineView], task_ids: Sequence[str]) -> int:
-        """Park those of the tasks that no node of ``nodes`` fits, nor one that has just gone; tell their clients."""
-        wanted = set(task_ids)
-        gone = conn.execute(JUST_GONE, (self.conf.cell, self.conf.node_lease_s * GONE_LEASES)).fetchall()
-        ledger = Ledger([*nodes, *(node_view(row, Flight()) for row in gone)])
-        found: dict[Reason, list[str]] = {}
-        for line in lines:
-            for task in line.heads:
-                if task.task_id in wanted:
-                    reason = ledger.shape(line.vector, task.kind, task.handler_id).impossible
-                    if reason is not None:
-                        found.setdefault(reason, []).append(task.task_id)
-        return sum(transitions.park_impossible(conn, ids, reason.value) for reason, ids in found.items())
+def park_hopeless(conn: Any, conf: SchedulerConf, nodes: Sequence[NodeView], lines: Sequence[LineView],
+                  task_ids: Sequence[str]) -> int:  # fmt: skip
+    """Park those of the tasks that no node of ``nodes`` fits, nor one that has just gone; tell their clients."""
+    wanted = set(task_ids)
+    gone = conn.execute(JUST_GONE, (conf.cell, conf.node_lease_s * GONE_LEASES)).fetchall()
+    ledger = Ledger([*nodes, *(node_view(row, Flight()) for row in gone)])
+    found: dict[Reason, list[str]] = {}
+    for line in lines:
+        for task in line.heads:
+            if task.task_id in wanted:
+                reason = ledger.shape(line.vector, task.kind, task.handler_id).impossible
+                if reason is not None:
+                    found.setdefault(reason, []).append(task.task_id)
+    return sum(transitions.park_impossible(conn, ids, reason.value) for reason, ids in found.items())

@@ -34,7 +34,7 @@ from slackwater_tasks.ledger import expected_ends as running_ends
 from slackwater_tasks.ledger.active_policies import Chosen
 from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.ledger.decayed_usage import LivePast
-from slackwater_tasks.ledger.parking import Hopeless, nominate, resume
+from slackwater_tasks.ledger.parking import nominate, park_hopeless, resume
 from slackwater_tasks.ledger.rate_windows import RateBook
 from slackwater_tasks.ledger.snapshot_rows import (
     Flight,
@@ -103,7 +103,6 @@ class PgRoundStore(RoundStore):
         self.db = database or Database(f"slackwater dispatcher {holder}", hot=True)
         self.reference = Reference()
         self.rates = RateBook()
-        self.hopeless = Hopeless(conf)
         self.past = LivePast(conf.cell)
         self._epoch = 0
         self._last: Snapshot | None = None
@@ -421,7 +420,7 @@ class PgRoundStore(RoundStore):
         """
         if reason is Reason.NEVER_FITS:
             last = self._last
-            return self.hopeless.park(self.db.conn, last.nodes, last.lines, task_ids) if last else 0
+            return park_hopeless(self.db.conn, self.conf, last.nodes, last.lines, task_ids) if last else 0
         if reason is Reason.RATE:
             return self.rates.park(self.db.conn, task_ids)
         with self.db.conn.transaction():

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scheduler_ext.core.errors import InvalidInput
-from scheduler_ext.core.wfformat import RecordedTask, RecordedWorkflow
+from scheduler_ext.core.wfformat import RecordedWorkflow
 
 TAG_LENGTH = 63
 CAP_FACTOR = 3
@@ -50,10 +50,12 @@ def plan_import(recorded: RecordedWorkflow, *, scale: float, tiers: Sequence[Tie
     too_large: dict[str, int] = {}
     tasks = []
     for task in recorded.tasks:
-        tier, fits = _tier_for(task, by_memory)
+        needed = task.memory_mb or 0
+        # The smallest that fits (of all, where no memory was recorded), else the largest.
+        tier = next((each for each in by_memory if each.memory_mb >= needed), by_memory[-1])
         counts[tier.slug] = counts.get(tier.slug, 0) + 1
-        if not fits:
-            too_large[chosen[task.id]] = task.memory_mb or 0
+        if tier.memory_mb < needed:
+            too_large[chosen[task.id]] = needed
         seconds = round(task.runtime_s * scale, 6)
         tasks.append(
             {
@@ -69,15 +71,6 @@ def plan_import(recorded: RecordedWorkflow, *, scale: float, tiers: Sequence[Tie
         )
     workflow = {"name": name or f"{recorded.name} x {scale:g}", "tasks": tasks}
     return ImportPlan(workflow=workflow, tiers=counts, too_large=too_large)
-
-
-def _tier_for(task: RecordedTask, by_memory: Sequence[TierMemory]) -> tuple[TierMemory, bool]:
-    """The smallest tier whose memory fits (the smallest of all where none was recorded), else the largest."""
-    needed = task.memory_mb or 0
-    for tier in by_memory:
-        if tier.memory_mb >= needed:
-            return tier, True
-    return by_memory[-1], False
 
 
 def _tags(*words: str) -> list[str]:

@@ -48,7 +48,7 @@ class LedgerUpkeep:
             *paused_time.jobs(self.db),
             Job(name="ranks", every_s=0.5, run=partial(rerank, self.conf, self.db)),
             *ParkingUpkeep(self.conf, self.db, self.work, self.publish).jobs(),
-            *GraphUpkeep(self.db).jobs(),
+            Job(name="large graphs packed", every_s=1.0, run=GraphUpkeep(self.db).pack),
             Job(name="execution rates of plans", every_s=2.0, run=partial(self.db.repeatable, settle)),
             Job(name="late tasks", every_s=1.0, run=self.expire_late),
             Job(name="unreleased dependants", every_s=2.0, run=self.release),
