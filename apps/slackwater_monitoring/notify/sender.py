@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from scheduler_ext.core.errors import SlackwaterError
+from slackwater_conf import conf
 from slackwater_monitoring.notify import subscriptions
 from slackwater_monitoring.notify.email_digest import send_digest
 from slackwater_monitoring.notify.subscriptions import open_secret
@@ -21,7 +22,7 @@ from slackwater_monitoring.notify.webhook_signature import signed_headers
 from slackwater_monitoring.outbox import LeasedOutbox, SendingThread, Sent, back_off_s, outcomes
 from slackwater_resources.faults import FAULTS
 from slackwater_tasks.ledger.connection import Database
-from slackwater_tasks.submission.webhook_address import parse_given, private_allowed
+from slackwater_tasks.submission.webhook_address import parse_given
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +190,7 @@ class DeliverySender(SendingThread):
 
     async def _step(self) -> None:
         for one in self._claim():
-            self._requests.add(asyncio.create_task(attempt(one, private=private_allowed())))
+            self._requests.add(asyncio.create_task(attempt(one, private=conf().webhook_private)))
         if self._mails is None or self._mails.done():
             self._mails = asyncio.create_task(asyncio.to_thread(self.mail))
         if not self._requests:

@@ -24,11 +24,6 @@ from slackwater_tasks.submission.idempotency import Submission
 from slackwater_tenants.scoping import tenant_scope
 
 
-def unfinished(workflow: Workflow) -> QuerySet[LiveTask]:
-    """Its tasks that are not final. Unscoped: the workflow says whose they are."""
-    return LiveTask.objects.unscoped().filter(task__workflow=workflow).order_by("pk")
-
-
 @admin.register(Workflow)
 class WorkflowAdmin(AllTenantsMixin, PagesMixin, ReadOnlyMixin, BigTableAdmin):
     """Graphs of tasks handed in as one."""
@@ -38,7 +33,8 @@ class WorkflowAdmin(AllTenantsMixin, PagesMixin, ReadOnlyMixin, BigTableAdmin):
             label="Cancel what has not ended",
             method="cancel_rest",
             danger=True,
-            when=lambda workflow: unfinished(workflow).exists(),
+            # Unscoped: the workflow says whose they are.
+            when=lambda workflow: LiveTask.objects.unscoped().filter(task__workflow=workflow).exists(),
         )
     }
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from slackwater_tasks.field_kinds import Flag
 from slackwater_tasks.models import Line
-from slackwater_tasks.read.lines import find_line
+from slackwater_tasks.read.overview import find_line
 from slackwater_tenants.members import check_fields
 from slackwater_tenants.services import pause_by_itself, pause_by_platform
 

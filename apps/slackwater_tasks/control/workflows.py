@@ -90,7 +90,7 @@ def _add(cur: Any, tenant: Tenant, place: _Place | None, specs: Sequence[TaskSpe
     ids = [task.id for task in batch.tasks]
     if key is not None and (first := idempotency.first_or_claim(cur, tenant, key, ids)) is not None:
         return replace(first, workflow_id=workflow_id)
-    tasks = link_outside(cur, tenant, batch, workflow_id)
+    tasks = link_outside(cur, tenant, batch.tasks, batch.outside, workflow_id)
     if before:
         tasks = [replace(task, has_children=True) for task in tasks]
     part = Part(tenant=tenant, tasks=tasks, actors=[actor] * len(tasks), edges=batch.edges, workflow_id=workflow_id,

@@ -11,14 +11,6 @@ from uuid import UUID
 from scheduler_ext.core.errors import NotFound
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
-    """The heaviest way through a task."""
-
-    nodes: list[int]
-    weight: float
-
-
 @dataclass(slots=True)
 class Shape:
     """A graph, packed: tasks are numbers in the order of their ids."""
@@ -113,8 +105,8 @@ class Shape:
         ids = self.ids
         return [ids[i] for i in self.order if seen[i]]
 
-    def way(self, start: int) -> Way:
-        """The heaviest way through a task, by expected run time: nothing on it can wait without delaying the end."""
+    def way(self, start: int) -> tuple[list[int], float]:
+        """The heaviest way through a task, and its expected run time: what waits on it delays the end."""
         nodes = [start]
         while self.parents_at[nodes[-1]] < self.parents_at[nodes[-1] + 1]:
             i = nodes[-1]
@@ -123,4 +115,4 @@ class Shape:
         while self.children_at[nodes[-1]] < self.children_at[nodes[-1] + 1]:
             i = nodes[-1]
             nodes.append(max(self.children[self.children_at[i] : self.children_at[i + 1]], key=self.below.__getitem__))
-        return Way(nodes, self.above[start] + self.below[start] - self.weights[start])
+        return nodes, self.above[start] + self.below[start] - self.weights[start]

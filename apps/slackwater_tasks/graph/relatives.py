@@ -221,7 +221,7 @@ def graph(task_id: UUID) -> dict[str, Any]:
 def _describe(shape: Shape, task_id: UUID, workflow_id: UUID | None) -> dict[str, Any]:
     start = shape.place(task_id)
     before, after = shape.reach(start, down=False), shape.reach(start, down=True)
-    way = shape.way(start)
+    nodes, weight = shape.way(start)
     return {
         "task_id": task_id,
         "workflow_id": workflow_id,
@@ -230,7 +230,7 @@ def _describe(shape: Shape, task_id: UUID, workflow_id: UUID | None) -> dict[str
         "descendants": after,
         "topological_order": [*before, shape.ids[start], *after],
         "critical_path": {
-            "task_ids": [shape.ids[i] for i in way.nodes],
-            "expected_s": round(way.weight, 6) if shape.learnt else None,
+            "task_ids": [shape.ids[i] for i in nodes],
+            "expected_s": round(weight, 6) if shape.learnt else None,
         },
     }

@@ -33,21 +33,20 @@ def remaining_s(ran_s: float | None, expected_s: float | None, cap_s: float) -> 
     return min(left, expected_s - ran if ran < expected_s else ran)
 
 
-def running(
-    conn: Any,
-    now: float,
-    vectors: Mapping[int, Vector],
-    kind_of: Callable[[int, int | None, bool], tuple[WorkKind, str]],
-    run_times: Mapping[tuple[int, str], int],
-) -> dict[int, tuple[RunEnd, ...]]:
-    """The ends of what holds a slot of its own, by node. ``vectors`` by line; ``kind_of`` tells kind and name."""
+def running(conn: Any, now: float, vectors: Mapping[int, Vector],
+            learnt_of: Callable[[int, int, int | None, bool], tuple[WorkKind, int | None]],
+            ) -> dict[int, tuple[RunEnd, ...]]:  # fmt: skip
+    """The ends of what holds a slot of its own, by node.
+
+    ``vectors``: by line. ``learnt_of``: of tenant, kind, handler and whether it runs by itself, the kind of slot that it
+    holds, and its run time.
+    """
     found: dict[int, list[RunEnd]] = {}
     for node, line, tenant, kind, handler, by_itself, ran_s, cap_ms in conn.execute(ENDS, (MAX_RUNNING,)).fetchall():
         vector = vectors.get(line)
         if vector is None:
             continue
-        work, name = kind_of(kind, handler, by_itself)
-        learnt = run_times.get((tenant, name))
+        work, learnt = learnt_of(tenant, kind, handler, by_itself)
         left = remaining_s(ran_s, learnt / 1e6 if learnt else None, cap_ms / 1000)
         one = part(vector, PER_CHILD[work]) if work in PER_CHILD else vector
         found.setdefault(node, []).append(RunEnd(at=now + left, kind=work, vector=one))

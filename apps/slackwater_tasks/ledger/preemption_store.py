@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from scheduler_ext.core.types import LineView, TaskView, WorkKind
+from scheduler_ext.core.types import LineView, TaskView
 from scheduler_ext.policies.base import OrderPolicy, RankInput
 from scheduler_ext.preemption.choose import Ask, Turn
 from scheduler_ext.preemption.controller import TurnStore
@@ -38,7 +38,7 @@ class PgTurnStore(TurnStore):
         line = self._line(line_id)
         if line is None:
             return None
-        kind, expected_us = self._kind(line.tenant_id, kind_number, handler_id, by_itself=by_itself)
+        kind, expected_us = self.rounds.learnt_of(line.tenant_id, kind_number, handler_id, by_itself)
         task = TaskView(
             task_id=task_id, line_id=line_id, fence=fence, rank=(group, rank), kind=kind, handler_id=handler_id,
             priority=priority, submitted_at=submitted, latest_start=latest, expected_us=expected_us,
@@ -59,16 +59,6 @@ class PgTurnStore(TurnStore):
         if info is None or info.cell != self.rounds.conf.cell:
             return None
         return self.rounds.line_of(line_id, info)
-
-    def _kind(
-        self, tenant_id: int, kind: int, handler_id: int | None, *, by_itself: bool
-    ) -> tuple[WorkKind, int | None]:
-        """The slot a task holds, and its expected run time, where that is learnt."""
-        work, reference = self.rounds.kind_of(kind, handler_id, by_itself=by_itself), self.rounds.reference
-        known = reference.handlers.get(handler_id) if handler_id is not None else None
-        if known is None or work is WorkKind.SCRIPT:
-            return work, None
-        return work, reference.run_times.get((tenant_id, known[0]))
 
     def waiting(self) -> tuple[LineView, ...]:
         return self.rounds.view(HEADS_PER_LINE).lines

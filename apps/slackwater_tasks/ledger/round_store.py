@@ -269,14 +269,8 @@ class PgRoundStore(RoundStore):
         return chosen.pools.get(info.pool_id, "") if chosen is not None and info.pool_id is not None else ""
 
     def _ends(self, now: float) -> dict[int, tuple[RunEnd, ...]]:
-        ref = self.reference
-
-        def kind_of(kind: int, handler_id: int | None, by_itself: bool) -> tuple[WorkKind, str]:
-            known = ref.handlers.get(handler_id) if handler_id is not None else None
-            return self.kind_of(kind, handler_id, by_itself=by_itself), known[0] if known else ""
-
-        vectors = {line_id: info.vector for line_id, info in ref.lines.items()}
-        return running_ends.running(self.db.conn, now, vectors, kind_of, ref.run_times)
+        vectors = {line_id: info.vector for line_id, info in self.reference.lines.items()}
+        return running_ends.running(self.db.conn, now, vectors, self.learnt_of)
 
     def _in_flight(self, rows: Sequence[Any]) -> tuple[dict[int, Flight], dict[int, TenantView], dict[str, PoolView]]:
         """What is in flight, by node, tenant and pool, from the rows themselves: no second account can drift."""
@@ -317,6 +311,14 @@ class PgRoundStore(RoundStore):
         work = known[1] if known else WorkKind.PROCESS
         # Alone: in a child's main thread, beside nobody.
         return WorkKind.PROCESS if by_itself and work in PER_CHILD else work
+
+    def learnt_of(
+        self, tenant_id: int, kind: int, handler_id: int | None, by_itself: bool
+    ) -> tuple[WorkKind, int | None]:
+        """The slot that a task holds, and its expected run time in microseconds, where its tenant's is learnt."""
+        work = self.kind_of(kind, handler_id, by_itself=by_itself)
+        known = None if work is WorkKind.SCRIPT else self.reference.handlers.get(handler_id or 0)
+        return work, self.reference.run_times.get((tenant_id, known[0])) if known else None
 
     def _nominate(self, room: int) -> tuple[LineView, ...]:
         # A little more than an even split; where a line has less, the next round fills what is left.

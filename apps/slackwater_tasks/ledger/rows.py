@@ -15,7 +15,7 @@ from scheduler_ext.core.states import Category, TaskState
 from scheduler_ext.policies.base import RankInput
 from slackwater_resources import components
 from slackwater_tasks.ledger import reference_cache
-from slackwater_tasks.models import Task, new_id
+from slackwater_tasks.models import Task
 from slackwater_tasks.spec import COLUMNS, Payload, TaskSpec
 
 if TYPE_CHECKING:
@@ -41,10 +41,6 @@ class Accepted:
     has_children: bool = False
     checkpoints: bool = False
     """It, or its handler, declares checkpoints: it never shares a batch."""
-
-
-def fresh_ids(n: int) -> list[UUID]:
-    return [new_id() for _ in range(n)]
 
 
 class _Resolved(NamedTuple):

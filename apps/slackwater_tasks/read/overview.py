@@ -11,11 +11,12 @@ from typing import Any
 from django.db.models import Q
 from django.utils import timezone
 
+from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category, TaskState
 from slackwater_resources.models import Handler, Node, Tier
 from slackwater_tasks.ledger.connection import fetch_all
-from slackwater_tasks.read.lines import find_line
+from slackwater_tasks.models import Line
 from slackwater_tasks.read.tasks import word
 from slackwater_tenants.models import Tenant, TenantCounter, plan_numbers
 from slackwater_tenants.services import is_granted, paused_by
@@ -102,6 +103,16 @@ IN_FLIGHT_BY_LINE = named("""
 SELECT line_id, state, count(*)::int FROM slackwater_tasks_livetask WHERE phase = :phase.IN_FLIGHT
     AND tenant_id = %s GROUP BY 1, 2
 """)
+
+
+def find_line(tenant_id: int, category: str, tier: str) -> Line:
+    """The tenant's line of that category and tier, by their names; ``NotFound`` when it has none."""
+    number = Category.__members__.get(category.upper()) if category == category.lower() else None
+    rows = Line.objects.unscoped().filter(tenant_id=tenant_id, tier__slug=tier)  # the tenant is named
+    found: Line | None = rows.filter(category=number).first() if number is not None else None
+    if found is None:
+        raise NotFound(f"There is no line {category[:63]}/{tier[:63]}; a line exists from its first task on.")
+    return found
 
 
 def queue(tenant: Tenant, category: str, tier: str) -> dict[str, Any]:

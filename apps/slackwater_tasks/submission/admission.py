@@ -10,14 +10,16 @@ from uuid import UUID
 from scheduler_ext.core.dag import Dag
 from scheduler_ext.core.errors import InvalidInput, NotGranted, UnknownDependency
 from slackwater_tasks.ledger import reference_cache
-from slackwater_tasks.ledger.rows import Accepted, fresh_ids
-from slackwater_tasks.models import Script
+from slackwater_tasks.ledger.rows import Accepted
+from slackwater_tasks.models import Script, new_id
 from slackwater_tasks.spec import Payload, TaskSpec, join
 from slackwater_tasks.submission import feasibility, limits, webhook_address
 from slackwater_tenants.models import Plan, Tenant
 
 Found = tuple[reference_cache.TierInfo, int, int | None, int, int]
 """What admission looks up: tier, line, handler, delay tolerance and cap in milliseconds."""
+Outside = tuple[UUID, int, str]
+"""A need that exists already: the parent, the place of the child in its list, and the path of the field."""
 UTF8_MOST = 4
 """The most bytes a character takes."""
 
@@ -29,8 +31,7 @@ class Batch:
     tasks: list[Accepted]
     edges: list[tuple[UUID, UUID]]
     """(parent, child) inside the batch."""
-    outside: list[tuple[UUID, int, str]]
-    """Parents that exist already: (parent, index of the child, field path)."""
+    outside: list[Outside]
 
 
 def admit(tenant: Tenant, specs: Sequence[TaskSpec], *, payloads: Sequence[Payload] | None = None, where: str = "",
@@ -42,7 +43,7 @@ def admit(tenant: Tenant, specs: Sequence[TaskSpec], *, payloads: Sequence[Paylo
     paths = [f"{where}[{n}]" if where else "" for n in range(len(specs))]
     parents, outside = _parents(specs, paths, tenant.plan, workflow=workflow)
     webhook_address.check_tasks(tenant.pk, specs, paths)
-    ids = fresh_ids(len(specs))
+    ids = [new_id() for _ in specs]
     has_children = {parent for needs in parents for parent in needs}
     known_scripts = _known_scripts(tenant, specs)
     check = _Admission(tenant, known_scripts)
@@ -56,7 +57,7 @@ def admit(tenant: Tenant, specs: Sequence[TaskSpec], *, payloads: Sequence[Paylo
 
 
 def _parents(specs: Sequence[TaskSpec], paths: Sequence[str], plan: Plan, *, workflow: bool,
-             ) -> tuple[Sequence[Sequence[int]], list[tuple[UUID, int, str]]]:  # fmt: skip
+             ) -> tuple[Sequence[Sequence[int]], list[Outside]]:  # fmt: skip
     """Of each task the places of those in the batch that it needs; and the needs that exist already."""
     if not workflow and not any(spec.depends_on for spec in specs):
         return [()] * len(specs), []
@@ -65,11 +66,11 @@ def _parents(specs: Sequence[TaskSpec], paths: Sequence[str], plan: Plan, *, wor
 
 
 def _split_dependencies(specs: Sequence[TaskSpec], paths: Sequence[str],
-                        ) -> tuple[list[list[str]], list[tuple[UUID, int, str]]]:  # fmt: skip
+                        ) -> tuple[list[list[str]], list[Outside]]:  # fmt: skip
     """Dependencies by name are inside the batch; ids that no task here has as its name exist already."""
     names = {spec.name for spec in specs if spec.name}
     inside: list[list[str]] = []
-    outside: list[tuple[UUID, int, str]] = []
+    outside: list[Outside] = []
     for n, spec in enumerate(specs):
         here = []
         for place, wanted in enumerate(spec.depends_on):

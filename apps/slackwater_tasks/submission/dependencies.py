@@ -11,7 +11,7 @@ from scheduler_ext.core.errors import InvalidInput, UnknownDependency
 from scheduler_ext.core.states import EdgeOutcome, RunCondition, TaskState, condition_holds, edge_outcome
 from slackwater_tasks.ledger import copy_format
 from slackwater_tasks.ledger.rows import Accepted
-from slackwater_tasks.submission.admission import Batch
+from slackwater_tasks.submission.admission import Outside
 from slackwater_tasks.submission.store import EDGE_COLUMNS
 from slackwater_tenants.models import Tenant
 
@@ -27,11 +27,12 @@ UPDATE slackwater_tasks_workflow SET detail = detail || '{"open": true}' WHERE i
 """
 
 
-def link_outside(cur: Any, tenant: Tenant, batch: Batch, workflow_id: UUID | None) -> Sequence[Accepted]:
+def link_outside(cur: Any, tenant: Tenant, new: Sequence[Accepted], outside: Sequence[Outside],
+                 workflow_id: UUID | None) -> Sequence[Accepted]:  # fmt: skip
     """Write edges from tasks that exist already; a parent that is final counts as it ended."""
-    if not batch.outside:
-        return batch.tasks
-    parents = list({parent for parent, _, _ in batch.outside})
+    if not outside:
+        return new
+    parents = list({parent for parent, _, _ in outside})
     cur.execute(LOCK_PARENTS, (parents,))
     live = {row[0] for row in cur.fetchall()}
     cur.execute(PARENTS, (parents, tenant.pk))
@@ -40,9 +41,9 @@ def link_outside(cur: Any, tenant: Tenant, batch: Batch, workflow_id: UUID | Non
     if foreign := {row[2] for row in found} - {workflow_id}:
         # Their graphs now reach beyond themselves: nobody may answer for them from a workflow's rows alone.
         cur.execute(OPEN, ([w for w in [workflow_id, *foreign] if w is not None],))
-    tasks = list(batch.tasks)
+    tasks = list(new)
     rows: set[tuple[UUID, UUID, int]] = set()
-    for parent, n, field in batch.outside:
+    for parent, n, field in outside:
         if parent not in known:
             raise UnknownDependency(f"there is no task {parent}", field=field)
         outcome = EdgeOutcome.PENDING if parent in live else edge_outcome(TaskState(known[parent]))
@@ -52,13 +53,13 @@ def link_outside(cur: Any, tenant: Tenant, batch: Batch, workflow_id: UUID | Non
         rows.add(row)
         if outcome is EdgeOutcome.PENDING:
             tasks[n] = replace(tasks[n], pending=tasks[n].pending + 1)
-    _refuse_unsatisfiable(tasks, rows, batch.outside)
+    _refuse_unsatisfiable(tasks, rows, outside)
     copy_format.insert(cur, "slackwater_tasks_dependency", EDGE_COLUMNS, sorted(rows))
     return tasks
 
 
 def _refuse_unsatisfiable(tasks: Sequence[Accepted], rows: set[tuple[UUID, UUID, int]],
-                          outside: Sequence[tuple[UUID, int, str]]) -> None:  # fmt: skip
+                          outside: Sequence[Outside]) -> None:  # fmt: skip
     """A task whose parents are all final already, and not as it needs them, could never run."""
     for _, n, field in outside:
         task = tasks[n]

@@ -18,8 +18,7 @@ from scheduler_ext.core.errors import InvalidInput, TooLarge
 from scheduler_ext.core.types import MAX_SCRIPT_BYTES
 from slackwater_tasks.graph import relatives
 from slackwater_tasks.ledger import reference_cache
-from slackwater_tasks.ledger.rows import fresh_ids
-from slackwater_tasks.models import Script
+from slackwater_tasks.models import Script, new_id
 from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.runtime.trace_context import TraceContext
 from slackwater_tasks.spec import FIELDS, Payload, TaskSpec, parse_task, parse_tasks
@@ -54,22 +53,6 @@ class Inseparable(Exception):
     """Several submissions cannot be stored in one transaction, though each may be by itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Parsed:
-    """A submission that is read, and not checked against anything yet."""
-
-    specs: Sequence[TaskSpec]
-    payloads: Sequence[Payload]
-    actors: Sequence[str]
-    key: Key | None = None
-    """Of all the tasks together."""
-    keys: Sequence[Key | None] = ()
-    """Or of each by itself."""
-    where: str = "tasks"
-    workflow: str | None = None
-    trace: TraceContext | None = None
-
-
 def submit(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "", idempotency_key: str | None = None,
            trace: TraceContext | None = None) -> Submission:  # fmt: skip
     """Submit one task; ``data`` has the fields of :data:`slackwater_tasks.spec.FIELDS`.
@@ -83,8 +66,7 @@ def submit(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "", idempote
         spec = parse_task(data)
         key = Key.of(idempotency_key, spec.idempotency_key, data)
         trace = trace or trace_context.current()
-        parsed = _Parsed(specs=[spec], payloads=[spec.payload], actors=[actor], key=key, where="", trace=trace)
-        return _accept(tenant, parsed)
+        return _accept(tenant, [spec], [spec.payload], [actor], key=key, where="", trace=trace)
 
 
 def submit_many(tenant: Tenant, items: Sequence[Mapping[str, Any]], *, actor: str | Sequence[str] = "",
@@ -119,9 +101,7 @@ def _submit_list(tenant: Tenant, items: Any, body: Any, actor: str | Sequence[st
         actors = [actor] * len(specs) if isinstance(actor, str) else actor
         key = Key.of(given, inner, body)
         trace = trace or trace_context.current()
-        return _accept(
-            tenant, _Parsed(specs=specs, payloads=payloads, actors=actors, key=key, workflow=workflow, trace=trace)
-        )
+        return _accept(tenant, specs, payloads, actors, key=key, workflow=workflow, trace=trace)
 
 
 def submit_together(tenant: Tenant, singles: Sequence[Single]) -> list[Submission]:
@@ -137,7 +117,7 @@ def submit_together(tenant: Tenant, singles: Sequence[Single]) -> list[Submissio
         if len(set(taken)) < len(taken) or any(spec.depends_on for spec in specs):
             raise Inseparable  # a repeat; or names, which mean nothing from one submission to another
         actors = [single.actor for single in singles]
-        found = _accept(tenant, _Parsed(specs=specs, payloads=payloads, actors=actors, keys=keys if taken else ()))
+        found = _accept(tenant, specs, payloads, actors, keys=keys if taken else ())
     return [Submission(task_ids=[task_id]) for task_id in found.task_ids]
 
 
@@ -156,45 +136,43 @@ def no_inner_keys(specs: Sequence[TaskSpec]) -> None:
             raise InvalidInput("belongs to the whole submission", field=f"tasks[{n}].idempotency_key")
 
 
-def _accept(tenant: Tenant, parsed: _Parsed) -> Submission:
-    """Check a submission against the tenant's plan and store it."""
-    batch = admission.admit(
-        tenant, parsed.specs, payloads=parsed.payloads, where=parsed.where, workflow=parsed.workflow is not None
-    )
-    part = Part(tenant=tenant, tasks=batch.tasks, actors=parsed.actors, edges=batch.edges, trace=parsed.trace)
-    ids = [task.id for task in batch.tasks]
-    keyed = parsed.key is not None or bool(parsed.keys)
-    if keyed or parsed.workflow is not None or batch.outside or not part.is_plain():
-        with transaction.atomic():
-            return _accept_in_transaction(tenant, parsed, batch, part, keyed=keyed)
-    store([part], reference_cache.now())
-    return Submission(task_ids=ids)
+def _accept(tenant: Tenant, specs: Sequence[TaskSpec], payloads: Sequence[Payload], actors: Sequence[str], *,
+            key: Key | None = None, keys: Sequence[Key | None] = (), where: str = "tasks", workflow: str | None = None,
+            trace: TraceContext | None = None) -> Submission:  # fmt: skip
+    """Check a submission against the tenant's plan and store it. ``key``: of all together; ``keys``: of each."""
+    batch = admission.admit(tenant, specs, payloads=payloads, where=where, workflow=workflow is not None)
+    part = Part(tenant=tenant, tasks=batch.tasks, actors=actors, edges=batch.edges, trace=trace)
+    if key is None and not keys and workflow is None and not batch.outside and part.is_plain():
+        store([part], reference_cache.now())
+        return Submission(task_ids=[task.id for task in batch.tasks])
+    with transaction.atomic():
+        return _accept_in_transaction(part, batch.outside, key, keys, workflow)
 
 
-def _accept_in_transaction(
-    tenant: Tenant, parsed: _Parsed, batch: admission.Batch, part: Part, *, keyed: bool
-) -> Submission:
+def _accept_in_transaction(part: Part, outside: Sequence[admission.Outside], key: Key | None,
+                           keys: Sequence[Key | None], workflow: str | None) -> Submission:  # fmt: skip
+    tenant = part.tenant
     at = reference_cache.now()
-    workflow_id = fresh_ids(1)[0] if parsed.workflow is not None else None
-    ids = [task.id for task in batch.tasks]
+    workflow_id = new_id() if workflow is not None else None
+    ids = [task.id for task in part.tasks]
     with connection.cursor() as cur:
-        if parsed.key is not None:
-            first = idempotency.first_or_claim(cur, tenant, parsed.key, ids, workflow_id)
+        if key is not None:
+            first = idempotency.first_or_claim(cur, tenant, key, ids, workflow_id)
             if first is not None:
                 return first
-        elif parsed.keys:
-            pairs = [(key, task_id) for key, task_id in zip(parsed.keys, ids, strict=True) if key is not None]
+        elif keys:
+            pairs = [(own, task_id) for own, task_id in zip(keys, ids, strict=True) if own is not None]
             if not idempotency.claim(cur, tenant, pairs):
                 raise Inseparable
-        if keyed:
+        if key is not None or keys:
             refusal_cache.check(tenant, len(ids))  # no repeat: what is known to be refused need not be written first
-        tasks = link_outside(cur, tenant, batch, workflow_id)
+        tasks = link_outside(cur, tenant, part.tasks, outside, workflow_id)
         if workflow_id is not None:
-            edges, detail = len(batch.edges) + len(batch.outside), '{"open": true}' if batch.outside else "{}"
-            cur.execute(INSERT_WORKFLOW, (workflow_id, tenant.pk, parsed.workflow, len(ids), edges, at, detail))
+            edges, detail = len(part.edges) + len(outside), '{"open": true}' if outside else "{}"
+            cur.execute(INSERT_WORKFLOW, (workflow_id, tenant.pk, workflow, len(ids), edges, at, detail))
     store([replace(part, tasks=tasks, workflow_id=workflow_id)], at)
-    if workflow_id is not None and len(batch.edges) >= relatives.PACKED_FROM and not batch.outside:
-        transaction.on_commit(partial(relatives.keep_new, tenant.pk, workflow_id, tasks, batch.edges), robust=True)
+    if workflow_id is not None and len(part.edges) >= relatives.PACKED_FROM and not outside:
+        transaction.on_commit(partial(relatives.keep_new, tenant.pk, workflow_id, tasks, part.edges), robust=True)
     return Submission(task_ids=ids, workflow_id=workflow_id)
 
 

@@ -85,12 +85,7 @@ def _is_inside(host: str) -> bool:
 
 def parse_given(text: Any, *, field: str = "url") -> Target:
     """A client's address, held to what the operator allows clients."""
-    return parse_url(text, private=private_allowed(), ports=conf().webhook_ports, field=field)
-
-
-def private_allowed() -> bool:
-    """Whether webhooks may be sent into private networks."""
-    return conf().webhook_private
+    return parse_url(text, private=conf().webhook_private, ports=conf().webhook_ports, field=field)
 
 
 # -- a task's own address ---------------------------------------------------------------------------------------------

@@ -86,16 +86,9 @@ class LedgerUpkeep:
             reason = "its node was lost while it may have run: it runs alone next"
             changes += back(node_id, suspects, running=True, reason=reason, alone=True)
         if lost:
-            now = time.time()
-            changes += self.work.record(
-                node_id,
-                [
-                    Finished(
-                        r[0], r[1], Outcome.WORKER_LOST, r[5], max(now, r[5]), None, "its node was lost while it ran"
-                    )
-                    for r in lost
-                ],
-            )
+            now, why = time.time(), "its node was lost while it ran"
+            ended = [Finished(r[0], r[1], Outcome.WORKER_LOST, r[5], max(now, r[5]), None, why) for r in lost]
+            changes += self.work.record(node_id, ended)
         self.publish(changes)
 
     def gone_lately(self) -> list[int]:

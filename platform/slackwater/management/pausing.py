@@ -14,7 +14,7 @@ from slackwater_resources.services import set_handler_paused
 from slackwater_schedules import services as schedules
 from slackwater_schedules.models import Schedule
 from slackwater_tasks.control.lines import set_line_paused
-from slackwater_tasks.read.lines import find_line
+from slackwater_tasks.read.overview import find_line
 from slackwater_tenants import services as tenants
 from slackwater_tenants.models import Tenant
 

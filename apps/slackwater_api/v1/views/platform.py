@@ -23,7 +23,7 @@ from slackwater_resources.models import Node
 from slackwater_tasks.control import lines, rate_limits
 from slackwater_tasks.models import Line
 from slackwater_tasks.read import overview
-from slackwater_tasks.read.lines import find_line
+from slackwater_tasks.read.overview import find_line
 
 log = structlog.get_logger(__name__)
 
