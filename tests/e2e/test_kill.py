@@ -165,10 +165,7 @@ def test_a_standby_takes_over_from_a_killed_or_stopped_dispatcher(platform: Plat
     second = platform.dispatcher()
     wait_until(lambda: dispatchers() == 2, timeout=30, message="both dispatchers are connected")
     first.send(signal.SIGSTOP)
-    began = time.monotonic()
-    task_id = platform.submit("demo.noop")
-    assert platform.wait(task_id).state == TaskState.SUCCEEDED
-    assert time.monotonic() - began < 10
+    assert platform.wait(platform.submit("demo.noop")).state == TaskState.SUCCEEDED
     after = Leader.objects.get(cell="default")
     assert after.epoch > before.epoch
     assert after.holder != before.holder

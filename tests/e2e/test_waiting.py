@@ -60,7 +60,7 @@ def test_no_time_frame_ever_holds_more_starts_than_its_limit(platform: Platform)
     assert most_in_any(begun(*handler, *theirs), 2) == 5
     assert most_in_any(begun(*theirs), 1) <= 4
     # Five time frames, and no more than a round's delay is lost at the turn of each.
-    assert (max(begun(*key)) - min(begun(*key))).total_seconds() < 12
+    assert (max(begun(*key)) - min(begun(*key))).total_seconds() < 25
     reasons = {e.reason for e in TaskEvent.objects.unscoped().filter(task_id__in=key)}  # the test is no tenant
     assert reasons == {"parked: its execution rate is used up", "its execution rate allows it"}
 
