@@ -57,7 +57,7 @@ class Conf:
     secrets_keys: tuple[str, ...] = ()
     """Keys that seal tenants' secrets, and what the platform's processes tell one another through Redis,
     comma-separated: the first seals, all open. To change it, put the new one in front and run
-    ``manage.py reseal_secrets``. Not set: derived from Django's secret key."""
+    ``manage.py reseal_secrets``. Not set: derived from Django's secret key, and those behind it."""
     api_threads: int = 8
     """Threads of one API process, each with a database connection of its own."""
     api_max_body_bytes: int = 33_554_432
@@ -160,7 +160,7 @@ def conf() -> Conf:
 
 def sealing_keys() -> tuple[str, ...]:
     """The secrets that all processes of the platform share: the first seals, all open."""
-    return conf().secrets_keys or ((settings.SECRET_KEY,) if settings.SECRET_KEY else ())
+    return conf().secrets_keys or ((settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS) if settings.SECRET_KEY else ())
 
 
 def client_address(peer: str, forwarded_for: str) -> str:

@@ -24,6 +24,7 @@ SLACKWATER: dict[str, Any] = given_settings()
 # -- Django --------------------------------------------------------------------------------------------------
 DEBUG = env.bool("SLACKWATER_DEBUG", default=False)
 SECRET_KEY = env.str("SLACKWATER_SECRET_KEY", default="")
+SECRET_KEY_FALLBACKS: list[str] = env.list("SLACKWATER_SECRET_KEY_FALLBACKS", default=[])
 ALLOWED_HOSTS: list[str] = env.list("SLACKWATER_ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
 CSRF_TRUSTED_ORIGINS: list[str] = env.list("SLACKWATER_CSRF_TRUSTED_ORIGINS", default=[])
 ASGI_APPLICATION = "slackwater.asgi.application"

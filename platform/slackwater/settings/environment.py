@@ -59,7 +59,8 @@ def process_kind(argv: Sequence[str]) -> Literal["site", "tables", "beat", "engi
     command = next((word for word in argv[1:] if not word.startswith("-")), "")
     if command == "create_demo":
         return "tables"
-    return "engine" if (COMMANDS / f"{command}.py").is_file() else "site"
+    ours = command != "migrate" and (COMMANDS / f"{command}.py").is_file()
+    return "engine" if ours else "site"
 
 
 # Every session may die at any moment without holding up the others: a stopped one loses its transaction

@@ -20,6 +20,8 @@ SERVICE = {
     "Not set: the embedded server of `make up`.",
     "SLACKWATER_DATABASE_PGBOUNCER": "Say true where PgBouncer in transaction mode stands between.",
     "SLACKWATER_DATABASE_POOL": "Database connections kept in a pool; 0: one for each thread. The API keeps 16.",
+    "SLACKWATER_SECRET_KEY_FALLBACKS": "Other secret keys that are believed too, comma-separated: the new one before it "
+    "becomes the first, the old one after that.",
     "SLACKWATER_SECRET_KEY": "Django's secret key. `make up` makes one and keeps it in `var/`; production must set it.",
     "SLACKWATER_DEBUG": "Django's debug pages. Never in production.",
     "SLACKWATER_ALLOWED_HOSTS": "Host names the API and the admin answer to, comma-separated.",

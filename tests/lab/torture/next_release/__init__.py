@@ -1,0 +1,1 @@
+"""A next release of the platform, whose schema has a column and an index more."""
