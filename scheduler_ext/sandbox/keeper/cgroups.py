@@ -44,12 +44,12 @@ class Groups:
     def limit(self, limits: Limits, memory_mb: int) -> None:
         """Set what the next script may use; ``memory_mb`` includes a work folder in memory."""
 
-    def pace(self, limits: Limits) -> None:
-        """Set how much the next script may do a second, as far as that is possible here."""
+    def pace(self, limits: Limits, *, apart: bool = False) -> None:
+        """Set how much the next script may do a second, as far as that is possible here; ``apart``: on the loopback."""
         if self.disk is not None:
             self.disk.limit(limits.iops)
         if self.network is not None:
-            self.network.limit(limits.bandwidth_kbps)
+            self.network.limit(limits.bandwidth_kbps, apart=apart)
 
     def look(self) -> None:
         """Hold it to its disk's rate."""

@@ -11,6 +11,10 @@ may hold what others wait for, such as a transaction of the file system.
 The network's is a program for the kernel's virtual machine at the group's ingress and egress. What comes too early is
 dropped, and TCP slows down as on a slow link; the kernel's example ``samples/bpf/hbm.c`` does it the same way. Packets
 of several processors at the same instant may pass for one: under load the rate is passed by a few per cent.
+
+The same program keeps the loopback apart. What a group sends there bears its number, and it hears only what does: so
+neither another script's sockets nor the node's own servers can be talked to. It hears besides, of nobody's: that there
+is no such port (a reset), and answers of a name server of the node's own (port 53).
 """
 
 from __future__ import annotations
@@ -105,9 +109,10 @@ class DiskRate:
 
 
 class NetworkRate:
-    """Bits a second, in and out each, of the processes in a group of version 2 (the loopback's too)."""
+    """Bits a second, in and out each, of the processes in a group of version 2 (the loopback's too), and their loopback."""
 
     def __init__(self, folder: Path) -> None:
+        self._number = int.from_bytes(os.urandom(4)) | 1
         group = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             self._maps = [self._attached(group, way) for way in (_INGRESS, _EGRESS)]
@@ -115,9 +120,10 @@ class NetworkRate:
             os.close(group)
         self.limit(0)
 
-    def limit(self, kbps: int) -> None:
-        """Hold to that many kbit/s; 0: to none."""
-        value = struct.pack("<QQQ", 0, 1024 * 8 * 1_000_000 // kbps if kbps else 0, BURST_NS)
+    def limit(self, kbps: int, *, apart: bool = False) -> None:
+        """Hold to that many kbit/s; 0: to none. ``apart``: on the loopback too there is nobody else."""
+        pace = 1024 * 8 * 1_000_000 // kbps if kbps else 0
+        value = struct.pack("<QQQQ", 0, pace, BURST_NS, self._number if apart else 0)
         for handle in self._maps:
             key, held = ctypes.create_string_buffer(4), ctypes.create_string_buffer(value, len(value))
             _bpf(_MAP_UPDATE, "<IxxxxQQQ", handle, ctypes.addressof(key), ctypes.addressof(held), 0)
@@ -125,8 +131,8 @@ class NetworkRate:
     @staticmethod
     def _attached(group: int, way: int) -> int:
         """The map of a program that is attached; with the group the program goes, with that the map."""
-        table = _bpf(_MAP_CREATE, "<IIIII", _ARRAY, 4, 24, 1, 0)
-        code = _program(table, _DROP[way])
+        table = _bpf(_MAP_CREATE, "<IIIII", _ARRAY, 4, 32, 1, 0)
+        code = _program(table, way)
         held, licence = ctypes.create_string_buffer(code, len(code)), ctypes.create_string_buffer(_LICENCE)
         program = _bpf(
             _PROG_LOAD, "<IIQQIIQII16sII", _CGROUP_SKB, len(code) // 8, ctypes.addressof(held),
@@ -152,36 +158,109 @@ def _bpf(command: int, layout: str, *values: int | bytes) -> int:
     return int(result)
 
 
-def _program(table: int, drop: int) -> bytes:
-    """The instructions. The map's one value is (until when, ns for a KiB, ns of burst), eight bytes each."""
-    lines = (
-        (0x61, 6, 1, 0, 0),         # r6 = the packet's length
+Line = tuple[int, int, int, int | str, int] | str
+"""An instruction (code, to, from, offset, value), or a name of the place where the next stands; a jump names one."""
+_SENT: Final[tuple[Line, ...]] = (
+    (0x63, 6, 2, 8, 0),         # the packet's mark = r2
+)  # fmt: skip
+_HEARD: Final[tuple[Line, ...]] = (
+    (0x61, 3, 6, 8, 0),         # r3 = the packet's mark
+    (0x1D, 3, 2, "count", 0),
+    (0x55, 3, 0, "drop", 0),    # another group's
+    (0xB7, 2, 0, 0, 0),
+    (0xB7, 4, 0, 0, 10),
+    (0xBF, 1, 6, 0, 0),
+    (0xBF, 3, 10, 0, 0),
+    (0x07, 3, 0, 0, -24),       # r3 = room on the stack
+    (0x85, 0, 0, 0, 26),        # r0 = bpf_skb_load_bytes(r1, r2, r3, r4)
+    (0x55, 0, 0, "drop", 0),
+    (0x71, 3, 10, -24, 0),
+    (0xBF, 4, 3, 0, 0),
+    (0x77, 4, 0, 0, 4),
+    (0xB7, 9, 0, 0, 40),        # r9 = where the header of TCP or UDP begins
+    (0x71, 8, 10, -18, 0),      # r8 = which of them it is
+    (0x15, 4, 0, "ports", 6),
+    (0x57, 3, 0, 0, 15),
+    (0x67, 3, 0, 0, 2),
+    (0xBF, 9, 3, 0, 0),
+    (0x71, 8, 10, -15, 0),
+    "ports",
+    (0xBF, 1, 6, 0, 0),
+    (0xBF, 2, 9, 0, 0),
+    (0xBF, 3, 10, 0, 0),
+    (0x07, 3, 0, 0, -24),
+    (0xB7, 4, 0, 0, 8),
+    (0x85, 0, 0, 0, 26),
+    (0x55, 0, 0, "drop", 0),
+    (0x69, 3, 10, -24, 0),
+    (0x15, 3, 0, "count", 0x3500),  # from port 53
+    (0x55, 8, 0, "drop", 6),    # not TCP
+    (0xBF, 1, 6, 0, 0),
+    (0xBF, 2, 9, 0, 0),
+    (0x07, 2, 0, 0, 13),
+    (0xBF, 3, 10, 0, 0),
+    (0x07, 3, 0, 0, -24),
+    (0xB7, 4, 0, 0, 1),
+    (0x85, 0, 0, 0, 26),
+    (0x55, 0, 0, "drop", 0),
+    (0x71, 3, 10, -24, 0),
+    (0x57, 3, 0, 0, 4),
+    (0x15, 3, 0, "drop", 0),    # no reset
+)  # fmt: skip
+
+
+def _program(table: int, way: int) -> bytes:
+    """The instructions. The map's one value is (until when, ns for a KiB, ns of burst, number), eight bytes each."""
+    return _assembled((
+        (0xBF, 6, 1, 0, 0),         # r6 = the packet
         (0x62, 10, 0, -4, 0),       # the key: 0
         (0xBF, 2, 10, 0, 0),
         (0x07, 2, 0, 0, -4),
         (0x18, 1, 1, 0, table),     # r1 = the map
         (0x00, 0, 0, 0, 0),
         (0x85, 0, 0, 0, 1),         # r0 = bpf_map_lookup_elem(r1, r2)
-        (0x15, 0, 0, 14, 0),        # none: pass
+        (0x15, 0, 0, "pass", 0),
         (0xBF, 7, 0, 0, 0),
+        (0x79, 2, 7, 24, 0),        # r2 = its number
+        (0x15, 2, 0, "count", 0),
+        (0x61, 3, 6, 40, 0),        # r3 = the interface
+        (0x55, 3, 0, "count", 1),   # not the loopback
+        *(_SENT if way == _EGRESS else _HEARD),
+        "count",
+        (0x61, 8, 6, 0, 0),         # r8 = the packet's length
         (0x79, 1, 7, 8, 0),         # r1 = ns for a KiB
-        (0x15, 1, 0, 11, 0),        # no limit: pass
-        (0x2F, 6, 1, 0, 0),
-        (0x77, 6, 0, 0, 10),        # r6 = what the packet takes, ns
+        (0x15, 1, 0, "pass", 0),
+        (0x2F, 8, 1, 0, 0),
+        (0x77, 8, 0, 0, 10),        # r8 = what the packet takes, ns
         (0x85, 0, 0, 0, 5),         # r0 = bpf_ktime_get_ns()
         (0x79, 2, 7, 0, 0),         # r2 = until when
         (0x79, 3, 7, 16, 0),
         (0x0F, 3, 0, 0, 0),         # r3 = now and the burst
-        (0x2D, 2, 3, 6, 0),         # until when > that: drop
-        (0x3D, 2, 0, 1, 0),
+        (0x2D, 2, 3, "drop", 0),
+        (0x3D, 2, 0, "ahead", 0),
         (0xBF, 2, 0, 0, 0),         # it lies behind: from now on
-        (0x0F, 2, 6, 0, 0),
+        "ahead",
+        (0x0F, 2, 8, 0, 0),
         (0x7B, 7, 2, 0, 0),         # until when = r2 + what the packet takes
+        "pass",
         (0xB7, 0, 0, 0, _PASS),
         (0x95, 0, 0, 0, 0),
-        (0xB7, 0, 0, 0, drop),
+        "drop",
+        (0xB7, 0, 0, 0, _DROP[way]),
         (0x95, 0, 0, 0, 0),
-    )  # fmt: skip
+    ))  # fmt: skip
+
+
+def _assembled(lines: tuple[Line, ...]) -> bytes:
+    places: dict[str, int] = {}
+    code = [line for line in lines if not isinstance(line, str)]
+    count = 0
+    for line in lines:
+        if isinstance(line, str):
+            places[line] = count
+        else:
+            count += 1
     return b"".join(
-        struct.pack("<BBhi", code, to | source << 4, offset, value) for code, to, source, offset, value in lines
+        struct.pack("<BBhi", code, to | source << 4, places[jump] - at - 1 if isinstance(jump, str) else jump, value)
+        for at, (code, to, source, jump, value) in enumerate(code)
     )

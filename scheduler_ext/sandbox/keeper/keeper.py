@@ -215,7 +215,7 @@ class Keeper:
                 saver.restore(_content(before[0]))
             in_memory = work_folder.disk_bytes(limits) // MIB if place is self.memory else 0
             self.groups.limit(limits, limits.memory_mb + in_memory)
-            self.groups.pace(limits)
+            self.groups.pace(limits, apart=self.level.contains_untrusted)
             self.groups.begin()
             assert self.waiting is not None
             pid, channel = self.waiting
@@ -278,7 +278,7 @@ class Keeper:
 
     def _stop(self, run: Run) -> None:
         """Ask the script to end."""
-        self.groups.pace(run.limits)  # anew: what is frozen does not hear it
+        self.groups.pace(run.limits, apart=self.level.contains_untrusted)  # anew: what is frozen does not hear it
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if self.level is not Level.BUBBLEWRAP:
                 os.killpg(run.pid, signal.SIGTERM)

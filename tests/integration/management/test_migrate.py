@@ -27,11 +27,11 @@ def test_what_does_not_get_its_lock_is_tried_again(monkeypatch: pytest.MonkeyPat
             with connection.cursor() as cur:
                 cur.execute("SHOW lock_timeout")
                 tried.extend(cur.fetchone())
-                cur.execute("ALTER TABLE slackwater_tasks_task ALTER COLUMN name SET STATISTICS -1")
-                cur.execute("SELECT 1; LOCK TABLE slackwater_tasks_task")
+                cur.execute("ALTER TABLE slackwater_tasks_task SET (fillfactor = 100)")
+                cur.execute("ALTER TABLE slackwater_tasks_task RESET (fillfactor), ALTER COLUMN name DROP DEFAULT")
 
         monkeypatch.setattr(migrate.Command, "handle", handle)
-        monkeypatch.setattr(ours.time, "sleep", lambda _: reader.execute("ROLLBACK"))
+        monkeypatch.setattr(ours, "sleep", lambda _: reader.execute("ROLLBACK"))
         said = io.StringIO()
         call_command("migrate", stderr=said)
     assert tried == ["2s", "2s"]

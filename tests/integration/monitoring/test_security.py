@@ -55,6 +55,19 @@ class TestLogins:
         Login.objects.update(at=timezone.now() - WINDOW - timedelta(seconds=1))
         assert log_in(GOOD)
 
+    def test_an_attacker_who_goes_on_keeps_out_neither_others_nor_anybody_for_longer(self, root: User) -> None:
+        User.objects.create_superuser("alice", password="secret-alice")
+        for _ in range(2 * MAX_FOR_ADDRESS):
+            assert not log_in("wrong")
+        assert not log_in(GOOD), "that name is refused there"
+        assert log_in("secret-alice", username="alice"), "another name, at the attacker's own address"
+        assert log_in(GOOD, address="192.0.2.2"), "that name, anywhere else"
+        # The 15 minutes are over, all through which he has gone on: his refused tries were no failures.
+        failed = Login.objects.filter(outcome="failed")
+        assert failed.count() == MAX_FOR_BOTH
+        failed.update(at=timezone.now() - WINDOW - timedelta(seconds=1))
+        assert log_in(GOOD)
+
     def test_a_success_forgets_the_failures_before_it(self, root: User) -> None:
         for _ in range(2):
             for _ in range(MAX_FOR_BOTH - 1):

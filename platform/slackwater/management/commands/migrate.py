@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from time import sleep
 from typing import Any, Final
 
 from django.core.management.commands import migrate
@@ -27,10 +27,10 @@ class Command(migrate.Command):
             with connections[options["database"]].cursor() as cur:
                 cur.execute(f"SET lock_timeout = '{WAIT_S}s'")
             try:
-                return super().handle(*args, **options)
+                super().handle(*args, **options)
+                return
             except OperationalError as error:
                 if getattr(error.__cause__, "sqlstate", "") != LOCK_NOT_AVAILABLE or not left:
                     raise
                 self.stderr.write(f"a table is in use for longer than {WAIT_S} s; trying again in {PAUSE_S:g} s")
-            time.sleep(PAUSE_S)
-        return None
+            sleep(PAUSE_S)
