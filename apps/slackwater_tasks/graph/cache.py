@@ -89,10 +89,6 @@ def get(workflow_id: UUID, counts: tuple[int, int]) -> Shape | None:
     return unpack(data[:-LENGTH], counts)
 
 
-def _mark(workflow_id: UUID, data: bytes) -> bytes:
-    return seals.mark("graph", workflow_id.bytes, data).encode()
-
-
 def has(workflow_id: UUID, counts: tuple[int, int]) -> bool:
     """Whether the graph lies here as it is now; True too without Redis, where nobody can leave one."""
     try:
@@ -107,6 +103,7 @@ def put(workflow_id: UUID, counts: tuple[int, int], shape: Shape) -> None:
     """Leave a graph for the other processes."""
     try:
         data = pack(shape, counts)
-        client().set(keys().graph(str(workflow_id)), data + _mark(workflow_id, data), ex=KEPT_S)
+        seal = seals.mark("graph", workflow_id.bytes, data).encode()
+        client().set(keys().graph(str(workflow_id)), data + seal, ex=KEPT_S)
     except redis_client.RedisError as error:
         log.debug("a graph is not shared: %s", error)

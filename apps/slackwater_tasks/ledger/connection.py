@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import psycopg
-from django.db import connection, connections
+from django.db import connection
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 
@@ -25,22 +25,18 @@ HOT_PLANS = "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c enab
 from a list of ids, or from a line, to rows by their index: no statistics may talk the planner out of it."""
 
 
-def connect(
-    alias: str = "default", *, application_name: str = "slackwater", hot: bool = False
-) -> psycopg.Connection[tuple[Any, ...]]:
-    """Open an autocommit connection to Django's database of that alias, with its options.
+def connect(*, application_name: str = "slackwater", hot: bool = False) -> psycopg.Connection[tuple[Any, ...]]:
+    """Open an autocommit connection to Django's database, with its options.
 
     ``hot``: it runs the few statements of deciding and running over and over, and prepares them.
     """
-    wrapper = connections[alias]
-    params = dict(wrapper.get_connection_params())
-    for name in ("cursor_factory", "context", "pool", "server_side_binding"):
+    params = dict(connection.get_connection_params())
+    for name in ("cursor_factory", "context", "pool", "server_side_binding", "prepare_threshold"):
         params.pop(name, None)
-    params.pop("prepare_threshold", None)
     params["application_name"] = application_name
     # Planning FINISH anew would cost as much as running it for fifty tasks. Only PgBouncer in transaction mode, whose
     # settings rule server-side cursors out, can neither keep prepared statements nor take options.
-    prepares = hot and not wrapper.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS")
+    prepares = hot and not connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS")
     if prepares:
         params["options"] = f"{params.get('options', '')} {HOT_PLANS}".strip()
     conn = psycopg.connect(**params, autocommit=True)
@@ -89,17 +85,16 @@ class _HotJsonb(Loader):
 class Database:
     """A connection that is opened when needed, and opened anew after it broke."""
 
-    def __init__(self, name: str, alias: str = "default", *, hot: bool = False) -> None:
+    def __init__(self, name: str, *, hot: bool = False) -> None:
         """``name`` is shown in ``pg_stat_activity``; ``hot`` as in :func:`connect`."""
         self.name = name
-        self.alias = alias
         self.hot = hot
         self._conn: psycopg.Connection[tuple[Any, ...]] | None = None
 
     @property
     def conn(self) -> psycopg.Connection[tuple[Any, ...]]:
         if self._conn is None or self._conn.closed or self._conn.broken:
-            self._conn = connect(self.alias, application_name=self.name, hot=self.hot)
+            self._conn = connect(application_name=self.name, hot=self.hot)
         return self._conn
 
     def close(self) -> None:

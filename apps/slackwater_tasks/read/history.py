@@ -121,13 +121,9 @@ def history(task_id: UUID) -> list[dict[str, Any]]:
         entries += _claimed(row, row["number"])
         entries.append(_ended(row, _state_after(row, following, task, events)))
     if live is not None and live["state"] in {TaskState.QUEUED, TaskState.RUNNING}:
-        entries += _claimed(_present(live), live["attempts"] + 1)
+        if live["state"] == TaskState.QUEUED:
+            live["started_at"] = None  # left over from an earlier run
+        entries += _claimed(live, live["attempts"] + 1)
     entries += [_told(event) for event in events]
     entries.sort(key=lambda entry: entry["at"])
     return entries
-
-
-def _present(live: dict[str, Any]) -> dict[str, Any]:
-    """The claim of this moment; a time left over from an earlier run is not its own."""
-    started = live["started_at"] if live["state"] == TaskState.RUNNING else None
-    return {**live, "started_at": started}

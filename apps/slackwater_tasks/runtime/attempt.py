@@ -7,21 +7,15 @@ import threading
 from scheduler_ext.core.work import Started
 from slackwater_tasks.ledger.connection import Database
 
-
-class _Own(threading.local):
-    """A connection of each thread's own: no transaction of anybody else's may hold a claim back."""
-
-    db: Database | None = None
-
-
-_own = _Own()
+_own = threading.local()
 
 
 def own_connection() -> Database:
-    """The connection of this thread, opened on first use."""
-    if _own.db is None:
+    """The connection of this thread alone: no transaction of anybody else's may hold a claim back."""
+    if not hasattr(_own, "db"):
         _own.db = Database("slackwater effects")
-    return _own.db
+    found: Database = _own.db
+    return found
 
 
 class Attempt:
