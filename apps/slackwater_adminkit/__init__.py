@@ -1,1 +1,1 @@
-"""What the admins of all apps share: service calls told as messages, POST buttons, lists over millions of rows."""
+"""Shared by the admins of all apps: services' errors as messages, POST buttons, lists over millions of rows."""

@@ -63,7 +63,7 @@ class BigTableAdmin(ServiceAdmin):
     sortable_by: ClassVar[Any] = ()
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """The list; a search that would read the whole table is stopped and said so."""
+        """The list; a search that would read the whole table is stopped, with a message."""
         if request.method != "GET":
             return super().changelist_view(request, extra_context)
         try:

@@ -1,4 +1,4 @@
-"""Buttons on an object's page that do something: each a form that posts, so that no link changes anything."""
+"""Buttons on an object's page that perform an action: each is a form that posts, so that no link changes anything."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Button:
     danger: bool = False
     title: str = ""
     action: str = ""
-    """What the action on the list's selected objects is called; empty: there is none."""
+    """The label of the action on the list's selected objects; empty: there is none."""
     done: str = ""
-    """What stands after the count of the selected objects to which it was done, for example "cancelled"."""
+    """The word after the count of objects it was done to, for example "cancelled"."""
     log: str = ""
     """The entry in the log of changes; empty: the service writes its own."""
     when: Callable[[Any], bool] = lambda _: True

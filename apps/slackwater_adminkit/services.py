@@ -45,7 +45,7 @@ def become(obj: Any, made: Any) -> None:
 def tell_each(request: HttpRequest, items: Iterable[Any], call: Callable[[Any], object], done: str) -> int:
     """Call a service for each item; one message counts what was done, one tells what was refused and why.
 
-    ``done`` is what stands after the count, for example "cancelled". Returns how many were done.
+    ``done`` is the word after the count, for example "cancelled". Returns how many were done.
     """
     good, refused = 0, []
     for item in items:
@@ -63,7 +63,7 @@ def tell_each(request: HttpRequest, items: Iterable[Any], call: Callable[[Any], 
 
 
 class ServiceAdmin(UnfoldAdmin):  # type: ignore[type-arg]  # Django's class takes no argument at run time
-    """A ModelAdmin whose saving goes through services: their errors become messages, never a page 500."""
+    """A ModelAdmin that saves through services: their errors become messages, never an error page."""
 
     compressed_fields = True
     warn_unsaved_form = True
@@ -76,7 +76,7 @@ class ServiceAdmin(UnfoldAdmin):  # type: ignore[type-arg]  # Django's class tak
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Django's view; what a service refuses is told in the form, filled in as it was sent."""
+        """Django's view; a service's refusal is shown in the form as it was sent."""
         try:
             return super().changeform_view(request, object_id, form_url, extra_context)
         except SlackwaterError as error:
@@ -86,7 +86,7 @@ class ServiceAdmin(UnfoldAdmin):  # type: ignore[type-arg]  # Django's class tak
         return super().changeform_view(request, object_id, form_url, extra_context)
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
-        """The form; when a service has refused it once, with that as an error at the field it names."""
+        """The form; after a service's refusal, with that as an error at the field it names."""
         form_class = super().get_form(request, obj, change, **kwargs)
         if not hasattr(request, REFUSAL):
             return form_class

@@ -19,7 +19,7 @@ UNSET: Mapping[str, Any] = {}
 
 
 class WrongSetting(ImproperlyConfigured):
-    """A value of ``SLACKWATER`` that cannot be, or a key that there is none of."""
+    """A value of ``SLACKWATER`` that is not allowed, or a key that does not exist."""
 
     def __init__(self, key: str, why: str) -> None:
         """``why`` goes on where the key ends: "must be from 0 to 1"."""
@@ -43,46 +43,46 @@ class Conf:
     """Modules a worker imports at its start, comma-separated: what they export can be run. Python must find them
     (``PYTHONPATH``, or installed)."""
     tenant: str = ""
-    """Slug of the tenant whose tasks those are that Celery's own API (``delay``, ``apply_async`` …) hands in for a handler
-    where no tenant is in context. Not set: such a call is refused."""
+    """Slug of the tenant that owns tasks which Celery's own API (``delay``, ``apply_async`` …) submits for a handler while
+    no tenant is in context. Not set: such a call is refused."""
     demo_handlers: bool = False
     """Export the small ``demo.*`` handlers; ``make up`` does."""
     capacity: tuple[int, ...] = ()
-    """What a worker's machine offers, where it should not be measured: six numbers, comma-separated: CPU in
+    """The resources of a worker's machine, if they should not be measured: six numbers, comma-separated: CPU in
     thousandths, memory MiB, disk MiB, IOPS, kbit/s, ports."""
     labels: tuple[str, ...] = ()
     """Labels a worker's node carries, comma-separated."""
     script_slots: int = 0
     """Scripts a worker runs at once; 0: as many as it has pool processes."""
     secrets_keys: tuple[str, ...] = ()
-    """Keys that seal tenants' secrets, and what the platform's processes tell one another through Redis,
-    comma-separated: the first seals, all open. To change it, put the new one in front and run
-    ``manage.py reseal_secrets``. Not set: derived from Django's secret key, and those behind it."""
+    """Keys that seal tenants' secrets and the messages of the platform's processes in Redis, comma-separated: the first
+    seals, all open. To change the key, put the new one in front and run ``manage.py reseal_secrets``. Not set: derived
+    from Django's secret key, and those behind it."""
     api_threads: int = 8
     """Threads of one API process, each with a database connection of its own."""
     api_max_body_bytes: int = 33_554_432
     """The largest request body the API reads."""
     api_max_body_values: int = 400_000
-    """The most values in one body: members of objects and entries of arrays, all counted. Each may take a hundred bytes
-    of memory or more, in however few it was written."""
+    """The most values in one body: members of objects and entries of arrays, all counted. A value may take a hundred bytes
+    of memory or more, however short it is in the body."""
     api_connections_per_address: int = 2_000
     """Connections that one address may have to one API process: of more, those silent longest are ended within a second
     or two. 0: any number, for an API that only your own proxy reaches."""
     metrics_token: str = ""
-    """``/metrics`` answers only to who sends it as a bearer token. Not set: only to who asks from the same machine, and
-    not through a proxy."""
+    """The bearer token that ``/metrics`` requires. Not set: it answers only requests from the same machine that came through
+    no proxy."""
     webhook_private: bool = False
-    """Say true to let webhooks be sent into private networks (loopback and link-local addresses too). Then every
-    tenant can reach what the upkeep process can."""
+    """True lets webhooks be sent into private networks (loopback and link-local addresses too); every tenant can then reach
+    what the upkeep process can."""
     webhook_ports: tuple[int, ...] = (80, 443, 8080, 8443)
-    """Ports that tenants' webhooks may be sent to, comma-separated; 0 among them: any. Others are mostly no web servers,
-    and a request to one is a knock at a door by the platform's hand."""
+    """Ports that tenants' webhooks may be sent to, comma-separated; 0 among them: any. Other ports are rarely web servers,
+    and a tenant could probe them by way of the platform."""
     email_from: str = "slackwater@localhost"
     """Sender of notifications by e-mail."""
     alerts: Mapping[str, Any] = field(default_factory=dict)
     """Changes to the rules of alerts, as a JSON object: see [alerts.md](../alerts.md)."""
     alerts_every_s: float = 5.0
-    """How often it is looked whether something is wrong, in seconds."""
+    """Seconds between two checks for alerts."""
     alert_emails: tuple[str, ...] = ()
     """Who gets alerts by e-mail, comma-separated. Not set: superusers with an address."""
     alert_webhook: str = ""
@@ -90,17 +90,17 @@ class Conf:
     alert_webhook_secret: str = ""
     """Secret (``whsec_…``) that signs them, as webhooks of tenants are signed."""
     trace_endpoint: str = ""
-    """Where spans are posted to, by OTLP over HTTP; empty: nowhere, and traces are not kept. The service takes it from
+    """URL to which spans are posted, by OTLP over HTTP; empty: none, and traces are not kept. The service takes it from
     OpenTelemetry's own variables."""
     trace_ratio: float = 0.0
-    """Of the tasks that come without a trace, the part that begins one: 0 to 1."""
+    """The share of tasks without a trace for which one is begun: 0 to 1."""
     trace_backlog: int = 100_000
     """Ended tasks whose spans are kept while the collector is away; beyond, the oldest are given up."""
     trusted_proxies: int = 0
-    """How many proxies of yours stand in front and add to ``X-Forwarded-For``: the limit to failed logins goes by the
-    address before them. 0: by the peer's."""
+    """How many proxies of yours stand in front and add to ``X-Forwarded-For``: clients are told apart by the address before
+    them. 0: by the peer's."""
     public_url: str = ""
-    """How clients reach the platform, where that is not host and port."""
+    """URL under which clients reach the platform, if it is not made of host and port."""
     host: str = "127.0.0.1"
     """Address the API listens on under ``make up``."""
     port: int = 8000
@@ -141,13 +141,13 @@ class Conf:
 
 
 class _Last:
-    """What was read last, and out of which dictionary."""
+    """The settings read last, and the dictionary they came from."""
 
     read: tuple[object, Conf] = (None, Conf())
 
 
 def conf() -> Conf:
-    """The settings as they are now: read once, and again when the dictionary is another."""
+    """The present settings: read once, and again when the dictionary was replaced."""
     given = getattr(settings, "SLACKWATER", UNSET)
     last, found = _Last.read
     if last is not given:
@@ -212,7 +212,7 @@ KINDS: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "tuple[int, ...]": (_each(_whole), "must be a list of whole numbers"),
     "Mapping[str, Any]": (lambda value: value if isinstance(value, Mapping) else None, "must be an object"),
 }
-"""By a field's annotation: what gives its value, or ``None`` for one of another kind, and what is said then."""
+"""By a field's annotation: the reader of its value, which returns ``None`` for another kind, and the refusal's words."""
 
 
 def _read(spec: Field[Any], given: Any) -> Any:

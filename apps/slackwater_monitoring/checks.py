@@ -1,4 +1,4 @@
-"""System checks of ``manage.py check``: can the rules of alerts be what the settings say?"""
+"""System check of ``manage.py check``: whether the rules of alerts can be changed as the settings say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Health pages: is this process alive, and can it do its work?"""
+"""Health pages: whether this process is alive, and whether it can take submissions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GROUP BY cell ORDER BY cell
 
 @require_safe
 def healthz(request: HttpRequest) -> JsonResponse:
-    """Say that this process answers; it asks no other part, so a lost database does not restart it."""
+    """Answer that this process is alive; nothing else is asked, so a lost database does not restart it."""
     return JsonResponse({"status": "ok"})
 
 

@@ -1,7 +1,7 @@
 """Logins to the admin: every one is recorded, and too many failures from an address or for a name are refused.
 
-Counted in the database, so that all processes count together, and recorded before the password is looked at, so that
-many at once are no more tries than one after the other.
+Attempts are counted in the database, so that all processes count together, and recorded before the password is checked,
+so that parallel attempts count like sequential ones.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ MAX_FOR_BOTH: Final = 5
 """Failures of one name from one address within the window; then that name is refused there, whatever the password."""
 MAX_FOR_ADDRESS: Final = 20
 MAX_FOR_NAME: Final = 50
-"""From all addresses: far more than of both, so that nobody can lock an administrator out from elsewhere with ease."""
+"""From all addresses: far more than of both, so that locking an administrator out from elsewhere is not easy."""
 KNOWN_FOR: Final = timedelta(days=30)
-"""For so long after a success the failures of others, elsewhere or there, do not keep that name out at that address."""
+"""For this long after a success, only the limit of both keeps that name out at that address, not others' failures."""
 ROW: Final = "sw_login"
 
 
@@ -44,7 +44,7 @@ def address_of(request: HttpRequest | None) -> str:
 
 
 class LimitedBackend(ModelBackend):
-    """Django's own users and passwords, with a limit to how often one may guess."""
+    """Django's own users and passwords, with a limit on failed attempts."""
 
     def authenticate(
         self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **kwargs: Any

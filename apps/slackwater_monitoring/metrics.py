@@ -1,4 +1,4 @@
-"""``/metrics`` for Prometheus: what the ledger says, by a few queries that cost the same whatever waits.
+"""``/metrics`` for Prometheus: numbers of the ledger, by a few queries whose cost does not grow with the backlog.
 
 No task, key or tenant is a label: the number of series stays small, and the page tells nothing of clients.
 """
@@ -69,7 +69,7 @@ WHERE cleared_at IS NULL AND raised_at IS NOT NULL GROUP BY 1, 2, 3
 
 
 Rows = Iterable[Sequence[Any]]
-"""The values of the labels, and behind them the number."""
+"""Each row: the values of the labels, then the number."""
 
 
 def _gauge(name: str, labels: str, text: str, rows: Rows) -> GaugeMetricFamily:
@@ -94,7 +94,7 @@ class Ledger(Collector):
         yield from self._leaders()
         yield from self._traces()
         refused = Counter({kind: int(count) for kind, count in fetch_all(REFUSED)}) + refusals.counts
-        text = "What the workers there are, and this process, have refused to believe of Redis."
+        text = "Forged or broken messages in Redis that this process and the present workers have refused."
         yield _gauge("refused_from_redis", "kind", text, [(kind, refused[kind]) for kind in Kind])
         text = "Alerts that are raised and not cleared."
         yield _gauge("alerts_open", "rule cell acknowledged", text, fetch_all(ALERTS))
@@ -164,7 +164,7 @@ registry.register(Ledger())
 
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """The metrics in Prometheus' text format, for who sends the token; without one, for this machine."""
+    """The metrics in Prometheus' text format, for clients with the token; if none is set, for this machine."""
     token: str = conf().metrics_token
     given = request.META.get("HTTP_AUTHORIZATION", "").removeprefix("Bearer ")
     if token and not constant_time_compare(given.encode(), token.encode()):

@@ -1,4 +1,4 @@
-"""Rows that are sent to somebody outside: claimed under a lease, sent outside any transaction, then recorded.
+"""Rows that are sent to receivers outside: claimed under a lease, sent outside any transaction, then recorded.
 
 Webhooks, notices of alerts and traces each have a table of such rows and a thread that sends them. Any number of
 processes may send; the claims of one that dies pass to the others when their lease is over.
@@ -23,7 +23,7 @@ from slackwater_tasks.ledger.connection import Database
 log = logging.getLogger(__name__)
 
 LEASE_S: Final = 60.0
-"""How long a claimed row is its claimer's."""
+"""Seconds for which a claimed row belongs to the process that claimed it."""
 JITTER: Final = 0.2
 STOP_TIMEOUT_S: Final = 5.0
 RETRY_S: Final = 10.0
@@ -44,7 +44,7 @@ class Sent:
 
     id: Any
     token: int
-    """What its claim returned. A row that was claimed again since is not this process's any more."""
+    """The token that the claim returned. A row claimed again since no longer belongs to this process."""
     arrived: bool
     wait_s: float | None = None
     """Seconds until the next attempt; ``None``: there is none."""
@@ -95,7 +95,7 @@ def outcomes(id_type: str) -> str:
 class SendingThread(ABC):
     """Looks for what is due and sends it, in a thread and over a connection of its own, until it is stopped.
 
-    A receiver that does not answer so delays no job of upkeep.
+    So a receiver that does not answer delays no job of upkeep.
     """
 
     name: ClassVar[str]
@@ -119,7 +119,7 @@ class SendingThread(ABC):
         self._thread.start()
 
     def stop(self) -> None:
-        """End. What is claimed is sent by another process when its lease is over."""
+        """Stop. Another process sends the claimed rows when their lease is over."""
         self._stopping.set()
         if self._thread is None:
             self.close()

@@ -1,7 +1,7 @@
 """The platform's own processes: each reports every few seconds from a thread of its own.
 
-A node has its lease beside this; here are the submitters, dispatchers, upkeeps and beats. Told is that the process is
-alive: whether it gets on with its work is for the leader's row and the pulses to say.
+Nodes have leases instead; these are the submitters, dispatchers, upkeeps and beats. A report says only that the process is
+alive: whether it gets on with its work is shown by the leader's row and by the pulses.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ ENDED: tuple[type[Exception], ...] = (
     psycopg.errors.TransactionTimeout,
     psycopg.errors.ReadOnlySqlTransaction,
 )
-"""What psycopg does not count as operational: the session of a process that was stopped too long inside a transaction
-was ended, or the server has become a standby. A new connection helps: it is made only to a server that takes writes
+"""Errors that psycopg does not count as operational: the server ended the session of a process that was stopped too long
+inside a transaction, or has become a standby. A new connection helps: it is made only to a server that takes writes
 (``target_session_attrs``)."""
 FAULTS: tuple[type[Exception], ...] = (psycopg.OperationalError, psycopg.InterfaceError, *ENDED)
 """All of them."""

@@ -68,7 +68,7 @@ class ClaimingScheduler(DatabaseScheduler):  # type: ignore[misc]  # the base cl
         self.max_interval: float = min(kwargs.get("max_interval") or MAX_SLEEP_S, MAX_SLEEP_S)
 
     def setup_schedule(self) -> None:
-        """Install the entries of the Celery configuration; put off while the database is away."""
+        """Install the entries of the Celery configuration, or later while the database is away."""
         try:
             super().setup_schedule()
             self._is_set_up = True

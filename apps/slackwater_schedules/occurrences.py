@@ -66,7 +66,7 @@ def jitter(seed: bytes, fire_at: datetime, most_s: int) -> timedelta:
 def plan(
     rule: Rule, first: datetime, now: datetime, policy: MissedPolicy, *, seed: bytes = b"", jitter_s: int = 0
 ) -> Plan:
-    """Take what is due at ``now`` from ``first`` (a firing of the rule) on, and say what is run of it.
+    """Take the firings due at ``now``, from ``first`` (a firing of the rule) on, and decide which of them run.
 
     Once anything due has been missed, ``one`` runs the latest of all that is due, and ``all`` the latest ``limit``;
     ``skip`` and ``window`` look at each firing alone. "All that is due" is what one pass takes: after a thousand, those

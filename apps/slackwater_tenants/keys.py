@@ -45,7 +45,7 @@ def make_key(tenant: Tenant, data: Any) -> tuple[ApiKey, str]:
     if not isinstance(scopes, list) or not all(isinstance(scope, str) for scope in scopes):
         raise InvalidInput("must be an array of strings", field="scopes")
     if ApiKey.Scope.OPERATE in scopes:
-        raise NotGranted("operate is given by those who run the platform", field="scopes")
+        raise NotGranted("only the platform's operators can give operate", field="scopes")
     if not scopes or set(scopes) - TENANT_SCOPES:
         raise InvalidInput(f"must name at least one of {', '.join(sorted(TENANT_SCOPES))}", field="scopes")
     beyond = sorted(set(scopes) & set(ApiKey.Scope.values) - allowed)
@@ -53,7 +53,7 @@ def make_key(tenant: Tenant, data: Any) -> tuple[ApiKey, str]:
         raise InvalidInput(f"the role {member.role} does not allow {', '.join(beyond)}", field="scopes")
     expires_at = _moment_of(fields.get("expires_at"))
     if keys(tenant.pk).filter(revoked_at=None).count() >= MAX_KEYS:
-        raise QuotaExceeded(f"a tenant has at most {MAX_KEYS} keys; revoke those nobody uses", limit=MAX_KEYS)
+        raise QuotaExceeded(f"a tenant has at most {MAX_KEYS} keys; revoke unused ones", limit=MAX_KEYS)
     return services.create_api_key(tenant, name, sorted(set(scopes)), expires_at, member=member)
 
 
@@ -69,7 +69,7 @@ def rotate_key(tenant_id: int, key_id: int, data: Any) -> tuple[ApiKey, str]:
         if old.revoked_at is not None or (old.expires_at is not None and old.expires_at <= now):
             raise Conflict("it is revoked or expired; make a new one")
         if ApiKey.Scope.OPERATE in old.scopes:  # or whoever manages the tenant would come to hold it
-            raise NotGranted("a key that operates nodes is replaced by those who run the platform")
+            raise NotGranted("only the platform's operators can replace a key that operates nodes")
         made = services.create_api_key(old.tenant, old.name, old.scopes, old.expires_at, member=old.member)
         if overlap:
             end = now + timedelta(seconds=overlap)

@@ -56,7 +56,7 @@ class TenantManager(models.Manager[Any]):
 
 
 class TenantOwned(models.Model):
-    """A row that belongs to a tenant: queries without a tenant in context fail, Django's own go past that."""
+    """A row that belongs to a tenant: queries without a tenant in context fail, except Django's own."""
 
     objects = TenantManager()
     _plain = models.Manager()

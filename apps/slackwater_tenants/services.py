@@ -134,8 +134,8 @@ def pause_itself(tenant: Tenant, *, paused: bool) -> None:
 
 
 def pause_by_platform(row: QuerySet[Any], *, paused: bool) -> bool:
-    """Pause one row, of tenants or of lines, or let it go on; a pause by itself becomes the platform's. False when it
-    was so before."""
+    """Pause or resume one row of tenants or lines for the platform; a tenant's own pause becomes the platform's. False when
+    it was so before."""
     row = row.exclude(paused=True, paused_by_itself=False) if paused else row.filter(paused=True)
     return row.update(paused=paused, paused_by_itself=False) == 1
 
@@ -145,7 +145,7 @@ def pause_by_itself(row: QuerySet[Any], *, paused: bool) -> None:
     before = {"paused": False} if paused else {"paused": True, "paused_by_itself": True}
     row.filter(**before).update(paused=paused, paused_by_itself=paused)
     if not paused and row.values_list("paused", flat=True).get():
-        raise NotGranted("those who run the platform have paused it, and they alone can let it go on", field="paused")
+        raise NotGranted("the platform's operators have paused it, and only they can resume it", field="paused")
 
 
 def paused_by(paused: bool, itself: bool) -> str | None:

@@ -1,4 +1,4 @@
-"""Flower as the platform runs it: behind a password, under its own names, and without the key that does more than look.
+"""Flower as the platform runs it: with a password, under known host names, and without the key that allows more than looking.
 
 ``celery -A slackwater.flower flower`` gives it a Celery app that knows the broker and nothing else: no handler, no
 ledger, no seal. So whatever it is asked, the workers take from it only what looks.
@@ -49,7 +49,7 @@ def _app() -> Celery:
 
 
 class GuardedFlower(Flower):  # type: ignore[misc]  # flower has no types
-    """Flower, whose every door asks for the password, and answers to its own names only."""
+    """Flower, with a password on every address, for requests under known host names only."""
 
     def __init__(self, options: Any = None, **kwargs: Any) -> None:
         """``options`` as Flower reads them; without a password it does not run."""

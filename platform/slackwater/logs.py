@@ -196,7 +196,7 @@ class Beside(logging.Handler):
         self._thread.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Made into text here, where the task is known; written there."""
+        """Format the record in this thread, where the task is known; the other thread writes it."""
         if self._lines.qsize() >= MAX_WAITING:
             self._dropped += 1
             return
@@ -286,7 +286,7 @@ def _write_plainly() -> None:
 
 
 def end_beside() -> None:
-    """Before this process ends: write what waits."""
+    """Write the waiting lines, before this process ends."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, Beside):
             handler.close()

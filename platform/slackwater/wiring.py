@@ -74,7 +74,7 @@ class Engine:
         return TurnTaking(PgTurnStore(rounds), self.queues().tell_nodes, self.conf, share)
 
     def watcher(self, rounds: Any) -> Any:
-        """What is shown each round: the recorder and the shadow."""
+        """The observers of each round: the recorder and the shadow."""
         from slackwater_tasks.ledger.round_recorder import RoundWatcher
 
         return RoundWatcher(self.conf, rounds)
@@ -145,7 +145,7 @@ def engine() -> Engine:
 
 
 def heartbeat(kind: str) -> Heartbeat:
-    """Tell from now on that this process is there, as a component of that kind."""
+    """Report from now on that this process is alive, as a component of that kind."""
     from slackwater_resources.components import Heartbeat
 
     made = engine()

@@ -13,7 +13,7 @@ def end_with_server() -> None:
     """Have the kernel kill this worker process when the server process that started it dies, however it dies.
 
     Without it a worker whose server was killed goes on listening, and a new server finds its port taken. Call it from
-    the main thread: the kernel forgets the wish with the thread that had it. Nothing happens in a process that no other
+    the main thread: the kernel forgets the request when that thread ends. Nothing happens in a process that no other
     Python process started by ``multiprocessing``, and on systems other than Linux.
     """
     server = multiprocessing.parent_process()

@@ -1,4 +1,4 @@
-"""What the commands share that do something to all tasks a filter matches."""
+"""Shared by the commands that act on all tasks a filter matches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class BulkCommand(PlatformCommand):
     done_word = ""
 
     def do_one(self, tenant_id: int, wanted: UUID, options: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-        """Do it to one task; returns what became of it, for programs and for people."""
+        """Do it to one task; returns the result as data and as a sentence."""
         raise NotImplementedError
 
     def run(self, options: dict[str, Any]) -> None:

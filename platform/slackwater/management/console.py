@@ -1,4 +1,4 @@
-"""What the platform's commands share: tables or JSON, errors that name the field, exit codes that scripts can read."""
+"""Shared by the platform's commands: tables or JSON, errors that name the field, exit codes for scripts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COLOURS = {"done": "green", "in progress": "cyan", "failed": "red", "waiting": "
 
 
 class Harmless:
-    """A stream to which a command writes lines: what tenants named, or had put out, does nothing to the terminal."""
+    """A stream for a command's lines, in which text of tenants cannot steer the terminal."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -83,7 +83,7 @@ class PlatformCommand(BaseCommand):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nobody looks on: a bar drawn into a file or a pipe is but empty lines."""
+        """Whether no progress is drawn: in a file or a pipe a bar would be empty lines."""
         return self.as_json or not self.console.is_terminal
 
     def _fail(self, error: errors.SlackwaterError) -> NoReturn:
@@ -118,7 +118,7 @@ class PlatformCommand(BaseCommand):
             self.show_table(title, columns, rows, empty=empty)
 
     def bar(self) -> Progress:
-        """A progress bar, where somebody looks on."""
+        """A progress bar, if the output is a terminal."""
         return Progress(console=self.console, disable=self.is_quiet, transient=True)
 
     def show_table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:

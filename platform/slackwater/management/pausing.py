@@ -1,4 +1,4 @@
-"""What the commands ``pause`` and ``resume`` share."""
+"""Shared by the commands ``pause`` and ``resume``."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from slackwater_tenants.models import Tenant
 
 
 class PauseCommand(PlatformCommand):
-    """Pauses a tenant, a line, a handler or a schedule, or lets it go on. What is so already stays so."""
+    """Pauses or resumes a tenant, a line, a handler or a schedule; repeating it does nothing."""
 
     paused: bool
-    """What is to be."""
+    """Whether it pauses or resumes."""
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)

@@ -138,7 +138,7 @@ def redis_group(redis_url: str) -> redis_client.Group | None:
 
 
 def celery_broker_url(redis_url: str) -> str:
-    """Give the same Redis in kombu's spelling, which differs for unix sockets.
+    """The same Redis in kombu's spelling, which differs for unix sockets.
 
     `unix://:secret@/run/redis.sock?db=1` becomes `redis+socket://:secret@/run/redis.sock?virtual_host=1`.
     A group with sentinels becomes the list of them; the rest is for the transport's options.

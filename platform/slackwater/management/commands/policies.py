@@ -1,4 +1,4 @@
-"""Which policies hold, and choosing others while the platform runs."""
+"""Show the policies in force, and choose others while the platform runs."""
 
 from __future__ import annotations
 

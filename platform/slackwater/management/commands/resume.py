@@ -1,4 +1,4 @@
-"""Let go on a tenant, a line, a handler or a schedule."""
+"""Resume a tenant, a line, a handler or a schedule."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from slackwater.management.pausing import PauseCommand
 
 
 class Command(PauseCommand):
-    help = "Let a paused tenant, line, handler or schedule go on."
+    help = "Resume a paused tenant, line, handler or schedule."
     paused = False

@@ -122,7 +122,7 @@ class Command(PlatformCommand):
 
 
 def _check_targets(options: Mapping[str, Any]) -> None:
-    """What cannot be written is told before minutes of simulating, not after them."""
+    """Refuse files that cannot be written before minutes of simulating, not after."""
     try:
         if options["pictures"]:
             options["pictures"].mkdir(parents=True, exist_ok=True)

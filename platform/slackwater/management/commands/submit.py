@@ -1,4 +1,4 @@
-"""Hand in a task, several, or a workflow."""
+"""Submit a task, several, or a workflow."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ JSON_KINDS = (Array, Object, Retry)
 
 
 class Command(PlatformCommand):
-    help = "Hand in a task: a Celery task by name, or a script; or several, or a workflow, from a file."
+    help = "Submit a task: a Celery task by name, or a script; or several, or a workflow, from a file."
 
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         return super().create_parser(
@@ -52,7 +52,7 @@ class Command(PlatformCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("handler", nargs="?", help="name of an exported function")
-        parser.add_argument("--file", help="JSON file with what to hand in; - for standard input")
+        parser.add_argument("--file", help="JSON file to submit; - for standard input")
         parser.add_argument("--script", help="a file, which is stored, or the SHA-256 of a stored one")
         parser.add_argument(
             "--kwarg", action="append", default=[], metavar="NAME=VALUE", help="one, as text; repeatable"
