@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -24,7 +24,7 @@ MIN_ATTEMPTS: Final = 20
 REDIS_TIMEOUT_S: Final = 1.0
 
 NODES = named("""
-SELECT n.cell, n.name FROM slackwater_resources_node n
+SELECT n.cell, n.name, 'nothing runs on it' FROM slackwater_resources_node n
 WHERE n.state = 'active' AND n.lease_expires_at > %(now)s AND n.started_at < %(now)s - %(for)s * interval '1 second'
     AND NOT EXISTS (SELECT 1 FROM slackwater_tasks_livetask l WHERE l.phase = :phase.IN_FLIGHT AND l.node_id = n.id)
     AND NOT EXISTS (
@@ -32,7 +32,7 @@ WHERE n.state = 'active' AND n.lease_expires_at > %(now)s AND n.started_at < %(n
         WHERE a.node_id = n.id AND a.finished_at > %(now)s - %(for)s * interval '1 second')
 """)
 LOST = """
-SELECT DISTINCT n.cell, n.name, n.hostname FROM slackwater_resources_node n
+SELECT DISTINCT n.cell, n.name, 'it ran on ' || n.hostname FROM slackwater_resources_node n
 WHERE (n.state = 'lost' OR n.state IN ('active', 'draining') AND n.lease_expires_at < %(now)s)
     AND n.heartbeat_at > %(now)s - %(for)s * interval '1 second'
     AND NOT EXISTS (
@@ -50,18 +50,19 @@ FROM (SELECT node_id, outcome, finished_at FROM slackwater_tasks_attempt ORDER B
 JOIN slackwater_resources_node n ON n.id = a.node_id GROUP BY 1
 """)
 UNLED = """
-SELECT c.cell FROM (
+SELECT c.cell, '', '' FROM (
     SELECT cell FROM slackwater_tenants_tenant UNION
     SELECT cell FROM slackwater_resources_node WHERE state = 'active' AND lease_expires_at > %(now)s) c
 LEFT JOIN slackwater_tasks_leader l ON l.cell = c.cell
 WHERE l.cell IS NULL OR l.expires_at < %(now)s - %(for)s * interval '1 second'
 """
 SILENT = """
-SELECT p.cell, extract(epoch FROM %(now)s - p.beat_at)::float8 FROM slackwater_monitoring_pulse p
-WHERE p.kind = %(kind)s AND p.beat_at < %(now)s - %(for)s * interval '1 second'
+SELECT p.cell, '', 'the last sign of life was ' || round(extract(epoch FROM %(now)s - p.beat_at)) || ' s ago'
+FROM slackwater_monitoring_pulse p WHERE p.kind = %(rule)s AND p.beat_at < %(now)s - %(for)s * interval '1 second'
 """
 STUCK = named("""
-SELECT t.cell, count(*)::int FROM slackwater_tasks_livetask l JOIN slackwater_tenants_tenant t ON t.id = l.tenant_id
+SELECT t.cell, 'claims', count(*) || ' claims are not taken back'
+FROM slackwater_tasks_livetask l JOIN slackwater_tenants_tenant t ON t.id = l.tenant_id
 WHERE l.phase = :phase.IN_FLIGHT AND l.state = :state.QUEUED
     AND l.claim_expires_at < %(now)s - %(for)s * interval '1 second' GROUP BY 1
 """)
@@ -92,6 +93,9 @@ class Signal:
         return (self.rule, self.cell, self.subject)
 
 
+Check = Callable[[Rule, datetime], Iterable[Signal]]
+
+
 def signals(rules: Mapping[str, Rule], now: datetime) -> list[Signal]:
     """The conditions that hold at ``now``, for the rules that are enabled."""
     return [
@@ -102,18 +106,16 @@ def signals(rules: Mapping[str, Rule], now: datetime) -> list[Signal]:
     ]  # fmt: skip
 
 
-def _rows(query: str, rule: Rule, now: datetime, **more: Any) -> list[tuple[Any, ...]]:
-    return fetch_all(query, {"now": now, "for": rule.threshold, "recent": RECENT, **more})
+def _rows(query: str, rule: Rule, now: datetime, name: str = "") -> list[tuple[Any, ...]]:
+    return fetch_all(query, {"now": now, "for": rule.threshold, "recent": RECENT, "rule": name})
 
 
-def _unused(rule: Rule, now: datetime) -> Iterator[Signal]:
-    for cell, name in _rows(NODES, rule, now):
-        yield Signal(rule="node_unused", cell=cell, subject=name, detail="nothing runs on it")
-
-
-def _failed(rule: Rule, now: datetime) -> Iterator[Signal]:
-    for cell, name, host in _rows(LOST, rule, now):
-        yield Signal(rule="node_failed", cell=cell, subject=name, detail=f"it ran on {host}")
+def _told_by(query: str, name: str) -> Check:
+    """The check of a rule that one statement tells: it selects the cell, the subject and the detail."""
+    return lambda rule, now: (
+        Signal(rule=name, cell=cell, subject=subject, detail=detail)
+        for cell, subject, detail in _rows(query, rule, now, name)
+    )
 
 
 def _capacity(rule: Rule, now: datetime) -> Iterator[Signal]:
@@ -134,27 +136,10 @@ def _failures(rule: Rule, now: datetime) -> Iterator[Signal]:
             )  # fmt: skip
 
 
-def _dispatcher(rule: Rule, now: datetime) -> Iterator[Signal]:
-    for (cell,) in _rows(UNLED, rule, now):
-        yield Signal(rule="dispatcher", cell=cell)
-
-
-def _beat(rule: Rule, now: datetime) -> Iterator[Signal]:
-    for cell, age in _rows(SILENT, rule, now, kind="beat"):
-        yield Signal(rule="beat", cell=cell, detail=f"the last tick was {age:.0f} s ago")
-
-
-def _upkeep(rule: Rule, now: datetime) -> Iterator[Signal]:
-    for cell, age in _rows(SILENT, rule, now, kind="upkeep"):
-        yield Signal(rule="upkeep", cell=cell, detail=f"the last round of its jobs was {age:.0f} s ago")
-
-
 def _queue(rule: Rule, now: datetime) -> Iterator[Signal]:
-    for cell, count in _rows(STUCK, rule, now):
-        yield Signal(rule="queue", cell=cell, subject="claims", detail=f"{count} claims are not taken back")
+    yield from _told_by(STUCK, "queue")(rule, now)
     if error := redis_error(REDIS_TIMEOUT_S):
-        detail = f"Redis does not answer: {error}"
-        yield Signal(rule="queue", cell=conf().cell, subject="redis", detail=detail)
+        yield Signal(rule="queue", cell=conf().cell, subject="redis", detail=f"Redis does not answer: {error}")
 
 
 def _late(rule: Rule, now: datetime) -> Iterator[Signal]:
@@ -163,8 +148,9 @@ def _late(rule: Rule, now: datetime) -> Iterator[Signal]:
         yield Signal(rule="work_late", cell=cell, subject=word(Category(category)), detail=detail)
 
 
-CHECKS: Final = {
-    "node_unused": _unused, "node_failed": _failed, "capacity_low": _capacity, "failures_rising": _failures,
-    "dispatcher": _dispatcher, "beat": _beat, "upkeep": _upkeep, "queue": _queue, "work_late": _late,
+CHECKS: Final[Mapping[str, Check]] = {
+    "node_unused": _told_by(NODES, "node_unused"), "node_failed": _told_by(LOST, "node_failed"),
+    "capacity_low": _capacity, "failures_rising": _failures, "dispatcher": _told_by(UNLED, "dispatcher"),
+    "beat": _told_by(SILENT, "beat"), "upkeep": _told_by(SILENT, "upkeep"), "queue": _queue, "work_late": _late,
 }  # fmt: skip
 """By the names of the rules."""
