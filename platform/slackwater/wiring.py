@@ -133,7 +133,7 @@ def _celery_calls() -> Any:
 
 
 celery_ledger: Any = SimpleLazyObject(_celery_calls)
-"""Where what the Celery app publishes is handed in; made at the first call, when Django is ready."""
+"""Takes what the Celery app publishes; made at the first call, when Django is ready."""
 
 
 @cache

@@ -165,7 +165,7 @@ REST_FRAMEWORK: dict[str, Any] = {
 }
 SPECTACULAR_SETTINGS: dict[str, Any] = {
     "TITLE": "Slackwater",
-    "DESCRIPTION": "Hand in work, with what it needs and how long it may wait.",
+    "DESCRIPTION": "Submit work, with what it needs and how long it may wait.",
     "VERSION": "1.0.0",
     "OAS_VERSION": "3.1.0",
     "SCHEMA_PATH_PREFIX": "/api/v1",

@@ -146,7 +146,7 @@ def test_submit_reads_tasks_and_workflows_from_a_file(tmp_path: Path) -> None:
 def test_an_idempotent_repeat_says_so() -> None:
     first = run("submit", HANDLER, "--idempotency-key", "k")
     again = run("submit", HANDLER, "--idempotency-key", "k")
-    assert "handed in before" in again
+    assert "submitted before" in again
     assert ID.search(first)[0] == ID.search(again)[0]  # type: ignore[index]
 
 

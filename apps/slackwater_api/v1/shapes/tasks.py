@@ -109,7 +109,7 @@ class CancelIn(s.Serializer[Any]):
 class Submitted(s.Serializer[Any]):
     """The ids of the stored tasks."""
 
-    id = s.UUIDField(required=False, help_text="The task's, where one was handed in.")
+    id = s.UUIDField(required=False, help_text="The task's, where one was submitted.")
     ids = s.ListField(child=s.UUIDField(), help_text="The tasks', in the order given.")
     created = s.BooleanField(help_text="False when the idempotency key returned the first answer.")
 

@@ -1,4 +1,4 @@
-"""`manage.py import_workflow`: a recorded scientific workflow, handed in as one graph of tasks that take its time."""
+"""`manage.py import_workflow`: a recorded scientific workflow, submitted as one graph of tasks that take its time."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Command(PlatformCommand):
             call_command("workflow_report", workflow_id, json=self.as_json, stdout=self.stdout)
 
     def tell(self, workflow_id: UUID, recorded: RecordedWorkflow, plan: ImportPlan, **options: Any) -> None:
-        """Say what was handed in. With ``--wait --json`` the report is the one answer."""
+        """Say what was submitted. With ``--wait --json`` the report is the one answer."""
         if self.as_json:
             if not options["wait"]:
                 self.show({

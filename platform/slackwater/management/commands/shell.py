@@ -1,4 +1,4 @@
-"""Django's shell, in which what Celery's own API hands in for a handler finds the ledger."""
+"""Django's shell, in which calls of handlers by Celery's own API reach the ledger."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Command(PlatformCommand):
             if found.workflow_id is not None:
                 self.stdout.write(f"workflow {found.workflow_id}")
             for task_id in found.task_ids:
-                self.stdout.write(str(task_id) + ("" if found.created else "  (handed in before)"))
+                self.stdout.write(str(task_id) + ("" if found.created else "  (submitted before)"))
             if tasks:
                 rows = [(t["id"], t["status"], t["state"], t["result"], t["reason"]) for t in tasks]
                 self.show_table("", ["id", "status", "state", "result", "reason"], rows, empty="")
