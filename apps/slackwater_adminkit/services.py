@@ -69,21 +69,15 @@ class ServiceAdmin(UnfoldAdmin):  # type: ignore[type-arg]  # Django's class tak
     warn_unsaved_form = True
     list_filter_submit = True
 
-    def changeform_view(
-        self,
-        request: HttpRequest,
-        object_id: str | None = None,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Django's view; a service's refusal is shown in the form as it was sent."""
         try:
-            return super().changeform_view(request, object_id, form_url, extra_context)
+            return super().changeform_view(request, *args, **kwargs)
         except SlackwaterError as error:
             if request.method != "POST" or hasattr(request, REFUSAL):
                 raise
             setattr(request, REFUSAL, error)
-        return super().changeform_view(request, object_id, form_url, extra_context)
+        return super().changeform_view(request, *args, **kwargs)
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
         """The form; after a service's refusal, with that as an error at the field it names."""

@@ -35,13 +35,13 @@ NO_BODY = "no body"
 REQUEST_ID = OpenApiParameter(
     "X-Request-Id", str, OpenApiParameter.HEADER, description="Your own id of this request; it comes back."
 )
-IDEMPOTENCY_KEY = OpenApiParameter(
-    "Idempotency-Key",
-    str,
-    OpenApiParameter.HEADER,
-    description="A repeat with the same key and body returns the first answer; with another body it is a 409.",
-)
-TRACE_CONTEXT = [
+SUBMISSION = [
+    OpenApiParameter(
+        "Idempotency-Key",
+        str,
+        OpenApiParameter.HEADER,
+        description="A repeat with the same key and body returns the first answer; with another body it is a 409.",
+    ),
     OpenApiParameter(
         "traceparent",
         str,
@@ -50,6 +50,7 @@ TRACE_CONTEXT = [
     ),
     OpenApiParameter("tracestate", str, OpenApiParameter.HEADER, description="Goes with traceparent."),
 ]
+"""The headers of every submission."""
 IF_NONE_MATCH = OpenApiParameter(
     "If-None-Match",
     str,

@@ -8,10 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from django.core.exceptions import PermissionDenied, RequestDataTooBig, TooManyFieldsSent
+from django.core.exceptions import RequestDataTooBig, TooManyFieldsSent
 from django.db import InterfaceError, OperationalError
-from django.http import Http404
-from rest_framework import exceptions as drf
 from rest_framework.response import Response
 
 from scheduler_ext.core import errors
@@ -117,33 +115,16 @@ class Problem:
 
 
 def normalized(error: Exception) -> errors.SlackwaterError:
-    """``error`` as one of ours: what Django, DRF and the database raise is translated, the rest is internal."""
+    """``error`` as one of ours: what Django and the database raise is translated, the rest is internal."""
     if isinstance(error, errors.SlackwaterError):
         return error
     if isinstance(error, (OperationalError, InterfaceError)) or isinstance(error.__cause__, ENDED):
         return errors.Unavailable("The database does not answer; try again.")
-    if isinstance(error, Http404):
-        return errors.NotFound()
-    if isinstance(error, PermissionDenied):
-        return errors.NotPermitted()
     if isinstance(error, TooManyFieldsSent):
         return BadRequest("The query has too many parameters.")
     if isinstance(error, RequestDataTooBig):
         return errors.TooLarge("The body is too large.")
-    if isinstance(error, drf.APIException):
-        return _from_drf(error)
     return InternalError()
-
-
-def _from_drf(error: drf.APIException) -> errors.SlackwaterError:
-    by_status: dict[int, type[errors.SlackwaterError]] = {
-        400: MalformedBody,
-        401: errors.NotAuthenticated,
-        403: errors.NotPermitted,
-        404: errors.NotFound,
-        415: UnsupportedMediaType,
-    }
-    return by_status.get(error.status_code, InternalError)()
 
 
 def problem_body(code: str, detail: str, request_id: str) -> dict[str, Any]:

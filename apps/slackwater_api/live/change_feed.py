@@ -197,8 +197,7 @@ class Feed:
         refusals.add(Kind.CHANGE, "the feed of changes was made useless")
         await client.delete(name)
         self._place = (0, 0)
-        for listener in list(self._listeners):
-            listener(None)
+        self._tell(None)
 
     async def _begin(self, client: Any, name: str) -> None:
         """Begin at the end; after an interruption where it stopped, if the feed still reaches back so far."""
@@ -209,11 +208,13 @@ class Feed:
         first: Any = await client.xrange(name, count=1)
         if not first or place_of(first[0][0]) > self._place:
             self._place = place_of(last[0][0]) if last else (0, 0)
-            for listener in list(self._listeners):
-                listener(None)
+            self._tell(None)
 
     def _receive(self, batch: Batch) -> None:
         self._place = batch.place
         self._recent.append(batch)
+        self._tell(batch)
+
+    def _tell(self, batch: Batch | None) -> None:
         for listener in list(self._listeners):
             listener(batch)

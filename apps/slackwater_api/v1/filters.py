@@ -168,8 +168,6 @@ def matching_tasks(wanted: Any, where: str = "filter") -> QuerySet[Any]:
 
 
 class ScheduleFilter(ListFilter):
-    """The filters of schedules."""
-
     name = exact_name("name", 100)
     kind = OneOf([str(kind) for kind in Kind])
     paused = OneOf(YES_NO, method="by_paused")
@@ -180,16 +178,12 @@ class ScheduleFilter(ListFilter):
 
 
 class FireFilter(ListFilter):
-    """The filters of a schedule's firings."""
-
     outcome = SomeOf([str(outcome) for outcome in ScheduleFire.Outcome.values], lookup_expr="in")
     fire_after = after("fire_at")
     fire_before = before("fire_at")
 
 
 class WorkflowFilter(ListFilter):
-    """The filters of workflows."""
-
     name = exact_name()
     submitted_after = after("submitted_at")
     submitted_before = before("submitted_at")
@@ -213,14 +207,10 @@ class DeadLetterFilter(ListFilter):
 
 
 class ScriptFilter(ListFilter):
-    """The filters of scripts."""
-
     name = exact_name()
 
 
 class DeliveryFilter(ListFilter):
-    """The filters of a webhook's deliveries."""
-
     state = SomeOf([str(state) for state in Delivery.State.values], lookup_expr="in")
     event = SomeOf([*EVENTS, "ping"], lookup_expr="in")
     task = django_filters.UUIDFilter("task_id", help_text="What became of this task.")

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 from django.db import OperationalError
-from django.http import Http404
 
 from scheduler_ext.core import errors
 from slackwater_api.http import pagination
@@ -70,10 +69,6 @@ def test_a_lost_database_is_503_with_a_time_to_wait() -> None:
     found = api.problem(OperationalError("connection refused on 10.0.0.1"), "r")
     assert (found.status, found.body["code"], found.headers["Retry-After"]) == (503, "unavailable", "2")
     assert "10.0.0.1" not in json.dumps(found.body)
-
-
-def test_djangos_own_not_found_is_ours() -> None:
-    assert api.problem(Http404(), "r").body["code"] == "not_found"
 
 
 @pytest.mark.parametrize("parts", [("a",), ("2026-01-01T00:00:00+00:00", "x"), ("ü",)])

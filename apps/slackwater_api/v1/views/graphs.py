@@ -12,9 +12,8 @@ from slackwater_api.http.body import read_fields, read_object, read_task_id
 from slackwater_api.http.endpoint import CANCEL, READ, SUBMIT, ApiView, created
 from slackwater_api.http.openapi import (
     EXAMPLE_ID,
-    IDEMPOTENCY_KEY,
     NO_BODY,
-    TRACE_CONTEXT,
+    SUBMISSION,
     answer_example,
     describe,
     request_example,
@@ -49,8 +48,7 @@ class WorkflowTasks(ApiView, path="workflows/<uuid:workflow_id>/tasks", tag="wor
         "Add tasks to a workflow",
         SUBMIT,
         {201: WorkflowSubmitted, 200: WorkflowSubmitted},
-        IDEMPOTENCY_KEY,
-        *TRACE_CONTEXT,
+        *SUBMISSION,
         problems=(409, 429),
         body=shapes.WorkflowGrowth,
         examples=[

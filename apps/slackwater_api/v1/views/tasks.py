@@ -17,9 +17,8 @@ from slackwater_api.http.body import read_flag, read_json, read_object, read_sub
 from slackwater_api.http.endpoint import CANCEL, READ, SUBMIT, ApiView, created
 from slackwater_api.http.openapi import (
     EXAMPLE_ID,
-    IDEMPOTENCY_KEY,
     NO_BODY,
-    TRACE_CONTEXT,
+    SUBMISSION,
     answer_example,
     describe,
     request_example,
@@ -108,8 +107,7 @@ class Tasks(ApiView, path="tasks", tag="tasks"):
         "Submit one task, or several at once",
         SUBMIT,
         {201: Submitted, 200: Submitted},
-        IDEMPOTENCY_KEY,
-        *TRACE_CONTEXT,
+        *SUBMISSION,
         problems=(409, 429),
         body=TASK_OR_TASKS,
         examples=[

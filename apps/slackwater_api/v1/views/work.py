@@ -15,9 +15,8 @@ from slackwater_api.http.body import read_fields, read_submission
 from slackwater_api.http.endpoint import READ, SUBMIT, ApiView, created
 from slackwater_api.http.openapi import (
     EXAMPLE_ID,
-    IDEMPOTENCY_KEY,
     NO_BODY,
-    TRACE_CONTEXT,
+    SUBMISSION,
     answer_example,
     describe,
     request_example,
@@ -80,8 +79,7 @@ class Workflows(ApiView, path="workflows", tag="workflows"):
         "Submit a graph of tasks",
         SUBMIT,
         {201: WorkflowSubmitted, 200: WorkflowSubmitted},
-        IDEMPOTENCY_KEY,
-        *TRACE_CONTEXT,
+        *SUBMISSION,
         problems=(409, 429),
         body=WorkflowIn,
         examples=[
