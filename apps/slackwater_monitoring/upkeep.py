@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from scheduler_ext.upkeep import Job
@@ -37,66 +39,47 @@ AND created_at < clock_timestamp() - %s * interval '1 day'
 """
 
 
-class MonitoringUpkeep:
-    """The jobs over one connection."""
+def jobs() -> list[Job]:
+    """All jobs with their intervals, over one connection."""
+    db = Database("slackwater notify upkeep")
 
-    def __init__(self) -> None:
-        self.db = Database("slackwater notify upkeep")
+    def delete(statement: str, *params: int) -> Callable[[], int]:
+        return lambda: int(db.conn.execute(statement, params).rowcount)
 
-    def jobs(self) -> list[Job]:
-        return [
-            Job(name="events to deliver", every_s=0.25, run=self.spread),
-            Job(name="usage", every_s=5.0, run=self.add_up, full=usage.MAX_BATCH),
-            Job(name="receivers that fail for days", every_s=60.0, run=self.disable),
-            Job(name="old deliveries", every_s=60.0, run=self.prune, full=MAX_PRUNED),
-            Job(name="sign of life", every_s=PULSE_S, run=self.pulse),
-            Job(name="old alerts", every_s=60.0, run=self.forget_alerts),
-            Job(name="old logins", every_s=60.0, run=self.forget_logins, full=MAX_PRUNED),
-        ]
+    return [
+        Job(name="events to deliver", every_s=0.25, run=partial(spread, db)),
+        Job(name="usage", every_s=5.0, run=partial(db.repeatable, usage.add_up), full=usage.MAX_BATCH),
+        Job(name="receivers that fail for days", every_s=60.0, run=partial(disable_long_failing, db)),
+        Job(name="old deliveries", every_s=60.0, run=delete(OLD_DELIVERIES, MAX_PRUNED, KEPT_DAYS), full=MAX_PRUNED),
+        Job(name="sign of life", every_s=PULSE_S, run=partial(pulse, db)),
+        Job(name="old alerts", every_s=60.0, run=delete(OLD_ALERTS, ALERTS_KEPT_DAYS)),
+        Job(name="old logins", every_s=60.0, run=delete(OLD_LOGINS, LOGINS_KEPT_DAYS, MAX_PRUNED), full=MAX_PRUNED),
+    ]
 
-    def spread(self) -> int:
-        """Turn events into deliveries for the subscriptions that want them, and notices on live streams."""
-        total = 0
-        while (count := self._spread()) and total < 10 * MAX_EVENTS_SPREAD:
-            total += count
-            if count < MAX_EVENTS_SPREAD:
-                break
-        return total
 
-    def _spread(self) -> int:
-        notices: list[deliveries.Notice] = []
+def spread(db: Database) -> int:
+    """Turn events into deliveries for the subscriptions that want them, and notices on live streams."""
+    total = 0
+    while (count := _spread(db)) and total < 10 * MAX_EVENTS_SPREAD:
+        total += count
+        if count < MAX_EVENTS_SPREAD:
+            break
+    return total
 
-        def work(conn: Any) -> int:
-            notices.clear()
-            return deliveries.spread(conn, MAX_EVENTS_SPREAD, notices)
 
-        count = self.db.repeatable(work)
-        hints.tell_changes(notices)
-        return count
+def _spread(db: Database) -> int:
+    notices: list[deliveries.Notice] = []
 
-    def add_up(self) -> int:
-        """Add attempts to the usage of tenants."""
-        return self.db.repeatable(usage.add_up)
+    def work(conn: Any) -> int:
+        notices.clear()
+        return deliveries.spread(conn, MAX_EVENTS_SPREAD, notices)
 
-    def disable(self) -> int:
-        """Disable receivers that have accepted nothing for days."""
-        return disable_long_failing(self.db)
+    count = db.repeatable(work)
+    hints.tell_changes(notices)
+    return count
 
-    def prune(self) -> int:
-        """Forget old deliveries, the oldest first."""
-        return int(self.db.conn.execute(OLD_DELIVERIES, (MAX_PRUNED, KEPT_DAYS)).rowcount)
 
-    def pulse(self) -> int:
-        """Note that upkeep runs its jobs; otherwise an alert is raised."""
-        self.db.conn.execute(PULSE, {"kind": "upkeep", "cell": conf().cell})
-        return 0
-
-    def forget_alerts(self) -> int:
-        """Forget alerts that were over long ago."""
-        return int(self.db.conn.execute(OLD_ALERTS, (ALERTS_KEPT_DAYS,)).rowcount)
-
-    def forget_logins(self) -> int:
-        return int(self.db.conn.execute(OLD_LOGINS, (LOGINS_KEPT_DAYS, MAX_PRUNED)).rowcount)
-
-    def close(self) -> None:
-        self.db.close()
+def pulse(db: Database) -> int:
+    """Note that upkeep runs its jobs; otherwise an alert is raised."""
+    db.conn.execute(PULSE, {"kind": "upkeep", "cell": conf().cell})
+    return 0

@@ -127,12 +127,6 @@ def set_paused(tenant: Tenant, *, paused: bool) -> bool:
     return changed
 
 
-def pause_itself(tenant: Tenant, *, paused: bool) -> None:
-    """Pause or resume a tenant on its own behalf; repeating it does nothing. ``NotGranted`` where the platform paused it."""
-    pause_by_itself(Tenant.objects.filter(pk=tenant.pk), paused=paused)
-    tenant.refresh_from_db(fields=["paused", "paused_by_itself"])
-
-
 def pause_by_platform(row: QuerySet[Any], *, paused: bool) -> bool:
     """Pause or resume one row of tenants or lines for the platform; a tenant's own pause becomes the platform's. False when
     it was so before."""
@@ -141,7 +135,7 @@ def pause_by_platform(row: QuerySet[Any], *, paused: bool) -> bool:
 
 
 def pause_by_itself(row: QuerySet[Any], *, paused: bool) -> None:
-    """The same on the tenant's own behalf; repeating it does nothing. ``NotGranted`` where the platform paused it."""
+    """Pause or resume one row on the tenant's own behalf. ``NotGranted`` where the platform paused it."""
     before = {"paused": False} if paused else {"paused": True, "paused_by_itself": True}
     row.filter(**before).update(paused=paused, paused_by_itself=paused)
     if not paused and row.values_list("paused", flat=True).get():
@@ -169,4 +163,5 @@ def change_tenant(tenant: Tenant, data: object) -> None:
             tenant.name = name
             tenant.save(update_fields=["name"])
         if "paused" in fields:
-            pause_itself(tenant, paused=paused)
+            pause_by_itself(Tenant.objects.filter(pk=tenant.pk), paused=paused)
+            tenant.refresh_from_db(fields=["paused", "paused_by_itself"])

@@ -40,6 +40,8 @@ class Engine:
         """Reads the settings; opens nothing."""
         self.conf = conf().scheduler
         self.redis_url: str = conf().redis_url
+        self.labels: tuple[str, ...] = conf().labels
+        self.script_slots: int = conf().script_slots
         self._sandbox = SlotPool(self.conf)
 
     @property
@@ -103,14 +105,6 @@ class Engine:
         memory = psutil.virtual_memory().total >> 20
         disk = shutil.disk_usage(tempfile.gettempdir()).free >> 20
         return ((os.cpu_count() or 1) * 1000, memory, disk, IOPS, BANDWIDTH_KBPS, PORTS)
-
-    def labels(self) -> tuple[str, ...]:
-        """Labels this node carries."""
-        return conf().labels
-
-    def script_slots(self) -> int:
-        """Scripts this node runs at once; 0: as many as it has children."""
-        return conf().script_slots
 
     @staticmethod
     def _database(name: str) -> Any:

@@ -51,7 +51,7 @@ class NodeStep(bootsteps.StartStopStep):
         self.agent: subprocess.Popen[bytes] | None = None
         self.stopping = False
         self.slots = int(worker.concurrency or 1)
-        self.script_slots = self.engine.script_slots() or self.slots
+        self.script_slots = self.engine.script_slots or self.slots
         self.journal = Journal(BATCHES * self.slots)
         self.hostname = str(worker.hostname)
         worker.slackwater = self
@@ -70,7 +70,7 @@ class NodeStep(bootsteps.StartStopStep):
             cell=self.engine.conf.cell,
             capacity=self.engine.capacity(),
             slots=self.slots_by_kind(offered),
-            labels=self.engine.labels(), sandbox=self.engine.sandbox().level,
+            labels=self.engine.labels, sandbox=self.engine.sandbox().level,
             enforced=self.engine.sandbox().enforced,
         )  # fmt: skip
         store = self.engine.node_store()

@@ -27,6 +27,10 @@ class Engine(Protocol):
     redis_url: str
     factory: str
     """The dotted name by which the agent's process finds the same engine."""
+    labels: tuple[str, ...]
+    """Labels tasks may ask for."""
+    script_slots: int
+    """Scripts run at once; 0: as many as there are children."""
 
     def work_store(self, name: str, told: Callable[[], bool] = ...) -> WorkStore:
         """A new connection to the ledger; ``told()`` is False while surely no tenant wants to be told of changes."""
@@ -39,12 +43,6 @@ class Engine(Protocol):
 
     def capacity(self) -> tuple[int, ...]:
         """What this machine offers, in the order of ``core.resources.DIMENSIONS``."""
-
-    def labels(self) -> tuple[str, ...]:
-        """Labels tasks may ask for."""
-
-    def script_slots(self) -> int:
-        """Scripts run at once; 0: as many as there are children."""
 
 
 @dataclass(slots=True)

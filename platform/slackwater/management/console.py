@@ -70,7 +70,9 @@ class PlatformCommand(BaseCommand):
         error: Any = self.stderr
         self.stdout = OutputWrapper(cast("TextIO", Harmless(out._out)))
         self.stderr = OutputWrapper(cast("TextIO", Harmless(error._out)))
-        self.console = Console(file=out, width=_width(), highlight=False, soft_wrap=not _is_terminal())
+        # Output that goes to a file or a pipe is not cut to a screen that is not there.
+        width = None if sys.stdout.isatty() else 200
+        self.console = Console(file=out, width=width, highlight=False, soft_wrap=width is not None)
         try:
             self.run(options)
         except errors.SlackwaterError as error:
@@ -96,7 +98,7 @@ class PlatformCommand(BaseCommand):
 
     def show(self, value: Any) -> None:
         """Print a value as JSON."""
-        said = json.dumps(value, cls=Encoder, indent=2, ensure_ascii=False)
+        said = json.dumps(value, cls=DjangoJSONEncoder, indent=2, ensure_ascii=False)
         # Below U+0080 JSON escapes what steers a terminal; the rest is escaped here, as JSON spells it.
         self.stdout.write(re.sub(f"(?![\n])[{STEERING}]", lambda found: f"\\u{ord(found[0]):04x}", said))
 
@@ -141,10 +143,6 @@ class PlatformCommand(BaseCommand):
         self.console.print(table)
 
 
-class Encoder(DjangoJSONEncoder):
-    """UUIDs and times as the API spells them."""
-
-
 def text(value: Any) -> str:
     """A value as people read it, with rich's marks made harmless."""
     if value is None:
@@ -156,7 +154,7 @@ def text(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(entry, str | uuid.UUID | int) for entry in value):
         return escaped(", ".join(map(str, value)))
     if isinstance(value, dict | list):
-        return escaped(json.dumps(value, ensure_ascii=False, cls=Encoder))
+        return escaped(json.dumps(value, ensure_ascii=False, cls=DjangoJSONEncoder))
     shown = escaped(str(value))
     colour = COLOURS.get(shown)
     return f"[{colour}]{shown}[/]" if colour else shown
@@ -165,15 +163,6 @@ def text(value: Any) -> str:
 def escaped(value: str) -> str:
     """Text in which square brackets are only brackets, and nothing steers the terminal."""
     return harmless(value, lines=True).replace("[", "\\[")
-
-
-def _is_terminal() -> bool:
-    return sys.stdout.isatty()
-
-
-def _width() -> int | None:
-    # Output that goes to a file or a pipe is not cut to a screen that is not there.
-    return None if _is_terminal() else 200
 
 
 def find_tenant(slug: str | None) -> Tenant:

@@ -12,10 +12,10 @@ from scheduler_ext.core.work import Changes
 from scheduler_ext.dispatch.node_cleanup import forget_claims, forget_token_queues
 from scheduler_ext.upkeep import Job, Upkeep
 from slackwater.wiring import engine, heartbeat
+from slackwater_monitoring import upkeep as upkeep_jobs
 from slackwater_monitoring.alerts.thread import AlertThread
 from slackwater_monitoring.notify.sender import DeliverySender
 from slackwater_monitoring.outbox import SendingThread
-from slackwater_monitoring.upkeep import MonitoringUpkeep
 from slackwater_resources.faults import FAULTS
 from slackwater_tasks.ledger import hints
 from slackwater_tasks.runtime import trace_context
@@ -42,7 +42,7 @@ class Command(BaseCommand):
             hints.wake_dispatcher(conf.cell)
 
         ledger = LedgerUpkeep(conf, publish)
-        jobs = [*ledger.jobs(), *MonitoringUpkeep().jobs(), _leftovers(ledger)]
+        jobs = [*ledger.jobs(), *upkeep_jobs.jobs(), _leftovers(ledger)]
         upkeep = Upkeep(jobs, FAULTS)
         senders = [DeliverySender(), AlertThread(), *_span_sender()]
         for sender in senders:
