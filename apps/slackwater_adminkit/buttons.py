@@ -29,8 +29,8 @@ class Button:
     """One action on one object."""
 
     label: str
-    method: str
-    """Name of the admin's method ``(request, obj) -> str``: what it did, shown as a message."""
+    method: str = ""
+    """Name of the admin's method ``(request, obj) -> str``: what it did, shown as a message. Empty: the button's own."""
     permission: str = "change"
     danger: bool = False
     title: str = ""
@@ -74,18 +74,19 @@ class ButtonsMixin(Base):  # type: ignore[type-arg]
         if IS_POPUP_VAR not in request.GET:
             for name, button in self.buttons.items():
                 if button.action and self.may(request, button.permission):
-                    found[name] = (partial(self._act, button), name, button.action)
+                    found[name] = (partial(self._act, name), name, button.action)
         return found
 
-    def _act(self, button: Button, _admin: Any, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+    def _act(self, name: str, _admin: Any, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         some = list(islice(queryset.iterator(chunk_size=500), self.max_batch + 1))
-        tell_each(request, some[: self.max_batch], lambda obj: self._do(request, button, obj), button.done)
+        tell_each(request, some[: self.max_batch], lambda obj: self._do(request, name, obj), self.buttons[name].done)
         if len(some) > self.max_batch:
             messages.warning(request, f"Only the first {self.max_batch} were taken; repeat it for the rest.")
 
-    def _do(self, request: HttpRequest, button: Button, obj: Any) -> str:
+    def _do(self, request: HttpRequest, name: str, obj: Any) -> str:
         """Call the button's method and log the change; returns what it did."""
-        done: str = getattr(self, button.method)(request, obj)
+        button = self.buttons[name]
+        done: str = getattr(self, button.method or name)(request, obj)
         if button.log:
             self.log_change(request, obj, button.log)
         return done
@@ -101,7 +102,7 @@ class ButtonsMixin(Base):  # type: ignore[type-arg]
         if obj is None:
             raise Http404
         try:
-            messages.success(request, self._do(request, button, obj))
+            messages.success(request, self._do(request, name, obj))
         except SlackwaterError as error:
             tell(request, error)
         back = f"admin:{self.opts.app_label}_{self.opts.model_name}_change"

@@ -19,7 +19,6 @@ class PausableMixin(ButtonsMixin):
     buttons: ClassVar = {
         "pause": Button(
             label="Pause",
-            method="pause",
             title="Tasks are accepted, none is started",
             action="Pause: accept tasks, start none",
             done="paused",
@@ -28,7 +27,6 @@ class PausableMixin(ButtonsMixin):
         ),
         "resume": Button(
             label="Resume",
-            method="resume",
             action="Resume",
             done="resumed",
             log="Resumed.",

@@ -87,7 +87,6 @@ class Ledger(Collector):
     """Gauges of the ledger, read anew at each scrape."""
 
     def collect(self) -> Iterable[Metric]:
-        """The metrics."""
         yield from self._tasks()
         yield from self._nodes()
         yield from self._demand()

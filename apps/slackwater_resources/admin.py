@@ -93,7 +93,6 @@ class NodeAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
     buttons: ClassVar = {
         "drain": Button(
             label="Drain",
-            method="drain",
             title="Finish what runs, take nothing new",
             action="Drain: finish what runs, take nothing new",
             done="draining",
@@ -102,7 +101,6 @@ class NodeAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
         ),
         "activate": Button(
             label="Activate",
-            method="activate",
             action="Activate",
             done="activated",
             log="Activated.",

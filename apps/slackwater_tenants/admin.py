@@ -1,4 +1,4 @@
-"""Tenants, their plans, members and keys in the admin."""
+"""Tenants, their plans, members, keys and pools in the admin."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from slackwater_adminkit.buttons import Button, ButtonsMixin
 from slackwater_adminkit.display import ago, badge, column
 from slackwater_adminkit.pausing import PausableMixin
 from slackwater_adminkit.services import ServiceAdmin, UndeletedMixin, become
-from slackwater_tenants import services
-from slackwater_tenants.models import ApiKey, Membership, Plan, Team, Tenant
-from slackwater_tenants.pool_admin import PoolAdmin  # noqa: F401 - registers itself
+from slackwater_tenants import pools, services
+from slackwater_tenants.models import ApiKey, Membership, Plan, Pool, Team, Tenant
 
 
 @admin.register(Plan)
@@ -187,7 +186,6 @@ class ApiKeyAdmin(ButtonsMixin, UndeletedMixin, ServiceAdmin):
     buttons: ClassVar = {
         "revoke": Button(
             label="Revoke",
-            method="revoke",
             danger=True,
             action="Revoke at once",
             done="revoked",
@@ -261,3 +259,19 @@ class ApiKeyAdmin(ButtonsMixin, UndeletedMixin, ServiceAdmin):
         if not services.revoke_api_key(obj):
             raise Conflict("it is revoked already")
         return f"The key {obj.prefix} is revoked."
+
+
+@admin.register(Pool)
+class PoolAdmin(ServiceAdmin):
+    """Pools of tenants and lines, with what each is guaranteed and may have; a change counts from the next round."""
+
+    list_display = ("path", "cell", "weight", "guaranteed", "maximum", "lends", "inside")
+    list_filter = ("cell",)
+    list_select_related = ("parent",)
+    search_fields = ("slug",)
+    autocomplete_fields = ("parent",)
+    fields = (("slug", "parent", "cell"), ("guaranteed", "maximum", "lends"), ("weight", "inside"))
+
+    def save_model(self, request: HttpRequest, obj: Pool, form: forms.ModelForm[Pool], change: bool) -> None:
+        """Through the service, which checks it against the pools beside it."""
+        pools.save_pool(obj)

@@ -24,7 +24,6 @@ class WatchingScheduler(ClaimingScheduler):
         super().__init__(*args, **kwargs)
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
-        """Do all that is due; returns the seconds to sleep."""
         if self._watcher is None:
             self._watcher = AlertThread()
             self._watcher.start()
@@ -40,7 +39,6 @@ class WatchingScheduler(ClaimingScheduler):
         return 0.0
 
     def close(self) -> None:
-        """End, and stop watching."""
         if self._watcher is not None:
             self._watcher.stop()
         if self._heartbeat is not None:

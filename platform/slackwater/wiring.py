@@ -52,13 +52,11 @@ class Engine:
         return app
 
     def work_store(self, name: str, told: Callable[[], bool] = lambda: True) -> Any:
-        """A new connection to the ledger for a worker's process; ``told()`` is False while no tenant listens."""
         from slackwater_tasks.runtime.work_store import PgWorkStore
 
         return PgWorkStore(self.conf, name, told=told, add_subtasks=_add_subtasks)
 
     def node_store(self) -> Any:
-        """The registry of nodes."""
         from slackwater_resources.registry import PgNodeStore
 
         return PgNodeStore(self.conf, self._database("slackwater nodes"))
@@ -82,7 +80,6 @@ class Engine:
         return RoundWatcher(self.conf, rounds)
 
     def queues(self) -> Any:
-        """The nodes' queues."""
         from scheduler_ext.dispatch.queue_manager import QueueManager
 
         return QueueManager(self.redis_client(), self.conf)
@@ -92,7 +89,6 @@ class Engine:
         return redis_client.connect(self.redis_url, socket_timeout=5.0, socket_connect_timeout=1.0)
 
     def sandbox(self) -> SlotPool:
-        """The strongest sandbox level this machine offers, found out by trying on the first call."""
         self._sandbox.probe()
         return self._sandbox
 

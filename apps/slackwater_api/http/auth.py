@@ -152,5 +152,4 @@ class BearerScheme(OpenApiAuthenticationExtension):
     name = "apiKey"
 
     def get_security_definition(self, auto_schema: object) -> dict[str, str]:
-        """An HTTP bearer scheme."""
         return {"type": "http", "scheme": "bearer", "description": "An API key of your tenant, as shown once."}

@@ -9,7 +9,6 @@ from slackwater_api.http.endpoint import ApiView
 from slackwater_api.v1.views import (
     artifacts,
     bulk,
-    explain,
     graphs,
     keys,
     organization,
@@ -32,7 +31,7 @@ class Sha256(StringConverter):
 
 register_converter(Sha256, "sha256")
 MODULES = (
-    tasks, work, graphs, bulk, explain, artifacts, streams, schedules, webhooks, secrets, platform, organization, keys,
+    tasks, work, graphs, bulk, artifacts, streams, schedules, webhooks, secrets, platform, organization, keys,
     tiers,
 )  # fmt: skip
 urlpatterns = [

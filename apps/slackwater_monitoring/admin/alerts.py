@@ -47,7 +47,6 @@ class AlertAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
     buttons: ClassVar = {
         "acknowledge": Button(
             label="Acknowledge",
-            method="acknowledge",
             title="I look after it",
             action="Acknowledge",
             done="acknowledged",

@@ -32,9 +32,9 @@ class SubscriptionAdmin(AllTenantsMixin, ButtonsMixin, ReadOnlyMixin, ServiceAdm
         "failing_since", "before_until", "created_at", "created_by", "updated_at",
     )  # fmt: skip
     buttons: ClassVar = {
-        "ping": Button(label="Send a test", method="ping", when=lambda s: s.enabled and s.channel == "webhook"),
-        "disable": Button(label="Disable", method="disable", danger=True, log="Disabled.", when=lambda s: s.enabled),
-        "enable": Button(label="Enable", method="enable", log="Enabled.", when=lambda s: not s.enabled),
+        "ping": Button(label="Send a test", when=lambda s: s.enabled and s.channel == "webhook"),
+        "disable": Button(label="Disable", danger=True, log="Disabled.", when=lambda s: s.enabled),
+        "enable": Button(label="Enable", log="Enabled.", when=lambda s: not s.enabled),
     }
 
     ordering = ("-id",)
@@ -71,7 +71,6 @@ class DeliveryAdmin(AllTenantsMixin, ButtonsMixin, ReadOnlyMixin, BigTableAdmin)
     buttons: ClassVar = {
         "replay": Button(
             label="Send again",
-            method="replay",
             action="Send again",
             done="sent again",
             when=lambda d: d.state != Delivery.State.PENDING,

@@ -89,7 +89,6 @@ class Signal:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """The key that identifies the condition."""
         return (self.rule, self.cell, self.subject)
 
 

@@ -28,6 +28,7 @@ from slackwater_api.http.sorting import BY_AGE, Column, PagedList, moment, whole
 from slackwater_api.live.status_cache import Statuses, is_about_status
 from slackwater_api.v1.filters import TaskFilter
 from slackwater_api.v1.shapes.common import listing
+from slackwater_api.v1.shapes.explain import Explanation
 from slackwater_api.v1.shapes.tasks import (
     AttemptOut,
     CancelIn,
@@ -43,6 +44,7 @@ from slackwater_api.v1.waits import read_seconds
 from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.control.edit import edit
 from slackwater_tasks.control.rerun import retry
+from slackwater_tasks.explain.explanation import explain
 from slackwater_tasks.models import LiveTask, Task
 from slackwater_tasks.read import history, tasks
 from slackwater_tasks.runtime import trace_context
@@ -202,6 +204,13 @@ class TaskHistory(ApiView, path="tasks/<uuid:task_id>/history", tag="tasks"):
     def get(self, request: Request, task_id: UUID) -> Response:
         """Every change of state and every edit, oldest first."""
         return Response({"items": history.history(task_id)})
+
+
+class ExplainTask(ApiView, path="tasks/<uuid:task_id>/explain", tag="tasks"):
+    @describe("explain_task", "Explain why a task waits", READ, {200: Explanation})
+    def get(self, request: Request, task_id: UUID) -> Response:
+        """Every blocker by name, what would remove it, and when the task will likely start."""
+        return Response(explain(task_id))
 
 
 class TaskAttempts(ApiView, path="tasks/<uuid:task_id>/attempts", tag="tasks"):
