@@ -138,12 +138,6 @@ def snapshot() -> dict[str, Any]:
         return _memory.value
 
 
-def forget() -> None:
-    """Drop the cached snapshot: for another database in the same process."""
-    with _memory.lock:
-        _memory.taken, _memory.throughput = float("-inf"), Throughput()
-
-
 def _read(throughput: Throughput) -> dict[str, Any]:
     now = fetch_value(NOW)
     [(delay, run)] = fetch_all(DELAYS, [RECENT])

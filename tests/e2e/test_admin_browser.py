@@ -71,11 +71,11 @@ class Watched:
 def tenant(transactional_db: None) -> Iterator[Tenant]:
     """A client organisation; what this process remembers of another test's rows is dropped."""
     forget_lookups()
-    live.forget()
+    live._memory = live._Memory()
     furnish()
     yield create_tenant("acme", "Acme", trusted=True)
     forget_lookups()
-    live.forget()
+    live._memory = live._Memory()
 
 
 @pytest.fixture

@@ -1,5 +1,3 @@
 """Notifications, alerts and the audit in the admin."""
 
-from slackwater_monitoring.admin import alerts, audit, notifications
-
-__all__ = ["alerts", "audit", "notifications"]
+from slackwater_monitoring.admin import alerts, audit, notifications  # noqa: F401 (each registers its models)

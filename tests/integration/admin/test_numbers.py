@@ -36,11 +36,11 @@ def furnished(request: pytest.FixtureRequest) -> Iterator[None]:
     """Tiers and a handler, and no memory of what another test rolled back."""
     request.getfixturevalue("transactional_db" if request.node.get_closest_marker("django_db") else "db")
     forget_lookups()
-    live.forget()
+    live._memory = live._Memory()
     furnish()
     yield
     forget_lookups()
-    live.forget()
+    live._memory = live._Memory()
 
 
 def administrator() -> Client:

@@ -31,7 +31,7 @@ def heartbeat(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterat
     monkeypatch.setattr(components, "JOIN_TIMEOUT_S", 30.0)
     forget_lookups()
     furnish()
-    live.forget()
+    live._memory = live._Memory()
     made = Heartbeat("submitter", "default", Database("test heartbeat")).start()
     try:
         wait_until(lambda: components.own.id, message="it is registered")
@@ -46,7 +46,7 @@ def registered() -> int | None:
 
 
 def overview(page: Client) -> list[dict[str, Any]]:
-    live.forget()
+    live._memory = live._Memory()
     found: list[dict[str, Any]] = page.get(reverse("admin:sw_live")).json()["components"]
     return found
 

@@ -46,14 +46,10 @@ class OneArtifact(ApiView, path="tasks/<uuid:task_id>/artifacts/<path:artifact_n
     )
     def get(self, request: Request, task_id: UUID, artifact_name: str) -> HttpResponse:
         """Its bytes, to be saved: whatever a task wrote, no browser shows it as a page of this server."""
-        return download(artifacts.get(task_id, artifact_name))
-
-
-def download(found: Any) -> HttpResponse:
-    """The answer that carries an artifact."""
-    response = HttpResponse(bytes(found.content), content_type="application/octet-stream")
-    name = content_disposition_header(as_attachment=True, filename=found.name.rpartition("/")[2])
-    response["Content-Disposition"] = name or "attachment"
-    response["X-Content-Type-Options"] = "nosniff"
-    response["X-Artifact-SHA256"] = found.sha256
-    return response
+        found = artifacts.get(task_id, artifact_name)
+        response = HttpResponse(bytes(found.content), content_type="application/octet-stream")
+        name = content_disposition_header(as_attachment=True, filename=found.name.rpartition("/")[2])
+        response["Content-Disposition"] = name or "attachment"
+        response["X-Content-Type-Options"] = "nosniff"
+        response["X-Artifact-SHA256"] = found.sha256
+        return response
