@@ -29,7 +29,8 @@ from tests.support.hand_worker import HandWorker
 from tests.support.webhooks import ALL, hook
 
 OPERATORS = {
-    "create_api_key", "create_demo", "create_tenant", "delete_tenant", "nodes", "prune", "reseal_secrets",
+    "create_api_key", "create_demo", "create_tenant", "delete_tenant", "migrate", "nodes", "prune",
+    "reseal_secrets",
     "run_dispatcher", "run_upkeep", "shell", "simulate", "up", "workflow_report",
 }  # fmt: skip
 """Commands of the platform's operator, which speak for no tenant."""
