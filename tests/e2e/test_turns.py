@@ -14,6 +14,7 @@ from scheduler_ext.dispatch.dispatcher import Dispatcher
 from scheduler_ext.dispatch.queue_manager import QueueManager
 from scheduler_ext.policies.registry import share_policy
 from scheduler_ext.preemption.controller import TurnTaking
+from slackwater_resources.models import Tier
 from slackwater_tasks.ledger.preemption_store import PgTurnStore
 from slackwater_tasks.ledger.round_store import PgRoundStore
 from slackwater_tasks.models import Resumable, RunTime
@@ -29,6 +30,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.mark.parametrize("kind", ["handler", "script"])
 def test_a_slice_that_is_over_lets_another_task_by(platform: Platform, kind: str) -> None:
+    Tier.objects.update(iops=5_000)  # at fewer, reading an interpreter that nobody has read lately takes the slice
     platform.set(order_policy="round_robin", delayable_permille=1000)
     platform.dispatcher()
     platform.upkeep()
