@@ -36,7 +36,7 @@ class SchedulerConf:
     """First part of every Redis key."""
     order_policy: str = "fifo"
     """Name of the policy that orders the tasks inside a line."""
-    share_policy: str = "equal"
+    share_policy: str = "dominant_resource"
     """Name of the policy that decides which line is served next."""
     peak_permille: int = 800
     """Utilization, in thousandths, from which off-peak work waits."""

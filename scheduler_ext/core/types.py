@@ -129,8 +129,6 @@ class TenantView:
     used: Vector = ()
     """Resources held by its tasks in flight."""
     used_slots_milli: int = 0
-    past_use: float = 0.0
-    """Decayed dominant resource-seconds of the past."""
     paused: bool = False
 
 
@@ -140,8 +138,6 @@ class PoolView:
 
     used: Vector = ()
     used_slots_milli: int = 0
-    past_use: float = 0.0
-    """Decayed dominant resource-seconds of the past."""
     tenants: Mapping[int, tuple[int, Vector]] = field(default_factory=dict)
     """Of this what each tenant holds: thousandths of slots, and resources."""
 
@@ -193,6 +189,8 @@ class Snapshot:
     """What each leaf pool holds, by its path; pools not listed hold nothing."""
     rates_left: Mapping[int, int] = field(default_factory=dict)
     """Starts that each rate limit still allows now, by its id."""
+    past_use: Mapping[str, float] = field(default_factory=dict)
+    """What was held lately, which fades, in cell-seconds: by ``tenant ID`` and ``pool PATH``."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,6 +6,7 @@ multiple of the capacities, so that equal shares are equal numbers whatever reso
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import exp, lcm
 from typing import Any, Final
 
@@ -48,7 +49,7 @@ class Measure:
         self.counted = tuple((dimension, part) for dimension, part in enumerate(self.parts) if part)
         """The dimensions the cell has any of."""
 
-    def share(self, milli: int, vector: list[int]) -> int:
+    def share(self, milli: int, vector: Sequence[int]) -> int:
         """The share of the cell that so much holds."""
         best = milli * self.slot_part
         if self.vectors:
@@ -66,7 +67,7 @@ class Account:
 
     __slots__ = (
         "counts", "floor", "kept", "kept_below", "key", "limit", "measure", "milli", "name", "parent", "past", "place",
-        "share", "vector", "version", "weight",
+        "served", "served_at", "share", "tie", "turns", "vector", "version", "waits", "weight",
     )  # fmt: skip
 
     def __init__(self, name: str, parent: Account | None, measure: Measure) -> None:
@@ -78,6 +79,15 @@ class Account:
         self.share = 0
         self.past = 0
         """Share added for past use, if the policy remembers it."""
+        self.served = self.served_at = 0.0
+        """What it was served lately, and until when that is counted; both on the scale of the tree's growth."""
+        self.tie = 0.0
+        """Of two with equal keys the one with less comes first: what each was served lately, for its weight, less what
+        it holds. Those who hold alike gain alike, so it stays in order until somebody holds more or less."""
+        self.turns = 1
+        """Its weight: how much of the cell it is due, beside the others'."""
+        self.waits = 0
+        """Tasks that wait below it; counted at the top."""
         self.weight = 1
         """What the policy divides by: for weights the common multiple of all over its own."""
         self.floor = 0
@@ -145,13 +155,16 @@ class Account:
                 limit = account.measure.whole
             used_up = 0
             if limit is not None or account.kept:
-                then = account._share_with(milli, vector)
+                then = account.share_with(milli, vector)
                 if limit is not None and then + kept > limit:
                     return False
                 used_up = account._keeps(account.share) - account._keeps(then)
             account = account.parent
         return True
 
-    def _share_with(self, milli: int, vector: Vector) -> int:
+    def share_with(self, milli: int, vector: Vector) -> int:
+        """Its share if it held so much more."""
+        if not self.measure.vectors:
+            return (self.milli + milli) * self.measure.slot_part
         then = [held + need for held, need in zip(self.vector, vector, strict=True)]
         return self.measure.share(self.milli + milli, then)

@@ -5,13 +5,17 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable
 from heapq import heappop, heappush
-from typing import NamedTuple, cast
+from math import exp
+from typing import Final, NamedTuple, cast
 
 from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TaskView, Vector
 from scheduler_ext.policies.accounts import LAST, Account, remembered
 from scheduler_ext.policies.base import CATEGORY_REASONS
-from scheduler_ext.policies.tree import Path, Rules, TreeChooser
+from scheduler_ext.policies.tree import SHORT_MEMORY_S, Path, Rules, TreeChooser
 from scheduler_ext.policies.tree_nodes import Branch, Line, Place, place_of
+
+MAX_SPAN: Final = 300.0
+"""After so many times the memory all that is remembered is counted from a new landmark, so that no number overflows."""
 
 
 class Ages:
@@ -62,7 +66,6 @@ class RunningTree(TreeChooser):
         self._open: list[list[Branch]] = []
         self._sorted: dict[tuple[frozenset[Vector], frozenset[int]], list[list[Branch]]] = {}
         self._sort_roots()
-        self._floors = any(account.floor for account in self._accounts.values())
         of_account: dict[Path, list[Branch]] = {}
         for (_, _, path), branch in self._branches.items():
             of_account.setdefault(path, []).append(branch)
@@ -91,23 +94,25 @@ class RunningTree(TreeChooser):
         """Cell-seconds that each account has used lately."""
         self._waiting: set[int] = set()
         """With pools in pools: the tasks that wait, by the identity of their objects."""
+        self.now = 0.0
+        """Seconds since the run began; told by whoever keeps the clock."""
+        self._landmark = 0.0
+        self._grown_at = 0.0
 
     def pick(self) -> tuple[LineView, TaskView] | None:
         """The next task to try, among those whose vector may find room."""
-        best: Line | None = None
-        for roots in self._open:
-            alone = len(roots) == 1 and not self._floors
-            for root in roots:
-                line = self._descend(root)
-                if line is None:
-                    continue
-                if alone:
-                    return line.view, line.heads[line.at]
-                if best is None or _before(line, best):
-                    best = line
-            if best is not None and not self._floors:
-                break
-        return (best.view, best.heads[best.at]) if best else None
+        trees = self._open
+        line = self._front(trees[0]) if len(trees) == 1 else self._first(map(self._front, trees))
+        return (line.view, line.heads[line.at]) if line is not None else None
+
+    def _front(self, roots: list[Branch]) -> Line | None:
+        """The line to serve next in the trees of one category."""
+        best = self._descend(roots[0])
+        for root in roots[1:]:
+            line = self._descend(root)
+            if line is not None and (best is None or _before(line, best)):
+                best = line
+        return best
 
     def settle(self) -> None:
         """A round begins: pools that hold alike go by the task that waits longest in them now."""
@@ -136,11 +141,14 @@ class RunningTree(TreeChooser):
         if self._ages:
             self._waiting.discard(id(task))
         super().accept(line, task, milli)
+        self._lines[line.line_id].top.waits -= 1
 
     def leave(self, line: LineView, task: TaskView) -> None:
         """The task just picked leaves its line without being placed."""
         self._waiting.discard(id(task))
-        self._lines[line.line_id].advance()
+        state = self._lines[line.line_id]
+        state.advance()
+        self._gone(state.top)
 
     @property
     def waits_for_room(self) -> bool:
@@ -169,7 +177,10 @@ class RunningTree(TreeChooser):
     def offer(self, line: LineView, task: TaskView) -> None:
         """A task has become ready in its line (one of those the run began with)."""
         state = self._lines[line.line_id]
-        heads, at = state.heads, state.at
+        heads, at, top = state.heads, state.at, state.top
+        if not top.waits and not top.share:
+            self._share_out(self._due + top.turns)
+        top.waits += 1
         if self._ages:
             self._waiting.add(id(task))
             place = place_of(task, line.line_id)
@@ -189,6 +200,7 @@ class RunningTree(TreeChooser):
         """A task that waits in its line leaves it."""
         self._waiting.discard(id(task))
         state = self._lines[line.line_id]
+        self._gone(state.top)
         if any(passed is task for passed in state.skipped):
             state.skipped = [passed for passed in state.skipped if passed is not task]
             return
@@ -205,8 +217,10 @@ class RunningTree(TreeChooser):
 
     def release(self, line: LineView, milli: int = MILLI) -> None:
         """A task of ``line`` has ended and gives back what it took."""
-        account = self._lines[line.line_id].leaf.account
-        self._charge(account, -milli, tuple([-need for need in line.vector]))
+        state = self._lines[line.line_id]
+        self._charge(state.leaf.account, -milli, tuple([-need for need in line.vector]))
+        if not state.top.waits and not state.top.share:
+            self._share_out(self._due - state.top.turns)
         clock = self._clock
         for branches in self._chains[line.line_id]:
             for branch in branches:
@@ -244,6 +258,37 @@ class RunningTree(TreeChooser):
             self.blocked = {vector for vector in self.blocked if not has_room(vector)}
             self._closed.clear()
             self._sort_roots()
+
+    def _gone(self, top: Account) -> None:
+        """A task waits no more, though it was not placed; who has no work any more is due nothing."""
+        top.waits -= 1
+        if not top.waits and not top.share:
+            self._share_out(self._due - top.turns)
+
+    def _growth(self) -> float:
+        """What a share of one, held until now for ever, counts as served.
+
+        What is remembered fades by the same part for all, so it need not be made to: what is added grows instead
+        ("forward decay", Cormode and others, 2009).
+        """
+        if self._grown_at != self.now and not self._rules.memory_s:
+            self._grown_at = self.now
+            span = (self.now - self._landmark) / SHORT_MEMORY_S
+            if span > MAX_SPAN:
+                self._begin_anew()
+                span = 0.0
+            self._grown = exp(span) * SHORT_MEMORY_S / max(1, self._measure.whole)
+        return self._grown
+
+    def _begin_anew(self) -> None:
+        """Count from a new landmark, beside which all that was remembered is as good as nothing."""
+        self._landmark, start = self.now, SHORT_MEMORY_S / max(1, self._measure.whole)
+        for account in self._accounts.values():
+            account.served, account.served_at = account.share * start, start
+            account.tie = 0.0
+            account.version += 1
+        for branch in self._deepest:
+            branch.push(self._clock)
 
     def _sort_roots(self) -> None:
         """The trees to choose from, category by category; the same few sets come again and again."""
@@ -286,10 +331,10 @@ def _before(first: Line, second: Line) -> bool:
     if one.entry[0] == other.entry[0] and one.entry[1] != other.entry[1] and _flat(one) and _flat(other):
         return bool(one.entry[1] < other.entry[1])  # the usual case, spared the chains
     for one, other in zip(_chain(first), _chain(second), strict=False):
-        if one.entry[:2] != other.entry[:2]:
-            return bool(one.entry[:2] < other.entry[:2])
+        if one.entry[:3] != other.entry[:3]:
+            return bool(one.entry[:3] < other.entry[:3])
         if one.account is not other.account:
-            return bool(one.entry[2] < other.entry[2])
+            return bool(one.entry[3] < other.entry[3])
     return bool(first.entry[0] < second.entry[0])
 
 

@@ -1,9 +1,13 @@
 """The chooser behind every share policy: a tree of accounts, served by the smallest key at each level.
 
 Inside every category stands the same tree (tenants, or pools with tenants in them); its accounts span the
-categories. Entries wait in heaps and are brought up to date only when they come to the front, so a pick or
-an answer costs the logarithm of the number of lines. The simulator keeps one such tree for a whole run: it
-offers tasks as they arrive and gives back what ended; a round of the dispatcher uses it once.
+categories. A category comes before the next only for those at the top who have not got their fair share: their weight
+over the weights of all who have work. Beyond it whoever holds least is next, whatever the category; and of those who
+hold alike, whoever was served least lately.
+
+Entries wait in heaps and are brought up to date only when they come to the front, so a pick or an answer costs the
+logarithm of the number of lines. The simulator keeps one such tree for a whole run: it offers tasks as they arrive and
+gives back what ended; a round of the dispatcher uses it once.
 """
 
 from __future__ import annotations
@@ -13,13 +17,14 @@ from dataclasses import dataclass
 from heapq import heapify
 from itertools import count
 from math import lcm
-from typing import Any
+from typing import Any, Final
 
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.resources import add, filled, part, subtract, zero
 from scheduler_ext.core.types import (
     MILLI,
     PER_CHILD,
+    WHOLE_MILLI,
     LineView,
     PoolView,
     Reason,
@@ -34,6 +39,8 @@ from scheduler_ext.policies.base import CATEGORY_REASONS, LINE_REASONS, TENANT_R
 from scheduler_ext.policies.tree_nodes import Branch, Clock, Line, Place, place_of
 
 Path = tuple[str, ...]
+SHORT_MEMORY_S: Final = 300
+"""Time constant with which it is forgotten who was served, where past use does not count as held."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +123,7 @@ class TreeChooser(Chooser):
         self._lines: dict[int, Line] = {}
         self._of_tenant: dict[int, list[Line]] = {}
         self._closed: set[int] = set()
+        self._grown = 0.0 if rules.memory_s else SHORT_MEMORY_S / max(1, self._measure.whole)
         self._bounded = False
         """Whether any account has a maximum, or keeps some of its share while it is idle."""
         paths = {line.line_id: rules.path(line) for line in snapshot.lines}
@@ -123,18 +131,20 @@ class TreeChooser(Chooser):
         # A pool that has pools in it keeps its own lines in an account beside them.
         self._paths = {number: (*path, "") if path in inner else path for number, path in paths.items()}
         self._open_accounts(snapshot)
-        for line in snapshot.lines:
+        for line in sorted(snapshot.lines, key=_category):
             self._add_line(line)
+        self._floors = any(account.floor for account in self._accounts.values())
+        self._due = self._fair = 0
+        """Weights of those at the top who have work; and the share, times its multiplier, that is fair to each."""
+        self._count_due(snapshot)
         self._order_all()
 
     # -- the protocol ------------------------------------------------------------------------------
 
     def pick(self) -> tuple[LineView, TaskView] | None:
-        for root in self._roots.values():
-            line = self._descend(root)
-            if line is not None:
-                return line.view, line.heads[line.at]
-        return None
+        roots = [*self._roots.values()]
+        line = self._descend(roots[0]) if len(roots) == 1 else self._first(map(self._descend, roots))
+        return (line.view, line.heads[line.at]) if line is not None else None
 
     def accept(self, line: LineView, task: TaskView, milli: int = MILLI) -> None:
         state = self._lines[line.line_id]
@@ -160,12 +170,39 @@ class TreeChooser(Chooser):
             return None
         return Reason.HARD_SHARE
 
+    def _first(self, fronts: Iterable[Line | None]) -> Line | None:
+        """Which of the lines in front, one of each category at most and in their order, comes first of all."""
+        due = best = None
+        for line in fronts:
+            if line is None:
+                continue
+            top = line.top
+            if top.share < top.floor:
+                return line
+            if due is None and self._is_due(line, top):
+                if not self._floors:
+                    return line
+                due = line
+            if best is None or (top.key, top.tie) < (best.top.key, best.top.tie):
+                best = line
+        return due or best
+
+    def _is_due(self, line: Line, top: Account) -> bool:
+        """Whether its tenant, or the pool at the top, stays within its fair share when this line is served."""
+        fair, weight = self._fair, top.weight
+        if top.share * weight >= fair:
+            return False
+        kind = line.heads[line.at].kind
+        milli, vector = WHOLE_MILLI[kind], _taken(line.view, kind)
+        if line.alone[0] is not kind:
+            line.alone = (kind, self._measure.share(milli, vector))
+        return (top.share + line.alone[1]) * weight <= fair or top.share_with(milli, vector) * weight <= fair
+
     # -- steps a run refines -----------------------------------------------------------------------
 
     def _root_of(self, view: LineView) -> Hashable:
-        """Which tree a line stands in; a round has one."""
-        del view
-        return None
+        """Which tree a line stands in; a round has one for each category."""
+        return int(view.category)
 
     def _drop(self, state: Line) -> None:
         state.drop()
@@ -201,9 +238,10 @@ class TreeChooser(Chooser):
         for name, pool in sorted(snapshot.pools.items()):
             account = self._account(tuple(name.split("/")), None)
             account.charge(pool.used_slots_milli, pool.used)
-            self._remember(account, pool.past_use, above=True)
+            self._remember(account, snapshot.past_use.get(f"pool {name}", 0.0), above=True)
         apart = _in_pools(snapshot)
         counted: set[tuple[Path, int]] = set()
+        past = snapshot.past_use
         for line in snapshot.lines:
             path = self._paths[line.line_id]
             if (path, line.tenant_id) in counted:
@@ -214,7 +252,7 @@ class TreeChooser(Chooser):
             within = snapshot.pools.get(line.pool)
             if within is None or self._rules.owned(line):
                 self._count_held(account, tenant, within, apart)
-                self._remember(account, tenant.past_use, above=within is None)
+                self._remember(account, past.get(f"tenant {line.tenant_id}", 0.0), above=within is None)
         if self._top.counts:
             self._count_others(snapshot, apart)
         self._weigh()
@@ -243,13 +281,15 @@ class TreeChooser(Chooser):
                 self._top.hold(tenant.used_slots_milli - milli, subtract(filled(tenant.used), vector))
 
     def _remember(self, account: Account, past_use: float, *, above: bool) -> None:
-        """Past use counts as held; ``above``: by what the account stands in as well."""
-        if not self._rules.memory_s or not past_use:
+        """Past use counts as held, or where two hold alike; ``above``: of what the account stands in as well."""
+        if not past_use:
             return
-        past = int(past_use * self._measure.whole / self._rules.memory_s)
+        memory_s = self._rules.memory_s
+        past = int(past_use * self._measure.whole / memory_s) if memory_s else 0
         each: Account | None = account
         while each is not None and each.parent is not None:
             each.past += past
+            each.served += 0.0 if memory_s else past_use
             each = each.parent if above else None
 
     def _account(self, path: Path, tenant: TenantView | None) -> Account:
@@ -260,6 +300,7 @@ class TreeChooser(Chooser):
         account = self._accounts[path] = Account(path[-1], above, self._measure)
         terms = self._rules.terms(path, tenant, above, self._measure)
         account.weight, account.floor, account.limit = terms.weight, terms.floor, terms.limit
+        account.turns = max(1, terms.weight)
         if terms.kept:
             account.keep(terms.kept)
         self._bounded = self._bounded or bool(terms.kept) or terms.limit is not None
@@ -267,13 +308,32 @@ class TreeChooser(Chooser):
 
     def _weigh(self) -> None:
         """Turn weights into multipliers, so that no key is ever divided."""
-        weights = {max(1, account.weight) for account in self._accounts.values()}
-        common = lcm(*weights)
-        exact = common.bit_length() <= 128
+        common = lcm(*{account.turns for account in self._accounts.values()})
+        self._common = common if common.bit_length() <= 128 else 1 << 128
         for account in self._accounts.values():
-            weight = max(1, account.weight)
-            account.weight = common // weight if exact else (1 << 128) // weight
+            account.weight = self._common // account.turns
             account.key = self._rules.key(account)
+            account.served_at = self._grown
+            account.tie = (account.served - account.share * self._grown) / account.turns
+
+    def _count_due(self, snapshot: Snapshot) -> None:
+        """Whoever waits or holds something at the top is due a share of the cell."""
+        apart = _in_pools(snapshot)
+        waiting = {line.tenant_id for line in snapshot.lines}
+        for state in self._lines.values():
+            state.top.waits += len(state.heads)
+        due = sum(
+            each.turns for each in self._accounts.values() if each.parent is self._top and (each.waits or each.share)
+        )
+        for tenant_id, tenant in snapshot.tenants.items():
+            if tenant.used_slots_milli and tenant_id not in waiting:
+                due += tenant.weight if tenant.used_slots_milli > apart.get(tenant_id, (0, ()))[0] else 0
+        self._share_out(due)
+
+    def _share_out(self, due: int) -> None:
+        """So much weight has work."""
+        self._due = due
+        self._fair = self._measure.whole * self._common // max(1, due)
 
     def _add_line(self, view: LineView) -> None:
         leaf = self._branch(self._root_of(view), int(view.category), self._paths[view.line_id], leaf=True)
@@ -317,12 +377,30 @@ class TreeChooser(Chooser):
             heapify(root.heap)
 
     def _charge(self, account: Account, milli: int, vector: Vector) -> None:
-        account.charge(milli, vector)
-        rules = self._rules
-        each: Account | None = account
-        while each is not None and each.parent is not None:
-            each.key = rules.key(each)
+        """An account, and what it stands in, holds so much more; until now what it held counts as served."""
+        growth, key = self._growth(), self._rules.key
+        each = account
+        while each.parent is not None:
+            if each.served_at != growth:
+                each.served += each.share * (growth - each.served_at)
+                each.served_at = growth
+            each.hold(milli, vector)
+            each.tie = (each.served - each.share * growth) / each.turns
+            each.key = key(each)
             each = each.parent
+        if each.counts:
+            each.hold(milli, vector)
+
+    def _growth(self) -> float:
+        """What a share of one, held until now for ever, counts as served: a round is one moment.
+
+        Where past use counts as held, the key has it, and nobody is served less.
+        """
+        return self._grown
+
+
+def _category(line: LineView) -> int:
+    return int(line.category)
 
 
 def _taken(line: LineView, kind: WorkKind) -> Vector:

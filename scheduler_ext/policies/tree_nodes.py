@@ -9,8 +9,6 @@ from typing import Any, Final
 from scheduler_ext.core.types import LineView, TaskView
 from scheduler_ext.policies.accounts import Account
 
-AFTER_GUARANTEED: Final = 100
-"""Added to the category of what has its guaranteed share."""
 _STALE: Final = 64
 """A heap is cleaned when it holds this many entries more than twice its children."""
 _TRIM: Final = 512
@@ -25,11 +23,15 @@ Place = tuple[tuple[int, int], int, float, int]
 class Line:
     """A line and the place reached in it."""
 
-    __slots__ = ("at", "entry", "heads", "leaf", "skipped", "view")
+    __slots__ = ("alone", "at", "entry", "heads", "leaf", "skipped", "top", "view")
 
     def __init__(self, view: LineView, leaf: Branch) -> None:
         self.view = view
         self.leaf = leaf
+        self.alone: tuple[Any, int] = (None, 0)
+        """A kind of its tasks, and the share that one of them takes if nothing else is held."""
+        self.top = leaf.top.account
+        """Its tenant's account, or that of the pool at the top."""
         self.heads: list[TaskView] = list(view.heads)
         self.at = 0
         self.skipped: list[TaskView] = []
@@ -66,11 +68,13 @@ class Line:
 class Branch:
     """One account in one category: children, or for a leaf lines, in a heap."""
 
-    __slots__ = ("account", "below", "category", "entry", "heap", "leaf", "seen", "up")
+    __slots__ = ("account", "below", "category", "entry", "heap", "leaf", "seen", "top", "up")
 
     def __init__(self, account: Account, up: Branch | None, category: int, *, leaf: bool) -> None:
         self.account = account
         self.up = up
+        self.top: Branch = self if up is None or up.up is None else up.top
+        """The branch below the root in which it stands."""
         self.category = category
         self.below = 0
         """Children it has in all; its heap holds some of them more than once, all but one out of date."""
@@ -102,7 +106,7 @@ class Branch:
         heap = self.heap
         while heap:
             entry = heap[0]
-            child: Branch = entry[4]
+            child: Branch = entry[5]
             if child.entry is not entry:
                 heappop(heap)
             elif not child.heap or child.category in closed:
@@ -135,10 +139,8 @@ class Branch:
         else:
             place = account.place
         self.seen = account.version
-        stage = 0
-        if self.up is not None and self.up.up is None:
-            stage = self.category if account.share < account.floor else self.category + AFTER_GUARANTEED
-        self.entry = (stage, account.key, place, clock(), self)
+        stage = self.top is self and account.share >= account.floor
+        self.entry = (stage, account.key, account.tie, place, clock(), self)
         return self.entry
 
     def leave(self) -> None:
@@ -153,7 +155,7 @@ class Branch:
         if up is None or not self.heap:
             return
         if len(up.heap) > _STALE + 2 * up.below:
-            up.heap[:] = [entry for entry in up.heap if entry[4].entry is entry]
+            up.heap[:] = [entry for entry in up.heap if entry[5].entry is entry]
             heapify(up.heap)
         entry = self.make_entry(clock)
         if entry is not None:

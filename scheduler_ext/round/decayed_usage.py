@@ -1,42 +1,56 @@
 """Past use of each tenant and pool, which decays with time. Pure; the simulator counts by the same formula.
 
 It is counted in cell-seconds: the whole cell, held for a second. What is held between two rounds is what the earlier
-one left held, its own claims included; what ended between them counts until the later one.
+one left held, its own claims included; what ended between them counts until the later one. Instead of letting all that
+is remembered fade at every round, what is added counts for more and more beside it ("forward decay", Cormode and
+others, 2009), so that a round looks only at who holds something.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import exp
 from typing import Final
 
 from scheduler_ext.core.types import Vector
-from scheduler_ext.policies.accounts import Measure, remembered
+from scheduler_ext.policies.accounts import Measure
 
 MIN_AMOUNT: Final = 1e-4
 """Cell-seconds below which past use is forgotten."""
+MAX_SPAN: Final = 300.0
+"""After so many times the memory all that is remembered is counted from a new landmark, so that no number overflows."""
 
 
 class PastUse:
     """Past use by name, and what is held now."""
 
-    def __init__(self, now: float, amounts: Mapping[str, float] | None = None) -> None:
+    def __init__(self, now: float, memory_s: float, amounts: Mapping[str, float] | None = None) -> None:
+        """``amounts``: what is remembered ``now`` (Unix seconds), in cell-seconds; it fades with ``memory_s``."""
         self.at = now
-        """Until when all is counted (Unix seconds)."""
-        self.amounts: dict[str, float] = dict(amounts or {})
-        """Cell-seconds."""
+        """Until when all is counted."""
+        self.memory_s = memory_s
+        self.landmark = now
+        self.grown: dict[str, float] = dict(amounts or {})
+        """Cell-seconds as they counted at the landmark; good to compare those remembered with one another."""
         self.held: dict[str, tuple[int, Vector]] = {}
-        """Thousandths of slots and resources held since then."""
+        """Thousandths of slots and resources held since :attr:`at`."""
 
-    def follow(self, now: float, memory_s: int, measure: Measure) -> None:
-        """Add what was held until ``now``, and let what is older fade; a clock put back counts nothing twice."""
-        span_s, self.at = max(0.0, now - self.at), now
-        if not measure.whole:
-            return
-        found: dict[str, float] = {}
-        for name in self.amounts.keys() | self.held.keys():
-            milli, vector = self.held.get(name, (0, ()))
-            share = measure.share(milli, list(vector)) / measure.whole if milli else 0.0
-            amount = remembered(self.amounts.get(name, 0.0), share, span_s, memory_s)
-            if amount >= MIN_AMOUNT:
-                found[name] = amount
-        self.amounts = found
+    def follow(self, now: float, measure: Measure) -> None:
+        """Add what was held until ``now``; a clock put back counts nothing twice."""
+        before, self.at = self.at, max(now, self.at)
+        if (self.at - self.landmark) / self.memory_s > MAX_SPAN:
+            faded = 1.0 / self._growth(self.landmark + MAX_SPAN * self.memory_s)
+            self.grown = {name: grown * faded for name, grown in self.grown.items() if grown * faded >= MIN_AMOUNT}
+            self.landmark = self.at
+        if measure.whole and self.at > before:
+            grown, added = self.grown, self.memory_s * (self._growth(self.at) - self._growth(before)) / measure.whole
+            for name, (milli, vector) in self.held.items():
+                grown[name] = grown.get(name, 0.0) + measure.share(milli, list(vector)) * added
+
+    def amounts(self) -> dict[str, float]:
+        """Cell-seconds by name; what has faded away is not told."""
+        faded = 1.0 / self._growth(self.at)
+        return {name: grown * faded for name, grown in self.grown.items() if grown * faded >= MIN_AMOUNT}
+
+    def _growth(self, at: float) -> float:
+        return exp((at - self.landmark) / self.memory_s)

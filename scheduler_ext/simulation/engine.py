@@ -7,7 +7,7 @@ logarithm of the number of lines instead of a new snapshot.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
@@ -44,6 +44,7 @@ class Engine:
         share: SharePolicy,
         conf: SchedulerConf | None = None,
         tenants: dict[int, TenantView] | None = None,
+        past_use: Mapping[str, float] | None = None,
         backfill: bool = True,
         progress: Callable[[int], None] | None = None,
     ) -> None:
@@ -62,6 +63,7 @@ class Engine:
         self._tenants = tenants or tenants_of(trace)
         snapshot = Snapshot(
             now=0.0, cell="simulated", nodes=cell.views(), tenants=self._tenants, lines=tuple(lines),
+            past_use=past_use or {},
             rates_left={number: max(0, at.starts - len(at.used_us)) for number, at in trace.limits.items()},
         )  # fmt: skip
         if not isinstance(share, Rules):
@@ -120,6 +122,7 @@ class Engine:
         count = len(jobs)
         while self._next < count or ends or self._goes_on():
             now = self._now = self._next_time()
+            self._chooser.now = now / 1e6
             if self._clocked:
                 self._by_the_clock()
             while promotions and promotions[0][0] <= now:

@@ -9,6 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import Plan, Snapshot, Vector
 from scheduler_ext.policies.base import RankInput
 from scheduler_ext.policies.order.feedback import Feedback
@@ -200,3 +201,38 @@ def test_equal_tenants_are_served_level_within_one_task(tenants: int, slots: int
             for t in range(tenants)
         ]
         assert max(held) - min(held) <= 1
+
+
+@fewer(60)
+@given(
+    st.integers(1, 4),
+    st.lists(
+        st.lists(st.tuples(st.integers(1, 500), st.sampled_from(Category)), min_size=1, max_size=12),
+        min_size=2,
+        max_size=6,
+    ),
+    st.integers(1, 3000),
+    st.sampled_from(Category),
+    st.sampled_from(["equal", "dominant_resource", "fair", "capacity", "nested"]),
+)
+def test_a_newcomer_starts_after_at_most_one_task_of_each_other(
+    slots: int, backlogs: list[list[tuple[int, Category]]], arrives: int, category: Category, name: str
+) -> None:
+    """With fewer slots than tenants of equal weight; whatever they have handed in, and however long their tasks are."""
+    assume(slots < len(backlogs))
+    given_jobs = [(0, run, tenant, of) for tenant, backlog in enumerate(backlogs) for run, of in backlog] + [
+        (arrives, 1, 99, category)
+    ]
+    jobs = [
+        Job(index, at * 1_000_000, run * 1_000_000, tenant=tenant, category=of)
+        for index, (at, run, tenant, of) in enumerate(given_jobs)
+    ]
+    cell = Cell(nodes=1, slots=slots)
+    run = Engine(
+        Trace(name="newcomer", jobs=jobs), cell, order=order_policy("fifo"), share=share_policy(name), conf=OPEN
+    ).run(time.perf_counter)
+    came = jobs[-1]
+    between = Counter(
+        job.tenant for job in jobs if came.arrived_us < run.started_us[job.index] < run.started_us[came.index]
+    )
+    assert max(between.values(), default=0) <= 1

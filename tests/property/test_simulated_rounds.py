@@ -77,19 +77,22 @@ def test_the_first_moment_is_a_live_round(
     jobs(),
     st.integers(1, 6),
     st.sampled_from(sorted(PARAMETERS)),
-    st.lists(st.floats(0, 90), min_size=4, max_size=4),
+    st.lists(st.integers(0, 90), min_size=4, max_size=4),
     st.lists(st.sampled_from([(), (1,), (2,), (1, 2)]), min_size=40, max_size=40),
+    st.sampled_from([0, 60]),
 )
 def test_so_it_is_with_past_use_and_execution_rates(
-    given_jobs: list[Job], slots: int, share: str, past: list[float], rates: list[tuple[int, ...]]
+    given_jobs: list[Job], slots: int, share: str, past: list[int], rates: list[tuple[int, ...]], memory_s: int
 ) -> None:
     cell = Cell(nodes=2, slots=slots, capacity=(700, 12, 0, 0, 0, 0))
-    tenants = {n: TenantView(tenant_id=n, past_use=use) for n, use in enumerate(past)}
+    tenants = {n: TenantView(tenant_id=n) for n in range(len(past))}
+    use = {f"tenant {n}": float(seconds) for n, seconds in enumerate(past)}
     for job, limits in zip(given_jobs, rates, strict=False):
         job.rates = limits
     left = {1: 2, 2: 5}
-    policy = share_policy(share, {**PARAMETERS[share], "memory_s": 60})
-    assert _simulated(given_jobs, cell, tenants, policy, left) == _live(given_jobs, cell, tenants, policy, left)
+    policy = share_policy(share, {**PARAMETERS[share], "memory_s": memory_s})
+    simulated = _simulated(given_jobs, cell, tenants, policy, left, use)
+    assert simulated == _live(given_jobs, cell, tenants, policy, left, use)
 
 
 def _simulated(
@@ -98,6 +101,7 @@ def _simulated(
     tenants: dict[int, TenantView],
     policy: SharePolicy,
     left: dict[int, int] | None = None,
+    past_use: dict[str, float] | None = None,
 ) -> set[str]:
     limits = {limit: RateLimit(starts=starts, per_us=1) for limit, starts in (left or {}).items()}
     engine = Engine(
@@ -107,6 +111,7 @@ def _simulated(
         share=policy,
         conf=CONF,
         tenants=tenants,
+        past_use=past_use,
     )
     run = engine.run(time.perf_counter)
     return {job.task_id for job in given_jobs if run.started_us[job.index] == 0}
@@ -118,8 +123,9 @@ def _live(
     tenants: dict[int, TenantView],
     policy: SharePolicy,
     left: dict[int, int] | None = None,
+    past_use: dict[str, float] | None = None,
 ) -> set[str]:
-    snapshot = replace(_snapshot(given_jobs, cell, tenants), rates_left=left or {})
+    snapshot = replace(_snapshot(given_jobs, cell, tenants), rates_left=left or {}, past_use=past_use or {})
     return {decision.task_id for decision in prioritize(snapshot, CONF, policy).decisions}
 
 

@@ -1,20 +1,22 @@
 """Past use in live rounds: kept in the leading dispatcher's memory, and in the database against its restart.
 
-Costs nothing while the share policy remembers nothing (``memory_s`` 0). Otherwise each round adds up what tenants and
-pools held since the round before it, without a query; all :data:`SAVE_S` seconds the sums are written down.
+Each round adds up what tenants and pools held since the round before it, without a query. Where the share policy counts
+past use as held (``memory_s``), the sums are written down all :data:`SAVE_S` seconds; where it only tells who was served
+less of two who hold alike, the next dispatcher begins anew.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from math import exp
 from typing import Any, Final
 
 from scheduler_ext.core.resources import add, filled, part, zero
-from scheduler_ext.core.types import PER_CHILD, Decision, PoolView, Snapshot, Vector
+from scheduler_ext.core.types import PER_CHILD, Decision, Snapshot, Vector
 from scheduler_ext.policies.accounts import Measure
 from scheduler_ext.policies.base import SharePolicy
+from scheduler_ext.policies.tree import SHORT_MEMORY_S
 from scheduler_ext.round.decayed_usage import PastUse
 
 SAVE_S: Final = 10.0
@@ -40,26 +42,28 @@ class LivePast:
         self.use: PastUse | None = None
         """``None`` until it is read: at the first round of a leadership."""
         self._saved = float("-inf")
+        self._saves = False
 
     def count(self, conn: Any, snapshot: Snapshot, policy: SharePolicy) -> Snapshot:
         """The snapshot with past use, after what was held since the round before has been added."""
         memory_s = int(getattr(policy, "memory_s", 0))
-        if not memory_s:
-            self.use = None
-            return snapshot
-        if self.use is None:
-            self.use, self._saved = self._read(conn, snapshot.now, memory_s), snapshot.now
-        use, measure = self.use, Measure(snapshot, vectors=bool(getattr(policy, "vectors", False)))
-        use.follow(snapshot.now, memory_s, measure)
+        use = self.use
+        if use is None or use.memory_s != (memory_s or SHORT_MEMORY_S):
+            use, self._saved = self._begin(conn, snapshot.now, memory_s), snapshot.now
+            self.use = use
+        use.follow(snapshot.now, Measure(snapshot, vectors=bool(getattr(policy, "vectors", False))))
         use.held = _held(snapshot)
+        self._saves = bool(memory_s)
+        if not memory_s:
+            return replace(snapshot, past_use=dict(use.grown))
         if not 0 <= snapshot.now - self._saved < SAVE_S:
             self.save(conn)
-        return _with(snapshot, use.amounts)
+        return replace(snapshot, past_use=use.amounts())
 
     def seen(self, conn: Any, snapshot: Snapshot, policy: SharePolicy) -> Snapshot:
         """The snapshot with past use as it was last written down; changes nothing."""
         memory_s = int(getattr(policy, "memory_s", 0))
-        return _with(snapshot, self._read(conn, snapshot.now, memory_s).amounts) if memory_s else snapshot
+        return replace(snapshot, past_use=self._begin(conn, snapshot.now, memory_s).amounts())
 
     def claimed(self, snapshot: Snapshot | None, decisions: Iterable[Decision], millis: Mapping[str, int]) -> None:
         """What was claimed is held from now on. ``millis``: thousandths of a slot by task id."""
@@ -75,18 +79,20 @@ class LivePast:
                 self.use.held[name] = (milli + millis[decision.task_id], add(used, vector))
 
     def save(self, conn: Any) -> None:
-        if self.use is None:
+        if self.use is None or not self._saves:
             return
         self._saved = self.use.at
-        amounts = self.use.amounts
+        amounts = self.use.amounts()
         params = {"cell": self.cell, "names": list(amounts), "amounts": list(amounts.values())}
         with conn.transaction():
             conn.execute(SAVE, params)
             conn.execute(FORGET, params)
 
-    def _read(self, conn: Any, now: float, memory_s: int) -> PastUse:
-        rows = conn.execute(LOAD, (self.cell,)).fetchall()
-        return PastUse(now, {name: amount * math.exp(-max(0.0, age) / memory_s) for name, amount, age in rows})
+    def _begin(self, conn: Any, now: float, memory_s: int) -> PastUse:
+        """What was written down; nothing where that is not done."""
+        rows = conn.execute(LOAD, (self.cell,)).fetchall() if memory_s else ()
+        written = {name: amount * exp(-max(0.0, age) / memory_s) for name, amount, age in rows}
+        return PastUse(now, memory_s or SHORT_MEMORY_S, written)
 
 
 def _names(tenant_id: int, pool: str) -> tuple[str, ...]:
@@ -102,16 +108,3 @@ def _held(snapshot: Snapshot) -> dict[str, tuple[int, Vector]]:
     for path, pool in snapshot.pools.items():
         held[f"pool {path}"] = (pool.used_slots_milli, filled(pool.used))
     return held
-
-
-def _with(snapshot: Snapshot, amounts: Mapping[str, float]) -> Snapshot:
-    if not amounts:
-        return snapshot
-    tenants, pools = dict(snapshot.tenants), dict(snapshot.pools)
-    for name, amount in amounts.items():
-        kind, _, which = name.partition(" ")
-        if kind == "pool":
-            pools[which] = replace(pools.get(which) or PoolView(), past_use=amount)
-        elif int(which) in tenants:
-            tenants[int(which)] = replace(tenants[int(which)], past_use=amount)
-    return replace(snapshot, tenants=tenants, pools=pools)

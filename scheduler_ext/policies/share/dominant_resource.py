@@ -1,7 +1,8 @@
 """Dominant resource fairness: equal dominant shares, by weight, at each level of the pools.
 
 A task's dominant share is the largest of its shares of CPU, memory, disk, IOPS, bandwidth, ports and slots. The line
-with the smallest weighted dominant share is served next; one whose tasks do not fit what is left holds up nobody.
+with the smallest weighted dominant share is served next; one whose tasks do not fit what is left holds up nobody. (Ghodsi
+and others, "Dominant Resource Fairness", NSDI 2011.)
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Equal turns: inside each category the tenant that holds least for its weight is served next.
+"""Equal turns: the tenant that holds least for its weight is served next, counted in slots.
 
-A tenant below its guaranteed share comes first, then the categories in their order. What a tenant holds is counted in
-thousandths of slots over all its categories, so marking work urgent, or handing in more of it, wins nothing.
+What a tenant holds is counted in thousandths of slots over all its categories. A tenant below its guaranteed share comes
+first, then, category by category, those below their fair share, then all others: so marking work urgent, or handing in
+more of it, wins nothing.
 """
 
 from __future__ import annotations

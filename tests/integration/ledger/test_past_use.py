@@ -47,6 +47,7 @@ def pass_by(rounds: Rounds, seconds: float) -> None:
     """As though so much time had passed since the last round."""
     assert rounds.store.past.use is not None
     rounds.store.past.use.at -= seconds
+    rounds.store.past.use.landmark -= seconds
 
 
 def used(rounds: Rounds, tenant: Tenant) -> float:
@@ -55,7 +56,7 @@ def used(rounds: Rounds, tenant: Tenant) -> float:
 
 
 def _seen(snapshot: Snapshot, tenant: Tenant) -> float:
-    return snapshot.tenants[tenant.pk].past_use
+    return snapshot.past_use.get(f"tenant {tenant.pk}", 0.0)
 
 
 @pytest.mark.parametrize(("remembers", "shares"), [(False, (5, 5)), (True, (2, 8))])
@@ -127,14 +128,24 @@ def test_one_that_leads_no_more_writes_nothing_over_what_the_next_one_knows(roun
     other.db.close()
 
 
-def test_nothing_is_counted_or_written_while_nothing_is_remembered(rounds: Rounds) -> None:
-    tenant = create_tenant("first", "First")
-    hand_in(tenant, 10)
+def test_who_was_served_less_is_known_though_nothing_counts_as_held(rounds: Rounds) -> None:
+    """Of two who hold alike the one who had less lately is next, not the one whose tasks wait longest."""
+    first, second = create_tenant("first", "First"), create_tenant("second", "Second")
+    hand_in(first, 10)
     rounds.round()
-    assert rounds.store.past.use is None
-    assert used(rounds, tenant) == 0.0
+    pass_by(rounds, MINUTE)
+    rounds.end(rounds.running)
+    hand_in(first, 20)
+    rounds.round()
+    assert rounds.held() == {first.pk: 10}
+    pass_by(rounds, MINUTE)
+    hand_in(second, 20)
+    rounds.end(rounds.running[:1])
+    rounds.round()
+    assert rounds.held() == {first.pk: 9, second.pk: 1}
+    assert used(rounds, first) > used(rounds, second)
     rounds.store.resign(rounds.dispatcher.holder)
-    assert not PastUse.objects.exists()
+    assert not PastUse.objects.exists(), "that is not written down"
 
 
 def test_it_is_written_down_now_and_then_and_forgotten_when_it_has_faded(rounds: Rounds) -> None:

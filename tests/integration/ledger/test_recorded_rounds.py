@@ -85,7 +85,7 @@ def test_a_folder_that_cannot_be_written_stops_no_round(rounds: Rounds) -> None:
 
 
 def test_a_shadow_tells_who_would_have_waited_less(rounds: Rounds) -> None:
-    """Equal turns hold; a queue with four fifths of the cell would serve its tenant sooner."""
+    """Equal dominant shares hold; a queue with four fifths of the cell would serve its tenant sooner."""
     big, small = create_tenant("big", "Big"), create_tenant("small", "Small")
     for tenant, part in ((big, 75), (small, 25)):
         tenant.pool = Pool.objects.create(slug=f"pool-{tenant.slug}", guaranteed=part)
@@ -101,7 +101,7 @@ def test_a_shadow_tells_who_would_have_waited_less(rounds: Rounds) -> None:
     watcher._flush(rounds.store.db)
     rows = {row["tenant"]: row for row in policies("compare")}
     assert [row["tenant"] for row in policies("compare")] == ["big", "small"]
-    assert (rows["big"]["first"], rows["big"]["second"]) == ("equal", "capacity")
+    assert (rows["big"]["first"], rows["big"]["second"]) == ("dominant_resource", "capacity")
     assert rows["big"]["started"] == rows["small"]["started"] == 12
     assert rows["big"]["sooner"] > 0
     assert rows["big"]["mean_change_s"] < 0 < rows["small"]["mean_change_s"]

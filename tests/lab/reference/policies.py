@@ -15,7 +15,7 @@ INTRO = """
 Deciding has two halves. An **order policy** gives a task its place *inside* its line: the ready tasks of one tenant,
 category and tier. A **share policy** chooses *between* lines. Both are pure functions, so the same code can be
 simulated.
-`SLACKWATER_SCHEDULER` names them: `{"order_policy": "fifo", "share_policy": "equal"}`.
+`SLACKWATER_SCHEDULER` names them: `{"order_policy": "fifo", "share_policy": "dominant_resource"}`.
 """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -80,10 +81,25 @@ class TestContract:
             chooser.reject(*picked, reason)
             assert set(drain(chooser)) == rest, reason
 
-    def test_categories_come_in_their_order(self, name: str) -> None:
+    def test_categories_come_in_their_order_within_a_share(self, name: str) -> None:
         lines = [many(number, 2, category=category) for number, category in enumerate(reversed(Category), 1)]
-        order = drain(share_policy(name).start(snapshot(lines, [node(1)])))
+        order = drain(share_policy(name).start(snapshot(lines, [node(1, 8)])))
         assert [task_id[0] for task_id in order] == list("44332211")
+        alone = [many(number, 2, tenant=1, category=category) for number, category in enumerate(reversed(Category), 1)]
+        assert [task_id[0] for task_id in drain(share_policy(name).start(snapshot(alone, [node(1)])))] == list(
+            "44332211"
+        )
+
+    def test_beyond_a_share_who_holds_least_is_next_whatever_the_category(self, name: str) -> None:
+        lines = [many(1, 8, category=Category.URGENT), many(2, 8, category=Category.OFFPEAK)]
+        order = drain(share_policy(name).start(snapshot(lines, [node(1, 6)])))
+        assert [task_id[0] for task_id in order][:10] == list("1112221212")
+
+    def test_of_those_who_hold_alike_the_one_served_least_lately_is_next(self, name: str) -> None:
+        past = {"tenant 1": 3.0, "tenant 2": 1.0, "tenant 4": 2.0}
+        view = replace(snapshot([many(number, 9) for number in range(1, 5)], [node(1)]), past_use=past)
+        order = [task_id[0] for task_id in drain(share_policy(name).start(view))]
+        assert order[:8] == list("32413241")
 
     def test_equal_weights_get_equal_turns(self, name: str) -> None:
         lines = [many(number, 40) for number in range(1, 5)]
@@ -101,8 +117,7 @@ class TestContract:
         assert Counter(decision.line_id for decision in plan.decisions) == {1: 1, 2: 5}
 
     def test_past_use_counts_if_it_is_remembered(self, name: str) -> None:
-        tenants = [TenantView(tenant_id=1, past_use=40.0), TenantView(tenant_id=2)]
-        view = snapshot([many(1, 40), many(2, 40)], [node(1, 10)], tenants)
+        view = replace(snapshot([many(1, 40), many(2, 40)], [node(1, 10)]), past_use={"tenant 1": 40.0})
         got = Counter(decision.line_id for decision in decide(view, name).decisions)
         remembered = Counter(decision.line_id for decision in decide(view, name, memory_s=100).decisions)
         assert (got, remembered) == ({1: 5, 2: 5}, {1: 3, 2: 7})
@@ -111,7 +126,7 @@ class TestContract:
         lines = [many(1, 3, category=Category.URGENT), many(2, 3, category=Category.DELAYABLE)]
         tenants = [TenantView(tenant_id=2, guaranteed_permille=250)]
         plan = decide(snapshot(lines, [node(1, 4)], tenants), name)
-        assert [decision.line_id for decision in plan.decisions] == [2, 1, 1, 1]
+        assert [decision.line_id for decision in plan.decisions] == [2, 1, 1, 2], "then each to its half"
 
     def test_a_line_that_cannot_use_what_is_left_holds_up_nobody(self, name: str) -> None:
         lines = [many(1, 3, vector=(900, 0, 0, 0, 0, 0)), many(2, 3, vector=(100, 0, 0, 0, 0, 0))]
