@@ -130,13 +130,14 @@ class TreeChooser(Chooser):
         inner = {path[:length] for path in set(paths.values()) for length in range(1, len(path))}
         # A pool that has pools in it keeps its own lines in an account beside them.
         self._paths = {number: (*path, "") if path in inner else path for number, path in paths.items()}
-        self._open_accounts(snapshot)
+        apart = _in_pools(snapshot)
+        self._open_accounts(snapshot, apart)
         for line in sorted(snapshot.lines, key=_category):
             self._add_line(line)
         self._floors = any(account.floor for account in self._accounts.values())
         self._due = self._fair = 0
         """Weights of those at the top who have work; and the share, times its multiplier, that is fair to each."""
-        self._count_due(snapshot)
+        self._count_due(snapshot, apart)
         self._order_all()
 
     # -- the protocol ------------------------------------------------------------------------------
@@ -231,7 +232,7 @@ class TreeChooser(Chooser):
 
     # -- building ----------------------------------------------------------------------------------
 
-    def _open_accounts(self, snapshot: Snapshot) -> None:
+    def _open_accounts(self, snapshot: Snapshot, apart: dict[int, tuple[int, Vector]]) -> None:
         """Open an account for each path and count what is in flight on it."""
         for path in self._rules.kept():
             self._account(path, None)
@@ -239,7 +240,6 @@ class TreeChooser(Chooser):
             account = self._account(tuple(name.split("/")), None)
             account.charge(pool.used_slots_milli, pool.used)
             self._remember(account, snapshot.past_use.get(f"pool {name}", 0.0), above=True)
-        apart = _in_pools(snapshot)
         counted: set[tuple[Path, int]] = set()
         past = snapshot.past_use
         for line in snapshot.lines:
@@ -299,8 +299,7 @@ class TreeChooser(Chooser):
         above = self._account(path[:-1], None)
         account = self._accounts[path] = Account(path[-1], above, self._measure)
         terms = self._rules.terms(path, tenant, above, self._measure)
-        account.weight, account.floor, account.limit = terms.weight, terms.floor, terms.limit
-        account.turns = max(1, terms.weight)
+        account.turns, account.floor, account.limit = max(1, terms.weight), terms.floor, terms.limit
         if terms.kept:
             account.keep(terms.kept)
         self._bounded = self._bounded or bool(terms.kept) or terms.limit is not None
@@ -316,9 +315,8 @@ class TreeChooser(Chooser):
             account.served_at = self._grown
             account.tie = (account.served - account.share * self._grown) / account.turns
 
-    def _count_due(self, snapshot: Snapshot) -> None:
+    def _count_due(self, snapshot: Snapshot, apart: dict[int, tuple[int, Vector]]) -> None:
         """Whoever waits or holds something at the top is due a share of the cell."""
-        apart = _in_pools(snapshot)
         waiting = {line.tenant_id for line in snapshot.lines}
         for state in self._lines.values():
             state.top.waits += len(state.heads)

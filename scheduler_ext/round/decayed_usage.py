@@ -37,7 +37,8 @@ class PastUse:
 
     def follow(self, now: float, measure: Measure) -> None:
         """Add what was held until ``now``; a clock put back counts nothing twice."""
-        before, self.at = self.at, max(now, self.at)
+        self.landmark -= max(0.0, self.at - now)
+        before, self.at = min(self.at, now), now
         if (self.at - self.landmark) / self.memory_s > MAX_SPAN:
             faded = 1.0 / self._growth(self.landmark + MAX_SPAN * self.memory_s)
             self.grown = {name: grown * faded for name, grown in self.grown.items() if grown * faded >= MIN_AMOUNT}

@@ -95,6 +95,17 @@ def test_it_survives_a_dispatcher_and_fades_meanwhile(rounds: Rounds) -> None:
     other.db.close()
 
 
+def test_a_clock_put_back_counts_on_from_there(rounds: Rounds) -> None:
+    remember()
+    tenant = create_tenant("first", "First")
+    hand_in(tenant, 10)
+    rounds.round()
+    pass_by(rounds, -3600.0)
+    assert used(rounds, tenant) < 5.0, "nothing was held for the hour that was taken back"
+    pass_by(rounds, MINUTE)
+    assert used(rounds, tenant) == pytest.approx(A_MINUTE_OF_TEN, rel=0.15)
+
+
 def test_who_leads_again_goes_by_what_the_other_wrote(rounds: Rounds) -> None:
     remember()
     tenant = create_tenant("first", "First")
