@@ -38,6 +38,8 @@ class Measures:
     """Mean of (wait + run) / max(run, 10 s), at least 1."""
     completion_mean_s: float
     """Mean time from arrival to end."""
+    end_mean_s: float
+    """Mean moment of the end, counted from the beginning of the trace."""
     makespan_s: float
     """First arrival to last end."""
     utilization: float
@@ -101,6 +103,7 @@ def measure(run: Run) -> Measures:
         wait_max_s=0.0 if empty else float(waits.max()),
         slowdown_mean=_mean(np.maximum(1.0, inside / np.maximum(columns.ran, MIN_RUN_S))),
         completion_mean_s=_mean(inside),
+        end_mean_s=_mean(columns.ended),
         makespan_s=makespan,
         utilization=_utilization(columns, makespan),
         jain=_jain(columns),
@@ -126,6 +129,11 @@ _COLUMNS: Final = (
 def table(runs: Sequence[Measures]) -> str:
     rows = [("policy", *(head for head, _, _ in _COLUMNS))]
     rows += [(each.label, *(shape.format(getattr(each, name)) for _, name, shape in _COLUMNS)) for each in runs]
+    return aligned(rows)
+
+
+def aligned(rows: Sequence[tuple[str, ...]]) -> str:
+    """Rows under their head, in columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
@@ -161,7 +169,7 @@ def waiting_by_tenant(run: Run, at: Floats) -> dict[int, Floats]:
 def utilization_over_time(run: Run, at: Floats) -> Floats:
     """Part of the cell in use at each time: the larger of slots and dominant resource."""
     columns = Columns(run)
-    return _dominant(columns, np.ones(len(columns.span_start), dtype=np.bool_), at)
+    return dominant(columns, np.ones(len(columns.span_start), dtype=np.bool_), at)
 
 
 def shares_over_time(run: Run, at: Floats) -> dict[int, Floats]:
@@ -169,11 +177,11 @@ def shares_over_time(run: Run, at: Floats) -> dict[int, Floats]:
     columns = Columns(run)
     curves: dict[int, Floats] = {}
     for tenant in np.unique(columns.span_tenant):
-        curves[int(tenant)] = _dominant(columns, columns.span_tenant == tenant, at)
+        curves[int(tenant)] = dominant(columns, columns.span_tenant == tenant, at)
     return curves
 
 
-def _dominant(columns: Columns, mine: npt.NDArray[np.bool_], at: Floats) -> Floats:
+def dominant(columns: Columns, mine: npt.NDArray[np.bool_], at: Floats) -> Floats:
     """The larger of slots and dominant resource that some of the spans hold at each time, as a part of the cell."""
     start, end = columns.span_start[mine], columns.span_end[mine]
     share = _held(start, end, np.ones(len(start)), at) / columns.slots

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -101,9 +102,37 @@ def test_the_quota_scenario_with_its_own_queues() -> None:
     assert found["makespan_s"] <= 75
 
 
+def worked(name: str, *options: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(simulate("--example", name, "--json", "-", *options))[0]
+    return found
+
+
+def test_the_worked_examples_are_told_task_by_task() -> None:
+    ends = {"fifo": [10, 15, 18], "shortest_first": [18, 8, 3], "round_robin": [17, 18, 15]}
+    for name, expected in ends.items():
+        found = worked(name)
+        assert [task["ended_s"] for task in found["tasks"]] == expected
+        assert found["end_mean_s"] == pytest.approx(sum(expected) / 3)
+        assert f"mean completion {sum(expected) / 3:.2f} s" in simulate("--example", name)
+    assert [task["waited_s"] for task in worked("fifo")["tasks"]] == [0, 4, 7]
+    assert worked("round_robin")["tasks"][2]["turns_s"] == [[8, 10], [14, 15]]
+    assert worked("fifo", "--policy", "shortest_first")["label"] == "shortest_first/equal"
+    shares = [(tenant["at_once"], tenant["dominant_share"]) for tenant in worked("drf")["tenants"]]
+    assert shares == [(3, pytest.approx(2 / 3)), (2, pytest.approx(2 / 3))]
+
+
+def test_any_run_is_told_task_by_task_where_that_is_asked_for(work: str) -> None:
+    found = json.loads(simulate(work, "--tasks", "--json", "-"))[0]
+    assert len(found["tasks"]) == found["jobs"] == sum(tenant["tasks"] for tenant in found["tenants"])
+    assert all(task["ended_s"] > task["started_s"] >= task["arrived_s"] for task in found["tasks"])
+    assert "tasks" not in json.loads(simulate(work, "--json", "-"))[0]
+
+
 def test_wrong_options_are_told(work: str, tmp_path: Path) -> None:
     for args, message in (
         ((str(tmp_path / "none.swf"),), "no file"),
+        ((), "--example"),
+        ((work, "--example", "fifo"), "--example"),
         ((work, "--policy", "lifo"), "known are"),
         ((work, "--policy", "fifo/none"), "known are"),
         ((work, "--nodes", "0"), "--nodes"),

@@ -222,9 +222,9 @@ def test_curves_and_pictures(tmp_path: Path) -> None:
 
 
 def test_the_published_quota_benchmark_is_near_its_bound() -> None:
-    trace, cell, parameters = scenarios.quota()
-    assert len(trace.jobs) == 15_000
-    done = run(trace, cell, share="capacity", **parameters)
+    work = scenarios.quota()
+    assert len(work.trace.jobs) == 15_000
+    done = run(work.trace, work.cell, share="capacity", **work.share_parameters)
     makespan = max(done.ended_us) / SECOND
     # A line has 1,320 unit-seconds of work for 20 units: without lending between cohorts it takes 66 s.
     assert 66 < makespan <= 75

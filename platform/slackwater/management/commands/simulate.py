@@ -15,10 +15,10 @@ from django.core.management.base import CommandParser
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.policies.registry import ORDER_POLICIES, SHARE_POLICIES, order_policy, share_policy
-from scheduler_ext.simulation import report, scenarios, traces
+from scheduler_ext.simulation import report, scenarios, task_report, traces
 from scheduler_ext.simulation.engine import Engine
 from scheduler_ext.simulation.generator import moment
-from scheduler_ext.simulation.model import Cell, Run, Trace
+from scheduler_ext.simulation.model import Run, Trace
 from slackwater.management.console import PlatformCommand, parse_json
 from slackwater_tasks.field_kinds import Object
 
@@ -31,7 +31,11 @@ class Command(PlatformCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("trace", help="a file (.swf, .swf.gz, .json, .csv, .yaml) or: quota")
+        parser.add_argument("trace", nargs="?", help="a file (.swf, .swf.gz, .json, .csv, .yaml) or: quota")
+        parser.add_argument(
+            "--example", choices=scenarios.EXAMPLES, help="a worked example, told task by task, in place of a trace"
+        )
+        parser.add_argument("--tasks", action="store_true", help="tell each task and tenant, too, in the JSON as well")
         parser.add_argument(
             "--policy",
             action="append",
@@ -64,7 +68,8 @@ class Command(PlatformCommand):
             raise InvalidInput(
                 "needs matplotlib: `make env-dev`, or pip install 'slackwater[simulation]'", field="--pictures"
             )
-        trace, cell, suggested = load(options["trace"], options["seed"])
+        work = load(options["trace"], options["example"], options["seed"])
+        trace, cell = work.trace, work.cell
         trace = traces.hurry(trace, options["load"])
         cell = replace(
             cell,
@@ -74,12 +79,12 @@ class Command(PlatformCommand):
         if options["begins"]:
             trace = replace(trace, begins_at=moment(options["begins"], "--begins"))
         conf = _conf(options, trace)
-        given = {**suggested, **_json(options["share_parameters"], "--share-parameters")}
-        orders = _json(options["order_parameters"], "--order-parameters")
+        given = {**work.share_parameters, **_json(options["share_parameters"], "--share-parameters")}
+        orders = {**work.order_parameters, **_json(options["order_parameters"], "--order-parameters")}
         _check_targets(options)
         runs = []
         with self.bar() as progress:
-            for order, share in pairs(options["policy"] or ["fifo/equal"]):
+            for order, share in pairs(options["policy"] or [work.policy]):
                 bar = progress.add_task(f"{order}/{share}", total=len(trace.jobs))
                 engine = Engine(
                     trace,
@@ -96,7 +101,11 @@ class Command(PlatformCommand):
 
     def _report(self, runs: list[Run], options: Mapping[str, Any], conf: SchedulerConf) -> None:
         measures = [report.measure(run) for run in runs]
-        numbers = json.dumps(report.as_json(measures), indent=2)
+        told = report.as_json(measures)
+        by_task = options["tasks"] or bool(options["example"])
+        for run, each in zip(runs, told, strict=True) if by_task else ():
+            each |= {"tasks": task_report.tasks(run), "tenants": task_report.tenants(run)}
+        numbers = json.dumps(told, indent=2)
         if self.as_json:
             self.stdout.write(numbers)
         else:
@@ -105,6 +114,8 @@ class Command(PlatformCommand):
                 f"{run.trace.name}: {len(run.trace.jobs)} tasks of {len(run.trace.tenants) or 1} tenants on "
                 f"{run.cell.nodes} nodes of {run.cell.slots} slots; times in seconds\n"
             )
+            for done in runs if by_task else ():
+                self.stdout.write(task_report.told(done))
             self.stdout.write(report.table(measures))
             if options["file"]:
                 options["file"].write_text(numbers + "\n", encoding="utf-8")
@@ -132,14 +143,16 @@ def _check_targets(options: Mapping[str, Any]) -> None:
         raise InvalidInput(f"{error.filename} cannot be written: {error.strerror}") from error
 
 
-def load(name: str, seed: int) -> tuple[Trace, Cell, dict[str, Any]]:
-    """A trace by file or scenario, with its cell and the share parameters it suggests."""
-    if name == "quota":
-        return scenarios.quota()
+def load(name: str | None, example: str | None, seed: int) -> scenarios.Scenario:
+    """Work by file or by name, with its cell and the policies it suggests."""
+    if (name is None) == (example is None):
+        raise InvalidInput("give a file, or quota, or else --example", field="trace")
+    if name is None or name == "quota":
+        return scenarios.quota() if name else scenarios.example(str(example))
     trace, cell = traces.read(Path(name), seed=seed)
     if not trace.jobs:
         raise InvalidInput(f"{name} holds no tasks", field="trace")
-    return trace, cell, {}
+    return scenarios.Scenario(trace=trace, cell=cell)
 
 
 def pairs(given: list[str]) -> list[tuple[str, str]]:

@@ -43,10 +43,11 @@ def run(permille: int, nodes: int, children: int, live: int) -> None:
 
 
 def _simulated() -> dict[str, float]:
-    trace, cell, parameters = simulated_quota()
+    work = simulated_quota()
+    trace = work.trace
     conf = SchedulerConf(peak_permille=1000, delayable_permille=1000)
-    share = share_policy("capacity", parameters)
-    found = Engine(trace, cell, order=order_policy("fifo"), share=share, conf=conf).run(time.perf_counter)
+    share = share_policy("capacity", work.share_parameters)
+    found = Engine(trace, work.cell, order=order_policy("fifo"), share=share, conf=conf).run(time.perf_counter)
     made = measures.measure(found)
     waits: dict[int, list[float]] = {}
     for job in trace.jobs:
