@@ -252,7 +252,7 @@ SHAPES = 1000
 
 
 def parse_tasks(items: Sequence[Any], where: str) -> tuple[list[TaskSpec], list[Payload]]:
-    """Tasks handed in together, as :func:`parse_task` reads each; their payloads stand apart.
+    """Tasks submitted together, as :func:`parse_task` reads each; their payloads stand apart.
 
     What many of them have in common is checked once: they share one :class:`TaskSpec`, which has no arguments.
     """

@@ -106,7 +106,7 @@ class Plan(models.Model):
         "refuse what no node can run",
         default=False,
         db_default=False,
-        help_text="At once, when it is handed in; otherwise it waits for a node and is given up after a while.",
+        help_text="At once, when it is submitted; otherwise it waits for a node and is given up after a while.",
     )
     refuse_late = models.BooleanField(
         "refuse what would start late",

@@ -1,4 +1,4 @@
-"""Upload a photo: hand in its workflow over REST and watch it. The standard library is all it needs.
+"""Upload a photo: submit its workflow over REST and watch it. The standard library is all it needs.
 
 . var/demo.env
 python3 examples/photos/upload.py examples/photos/harbour.jpg
@@ -67,7 +67,7 @@ def workflow(photo: str) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Copy the photo into the shared folder, hand in its workflow, wait, tell."""
+    """Copy the photo into the shared folder, submit its workflow, wait, tell."""
     if len(sys.argv) != 2:
         sys.exit(f"usage: {sys.argv[0]} PHOTO")
     if "SLACKWATER_URL" not in os.environ:

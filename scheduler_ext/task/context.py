@@ -97,16 +97,16 @@ class TaskContext:
         return perform(self._backend, key, outside=outside, verify=verify)
 
     def submit(self, handler: str = "", *args: Any, **fields: Any) -> str:
-        """Hand in a task of the same tenant, into the same workflow where there is one; returns its id.
+        """Submit a task of the same tenant, into the same workflow where there is one; returns its id.
 
         ``fields`` are those of a submission (``kwargs``, ``tier``, ``depends_on`` …). A repeated attempt that makes
-        the same calls in the same order hands nothing in twice.
+        the same calls in the same order submits nothing twice.
         """
         item = {**({"handler": handler} if handler else {}), **({"args": list(args)} if args else {}), **fields}
         return self.subtasks([item], join=False)[0]
 
     def subtasks(self, items: Sequence[Mapping[str, Any]], *, join: bool = True) -> list[str]:
-        """Hand in several tasks, all or none, as :meth:`submit` does; returns their ids.
+        """Submit several tasks, all or none, as :meth:`submit` does; returns their ids.
 
         ``join``: what depends on this task waits for them too, and finds their results beside this one's.
         """
@@ -116,11 +116,11 @@ class TaskContext:
         return self.hand_in(items, join=join, key=key)
 
     def hand_in(self, items: Sequence[Mapping[str, Any]], *, key: str, join: bool = False) -> list[str]:
-        """The same under a key of the caller's: what has been handed in under it is not again."""
+        """The same under a key of the caller's: what has been submitted under it is not again."""
         return self._backend.submit(items, join=join, key=key)
 
     def next_call(self) -> int:
-        """The number of the next call that hands tasks in: the same in a repeated attempt."""
+        """The number of the next call that submits tasks: the same in a repeated attempt."""
         if not hasattr(self, "_calls"):
             self._calls = count()
         return next(self._calls)

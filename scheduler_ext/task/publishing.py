@@ -2,7 +2,7 @@
 
 ``delay``, ``apply_async``, ``send_task``, ``retry``, ``replace`` and canvases all end in a message. A message for an
 exported task would run beside the ledger: without tenant, fence, limit or record. With :func:`install` an application
-publishes none: what a running handler hands in becomes a task of its tenant, a retry becomes the outcome of its
+publishes none: what a running handler submits becomes a task of its tenant, a retry becomes the outcome of its
 attempt, and elsewhere the ledger takes the task for the tenant in context or says why it cannot.
 """
 
@@ -38,7 +38,7 @@ MAPS = ("celery.map", "celery.starmap")
 
 
 class Ledger(Protocol):
-    """Where tasks are handed in."""
+    """Where tasks are submitted."""
 
     def is_handler(self, name: str) -> bool:
         """Whether any worker has exported a handler of that name."""
@@ -46,7 +46,7 @@ class Ledger(Protocol):
     def submit(self, signature: Signature[Any], running: TaskContext | None) -> list[str]:
         """Store a signature or canvas; returns the ids of the tasks whose results are its own.
 
-        ``running``: the task that hands it in; ``None`` outside of one.
+        ``running``: the task that submits it; ``None`` outside of one.
         """
 
     def rewrite(self, task: Started, args: list[Any], kwargs: dict[str, Any]) -> None:

@@ -107,7 +107,7 @@ class Consumer(CeleryConsumer):
         self.refused[name] += 1
         refusals.add(Kind.MESSAGE, f"a message for the handler {name}")
         task_id = message.headers.get("id") if message.headers else None
-        error = NotRegistered(f"{name} is a handler of Slackwater and runs for its ledger only: hand it in there")
+        error = NotRegistered(f"{name} is a handler of Slackwater and runs for its ledger only: submit it there")
         level = logging.ERROR if self.refused[name] == 1 else logging.DEBUG
         log.log(
             level, "a message for the handler %s (id %s) was refused: it was published past the ledger", name, task_id

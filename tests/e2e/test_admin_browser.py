@@ -103,7 +103,7 @@ def browser(tenant: Tenant, live_server: Any, monkeypatch: pytest.MonkeyPatch) -
 
 
 def submit(tenant: Tenant, **fields: Any) -> Any:
-    """One task, handed in."""
+    """One task, submitted."""
     return service.submit(tenant, {"handler": HANDLER, **fields}, actor="test").task_ids[0]
 
 

@@ -82,7 +82,7 @@ def test_what_a_handler_hands_in_are_tasks_of_its_tenant(
     assert ways == {"delay": 6, "countdown": 7, "by_name": 8, "signature": 9, "chain": 13, "chord": 10}
     assert [result(platform, one) for one in found["group"]] == [2, 4]
     handed_in = Task.objects.unscoped().exclude(pk=task_id).count()  # the test is no tenant
-    assert handed_in == 4 + 2 + 3 + 2, "a repeated attempt hands nothing in twice"
+    assert handed_in == 4 + 2 + 3 + 2, "a repeated attempt submits nothing twice"
     wait_until(lambda: ran(tmp_path).count("plain") == 2, message="what is no handler goes where it went")
 
 

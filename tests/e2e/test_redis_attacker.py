@@ -60,7 +60,7 @@ class Client:
         return False
 
     def load(self) -> None:
-        """Hand tasks in, one after another."""
+        """Submit tasks, one after another."""
         while not self.stopping.wait(0.02):
             made = self.ask("/api/v1/tasks", {"handler": "prey.note", "args": [f"load {len(self.submitted)}"]})
             self.submitted.append(made["id"])

@@ -211,7 +211,7 @@ def all_slots_are_free(trial: Trial) -> None:
     """No slot waits for what a lost lease left in it: as many tasks run at once as there are slots."""
     client = trial.client_of_canaries
     trial.stop_schedules()
-    wait_until(lambda: not trial.crowd.busy(), timeout=300, message="all is handed in")
+    wait_until(lambda: not trial.crowd.busy(), timeout=300, message="all is submitted")
     wait_until(lambda: trial.ledger.unfinished() == 0, timeout=300, message="all has ended")
     busy = "SELECT sum((stats->>'busy')::int) FROM slackwater_resources_node WHERE state = 'active'"
     wait_until(lambda: trial.ledger.ask(busy) == [(0,)], message="no slot holds anything")

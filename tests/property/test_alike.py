@@ -1,4 +1,4 @@
-"""Tasks handed in together are read as each would be alone, and COPY stores what INSERT would."""
+"""Tasks submitted together are read as each would be alone, and COPY stores what INSERT would."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def test_equal_tenants_are_served_level_within_one_task(tenants: int, slots: int
 def test_a_newcomer_starts_after_at_most_one_task_of_each_other(
     slots: int, backlogs: list[list[tuple[int, Category]]], arrives: int, category: Category, name: str
 ) -> None:
-    """With fewer slots than tenants of equal weight; whatever they have handed in, and however long their tasks are."""
+    """With fewer slots than tenants of equal weight; whatever they have submitted, and however long their tasks are."""
     assume(slots < len(backlogs))
     given_jobs = [(0, run, tenant, of) for tenant, backlog in enumerate(backlogs) for run, of in backlog] + [
         (arrives, 1, 99, category)

@@ -29,7 +29,7 @@ def staff(*permissions: str) -> Client:
 
 
 def submit(tenant: Tenant, **fields: Any) -> UUID:
-    """One task, handed in."""
+    """One task, submitted."""
     return service.submit(tenant, {"handler": HANDLER, **fields}, actor="test").task_ids[0]
 
 

@@ -78,7 +78,7 @@ def never(folder: str) -> None:
 
 @shared_task(name="inner.nests", bind=True)
 def nests(self: Any, folder: str, fail: bool = False) -> dict[str, Any]:
-    """Hand work in, in every way Celery has."""
+    """Submit work, in every way Celery has."""
     _ran(folder, "nests")
     pair: Any = group(add.s(1, 1), add.s(2, 2))
     found = {
@@ -92,7 +92,7 @@ def nests(self: Any, folder: str, fail: bool = False) -> dict[str, Any]:
     }
     plain.delay(folder, "plain")
     if fail and self.request.retries == 0:
-        raise RuntimeError("after all was handed in")
+        raise RuntimeError("after all was submitted")
     return found
 
 

@@ -65,7 +65,7 @@ def charge(order: str, folder: str, die: str = "", verify: bool = True) -> Any:
 
 @handler(name="test.split")
 def split(parts: int, folder: str = "", die: bool = False) -> int:
-    """Hand in that many subtasks, each doubling its number."""
+    """Submit that many subtasks, each doubling its number."""
     items = [{"name": f"part-{n}", "handler": "test.double", "args": [n]} for n in range(parts)]
     slackwater.current().subtasks(items)
     if die:
@@ -112,7 +112,7 @@ def tells(name: str) -> None:
 
 @handler(name="test.traced")
 def traced() -> dict[str, Any]:
-    """The trace this runs in, and the id of a task handed in from here."""
+    """The trace this runs in, and the id of a task submitted from here."""
     task = slackwater.current()
     return {"headers": task.trace(), "child": task.submit("demo.echo")}
 

@@ -72,7 +72,7 @@ ACTS: dict[str, Callable[..., Any]] = {
 
 
 class Ledger:
-    """Notes what is handed in."""
+    """Notes what is submitted."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[Any, bool]] = []

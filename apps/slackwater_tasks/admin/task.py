@@ -41,7 +41,7 @@ def _attempts(task: Task) -> int:
 
 @admin.register(Task)
 class TaskAdmin(AllTenantsMixin, PagesMixin, UndeletedMixin, BigTableAdmin):
-    """Tasks are handed in, edited, cancelled and run again through the services; no row is written or deleted here."""
+    """Tasks are submitted, edited, cancelled and run again through the services; no row is written or deleted here."""
 
     list_display = (
         "title", "shown_state", "tenant", "what", "shown_category", "tier", "priority", "tries", "submitted", "ran"

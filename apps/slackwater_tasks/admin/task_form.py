@@ -1,4 +1,4 @@
-"""The admin's form for a task: handed in through the service like every other submission, or edited while it waits."""
+"""The admin's form for a task: submitted through the service like every other submission, or edited while it waits."""
 
 from __future__ import annotations
 

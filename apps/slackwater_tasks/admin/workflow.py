@@ -26,7 +26,7 @@ from slackwater_tenants.scoping import tenant_scope
 
 @admin.register(Workflow)
 class WorkflowAdmin(AllTenantsMixin, PagesMixin, ReadOnlyMixin, BigTableAdmin):
-    """Graphs of tasks handed in as one."""
+    """Graphs of tasks submitted as one."""
 
     buttons: ClassVar = {
         "cancel": Button(
@@ -58,7 +58,7 @@ class WorkflowAdmin(AllTenantsMixin, PagesMixin, ReadOnlyMixin, BigTableAdmin):
     submitted = column("submitted", lambda row: ago(row.submitted_at))
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Those who may hand in workflows for tenants."""
+        """Those who may submit workflows for tenants."""
         return request.user.has_perm("slackwater_tasks.add_workflow")
 
     def submit(self, request: HttpRequest, form: task_form.WorkflowForm) -> Submission:

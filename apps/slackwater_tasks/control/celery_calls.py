@@ -1,4 +1,4 @@
-"""The ledger as Celery's own API hands tasks in: see :mod:`scheduler_ext.task.publishing`."""
+"""The ledger as Celery's own API submits tasks: see :mod:`scheduler_ext.task.publishing`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CeleryCalls(Ledger):
         slug = conf().tenant
         if not slug:
             raise NoTenant(
-                f"{signature.task} is a handler: whose task shall it be? Name a tenant in SLACKWATER_TENANT, hand it in "
+                f"{signature.task} is a handler: whose task shall it be? Name a tenant in SLACKWATER_TENANT, submit it "
                 "inside tenant_scope(), or with slackwater_tasks.submission.service.submit()"
             )
         found = tenants.filter(slug=slug).first()
@@ -62,7 +62,7 @@ def _alone(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_task(signature: Any, running: TaskContext) -> list[str]:
-    """Hand in for a running task. A repeated attempt that makes the same calls hands nothing in twice."""
+    """Submit for a running task. A repeated attempt that makes the same calls submits nothing twice."""
     number = running.next_call()
     tasks, results = compile_canvas(signature, prefix=f"{running.task_id}.{number}:")
     # Without the moments, which differ from one attempt to the next.

@@ -161,7 +161,7 @@ def add_subtasks(
             before = [row[0] for row in cur.fetchall()]
         actor = f"task:{task.task_id}"
         trace = trace_context.current() or trace_context.of_running(cur, task.task_id, task.fence)
-        # The key tells what was handed in; of a repeat the moments may differ that its tasks start at.
+        # The key tells what was submitted; of a repeat the moments may differ that its tasks start at.
         taken = Key.of(key, "", key or "")
         found = _add(cur, tenant, place, specs, actor=actor, key=taken, before=before, trace=trace)
     return found.task_ids

@@ -36,7 +36,7 @@ PACKED_FROM = 50_000
 """Edges from which that is done with the submission, for a twelfth of its time: to read them takes longer than anybody
 who asks should wait. Smaller ones upkeep packs soon enough."""
 RECENT_S = 600.0
-"""How long after a large workflow was handed in upkeep sees to it."""
+"""How long after a large workflow was submitted upkeep sees to it."""
 
 # Ids tell the time of submission, so the recent ones stand at the end of the primary key.
 LARGE_ONES = """
@@ -119,7 +119,7 @@ def of_workflow(workflow_id: UUID, cur: Any) -> Shape:
 def keep_new(tenant_id: int, workflow_id: UUID, tasks: Sequence[Accepted], edges: Sequence[tuple[UUID, UUID]]) -> None:
     """Keep the graph of a large workflow that was just committed, here and for the others.
 
-    Whoever handed it in has everything at hand that the first question would have to read and arrange again.
+    Whoever submitted it has everything at hand that the first question would have to read and arrange again.
     """
     numbers = {task.id.int: n for n, task in enumerate(tasks)}
     parents = [numbers[parent.int] for parent, _ in edges]
@@ -149,7 +149,7 @@ def _elsewhere(workflow_id: UUID, counts: tuple[int, int]) -> Shape:
 
 
 class GraphUpkeep:
-    """Packs large graphs soon after they are handed in, so that the first question about one finds it packed."""
+    """Packs large graphs soon after they are submitted, so that the first question about one finds it packed."""
 
     def __init__(self, db: Database) -> None:
         self.db = db

@@ -697,7 +697,7 @@ class Migration(migrations.Migration):
                 ('body_hash', models.CharField(max_length=64)),
                 ('task_id', models.UUIDField(null=True)),
                 ('workflow_id', models.UUIDField(null=True)),
-                ('task_ids', django.contrib.postgres.fields.ArrayField(base_field=models.UUIDField(), help_text='Of several handed in without a workflow.', null=True, size=None)),
+                ('task_ids', django.contrib.postgres.fields.ArrayField(base_field=models.UUIDField(), help_text='Of several submitted without a workflow.', null=True, size=None)),
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('tenant', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='slackwater_tenants.tenant')),
             ],

@@ -11,7 +11,7 @@ from slackwater_tenants.scoping import TenantOwned
 
 
 class Workflow(TenantOwned):
-    """A graph of tasks handed in as one."""
+    """A graph of tasks submitted as one."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     tenant = models.ForeignKey("slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="workflows")
@@ -56,7 +56,7 @@ class IdempotencyKey(models.Model):
     body_hash = models.CharField(max_length=64)
     task_id = models.UUIDField(null=True)
     workflow_id = models.UUIDField(null=True)
-    task_ids = ArrayField(models.UUIDField(), null=True, help_text="Of several handed in without a workflow.")
+    task_ids = ArrayField(models.UUIDField(), null=True, help_text="Of several submitted without a workflow.")
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:

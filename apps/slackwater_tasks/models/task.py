@@ -20,7 +20,7 @@ from slackwater_tenants.scoping import TenantManager, TenantOwned
 
 
 class Task(TenantOwned):
-    """A tenant's unit of work, as it was handed in, and how it ended."""
+    """A tenant's unit of work, as it was submitted, and how it ended."""
 
     class Kind(models.IntegerChoices):
         """The two kinds of work."""

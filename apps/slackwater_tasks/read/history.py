@@ -40,7 +40,7 @@ def _submission(task: dict[str, Any], events: list[dict[str, Any]], parents: boo
 
 
 def _first_start_at(task: dict[str, Any], events: list[dict[str, Any]]) -> datetime | None:
-    """The start time it was handed in with: an edit tells what was there before."""
+    """The start time it was submitted with: an edit tells what was there before."""
     for event in events:
         if "start_at" in (event["detail"] or {}):
             before = event["detail"]["start_at"][0]

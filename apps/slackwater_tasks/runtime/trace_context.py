@@ -163,7 +163,7 @@ def headers(task_id: str, fence: int, row: Sequence[Any] | None) -> dict[str, st
 
 
 def of_running(cur: Any, task_id: str, fence: int) -> TraceContext | None:
-    """The span of a running attempt, for what it hands in itself; ``None`` where its task belongs to no trace."""
+    """The span of a running attempt, for what it submits; ``None`` where its task belongs to no trace."""
     if not is_on():
         return None
     cur.execute(HEADERS, (task_id,))

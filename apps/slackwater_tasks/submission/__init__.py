@@ -1,1 +1,1 @@
-"""From what a client hands in to stored tasks: checks, admission by the plan, and the one transaction."""
+"""From what a client submits to stored tasks: checks, admission by the plan, and the one transaction."""

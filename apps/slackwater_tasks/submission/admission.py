@@ -26,7 +26,7 @@ UTF8_MOST = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Tasks handed in together, checked."""
+    """Tasks submitted together, checked."""
 
     tasks: list[Accepted]
     edges: list[tuple[UUID, UUID]]

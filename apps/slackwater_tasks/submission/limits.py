@@ -62,7 +62,7 @@ def refuse(cur: Any, tenant: Tenant, count: Count) -> NoReturn:
         raise LimitExceeded(retry_after=wait, limit=plan.tasks_per_hour, burst=plan.burst)
     if unfinished + count.n > plan.max_waiting:
         raise QuotaExceeded(
-            f"the plan allows {plan.max_waiting} tasks waiting; {unfinished} wait, {count.n} were handed in",
+            f"the plan allows {plan.max_waiting} tasks waiting; {unfinished} wait, {count.n} were submitted",
             limit=plan.max_waiting,
         )
     raise QuotaExceeded(

@@ -69,7 +69,7 @@ class Migration(migrations.Migration):
                 ('maximum_permille', models.PositiveSmallIntegerField(default=1000, validators=[django.core.validators.MaxValueValidator(1000)])),
                 ('handlers', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=200), default=slackwater_tenants.models.all_handlers, help_text='Patterns of handler names granted: mail.*', size=None)),
                 ('scripts', models.BooleanField(default=True, help_text='May run scripts.')),
-                ('refuse_impossible', models.BooleanField(db_default=False, default=False, help_text='At once, when it is handed in; otherwise it waits for a node and is given up after a while.', verbose_name='refuse what no node can run')),
+                ('refuse_impossible', models.BooleanField(db_default=False, default=False, help_text='At once, when it is submitted; otherwise it waits for a node and is given up after a while.', verbose_name='refuse what no node can run')),
                 ('refuse_late', models.BooleanField(db_default=False, default=False, help_text="When the tenant's own work ahead takes longer than the start may be delayed.", verbose_name='refuse what would start late')),
                 ('script_network', models.BooleanField(default=False, help_text='Its scripts reach the network of the nodes they run on, with all that answers there.', verbose_name='network for scripts')),
                 ('max_checkpoint_bytes', models.PositiveIntegerField(db_default=16777216, default=16777216, help_text='Largest checkpoint a task may save.')),

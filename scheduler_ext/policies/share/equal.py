@@ -1,7 +1,7 @@
 """Equal turns: the tenant that holds least for its weight is served next, counted in slots.
 
 What a tenant holds is counted in thousandths of slots over all its categories. A tenant below its guaranteed share comes
-first, then, category by category, those below their fair share, then all others: so marking work urgent, or handing in
+first, then, category by category, those below their fair share, then all others: so marking work urgent, or submitting
 more of it, wins nothing.
 """
 

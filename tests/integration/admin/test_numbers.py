@@ -51,7 +51,7 @@ def administrator() -> Client:
 
 
 def submit(tenant: Tenant, **fields: Any) -> Any:
-    """One task, handed in."""
+    """One task, submitted."""
     return service.submit(tenant, {"handler": HANDLER, **fields}, actor="test").task_ids[0]
 
 

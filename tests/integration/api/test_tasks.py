@@ -1,4 +1,4 @@
-"""Tasks over REST: hand in, look, list, change, cancel, run again."""
+"""Tasks over REST: submit, look, list, change, cancel, run again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded workflows in the ledger: handed in as one graph, and reported on from their attempts."""
+"""Recorded workflows in the ledger: submitted as one graph, and reported on from their attempts."""
 
 from __future__ import annotations
 

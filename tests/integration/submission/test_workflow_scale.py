@@ -101,7 +101,7 @@ def test_a_hundred_thousand_edges_in_one_call_and_their_graph(acme: Tenant) -> N
     paths = [f"/tasks/{task_id}/graph" for task_id in ids[9_000:11_000:100]]
     with CaptureQueriesContext(connection) as asked:
         warm = [seconds(partial(client.get, path)) for path in paths]
-    assert not [one for one in asked if EDGES in one["sql"]], "whoever handed it in has packed it"
+    assert not [one for one in asked if EDGES in one["sql"]], "whoever submitted it has packed it"
     forget_graphs()
     with CaptureQueriesContext(connection) as asked:
         cold = seconds(partial(client.get, paths[0]))
@@ -137,7 +137,7 @@ print(took * 1000, len(found["topological_order"]))
 
 
 def test_the_first_question_in_a_fresh_process(acme: Tenant, database_url: str, redis_url: str) -> None:
-    """Upkeep has packed the graph soon after it was handed in; nobody who asks has to wait for that."""
+    """Upkeep has packed the graph soon after it was submitted; nobody who asks has to wait for that."""
     submit_workflow(acme, {"name": "large", "tasks": tasks(20_000, 100_000)})
     ids: list[UUID] = list(Task._plain.filter(workflow__name="large").order_by("pk").values_list("pk", flat=True))
     env = os.environ | {"SLACKWATER_DATABASE_URL": database_url, "SLACKWATER_REDIS_URL": redis_url}

@@ -63,7 +63,7 @@ def db() -> Iterator[Database]:
 
 
 def aged(*ids: UUID, days: int = 31) -> dict[UUID, UUID]:
-    """Make tasks as old as if they had been handed in and had ended then: their ids tell the time of submission."""
+    """Make tasks as old as if they had been submitted and had ended then: their ids tell the time of submission."""
     new = {}
     ago = timedelta(days=days)
     for old in ids:

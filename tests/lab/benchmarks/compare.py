@@ -52,7 +52,7 @@ RIVALS: Mapping[str, Rival] = {
     "procrastinate": Rival(
         script="procrastinate_peer.py",
         packages=("procrastinate==3.10.0", PSYCOPG, REDIS),
-        variants={"default": "handed in by the thousand (batch_defer)", "single": "handed in one by one"},
+        variants={"default": "submitted by the thousand (batch_defer)", "single": "submitted one by one"},
     ),
     "pgqueuer": Rival(
         script="pgqueuer_peer.py",

@@ -34,7 +34,7 @@ record is waited for until the record says so too.
 - **Submission**: while no worker runs; in bulk by the cheapest call the peer offers, one by one by the plain call.
 - **Idle start**: from the call to the function's first line, one lone task at a time.
 - **Start at half load**: the same while tasks arrive at random at half of the peer's own throughput; what is due at the
-  same moment is handed in by one call.
+  same moment is submitted by one call.
 """
 
 

@@ -86,10 +86,10 @@ class Peer(ABC):
 
     @abstractmethod
     def submit(self, number: int) -> None:
-        """Hand in one task."""
+        """Submit one task."""
 
     def submit_bulk(self, first: int, end: int) -> None:
-        """Hand in tasks ``first`` to ``end - 1`` in the cheapest way the peer offers."""
+        """Submit tasks ``first`` to ``end - 1`` in the cheapest way the peer offers."""
         for number in range(first, end):
             self.submit(number)
 

@@ -66,7 +66,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         ),
         Scenario(
             name="dag",
-            title="A workflow handed in by one call",
+            title="A workflow submitted by one call",
             parameters={"tasks": 2000, "edges": 6000, "runs": 3},
             columns={
                 "tasks": "tasks", "edges": "edges", "seconds": "s (median)", "least": "least", "most": "most",
@@ -115,7 +115,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         ),
         Scenario(
             name="fairness",
-            title="Two tenants of equal weight, one hands in fifty times as much",
+            title="Two tenants of equal weight, one submits fifty times as much",
             parameters={"seconds": 60, "slots": 20, "task_ms": 200, "children": 2},
             columns={
                 "served_loud_s": "served loud s", "served_quiet_s": "served quiet s", "apart_percent": "apart %",

@@ -37,7 +37,7 @@ WORKLOADS: Mapping[str, Workload] = {
 
 
 def item(workload: Workload, number: int, *, coroutine: bool = False, alone: bool = False) -> dict[str, Any]:
-    """A task as it is handed in; ``alone``: without the edges of the mixed workload."""
+    """A task as it is submitted; ``alone``: without the edges of the mixed workload."""
     handler = "bench.awork" if coroutine else "bench.work"
     if not workload.mixed:
         return {"handler": handler, "args": [number, workload.ms]}

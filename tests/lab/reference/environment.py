@@ -26,7 +26,7 @@ SERVICE = {
     "SLACKWATER_DEBUG": "Django's debug pages. Never in production.",
     "SLACKWATER_ALLOWED_HOSTS": "Host names the API and the admin answer to, comma-separated.",
     "SLACKWATER_CSRF_TRUSTED_ORIGINS": "Origins the admin accepts forms from behind a proxy, comma-separated.",
-    "SLACKWATER_EMAIL_URL": "Where notifications by e-mail are handed in: `smtp+tls://user:password@host:587`. "
+    "SLACKWATER_EMAIL_URL": "Where notifications by e-mail are handed over: `smtp+tls://user:password@host:587`. "
     "By default they are only written to the log.",
     "SLACKWATER_LOG_LEVEL": "Level of the log.",
     "SLACKWATER_LOG_FORMAT": "`console` for people, `json` for machines (the default in production).",

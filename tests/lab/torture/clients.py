@@ -1,4 +1,4 @@
-"""Clients of a run: they hand work in and ask for its status over HTTP, as careful clients do, and keep count."""
+"""Clients of a run: they submit work and ask for its status over HTTP, as careful clients do, and keep count."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Crowd:
             thread.start()
 
     def busy(self) -> bool:
-        """Whether there is still something to hand in."""
+        """Whether there is still something to submit."""
         return any(thread.is_alive() for thread in self.submitters)
 
     def stop(self) -> None:

@@ -41,7 +41,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
-        parser.add_argument("--tasks", type=int, default=200, help="tasks to hand in (default 200)")
+        parser.add_argument("--tasks", type=int, default=200, help="tasks to submit (default 200)")
         parser.add_argument("--faults", type=int, default=20, help="faults to inject (default 20)")
         parser.add_argument("--seed", type=int, default=1, help="the same seed draws the same run (default 1)")
         parser.add_argument("--nodes", type=int, default=2, help="workers (default 2)")

@@ -85,7 +85,7 @@ class Row:
     faults: Mapping[str, int]
     accepted: int
     refused: int
-    """Submissions the client could not hand in."""
+    """Submissions the client could not submit."""
     finished: int
     lost: int
     """Accepted, and neither ended as it must nor about to."""
@@ -143,7 +143,7 @@ class Comparison:
         return [wanted[n % len(wanted)] for n in range(self.options.faults)] if wanted else kinds
 
     def _hand_in(self, submission: Submission) -> None:
-        """One after the other; what was not handed in is not counted as accepted."""
+        """One after the other; what was not submitted is not counted as accepted."""
         for _ in range(TRIES):
             try:
                 self.accepted.append(Accepted(submission, publish(submission)))
@@ -151,7 +151,7 @@ class Comparison:
             except (OperationalError, OSError):
                 time.sleep(AGAIN_S)
             except Exception as error:  # noqa: BLE001 - a full Redis raises an error of the Redis client's own
-                self.say(f"handing in: {type(error).__name__}")
+                self.say(f"submitting: {type(error).__name__}")
                 time.sleep(AGAIN_S)
         self.refused += 1
 
@@ -244,7 +244,7 @@ def table(row: Row) -> str:
     """The row, one number a line."""
     rows: list[tuple[str, object]] = [(f"fault: {kind}", n) for kind, n in sorted(row.faults.items())]
     rows += [
-        ("faults in all", sum(row.faults.values())), ("accepted", row.accepted), ("not handed in", row.refused),
+        ("faults in all", sum(row.faults.values())), ("accepted", row.accepted), ("not submitted", row.refused),
         ("finished", row.finished), ("lost", row.lost), ("run to the end more than once", row.twice),
         ("effects doubled", row.effects_doubled), ("effects missing", row.effects_missing),
         ("order violations", row.order), ("mutex violations (Celery has no keys)", row.mutex),

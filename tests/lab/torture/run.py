@@ -221,7 +221,7 @@ class Torture:
                 time.sleep(LOOK_S)
 
     def mend(self, over: float | None, flying: set[Claim]) -> float | None:
-        """Seconds until what was in flight has moved on and a task handed in since has succeeded."""
+        """Seconds until what was in flight has moved on and a task submitted since has succeeded."""
         since = over if over is not None else time.monotonic()
         give_up = time.monotonic() + (SETTLE_S if over is not None else READY_S)
         canary = ""

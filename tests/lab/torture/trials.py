@@ -49,7 +49,7 @@ class Trial(Torture):
         return []
 
     def goes_on(self) -> None:
-        """A task that is handed in now succeeds."""
+        """A task that is submitted now succeeds."""
         if all(self.mend(None, set()) is None for _ in range(PATIENCE)):
             raise AssertionError("no task succeeds any more")
 

@@ -1,4 +1,4 @@
-"""The mixed workload of a run: what is handed in, and how each task of it must end. Drawn from the seed alone."""
+"""The mixed workload of a run: what is submitted, and how each task of it must end. Drawn from the seed alone."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def passwords_in_logs(ground: Ground) -> str:
 
 @probe("files", expected="refused, and nothing raw")
 def text_that_steers_a_terminal(ground: Ground) -> str:
-    """A tenant names things with escape sequences and line breaks, and hands in more of them as arguments."""
+    """A tenant names things with escape sequences and line breaks, and submits more of them as arguments."""
     evil = "\x1b]0;PWNED\x07\x1b[2J\nFAKE LINE level=error\u202e\x9b"
     headers = {"Content-Type": "application/json"}
 

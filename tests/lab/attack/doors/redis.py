@@ -39,7 +39,7 @@ def works(ground: Ground) -> str:
     made = call(ground, "/tasks", {"handler": "prey.note", "args": ["well"]})
     state = call(ground, f"/tasks/{made['id']}?wait=30")["state"]
     if state != "succeeded":
-        raise AssertionError(f"a task handed in afterwards is {state}")
+        raise AssertionError(f"a task submitted afterwards is {state}")
     return str(made["id"])
 
 

@@ -35,7 +35,7 @@ class Item:
     """One task of a scenario."""
 
     due_s: float
-    """When it is handed in, in seconds after the beginning."""
+    """When it is submitted, in seconds after the beginning."""
     tenant: Tenant
     fields: Mapping[str, Any]
     run_s: float
@@ -79,7 +79,7 @@ class LiveCell:
     # -- work ---------------------------------------------------------------------------------------------------------
     def play(self, items: Sequence[Item], *, tick_s: float, until_s: float, phase: str,
              over: Callable[[], bool] | None = None) -> range:  # fmt: skip
-        """Hand in tasks when they are due, a tenant's together each tick, then wait until all have ended.
+        """Submit tasks when they are due, a tenant's together each tick, then wait until all have ended.
 
         No longer than ``until_s`` after the beginning, nor than until ``over()``; returns the tasks' numbers.
         """

@@ -1,4 +1,4 @@
-"""Two tenants of equal weight, one of which hands in fifty times as much."""
+"""Two tenants of equal weight, one of which submits fifty times as much."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.lab.benchmarks.peer import report
 RATIO = 50
 TICK_S = 0.1
 SPARE = 1.2
-"""Saturated, the quiet tenant hands in this many times its share; its lone waits are measured at a fifth of it."""
+"""Saturated, the quiet tenant submits this many times its share; its lone waits are measured at a fifth of it."""
 
 
 def run(seconds: int, slots: int, task_ms: int, children: int) -> None:
@@ -56,7 +56,7 @@ def run(seconds: int, slots: int, task_ms: int, children: int) -> None:
 
 
 def _served(cell: LiveCell, seconds: int) -> dict[int, float]:
-    """Slot-seconds by tenant from the beginning to the end of the last part, whenever the tasks were handed in."""
+    """Slot-seconds by tenant from the beginning to the end of the last part, whenever the tasks were submitted."""
     since, end = cell.began, cell.began + seconds
     served: dict[int, float] = {}
     for n, item in enumerate(cell.items):

@@ -61,7 +61,7 @@ def run(waiting: int, flushes: int, slots: int, task_ms: int, children: int, sma
 # -- emptied ----------------------------------------------------------------------------------------------------------
 def _emptied(waiting: int, flushes: int, task_ms: int, children: int) -> None:
     drained = children * 1000 / task_ms * (SETTLE_S + flushes * (BASE_S + AFTER_S))
-    total = waiting + int(drained) + waiting // 5  # some run while the rest is handed in
+    total = waiting + int(drained) + waiting // 5  # some run while the rest is submitted
     require_room(total * ROWS_A_TASK)
     whole = PER_CHILD[WorkKind.COROUTINE]
     cell = LiveCell(units=children * whole, nodes=1, children=children, most_tasks=WARM_UP + total)
@@ -96,7 +96,7 @@ def hand_in(tenant: Tenant, tier: str, first: int, count: int, ms: int, handler:
     """Submit tasks numbered from ``first``, a thousand a call."""
     for start in range(first, first + count, CHUNK):
         upto = min(first + count, start + CHUNK)
-        tell("handing in", start - first, count)
+        tell("submitting", start - first, count)
         submit_many(tenant, [
             {"handler": handler, "args": [n, ms], "tier": tier, "delay_tolerance": 86_400}
             for n in range(start, upto)

@@ -43,7 +43,7 @@ Sample = tuple[float, dict[str, float]]
 
 
 def run(tasks: int, every_s: int, workers: int, children: int, backlog: int) -> None:
-    """``tasks`` no-op tasks, ``backlog`` at most handed in and unfinished; each ``every_s`` a worker is killed.
+    """``tasks`` no-op tasks, ``backlog`` at most submitted and unfinished; each ``every_s`` a worker is killed.
 
     The one that has been at work longest: one that still starts has nothing to lose. While none is at work, none is
     killed; ``kills`` says how many were.
@@ -76,7 +76,7 @@ def run(tasks: int, every_s: int, workers: int, children: int, backlog: int) -> 
 
 @dataclass(slots=True)
 class _Play:
-    """One run: hand in, kill, look, each when it is time."""
+    """One run: submit, kill, look, each when it is time."""
 
     parts: Parts
     tenants: Sequence[Tenant]

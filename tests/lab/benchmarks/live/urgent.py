@@ -1,4 +1,4 @@
-"""How soon urgent work starts while ten times more is handed in than can run."""
+"""How soon urgent work starts while ten times more is submitted than can run."""
 
 from __future__ import annotations
 

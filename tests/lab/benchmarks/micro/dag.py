@@ -1,4 +1,4 @@
-"""A large workflow, handed in by one call."""
+"""A large workflow, submitted by one call."""
 
 from __future__ import annotations
 

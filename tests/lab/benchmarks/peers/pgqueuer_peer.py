@@ -36,7 +36,7 @@ async def work_through() -> None:
 
 
 class Pgqueuer(Rival):
-    """Handed in by the thousand."""
+    """Submitted by the thousand."""
 
     packages = ("pgqueuer", "asyncpg")
     durable = True

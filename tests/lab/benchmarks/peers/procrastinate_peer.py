@@ -24,7 +24,7 @@ def work(number: int, ms: float) -> None:
 
 
 class Procrastinate(Rival):
-    """One worker with two at once, handed in by the thousand unless the variant is ``single``."""
+    """One worker with two at once, submitted by the thousand unless the variant is ``single``."""
 
     packages = ("procrastinate", "psycopg")
     durable = True
