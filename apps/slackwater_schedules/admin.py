@@ -32,7 +32,7 @@ RULE_HELP = (
     'weekly: {"weekdays": ["mon"], "times": ["07:30"]} · monthly: {"days": [1, "last"]} · '
     'annually: {"dates": ["12-24"]} · cron: {"cron": "*/5 * * * *"} · interval: {"every_s": 600}'
 )
-FIRE_KINDS = {"submitted": "succeeded", "missed": "expired", "skipped": "cancelled", "failed": "failed"}
+FIRE_KINDS = {"submitted": "succeeded", "missed": "expired", "skipped": "skipped", "failed": "failed"}
 
 
 class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]

@@ -5,6 +5,7 @@ The page ``docs/reference/states.md`` is generated from this table; ``slackwater
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import IntEnum, IntFlag
 from typing import Final
 
@@ -27,9 +28,12 @@ class TaskState(IntEnum):
     FAILED = 7
     """Its attempts are used up (or it can never run): it is in the dead-letter queue."""
     CANCELLED = 8
-    """Stopped on request, or because what it needed did not come."""
+    """Stopped on request, or because what it needed failed or was cancelled."""
     EXPIRED = 9
     """Its latest start passed and its client had asked to give up then."""
+    SKIPPED = 10
+    """A branch not taken: it was to run only if something failed and nothing did, or all it needed was skipped or
+    succeeded and something was skipped. No failure."""
 
 
 class Phase(IntEnum):
@@ -41,7 +45,9 @@ class Phase(IntEnum):
     IN_FLIGHT = 4
 
 
-FINAL: Final = frozenset({TaskState.SUCCEEDED, TaskState.FAILED, TaskState.CANCELLED, TaskState.EXPIRED})
+FINAL: Final = frozenset(
+    {TaskState.SUCCEEDED, TaskState.FAILED, TaskState.CANCELLED, TaskState.EXPIRED, TaskState.SKIPPED}
+)
 UNCLAIMED: Final = frozenset({TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY})
 """States in which no node has the task: it can be edited, or given up."""
 IN_FLIGHT: Final = frozenset({TaskState.QUEUED, TaskState.RUNNING})
@@ -55,6 +61,7 @@ TRANSITIONS: Final[dict[tuple[TaskState | None, TaskState], str]] = {
     (_S.BLOCKED, _S.SCHEDULED): "what it needed has come, its start time has not",
     (_S.BLOCKED, _S.FAILED): "no registered node could run it for too long",
     (_S.BLOCKED, _S.CANCELLED): "cancelled, or what it needed did not come",
+    (_S.BLOCKED, _S.SKIPPED): "a branch not taken",
     (_S.BLOCKED, _S.EXPIRED): "latest start passed",
     (_S.SCHEDULED, _S.READY): "its time has come",
     (_S.SCHEDULED, _S.CANCELLED): "cancelled",
@@ -82,6 +89,8 @@ TRANSITIONS: Final[dict[tuple[TaskState | None, TaskState], str]] = {
     (_S.CANCELLED, _S.BLOCKED): "run again; it needs other tasks that run again",
     (_S.EXPIRED, _S.READY): "run again",
     (_S.EXPIRED, _S.BLOCKED): "run again; it needs other tasks that run again",
+    (_S.SKIPPED, _S.READY): "run again",
+    (_S.SKIPPED, _S.BLOCKED): "run again; it needs other tasks that run again",
     (_S.SUCCEEDED, _S.READY): "run again",
     (_S.SUCCEEDED, _S.BLOCKED): "run again; it needs other tasks that run again",
 }
@@ -111,6 +120,7 @@ _STATUS: Final = {
     _S.FAILED: ClientStatus.FAILED,
     _S.CANCELLED: ClientStatus.FAILED,
     _S.EXPIRED: ClientStatus.FAILED,
+    _S.SKIPPED: ClientStatus.DONE,
 }
 
 
@@ -131,6 +141,7 @@ class EdgeOutcome(IntEnum):
     FAILED = 2
     """The parent failed or expired."""
     CANCELLED = 3
+    SKIPPED = 4
 
 
 class RunCondition(IntEnum):
@@ -140,7 +151,7 @@ class RunCondition(IntEnum):
     ALL_DONE = 2
     ANY_FAILED = 3
     NONE_FAILED = 4
-    """No parent failed or expired; cancelled ones are allowed."""
+    """No parent failed or expired; cancelled and skipped ones are allowed."""
 
 
 def edge_outcome(state: TaskState) -> EdgeOutcome:
@@ -149,25 +160,30 @@ def edge_outcome(state: TaskState) -> EdgeOutcome:
         return EdgeOutcome.SUCCEEDED
     if state is TaskState.CANCELLED:
         return EdgeOutcome.CANCELLED
+    if state is TaskState.SKIPPED:
+        return EdgeOutcome.SKIPPED
     if state in FINAL:
         return EdgeOutcome.FAILED
     raise ValueError(f"{state.name} is not a final state")
 
 
-def condition_holds(condition: RunCondition, *, failed: int, cancelled: int) -> bool:
-    """Whether a task may run when all its parents are final.
+def turn(condition: RunCondition, outcomes: Collection[EdgeOutcome]) -> TaskState:
+    """What becomes of a task whose parents are all final: READY, CANCELLED, or SKIPPED where that is no failure.
 
-    ``failed`` and ``cancelled`` count its parents with those outcomes; the others succeeded.
+    ``outcomes``: those of its parents; how often each occurs does not matter.
     """
+    failed, cancelled = EdgeOutcome.FAILED in outcomes, EdgeOutcome.CANCELLED in outcomes
     match condition:
         case RunCondition.ALL_SUCCEEDED:
-            return failed == 0 and cancelled == 0
+            if failed or cancelled:
+                return TaskState.CANCELLED
+            return TaskState.SKIPPED if EdgeOutcome.SKIPPED in outcomes else TaskState.READY
         case RunCondition.ALL_DONE:
-            return True
+            return TaskState.READY
         case RunCondition.ANY_FAILED:
-            return failed > 0
+            return TaskState.READY if failed else TaskState.SKIPPED
         case RunCondition.NONE_FAILED:
-            return failed == 0
+            return TaskState.CANCELLED if failed else TaskState.READY
 
 
 class Category(IntEnum):
@@ -237,3 +253,4 @@ class Event(IntFlag):
     EXPIRED = 256
     DEAD_LETTERED = 512
     CANCELLED = 1024
+    SKIPPED = 2048

@@ -23,7 +23,7 @@ from slackwater_tasks.admin.pages import PagesMixin
 from slackwater_tasks.admin.task_page import context_of, state_badge, state_of
 from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.control.edit import edit
-from slackwater_tasks.control.rerun import retry
+from slackwater_tasks.control.rerun import MAY_RUN_AGAIN, retry
 from slackwater_tasks.models import Task
 from slackwater_tasks.read import tasks as reading
 from slackwater_tasks.submission import service
@@ -83,7 +83,7 @@ class TaskAdmin(AllTenantsMixin, PagesMixin, UndeletedMixin, BigTableAdmin):
             method="retry_one",
             action="Run again",
             done="running again",
-            when=lambda task: state_of(task) in FINAL - {TaskState.SUCCEEDED},
+            when=lambda task: state_of(task) in MAY_RUN_AGAIN,
         ),
     }
 

@@ -11,7 +11,7 @@ from django.db import connection, transaction
 
 from scheduler_ext.core.errors import Conflict, NotFound
 from scheduler_ext.core.sql import named
-from scheduler_ext.core.states import EdgeOutcome, RunCondition, TaskState, condition_holds, is_final
+from scheduler_ext.core.states import EdgeOutcome, RunCondition, TaskState, is_final, turn
 from scheduler_ext.core.work import Changes
 from slackwater_tasks.control import stored_task
 from slackwater_tasks.control.cancel import tell
@@ -103,13 +103,12 @@ def _failed(found: _Graph) -> set[str]:
 
 def _has_a_turn(found: _Graph, task: str, chosen: set[str]) -> bool:
     """Whether a task can run: a parent runs again or is not final yet, or they ended as it needs them."""
-    outcomes = []
+    outcomes = set()
     for parent, outcome in found.parents.get(task, ()):
         if parent in chosen or outcome is EdgeOutcome.PENDING:
             return True
-        outcomes.append(outcome)
-    failed, cancelled = outcomes.count(EdgeOutcome.FAILED), outcomes.count(EdgeOutcome.CANCELLED)
-    return condition_holds(found.conditions[task], failed=failed, cancelled=cancelled)
+        outcomes.add(outcome)
+    return turn(found.conditions[task], outcomes) is TaskState.READY
 
 
 def _following(found: _Graph, start: str) -> set[str]:

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from scheduler_ext.conf import PROMOTE_LEAD_MS, SchedulerConf
 from scheduler_ext.core.retry import RetryPolicy
-from scheduler_ext.core.states import PAUSED, Event, Outcome, RunCondition, TaskState, condition_holds, edge_outcome
+from scheduler_ext.core.states import PAUSED, EdgeOutcome, Event, Outcome, RunCondition, TaskState, edge_outcome, turn
 from scheduler_ext.core.types import Decision
 from scheduler_ext.core.work import NEVER_AGAIN, Change, Finished, Started
 from scheduler_ext.preemption.choose import Ask
@@ -305,6 +305,7 @@ _TOLD_UNRUN = {
     TaskState.FAILED: Event.FAILED | Event.DEAD_LETTERED,
     TaskState.CANCELLED: Event.CANCELLED,
     TaskState.EXPIRED: Event.EXPIRED,
+    TaskState.SKIPPED: Event.SKIPPED,
 }
 """What clients are told when a task ends that has not run."""
 WAITING = (TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY, TaskState.QUEUED)
@@ -385,6 +386,13 @@ def promote(cur: Any, moves: Sequence[tuple[str, int]]) -> int:
     return int(cur.execute(sql.due.PROMOTE, ([m[0] for m in moves], [m[1] for m in moves])).rowcount)
 
 
+_NO_TURN = {
+    TaskState.CANCELLED: "what it needed did not come",
+    TaskState.SKIPPED: "a branch not taken: its condition did not hold",
+}
+"""How a task ends whose turn does not come, and why."""
+
+
 def release(cur: Any, ended: Sequence[tuple[str, TaskState]], ended_too: list[Change] | None = None) -> int:
     """Tell dependants that these tasks are final: make them ready, or end them where their condition fails.
 
@@ -399,21 +407,19 @@ def release(cur: Any, ended: Sequence[tuple[str, TaskState]], ended_too: list[Ch
         outcomes = [int(edge_outcome(state)) for _, state in wave]
         rows = cur.execute(sql.dependencies.RELEASE, (ids, states, outcomes)).fetchall()
         free = {task_id: RunCondition(condition) for task_id, pending, condition in rows if pending == 0}
-        doomed: list[str] = []
+        turns: dict[TaskState, list[str]] = {}
         if free:
-            counts = cur.execute(sql.dependencies.EDGE_COUNTS, (list(free),)).fetchall()
-            good: list[str] = []
-            for task_id, failed, cancelled in counts:
-                holds = condition_holds(free[task_id], failed=failed, cancelled=cancelled)
-                (good if holds else doomed).append(task_id)
-            if good:
-                params = {"ids": sorted(good), "lead_ms": PROMOTE_LEAD_MS}
-                readied += int(cur.execute(sql.dependencies.UNBLOCK, params).rowcount)
-        gone = end_if_waiting(
-            cur, doomed, TaskState.CANCELLED, reason="what it needed did not come", actor="release",
-            states=(TaskState.BLOCKED,),
-        )  # fmt: skip
-        if ended_too is not None:
-            ended_too += [(row[0], int(TaskState.CANCELLED), row[3], row[4]) for row in gone]
-        wave = [(row[0], TaskState.CANCELLED) for row in gone if row[1]]
+            for task_id, known in cur.execute(sql.dependencies.EDGE_OUTCOMES, (list(free),)).fetchall():
+                turns.setdefault(turn(free[task_id], [EdgeOutcome(each) for each in known]), []).append(task_id)
+        if good := turns.get(TaskState.READY):
+            params = {"ids": sorted(good), "lead_ms": PROMOTE_LEAD_MS}
+            readied += int(cur.execute(sql.dependencies.UNBLOCK, params).rowcount)
+        wave = []
+        for final, reason in _NO_TURN.items():
+            gone = end_if_waiting(
+                cur, turns.get(final, ()), final, reason=reason, actor="release", states=(TaskState.BLOCKED,)
+            )
+            if ended_too is not None:
+                ended_too += [(row[0], int(final), row[3], row[4]) for row in gone]
+            wave += [(row[0], final) for row in gone if row[1]]
     return readied

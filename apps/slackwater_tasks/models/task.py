@@ -83,7 +83,7 @@ class Task(TenantOwned):
         ]
         constraints = [
             models.CheckConstraint(
-                condition=Q(state__isnull=True) | Q(state__in=[int(s) for s in FINAL]),
+                condition=Q(state__isnull=True) | Q(state__in=sorted(int(s) for s in FINAL)),
                 name="slackwater_task_final_state",
             ),
             models.CheckConstraint(

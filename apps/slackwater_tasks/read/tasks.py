@@ -14,7 +14,7 @@ from uuid import UUID
 from django.db.models import JSONField, Q, QuerySet
 
 from scheduler_ext.core.errors import NotFound
-from scheduler_ext.core.states import FINAL, Outcome, TaskState, client_status
+from scheduler_ext.core.states import FINAL, ClientStatus, Outcome, TaskState, client_status
 from slackwater_tasks.field_kinds import DETAIL, LISTED, Field
 from slackwater_tasks.ledger.connection import fetch_all, fetch_named
 from slackwater_tasks.models import Attempt, AttemptLog, LiveTask, Task, Workflow
@@ -230,7 +230,7 @@ def _workflow_status(counts: dict[TaskState, int]) -> str:
     if final < sum(counts.values()):
         begun = final > 0 or TaskState.RUNNING in counts
         return "in progress" if begun else "waiting"
-    return "done" if counts.get(TaskState.SUCCEEDED, 0) == final else "failed"
+    return "done" if all(client_status(state) is ClientStatus.DONE for state, n in counts.items() if n) else "failed"
 
 
 def workflow(workflow_id: UUID) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from scheduler_ext.core.errors import InvalidInput, UnknownDependency
-from scheduler_ext.core.states import EdgeOutcome, RunCondition, TaskState, condition_holds, edge_outcome
+from scheduler_ext.core.states import EdgeOutcome, TaskState, edge_outcome, turn
 from slackwater_tasks.ledger import copy_format
 from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.submission.admission import Outside
@@ -65,9 +65,8 @@ def _refuse_unsatisfiable(tasks: Sequence[Accepted], rows: set[tuple[UUID, UUID,
         task = tasks[n]
         if task.pending:
             continue
-        outcomes = [row[2] for row in rows if row[1] == task.id]
-        failed, cancelled = outcomes.count(EdgeOutcome.FAILED), outcomes.count(EdgeOutcome.CANCELLED)
-        if not condition_holds(RunCondition(task.spec.condition), failed=failed, cancelled=cancelled):
+        outcomes = {EdgeOutcome(row[2]) for row in rows if row[1] == task.id}
+        if turn(task.spec.condition, outcomes) is not TaskState.READY:
             raise InvalidInput(
                 f"this dependency has ended, and not as {task.spec.condition.name.lower()} needs it", field=field
             )

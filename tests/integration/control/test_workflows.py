@@ -17,6 +17,7 @@ from slackwater_tasks.control.workflow_rerun import rerun
 from slackwater_tasks.graph import relatives
 from slackwater_tasks.ledger import transitions
 from slackwater_tasks.models import DeadLetter, Dependency, LiveTask, Task, TaskEvent, Workflow
+from slackwater_tasks.read import tasks as reading
 from slackwater_tasks.submission.service import submit, submit_workflow
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
@@ -217,6 +218,33 @@ def test_a_workflow_runs_again_from_what_failed(acme: Tenant) -> None:
     assert TaskEvent._plain.get(task_id=ids["bad"], reason="run again from the failed tasks").actor == "me"
     with pytest.raises(Conflict):
         rerun(acme, workflow_id)
+
+
+def test_a_branch_not_taken_is_skipped_and_the_workflow_done(acme: Tenant) -> None:
+    shape = {"left": [], "right": [], "both": ["left", "right"], "alarm": ["left", "right"], "call": ["alarm"],
+             "report": ["both", "call"], "close": ["alarm"]}  # fmt: skip
+    conditions = {"alarm": "any_failed", "report": "none_failed", "close": "all_done"}
+    workflow_id, ids = make(acme, shape, **{name: {"condition": value} for name, value in conditions.items()})
+    worker = HandWorker()
+    run(worker, ids["left"])
+    run(worker, ids["right"])
+    run(worker, ids["both"], ids["close"])
+    run(worker, ids["report"])
+    with tenant_scope(acme.pk):
+        whole, alarm, call = reading.workflow(workflow_id), reading.task(ids["alarm"]), reading.task(ids["call"])
+    assert (whole["status"], whole["counts"]["succeeded"], whole["counts"]["skipped"]) == ("done", 5, 2)
+    assert (alarm["state"], alarm["status"]) == (call["state"], call["status"]) == ("skipped", "done")
+    assert "not taken" in alarm["reason"]
+    told = TaskEvent._plain.get(task_id=ids["alarm"])
+    assert (told.from_state, told.to_state) == (TaskState.BLOCKED, TaskState.SKIPPED)
+    assert acme.counter.__class__.objects.get(tenant=acme).unfinished == 0
+    with pytest.raises(Conflict, match="it is skipped"):
+        retry(acme.pk, ids["alarm"])
+    with pytest.raises(Conflict, match="no task of the workflow"):
+        rerun(acme, workflow_id)
+    assert set(rerun(acme, workflow_id, task_id=ids["left"])) == set(ids.values()) - {ids["right"]}
+    worker.end(worker.start(ids["left"]), Outcome.RETRY)
+    assert LiveTask._plain.get(pk=ids["alarm"]).state == TaskState.BLOCKED
 
 
 def test_one_task_runs_again_with_all_that_follows(acme: Tenant) -> None:

@@ -109,6 +109,7 @@ def enum_table(enum: type[Outcome | EdgeOutcome], head: str) -> str:
         "CANCELLED": "It was cancelled.",
         "CAP_EXCEEDED": "It ran longer than its execution cap; its process, or its process tree, was ended.",
         "PENDING": "The parent is not final yet.",
+        "SKIPPED": "It was skipped.",
     }
     return table(
         (head, "meaning"),
@@ -122,7 +123,7 @@ def conditions() -> str:
         RunCondition.ALL_SUCCEEDED: "all parents succeeded (the default)",
         RunCondition.ALL_DONE: "all parents are final, however they ended",
         RunCondition.ANY_FAILED: "all parents are final and at least one failed or expired",
-        RunCondition.NONE_FAILED: "all parents are final and none failed or expired; cancelled ones are allowed",
+        RunCondition.NONE_FAILED: "all parents are final and none failed or expired; cancelled and skipped ones are allowed",
     }
     return table(("condition", "the task runs when"), ((code(c.name.lower()), said[c]) for c in RunCondition))
 

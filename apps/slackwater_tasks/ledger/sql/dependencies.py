@@ -24,11 +24,10 @@ UPDATE slackwater_tasks_livetask l SET pending = l.pending - locked.number FROM 
     WHERE l.task_id = ANY(ARRAY[locked.task_id])
 RETURNING l.task_id::text, l.pending, l.condition
 """)
-EDGE_COUNTS = named("""
-SELECT child_id::text, count(*) FILTER (WHERE outcome = :edge.FAILED)::int,
-    count(*) FILTER (WHERE outcome = :edge.CANCELLED)::int
-FROM slackwater_tasks_dependency WHERE child_id = ANY(%s::uuid[]) GROUP BY child_id
-""")
+EDGE_OUTCOMES = """
+SELECT child_id::text, array_agg(DISTINCT outcome) FROM slackwater_tasks_dependency WHERE child_id = ANY(%s::uuid[])
+GROUP BY child_id
+"""
 UNBLOCK = named("""
 WITH readied AS (
     UPDATE slackwater_tasks_livetask l SET

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from scheduler_ext.core.errors import InvalidInput, SlackwaterError
 from scheduler_ext.core.resources import DIMENSIONS
+from scheduler_ext.core.states import FINAL
 from scheduler_ext.core.wfformat import RecordedWorkflow, read_workflow
 from slackwater.management.console import PlatformCommand, find_tenant
 from slackwater_tasks.ledger import reference_cache
@@ -99,7 +100,7 @@ def wait_for(tenant_id: int, workflow_id: UUID, total: int) -> None:
         while True:
             now = reading.workflow(workflow_id)
             counts = now["counts"]
-            ended = sum(counts[word] for word in ("succeeded", "failed", "cancelled", "expired"))
+            ended = sum(counts[word] for word in map(reading.word, FINAL))
             progress.update(shown, completed=ended)
             if now["status"] in {"done", "failed"}:
                 return

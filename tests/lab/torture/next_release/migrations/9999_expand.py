@@ -1,13 +1,20 @@
 """A column that may be empty, and an index made beside the work: both can be taken back under load."""
 
+from pkgutil import iter_modules
+
 from django.db import migrations
+
+from slackwater_tasks import migrations as present
+
+PRESENT = max(found.name for found in iter_modules(present.__path__))
+"""The last migration of this release."""
 
 
 class Migration(migrations.Migration):
     """Each statement stands for itself: one that waited too long is tried again with what came before it."""
 
     atomic = False
-    dependencies = [("slackwater_tasks", "0001_initial")]
+    dependencies = [("slackwater_tasks", PRESENT)]
     operations = [
         migrations.RunSQL(
             "ALTER TABLE slackwater_tasks_task ADD COLUMN IF NOT EXISTS next_note text",
