@@ -60,6 +60,7 @@ class Handler(models.Model):
         default=False, db_default=False, help_text="Its tasks save checkpoints, and yield when they are asked to."
     )
     description = models.TextField(blank=True)
+    schema = models.JSONField(null=True, help_text="Of its arguments, as its workers publish it; empty: anything.")
     paused = models.BooleanField(default=False)
     first_seen_at = models.DateTimeField(auto_now_add=True)
 

@@ -15,10 +15,11 @@ from slackwater_resources.faults import FAULTS
 BOOT_S = 60.0
 """A node that registers gets no work until its agent is there; it has this long to come."""
 EXPORT = """
-INSERT INTO slackwater_resources_handler AS h (name, kind, idempotent, description, checkpoints, paused, first_seen_at)
-VALUES (%s, %s, %s, %s, %s, false, now())
+INSERT INTO slackwater_resources_handler AS h (name, kind, idempotent, description, checkpoints, schema, paused,
+    first_seen_at)
+VALUES (%s, %s, %s, %s, %s, %s::jsonb, false, now())
 ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, idempotent = excluded.idempotent,
-    description = excluded.description, checkpoints = excluded.checkpoints
+    description = excluded.description, checkpoints = excluded.checkpoints, schema = excluded.schema
 RETURNING id
 """
 RETIRE = """
@@ -57,6 +58,11 @@ WHERE l.node_id = %s AND l.phase = :phase.IN_FLIGHT AND l.state = :state.RUNNING
 """)
 
 
+def row_of(e: Export) -> tuple[Any, ...]:
+    """A handler as :data:`EXPORT` takes it."""
+    return e.name, e.kind.value, e.idempotent, e.description, e.checkpoints, json.dumps(e.schema) if e.schema else None
+
+
 class PgNodeStore:
     """:class:`scheduler_ext.ports.NodeStore` on PostgreSQL, over a connection of its own."""
 
@@ -71,10 +77,7 @@ class PgNodeStore:
         """Register an incarnation with its handlers; an older one of that name counts as lost from now on."""
         conn = self.db.conn
         with conn.transaction():
-            ids = [
-                conn.execute(EXPORT, (e.name, e.kind.value, e.idempotent, e.description, e.checkpoints)).fetchone()[0]
-                for _, e in sorted(exports.items())
-            ]
+            ids = [conn.execute(EXPORT, row_of(export)).fetchone()[0] for _, export in sorted(exports.items())]
             conn.execute(RETIRE, (spec.cell, spec.name))
             row = conn.execute(
                 REGISTER,

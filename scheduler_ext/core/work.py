@@ -148,6 +148,8 @@ class Export:
     description: str = ""
     checkpoints: bool = False
     """Saves checkpoints, and yields when it is asked to (see ``scheduler_ext.task.checkpoints``). It runs alone."""
+    schema: Mapping[str, Any] | None = None
+    """Of its arguments (see ``scheduler_ext.task.signature``); None: anything is accepted."""
 
 
 Change = tuple[str, int, int, str | None] | tuple[str, int, int, str | None, int]

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.types import WorkKind
 from scheduler_ext.core.work import Export
+from scheduler_ext.task.signature import Schema, schema_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,7 +39,8 @@ def export(
     ``checkpoints``: it saves them, and yields when it is asked to.
     Raises :class:`ConfigurationError` when the name is taken by another task.
     """
-    _enter(inspect.unwrap(task.run), task.name, name or task.name, kind, idempotent, checkpoints)
+    schema = schema_of(task.run) if getattr(task, "typing", True) else None
+    _enter(inspect.unwrap(task.run), task.name, name or task.name, kind, idempotent, checkpoints, schema)
     return task
 
 
@@ -50,15 +52,17 @@ def handler(
     from celery import shared_task  # on first use: what only looks handlers up needs no Celery
 
     def decorate(function: F) -> Any:
-        _enter(function, name, name, kind, idempotent, checkpoints)
+        schema = schema_of(function, bound=bool(options.get("bind"))) if options.get("typing", True) else None
+        _enter(function, name, name, kind, idempotent, checkpoints, schema)
         return shared_task(name=name, **options)(function)  # type: ignore[no-untyped-call]  # Celery's decorator has no types
 
     return decorate
 
 
 def _enter(
-    function: Callable[..., Any], task: str, name: str, kind: WorkKind | None, idempotent: bool, checkpoints: bool
-) -> None:
+    function: Callable[..., Any], task: str, name: str, kind: WorkKind | None, idempotent: bool, checkpoints: bool,
+    schema: Schema | None,
+) -> None:  # fmt: skip
     chosen = kind or (WorkKind.COROUTINE if inspect.iscoroutinefunction(function) else WorkKind.PROCESS)
     if chosen is WorkKind.SCRIPT:
         raise ConfigurationError("a handler is no script", field="kind")
@@ -67,8 +71,9 @@ def _enter(
         raise ConfigurationError(f"the handler name {name!r} is already used by the task {known.task!r}", field="name")
     summary = (inspect.getdoc(function) or "").split("\n\n", 1)[0]
     _exports[name] = Export(
-        name=name, task=task, kind=chosen, idempotent=idempotent, description=summary, checkpoints=checkpoints
-    )
+        name=name, task=task, kind=chosen, idempotent=idempotent, description=summary, checkpoints=checkpoints,
+        schema=schema,
+    )  # fmt: skip
 
 
 def find(name: str) -> Export | None:

@@ -58,22 +58,34 @@ def read_submission(request: HttpRequest) -> Any:
 
 def read_fields(request: HttpRequest, *known: str) -> dict[str, Any]:
     """The body as a JSON object; ``InvalidInput`` names a field that is not known."""
-    data = read_json(request)
-    if not isinstance(data, dict):
-        raise InvalidInput("The body must be an object.")
-    for name in data:
+    return _only(read_json(request), known)
+
+
+def _only(data: Any, known: tuple[str, ...]) -> dict[str, Any]:
+    for name in _object(data):
         if name not in known:
             words = f"known: {', '.join(sorted(known))}" if known else "the body is empty, or {}"
             raise InvalidInput(f"there is no such field; {words}", field=name[:60])
+    return _object(data)
+
+
+def _object(data: Any) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise InvalidInput("The body must be an object.")
     return data
+
+
+def read_any_object(request: HttpRequest) -> dict[str, Any]:
+    """The body as a JSON object of any names; without a body, an empty one."""
+    length = request.META.get("CONTENT_LENGTH")
+    if length == "0" or not (length or request.META.get("HTTP_TRANSFER_ENCODING")):
+        return {}
+    return _object(read_json(request))
 
 
 def read_object(request: HttpRequest, *known: str) -> dict[str, Any]:
     """As ``read_fields``; without a body, an empty object."""
-    length = request.META.get("CONTENT_LENGTH")
-    if length == "0" or not (length or request.META.get("HTTP_TRANSFER_ENCODING")):
-        return {}
-    return read_fields(request, *known)
+    return _only(read_any_object(request), known)
 
 
 def read_task_id(data: dict[str, Any], name: str) -> UUID | None:

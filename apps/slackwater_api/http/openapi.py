@@ -81,6 +81,7 @@ IN_PATH = {
         ("secret_name", str, "The secret's name.", None),
         ("artifact_name", str, "The file's name, a relative path.", None),
         ("sha256", str, "The SHA-256 of the script.", "^[0-9a-f]{64}$"),
+        ("handler_name", str, "The handler's name.", None),
     )
 }
 """Every parameter that stands in an address, by its name: a view takes them by these names."""

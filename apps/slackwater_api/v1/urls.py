@@ -10,6 +10,7 @@ from slackwater_api.v1.views import (
     artifacts,
     bulk,
     graphs,
+    handlers,
     keys,
     organization,
     platform,
@@ -32,7 +33,7 @@ class Sha256(StringConverter):
 register_converter(Sha256, "sha256")
 MODULES = (
     tasks, work, graphs, bulk, artifacts, streams, schedules, webhooks, secrets, platform, organization, keys,
-    tiers,
+    tiers, handlers,
 )  # fmt: skip
 urlpatterns = [
     *(

@@ -26,7 +26,7 @@ from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.models import LiveTask, Task
 from slackwater_tasks.read.tasks import word
 from slackwater_tasks.spec import COLUMNS, EDITABLE, FIELDS, TaskSpec, check_references, dump_payload, parse_fields
-from slackwater_tasks.submission import limits
+from slackwater_tasks.submission import admission, limits
 
 REWRITE = named("""
 UPDATE slackwater_tasks_task t SET args = %s::jsonb, kwargs = %s::jsonb FROM slackwater_tasks_livetask l
@@ -54,6 +54,8 @@ def edit(tenant_id: int, task_id: UUID, changes: Mapping[str, Any], *, actor: st
             new = replace(new, payload=dump_payload(new.args, new.kwargs, ""))
             if MARK in new.payload[0] or MARK in new.payload[1]:
                 check_references({"args": new.args, "kwargs": new.kwargs}, stored_task.names_of_parents(task))
+            if new.handler and (arguments := reference_cache.arguments(new.handler)) is not None:
+                admission.check_arguments(new.handler, arguments, new.payload)
         _write_edit(task, live, old, new, actor, list(changes))
         transaction.on_commit(partial(hints.wake_dispatcher, task.tenant.cell))
 

@@ -14,6 +14,7 @@ from django.db.models import Q
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import LateMark
 from scheduler_ext.task import handlers
+from scheduler_ext.task.arguments import Arguments, compiled
 from slackwater_resources.models import Handler, Tier
 from slackwater_tasks.ledger import sql
 from slackwater_tasks.ledger.connection import fetch_all, fetch_value
@@ -21,6 +22,7 @@ from slackwater_tasks.models.base import OnLate
 
 T = TypeVar("T")
 TIER_TTL_S = 2.0
+ARGUMENTS_TTL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +75,13 @@ _clock: _Aged[float] = _Aged(
 # Lines and handlers never change their ids; tiers are read anew.
 _lines: dict[tuple[int, int, int], int] = {}
 _handlers: dict[str, int] = {}
+_arguments: dict[str, tuple[float, Arguments | None]] = {}
 _tiers: dict[int, tuple[float, dict[str, TierInfo]]] = {}
 
 
 def forget() -> None:
     """Look up everything anew."""
-    for known in (_lines, _handlers, _tiers):
+    for known in (_lines, _handlers, _arguments, _tiers):
         known.clear()
     for aged in (_late_listeners, resumable_handlers, _serving, _clock):
         aged.forget()
@@ -155,9 +158,22 @@ def handler_id(name: str) -> int | None:
                 "idempotent": export.idempotent,
                 "description": export.description,
                 "checkpoints": export.checkpoints,
+                "schema": export.schema,
             }
             found = Handler.objects.get_or_create(name=name, defaults=defaults)[0].pk
         if found is None:
             return None
         _remember(_handlers, name, found)
     return found
+
+
+def arguments(name: str, *, anew: bool = False) -> Arguments | None:
+    """The check of a handler's arguments, compiled once; ``None`` where its workers published none.
+
+    ``anew``: as it is now. Without it, it may be that of five seconds ago.
+    """
+    found = _arguments.get(name)
+    if found is None or anew or time.monotonic() - found[0] > ARGUMENTS_TTL_S:
+        schema = Handler.objects.filter(name=name).values_list("schema", flat=True).first()
+        found = _arguments[name] = (time.monotonic(), compiled(schema))
+    return found[1]

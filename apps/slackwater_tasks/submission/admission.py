@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from scheduler_ext.core.dag import Dag
 from scheduler_ext.core.errors import InvalidInput, NotGranted, UnknownDependency
+from scheduler_ext.task.arguments import Arguments
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.models import Script, new_id
-from slackwater_tasks.spec import Payload, TaskSpec, join
+from slackwater_tasks.spec import NO_PAYLOAD, Payload, TaskSpec, join
 from slackwater_tasks.submission import feasibility, limits, webhook_address
 from slackwater_tenants.models import Plan, Tenant
 
-Found = tuple[reference_cache.TierInfo, int, int | None, int, int]
-"""What admission looks up: tier, line, handler, delay tolerance and cap in milliseconds."""
+Found = tuple[reference_cache.TierInfo, int, int | None, int, int, Arguments | None]
+"""What admission looks up: tier, line, handler, delay tolerance and cap in milliseconds, the handler's arguments."""
 Outside = tuple[UUID, int, str]
 """A need that exists already: the parent, the place of the child in its list, and the path of the field."""
 UTF8_MOST = 4
@@ -124,11 +126,13 @@ class _Admission:
         """One task; raises what is wrong with it, naming the field."""
         if spec is not self._last[0]:
             self._last = (spec, self._find(spec, path))
-        tier, line_id, handler_id, tolerance_ms, cap_ms = self._last[1]
+        tier, line_id, handler_id, tolerance_ms, cap_ms, arguments = self._last[1]
         args, kwargs = payload
         if (len(args) + len(kwargs)) * UTF8_MOST > self.max_payload:
             size = len(args.encode()) + len(kwargs.encode())
             limits.check_payload(self.tenant.plan, size, field=join(path, "args"))
+        if arguments is not None and (arguments.required or payload != NO_PAYLOAD):
+            check_arguments(spec.handler, arguments, payload, path)
         return Accepted(
             id=task_id, spec=spec, payload=payload, tier=tier,
             line_id=line_id, handler_id=handler_id, tolerance_ms=tolerance_ms,
@@ -158,7 +162,18 @@ class _Admission:
         if tenant.plan.refuse_late:
             feasibility.check_wait(tenant, spec, tolerance_ms, path)
         line_id = reference_cache.line_id(tenant.pk, int(spec.category), tier.id)
-        return tier, line_id, handler_id, tolerance_ms, cap_ms
+        arguments = reference_cache.arguments(spec.handler) if spec.handler else None
+        return tier, line_id, handler_id, tolerance_ms, cap_ms, arguments
+
+
+def check_arguments(handler: str, arguments: Arguments, payload: Payload, where: str = "") -> None:
+    """``InvalidInput`` for arguments that the handler does not take, by what its workers say now."""
+    try:
+        arguments.check_payload(payload, partial(join, where))
+    except InvalidInput:
+        now = reference_cache.arguments(handler, anew=True)
+        if now is not None:
+            now.check_payload(payload, partial(join, where))
 
 
 def resolve_tier(tenant: Tenant, slug: str, field: str) -> reference_cache.TierInfo:

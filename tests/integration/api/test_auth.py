@@ -112,6 +112,7 @@ class Objects:
     rate_id: str
     node_id: str
     category: str = "offpeak"
+    handler_name: str = "secret.handler"
 
     @property
     def names(self) -> dict[str, str]:
@@ -200,6 +201,8 @@ LISTS: dict[str, Callable[[Objects], str]] = {
     "nodes": lambda _: "/nodes",
     "queues": lambda _: "/queues",
     "limits": lambda _: "/limits",
+    "handlers": lambda _: "/handlers",
+    "openapi.json": lambda _: "/openapi.json?fields=openapi",  # what is one's own in it is the list of handlers
 }
 BODIES: dict[str, list[Callable[[Objects], Any]]] = {
     "tasks": [

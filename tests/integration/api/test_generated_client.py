@@ -6,7 +6,7 @@ import importlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +14,25 @@ import httpx
 import pytest
 from django.core.wsgi import get_wsgi_application
 
-from slackwater_api.http.reference import document
+from scheduler_ext.task.signature import schema_of
+from slackwater_api.http.tenant_document import tenant_document
+from slackwater_resources.models import Handler
 from tests.support.api import HANDLER, client_of, forget_lookups, furnish
 
 pytestmark = pytest.mark.django_db(transaction=True)  # the real handler closes connections between requests
 PACKAGE = "generated_slackwater"
 
 
+def send(to: str, subject: str = "hello", copies: int | None = None, *, tags: Sequence[str] = ()) -> None:
+    """Send a mail."""
+
+
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The generated package, imported."""
     folder = tmp_path_factory.mktemp("client")
-    (folder / "openapi.json").write_text(json.dumps(document(), default=str))
+    handlers = [{"name": "mail.send", "description": "Send a mail.", "schema": schema_of(send)}]
+    (folder / "openapi.json").write_text(json.dumps(tenant_document(handlers), default=str))
     # What the generator cannot make sense of is a fault of the document; it formats with ruff, from its own folder.
     done = subprocess.run(
         [
@@ -77,3 +84,9 @@ def test_it_submits_a_task_reads_it_lists_it_and_is_told_what_is_wrong(generated
     refused = operation("tasks", "submit_tasks").sync(client=client, body=models.TaskIn(handler=HANDLER, priority=5000))
     assert isinstance(refused, models.ProblemOut)
     assert (refused.code, refused.field) == ("invalid_input", "priority")
+
+    Handler.objects.create(name="mail.send", schema=schema_of(send))
+    arguments = models.MailSendArguments(to="a@example.org", subject="from a typed client")
+    sent = operation("mail", "mail_send").sync(client=client, body=arguments, category=models.Category("urgent"))
+    found = operation("tasks", "get_task").sync(sent.id, client=client)
+    assert (found.handler, found.kwargs.additional_properties["subject"]) == ("mail.send", "from a typed client")

@@ -33,6 +33,7 @@ from tests.support.api import HANDLER, Answer, ApiClient, client_of, forget_look
 
 SHOWN_BY_ANOTHER = {
     "submit_tasks", "submit_workflow", "add_workflow_tasks", "backfill_schedule", "cancel_task", "put_secret",
+    "call_handler",
 }  # fmt: skip
 """Operations that answer with either of two statuses and one shape: one of them is shown."""
 PLAIN = json.loads(json.dumps(document(), default=str))
@@ -170,6 +171,7 @@ def owned(acme: ApiClient) -> dict[str, Any]:
     acme.task(tier="own", category="offpeak")
     return {
         "team_slug": "crew", "member_id": member, "key_id": key, "tier_name": "own", "category": "offpeak",
+        "handler_name": HANDLER,
     }  # fmt: skip
 
 

@@ -1,0 +1,114 @@
+"""Arguments checked against the schema a handler has published: compiled once, quick for plain types."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.task.references import is_reference
+from scheduler_ext.task.signature import POSITIONAL, REST, Schema
+
+CLASSES: Final[dict[Any, tuple[type, ...]]] = {
+    "boolean": (bool,),
+    "integer": (int,),
+    "number": (int, float),
+    "string": (str,),
+    "null": (type(None),),
+}
+"""Of a schema that names a type and nothing else: what certainly is of it."""
+ANY: Final = (str, int, float, bool, type(None), list, dict)
+SAYS_MORE: Final = frozenset(("type", "default", "title", "description", "format"))
+WORDS: Final = {
+    "boolean": "true or false", "integer": "a whole number", "number": "a number", "string": "a string",
+    "null": "null", "array": "an array", "object": "an object",
+}  # fmt: skip
+
+
+class Arguments:
+    """What a handler takes."""
+
+    __slots__ = ("_known", "_more", "_positional", "_rest", "required")
+
+    def __init__(self, schema: Schema) -> None:
+        types_of = schema.get("$defs", {})
+        self._positional: list[str] = schema.get(POSITIONAL, [])
+        self.required: list[str] = schema.get("required", [])
+        self._known = {name: _Check(each, types_of) for name, each in schema.get("properties", {}).items()}
+        self._rest = _Check(schema[REST], types_of) if REST in schema else None
+        more = schema.get("additionalProperties", True)
+        self._more = _Check({} if more is True else more, types_of) if more is not False else None
+
+    def check_payload(self, payload: tuple[str, str], path: Callable[[str], str]) -> None:
+        """``InvalidInput`` names the argument that is wrong; ``payload``: args and kwargs as JSON."""
+        args: list[Any] = json.loads(payload[0]) if payload[0] != "[]" else []
+        kwargs: dict[str, Any] = json.loads(payload[1]) if payload[1] != "{}" else {}
+        given = self._check_positional(args, path) if args else args
+        for name, value in kwargs.items():
+            check = self._known.get(name) or self._more
+            if check is None:
+                raise InvalidInput(f"the handler has no such argument{self._meant(name)}", field=path(f"kwargs.{name}"))
+            if name in given:
+                field = path(f"kwargs.{name}")
+                raise InvalidInput(f"is given twice: args[{self._positional.index(name)}] is the same", field=field)
+            if value.__class__ not in check.classes and not is_reference(value):
+                check.tell(value, path(f"kwargs.{name}"))
+        for name in self.required:
+            if name not in kwargs and name not in given:
+                raise InvalidInput("must be given: the handler needs it", field=path(f"kwargs.{name}"))
+
+    def _check_positional(self, args: list[Any], path: Callable[[str], str]) -> list[str]:
+        """The names of the parameters that positional arguments fill."""
+        names = self._positional
+        for n, value in enumerate(args):
+            check = self._known[names[n]] if n < len(names) else self._rest
+            if check is None:
+                most = f"the handler takes {len(names)} positional argument{'' if len(names) == 1 else 's'} at most"
+                raise InvalidInput(most, field=path(f"args[{n}]"))
+            if value.__class__ not in check.classes and not is_reference(value):
+                check.tell(value, path(f"args[{n}]"))
+        return names[: len(args)]
+
+    def _meant(self, name: str) -> str:
+        near = difflib.get_close_matches(name[:60], self._known, n=1)
+        known = ", ".join(self._known) or "none"
+        return f"; did you mean {near[0]}?" if near else f"; known are {known}"
+
+
+class _Check:
+    """The check of one argument, by its class where that says enough, else by JSON Schema, made when it is needed."""
+
+    __slots__ = ("_schema", "_validator", "classes")
+
+    def __init__(self, schema: Schema, types_of: Schema) -> None:
+        plain = schema.keys() <= SAYS_MORE
+        self.classes = (ANY if "type" not in schema else CLASSES.get(schema["type"], ())) if plain else ()
+        """Values of these classes are right."""
+        self._schema = {**schema, "$defs": types_of} if types_of else schema
+        self._validator: Any = None
+
+    def tell(self, value: Any, field: str) -> None:
+        """``InvalidInput`` where a value is wrong, with the place in it."""
+        from jsonschema import Draft202012Validator  # on first use: most handlers take plain types, and it is large
+        from jsonschema.exceptions import best_match
+
+        self._validator = self._validator or Draft202012Validator(self._schema)
+        error = best_match(self._validator.iter_errors(value))
+        if error is not None:
+            steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path)
+            raise InvalidInput(_said(error), field=field + steps)
+
+
+def _said(error: Any) -> str:
+    if error.validator == "type" and isinstance(error.validator_value, str):
+        return f"must be {WORDS[error.validator_value]}, the handler says"
+    if error.validator == "enum":
+        return f"must be one of {', '.join(map(json.dumps, error.validator_value))}"[:500]
+    return f"does not fit what the handler takes: {error.message}"[:500]
+
+
+def compiled(schema: Mapping[str, Any] | None) -> Arguments | None:
+    """The check of a published schema; ``None`` where none was."""
+    return Arguments(dict(schema)) if schema else None

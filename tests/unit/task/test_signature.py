@@ -1,0 +1,168 @@
+"""What a handler's signature says of its arguments in JSON Schema, and how arguments are checked against it."""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypedDict
+from uuid import UUID
+
+import pytest
+from celery import Celery
+from jsonschema import Draft202012Validator
+from pydantic import BaseModel, Field
+
+from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.task import handlers
+from scheduler_ext.task.arguments import Arguments
+from scheduler_ext.task.signature import schema_of
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Item(BaseModel):
+    sku: str
+    count: int = Field(default=1, ge=1)
+
+
+class Order(BaseModel):
+    items: list[Item]
+
+
+class Point(TypedDict):
+    x: int
+
+
+def send(
+    to: str, subject: str = "hello", *, copies: int | None = None, tags: Sequence[str] = (), **headers: str
+) -> None:
+    """Send a mail."""
+
+
+def everything(
+    a: bool, b: float, c: list[int], d: dict[str, int], e: Literal["x", 1], f: Colour, g: Order, h: Any,
+    i: Annotated[int, Field(ge=0)], j: Annotated[str, "who it is for"], k: datetime, m: UUID, n: Path, o: tuple[int, str],
+    p: Point, q: Callable[[], None], r: int = None,  # type: ignore[assignment]  # noqa: RUF013
+    s: object = json, t: Mapping[str, Any] | None = None,
+) -> None:  # fmt: skip
+    """One of each."""
+
+
+def schema(function: Callable[..., Any], **more: Any) -> dict[str, Any]:
+    found = schema_of(function, **more)
+    assert found is not None
+    Draft202012Validator.check_schema(found)
+    return found
+
+
+def told(function: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[str | None, str]:
+    """The field that is wrong, and why; (None, "") where nothing is."""
+    try:
+        Arguments(schema(function)).check_payload((json.dumps(args), json.dumps(kwargs)), str)
+    except InvalidInput as error:
+        return error.field, str(error)
+    return None, ""
+
+
+def test_a_signature_becomes_a_schema() -> None:
+    assert schema(send) == {
+        "type": "object",
+        "properties": {
+            "to": {"type": "string"},
+            "subject": {"type": "string", "default": "hello"},
+            "copies": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": None},
+            "tags": {"type": "array", "items": {"type": "string"}, "default": ()},
+        },
+        "required": ["to"],
+        "additionalProperties": {"type": "string"},
+        "x-positional": ["to", "subject"],
+    }
+
+
+def test_every_annotation_has_its_schema() -> None:
+    found = schema(everything)
+    kinds = found["properties"]
+    assert kinds["c"] == {"type": "array", "items": {"type": "integer"}}
+    assert kinds["d"] == {"type": "object", "additionalProperties": {"type": "integer"}}
+    assert (kinds["e"], kinds["f"]) == ({"enum": ["x", 1]}, {"enum": ["red", "blue"]})
+    assert kinds["i"] == {"type": "integer", "minimum": 0}
+    assert kinds["j"] == {"type": "string", "description": "who it is for"}
+    assert (kinds["h"], kinds["q"], kinds["s"]) == ({}, {}, {})
+    assert [kinds[name].get("format") for name in "km"] == ["date-time", "uuid"]
+    assert kinds["p"]["type"] == "object"
+    assert kinds["o"]["prefixItems"] == [{"type": "integer"}, {"type": "string"}]
+    assert kinds["r"]["anyOf"][1] == {"type": "null"}
+    assert found["$defs"]["Item"]["properties"]["count"]["minimum"] == 1
+
+
+def test_what_cannot_be_known_is_not_published() -> None:
+    assert schema_of(len) is None
+    assert schema_of(dict) is None
+
+    def later(value: Nowhere, other: int) -> None:  # type: ignore[name-defined]  # noqa: F821
+        """An annotation for a type checker alone."""
+
+    assert schema(later)["properties"] == {"value": {}, "other": {}}
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "field", "said"),
+    [
+        (("a@b",), {}, None, ""),
+        ((), {"to": "a@b", "copies": 2, "X-Id": "7"}, None, ""),
+        (({"$from": "parent"},), {"copies": {"$from": ["a", "b"]}}, None, ""),
+        ((), {}, "kwargs.to", "must be given"),
+        ((7,), {}, "args[0]", "must be a string"),
+        (("a", "b", 3), {}, "args[2]", "takes 2 positional arguments at most"),
+        (("a",), {"to": "b"}, "kwargs.to", "is given twice: args[0]"),
+        (("a",), {"copies": 1.5}, "kwargs.copies", "does not fit"),
+        (("a",), {"tags": ["x", 1]}, "kwargs.tags[1]", "must be a string"),
+        (("a",), {"X-Id": 7}, "kwargs.X-Id", "must be a string"),
+    ],
+)  # fmt: skip
+def test_arguments_are_checked(args: Any, kwargs: Any, field: str | None, said: str) -> None:
+    found = told(send, *args, **kwargs)
+    assert found[0] == field
+    assert said in found[1]
+
+
+def test_models_and_plain_types_are_checked_within() -> None:
+    def act(order: Order, colour: Colour = Colour.RED, ratio: float = 1, on: bool = False, n: int = 0) -> None:
+        """Act."""
+
+    fine = {"items": [{"sku": "a"}]}
+    assert told(act, fine, "blue", 1, on=True, n=2.0) == (None, "")
+    assert told(act, {"items": [{"sku": "a", "count": 0}]})[0] == "args[0].items[0].count"
+    assert told(act, fine, "green") == ("args[1]", 'args[1]: must be one of "red", "blue"')
+    assert told(act, fine, ratio=True)[0] == "kwargs.ratio"
+    assert told(act, fine, on=1)[0] == "kwargs.on"
+    assert "did you mean colour?" in told(act, fine, color="red")[1]
+
+
+def test_a_task_is_published_without_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handlers, "_exports", {})
+    app = Celery("typed", set_as_current=False)
+
+    def bound(self: Any, to: str) -> None:
+        """It has its task first."""
+
+    def free(to: str) -> None:
+        """It has not."""
+
+    made = {
+        "bound": app.task(name="bound", bind=True)(bound),
+        "retrying": app.task(name="retrying", bind=True, autoretry_for=(ValueError,))(bound),
+        "free": app.task(name="free")(free),
+        "open": app.task(name="open", typing=False)(free),
+    }
+    for task in made.values():
+        handlers.export(task)
+    published = {name: export.schema for name, export in handlers.exported().items()}
+    assert published.pop("open") is None
+    assert [list((one or {})["properties"]) for one in published.values()] == [["to"]] * 3
