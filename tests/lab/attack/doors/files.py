@@ -86,7 +86,7 @@ def text_that_steers_a_terminal(ground: Ground) -> str:
         )
         if ask(path, method, body) != 422
     ]
-    ask("/api/v1/tasks", "POST", {"handler": "demo.add", "args": [evil]})
+    ask("/api/v1/tasks", "POST", {"handler": "demo.echo", "args": [evil]})
     raw = [path.name for path in (ground.var / "log").glob("*.log") if "\x1b" in path.read_text()]
     if "\x1b]0;" in ground.printed or "\nFAKE LINE" in ground.printed:
         raw.append("the console")
