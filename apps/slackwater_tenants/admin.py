@@ -104,7 +104,7 @@ class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
 
     class Meta:
         model = Tenant
-        fields = ("slug", "name", "plan", "cell", "pool", "trusted", "script_root", "paused")
+        fields = ("slug", "name", "plan", "client", "cell", "pool", "trusted", "script_root", "paused")
 
 
 @admin.register(Tenant)
@@ -132,8 +132,9 @@ class TenantAdmin(PausableMixin, UndeletedMixin, ServiceAdmin):
             super().save_model(request, obj, form, change)
             return
         made = services.create_tenant(
-            obj.slug, obj.name, obj.plan.slug, trusted=obj.trusted, cell=obj.cell, script_root=obj.script_root
-        )
+            obj.slug, obj.name, obj.plan.slug, trusted=obj.trusted, cell=obj.cell, script_root=obj.script_root,
+            client=obj.client, pool=obj.pool,
+        )  # fmt: skip
         become(obj, made)
 
     def set_paused(self, obj: Tenant, *, paused: bool) -> bool:

@@ -229,6 +229,15 @@ class Tenant(models.Model):
         related_name="tenants",
         help_text="Where its lines stand, unless a line has a pool of its own; empty: beside the pools.",
     )
+    client = models.CharField(
+        max_length=63,
+        blank=True,
+        default="",
+        db_default="",
+        validators=[SLUG],
+        help_text="Whose it is, where a client has several: tenants without a pool that name one client share as "
+        "one tenant.",
+    )
     trusted = models.BooleanField(default=False, help_text="Its scripts may run without a sandbox.")
     paused = models.BooleanField(default=False, help_text="Tasks are accepted, none is started.")
     paused_by_itself = models.BooleanField(

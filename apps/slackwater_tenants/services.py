@@ -40,7 +40,7 @@ def ensure_plan(slug: str) -> Plan:
         raise NotFound(f"there is no plan {slug!r}; known are {known}", field="plan") from None
 
 
-def create_tenant(slug: str, name: str, plan_slug: str = "standard", *, trusted: bool = False, **fields: str) -> Tenant:
+def create_tenant(slug: str, name: str, plan_slug: str = "standard", *, trusted: bool = False, **fields: Any) -> Tenant:
     """Create a tenant with its counter row. ``InvalidInput`` names the field at fault, ``Conflict`` a taken slug."""
     with transaction.atomic():
         if Tenant.objects.filter(slug=slug).exists():

@@ -99,6 +99,10 @@ class TaskView:
     """Ids of the rate limits its start counts against."""
 
 
+CLIENT = "client "
+"""What the name of the pool begins with that the tenants of one client share, without anybody having made it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineView:
     """The head of one line: the ready tasks of one (tenant, category, tier), best rank first."""

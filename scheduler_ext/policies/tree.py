@@ -22,6 +22,7 @@ from typing import Any, Final
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.resources import add, filled, part, subtract, zero
 from scheduler_ext.core.types import (
+    CLIENT,
     MILLI,
     PER_CHILD,
     WHOLE_MILLI,
@@ -89,13 +90,18 @@ class Rules:
     def terms(self, path: Path, tenant: TenantView | None, above: Account, measure: Measure) -> Terms:
         """Weight, floor and maximum of the account at ``path``; ``tenant`` is set for a tenant's own account.
 
-        What a plan guarantees is a share of the cell: inside a pool only the plan's weight counts.
+        A client with several tenants counts as one that has the best of their plans. What a plan guarantees is a share
+        of the cell: inside a pool only the plan's weight counts.
         """
-        del path
         if tenant is None:
             return Terms()
         top = above.parent is None
-        return Terms(weight=tenant.weight, floor=measure.permille(tenant.guaranteed_permille) if top else 0)
+        bounded = path[-1].startswith(CLIENT) and tenant.maximum_permille < 1000
+        return Terms(
+            weight=tenant.weight,
+            floor=measure.permille(tenant.guaranteed_permille) if top else 0,
+            limit=measure.permille(tenant.maximum_permille) if bounded else None,
+        )
 
     def key(self, account: Account) -> Any:
         """Place among siblings, smaller first; keys of one level must compare with each other.
@@ -131,6 +137,7 @@ class TreeChooser(Chooser):
         # A pool that has pools in it keeps its own lines in an account beside them.
         self._paths = {number: (*path, "") if path in inner else path for number, path in paths.items()}
         apart = _in_pools(snapshot)
+        self._clients = _clients(snapshot)
         self._open_accounts(snapshot, apart)
         for line in sorted(snapshot.lines, key=_category):
             self._add_line(line)
@@ -236,9 +243,10 @@ class TreeChooser(Chooser):
         """Open an account for each path and count what is in flight on it."""
         for path in self._rules.kept():
             self._account(path, None)
-        for name, pool in sorted(snapshot.pools.items()):
-            account = self._account(tuple(name.split("/")), None)
-            account.charge(pool.used_slots_milli, pool.used)
+        for name in sorted({*snapshot.pools, *self._clients}):
+            account, pool = self._account(tuple(name.split("/")), None), snapshot.pools.get(name)
+            if pool is not None:
+                account.charge(pool.used_slots_milli, pool.used)
             self._remember(account, snapshot.past_use.get(f"pool {name}", 0.0), above=True)
         counted: set[tuple[Path, int]] = set()
         past = snapshot.past_use
@@ -252,7 +260,8 @@ class TreeChooser(Chooser):
             within = snapshot.pools.get(line.pool)
             if within is None or self._rules.owned(line):
                 self._count_held(account, tenant, within, apart)
-                self._remember(account, past.get(f"tenant {line.tenant_id}", 0.0), above=within is None)
+                above = within is None and line.pool not in self._clients
+                self._remember(account, past.get(f"tenant {line.tenant_id}", 0.0), above=above)
         if self._top.counts:
             self._count_others(snapshot, apart)
         self._weigh()
@@ -298,7 +307,7 @@ class TreeChooser(Chooser):
             return known
         above = self._account(path[:-1], None)
         account = self._accounts[path] = Account(path[-1], above, self._measure)
-        terms = self._rules.terms(path, tenant, above, self._measure)
+        terms = self._rules.terms(path, tenant or self._clients.get(path[-1]), above, self._measure)
         account.turns, account.floor, account.limit = max(1, terms.weight), terms.floor, terms.limit
         if terms.kept:
             account.keep(terms.kept)
@@ -416,6 +425,25 @@ def _in_pools(snapshot: Snapshot) -> dict[int, tuple[int, Vector]]:
             so_far, used = held.get(tenant_id, (0, zero()))
             held[tenant_id] = (so_far + milli, add(used, filled(vector)))
     return held
+
+
+def _clients(snapshot: Snapshot) -> dict[str, TenantView]:
+    """Each client by the name of its pool, as one tenant that has the best of its tenants' plans."""
+    tenants: dict[str, set[int]] = {}
+    for line in snapshot.lines:
+        if line.pool.startswith(CLIENT):
+            tenants.setdefault(line.pool, set()).add(line.tenant_id)
+    found: dict[str, TenantView] = {}
+    for name, numbers in tenants.items():
+        holding = snapshot.pools[name].tenants if name in snapshot.pools else ()
+        plans = [snapshot.tenants.get(number) or TenantView(tenant_id=number) for number in numbers.union(holding)]
+        found[name] = TenantView(
+            tenant_id=0,
+            weight=max(plan.weight for plan in plans),
+            guaranteed_permille=max(plan.guaranteed_permille for plan in plans),
+            maximum_permille=max(plan.maximum_permille for plan in plans),
+        )
+    return found
 
 
 def pool_path(line: LineView) -> Path:

@@ -36,11 +36,12 @@ import yaml
 from scheduler_ext.core import ceiling_windows, resources
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import Category
+from scheduler_ext.core.types import CLIENT
 from scheduler_ext.simulation.model import ONE_CPU, Cell, Job, RateLimit, Trace
 
 MICRO: Final = 1_000_000
 _TENANT_KEYS: Final = (
-    "arrivals", "category", "expected", "handler", "name", "pool", "priority", "rate_key", "run_s", "tolerance_s",
+    "arrivals", "category", "client", "expected", "handler", "name", "pool", "priority", "rate_key", "run_s", "tolerance_s",
     "vector", "weight",
 )  # fmt: skip
 
@@ -149,6 +150,10 @@ def _jobs(tenant: Mapping[str, Any], number: int, duration: float, rng: random.R
             _mapping(tenant["vector"], f"{where}.vector", resources.DIMENSIONS), field=f"{where}.vector"
         )
     tolerance = tenant.get("tolerance_s")
+    client = str(tenant.get("client", ""))
+    if "/" in client:
+        raise InvalidInput("must be a name without slashes", field=f"{where}.client")
+    pool = str(tenant.get("pool", "")) or (f"{CLIENT}{client}" if client else "")
     for arrival in _arrivals(tenant.get("arrivals"), duration, rng, f"{where}.arrivals"):
         run = max(1, int(draw(rng) * MICRO))
         yield Job(
@@ -161,7 +166,7 @@ def _jobs(tenant: Mapping[str, Any], number: int, duration: float, rng: random.R
             priority=int(_number(tenant, "priority", where, default=0, least=-1000)),
             expected_us=run if tenant.get("expected", True) else None,
             tolerance_us=None if tolerance is None else int(float(tolerance) * MICRO),
-            pool=str(tenant.get("pool", "")),
+            pool=pool,
             rates=rates,
         )
 

@@ -19,7 +19,7 @@ from scheduler_ext.simulation.engine import Engine
 from scheduler_ext.simulation.model import Cell, Job, RateLimit, Trace
 
 CONF = SchedulerConf(reserve_after_s=1e9, round_limit=10_000, peak_permille=700, delayable_permille=900)
-POOLS = ("", "", "org/a", "org/b", "solo")
+POOLS = ("", "", "org/a", "org/b", "solo", "client acme")
 PARAMETERS: dict[str, dict[str, Any]] = {
     "equal": {},
     "capacity": {"queues": {"org": {"guaranteed": 50, "maximum": 70}, "org/a": {"guaranteed": 30, "maximum": 60}}},

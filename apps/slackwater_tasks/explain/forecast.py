@@ -176,7 +176,6 @@ def _order(store: PgRoundStore, task: _Waiting) -> OrderPolicy:
 
 def _job(store: PgRoundStore, task: _Waiting, index: int, places: dict[str, int], case: int) -> Job:
     info = store.reference.lines[task.line_id]
-    pool = store.chosen().pools.get(info.pool_id, "") if info.pool_id is not None else ""
     reference = store.reference
     learnt = reference.run_times.get((task.tenant_id, task.handler)) or reference.common_times.get(task.handler)
     run_s = learnt / 1e6 * SPREAD[case] if learnt else UNKNOWN_S[case]
@@ -187,6 +186,6 @@ def _job(store: PgRoundStore, task: _Waiting, index: int, places: dict[str, int]
         index, 0 if running else SOON_US + int(task.arrives_s * 1e6), max(1, int(run_s * 1e6)),
         tenant=task.tenant_id, vector=info.vector, priority=task.priority,
         category=Category.URGENT if running else info.category, expected_us=max(1, int(run_s * 1e6)),
-        mutex_key=task.mutex_key, pool=pool, rates=() if running else task.rates,
+        mutex_key=task.mutex_key, pool=store.pool_of(info), rates=() if running else task.rates,
         parents=[places[p] for p in task.parents if p in places], name=task.task_id,
     )  # fmt: skip

@@ -11,6 +11,7 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.resources import add, part, peak, zero
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
+    CLIENT,
     MILLI,
     PER_CHILD,
     WHOLE_MILLI,
@@ -72,6 +73,7 @@ class LineInfo:
     cell: str
     vector: Vector
     pool_id: int | None = None
+    client: str = ""
 
 
 @dataclass(slots=True)
@@ -238,7 +240,7 @@ class PgRoundStore(RoundStore):
             handlers = conn.execute(sql.snapshot.HANDLERS)
             limits = conn.execute(sql.rates.LIMITS)
             ref.lines = {
-                row[0]: LineInfo(row[1], Category(row[2]), row[3], row[4], row[5], tuple(row[6:12]), row[12])
+                row[0]: LineInfo(row[1], Category(row[2]), row[3], row[4], row[5], tuple(row[6:12]), row[12], row[13])
                 for row in lines.fetchall()
             }
             ref.tenants = {row[0]: row[1:] for row in tenants.fetchall()}
@@ -264,9 +266,12 @@ class PgRoundStore(RoundStore):
         ref.unknown -= common.keys()
         ref.learnt_at = time.monotonic()
 
-    def _pool(self, info: LineInfo) -> str:
+    def pool_of(self, info: LineInfo) -> str:
+        """The path of a line's pool: its own, its tenant's, or the one that its client's tenants share."""
         chosen = self.reference.chosen
-        return chosen.pools.get(info.pool_id, "") if chosen is not None and info.pool_id is not None else ""
+        if info.pool_id is None:
+            return f"{CLIENT}{info.client}" if info.client else ""
+        return chosen.pools.get(info.pool_id, "") if chosen is not None else ""
 
     def _ends(self, now: float) -> dict[int, tuple[RunEnd, ...]]:
         vectors = {line_id: info.vector for line_id, info in self.reference.lines.items()}
@@ -296,7 +301,7 @@ class PgRoundStore(RoundStore):
                 flight.batch_count += count
             so_far, tasks, slots = used.get(info.tenant_id, (zero(), 0, 0))
             used[info.tenant_id] = (add(so_far, vector), tasks + count, slots + held)
-            if info.pool_id is not None and (pool := self._pool(info)):
+            if pool := self.pool_of(info):
                 members = pooled.setdefault(pool, {})
                 slots, so_far = members.get(info.tenant_id, (0, zero()))
                 members[info.tenant_id] = (slots + held, add(so_far, vector))
@@ -383,7 +388,7 @@ class PgRoundStore(RoundStore):
         """A line with these tasks at its head."""
         return LineView(
             line_id=line_id, tenant_id=info.tenant_id, category=info.category, tier_id=info.tier_id,
-            vector=info.vector, heads=heads, paused=info.paused, pool=self._pool(info),
+            vector=info.vector, heads=heads, paused=info.paused, pool=self.pool_of(info),
         )  # fmt: skip
 
     def look(self, *, decided: int, more: bool) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from scheduler_ext.core.types import LineView
+from scheduler_ext.core.types import CLIENT, LineView
 from scheduler_ext.policies.accounts import FINE, Account
 from scheduler_ext.policies.share.terms import PooledShare
 
@@ -31,8 +31,8 @@ class CapacityShare(PooledShare):
     its own idle guarantee)."""
 
     def owned(self, line: LineView) -> bool:
-        """A line outside the queues is its tenant's own; inside them tenants are not told apart."""
-        return not line.pool
+        """A line outside the queues is its tenant's own; inside them tenants are not told apart, but those of one client."""
+        return not line.pool or line.pool.startswith(CLIENT)
 
     def key(self, account: Account) -> tuple[int, int]:
         """Use over guarantee; those without a guarantee share what the others leave, by weight."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scheduler_ext.core.types import LineView
+from scheduler_ext.core.types import CLIENT, LineView
 from scheduler_ext.policies.tree import Path, Rules
 
 
@@ -20,5 +20,6 @@ class EqualShare(Rules):
     name: str = "equal"
 
     def path(self, line: LineView) -> Path:
-        """Each tenant stands beside the others, whatever pools there are."""
-        return (f"tenant {line.tenant_id}",)
+        """Each tenant stands beside the others, whatever pools there are; those of one client as one."""
+        tenant = f"tenant {line.tenant_id}"
+        return (line.pool, tenant) if line.pool.startswith(CLIENT) else (tenant,)

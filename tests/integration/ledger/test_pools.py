@@ -107,6 +107,19 @@ def test_inside_a_category_each_tenant_has_the_same_chance_whatever_it_hands_in(
     assert rounds.held() == {loud.pk: 5, quiet.pk: 5}
 
 
+def test_several_tenants_of_one_client_share_as_one(rounds: Rounds) -> None:
+    single = create_tenant("single", "Single")
+    split = [create_tenant(f"part{n}", "Part", client="acme") for n in range(5)]
+    for tenant in (single, *split):
+        hand_in(tenant, 20)
+    rounds.round()
+    assert rounds.held() == {single.pk: 5} | dict.fromkeys([tenant.pk for tenant in split], 1)
+    rounds.end_of(split[0].pk)
+    rounds.end_of(single.pk)
+    rounds.round()
+    assert rounds.held()[single.pk] == 5, "what its tenants hold counts together"
+
+
 def test_marking_all_work_urgent_wins_nothing_in_use(rounds: Rounds) -> None:
     """What urgent work holds counts for its tenant's other work."""
     urgent, mixed = create_tenant("urgent", "Urgent"), create_tenant("mixed", "Mixed")

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from scheduler_ext.core.states import Category
+from scheduler_ext.core.types import CLIENT
 from scheduler_ext.simulation.model import Cell, Job, Run
 from tests.unit.simulation.test_examples import SECOND, simulate
 
@@ -91,6 +92,20 @@ def test_a_newcomer_starts_after_at_most_one_task_of_each_other(share: str, cate
         started = run.started_us[came.index]
         between = Counter(job.tenant for job in run.trace.jobs if came.arrived_us < run.started_us[job.index] < started)
         assert max(between.values(), default=0) <= 1
+
+
+@pytest.mark.parametrize("share", POLICIES)
+def test_a_client_split_into_five_tenants_wins_nothing(share: str) -> None:
+    """Five tenants of one client, of whom each hands in as much as the one of another, and all of it is urgent."""
+    split = jobs(
+        (n, n / 10, 1.0, Category.URGENT if n else Category.DELAYABLE, None) for n in range(6) for _ in range(200)
+    )
+    for job in split:
+        job.pool = f"{CLIENT}acme" if job.tenant else ""
+    for slots, until in ((8, 40.0), (1, 300.0)):
+        run = simulate(split, Cell(nodes=1, slots=slots), share=share)
+        assert held(run, 0, until=until) == pytest.approx(0.5, abs=0.02)
+        assert min(held(run, tenant, until=until) for tenant in range(1, 6)) == pytest.approx(0.1, abs=0.02)
 
 
 @pytest.mark.parametrize("share", POLICIES)

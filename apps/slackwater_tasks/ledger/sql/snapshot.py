@@ -36,7 +36,7 @@ WHERE a.line_id IS NOT NULL
 """)  # noqa: S608 - statements of ours
 LINES = """
 SELECT n.id, n.tenant_id, n.category, n.tier_id, n.paused, t.cell,
-       r.cpu_milli, r.memory_mb, r.disk_mb, r.iops, r.bandwidth_kbps, r.ports, coalesce(n.pool_id, t.pool_id)
+       r.cpu_milli, r.memory_mb, r.disk_mb, r.iops, r.bandwidth_kbps, r.ports, coalesce(n.pool_id, t.pool_id), t.client
 FROM slackwater_tasks_line n JOIN slackwater_tenants_tenant t ON t.id = n.tenant_id
     JOIN slackwater_resources_tier r ON r.id = n.tier_id
 """

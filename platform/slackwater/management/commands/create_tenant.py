@@ -19,6 +19,7 @@ class Command(PlatformCommand):
         parser.add_argument("slug", help="lower-case letters, digits and dashes")
         parser.add_argument("--name", help="its name (the slug)")
         parser.add_argument("--plan", default="standard", help="slug of its plan (standard)")
+        parser.add_argument("--client", default="", help="whose it is, where a client has several: they share as one")
         parser.add_argument("--trusted", action="store_true", help="its scripts may run without a sandbox")
         parser.add_argument("--script-root", default="", help="folder mounted on the workers for its script paths")
         parser.add_argument("--cell", default="default", help="where its tasks run (default)")
@@ -27,6 +28,7 @@ class Command(PlatformCommand):
         tenant = create_tenant(
             options["slug"], options["name"] or options["slug"], options["plan"], trusted=options["trusted"],
             script_root=options["script_root"], cell=options["cell"],
+            client=options["client"],
         )  # fmt: skip
         self.answer(
             {"id": tenant.pk, "slug": tenant.slug, "name": tenant.name, "plan": tenant.plan.slug},
