@@ -10,10 +10,12 @@ from typing import Any
 
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import FINAL, Category, TaskState
+from scheduler_ext.core.types import PER_CHILD, WorkKind
 from slackwater_dashboard.throughput import INTERVAL_S, Throughput
 from slackwater_monitoring.alerts.rules import RULES
 from slackwater_resources.components import SILENT_AFTER_S
 from slackwater_tasks.ledger.connection import fetch_all, fetch_dicts, fetch_value
+from slackwater_tasks.ledger.sql.snapshot import SLOT_KIND
 from slackwater_tasks.read.autoscaling import demands
 from slackwater_tasks.read.tasks import word
 
@@ -61,23 +63,20 @@ LEFT JOIN LATERAL (
         ORDER BY l.rank_group, l.rank, l.task_id LIMIT 1)) h ON true
 ORDER BY w.ready DESC, h.submitted_at LIMIT %(shown)s
 """)
-NODES = named("""
+NODES = """
 SELECT n.id, n.name, n.cell, CASE WHEN n.lease_expires_at > clock_timestamp() THEN n.state ELSE 'silent' END AS state,
-       n.capacity, n.slots::text, extract(epoch FROM clock_timestamp() - n.heartbeat_at)::float8 AS silent_s,
-       coalesce(f.queued, 0)::int AS queued, coalesce(f.running, 0)::int AS running,
-       coalesce(f.slot_milli, 0)::int AS slot_milli, coalesce(f.cpu, 0)::bigint AS cpu,
-       coalesce(f.memory, 0)::bigint AS memory
-FROM slackwater_resources_node n LEFT JOIN (
-    SELECT l.node_id, count(*) FILTER (WHERE l.state = :state.QUEUED) AS queued,
-        count(*) FILTER (WHERE l.state = :state.RUNNING) AS running,
-           sum(l.slot_milli) FILTER (WHERE l.state = :state.RUNNING) AS slot_milli,
-           sum(r.cpu_milli * l.slot_milli / 1000) FILTER (WHERE l.state = :state.RUNNING) AS cpu,
-           sum(r.memory_mb::bigint * l.slot_milli / 1000) FILTER (WHERE l.state = :state.RUNNING) AS memory
-    FROM slackwater_tasks_livetask l JOIN slackwater_tasks_line i ON i.id = l.line_id
-        JOIN slackwater_resources_tier r ON r.id = i.tier_id
-    WHERE l.phase = :phase.IN_FLIGHT GROUP BY l.node_id) f ON f.node_id = n.id
-WHERE n.state IN ('active', 'draining') ORDER BY n.cell, n.name LIMIT 200
-""")
+       n.capacity, n.slots::text, extract(epoch FROM clock_timestamp() - n.heartbeat_at)::float8 AS silent_s
+FROM slackwater_resources_node n WHERE n.state IN ('active', 'draining') ORDER BY n.cell, n.name LIMIT 200
+"""
+# Short tasks share process slots, and hold of their tier what they hold of a slot.
+USED = named(f"""
+SELECT l.node_id, {SLOT_KIND} AS kind, count(*) FILTER (WHERE l.state = :state.QUEUED)::int AS queued,
+    count(*) FILTER (WHERE l.state = :state.RUNNING)::int AS running, sum(l.slot_milli)::bigint AS milli,
+    sum(r.cpu_milli * l.slot_milli / 1000)::bigint AS cpu, sum(r.memory_mb::bigint * l.slot_milli / 1000)::bigint AS memory
+FROM slackwater_tasks_livetask l JOIN slackwater_tasks_line i ON i.id = l.line_id
+    JOIN slackwater_resources_tier r ON r.id = i.tier_id LEFT JOIN slackwater_resources_handler h ON h.id = l.handler_id
+WHERE l.phase = :phase.IN_FLIGHT GROUP BY 1, 2
+""")  # noqa: S608 - a fragment of ours
 LEADERS = """
 SELECT cell, holder, epoch, expires_at > clock_timestamp() AS leads,
     extract(epoch FROM clock_timestamp() - renewed_at)::float8 AS renewed_s_ago
@@ -146,7 +145,7 @@ def _read(throughput: Throughput) -> dict[str, Any]:
         "states": _states(),
         "dead_letters": _bounded(fetch_value(DEAD, [DEAD_COUNTED + 1]), DEAD_COUNTED),
         "lines": _lines(),
-        "nodes": [_node(**row) for row in fetch_dicts(NODES)],
+        "nodes": _nodes(),
         "leaders": fetch_dicts(LEADERS),
         "components": fetch_dicts(COMPONENTS, [SILENT_AFTER_S]),
         "tenants": fetch_dicts(TENANTS, [TENANTS_SHOWN]),
@@ -155,7 +154,7 @@ def _read(throughput: Throughput) -> dict[str, Any]:
         ],
         "throughput": {"interval_s": INTERVAL_S, "series": throughput.series(now)},
         "demand": [
-            {"cell": d.cell, "slots": d.slots, "demand": d.demand, "wanted": d.wanted, "ratio": d.ratio}
+            {"cell": d.cell, "kind": d.kind, "slots": d.slots, "demand": d.demand, "wanted": d.wanted, "ratio": d.ratio}
             for d in demands()
         ],
         "start_delay": _percentiles(delay),
@@ -205,17 +204,30 @@ def _lines() -> list[dict[str, Any]]:
     ]
 
 
-def _node(*, capacity: list[int], slots: str, slot_milli: int, cpu: int, memory: int, **row: Any) -> dict[str, Any]:
+def _nodes() -> list[dict[str, Any]]:
+    used: dict[int, list[dict[str, Any]]] = {}
+    for row in fetch_dicts(USED):
+        used.setdefault(row["node_id"], []).append(row)
+    return [_node(used.get(row["id"], []), **row) for row in fetch_dicts(NODES)]
+
+
+def _node(used: list[dict[str, Any]], *, capacity: list[int], slots: str, **row: Any) -> dict[str, Any]:
+    """One node; how much of its slots is in use is told of the kind of which it is most."""
     each = json.loads(slots)
-    total = sum(int(count) for kind, count in each.items() if kind != "script") or sum(map(int, each.values()))
 
     def permille(used: float, of: float) -> int:
         return min(1_000, round(1_000 * used / of)) if of else 0
 
+    def held(name: str) -> float:
+        """Those that run many to a child take their part of the tier."""
+        return sum(float(part[name]) / PER_CHILD.get(WorkKind(part["kind"]), 1) for part in used)
+
     return {
         **row,
         "slots": each,
-        "slots_permille": permille(slot_milli, total * 1_000),
-        "cpu_permille": permille(cpu, capacity[0]),
-        "memory_permille": permille(memory, capacity[1]),
+        "queued": sum(part["queued"] for part in used),
+        "running": sum(part["running"] for part in used),
+        "slots_permille": max((permille(part["milli"], 1_000 * each.get(part["kind"], 0)) for part in used), default=0),
+        "cpu_permille": permille(held("cpu"), capacity[0]),
+        "memory_permille": permille(held("memory"), capacity[1]),
     }

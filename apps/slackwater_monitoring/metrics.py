@@ -125,11 +125,11 @@ class Ledger(Collector):
 
     def _demand(self) -> Iterable[Metric]:
         found, tiers = demands(), wanted()
-        yield _gauge("slots", "cell", "Slots of the active nodes.", [(d.cell, d.slots) for d in found])
+        yield _gauge("slots", "cell kind", "Slots of the active nodes.", [(d.cell, d.kind, d.slots) for d in found])
         text = "Slots that the work in flight and the ready work would take at once."
-        yield _gauge("demand_slots", "cell", text, [(d.cell, d.demand) for d in found])
+        yield _gauge("demand_slots", "cell kind", text, [(d.cell, d.kind, d.demand) for d in found])
         text = "Slots the demand asks for at the target ratio of resources to demand."
-        yield _gauge("wanted_slots", "cell", text, [(d.cell, d.wanted) for d in found])
+        yield _gauge("wanted_slots", "cell kind", text, [(d.cell, d.kind, d.wanted) for d in found])
         text = "Workers that the work of a tier asks for, where they run nothing else; tenants' own tiers are one."
         yield _gauge("wanted_workers", "cell tier", text, [(*key, count) for key, count in by_tier(tiers).items()])
         text = "Workers that all work of a cell asks for."

@@ -36,10 +36,18 @@ PER_CHILD = {WorkKind.COROUTINE: 128, WorkKind.THREAD: 8}
 """How many tasks of these kinds one pool child runs at once. Together they take what one task of their tier would:
 each takes its part of the vector."""
 
+Slots = Mapping[WorkKind, int]
+"""Thousandths of slots, each kind by itself: a busy slot of one kind is none that work of another could use."""
+NO_SLOTS: Slots = {}
 
-WHOLE_MILLI = {kind: -(-MILLI // PER_CHILD.get(kind, 1)) for kind in WorkKind}
-"""Thousandths of a slot that a task of a kind takes which shares it with no batch: those that run many to a child take
-their part of one."""
+
+def add_slots(left: Slots, right: Slots, sign: int = 1) -> Slots:
+    """Sum, or with ``sign`` -1 the difference, kind by kind."""
+    if not right:
+        return left
+    if not left and sign > 0:
+        return right
+    return {kind: left.get(kind, 0) + sign * right.get(kind, 0) for kind in left.keys() | right.keys()}
 
 
 class QueueName(StrEnum):
@@ -132,7 +140,7 @@ class TenantView:
     maximum_permille: int = 1000
     used: Vector = ()
     """Resources held by its tasks in flight."""
-    used_slots_milli: int = 0
+    used_slots_milli: Slots = field(default_factory=dict)
     paused: bool = False
 
 
@@ -141,8 +149,8 @@ class PoolView:
     """What the tasks in flight of one pool or capacity queue (a leaf) hold."""
 
     used: Vector = ()
-    used_slots_milli: int = 0
-    tenants: Mapping[int, tuple[int, Vector]] = field(default_factory=dict)
+    used_slots_milli: Slots = field(default_factory=dict)
+    tenants: Mapping[int, tuple[Slots, Vector]] = field(default_factory=dict)
     """Of this what each tenant holds: thousandths of slots, and resources."""
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from math import exp, lcm
 from typing import Any, Final
 
-from scheduler_ext.core.resources import SIZE, filled, total
-from scheduler_ext.core.types import MILLI, Snapshot, Vector, WorkKind
+from scheduler_ext.core.resources import SIZE, filled, total, zero
+from scheduler_ext.core.types import MILLI, Slots, Snapshot, Vector, WorkKind
 
 MAX_WHOLE: Final = 1 << 240
 """Beyond this a common multiple would make each comparison slow; then shares are rounded down."""
@@ -32,26 +32,27 @@ def remembered(past: float, share: float, span_s: float, memory_s: float) -> flo
 
 
 class Measure:
-    """How shares of the cell are counted: in slots alone, or by the dominant of slots and resources."""
+    """How shares of the cell are counted: by the dominant kind of slots alone, or of slots and resources."""
 
-    __slots__ = ("counted", "parts", "slot_part", "vectors", "whole")
+    __slots__ = ("counted", "parts", "slot_parts", "vectors", "whole")
 
     def __init__(self, snapshot: Snapshot, *, vectors: bool) -> None:
-        kinds = (WorkKind.PROCESS, WorkKind.SCRIPT)
-        slots = sum(node.slots.get(kind, 0) for node in snapshot.nodes for kind in kinds) * MILLI
+        slots = {kind: MILLI * sum(node.slots.get(kind, 0) for node in snapshot.nodes) for kind in WorkKind}
         capacity = total(node.capacity for node in snapshot.nodes)
-        wholes = [slots, *capacity] if vectors else [slots]
+        wholes = [*slots.values(), *capacity] if vectors else [*slots.values()]
         whole = lcm(*[number for number in wholes if number > 0])
         self.vectors = vectors
         self.whole = whole if whole <= MAX_WHOLE else ROUNDED_WHOLE
-        self.slot_part = self.whole // slots if slots else 0
+        self.slot_parts = {kind: self.whole // number if number else 0 for kind, number in slots.items()}
         self.parts = tuple(self.whole // number if number else 0 for number in capacity)
         self.counted = tuple((dimension, part) for dimension, part in enumerate(self.parts) if part)
         """The dimensions the cell has any of."""
 
-    def share(self, milli: int, vector: Sequence[int]) -> int:
+    def share(self, slots: Slots, vector: Sequence[int]) -> int:
         """The share of the cell that so much holds."""
-        best = milli * self.slot_part
+        best = 0
+        for kind, milli in slots.items():
+            best = max(best, milli * self.slot_parts[kind])
         if self.vectors:
             for held, part in zip(vector, self.parts, strict=True):
                 if held and held * part > best:
@@ -66,15 +67,16 @@ class Account:
     """One tenant, pool or queue in all its categories: what it holds, and what it may."""
 
     __slots__ = (
-        "counts", "floor", "kept", "kept_below", "key", "limit", "measure", "milli", "name", "parent", "past", "place",
-        "served", "served_at", "share", "tie", "turns", "vector", "version", "waits", "weight",
+        "counts", "floor", "kept", "kept_below", "key", "limit", "measure", "name", "parent", "past", "place",
+        "served", "served_at", "share", "slots", "tie", "turns", "vector", "version", "waits", "weight",
     )  # fmt: skip
 
     def __init__(self, name: str, parent: Account | None, measure: Measure) -> None:
         self.name = name
         self.parent = parent
         self.measure = measure
-        self.milli = 0
+        self.slots: dict[WorkKind, int] = {}
+        """Thousandths of slots held, of each kind it ever held any of."""
         self.vector = [0] * SIZE
         self.share = 0
         self.past = 0
@@ -105,31 +107,40 @@ class Account:
         self.key: Any = 0
         """Its place among its siblings, smaller first; written by the tree after each change."""
 
-    def charge(self, milli: int, vector: Vector) -> None:
-        """Add what a task takes (negative when it gives it back) here and above.
+    def charge(self, slots: Slots, vector: Vector) -> None:
+        """Add what is held here and above.
 
         The top keeps an account only where something below it keeps a share though it is idle.
         """
         account = self
         while account.parent is not None:
-            account.hold(milli, vector)
+            account.hold_all(slots, vector)
             account = account.parent
         if account.counts:
-            account.hold(milli, vector)
+            account.hold_all(slots, vector)
 
-    def hold(self, milli: int, vector: Vector) -> None:
-        """Add what a task takes to this account alone."""
-        self.milli += milli
-        before, measure = self.share, self.measure
+    def hold_all(self, slots: Slots, vector: Vector) -> None:
+        """Add what is held, in slots of any kind, to this account alone."""
+        self.hold(WorkKind.PROCESS, slots.get(WorkKind.PROCESS, 0), vector)
+        for kind, milli in slots.items():
+            if milli and kind is not WorkKind.PROCESS:
+                self.hold(kind, milli, zero())
+
+    def hold(self, kind: WorkKind, milli: int, vector: Vector) -> None:
+        """Add what a task takes (negative when it gives it back) to this account alone."""
+        slots, before, measure = self.slots, self.share, self.measure
+        slots[kind] = slots.get(kind, 0) + milli
+        best = slots[kind] * measure.slot_parts[kind]
+        if len(slots) > 1:
+            for other, taken in slots.items():
+                best = max(best, taken * measure.slot_parts[other])
         if measure.vectors:
-            held, best = self.vector, self.milli * measure.slot_part
+            held = self.vector
             vector = filled(vector)
             for dimension, part in measure.counted:
                 held[dimension] += vector[dimension]
                 best = max(best, held[dimension] * part)
-            self.share = best
-        else:
-            self.share = self.milli * measure.slot_part
+        self.share = best
         self.version += 1
         if self.kept and self.parent is not None:
             self.parent.kept_below += self._keeps(self.share) - self._keeps(before)
@@ -145,7 +156,7 @@ class Account:
         """What is kept free for it while it holds ``share``."""
         return self.kept - share if share < self.kept else 0
 
-    def allows(self, milli: int, vector: Vector) -> bool:
+    def allows(self, kind: WorkKind, milli: int, vector: Vector) -> bool:
         """Whether a task would keep it, and all above, within their maximum and out of what others keep."""
         account: Account | None = self
         used_up = 0
@@ -155,16 +166,22 @@ class Account:
                 limit = account.measure.whole
             used_up = 0
             if limit is not None or account.kept:
-                then = account.share_with(milli, vector)
+                then = account.share_with(kind, milli, vector)
                 if limit is not None and then + kept > limit:
                     return False
                 used_up = account._keeps(account.share) - account._keeps(then)
             account = account.parent
         return True
 
-    def share_with(self, milli: int, vector: Vector) -> int:
-        """Its share if it held so much more."""
-        if not self.measure.vectors:
-            return (self.milli + milli) * self.measure.slot_part
-        then = [held + need for held, need in zip(self.vector, vector, strict=True)]
-        return self.measure.share(self.milli + milli, then)
+    def share_with(self, kind: WorkKind, milli: int, vector: Vector) -> int:
+        """Its share if it held so much more (or, of negative amounts, less)."""
+        measure, best = self.measure, (self.slots.get(kind, 0) + milli) * self.measure.slot_parts[kind]
+        if len(self.slots) > 1:
+            for other, taken in self.slots.items():
+                if other is not kind:
+                    best = max(best, taken * measure.slot_parts[other])
+        if measure.vectors:
+            held = self.vector
+            for dimension, part in measure.counted:
+                best = max(best, (held[dimension] + vector[dimension]) * part)
+        return best

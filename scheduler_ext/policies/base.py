@@ -28,7 +28,7 @@ LINE_REASONS: Final = frozenset({Reason.PAUSED})
 TENANT_REASONS: Final = frozenset({Reason.TENANT_IN_FLIGHT, Reason.HARD_SHARE})
 """Reasons that hold for all lines of its tenant."""
 CATEGORY_REASONS: Final = frozenset({Reason.PEAK})
-"""Reasons that hold for all lines of its category. Any other reason holds for the one task."""
+"""Reasons that hold for all of its category and kind. Any other reason holds for the one task."""
 
 
 class OrderPolicy(Protocol):

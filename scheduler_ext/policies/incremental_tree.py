@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from math import exp
 from typing import Final, NamedTuple, cast
 
-from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TaskView, Vector
+from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TaskView, Vector, WorkKind
 from scheduler_ext.policies.accounts import LAST, Account, remembered
 from scheduler_ext.policies.base import CATEGORY_REASONS
 from scheduler_ext.policies.tree import SHORT_MEMORY_S, Path, Rules, TreeChooser
@@ -218,7 +218,7 @@ class RunningTree(TreeChooser):
     def release(self, line: LineView, milli: int = MILLI) -> None:
         """A task of ``line`` has ended and gives back what it took."""
         state = self._lines[line.line_id]
-        self._charge(state.leaf.account, -milli, tuple([-need for need in line.vector]))
+        self._charge(state.leaf.account, WorkKind.PROCESS, -milli, tuple([-need for need in line.vector]))
         if not state.top.waits and not state.top.share:
             self._share_out(self._due - state.top.turns)
         clock = self._clock

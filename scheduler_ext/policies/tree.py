@@ -24,16 +24,18 @@ from scheduler_ext.core.resources import add, filled, part, subtract, zero
 from scheduler_ext.core.types import (
     CLIENT,
     MILLI,
+    NO_SLOTS,
     PER_CHILD,
-    WHOLE_MILLI,
     LineView,
     PoolView,
     Reason,
+    Slots,
     Snapshot,
     TaskView,
     TenantView,
     Vector,
     WorkKind,
+    add_slots,
 )
 from scheduler_ext.policies.accounts import Account, Measure
 from scheduler_ext.policies.base import CATEGORY_REASONS, LINE_REASONS, TENANT_REASONS, Chooser
@@ -129,6 +131,8 @@ class TreeChooser(Chooser):
         self._lines: dict[int, Line] = {}
         self._of_tenant: dict[int, list[Line]] = {}
         self._closed: set[int] = set()
+        self._kinds: dict[int, set[WorkKind]] = {}
+        """By category at its ceiling: the kinds of its tasks that may be below it."""
         self._grown = 0.0 if rules.memory_s else SHORT_MEMORY_S / max(1, self._measure.whole)
         self._bounded = False
         """Whether any account has a maximum, or keeps some of its share while it is idle."""
@@ -156,13 +160,13 @@ class TreeChooser(Chooser):
 
     def accept(self, line: LineView, task: TaskView, milli: int = MILLI) -> None:
         state = self._lines[line.line_id]
-        self._charge(state.leaf.account, milli, _taken(line, task.kind))
+        self._charge(state.leaf.account, task.kind, milli, _taken(line, task.kind))
         state.advance()
 
     def reject(self, line: LineView, task: TaskView, reason: Reason) -> None:
         """The task just picked stays, and with it what the reason covers."""
         state = self._lines[line.line_id]
-        if reason in CATEGORY_REASONS:
+        if reason in CATEGORY_REASONS and self._closes(int(line.category), task.kind):
             self._closed.add(int(line.category))
         elif reason in LINE_REASONS:
             self._drop(state)
@@ -172,9 +176,18 @@ class TreeChooser(Chooser):
         else:
             self._pass_over(state, task)
 
+    def _closes(self, category: int, kind: WorkKind) -> bool:
+        """Whether nothing of a category can start any more, now that nothing of a kind can."""
+        if category not in self._kinds:
+            of_category = (state for state in self._lines.values() if state.view.category == category)
+            self._kinds[category] = {task.kind for state in of_category for task in state.heads}
+        self._kinds[category].discard(kind)
+        return not self._kinds[category]
+
     def refusal(self, line: LineView, task: TaskView, milli: int) -> Reason | None:
         """``HARD_SHARE`` when the task would take its account, or one above, beyond its maximum."""
-        if not self._bounded or self._lines[line.line_id].leaf.account.allows(milli, _taken(line, task.kind)):
+        account, kind = self._lines[line.line_id].leaf.account, task.kind
+        if not self._bounded or account.allows(kind, milli, _taken(line, kind)):
             return None
         return Reason.HARD_SHARE
 
@@ -201,10 +214,10 @@ class TreeChooser(Chooser):
         if top.share * weight >= fair:
             return False
         kind = line.heads[line.at].kind
-        milli, vector = WHOLE_MILLI[kind], _taken(line.view, kind)
+        vector = _taken(line.view, kind)
         if line.alone[0] is not kind:
-            line.alone = (kind, self._measure.share(milli, vector))
-        return (top.share + line.alone[1]) * weight <= fair or top.share_with(milli, vector) * weight <= fair
+            line.alone = (kind, self._measure.share({kind: MILLI}, vector))
+        return (top.share + line.alone[1]) * weight <= fair or top.share_with(kind, MILLI, vector) * weight <= fair
 
     # -- steps a run refines -----------------------------------------------------------------------
 
@@ -239,7 +252,7 @@ class TreeChooser(Chooser):
 
     # -- building ----------------------------------------------------------------------------------
 
-    def _open_accounts(self, snapshot: Snapshot, apart: dict[int, tuple[int, Vector]]) -> None:
+    def _open_accounts(self, snapshot: Snapshot, apart: dict[int, tuple[Slots, Vector]]) -> None:
         """Open an account for each path and count what is in flight on it."""
         for path in self._rules.kept():
             self._account(path, None)
@@ -268,26 +281,26 @@ class TreeChooser(Chooser):
 
     @staticmethod
     def _count_held(account: Account, tenant: TenantView, pool: PoolView | None,
-                    apart: dict[int, tuple[int, Vector]]) -> None:  # fmt: skip
+                    apart: dict[int, tuple[Slots, Vector]]) -> None:  # fmt: skip
         """Count what a tenant has in flight on its own account; what it holds in a pool that pool has counted."""
         if not tenant.used_slots_milli and not tenant.used:
             return
         if pool is None:
-            milli, vector = apart.get(tenant.tenant_id, (0, zero()))
-            account.charge(tenant.used_slots_milli - milli, subtract(filled(tenant.used), vector))
+            slots, vector = apart.get(tenant.tenant_id, (NO_SLOTS, zero()))
+            account.charge(add_slots(tenant.used_slots_milli, slots, -1), subtract(filled(tenant.used), vector))
             return
         held = pool.tenants.get(tenant.tenant_id)
         if held is None and (pool.tenants or not pool.used_slots_milli):
-            held = (0, zero())
-        account.hold(*(held or (tenant.used_slots_milli, tenant.used)))
+            held = (NO_SLOTS, zero())
+        account.hold_all(*(held or (tenant.used_slots_milli, tenant.used)))
 
-    def _count_others(self, snapshot: Snapshot, apart: dict[int, tuple[int, Vector]]) -> None:
+    def _count_others(self, snapshot: Snapshot, apart: dict[int, tuple[Slots, Vector]]) -> None:
         """What tenants hold of whom nothing waits counts on top alone."""
         waiting = {line.tenant_id for line in snapshot.lines}
         for tenant_id, tenant in snapshot.tenants.items():
             if tenant_id not in waiting and tenant.used_slots_milli:
-                milli, vector = apart.get(tenant_id, (0, zero()))
-                self._top.hold(tenant.used_slots_milli - milli, subtract(filled(tenant.used), vector))
+                slots, vector = apart.get(tenant_id, (NO_SLOTS, zero()))
+                self._top.hold_all(add_slots(tenant.used_slots_milli, slots, -1), subtract(filled(tenant.used), vector))
 
     def _remember(self, account: Account, past_use: float, *, above: bool) -> None:
         """Past use counts as held, or where two hold alike; ``above``: of what the account stands in as well."""
@@ -324,17 +337,20 @@ class TreeChooser(Chooser):
             account.served_at = self._grown
             account.tie = (account.served - account.share * self._grown) / account.turns
 
-    def _count_due(self, snapshot: Snapshot, apart: dict[int, tuple[int, Vector]]) -> None:
-        """Whoever waits or holds something at the top is due a share of the cell."""
+    def _count_due(self, snapshot: Snapshot, apart: dict[int, tuple[Slots, Vector]]) -> None:
+        """Whoever waits or holds something at the top is due a share of the cell; what is paused waits for nothing."""
         waiting = {line.tenant_id for line in snapshot.lines}
+        paused = {number for number, tenant in snapshot.tenants.items() if tenant.paused}
         for state in self._lines.values():
-            state.top.waits += len(state.heads)
+            if not state.view.paused and state.view.tenant_id not in paused:
+                state.top.waits += len(state.heads)
         due = sum(
             each.turns for each in self._accounts.values() if each.parent is self._top and (each.waits or each.share)
         )
         for tenant_id, tenant in snapshot.tenants.items():
             if tenant.used_slots_milli and tenant_id not in waiting:
-                due += tenant.weight if tenant.used_slots_milli > apart.get(tenant_id, (0, ()))[0] else 0
+                slots = add_slots(tenant.used_slots_milli, apart.get(tenant_id, (NO_SLOTS, ()))[0], -1)
+                due += tenant.weight if any(slots.values()) else 0
         self._share_out(due)
 
     def _share_out(self, due: int) -> None:
@@ -383,7 +399,7 @@ class TreeChooser(Chooser):
         for root in self._roots.values():
             heapify(root.heap)
 
-    def _charge(self, account: Account, milli: int, vector: Vector) -> None:
+    def _charge(self, account: Account, kind: WorkKind, milli: int, vector: Vector) -> None:
         """An account, and what it stands in, holds so much more; until now what it held counts as served."""
         growth, key = self._growth(), self._rules.key
         each = account
@@ -391,12 +407,12 @@ class TreeChooser(Chooser):
             if each.served_at != growth:
                 each.served += each.share * (growth - each.served_at)
                 each.served_at = growth
-            each.hold(milli, vector)
+            each.hold(kind, milli, vector)
             each.tie = (each.served - each.share * growth) / each.turns
             each.key = key(each)
             each = each.parent
         if each.counts:
-            each.hold(milli, vector)
+            each.hold(kind, milli, vector)
 
     def _growth(self) -> float:
         """What a share of one, held until now for ever, counts as served: a round is one moment.
@@ -417,13 +433,13 @@ def _taken(line: LineView, kind: WorkKind) -> Vector:
     return part(line.vector, PER_CHILD[kind])
 
 
-def _in_pools(snapshot: Snapshot) -> dict[int, tuple[int, Vector]]:
+def _in_pools(snapshot: Snapshot) -> dict[int, tuple[Slots, Vector]]:
     """What each tenant holds in pools: the rest is its own account's."""
-    held: dict[int, tuple[int, Vector]] = {}
+    held: dict[int, tuple[Slots, Vector]] = {}
     for pool in snapshot.pools.values():
-        for tenant_id, (milli, vector) in pool.tenants.items():
-            so_far, used = held.get(tenant_id, (0, zero()))
-            held[tenant_id] = (so_far + milli, add(used, filled(vector)))
+        for tenant_id, (slots, vector) in pool.tenants.items():
+            so_far, used = held.get(tenant_id, (NO_SLOTS, zero()))
+            held[tenant_id] = (add_slots(so_far, slots), add(used, filled(vector)))
     return held
 
 

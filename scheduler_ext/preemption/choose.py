@@ -18,7 +18,19 @@ from typing import Any, Final
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.resources import add, filled, subtract
 from scheduler_ext.core.states import Outcome
-from scheduler_ext.core.types import MILLI, Decision, LineView, NodeView, PoolView, Snapshot, TaskView, Vector, WorkKind
+from scheduler_ext.core.types import (
+    MILLI,
+    Decision,
+    LineView,
+    NodeView,
+    PoolView,
+    Slots,
+    Snapshot,
+    TaskView,
+    Vector,
+    WorkKind,
+    add_slots,
+)
 from scheduler_ext.policies.base import OrderPolicy, RankInput, SharePolicy
 from scheduler_ext.round.gate import share_milli
 from scheduler_ext.round.prioritizer import prioritize
@@ -176,24 +188,23 @@ def without(snapshot: Snapshot, turns: Sequence[Turn]) -> Snapshot:
         tenant = tenants.get(turn.line.tenant_id)
         if tenant is not None:
             tenants[turn.line.tenant_id] = replace(
-                tenant, in_flight=tenant.in_flight - 1, used_slots_milli=tenant.used_slots_milli - MILLI,
+                tenant, in_flight=tenant.in_flight - 1, used_slots_milli=add_slots(tenant.used_slots_milli, {kind: MILLI}, -1),
                 used=subtract(filled(tenant.used), vector),
             )  # fmt: skip
         if turn.line.pool in pools:
-            pools[turn.line.pool] = _pool_without(pools[turn.line.pool], turn.line.tenant_id, vector)
+            pools[turn.line.pool] = _pool_without(pools[turn.line.pool], turn.line.tenant_id, {kind: MILLI}, vector)
         if turn.task.mutex_key is not None:
             held[turn.task.mutex_key] = held.get(turn.task.mutex_key, 0) - 1
     return replace(snapshot, nodes=tuple(nodes.values()), tenants=tenants, mutex_held=held, pools=pools)
 
 
-def _pool_without(pool: PoolView, tenant_id: int, vector: Vector) -> PoolView:
+def _pool_without(pool: PoolView, tenant_id: int, slots: Slots, vector: Vector) -> PoolView:
     tenants = dict(pool.tenants)
     if tenant_id in tenants:
-        milli, used = tenants[tenant_id]
-        tenants[tenant_id] = (milli - MILLI, subtract(filled(used), vector))
-    return replace(
-        pool, used=subtract(filled(pool.used), vector), used_slots_milli=pool.used_slots_milli - MILLI, tenants=tenants
-    )
+        held, used = tenants[tenant_id]
+        tenants[tenant_id] = (add_slots(held, slots, -1), subtract(filled(used), vector))
+    left = add_slots(pool.used_slots_milli, slots, -1)
+    return replace(pool, used=subtract(filled(pool.used), vector), used_slots_milli=left, tenants=tenants)
 
 
 def after(snapshot: Snapshot, decisions: Sequence[Decision]) -> Snapshot:

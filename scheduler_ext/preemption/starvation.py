@@ -108,7 +108,7 @@ def _running(turn: Turn, tree: RunningTree, account: Account) -> Running:
     return Running(
         task_id=turn.task.task_id, vector=vector, priority=turn.task.priority,
         started_at=-turn.ran_s, idempotent=turn.idempotent or turn.checkpoints,
-        above_share=spared(tree.account_of(turn.line), account, vector),
+        above_share=spared(tree.account_of(turn.line), account, turn.task.kind, vector),
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from math import exp
 from typing import Final
 
-from scheduler_ext.core.types import Vector
+from scheduler_ext.core.types import Slots, Vector
 from scheduler_ext.policies.accounts import Measure
 
 MIN_AMOUNT: Final = 1e-4
@@ -32,7 +32,7 @@ class PastUse:
         self.landmark = now
         self.grown: dict[str, float] = dict(amounts or {})
         """Cell-seconds as they counted at the landmark; good to compare those remembered with one another."""
-        self.held: dict[str, tuple[int, Vector]] = {}
+        self.held: dict[str, tuple[Slots, Vector]] = {}
         """Thousandths of slots and resources held since :attr:`at`."""
 
     def follow(self, now: float, measure: Measure) -> None:
@@ -45,8 +45,8 @@ class PastUse:
             self.landmark = self.at
         if measure.whole and self.at > before:
             grown, added = self.grown, self.memory_s * (self._growth(self.at) - self._growth(before)) / measure.whole
-            for name, (milli, vector) in self.held.items():
-                grown[name] = grown.get(name, 0.0) + measure.share(milli, list(vector)) * added
+            for name, (slots, vector) in self.held.items():
+                grown[name] = grown.get(name, 0.0) + measure.share(slots, vector) * added
 
     def amounts(self) -> dict[str, float]:
         """Cell-seconds by name; what has faded away is not told."""

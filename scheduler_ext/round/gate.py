@@ -9,13 +9,14 @@ from scheduler_ext.core.ceiling_windows import open_ceilings
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
     MILLI,
-    WHOLE_MILLI,
     LineView,
     Reason,
+    Slots,
     Snapshot,
     TaskView,
     TenantView,
     WorkKind,
+    add_slots,
 )
 from scheduler_ext.round.node_account import Node, Shape
 from scheduler_ext.round.placement import Ledger
@@ -60,14 +61,16 @@ class Use:
 
     __slots__ = ("flight_left", "milli_left", "paused")
 
-    def __init__(self, view: TenantView, slots_milli: int) -> None:
+    def __init__(self, view: TenantView, slots_milli: Slots) -> None:
         self.paused = view.paused
         self.flight_left: int | None = None
         if view.max_in_flight is not None:
             self.flight_left = view.max_in_flight - view.in_flight
-        self.milli_left: int | None = None
+        self.milli_left: dict[WorkKind, int] | None = None
+        """Thousandths of slots of each kind up to its plan's maximum."""
         if view.maximum_permille < 1000:
-            self.milli_left = view.maximum_permille * slots_milli // 1000 - view.used_slots_milli
+            most = {kind: view.maximum_permille * milli // 1000 for kind, milli in slots_milli.items()}
+            self.milli_left = dict(add_slots(most, view.used_slots_milli, -1))
 
 
 class Gate:
@@ -117,11 +120,11 @@ class Gate:
             return Reason.PAUSED
         if use.flight_left is not None and use.flight_left <= 0:
             return Reason.TENANT_IN_FLIGHT
-        if use.milli_left is not None and use.milli_left < (milli or WHOLE_MILLI[task.kind]):
+        if use.milli_left is not None and use.milli_left.get(task.kind, 0) < (milli or MILLI):
             return Reason.HARD_SHARE
         if line.category is not Category.URGENT:
             ceiling = self._ceilings[line.category]
-            if ceiling < MILLI and not self.ledger.below(ceiling):
+            if ceiling < MILLI and not self.ledger.below(ceiling, task.kind):
                 return Reason.PEAK
         key = task.mutex_key
         if key is not None and self.held.get(key, 0) >= task.mutex_limit:
@@ -144,7 +147,7 @@ class Gate:
         node = self._place_short(shape, task, milli) if milli else self._place_exclusive(shape, task)
         if node is None:
             return Reason.RESERVED if ledger.kept else Reason.NO_SLOT
-        self.count(line, task, milli or WHOLE_MILLI[task.kind])
+        self.count(line, task, milli or MILLI)
         return node
 
     def count(self, line: LineView, task: TaskView, milli: int) -> None:
@@ -153,7 +156,7 @@ class Gate:
         if use.flight_left is not None:
             use.flight_left -= 1
         if use.milli_left is not None:
-            use.milli_left -= milli
+            use.milli_left[task.kind] -= milli
         if task.mutex_key is not None:
             self.held[task.mutex_key] = self.held.get(task.mutex_key, 0) + 1
         if task.rates:
@@ -167,7 +170,7 @@ class Gate:
         if use.flight_left is not None:
             use.flight_left += 1
         if use.milli_left is not None:
-            use.milli_left += milli
+            use.milli_left[task.kind] += milli
         if task.mutex_key is not None:
             self.held[task.mutex_key] -= 1
 

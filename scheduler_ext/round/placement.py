@@ -51,8 +51,9 @@ class Ledger:
         """Whether the last search passed over a node whose room is kept for another task."""
         self.wants_ends = False
         """Whether a task has waited long enough for its room to be kept, so that the ends of what runs matter."""
-        self.slots_milli = 0
-        self.used_milli = 0
+        self.slots_milli = dict.fromkeys(WorkKind, 0)
+        self.used_milli = dict.fromkeys(WorkKind, 0)
+        """Of each kind by itself: slots of one are none that work of another could use."""
         for node in self.nodes:
             self._enter(node)
         for order in self._orders.values():
@@ -69,17 +70,19 @@ class Ledger:
                 return True
         return False
 
-    def utilization_permille(self) -> int:
-        """How much of the cell is in use: the larger of its slots and its dominant resource, in thousandths."""
-        best = self.used_milli * 1000 // self.slots_milli if self.slots_milli else 0
+    def utilization_permille(self, kinds: Iterable[WorkKind] = tuple(WorkKind)) -> int:
+        """How much of the cell is in use: the most of these kinds of its slots and of any resource, in thousandths."""
+        slots = [(self.used_milli[kind], self.slots_milli[kind]) for kind in kinds]
+        best = max([used * 1000 // whole for used, whole in slots if whole], default=0)
         for free, whole in zip(self._free, self._capacity, strict=True):
             if whole > 0:
                 best = max(best, (whole - free) * 1000 // whole)
         return best
 
-    def below(self, ceiling_permille: int) -> bool:
-        """Whether utilization is still below a ceiling."""
-        if self.used_milli * 1000 >= ceiling_permille * self.slots_milli and self.slots_milli:
+    def below(self, ceiling_permille: int, kind: WorkKind) -> bool:
+        """Whether the utilization of a kind's slots, and of the resources, is still below a ceiling."""
+        whole = self.slots_milli[kind]
+        if whole and self.used_milli[kind] * 1000 >= ceiling_permille * whole:
             return False
         known = self._below.get(ceiling_permille)
         if known is None:
@@ -219,8 +222,7 @@ class Ledger:
         node.counts[kind] += sign
         if kind is WorkKind.PROCESS:
             node.count_children()
-        if kind is WorkKind.PROCESS or kind is WorkKind.SCRIPT:
-            self.used_milli += sign * MILLI
+        self.used_milli[kind] += sign * MILLI
         node.exclusive_used = add(node.exclusive_used, vector) if sign > 0 else subtract(node.exclusive_used, vector)
         if node.batch_count:
             self._changed(node)
@@ -234,7 +236,7 @@ class Ledger:
 
     def take_short(self, node: Node, shape: Shape, milli: int) -> None:
         """Add a short task to the node's batches."""
-        self.used_milli += milli
+        self.used_milli[WorkKind.PROCESS] += milli
         slots_before = -(-node.batch_milli // MILLI)
         node.batch_milli += milli
         node.batch_count += 1
@@ -252,12 +254,11 @@ class Ledger:
         node.size = max([part * whole for part, whole in zip(self._parts, node.capacity, strict=True)])
         for dimension, free in enumerate(node.free):
             self._free[dimension] += free
-        for kind in (WorkKind.PROCESS, WorkKind.SCRIPT):
-            self.slots_milli += node.slots.get(kind, 0) * MILLI
-            self.used_milli += node.counts.get(kind, 0) * MILLI
-        self.used_milli += node.batch_milli
+        self.used_milli[WorkKind.PROCESS] += node.batch_milli
         key = (self._weight(node), node.index)
-        for kind in node.slots:
+        for kind, slots in node.slots.items():
+            self.slots_milli[kind] += slots * MILLI
+            self.used_milli[kind] += node.counts[kind] * MILLI
             if node.room(kind) > 0:
                 node.place[kind] = key
                 self._orders[kind].append(key)

@@ -10,7 +10,7 @@ from typing import Final
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
-    WHOLE_MILLI,
+    MILLI,
     Decision,
     LineView,
     Plan,
@@ -71,7 +71,7 @@ class _Round:
         self._reasons: dict[str, Reason] = {}
         self._line_stops: dict[int, Reason] = {}
         self._tenant_stops: dict[int, Reason] = {}
-        self._category_stops: dict[Category, Reason] = {}
+        self._category_stops: dict[tuple[Category, WorkKind], Reason] = {}
 
     def run(self) -> Plan:
         """Ask the chooser until nothing is left, nothing has room, or the round is full."""
@@ -87,11 +87,11 @@ class _Round:
             milli = short_milli(task)
             reason = gate.refusal(line, task, milli)
             if reason is not None:
-                self._stop(line, reason)
+                self._stop(line, task.kind, reason)
             else:
-                reason = chooser.refusal(line, task, milli or WHOLE_MILLI[task.kind]) or self._start(line, task, milli)
+                reason = chooser.refusal(line, task, milli or MILLI) or self._start(line, task, milli)
             if reason is None:
-                chooser.accept(line, task, milli or WHOLE_MILLI[task.kind])
+                chooser.accept(line, task, milli or MILLI)
             else:
                 self._reasons[task.task_id] = reason
                 chooser.reject(line, task, reason)
@@ -128,14 +128,14 @@ class _Round:
         )
         return None
 
-    def _stop(self, line: LineView, reason: Reason) -> None:
+    def _stop(self, line: LineView, kind: WorkKind, reason: Reason) -> None:
         """Remember what else the reason covers."""
         if reason in LINE_REASONS:
             self._line_stops[line.line_id] = reason
         elif reason in TENANT_REASONS:
             self._tenant_stops[line.tenant_id] = reason
         elif reason in CATEGORY_REASONS:
-            self._category_stops[line.category] = reason
+            self._category_stops[line.category, kind] = reason
 
     # -- reasons of what the chooser was never asked for -------------------------------------------
 
@@ -162,15 +162,11 @@ class _Round:
                     impossible[shape] = self.gate.ledger.shape(line.vector, *shape).impossible
                 reason = impossible[shape]
             if reason is None:
-                reason = stop or front
+                reason = stop or self._category_stops.get((line.category, task.kind)) or front
                 front = Reason.POSITION
             left[task_id] = reason
 
     def _stop_of(self, line: LineView) -> Reason | None:
         if line.paused or self.gate.use(line.tenant_id).paused:
             return Reason.PAUSED
-        return (
-            self._line_stops.get(line.line_id)
-            or self._tenant_stops.get(line.tenant_id)
-            or self._category_stops.get(line.category)
-        )
+        return self._line_stops.get(line.line_id) or self._tenant_stops.get(line.tenant_id)

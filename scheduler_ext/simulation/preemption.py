@@ -49,5 +49,5 @@ class Preemptor:
             priority=job.priority,
             started_at=began_us[job.index] / MICRO,
             idempotent=job.idempotent,
-            above_share=spared(self._chooser.account_of(job.line), need.account, job.vector),
+            above_share=spared(self._chooser.account_of(job.line), need.account, job.kind, job.vector),
         )

@@ -151,21 +151,23 @@ def _check_node(view: NodeView, decisions: list[Decision], of_task: dict[str, tu
 def test_no_limit_is_exceeded(cell: Snapshot, share: str) -> None:
     plan = prioritize(cell, CONF, share_policy(share))
     of_task = {task.task_id: (line, task) for line in cell.lines for task in line.heads}
-    holders, flights, slots = Counter(cell.mutex_held), Counter[int](), Counter[int]()
+    holders, flights = Counter(cell.mutex_held), Counter[int]()
+    slots = defaultdict[int, Counter[WorkKind]](Counter)
     for decision in plan.decisions:
         line, task = of_task[decision.task_id]
         assert not line.paused
         flights[line.tenant_id] += 1
-        slots[line.tenant_id] += short_milli(task) or 1000
+        slots[line.tenant_id][task.kind] += short_milli(task) or 1000
         if task.mutex_key:
             holders[task.mutex_key] += 1
             assert holders[task.mutex_key] <= task.mutex_limit
-    whole = 1000 * sum(view.slots[WorkKind.PROCESS] + view.slots[WorkKind.SCRIPT] for view in cell.nodes)
     for tenant_id, tenant in cell.tenants.items():
         if tenant.max_in_flight is not None:
             assert flights[tenant_id] == 0 or tenant.in_flight + flights[tenant_id] <= tenant.max_in_flight
         if tenant.maximum_permille < 1000:
-            assert slots[tenant_id] * 1000 <= tenant.maximum_permille * whole
+            for kind, milli in slots[tenant_id].items():
+                whole = 1000 * sum(view.slots[kind] for view in cell.nodes)
+                assert milli * 1000 <= tenant.maximum_permille * whole, kind
 
 
 @given(cells(), SHARES)
@@ -183,14 +185,14 @@ def _applied(cell: Snapshot, plan: Plan, conf: SchedulerConf) -> Snapshot:
     of_task = {task.task_id: (line, task) for line in cell.lines for task in line.heads}
     gone = {decision.task_id for decision in plan.decisions}
     held = Counter(cell.mutex_held)
-    flights, slots = Counter[int](), Counter[int]()
+    flights, slots = Counter[int](), defaultdict[int, Counter[WorkKind]](Counter)
     nodes = [
         _with(view, [d for d in plan.decisions if d.node_id == view.node_id], of_task, conf) for view in cell.nodes
     ]
     for decision in plan.decisions:
         line, task = of_task[decision.task_id]
         flights[line.tenant_id] += 1
-        slots[line.tenant_id] += short_milli(task) or 1000
+        slots[line.tenant_id][task.kind] += short_milli(task) or 1000
         if task.mutex_key:
             held[task.mutex_key] += 1
     tenants = [
@@ -258,7 +260,7 @@ def _with(
 def test_equal_turns_at_saturation_differ_by_at_most_one_task(weights: list[int], slots: int, held: list[int]) -> None:
     """Max-min fairness: nobody who was served holds more for its weight than another with one task more."""
     tenants = [
-        TenantView(tenant_id=number, weight=weight, used_slots_milli=held[number - 1] * 1000)
+        TenantView(tenant_id=number, weight=weight, used_slots_milli={WorkKind.PROCESS: held[number - 1] * 1000})
         for number, weight in enumerate(weights, start=1)
     ]
     lines = [many(number, 70) for number in range(1, len(weights) + 1)]

@@ -18,6 +18,7 @@ from tests.property.test_prioritizer import CONF, cells
 from tests.support.deciding import many, node, snapshot
 
 SHARES = st.sampled_from(sorted(SHARE_POLICIES))
+HELD = {WorkKind.PROCESS: 5}
 
 
 @given(cells(), SHARES)
@@ -38,7 +39,9 @@ def test_equal_snapshots_have_equal_digests(cell: Snapshot) -> None:
 
 def _recorded() -> dict[str, object]:
     ends = (RunEnd(at=1010.0, kind=WorkKind.PROCESS, vector=(1, 0, 0, 0, 0, 0)),)
-    cell = snapshot([many(1, 3, pool="a/b")], [node(1, ends=ends)], pools={"a/b": PoolView(used_slots_milli=5)})
+    cell = snapshot(
+        [many(1, 3, pool="a/b")], [node(1, ends=ends)], pools={"a/b": PoolView(used_slots_milli={WorkKind.PROCESS: 5})}
+    )
     document: dict[str, object] = json.loads(
         replay.record(cell, CONF, "equal", {}, prioritize(cell, CONF, share_policy("equal")))
     )

@@ -36,7 +36,7 @@ RULES: Final[Mapping[str, Rule]] = {
     ),
     "capacity_low": Rule(
         says="there is too little capacity", threshold=1.0, after_s=120.0, clear_after_s=60.0,
-        means="slots for each slot that the demand wants at `resource_ratio_permille`; fewer are too few",
+        means="slots of each kind for each slot that the demand wants at `resource_ratio_permille`; fewer are too few",
     ),
     "failures_rising": Rule(
         says="more attempts fail than before", threshold=0.2, after_s=30.0, clear_after_s=120.0,

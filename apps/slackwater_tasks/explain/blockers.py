@@ -134,7 +134,7 @@ class Blockers:
         if use.flight_left is not None and use.flight_left <= 0:
             yield blocker("tenant_in_flight", "The plan's limit of tasks in flight is reached.",
                            "One of the tenant's tasks in flight ends.")  # fmt: skip
-        if use.milli_left is not None and use.milli_left < (short_milli(task) or 1000):
+        if use.milli_left is not None and use.milli_left.get(task.kind, 0) < (short_milli(task) or 1000):
             yield blocker("hard_share", "The plan's maximum share of the cell is used up.",
                            "One of the tenant's tasks in flight ends.")  # fmt: skip
         yield from self._fits(gate, line, task)
@@ -147,9 +147,9 @@ class Blockers:
         reason = gate.refusal(line, task, short_milli(task))
         if reason is Reason.PEAK:
             ceiling = ceilings(self.conf, self.snapshot.now)[line.category]
-            now = gate.ledger.utilization_permille()
+            now = gate.ledger.utilization_permille((task.kind,))
             yield blocker(
-                "peak", f"It is peak: {now / 10:g} % of the cell is in use, {word(line.category)} work starts below "
+                "peak", f"It is peak: {now / 10:g} % of the cell's {task.kind} slots or of a resource is in use, {word(line.category)} work starts below "
                 f"{ceiling / 10:g} %.", "Utilization falls, or a window with another ceiling opens.",
             )  # fmt: skip
         if reason is None and isinstance(gate.place(line, task, short_milli(task)), Reason):

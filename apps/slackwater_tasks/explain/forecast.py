@@ -142,7 +142,7 @@ def _run(conf: SchedulerConf, store: PgRoundStore, snapshot: Snapshot, tasks: li
     tasks.sort(key=lambda t: (t.elapsed_s is None, t.arrives_s, t.rank, t.task_id))
     places = {t.task_id: n for n, t in enumerate(tasks)}
     jobs = [_job(store, t, n, places, case) for n, t in enumerate(tasks)]
-    tenants = {i: replace(view, in_flight=0, used=(), used_slots_milli=0) for i, view in snapshot.tenants.items()}
+    tenants = {i: replace(view, in_flight=0, used=(), used_slots_milli={}) for i, view in snapshot.tenants.items()}
     trace = Trace(name="now", jobs=jobs, begins_at=snapshot.now, limits=limits)
     engine = Engine(
         trace, Present(live=snapshot.nodes), order=_order(store, tasks[places[task_id]]), share=store.share(),

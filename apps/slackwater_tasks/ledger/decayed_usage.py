@@ -13,7 +13,7 @@ from math import exp
 from typing import Any, Final
 
 from scheduler_ext.core.resources import add, filled, part, zero
-from scheduler_ext.core.types import PER_CHILD, Decision, Snapshot, Vector
+from scheduler_ext.core.types import NO_SLOTS, PER_CHILD, Decision, Slots, Snapshot, Vector, add_slots
 from scheduler_ext.policies.accounts import Measure
 from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.policies.tree import SHORT_MEMORY_S
@@ -75,8 +75,9 @@ class LivePast:
             kind, vector = decision.kind, filled(line.vector)
             vector = part(vector, PER_CHILD[kind]) if kind in PER_CHILD else vector
             for name in _names(line.tenant_id, line.pool):
-                milli, used = self.use.held.get(name, (0, zero()))
-                self.use.held[name] = (milli + millis[decision.task_id], add(used, vector))
+                slots, used = self.use.held.get(name, (NO_SLOTS, zero()))
+                slots = add_slots(slots, {kind: millis[decision.task_id]})
+                self.use.held[name] = (slots, add(used, vector))
 
     def save(self, conn: Any) -> None:
         if self.use is None or not self._saves:
@@ -99,7 +100,7 @@ def _names(tenant_id: int, pool: str) -> tuple[str, ...]:
     return (f"tenant {tenant_id}", f"pool {pool}") if pool else (f"tenant {tenant_id}",)
 
 
-def _held(snapshot: Snapshot) -> dict[str, tuple[int, Vector]]:
+def _held(snapshot: Snapshot) -> dict[str, tuple[Slots, Vector]]:
     held = {
         f"tenant {number}": (tenant.used_slots_milli, filled(tenant.used))
         for number, tenant in snapshot.tenants.items()

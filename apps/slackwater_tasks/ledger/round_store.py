@@ -13,18 +13,20 @@ from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
     CLIENT,
     MILLI,
+    NO_SLOTS,
     PER_CHILD,
-    WHOLE_MILLI,
     Decision,
     LineView,
     PoolView,
     Reason,
     RunEnd,
+    Slots,
     Snapshot,
     TaskView,
     TenantView,
     Vector,
     WorkKind,
+    add_slots,
 )
 from scheduler_ext.core.work import Lead, Lock
 from scheduler_ext.policies.base import SharePolicy
@@ -282,8 +284,8 @@ class PgRoundStore(RoundStore):
         if any(row[1] not in self.reference.lines for row in rows):
             self._refresh(force=True)
         flights: dict[int, Flight] = {}
-        used: dict[int, tuple[Vector, int, int]] = {}
-        pooled: dict[str, dict[int, tuple[int, Vector]]] = {}
+        used: dict[int, tuple[Vector, int, Slots]] = {}
+        pooled: dict[str, dict[int, tuple[Slots, Vector]]] = {}
         for node_id, line_id, kind, handler_id, by_itself, exclusive, count, milli in rows:
             info = self.reference.lines[line_id]
             flight = flights.setdefault(node_id, Flight())
@@ -291,20 +293,22 @@ class PgRoundStore(RoundStore):
                 work = self.kind_of(kind, handler_id, by_itself=by_itself)
                 one = part(info.vector, PER_CHILD[work]) if work in PER_CHILD else info.vector
                 vector = tuple(v * count for v in one)
-                held = count * WHOLE_MILLI[work]
+                held = {work: count * MILLI}
                 flight.exclusive_used = add(flight.exclusive_used, vector)
                 flight.exclusive_count[work] = flight.exclusive_count.get(work, 0) + count
             else:
-                vector, held = info.vector, milli
+                vector, held = info.vector, {WorkKind.PROCESS: milli}
                 flight.batch_peak = peak(flight.batch_peak, info.vector)
                 flight.batch_milli += milli
                 flight.batch_count += count
-            so_far, tasks, slots = used.get(info.tenant_id, (zero(), 0, 0))
-            used[info.tenant_id] = (add(so_far, vector), tasks + count, slots + held)
+            if info.cell != self.conf.cell:
+                continue  # what another cell's tenants hold there is no part of this one
+            so_far, tasks, slots = used.get(info.tenant_id, (zero(), 0, NO_SLOTS))
+            used[info.tenant_id] = (add(so_far, vector), tasks + count, add_slots(slots, held))
             if pool := self.pool_of(info):
                 members = pooled.setdefault(pool, {})
-                slots, so_far = members.get(info.tenant_id, (0, zero()))
-                members[info.tenant_id] = (slots + held, add(so_far, vector))
+                slots, so_far = members.get(info.tenant_id, (NO_SLOTS, zero()))
+                members[info.tenant_id] = (add_slots(slots, held), add(so_far, vector))
         tenants = {tid: tenant_view(tid, row, used.get(tid)) for tid, row in self.reference.tenants.items()}
         return flights, tenants, {path: pool_view(members) for path, members in pooled.items()}
 
@@ -412,7 +416,7 @@ class PgRoundStore(RoundStore):
             won = self._claim(epoch, decisions)
         claimed = [d for d in decisions if d.task_id in won]
         if self.past.use is not None:
-            millis = {d.task_id: WHOLE_MILLI[d.kind] if d.exclusive else share_milli(d.expected_us) for d in claimed}
+            millis = {d.task_id: MILLI if d.exclusive else share_milli(d.expected_us) for d in claimed}
             self.past.claimed(self._last, claimed, millis)
         return claimed
 

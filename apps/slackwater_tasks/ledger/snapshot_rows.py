@@ -5,10 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 from scheduler_ext.core.resources import total, zero
-from scheduler_ext.core.types import MILLI, NodeView, PoolView, RunEnd, TenantView, Vector, WorkKind
+from scheduler_ext.core.types import (
+    MILLI,
+    NO_SLOTS,
+    NodeView,
+    PoolView,
+    RunEnd,
+    Slots,
+    TenantView,
+    Vector,
+    WorkKind,
+    add_slots,
+)
 
 
 @dataclass(slots=True)
@@ -43,21 +55,21 @@ def submitted_s(task_id: str) -> float:
     return int(task_id[:8] + task_id[9:13], 16) / 1000
 
 
-def tenant_view(tenant_id: int, row: tuple[Any, ...], used: tuple[Vector, int, int] | None) -> TenantView:
+def tenant_view(tenant_id: int, row: tuple[Any, ...], used: tuple[Vector, int, Slots] | None) -> TenantView:
     """A tenant with its plan's numbers and what it holds: (resources, tasks, thousandths of slots)."""
     paused, weight, max_in_flight, guaranteed, maximum = row
-    vector, tasks, slots = used or (zero(), 0, 0)
+    vector, tasks, slots = used or (zero(), 0, NO_SLOTS)
     return TenantView(
         tenant_id=tenant_id, weight=weight, in_flight=tasks, max_in_flight=max_in_flight,
         guaranteed_permille=guaranteed, maximum_permille=maximum, used=vector, used_slots_milli=slots, paused=paused,
     )  # fmt: skip
 
 
-def pool_view(members: dict[int, tuple[int, Vector]]) -> PoolView:
+def pool_view(members: dict[int, tuple[Slots, Vector]]) -> PoolView:
     """A leaf pool, from what each tenant holds in it."""
     return PoolView(
         used=total(vector for _, vector in members.values()),
-        used_slots_milli=sum(milli for milli, _ in members.values()),
+        used_slots_milli=reduce(add_slots, (slots for slots, _ in members.values())),
         tenants=members,
     )
 

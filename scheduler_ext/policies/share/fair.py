@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.resources import add, fits
-from scheduler_ext.core.types import MILLI, Vector
+from scheduler_ext.core.types import MILLI, Vector, WorkKind
 from scheduler_ext.policies.accounts import FINE, Account
 from scheduler_ext.policies.share.terms import PooledShare
 
@@ -57,12 +57,12 @@ class FairShare(PooledShare):
         return (1, (account.share + account.past) * account.weight)
 
 
-def spared(account: Account, starving: Account, vector: Vector) -> bool:
+def spared(account: Account, starving: Account, kind: WorkKind, vector: Vector) -> bool:
     """Whether a task of ``account`` may be ended for ``starving``: its pools would still have their minimum."""
     each: Account | None = account
+    less = tuple(-need for need in vector)
     while each is not None and each.parent is not None:
-        without = [held - need for held, need in zip(each.vector, vector, strict=True)]
-        if each is starving or each.measure.share(each.milli - MILLI, without) < each.floor:
+        if each is starving or each.share_with(kind, -MILLI, less) < each.floor:
             return False
         each = each.parent
     return True

@@ -7,7 +7,9 @@ import redis
 from django.db import connection
 from django.test import Client
 
+from slackwater_resources.models import Node
 from slackwater_tasks.read.autoscaling import demands
+from slackwater_tenants.models import Tenant
 from tests.support.api import HANDLER
 from tests.support.cell import Cell
 
@@ -21,11 +23,15 @@ def test_the_ratio_of_resources_to_demand_is_published_with_its_target(redis_cli
         for _ in range(7):
             cell.submit()
         cell.submit(start_at="2090-01-01T00:00:00Z")
-        (found,) = demands()
-        assert (found.slots, found.demand, found.wanted, found.ratio) == (5.0, 8.0, 10.0, 5 / 8)
+        # Each kind of slot by itself, for handlers run in no script's: five process slots.
+        Node.objects.update(slots={"process": 5, "script": 5})
+        handlers, scripts = demands()
+        assert (handlers.kind, handlers.slots, handlers.demand, handlers.wanted) == ("process", 5.0, 8.0, 10.0)
+        assert handlers.ratio == 5 / 8
+        assert (scripts.kind, scripts.slots, scripts.demand, scripts.ratio) == ("script", 5.0, 0.0, None)
         text = Client().get("/metrics").content.decode()
-        assert 'slackwater_demand_slots{cell="default"} 8.0' in text
-        assert 'slackwater_wanted_slots{cell="default"} 10.0' in text
+        assert 'slackwater_demand_slots{cell="default",kind="process"} 8.0' in text
+        assert 'slackwater_wanted_slots{cell="default",kind="process"} 10.0' in text
         # Work known to be short shares slots, and so asks for less.
         with connection.cursor() as cur:
             cur.execute(
@@ -34,6 +40,8 @@ def test_the_ratio_of_resources_to_demand_is_published_with_its_target(redis_cli
                 (cell.tenant.pk, HANDLER),
             )
         assert demands()[0].demand == pytest.approx(1.7)
+        Tenant.objects.update(paused=True)
+        assert demands()[0].demand == 1.0, "what is paused asks for nothing; what runs, runs"
     finally:
         cell.store.db.close()
 

@@ -25,8 +25,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def cell(redis_client: redis.Redis) -> Iterator[Cell]:
     made = Cell(redis_client)
     Tier.objects.filter(tenant=None).update(disk_mb=0, iops=0, bandwidth_kbps=0, ports=0)
-    # Eight slots; its 4 CPUs hold sixteen of basic, eight of regular and four of premium.
-    Node.objects.update(slots={"process": 6, "script": 2}, capacity=[4_000, 65_536, 0, 0, 0, 0])
+    # Eight process slots; its 4 CPUs hold sixteen of basic, eight of regular and four of premium.
+    Node.objects.update(slots={"process": 8, "script": 2}, capacity=[4_000, 65_536, 0, 0, 0, 0])
     yield made
     made.store.db.close()
 

@@ -12,7 +12,7 @@ import pytest
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.states import Category
-from scheduler_ext.core.types import MILLI, Plan, PoolView, Reason, Snapshot, TenantView
+from scheduler_ext.core.types import MILLI, Plan, PoolView, Reason, Snapshot, TenantView, WorkKind
 from scheduler_ext.policies.base import Chooser
 from scheduler_ext.policies.registry import SHARE_POLICIES, share_policy
 from scheduler_ext.policies.share.fair import Running, victims
@@ -112,7 +112,7 @@ class TestContract:
         assert Counter(decision.line_id for decision in plan.decisions) == {1: 16, 2: 4}
 
     def test_what_is_held_counts(self, name: str) -> None:
-        tenants = [TenantView(tenant_id=1, used_slots_milli=4000), TenantView(tenant_id=2)]
+        tenants = [TenantView(tenant_id=1, used_slots_milli={WorkKind.PROCESS: 4000}), TenantView(tenant_id=2)]
         plan = decide(snapshot([many(1, 40), many(2, 40)], [node(1, 6)], tenants), name)
         assert Counter(decision.line_id for decision in plan.decisions) == {1: 1, 2: 5}
 
@@ -201,7 +201,7 @@ def test_idle_share_is_lent_up_to_the_maximum_and_no_further() -> None:
 def test_lent_share_comes_back_first() -> None:
     queues = {"prod": {"guaranteed": 80}, "dev": {"guaranteed": 20}}
     lines = [many(1, 40, pool="prod"), many(2, 40, pool="dev")]
-    held = {"dev": PoolView(used_slots_milli=6000), "prod": PoolView()}
+    held = {"dev": PoolView(used_slots_milli={WorkKind.PROCESS: 6000}), "prod": PoolView()}
     plan = decide(snapshot(lines, [node(1, 4)], pools=held), "capacity", queues=queues)
     assert Counter(decision.line_id for decision in plan.decisions) == {1: 4}
 

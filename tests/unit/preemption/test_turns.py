@@ -97,7 +97,7 @@ class World:
         tenants = {
             n: replace(
                 self.tenants.get(n, TenantView(tenant_id=n)), in_flight=used.get(n, 0),
-                used=tuple(v * used.get(n, 0) for v in CPU), used_slots_milli=1000 * used.get(n, 0),
+                used=tuple(v * used.get(n, 0) for v in CPU), used_slots_milli={WorkKind.PROCESS: 1000 * used.get(n, 0)},
             )
             for n in {job.tenant for job in self.jobs}
         }  # fmt: skip

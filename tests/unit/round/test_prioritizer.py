@@ -70,7 +70,7 @@ def test_turns_by_weight_count_what_is_already_held() -> None:
     tenants = [TenantView(tenant_id=1, weight=3), TenantView(tenant_id=2, weight=1)]
     plan = decide(snapshot([many(1, 20), many(2, 20)], [node(1, 8)], tenants))
     assert Counter(d.line_id for d in plan.decisions) == {1: 6, 2: 2}
-    held = [TenantView(tenant_id=1, used_slots_milli=4000), TenantView(tenant_id=2)]
+    held = [TenantView(tenant_id=1, used_slots_milli={WorkKind.PROCESS: 4000}), TenantView(tenant_id=2)]
     plan = decide(snapshot([many(1, 20), many(2, 20)], [node(1, 6)], held))
     assert Counter(d.line_id for d in plan.decisions) == {2: 5, 1: 1}
 
@@ -139,10 +139,39 @@ def test_the_tenants_limit_of_tasks_in_flight_spans_its_lines() -> None:
 
 
 def test_a_tenants_maximum_share_is_hard() -> None:
-    tenants = [TenantView(tenant_id=1, maximum_permille=500, used_slots_milli=1000)]
+    tenants = [TenantView(tenant_id=1, maximum_permille=500, used_slots_milli={WorkKind.PROCESS: 1000})]
     plan = decide(snapshot([many(1, 9)], [node(1, 8)], tenants))
     assert len(plan.decisions) == 3
     assert set(plan.left.values()) == {Reason.HARD_SHARE}
+
+
+def test_slots_of_another_kind_are_none_that_the_work_could_use() -> None:
+    """A worker has as many slots of scripts as of processes: they make no room for handlers, in no figure."""
+    both = {WorkKind.PROCESS: 8, WorkKind.SCRIPT: 8, WorkKind.COROUTINE: 1024}
+    tenants = [TenantView(tenant_id=1, maximum_permille=250)]
+    view = node(1, 8, slots=both)
+    scripts = many(2, 9, tenant=1, kind=WorkKind.SCRIPT)
+    plan = decide(snapshot([many(1, 9), scripts], [view], tenants))
+    assert Counter(d.kind for d in plan.decisions) == {WorkKind.PROCESS: 2, WorkKind.SCRIPT: 2}, "25 % of 8 are 2"
+    late = many(1, 1, category=Category.OFFPEAK)
+    for used, reason in ({WorkKind.PROCESS: 7}, Reason.PEAK), ({WorkKind.PROCESS: 6, WorkKind.SCRIPT: 6}, None):
+        plan = decide(snapshot([late], [node(1, 8, slots=both, exclusive_count=used)]))
+        assert plan.utilization_permille == 125 * used[WorkKind.PROCESS]
+        assert plan.left.get("1-0000") is reason
+    # What takes slots of another kind is judged by those, and passed over by nobody.
+    mixed = line(1, [task("busy", 1), task("idle", 2, kind=WorkKind.SCRIPT)], category=Category.OFFPEAK)
+    plan = decide(snapshot([mixed, late], [node(1, 8, slots=both, exclusive_count={WorkKind.PROCESS: 7})]))
+    assert started(plan) == ["idle"]
+    assert plan.left == {"busy": Reason.PEAK, "1-0000": Reason.PEAK}
+
+
+def test_what_is_paused_lowers_nobodys_fair_share() -> None:
+    """Urgent work goes first within a fair share, which is that of those who can run something."""
+    mine = [many(1, 8, tenant=1, category=Category.URGENT), many(2, 8, tenant=2)]
+    idle = [TenantView(tenant_id=number, paused=True) for number in (3, 4)]
+    waits = [many(number, 8, tenant=number) for number in (3, 4)]
+    plans = [decide(snapshot([*mine, *more], [node(1, 8)], tenants)) for more, tenants in (((), ()), (waits, idle))]
+    assert started(plans[0]) == started(plans[1])
 
 
 def test_a_mutex_lets_its_number_in_over_all_lines() -> None:

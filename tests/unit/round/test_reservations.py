@@ -43,7 +43,7 @@ def behind_a_big_one(small_us: int | None, *, big: int = 4, count: int = 1, **ch
     """A big task first in order, then small ones of one CPU, on the busy node."""
     first = line(1, [task("big", 1)], vector=cpus(big))
     small = [task(f"small{place}", 2, rank=(0, place), expected_us=small_us) for place in range(count)]
-    tenants = [TenantView(tenant_id=2, used_slots_milli=1000)]
+    tenants = [TenantView(tenant_id=2, used_slots_milli={WorkKind.PROCESS: 1000})]
     return decide(snapshot([first, line(2, small, vector=cpus(1))], [busy_node(**changes)], tenants))
 
 
@@ -81,7 +81,7 @@ def test_a_node_is_kept_only_for_what_has_waited(waited: float, known: bool, kep
     first = line(1, [task("big", 1, submitted_at=1000.0 - waited)], vector=cpus(4))
     small = line(2, [task("small", 2, submitted_at=1000.0)], vector=cpus(1))
     box = busy_node() if known else busy_node(ends=())
-    tenants = [TenantView(tenant_id=2, used_slots_milli=1000)]
+    tenants = [TenantView(tenant_id=2, used_slots_milli={WorkKind.PROCESS: 1000})]
     conf = SchedulerConf(delayable_permille=1000, reserve_after_s=5)
     assert started(decide(snapshot([first, small], [box], tenants), conf)) == ([] if kept else ["small"])
 
@@ -94,7 +94,7 @@ def test_the_other_nodes_stay_open() -> None:
     first = line(1, [task("big", 1)], vector=cpus(4))
     small = line(2, [task("small", 2)], vector=cpus(1))
     other = node(2, 4, capacity=cpus(4), exclusive_used=cpus(3), exclusive_count={WorkKind.PROCESS: 3})
-    tenants = [TenantView(tenant_id=2, used_slots_milli=1000)]
+    tenants = [TenantView(tenant_id=2, used_slots_milli={WorkKind.PROCESS: 1000})]
     plan = decide(snapshot([first, small], [busy_node(), other], tenants))
     assert [(d.task_id, d.node_id) for d in plan.decisions] == [("small", 2)]
 
@@ -113,7 +113,7 @@ def test_the_node_that_is_free_soonest_is_kept() -> None:
     )
     first = line(1, [task("big", 1)], vector=cpus(4))
     small = line(2, [task("small", 2, expected_us=5 * SECOND)], vector=cpus(1))
-    tenants = [TenantView(tenant_id=2, used_slots_milli=1000)]
+    tenants = [TenantView(tenant_id=2, used_slots_milli={WorkKind.PROCESS: 1000})]
     plan = decide(snapshot([first, small], [late, soon], tenants))
     assert [(d.task_id, d.node_id) for d in plan.decisions] == [("small", 1)]
 
@@ -122,13 +122,15 @@ def test_a_stream_of_short_tasks_does_not_keep_a_long_one_out() -> None:
     """The short ones may not refill the slot the long one waits for, so it starts when they have drained."""
     long = line(1, [task("long", 1)])
     short = many(2, 400, expected_us=1000)
-    tenants = [TenantView(tenant_id=2, used_slots_milli=1500)]
+    tenants = [TenantView(tenant_id=2, used_slots_milli={WorkKind.PROCESS: 1500})]
     full = node(1, 2, batch_milli=1500, batch_count=60)
     plan = decide(snapshot([long, short], [full], tenants))
     assert plan.decisions == ()
     assert plan.left["long"] is Reason.NO_SLOT
     drained = node(1, 2, batch_milli=900, batch_count=40)
-    plan = decide(snapshot([long, short], [drained], [TenantView(tenant_id=2, used_slots_milli=900)]))
+    plan = decide(
+        snapshot([long, short], [drained], [TenantView(tenant_id=2, used_slots_milli={WorkKind.PROCESS: 900})])
+    )
     assert started(plan)[0] == "long"
     assert len(plan.decisions) > 1
 
@@ -140,5 +142,5 @@ def test_several_big_tasks_each_keep_a_node_but_never_all_for_one() -> None:
         node(number, 4, capacity=cpus(4), exclusive_used=cpus(3), exclusive_count={WorkKind.PROCESS: 3})
         for number in range(1, 8)
     ]
-    plan = decide(snapshot([bigs, small], nodes, [TenantView(tenant_id=2, used_slots_milli=1000)]))
+    plan = decide(snapshot([bigs, small], nodes, [TenantView(tenant_id=2, used_slots_milli={WorkKind.PROCESS: 1000})]))
     assert started(plan) == ["small"]

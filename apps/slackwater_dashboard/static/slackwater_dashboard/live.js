@@ -57,7 +57,8 @@
     const waiting = (states.blocked || 0) + (states.scheduled || 0) + (states.ready || 0);
     const link = (state) => `${root.dataset.tasks}?state=${state}`;
     const delay = now.start_delay;
-    const sum = (name) => now.demand.reduce((all, cell) => all + cell[name], 0);
+    const short = (each) => each.wanted / Math.max(1, each.slots);
+    const tight = now.demand.reduce((most, each) => (short(each) > short(most) ? each : most), now.demand[0] || { kind: "", slots: 0, demand: 0, wanted: 0 });
     const slots = (number) => whole.format(Math.ceil(number));
     fill(
       "sw-tiles",
@@ -65,7 +66,7 @@
       tile("Queued", whole.format(states.queued || 0), "claimed for a node", link("queued")),
       tile("Running", whole.format(states.running || 0), `on ${nodes} active node${nodes === 1 ? "" : "s"}`, link("running")),
       tile("Dead letters", bounded(now.dead_letters), "attempts used up", root.dataset.dead),
-      tile("Demand", slots(sum("demand")), `of ${slots(sum("slots"))} slots; ${slots(sum("wanted"))} wanted`),
+      tile("Demand", slots(tight.demand), `of ${slots(tight.slots)} ${tight.kind} slots; ${slots(tight.wanted)} wanted`),
       tile("Start delay", delay ? seconds(delay.p50) : "–", delay ? `p95 ${seconds(delay.p95)}, first attempts` : "no attempt yet"),
       tile("Run time", now.run_time ? seconds(now.run_time.p50) : "–", now.run_time ? `p95 ${seconds(now.run_time.p95)}` : "no attempt yet"),
     );

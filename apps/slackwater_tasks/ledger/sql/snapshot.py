@@ -8,6 +8,9 @@ NODES = """
 SELECT id, name, capacity, slots, handlers, labels FROM slackwater_resources_node
 WHERE cell = %s AND state = 'active' AND lease_expires_at > clock_timestamp() ORDER BY id
 """
+# The kind of slot that a live task l takes, whose handler is h.
+SLOT_KIND = """CASE WHEN l.handler_id IS NULL THEN 'script' WHEN l.alone OR l.total_attempts = 1 THEN 'process'
+    ELSE coalesce(h.kind, 'process') END"""
 IN_FLIGHT = named("""
 SELECT node_id, line_id, kind, handler_id, alone OR total_attempts = 1 AS by_itself, slot_milli >= 1000 AS exclusive,
        count(*), sum(slot_milli)::int
