@@ -149,8 +149,9 @@ class Blockers:
             ceiling = ceilings(self.conf, self.snapshot.now)[line.category]
             now = gate.ledger.utilization_permille((task.kind,))
             yield blocker(
-                "peak", f"It is peak: {now / 10:g} % of the cell's {task.kind} slots or of a resource is in use, {word(line.category)} work starts below "
-                f"{ceiling / 10:g} %.", "Utilization falls, or a window with another ceiling opens.",
+                "peak", f"It is peak: {now / 10:g} % of the cell's {task.kind} slots, or of a resource, are in use; "
+                f"{word(line.category)} work starts below {ceiling / 10:g} %.",
+                "Utilization falls, or a window with another ceiling opens.",
             )  # fmt: skip
         if reason is None and isinstance(gate.place(line, task, short_milli(task)), Reason):
             fitting = sum(1 for node in gate.ledger.nodes if offers(node, shape))

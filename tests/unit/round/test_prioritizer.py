@@ -159,7 +159,7 @@ def test_slots_of_another_kind_are_none_that_the_work_could_use() -> None:
         assert plan.utilization_permille == 125 * used[WorkKind.PROCESS]
         assert plan.left.get("1-0000") is reason
     # What takes slots of another kind is judged by those, and passed over by nobody.
-    mixed = line(1, [task("busy", 1), task("idle", 2, kind=WorkKind.SCRIPT)], category=Category.OFFPEAK)
+    mixed = line(5, [task("busy", 1), task("idle", 2, kind=WorkKind.SCRIPT)], category=Category.OFFPEAK)
     plan = decide(snapshot([mixed, late], [node(1, 8, slots=both, exclusive_count={WorkKind.PROCESS: 7})]))
     assert started(plan) == ["idle"]
     assert plan.left == {"busy": Reason.PEAK, "1-0000": Reason.PEAK}
