@@ -83,8 +83,6 @@ class SchedulerConf:
     idempotency_keys_s: float = 86_400.0
     """How long a submission that repeats an idempotency key gets the first answer again."""
     max_result_bytes: int = 262_144
-    max_log_bytes: int = 1_048_576
-    """Output that is kept of each stream of an attempt."""
     handler_memory: str = "enforced"
     """What happens to a handler that exceeds its tier's memory: ``enforced`` ends it, ``measured`` only reports it."""
     sandbox: str = "auto"
@@ -104,7 +102,7 @@ class SchedulerConf:
     script_files: int = 20_000
     """Files and folders a script may have at once."""
     script_output_bytes: int = 67_108_864
-    """A script that writes more output than this is ended; output beyond ``max_log_bytes`` is not kept."""
+    """A script that writes more output than this is ended; how much of it is kept is for its plan to say."""
     script_tmpfs_mb: int = 256
     """Work folders of scripts up to this size lie in memory, larger ones on disk."""
     ports_from: int = 20_000

@@ -22,6 +22,7 @@ from scheduler_ext.core.work import (
     Saved,
     ScriptWork,
     Started,
+    Written,
 )
 from scheduler_ext.policies.base import SharePolicy
 
@@ -100,8 +101,17 @@ class WorkStore(Protocol):
     def script_read(self, task_id: str, fence: int, at: float, sha256: str) -> None:
         """Write into its history what a script read from the tenant's folder was when it ran."""
 
-    def log(self, task_id: str, fence: int, streams: Mapping[str, tuple[str, bool]]) -> None:
-        """Store what an attempt wrote: stream -> (text, whether it was cut)."""
+    def most_written(self, task: Started) -> int:
+        """How many bytes of lines an attempt of it may write; what those before it wrote beyond as much goes."""
+
+    def write(self, written: Sequence[Written]) -> None:
+        """Store lines of attempts. Safe to repeat."""
+
+    def emit(self, task: Started, chunks: Sequence[tuple[int, str]], total: int) -> None:
+        """Store chunks (number, JSON) of a running task's result stream, which has ``total`` bytes with them.
+
+        Safe to repeat. ``StreamTooLarge`` beyond the plan, ``AttemptReplaced`` when this attempt has lost its task.
+        """
 
     def upstream(self, task_id: str) -> dict[str, Any]:
         """The results of a task's parents by name (by id for those without one)."""

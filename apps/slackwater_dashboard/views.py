@@ -11,10 +11,12 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
+from scheduler_ext.core.errors import InvalidInput
 from slackwater_dashboard import live
 from slackwater_monitoring import right_sizing
 from slackwater_tasks.admin.task_page import state_of, watch_mark
 from slackwater_tasks.models import RunTime, Task
+from slackwater_tasks.read import output
 
 RUN_TIMES_SHOWN = 500
 RUN_TIMES_PERMISSION = "slackwater_tasks.view_runtime"
@@ -64,6 +66,21 @@ def task_mark(request: HttpRequest, task_id: UUID) -> HttpResponse:
     return _answer({"mark": mark, "final": held is None})
 
 
+def task_output(request: HttpRequest, task_id: UUID) -> HttpResponse:
+    """What a task wrote after ``place``, and whether more may come."""
+    _require(request, LIVE_PERMISSION)
+    # Unscoped: the admin sees all tenants.
+    if not Task.objects.unscoped().filter(pk=task_id).exists():
+        raise Http404
+    given = request.GET.get("place", "")
+    try:
+        place = output.Place.read(given, "place") if given else output.START
+    except InvalidInput as error:
+        raise Http404 from error
+    look = output.tails([output.Tail(task_id, place)])[0]
+    return _answer({"lines": look.items, "place": str(look.place), "more": look.more, "ended": look.ended})
+
+
 def run_times(request: HttpRequest) -> HttpResponse:
     """Learnt run times by tenant and handler, the most frequent first."""
     _require(request, RUN_TIMES_PERMISSION)
@@ -83,6 +100,7 @@ def extra_urls() -> list[URLPattern]:
     return [
         path("live.json", admin.site.admin_view(live_numbers), name="sw_live"),
         path("live/tasks/<uuid:task_id>.json", admin.site.admin_view(task_mark), name="sw_task"),
+        path("live/tasks/<uuid:task_id>/output.json", admin.site.admin_view(task_output), name="sw_task_output"),
         path("run-times/", admin.site.admin_view(run_times), name="sw_run_times"),
         path("sizes/", admin.site.admin_view(sizes), name="sw_sizes"),
     ]

@@ -64,6 +64,7 @@ class PlanAdmin(ServiceAdmin):
                     ("scripts", "script_network", "max_cap_s", "max_checkpoint_bytes"),
                     "delay_tolerance_s",
                     ("max_own_tiers", "largest_tier", "max_artifact_bytes"),
+                    ("max_log_bytes", "max_stream_bytes"),
                 )
             },
         ),

@@ -122,6 +122,12 @@ class Plan(models.Model):
     max_checkpoint_bytes = models.PositiveIntegerField(
         default=16_777_216, db_default=16_777_216, help_text="Largest checkpoint a task may save."
     )
+    max_log_bytes = models.PositiveIntegerField(
+        "output (bytes)", default=1_048_576, db_default=1_048_576, help_text="Of what an attempt prints and logs."
+    )
+    max_stream_bytes = models.PositiveIntegerField(
+        "result stream (bytes)", default=67_108_864, db_default=67_108_864, help_text="Of what an attempt yields."
+    )
     dead_letter_retries = models.PositiveSmallIntegerField(
         default=0, help_text="How often a dead letter is retried by itself."
     )
@@ -358,6 +364,6 @@ def plan_numbers(plan: Plan) -> dict[str, Any]:
         "tasks_per_hour burst max_waiting max_in_flight tiers max_cap_s max_payload_bytes max_dag_tasks max_dag_edges "
         "max_dag_depth max_artifact_bytes max_own_tiers largest_tier max_urgent_permille weight guaranteed_permille "
         "maximum_permille handlers scripts script_network delay_tolerance_s rate_starts rate_per_s refuse_impossible "
-        "refuse_late max_checkpoint_bytes dead_letter_retries dead_letter_after_s retention_days"
+        "refuse_late max_checkpoint_bytes max_log_bytes max_stream_bytes dead_letter_retries dead_letter_after_s retention_days"
     )
     return {name: getattr(plan, name) for name in names.split()}

@@ -12,7 +12,7 @@ from slackwater_conf import conf, sealing_keys
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "slackwater.settings.embedded")
 
 from scheduler_ext.core.seals import seals
-from scheduler_ext.task import publishing
+from scheduler_ext.task import capture, publishing
 from scheduler_ext.worker import process_state
 from scheduler_ext.worker.bootsteps import NodeStep, TokenStep
 from scheduler_ext.worker.execution import install
@@ -42,6 +42,7 @@ publishing.install(app, wiring.celery_ledger)
 def begin_log(**_: Any) -> None:
     """A child of a worker writes its log beside its work."""
     logs.write_beside(*process_state.place(), conf().log_dir)
+    capture.install()
 
 
 @signals.worker_process_shutdown.connect

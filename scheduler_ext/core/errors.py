@@ -51,6 +51,12 @@ class TooLarge(InvalidInput):
     code = "too_large"
 
 
+class StreamTooLarge(InvalidInput):
+    """The task yields more than its plan keeps of a result stream."""
+
+    code = "stream_too_large"
+
+
 class Impossible(InvalidInput):
     """No registered node could ever run this."""
 

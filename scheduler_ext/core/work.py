@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.types import WorkKind
@@ -53,6 +53,26 @@ class Started:
     """1 for the first run."""
     name: str
     workflow_id: str | None = None
+
+
+class Line(NamedTuple):
+    """A line that a task has written."""
+
+    at: float
+    """Seconds since the Unix epoch."""
+    stream: str
+    level: str
+    text: str
+    """A logged one may hold line breaks."""
+
+
+class Written(NamedTuple):
+    """Lines of one attempt, in order: a row of the ledger."""
+
+    task: Started
+    number: int
+    """Rises from row to row of an attempt."""
+    lines: Sequence[Line]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

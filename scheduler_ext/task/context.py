@@ -16,6 +16,7 @@ from scheduler_ext.ports import TaskBackend, WorkStore
 from scheduler_ext.task import network_ports, redaction, running
 from scheduler_ext.task.checkpoints import Checkpoint, TaskYielded, pausing
 from scheduler_ext.task.effects import perform
+from scheduler_ext.task.output import output
 
 
 class NotInTask(SlackwaterError):
@@ -80,6 +81,14 @@ class TaskContext:
     def progress(self, value: Any) -> None:
         """Report progress: any JSON value, for example ``{"done": 3, "of": 10}``; shown with its status."""
         self.store.progress(self.task.task_id, self.task.fence, json.dumps(value, allow_nan=False))
+
+    def emit(self, chunk: Any) -> None:
+        """Add a chunk (any JSON value) to the task's result stream: read live or later, in order, none dropped.
+
+        A handler that is a generator does so with each value it yields. ``StreamTooLarge`` beyond the plan,
+        ``AttemptReplaced`` when this attempt has lost its task: both are told by the next call, or end the task.
+        """
+        output.emit(self.task, chunk)
 
     def once(
         self, key: str, *, outside: bool = False, verify: Callable[[], Any] | None = None
@@ -165,7 +174,8 @@ class TaskContext:
     def secret(self, name: str) -> str:
         """A secret of the tenant this task belongs to; ``NotFound`` when it has none of that name.
 
-        It is blotted out of the error the task may fail with and of what it logs, not of what it reports or returns.
+        It is blotted out of the error the task may fail with and of what it prints and logs, not of what it reports,
+        yields or returns.
         """
         return redaction.reveal(self.task.tenant_id, self._backend.secret(name))
 

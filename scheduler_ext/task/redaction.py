@@ -18,8 +18,12 @@ _revealed: OrderedDict[int, set[str]] = OrderedDict()
 
 
 def longest_first(secrets: Iterable[str]) -> list[str]:
-    """Those that are to be blotted out, in the order in which that is done: one may be a part of another."""
-    return sorted((secret for secret in secrets if len(secret) >= SHORTEST), key=len, reverse=True)
+    """Those that are to be blotted out, in the order in which that is done: one may be a part of another.
+
+    Of one with several lines each line too: what is kept line by line never shows it whole.
+    """
+    parts = {part for secret in secrets for part in (secret, *secret.splitlines())}
+    return sorted((part for part in parts if len(part) >= SHORTEST), key=len, reverse=True)
 
 
 def blotted(text: str, secrets: Iterable[str]) -> str:
@@ -44,7 +48,12 @@ def revealed() -> list[str]:
     return longest_first(chain.from_iterable([*_revealed.values()])) if _revealed else []
 
 
+def known(tenant_id: int) -> list[str]:
+    """What handlers of this tenant got to know in this process, in that order."""
+    found = _revealed.get(tenant_id)
+    return longest_first(tuple(found)) if found else []
+
+
 def hide(tenant_id: int, text: str) -> str:
     """``text`` without what handlers of this tenant got to know in this process."""
-    known = _revealed.get(tenant_id)
-    return blotted(text, longest_first(tuple(known))) if known else text
+    return blotted(text, known(tenant_id))

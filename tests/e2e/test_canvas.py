@@ -70,6 +70,6 @@ def test_subtasks_secrets_and_references_of_running_tasks(platform: Platform, tm
     assert platform.wait(ids["greet"]).result == "Ada"
     content = b'printf "%s" "$SLACKWATER_SECRET_MAIL_KEY" | wc -c; echo "$SLACKWATER_SECRET_MAIL_KEY"\n'
     shown = platform.wait(platform.submit(script=store_script(platform.tenant, "secret.sh", content).sha256))
-    text = shown.logs(manager="_plain").get(stream="stdout").text
+    text = shown.logs(manager="_plain").get().text
     assert text.split() == ["13", "***"], "read, and hidden in the log"
     assert "correct horse" not in worker.output

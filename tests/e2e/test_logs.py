@@ -6,11 +6,16 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from scheduler_ext.core.states import TaskState
 from slackwater_tasks.control import secrets
+from slackwater_tasks.control.cancel import cancel
+from slackwater_tasks.read import output
+from slackwater_tasks.submission.service import store_script
+from slackwater_tenants.scoping import tenant_scope
 from tests.support.platform import Platform
 from tests.support.waiting import wait_until
 
@@ -71,3 +76,43 @@ def test_a_log_nobody_reads_holds_no_task_up(platform: Platform, tmp_path: Path)
         assert platform.wait(platform.submit("demo.echo", 1)).state == TaskState.SUCCEEDED
     finally:
         os.close(reader)
+
+
+def test_what_a_task_writes_is_read_while_it_runs(platform: Platform, tmp_path: Path, settings: Any) -> None:
+    settings.SLACKWATER = {**settings.SLACKWATER, "SECRETS_KEYS": ["a key of the platform"]}
+    secrets.put(platform.tenant, "KEY", "correct horse")
+    platform.dispatcher()
+    worker = platform.worker(SLACKWATER_SECRETS_KEYS="a key of the platform")
+    gate = tmp_path / "gate"
+    content = b"#!/bin/sh\necho out $SLACKWATER_SECRET_KEY\necho err >&2\nsleep 300\n"
+    script = store_script(platform.tenant, "says.sh", content)
+    task_id, script_id = platform.submit("test.speaks", str(gate)), platform.submit(script=script.sha256)
+
+    def said(wanted: UUID) -> list[tuple[str, str, str]]:
+        with tenant_scope(platform.tenant.pk):
+            return [(line["stream"], line["level"], line["text"]) for line in output.lines(wanted)]
+
+    first = [
+        ("stdout", "info", "number 1 of 2"),
+        ("stderr", "error", "as ***"),
+        ("log", "warning", "logged 1 with ***"),
+    ]
+    wait_until(lambda: said(task_id) == first, message="the handler's lines are there")
+    wait_until(lambda: sorted(said(script_id)) == [("stderr", "error", "err"), ("stdout", "info", "out ***")],
+               message="the script's lines are there")  # fmt: skip
+    assert platform.state(task_id) == platform.state(script_id) == TaskState.RUNNING
+    with tenant_scope(platform.tenant.pk):
+        assert [chunk["value"] for chunk in output.chunks(task_id)] == [1]
+    gate.touch()
+    assert platform.wait(task_id).state == TaskState.SUCCEEDED
+    # Whoever sees the end finds all of it.
+    assert said(task_id)[3:] == [
+        ("stdout", "info", "number 2 of 2"), ("stderr", "error", "as ***"), ("log", "warning", "logged 2 with ***"),
+        ("stdout", "info", "no line break"),
+    ]  # fmt: skip
+    with tenant_scope(platform.tenant.pk):
+        assert [chunk["value"] for chunk in output.chunks(task_id)] == [1, 2]
+    worker.wait_for("number 1 of 2")
+    assert "horse" not in worker.output
+    cancel(platform.tenant.pk, script_id, actor="test")
+    platform.wait(script_id)

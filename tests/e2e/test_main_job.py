@@ -13,6 +13,7 @@ from scheduler_ext.core.states import Outcome, TaskState
 from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.control.edit import edit
 from slackwater_tasks.control.rerun import retry
+from slackwater_tasks.read import output
 from slackwater_tasks.read.history import history
 from slackwater_tasks.submission.service import store_script
 from slackwater_tenants.models import Tenant
@@ -151,10 +152,9 @@ def _scripts(platform: Platform) -> None:
     task = platform.wait(platform.submit(script=script.sha256, kwargs={"n": 1}))
     assert task.state == TaskState.SUCCEEDED, task.error
     assert task.result == {"seen": {"args": [], "kwargs": {"n": 1}, "upstream": {}}}
-    assert {log.stream: log.text for log in task.logs(manager="_plain").all()} == {
-        "stdout": "out\n",
-        "stderr": "err\n",
-    }
+    with tenant_scope(platform.tenant.pk):
+        said = {line["stream"]: line["text"] for line in output.lines(task.pk)}
+    assert said == {"stdout": "out", "stderr": "err"}
     bad = store_script(platform.tenant, "bad.sh", b"echo no >&2; exit 7\n")
     failed = platform.wait(platform.submit(script=bad.sha256, total_attempts=1))
     assert (failed.state, failed.error) == (TaskState.FAILED, "exit code 7: no")

@@ -37,4 +37,4 @@ class Bench:
     def run(self, script: str, **options: Any) -> tuple[Finished, str]:
         run = self.prepare(script, **options)
         finished = asyncio.run(run.run())
-        return finished, run.stdout.text()[0] + run.stderr.text()[0]
+        return finished, run.said["stdout"] + run.said["stderr"]

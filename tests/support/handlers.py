@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,20 @@ def doze_until(gate: str) -> None:
     """Wait for a file in a thread."""
     while not Path(gate).exists():
         time.sleep(0.02)
+
+
+@handler(name="test.speaks", idempotent=True)
+def speaks(gate: str) -> Iterator[int]:
+    """Print, log and yield; then wait for a file, and do it again."""
+    secret = slackwater.current().secret("KEY")
+    for number in (1, 2):
+        print("number", number, "of", 2)  # noqa: T201 - what this handler is for
+        print("as", secret, file=sys.stderr)  # noqa: T201 - what this handler is for
+        logging.getLogger("shop").warning("logged %s with %s", number, secret)
+        yield number
+        while not Path(gate).exists():
+            time.sleep(0.02)
+    print("no line break", end="")  # noqa: T201 - what this handler is for
 
 
 @handler(name="test.says", idempotent=True)

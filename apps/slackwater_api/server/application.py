@@ -31,6 +31,7 @@ from slackwater_api.live.change_feed import Feed
 from slackwater_api.live.event_streams import Streams
 from slackwater_api.live.long_poll import Waiters
 from slackwater_api.live.status_cache import Statuses, asks_status
+from slackwater_api.live.tails import Tails
 from slackwater_api.server import content_security, fast_refusal, group_commit, submission
 from slackwater_api.server.group_commit import GroupCommit
 from slackwater_api.server.intake import IN_MEMORY, Body, Intake, address_of, announced, check_head
@@ -48,6 +49,7 @@ Headers = dict[bytes, bytes]
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 PREFIX = "/api/v1/"
+FOLLOWED = ("/logs/events", "/chunks/events")
 SITE_BODY = 4_194_304
 """The largest body of a request that is not for the API; Django itself takes no form of more than 2.5 MB."""
 
@@ -86,10 +88,12 @@ class Live:
         self.waiters = Waiters(threads.run, self.feed)
         self.statuses = Statuses(self.feed)
         self.streams = Streams(self.feed)
+        self.tails = Tails(threads.run)
 
     def close(self) -> None:
         """Stop following; the next client starts it again."""
         self.waiters.close()
+        self.tails.close()
         self.feed.close()
 
 
@@ -134,7 +138,7 @@ class AsgiApplication:
             await _send(refusal(scope, error), send)
             return
         if scope["path"].startswith(PREFIX):
-            await self._api(scope, headers, receive, send)
+            await self._api(_followed(scope), headers, receive, send)
         else:
             await self._by_site(scope, headers, receive, send)
 
@@ -158,6 +162,9 @@ class AsgiApplication:
         try:
             if length != 0 and (refused := await self._taken_in(scope, headers, length, incoming, body)) is not None:
                 await _send(refused, send)
+                return
+            if scope["path"].endswith(FOLLOWED) and scope["method"] == "GET":
+                await self._follow(scope, headers, receive, send, body)
                 return
             if scope["path"].endswith("/events") and scope["method"] == "GET":
                 await self._stream(scope, headers, receive, send, body)
@@ -232,23 +239,46 @@ class AsgiApplication:
         try:
             await streams.listen()
             response = await self.threads.run(self.handler.answer, scope, body)
-            opening = getattr(response, "opening", None)
-            if opening is None or streams.is_full:
-                await _send(response, send)
-                return
-            await send({"type": "http.response.start", "status": 200, "headers": _headers(response)})
-            authorization = _authorization(headers)
-
-            async def write(text: bytes) -> None:
-                await send({"type": "http.response.body", "body": text, "more_body": True})
-
-            async def allowed() -> bool:
-                return bool(await self.threads.run(may_read, authorization))
-
-            if await _while_there(receive, streams.run(opening, write, allowed)):
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self._keep_open(streams, getattr(response, "opening", None), response, headers, receive, send)
         finally:
             streams.rest()
+
+    async def _follow(self, scope: Scope, headers: Headers, receive: Receive, send: Send, body: Any) -> None:
+        """The same for what a task writes."""
+        response = await self.threads.run(self.handler.answer, scope, body)
+        await self._keep_open(self.live.tails, getattr(response, "tail", None), response, headers, receive, send)
+
+    async def _keep_open(
+        self, streams: Any, opening: Any, response: HttpResponseBase, headers: Headers, receive: Receive, send: Send
+    ) -> None:
+        """Go on where the view allows it, until the client leaves or nothing more will come."""
+        if opening is None or streams.is_full:
+            await _send(response, send)
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": _headers(response)})
+        authorization = _authorization(headers)
+
+        async def write(text: bytes) -> None:
+            await send({"type": "http.response.body", "body": text, "more_body": True})
+
+        async def allowed() -> bool:
+            return bool(await self.threads.run(may_read, authorization))
+
+        if await _while_there(receive, streams.run(opening, write, allowed)):
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _followed(scope: Scope) -> Scope:
+    """``/logs?follow`` is ``/logs/events``, and so with chunks."""
+    if b"follow" not in scope["query_string"] or not scope["path"].endswith(("/logs", "/chunks")):
+        return scope
+    parts = scope["query_string"].split(b"&")
+    asked = {b"follow", b"follow=", b"follow=1", b"follow=true"}
+    if not asked.intersection(parts):
+        return scope
+    rest = b"&".join(part for part in parts if part not in asked)
+    path = f"{scope['path']}/events"
+    return {**scope, "path": path, "raw_path": path.encode(), "query_string": rest}
 
 
 def _asks_status(scope: Scope) -> bool:

@@ -13,6 +13,7 @@ from slackwater_api.v1.views import (
     handlers,
     keys,
     organization,
+    output,
     platform,
     schedules,
     secrets,
@@ -32,7 +33,7 @@ class Sha256(StringConverter):
 
 register_converter(Sha256, "sha256")
 MODULES = (
-    tasks, work, graphs, bulk, artifacts, streams, schedules, webhooks, secrets, platform, organization, keys,
+    tasks, work, graphs, bulk, artifacts, streams, output, schedules, webhooks, secrets, platform, organization, keys,
     tiers, handlers,
 )  # fmt: skip
 urlpatterns = [

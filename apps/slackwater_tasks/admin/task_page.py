@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from django.urls import reverse
+from django.utils.html import format_html
 
 from scheduler_ext.core.states import UNCLAIMED, TaskState, client_status
 from slackwater_adminkit.display import badge, clock, json_block, seconds
@@ -14,12 +15,11 @@ from slackwater_resources.models import Component
 from slackwater_tasks.admin import graphs
 from slackwater_tasks.explain.explanation import explain
 from slackwater_tasks.models import DeadLetter, LiveTask, Task
-from slackwater_tasks.read import tasks
+from slackwater_tasks.read import output, tasks
 from slackwater_tasks.read.history import history
 from slackwater_tenants.scoping import tenant_scope
 
-LOG_SHOWN = 200_000
-"""Characters of each log on the page."""
+CHUNKS_SHOWN = 200
 
 
 def state_of(task: Task) -> TaskState:
@@ -48,15 +48,33 @@ def context_of(task: Task) -> dict[str, Any]:
             "why": explain(task.pk) if state in UNCLAIMED else None,
             "history": [_entry(entry) for entry in history(task.pk)],
             "attempts": [_attempt(row) for row in tasks.attempts(task.pk)],
-            "logs": [_log(log) for log in tasks.logs(task.pk)],
+            "output": reverse("admin:sw_task_output", args=[task.pk]),
+            "chunks": [{**chunk, "at": clock(chunk["at"])} for chunk in output.chunks(task.pk, limit=CHUNKS_SHOWN)],
             "graph": graphs.neighbourhood(task.pk),
             "result": json_block(detail["result"]) if state is TaskState.SUCCEEDED else None,
             "args": json.dumps(detail["args"], indent=2, ensure_ascii=False),
             "kwargs": json.dumps(detail["kwargs"], indent=2, ensure_ascii=False),
-            "progress": json_block(detail["progress"]) if detail["progress"] is not None else None,
+            "progress": _progress(detail["progress"]) if detail["progress"] is not None else None,
             "watch": reverse("admin:sw_task", args=[task.pk]),
             "seen": watch_mark(state, live.fence if live else 0, live.progress if live else None),
         }
+
+
+def _progress(value: Any) -> Any:
+    """What a task reports of its progress: a bar where it says how much is done of how much."""
+    done, of = (value.get("done"), value.get("of")) if isinstance(value, dict) else (None, None)
+    if not isinstance(done, int | float) or not isinstance(of, int | float) or of <= 0:
+        return json_block(value)
+    bar = format_html(
+        '<progress class="sw-bar" max="{}" value="{}"></progress> {} of {}, {} %',
+        of,
+        done,
+        done,
+        of,
+        round(100 * done / of),
+    )
+    rest = {name: item for name, item in value.items() if name not in {"done", "of"}}
+    return format_html("{}{}", bar, json_block(rest)) if rest else bar
 
 
 def watch_mark(state: TaskState, fence: int, progress: Any) -> str:
@@ -79,11 +97,6 @@ def _attempt(row: dict[str, Any]) -> dict[str, Any]:
         "last_line": lines[-1] if lines else "",
         "outcome": row["outcome"].replace("_", " "),
     }
-
-
-def _log(log: dict[str, Any]) -> dict[str, Any]:
-    text: str = log["text"]
-    return {**log, "text": text[-LOG_SHOWN:], "cut": len(text) > LOG_SHOWN}
 
 
 def _script(task: Task, detail: dict[str, Any]) -> str:

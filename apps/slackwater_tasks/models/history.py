@@ -38,17 +38,34 @@ class Attempt(LedgerRow):
 
 
 class AttemptLog(LedgerRow):
-    """What an attempt wrote, capped, by stream."""
+    """Some lines that an attempt printed and logged, in order; of releases before, all of one stream."""
 
     task = LooseKey(Task, related_name="logs")
     fence = models.IntegerField()
-    stream = models.CharField(max_length=8)
+    attempt = models.SmallIntegerField(null=True)
+    number = models.IntegerField(default=0, db_default=0, help_text="Rises from row to row of an attempt.")
+    stream = models.CharField(max_length=8, help_text="Of all its lines; empty: ``marks`` has each line's.")
     text = models.TextField()
+    marks = models.JSONField(null=True, help_text="Of each line: milliseconds, stream, level, line breaks in it.")
     truncated = models.BooleanField(default=False)
 
     class Meta(LedgerRow.Meta):
-        ordering = ["task", "fence", "stream"]
-        constraints = [models.UniqueConstraint(fields=["task", "fence", "stream"], name="slackwater_attempt_log_once")]
+        ordering = ["task", "fence", "number", "stream"]
+        constraints = [
+            models.UniqueConstraint(fields=["task", "fence", "number", "stream"], name="slackwater_attempt_log_row")
+        ]
+
+
+class Chunk(LedgerRow):
+    """A piece of a task's result stream."""
+
+    pk = models.CompositePrimaryKey("task_id", "fence", "number")
+    task_id = models.UUIDField()
+    fence = models.IntegerField()
+    number = models.IntegerField(help_text="Rises from chunk to chunk of an attempt.")
+    attempt = models.SmallIntegerField()
+    at = models.DateTimeField(db_default=Now())
+    value = models.JSONField()
 
 
 class TaskEvent(LedgerRow):

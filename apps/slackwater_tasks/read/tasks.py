@@ -17,7 +17,7 @@ from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import FINAL, ClientStatus, Outcome, TaskState, client_status
 from slackwater_tasks.field_kinds import DETAIL, LISTED, Field
 from slackwater_tasks.ledger.connection import fetch_all, fetch_named
-from slackwater_tasks.models import Attempt, AttemptLog, LiveTask, Task, Workflow
+from slackwater_tasks.models import Attempt, LiveTask, Task, Workflow
 from slackwater_tasks.spec import COLUMNS, FIELDS
 from slackwater_tenants.scoping import current_tenant_id
 
@@ -207,16 +207,6 @@ def attempts(task_id: UUID) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
-
-
-def logs(task_id: UUID, *, fence: int | None = None, stream: str = "") -> list[dict[str, Any]]:
-    """What the attempts of a task wrote, oldest first."""
-    rows = AttemptLog.objects.filter(task_id=task_id)
-    if fence is not None:
-        rows = rows.filter(fence=fence)
-    if stream:
-        rows = rows.filter(stream=stream)
-    return list(rows.order_by("fence", "stream").values("fence", "stream", "text", "truncated"))
 
 
 COUNTS = """

@@ -12,12 +12,13 @@ from psycopg.types.json import Jsonb
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Outcome, TaskState, is_final
-from scheduler_ext.core.work import Change, Changes, Finished, ScriptWork, Started
+from scheduler_ext.core.work import Change, Changes, Finished, ScriptWork, Started, Written
 from scheduler_ext.ports import TaskBackend, WorkStore
 from slackwater_resources.faults import FAULTS
 from slackwater_tasks.ledger import sql, transitions
 from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.runtime import progress, trace_context
+from slackwater_tasks.runtime.output import most_written, store_chunks, store_lines
 from slackwater_tasks.runtime.task_backend import AddSubtasks, PgTaskBackend, no_subtasks
 
 LEARN = """
@@ -60,10 +61,6 @@ UPSTREAM = """
 SELECT coalesce(nullif(p.name, ''), p.id::text), p.id::text, p.result
 FROM slackwater_tasks_dependency d JOIN slackwater_tasks_task p ON p.id = d.parent_id
 WHERE d.child_id = %s ORDER BY p.id
-"""
-LOG = """
-INSERT INTO slackwater_tasks_attemptlog (task_id, tenant_id, fence, stream, text, truncated)
-SELECT t.id, t.tenant_id, %s, %s, %s, %s FROM slackwater_tasks_task t WHERE t.id = %s ON CONFLICT DO NOTHING
 """
 SCRIPT_READ = """
 INSERT INTO slackwater_tasks_taskevent (task_id, tenant_id, at, from_state, to_state, fence, actor, reason, detail)
@@ -206,10 +203,14 @@ class PgWorkStore(WorkStore):
         running = int(TaskState.RUNNING)
         self.db.conn.execute(SCRIPT_READ, (at, running, running, fence, Jsonb({"sha256": sha256}), task_id))
 
-    def log(self, task_id: str, fence: int, streams: Mapping[str, tuple[str, bool]]) -> None:
-        for stream, (text, truncated) in streams.items():
-            if text:
-                self.db.conn.execute(LOG, (fence, stream, text.replace("\x00", "\ufffd"), truncated, task_id))
+    def most_written(self, task: Started) -> int:
+        return most_written(self.db.conn, task)
+
+    def write(self, written: Sequence[Written]) -> None:
+        store_lines(self.db.conn, written)
+
+    def emit(self, task: Started, chunks: Sequence[tuple[int, str]], total: int) -> None:
+        store_chunks(self.db.conn, task, chunks, total)
 
     def progress(self, task_id: str, fence: int, value: str) -> None:
         row = self.db.conn.execute(PROGRESS, (value, task_id, fence)).fetchone()

@@ -62,7 +62,8 @@ SELECT t.id, p.retention_days FROM slackwater_tenants_tenant t JOIN slackwater_t
 WHERE p.retention_days > 0 ORDER BY t.id
 """
 _BESIDE = (
-    "attempt", "attemptlog", "artifact", "checkpoint", "resumable", "taskwebhook", "tasktrace", "taskevent", "deadletter",
+    "attempt", "attemptlog", "chunk", "artifact", "checkpoint", "resumable", "taskwebhook", "tasktrace", "taskevent",
+    "deadletter",
 )  # fmt: skip
 PAST = (
     *(f"DELETE FROM slackwater_tasks_{table} WHERE task_id = ANY(%s)" for table in _BESIDE),  # noqa: S608 - ours

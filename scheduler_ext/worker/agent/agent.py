@@ -19,6 +19,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from scheduler_ext.dispatch.refusals import refusals
 from scheduler_ext.ports import NodeStore, WorkStore
 from scheduler_ext.sandbox.pool import SlotPool
 from scheduler_ext.task import references
+from scheduler_ext.task.output import output
 from scheduler_ext.worker.agent.checkpoint_saver import Saving
 from scheduler_ext.worker.agent.child_monitor import Watch, kill
 from scheduler_ext.worker.agent.draining import Draining
@@ -303,8 +305,6 @@ class Agent:
             # Who counts on a file must not be told that all went well without it.
             if unkept and finished.outcome is Outcome.SUCCEEDED:
                 finished = replace(finished, outcome=Outcome.FAILED, result=None, error=unkept)
-        streams = {"stdout": run.stdout.text(), "stderr": run.stderr.text()}
-        await self._ledger(self.work.log, run.task.task_id, run.task.fence, streams)
         if run.read_sha256:
             await self._ledger(
                 self.work.script_read, run.task.task_id, run.task.fence, finished.started_at, run.read_sha256
@@ -404,6 +404,7 @@ def main(argv: list[str]) -> int:
     described = json.loads(argv[1])
     module, _, name = described["factory"].partition(":")
     engine = getattr(importlib.import_module(module), name)()
+    output.open(partial(engine.work_store, f"agent {described['node_id']} output"))
     journal = Journal(described["slots"], fd=described["journal_fd"])
     agent = Agent(
         engine.conf, journal, described["node_id"], engine.work_store(f"agent {described['node_id']}"),

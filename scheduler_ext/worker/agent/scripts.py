@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 import hashlib
 import json
@@ -23,10 +24,12 @@ from scheduler_ext.sandbox.pool import SlotPool
 from scheduler_ext.sandbox.slot import Runner
 from scheduler_ext.task import network_ports, redaction, references
 from scheduler_ext.task.network_ports import Held, NoPorts
+from scheduler_ext.task.output import output
 from scheduler_ext.worker.agent import mounted_scripts
 from scheduler_ext.worker.child.handler_call import WORDS, refuse_constant
 
 CHUNK = 65_536
+SAID_CHARS = 4_096
 IOPS, KBPS, PORTS = (DIMENSIONS.index(name) for name in ("iops", "bandwidth_kbps", "ports"))
 MIN_IOPS, MIN_KBPS = 100, 1_000
 """Every script has at least these, also where its tier has none."""
@@ -39,26 +42,6 @@ MARK = "SLACKWATER_RUN"
 """Environment variable by which the processes of one run are known."""
 PAUSE_CODE = os.EX_TEMPFAIL
 """Exit code (75) of a script with checkpoints that has saved and is to go on later."""
-
-
-@dataclass(slots=True)
-class Output:
-    """What one stream wrote, kept up to a limit."""
-
-    most: int
-    data: bytearray = field(default_factory=bytearray)
-    truncated: bool = False
-    hidden: Sequence[str] = ()
-    """What must not be shown: secrets."""
-
-    def add(self, chunk: bytes) -> None:
-        room = self.most - len(self.data)
-        self.data += chunk[:room]
-        self.truncated = self.truncated or len(chunk) > room
-
-    def text(self) -> tuple[str, bool]:
-        """The text, and whether it was cut."""
-        return redaction.blotted(self.data.decode("utf-8", "replace"), self.hidden), self.truncated
 
 
 @dataclass(slots=True)
@@ -80,8 +63,10 @@ class ScriptRun:
     """Set where :meth:`beat` is called: then it ends when that stops and the node's lease is over."""
     runner: Runner | None = None
     asked: Outcome | None = None
-    stdout: Output = field(init=False)
-    stderr: Output = field(init=False)
+    hidden: Sequence[str] = field(init=False)
+    """What must not be shown: secrets."""
+    said: dict[str, str] = field(default_factory=lambda: {"stdout": "", "stderr": ""})
+    """The end of what came on each stream, without secrets."""
     written: int = 0
     """Bytes of output, kept or not."""
     peak_mb: int = 0
@@ -97,9 +82,7 @@ class ScriptRun:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        hidden = redaction.longest_first(self.work.secrets.values())
-        self.stdout = Output(self.conf.max_log_bytes, hidden=hidden)
-        self.stderr = Output(self.conf.max_log_bytes, hidden=hidden)
+        self.hidden = redaction.longest_first(self.work.secrets.values())
 
     async def run(self) -> Finished:
         """Run it; always returns how it ended, and leaves neither process nor folder behind."""
@@ -122,6 +105,7 @@ class ScriptRun:
             return self._end(began, Outcome.FAILED, error=str(error))
         except OSError as error:
             return self._end(began, Outcome.FAILED, error=f"the script could not be started: {error}")
+        output.end(self.task)
         self.cpu_ms, self.peak_mb, self.artifacts = ended.cpu_ms, ended.peak_mb, ended.artifacts
         self.disk_mb = ended.disk_mb
         return self._finished(began, ended)
@@ -154,7 +138,7 @@ class ScriptRun:
             script=content, inputs=json.dumps(given).encode(), env=self._environment(), limits=self._limits(),
             saves=self.saves, lease_s=self.lease_s, lease_until=self._until,
         )  # fmt: skip
-        async with self._reading(self.stdout) as out, self._reading(self.stderr) as err:
+        async with self._reading("stdout") as out, self._reading("stderr") as err:
             running = asyncio.ensure_future(runner.run(order, out, err))
             watch = asyncio.ensure_future(self._watch(runner))
             try:
@@ -194,14 +178,14 @@ class ScriptRun:
         }  # fmt: skip
 
     @contextlib.asynccontextmanager
-    async def _reading(self, output: Output) -> AsyncIterator[int]:
-        """A descriptor to write to; all that is written there until its end goes to ``output``."""
+    async def _reading(self, stream: str) -> AsyncIterator[int]:
+        """A descriptor to write to; all that is written there until its end is kept as lines of ``stream``."""
         readable, writable = os.pipe()
         reader = asyncio.StreamReader(limit=CHUNK)
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(readable, "rb", 0)
         )
-        job = asyncio.ensure_future(self._read(reader, output))
+        job = asyncio.ensure_future(self._read(reader, stream))
         try:
             yield writable
         finally:
@@ -210,12 +194,15 @@ class ScriptRun:
                 await asyncio.wait_for(job, timeout=2.0)
             transport.close()
 
-    async def _read(self, stream: asyncio.StreamReader, output: Output) -> None:
-        while chunk := await stream.read(CHUNK):
-            output.add(chunk)
+    async def _read(self, reader: asyncio.StreamReader, stream: str) -> None:
+        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        while chunk := await reader.read(CHUNK):
+            lines = output.write(self.task, stream, decode(chunk), lambda: self.hidden)
+            self.said[stream] = "".join([self.said[stream], *(line + "\n" for line in lines)])[-SAID_CHARS:]
             self.written += len(chunk)
             if self.written > self.conf.script_output_bytes and self.asked is None:
                 self.stop(Outcome.RESOURCE_EXCEEDED)
+        self.said[stream] += "".join(output.close(self.task, stream))
 
     async def _watch(self, runner: Runner) -> None:
         """Enforce the cap, and kill what does not end when asked."""
@@ -249,8 +236,8 @@ class ScriptRun:
             killed = "it did not yield in time: it goes on from its last checkpoint"
             return self._end(began, Outcome.YIELDED, error=killed if code == -9 else None, code=code)
         if self.asked is not None and not at_end:
-            output = f"output: it wrote more than {self.conf.script_output_bytes} bytes"
-            words = {**WORDS, Outcome.RESOURCE_EXCEEDED: output}
+            much = f"output: it wrote more than {self.conf.script_output_bytes} bytes"
+            words = {**WORDS, Outcome.RESOURCE_EXCEEDED: much}
             error = words.get(self.asked, self.asked.name.lower())
             return self._end(began, self.asked, error=error, code=code)
         if ended.exceeded and not forsaken:
@@ -258,7 +245,7 @@ class ScriptRun:
             return self._end(began, Outcome.RESOURCE_EXCEEDED, error=error, code=code)
         if code != 0:
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
-            tail = self.stderr.text()[0].strip().splitlines()
+            tail = self.said["stderr"].strip().splitlines()
             error = how + (f": {tail[-1][:300]}" if tail else "")
             return self._end(began, Outcome.FAILED, error=ended.fault or error, code=code)
         result, fault = _value(ended.result)

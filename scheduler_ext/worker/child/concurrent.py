@@ -25,11 +25,12 @@ import redis.asyncio
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.core.types import PER_CHILD, WorkKind
-from scheduler_ext.core.work import Finished, Started
+from scheduler_ext.core.work import Changes, Finished, Started
 from scheduler_ext.dispatch import redis_client
 from scheduler_ext.dispatch.queue_manager import QueueManager, decode
 from scheduler_ext.ports import WorkStore
 from scheduler_ext.task.context import TaskInterrupted
+from scheduler_ext.task.output import output
 from scheduler_ext.worker.child.claims import Starting
 from scheduler_ext.worker.child.handler_call import WORDS, Bodies, End
 from scheduler_ext.worker.events import TaskEvents
@@ -207,13 +208,18 @@ class Beside:
             batch, self._ended = self._ended, []
             if not batch:
                 continue
-            changes = await self._in_ledger(self.store.record, self.journal.node_id, [f for _, f in batch])
+            changes = await self._in_ledger(self._record, [f for _, f in batch])
             for place, _ in batch:
                 self.table.release(place)
             for room in self._room.values():
                 room.set()
             await asyncio.to_thread(self.queues.tell, changes, room=True)
             await asyncio.to_thread(self.events.send)
+
+    def _record(self, ended: Sequence[Finished]) -> Changes:
+        if output.waiting:
+            output.flush()
+        return self.store.record(self.journal.node_id, ended)
 
     # -- caps and cancels ---------------------------------------------------------------------------------------------
     async def _watch(self) -> None:

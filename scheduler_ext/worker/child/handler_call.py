@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import traceback
+from collections.abc import AsyncIterator, Generator
 from dataclasses import dataclass, replace
+from types import AsyncGeneratorType, GeneratorType
 from typing import Any
 
 from celery import Celery
@@ -13,12 +16,13 @@ from celery.app.task import Context, Task
 from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry
 from kombu.utils.json import dumps as kombu_dumps
 
-from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.errors import InvalidInput, SlackwaterError
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.work import NEVER_AGAIN, Finished, Started
 from scheduler_ext.ports import WorkStore
 from scheduler_ext.task import context, handlers, network_ports, publishing, redaction, references
 from scheduler_ext.task.checkpoints import TaskYielded
+from scheduler_ext.task.output import output
 
 ERROR_CHARS = 16_000
 NO_HEADERS: dict[str, Any] = {}
@@ -162,6 +166,8 @@ class Bodies:
             end = YIELDED
         except BaseException as error:  # noqa: BLE001 - a handler's SystemExit must not end the child
             end = self.interrupted() if self._is_interrupted() else self._failed(error, started)
+        if output.attempts:
+            end = self._closed(end, started)
         return settled(end, started) if publishing.retries else end
 
     def run_in_thread(self, started: Started, store: WorkStore) -> End:
@@ -173,7 +179,17 @@ class Bodies:
             raise
         except BaseException as error:  # noqa: BLE001 - a handler's SystemExit must not end the thread
             end = self._failed(error, started)
+        if output.attempts:
+            end = self._closed(end, started)
         return settled(end, started) if publishing.retries else end
+
+    def _closed(self, end: End, started: Started) -> End:
+        """How a run ends after what it wrote is closed: what it yielded and nobody may keep fails it."""
+        try:
+            output.end(started)
+        except SlackwaterError as error:
+            return self._failed(error, started) if end.outcome is Outcome.SUCCEEDED else end
+        return end
 
     async def run_coroutine(self, started: Started, store: WorkStore) -> End:
         """Run one ``async def`` handler beside others; only a cancellation passes through.
@@ -187,14 +203,19 @@ class Bodies:
         try:
             if started.args or started.kwargs:
                 started = references.filled(started, store.parents)
-            return await self._awaited(task, started.args, started.kwargs)
+            end = await self._awaited(task, started.args, started.kwargs)
         except asyncio.CancelledError:
+            if output.attempts:
+                await asyncio.to_thread(self._closed, YIELDED, started)
             raise
         except BaseException as error:  # noqa: BLE001 - a handler's SystemExit must not end the loop
-            return self._failed(error, started)
+            end = self._failed(error, started)
         finally:
             if network_ports.held:
                 network_ports.release(started)
+        if output.attempts:
+            return await asyncio.to_thread(self._closed, end, started)
+        return end
 
     def _run(self, started: Started, store: WorkStore) -> End:
         """In the main thread a task's request is put on its stack once, and filled anew for each run.
@@ -240,18 +261,28 @@ class Bodies:
     async def _awaited(self, task: Any, args: list[Any], kwargs: dict[str, Any]) -> End:
         try:
             value = task.run(*args, **kwargs)
-            return dump_result(await value if asyncio.iscoroutine(value) else value, self.most)
+            value = await value if inspect.iscoroutine(value) else value
+            if isinstance(value, AsyncGeneratorType):
+                await _each(value)
+                return SUCCESS
+            return dump_result(value, self.most)
         except publishing.Replaced as other:
             return await self._awaited(self._known(other.task), other.args_given, other.kwargs_given)
 
     def _value(self, task: Any, started: Started) -> End:
         try:
             value = task.run(*started.args, **started.kwargs)
-            if asyncio.iscoroutine(value):  # an async handler that must run alone
+            if value is None:
+                return SUCCESS
+            if inspect.iscoroutine(value):  # an async handler that must run alone
                 value = asyncio.run(value)
+            elif isinstance(value, GeneratorType):
+                value = _yielded(value)
+            elif isinstance(value, AsyncGeneratorType):
+                value = asyncio.run(_each(value))
         except publishing.Replaced as other:
             return self._replaced(other, started)
-        return SUCCESS if value is None else dump_result(value, self.most)
+        return dump_result(value, self.most)
 
     def _replaced(self, other: publishing.Replaced, started: Started) -> End:
         """Go on as another task: its result, or its failure, is that of the running one."""
@@ -285,6 +316,24 @@ class Bodies:
         """How a task ends that was interrupted."""
         outcome = self.interrupt or Outcome.CANCELLED
         return End(outcome, error=WORDS.get(outcome, WORDS[Outcome.CANCELLED]))
+
+
+def _yielded(chunks: Generator[Any, None, Any]) -> Any:
+    """Run a handler that yields: each value is a chunk of its result stream, what it returns is its result."""
+    emit = context.current().emit
+    while True:
+        try:
+            chunk = next(chunks)
+        except StopIteration as end:
+            return end.value
+        emit(chunk)
+
+
+async def _each(chunks: AsyncIterator[Any]) -> None:
+    """The same of one that yields between awaits; it has no other result."""
+    emit = context.current().emit
+    async for chunk in chunks:
+        emit(chunk)
 
 
 def _request(started: Started) -> dict[str, Any]:

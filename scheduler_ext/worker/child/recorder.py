@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from scheduler_ext.core.work import Changes, Finished, Started
 from scheduler_ext.dispatch.queue_manager import QueueManager
 from scheduler_ext.ports import WorkStore
+from scheduler_ext.task.output import output
 from scheduler_ext.worker.events import TaskEvents
 from scheduler_ext.worker.journal import Slot
 
@@ -22,6 +23,8 @@ def record(store: WorkStore, node_id: int, ended: Sequence[Finished]) -> Changes
     pause = 0.1
     while ended:
         try:
+            if output.waiting:  # whoever sees the end finds all that was written before it
+                output.flush()
             return store.record(node_id, ended)
         except store.faults as error:
             log.warning("recording %s tasks failed, trying again: %s", len(ended), error)

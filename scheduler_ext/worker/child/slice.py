@@ -30,6 +30,7 @@ from scheduler_ext.ports import WorkStore
 from scheduler_ext.task import handlers, network_ports
 from scheduler_ext.task.checkpoints import pausing
 from scheduler_ext.task.context import TaskInterrupted
+from scheduler_ext.task.output import output
 from scheduler_ext.worker.child.claims import Starting
 from scheduler_ext.worker.child.concurrent import Beside
 from scheduler_ext.worker.child.handler_call import Bodies
@@ -95,6 +96,7 @@ class Child:
         self._claimed_slot = False
         self.meter = Meter()
         network_ports.configure(conf)
+        output.open(partial(further, "output"))
         self.table = journal.table(self.slot.index)
         kinds = sorted({e.kind for e in handlers.exported().values() if e.kind in PER_CHILD})
         self.beside = (

@@ -192,6 +192,7 @@ LISTS: dict[str, Callable[[Objects], str]] = {
     "usage": lambda _: "/usage",
     "usage/hints": lambda _: "/usage/hints",
     "events": lambda _: "/events?last_event_id=1-1",
+    "logs": lambda theirs: f"/logs?workflow={theirs.workflow_id}",
     "tiers": lambda _: "/tiers",
     "organization": lambda _: "/organization",
     "teams": lambda _: "/teams",

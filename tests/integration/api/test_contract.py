@@ -33,7 +33,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(1500)]
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 BIN = Path(sys.executable).parent
-STREAMS = ("stream_task", "stream_workflow", "stream_events")
+STREAMS = ("stream_task", "stream_workflow", "stream_events", "stream_task_logs", "stream_task_chunks")
 """A live stream has no end to wait for; their beginnings are compared with the document elsewhere."""
 END_KEYS = ("revoke_key", "rotate_key", "delete_member", "change_member")
 """These may end the key that asks, and all that came after them would be a 401: they come last."""

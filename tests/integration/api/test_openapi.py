@@ -27,7 +27,7 @@ from slackwater_api.v1.views.platform import Nowhere
 from slackwater_monitoring.models import Sizing, Usage
 from slackwater_resources.models import Handler, Node, Tier
 from slackwater_schedules.fields import FIELDS as SCHEDULE_FIELDS
-from slackwater_tasks.models import Artifact, Attempt, AttemptLog, DeadLetter, LiveTask, Task
+from slackwater_tasks.models import Artifact, Attempt, AttemptLog, Chunk, DeadLetter, LiveTask, Task
 from slackwater_tasks.spec import EDITABLE, FIELDS
 from tests.support.api import HANDLER, Answer, ApiClient, client_of, forget_lookups, furnish
 
@@ -204,6 +204,7 @@ def ended(acme: ApiClient) -> str:
         task_id=task_id, tenant=acme.tenant, name="a/b.txt", size=1, sha256="0" * 64, content=b"x", fence=1
     )
     AttemptLog._plain.create(task_id=task_id, tenant=acme.tenant, fence=1, stream="stdout", text="hello")
+    Chunk._plain.create(task_id=task_id, tenant=acme.tenant, fence=1, number=1, attempt=1, value="a")
     LiveTask._plain.filter(pk=UUID(task_id)).delete()
     Task._plain.filter(pk=UUID(task_id)).update(
         state=TaskState.FAILED,

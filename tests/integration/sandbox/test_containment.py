@@ -52,7 +52,7 @@ def test_use_is_measured(bench: Bench) -> None:
 async def begun(run: ScriptRun) -> asyncio.Future[Finished]:
     """The run, once its script has said that it has begun."""
     job = asyncio.ensure_future(run.run())
-    while b"begun" not in run.stdout.data:
+    while "begun" not in run.said["stdout"]:
         await asyncio.sleep(0.01)
     return job
 
@@ -68,7 +68,7 @@ def test_a_script_asked_to_end_may_clean_up(bench: Bench) -> None:
 
     finished = asyncio.run(cancelled())
     assert finished.outcome is Outcome.CANCELLED
-    assert "tidy" in run.stdout.text()[0]
+    assert "tidy" in run.said["stdout"]
 
 
 STUBBORN = "trap '' TERM; echo begun; while :; do sleep 0.05; done"
@@ -99,7 +99,7 @@ def test_it_ends_with_the_lease_of_an_agent_that_is_silent(bench: Bench) -> None
             run.beat(now, now + 4.0)
             await asyncio.sleep(0.1)
             assert not job.done(), "its agent lives"
-            if b"begun" in run.stdout.data:
+            if "begun" in run.said["stdout"]:
                 ends = min(ends, now + 3.0)
         return await asyncio.wait_for(job, 100.0)
 
@@ -112,7 +112,7 @@ def test_one_that_was_abandoned_before_it_began_does_not_begin(bench: Bench) -> 
     run = bench.prepare("echo begun")
     run.abandon()
     finished = asyncio.run(run.run())
-    assert (finished.outcome, run.stdout.text()[0]) == (Outcome.WORKER_LOST, "")
+    assert (finished.outcome, run.said["stdout"]) == (Outcome.WORKER_LOST, "")
 
 
 def test_what_a_script_is_given_is_not_seen_by_other_users(bench: Bench) -> None:
@@ -143,7 +143,7 @@ def test_a_secret_that_looks_like_the_end_of_options_is_a_secret(bench: Bench) -
     run.work = dataclasses.replace(run.work, secrets={"a": "--", "b": "after it"})
     finished = asyncio.run(run.run())
     assert finished.outcome is Outcome.SUCCEEDED, finished
-    assert run.stdout.text()[0] == "--|after it\n2\n"
+    assert run.said["stdout"] == "--|after it\n2\n"
 
 
 def test_too_much_is_refused_and_the_slot_goes_on(bench: Bench) -> None:
@@ -203,7 +203,7 @@ def test_the_network_is_there_when_it_is_granted(bench: Bench, request: pytest.F
             told = {"host": host, "port": server.sockets[0].getsockname()[1]}
             run = bench.prepare(script, kwargs=told, network=network)
             finished = await run.run()
-        return finished.outcome, run.stdout.text()[0]
+        return finished.outcome, run.said["stdout"]
 
     assert asyncio.run(tried(network=True)) == (Outcome.SUCCEEDED, "b'hello'\n")
     assert asyncio.run(tried(network=False)) == (Outcome.FAILED, "")

@@ -99,8 +99,8 @@ async def side_by_side(bench: Bench, server: int) -> tuple[str, str]:
     host = bench.prepare(HOST, cap_ms=600_000, network=True)
     job = asyncio.ensure_future(host.run())
     try:
-        while len(ports := host.stdout.text()[0].split()) < 3:
-            assert not job.done(), host.stderr.text()
+        while len(ports := host.said["stdout"].split()) < 3:
+            assert not job.done(), host.said["stderr"]
             await asyncio.sleep(0.02)
         tcp, six, udp = map(int, ports[:3])
         told: dict[str, Any] = {
@@ -109,10 +109,10 @@ async def side_by_side(bench: Bench, server: int) -> tuple[str, str]:
         }
         guest = bench.prepare(GUEST, cap_ms=120_000, network=True, kwargs=told)
         finished = await guest.run()
-        said = guest.stdout.text()[0] + guest.stderr.text()[0]
+        said = guest.said["stdout"] + guest.said["stderr"]
         assert finished.outcome is Outcome.SUCCEEDED, said
         await asyncio.sleep(0.1)  # what was sent is here by now; that nothing came is not waited for
-        return host.stdout.text()[0], said
+        return host.said["stdout"], said
     finally:
         host.stop(Outcome.CANCELLED)
         await job

@@ -107,7 +107,7 @@ async def attack(pool: SlotPool, hostile: Hostile, against: Targets, root: Path)
     began = time.monotonic()
     finished = await run.run()
     seconds = time.monotonic() - began
-    output = run.stdout.text()[0] + run.stderr.text()[0]
+    output = run.said["stdout"] + run.said["stderr"]
     why = _fault(hostile, finished, output, seconds, counted=_counted(pool)) or against.harmed() or _left(pool, root)
     return Verdict(
         name=hostile.name, level=level, expect=hostile.expect, contained=not why,

@@ -25,6 +25,7 @@ from slackwater_tasks.field_kinds import (
     Texts,
     Whole,
 )
+from slackwater_tasks.read import output
 from slackwater_tasks.spec import FIELDS
 
 
@@ -217,13 +218,27 @@ class AttemptOut(s.Serializer[Any]):
     peak_disk_mb = s.IntegerField(allow_null=True, help_text="The most its work folder held, in MiB.")
 
 
-class LogOut(s.Serializer[Any]):
-    """The output of one attempt on one stream."""
+class LogLine(s.Serializer[Any]):
+    """A line that a task printed or logged."""
 
+    place = s.CharField(help_text="Where it stands: give it as cursor, and what follows it is read.")
+    task_id = s.UUIDField()
+    at = s.DateTimeField(allow_null=True, help_text="Null for output of a release that did not note times.")
+    attempt = s.IntegerField(allow_null=True)
     fence = s.IntegerField()
-    stream = s.CharField()
+    stream = s.ChoiceField(list(output.STREAMS), help_text="platform: a note of where lines are missing.")
+    level = s.ChoiceField(list(output.LEVELS))
     text = s.CharField(allow_blank=True)
-    truncated = s.BooleanField()
+
+
+class ChunkOut(s.Serializer[Any]):
+    """A piece of a task's result stream."""
+
+    place = s.CharField(help_text="Where it stands: give it as cursor, and what follows it is read.")
+    at = s.DateTimeField()
+    attempt = s.IntegerField(help_text="A higher one than before: the task began anew.")
+    fence = s.IntegerField()
+    value = Anything()
 
 
 class WorkflowSummary(s.Serializer[Any]):

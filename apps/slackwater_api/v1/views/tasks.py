@@ -33,7 +33,6 @@ from slackwater_api.v1.shapes.tasks import (
     AttemptOut,
     CancelIn,
     HistoryEntry,
-    LogOut,
     Submitted,
     TaskChange,
     TaskDetail,
@@ -219,28 +218,6 @@ class TaskAttempts(ApiView, path="tasks/<uuid:task_id>/attempts", tag="tasks"):
         """The attempts that began and ended, oldest first."""
         tasks.require_task(task_id)
         return Response({"items": tasks.attempts(task_id)})
-
-
-class TaskLogs(ApiView, path="tasks/<uuid:task_id>/logs", tag="tasks"):
-    @describe(
-        "get_task_logs",
-        "Get a task's output",
-        READ,
-        {200: listing(LogOut, paged=False)},
-        OpenApiParameter("fence", {"type": "integer", "minimum": 0}, description="Only of the attempt with it."),
-        OpenApiParameter("stream", str, enum=["stdout", "stderr"]),
-    )
-    def get(self, request: Request, task_id: UUID) -> Response:
-        """The captured output by attempt and stream, each cut at the platform's limit."""
-        query = request.query_params
-        fence, stream = query.get("fence"), query.get("stream", "")
-        if fence is not None and not (fence.isascii() and fence.isdigit() and len(fence) < 10):
-            raise InvalidInput("must be a whole number", field="fence")
-        if stream not in {"", "stdout", "stderr"}:
-            raise InvalidInput("must be stdout or stderr", field="stream")
-        tasks.require_task(task_id)
-        found = tasks.logs(task_id, fence=int(fence) if fence is not None else None, stream=stream)
-        return Response({"items": found})
 
 
 class CancelTask(ApiView, path="tasks/<uuid:task_id>/cancel", tag="tasks"):

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 from uuid import UUID
 
 from django.core.management.base import CommandParser
+from django.utils import timezone
 
 from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import TaskState
 from slackwater.management.console import PlatformCommand, find_tenant, scoped, task_id
 from slackwater_tasks.models import Task
-from slackwater_tasks.read import history, overview
+from slackwater_tasks.read import history, output, overview
 from slackwater_tasks.read import tasks as reading
 
+FOLLOW_S = 0.4
+MOST_LINES = 100_000
 STATES = [state.name.lower() for state in TaskState]
 
 
@@ -25,7 +29,8 @@ class Command(PlatformCommand):
         parser.add_argument("id", nargs="?", type=task_id, help="of a task or a workflow; without it, the latest tasks")
         parser.add_argument("--state", choices=STATES, action="append", help="only tasks in this state; repeatable")
         parser.add_argument("--limit", type=int, default=20, help="rows of the list (20)")
-        parser.add_argument("--logs", action="store_true", help="also what the task wrote")
+        parser.add_argument("--logs", action="store_true", help="also what the task printed and logged")
+        parser.add_argument("--follow", action="store_true", help="with --logs: go on while it runs")
 
     def run(self, options: dict[str, Any]) -> None:
         tenant = find_tenant(options["tenant"])
@@ -38,7 +43,23 @@ class Command(PlatformCommand):
             except NotFound:
                 self._workflow(options["id"])
                 return
-            self._task(found, logs=options["logs"])
+            if options["follow"]:
+                self._follow(found["id"])
+            else:
+                self._task(found, logs=options["logs"])
+
+    def _follow(self, wanted: UUID) -> None:
+        """Its lines, from the first on, until it has ended."""
+        tail = output.Tail(wanted, output.START)
+        while True:
+            look = output.tails([tail])[0]
+            for line in look.items:
+                self.answer(line, _said(line))
+            self.stdout.flush()
+            if look.ended:
+                return
+            tail = tail._replace(place=look.place)
+            time.sleep(0.0 if look.more else FOLLOW_S)
 
     def _latest(self, lines: list[dict[str, Any]], options: dict[str, Any]) -> None:
         rows = Task.objects.all()
@@ -78,7 +99,7 @@ class Command(PlatformCommand):
     def _task(self, found: dict[str, Any], *, logs: bool) -> None:
         past = history.history(found["id"])
         attempts = reading.attempts(found["id"])
-        written = reading.logs(found["id"]) if logs else []
+        written = output.lines(found["id"], limit=MOST_LINES) if logs else []
         if self.as_json:
             self.show({**found, "history": past, "attempts_made": attempts, **({"logs": written} if logs else {})})
             return
@@ -89,6 +110,13 @@ class Command(PlatformCommand):
             [(e["at"], e["from"], e["to"], e["reason"], e["actor"], e["node"]) for e in past],
             empty="",
         )
-        for entry in written:
-            self.stdout.write(f"--- {entry['stream']} (fence {entry['fence']}){' cut' if entry['truncated'] else ''}")
-            self.stdout.write(entry["text"])
+        if logs:
+            self.stdout.write("Output" if written else "It has printed and logged nothing.")
+        for line in written:
+            self.stdout.write(_said(line))
+
+
+def _said(line: dict[str, Any]) -> str:
+    """A line with its time, attempt, stream and level in front."""
+    at = timezone.localtime(line["at"]).strftime("%H:%M:%S.%f")[:-3] if line["at"] else "-"
+    return f"{at} #{line['attempt'] or '-'} {line['stream']:<6} {line['level']:<7} {line['text']}"
