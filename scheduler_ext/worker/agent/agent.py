@@ -320,6 +320,9 @@ class Agent:
         )
 
     async def _record(self, finished: list[Finished]) -> None:
+        if output.waiting:  # whoever sees the end finds all that was written before it
+            with contextlib.suppress(*self.work.faults):  # then the lines come as soon as the ledger is back
+                await asyncio.to_thread(output.flush)
         await self._tell(await self._ledger(self.work.record, self.node_id, finished))
 
     # -- Redis --------------------------------------------------------------------------------------------------------
