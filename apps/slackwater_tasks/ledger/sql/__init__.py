@@ -6,7 +6,7 @@ of a partial index, believe from stale statistics that it holds one row, and sca
 likewise: joined by the bare column, every ready task of each line might be read to find the few that are near their
 latest start. ``= ANY(ARRAY[…])`` between a list and a table: only the table's key can serve it. With a bare ``=`` the
 planner, who believes a table to be empty because it was when it was looked at, walks through all of it for each batch.
-A task's tenant stands beside its id, for the key and the index by tenant both find it then. What is due is asked for
+A row of the tasks' table is found as ``claims.task_of`` says. What is due is asked for
 with ``statement_timestamp()``: the clock's time may change while a statement runs, so an index cannot be searched by
 it, and every waiting row would be read.
 """

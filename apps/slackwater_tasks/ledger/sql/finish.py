@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from scheduler_ext.core.sql import named
+from slackwater_tasks.ledger.sql.claims import task_of
 
 LISTENED = "SELECT EXISTS (SELECT 1 FROM slackwater_tasks_listener)"
 # The tenants' counters are lowered by what is in ``done``: last, and in order.
@@ -44,7 +45,7 @@ done AS (
     UPDATE slackwater_tasks_task t SET state = gone.final, finished_at = to_timestamp(gone.finished),
         attempts_used = gone.attempts + 1,
         result = gone.result::jsonb, error = gone.error, reason = gone.reason, release_pending = gone.has_children
-    FROM gone WHERE t.id = ANY(ARRAY[gone.task_id]) AND t.tenant_id = ANY(ARRAY[gone.tenant_id])
+    FROM gone WHERE {task_of("gone")}
     RETURNING t.id, t.tenant_id, t.category, t.workflow_id, gone.final, gone.has_children, gone.mutex_key),
 {recorded("gone", "gone.attempts + 1")},
 {"".join(more)}
@@ -92,13 +93,13 @@ _SUCCEEDED = """
 FINISH = _finish(_ENDED, _tell(_EVENTS), _DEAD_LETTERS)
 SUCCEED = _finish(_SUCCEEDED)
 SUCCEED_AND_TELL = _finish(_SUCCEEDED, _tell(":event.SUCCEEDED"))
-LOCK_RUNNING = named("""
+LOCK_RUNNING = named(f"""
 SELECT l.task_id::text, l.fence, l.attempts, l.total_attempts, l.cancel_requested, l.batch, t.retry
 FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS given(id, fence)
 JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[given.id]) AND l.fence = given.fence
-JOIN slackwater_tasks_task t ON t.id = ANY(ARRAY[l.task_id]) AND t.tenant_id = ANY(ARRAY[l.tenant_id])
+JOIN slackwater_tasks_task t ON {task_of("l")}
 WHERE l.state = :state.RUNNING AND l.node_id = %(node)s ORDER BY given.id FOR UPDATE OF l
-""")
+""")  # noqa: S608 - statements of ours
 RETRY = named(f"""
 WITH ended AS (
     SELECT * FROM unnest(%(ids)s::uuid[], %(delays)s::float8[], %(outcomes)s::int[], %(started)s::float8[],
@@ -124,7 +125,7 @@ notices AS (
                 FROM back) retried USING (tenant_id)
     WHERE listener.events & retried.events <> 0)
 SELECT back.task_id::text, back.state, back.mutex_key, back.tenant_id, t.workflow_id::text
-FROM back JOIN slackwater_tasks_task t ON t.id = ANY(ARRAY[back.task_id]) AND t.tenant_id = ANY(ARRAY[back.tenant_id])
+FROM back JOIN slackwater_tasks_task t ON {task_of("back")}
 """)  # noqa: S608 - statements of ours
 # Ends waiting tasks (cancelled, expired, impossible): live row out, final state in, event, counters.
 END_WAITING = named(f"""
@@ -138,7 +139,7 @@ gone AS (
 done AS (
     UPDATE slackwater_tasks_task t SET state = %(final)s, finished_at = clock_timestamp(), attempts_used = gone.attempts,
         reason = left(%(reason)s, 200), release_pending = gone.has_children
-    FROM gone WHERE t.id = ANY(ARRAY[gone.task_id]) AND t.tenant_id = ANY(ARRAY[gone.tenant_id])
+    FROM gone WHERE {task_of("gone")}
     RETURNING t.id, t.tenant_id, t.category, t.workflow_id, gone.has_children, gone.mutex_key),
 notices AS (
     INSERT INTO slackwater_tasks_outbox (tenant_id, task_id, events, state, fence, attempt, reason)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scheduler_ext.core.sql import named
-from slackwater_tasks.ledger.sql.claims import LEAD
+from slackwater_tasks.ledger.sql.claims import LEAD, task_of
 from slackwater_tasks.ledger.sql.finish import recorded
 
 LOCK_PAUSED = named("""
@@ -34,8 +34,7 @@ turn AS (
     FROM back WHERE r.task_id = back.task_id AND r.declared),
 {recorded("back", "back.attempts + 1")}
 SELECT back.task_id::text, back.mutex_key, back.tenant_id, t.workflow_id::text FROM back
-    JOIN slackwater_tasks_task t ON t.id = ANY(ARRAY[back.task_id])
-        AND t.tenant_id = ANY(ARRAY[back.tenant_id])
+    JOIN slackwater_tasks_task t ON {task_of("back")}
 """)  # noqa: S608 - statements of ours
 # Under the leader's epoch, like a claim. The rank is that of its next turn: while it runs nobody reads it.
 ASK = named(f"""
