@@ -40,7 +40,7 @@ PLANS: dict[str, dict[str, str]] = {
     },
     "dependencies": {
         "RELEASE": "dependency.pkey livetask.pkey task.pkey task.release",
-        "EDGE_COUNTS": "dependency.child",
+        "EDGE_OUTCOMES": "dependency.child",
         "UNBLOCK": "livetask.pkey",
         "UNRELEASED": "task.release",
     },
