@@ -174,6 +174,10 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "persistAuthorization": False, "displayRequestDuration": True},
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "slackwater_api.http.completion.complete",
+    ],
     "ENUM_NAME_OVERRIDES": {
         "TaskState": "slackwater_api.v1.shapes.common.STATES",
         "TaskStatus": "slackwater_api.v1.shapes.common.STATUSES",

@@ -83,6 +83,27 @@ def test_every_operation_is_complete() -> None:
             assert operation["requestBody"]["content"]["application/json"]["examples"], f"{where} shows no example"
 
 
+def test_bodies_are_closed_and_answers_name_their_headers() -> None:
+    schemas = PLAIN["components"]["schemas"]
+    for name in ("TaskIn", "RetryIn", "WorkflowIn", "ScheduleIn", "BulkIn", "PatchedTaskChange", "KeyIn"):
+        assert schemas[name]["additionalProperties"] is False, name
+    task = schemas["TaskIn"]["properties"]
+    assert (task["tier"]["default"], task["total_attempts"]["default"], task["category"]["default"]) == (
+        "basic", 3, "delayable",
+    )  # fmt: skip
+    assert not [one for one in schemas["PatchedTaskChange"]["properties"].values() if "default" in one]
+    used = {tag for _, _, operation in operations() for tag in operation["tags"]}
+    assert {tag["name"] for tag in PLAIN["tags"]} == used
+    for path, method, operation in operations():
+        for status, answer in operation["responses"].items():
+            assert "X-Request-Id" in answer["headers"], (method, path)
+            assert ("Retry-After" in answer["headers"]) == (status in {"429", "503"}), (method, path)
+        if method == "PATCH":
+            assert operation["requestBody"]["required"], path
+    made = PLAIN["paths"]["/api/v1/tasks"]["post"]["responses"]["201"]
+    assert made["links"]["get_task"]["parameters"] == {"task_id": "$response.body#/id"}
+
+
 def answers() -> Iterator[Any]:
     """Every good answer that has a body to show: operation, status, kind, and what is promised of it."""
     for path, method, operation in operations():
