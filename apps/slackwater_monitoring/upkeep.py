@@ -10,12 +10,13 @@ from scheduler_ext.upkeep import Job
 from slackwater_conf import conf
 from slackwater_monitoring import usage
 from slackwater_monitoring.alerts.evaluation import PULSE
-from slackwater_monitoring.notify import deliveries
+from slackwater_monitoring.notify import deliveries, workflow_events
 from slackwater_monitoring.notify.sender import disable_long_failing
 from slackwater_tasks.ledger import hints
 from slackwater_tasks.ledger.connection import Database
 
 MAX_EVENTS_SPREAD = 500
+MAX_ENDED = 200
 MAX_PRUNED = 2_000
 KEPT_DAYS = 30
 """The log of deliveries goes back this far."""
@@ -48,6 +49,7 @@ def jobs() -> list[Job]:
 
     return [
         Job(name="events to deliver", every_s=0.25, run=partial(spread, db)),
+        Job(name="ended workflows", every_s=0.5, run=partial(end_workflows, db), full=MAX_ENDED),
         Job(name="usage", every_s=5.0, run=partial(db.repeatable, usage.add_up), full=usage.MAX_BATCH),
         Job(name="receivers that fail for days", every_s=60.0, run=partial(disable_long_failing, db)),
         Job(name="old deliveries", every_s=60.0, run=delete(OLD_DELIVERIES, MAX_PRUNED, KEPT_DAYS), full=MAX_PRUNED),
@@ -73,6 +75,19 @@ def _spread(db: Database) -> int:
     def work(conn: Any) -> int:
         notices.clear()
         return deliveries.spread(conn, MAX_EVENTS_SPREAD, notices)
+
+    count = db.repeatable(work)
+    hints.tell_changes(notices)
+    return count
+
+
+def end_workflows(db: Database) -> int:
+    """Mark workflows as ended whose tasks all have; tell who asked for that, and live streams."""
+    notices: list[deliveries.Notice] = []
+
+    def work(conn: Any) -> int:
+        notices.clear()
+        return workflow_events.end_workflows(conn, MAX_ENDED, notices)
 
     count = db.repeatable(work)
     hints.tell_changes(notices)

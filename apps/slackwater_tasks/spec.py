@@ -209,6 +209,19 @@ def _dump(value: Any, path: str) -> str:
     return text
 
 
+MAX_METADATA_BYTES = 16_384
+
+
+def dump_metadata(value: Any, path: str) -> str | None:
+    """An object of the submitter's own as JSON; ``None`` for none."""
+    if value is None or value == {}:
+        return None
+    found = _dump(Object().check(value, path), path)
+    if len(found.encode()) > MAX_METADATA_BYTES:
+        raise InvalidInput(f"must have at most {MAX_METADATA_BYTES} bytes", field=path)
+    return found
+
+
 def _too_deep(value: Any, left: int = MAX_DEPTH) -> bool:
     if not isinstance(value, (dict, list, tuple)):
         return False

@@ -12,6 +12,7 @@ from typing import Final
 
 from scheduler_ext.core.states import (
     Category,
+    ClientStatus,
     EdgeOutcome,
     EffectState,
     Event,
@@ -32,6 +33,7 @@ ENUMS: Final[dict[str, type[IntEnum | IntFlag]]] = {
     "event": Event,
     "late": LateMark,
     "effect": EffectState,
+    "status": ClientStatus,
 }
 """The name before the dot, and the enumeration whose member stands behind it."""
 _NAME: Final = re.compile(r"(?<![:\w]):([a-z]+)\.([A-Z_]+(?:\|[A-Z_]+)*)(?!\w)")

@@ -66,7 +66,7 @@ def change(batch: Batch, n: int, row: Row) -> bytes:
     if notice is not None and "progress" in notice:
         return event("progress", {"task_id": task_id, "workflow_id": workflow_id, **notice, "at": at}, event_id)
     if notice is not None:
-        return event("notice", notice, event_id)
+        return event("workflow" if task_id == workflow_id else "notice", notice, event_id)
     state = TaskState(number)
     data = {
         "task_id": task_id,
@@ -93,7 +93,8 @@ def changes_for(key: Key, batches: Iterable[Batch], after: tuple[Place, int] | N
 
 
 def _ends(key: Key, row: Row) -> bool:
-    return key[1] == row[0] and row[5] is None and is_final(TaskState(row[1]))
+    # A workflow's own end is told as a notice of it.
+    return key[1] == row[0] and (row[5] is None or row[0] == row[3]) and is_final(TaskState(row[1]))
 
 
 @dataclass(eq=False, slots=True)

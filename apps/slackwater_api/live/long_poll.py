@@ -13,7 +13,7 @@ from uuid import UUID
 
 from scheduler_ext.core.states import FINAL
 from slackwater_api.live.change_feed import Batch, Feed, RunInThread
-from slackwater_tasks.read.tasks import finished_ids
+from slackwater_tasks.read.workflows import ended_ids
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class Waiters:
         return sum(len(events) for events in self._waiting.values())
 
     async def until_final(self, task_id: UUID, seconds: float) -> None:
-        """Return when the task is final, or after ``seconds``. It may have been final before."""
+        """Return when the task or workflow has ended, or after ``seconds``. It may have before."""
         event = asyncio.Event()
         name = str(task_id)
         self._waiting.setdefault(name, set()).add(event)
@@ -58,7 +58,7 @@ class Waiters:
 
     async def _final_among(self, task_ids: list[UUID]) -> list[UUID]:
         try:
-            found: list[UUID] = await self._run(finished_ids, task_ids)
+            found: list[UUID] = await self._run(ended_ids, task_ids)
         except Exception as error:  # noqa: BLE001 (a database that is away must not end the watch)
             log.warning("the ledger could not be asked who has finished: %s", error)
             return []

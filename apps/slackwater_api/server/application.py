@@ -229,7 +229,7 @@ class AsgiApplication:
         wait = asked_wait(scope["path"], parse_qs(scope["query_string"].decode("latin-1")))
         if wait is None or not await self.threads.run(wait.is_allowed, _authorization(headers)):
             return False  # the view says what is wrong
-        if not await _while_there(receive, self.live.waiters.until_final(wait.task_id, wait.seconds)):
+        if not await _while_there(receive, self.live.waiters.until_final(wait.subject, wait.seconds)):
             raise Disconnected
         return True
 

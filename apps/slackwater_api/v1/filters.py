@@ -15,11 +15,12 @@ from drf_spectacular.utils import OpenApiParameter
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import FINAL, Category, ClientStatus, Outcome, TaskState, client_status
 from slackwater_monitoring.models import Delivery
-from slackwater_monitoring.notify.subscriptions import EVENTS
+from slackwater_monitoring.notify.subscriptions import ALL_EVENTS
 from slackwater_schedules.models import ScheduleFire
 from slackwater_schedules.recurrence import Kind
 from slackwater_tasks.models import Task
 from slackwater_tasks.read.tasks import LIVE_STATES, in_states
+from slackwater_tasks.read.workflows import in_statuses
 
 EARLIEST, LATEST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 YES_NO = ["true", "false"]
@@ -183,10 +184,30 @@ class FireFilter(ListFilter):
     fire_before = before("fire_at")
 
 
+class WorkflowTaskFilter(TaskFilter):
+    """Those of tasks; the address says of which workflow."""
+
+    workflow = None
+
+
 class WorkflowFilter(ListFilter):
+    """The filters of workflows."""
+
     name = exact_name()
+    status = SomeOf(
+        [status.label.replace(" ", "_") for status in ClientStatus],
+        hidden=[status.label for status in ClientStatus],
+        method="by_status",
+    )
+    tag = django_filters.CharFilter(method="by_tag", max_length=63)
     submitted_after = after("submitted_at")
     submitted_before = before("submitted_at")
+
+    def by_status(self, rows: QuerySet[Any], name: str, values: list[str]) -> QuerySet[Any]:
+        return in_statuses(rows, {value.replace("_", " ") for value in values})
+
+    def by_tag(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        return rows.filter(tags__contains=[value])
 
 
 class DeadLetterFilter(ListFilter):
@@ -212,7 +233,7 @@ class ScriptFilter(ListFilter):
 
 class DeliveryFilter(ListFilter):
     state = SomeOf([str(state) for state in Delivery.State.values], lookup_expr="in")
-    event = SomeOf([*EVENTS, "ping"], lookup_expr="in")
+    event = SomeOf([*ALL_EVENTS, "ping"], lookup_expr="in")
     task = django_filters.UUIDFilter("task_id", help_text="What became of this task.")
     created_after = after("created_at")
     created_before = before("created_at")

@@ -1,4 +1,4 @@
-"""``GET /api/v1/tasks/{id}?wait=SECONDS``: what is waited for, and whether this client may."""
+"""``GET /api/v1/tasks/{id}?wait=SECONDS``, and of workflows: what is waited for, and whether this client may."""
 
 from __future__ import annotations
 
@@ -12,28 +12,30 @@ from django.db import Error as DatabaseError
 from scheduler_ext.core.errors import InvalidInput, SlackwaterError
 from slackwater_api.http.auth import principal_of
 from slackwater_api.live.long_poll import MAX_WAIT_S
+from slackwater_tasks.read import workflows
 from slackwater_tasks.read.tasks import require_task
 from slackwater_tenants.models import ApiKey
 from slackwater_tenants.scoping import tenant_scope
 
-TASK = re.compile(r"/api/v1/tasks/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
+AWAITED = re.compile(r"/api/v1/(tasks|workflows)/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 SECONDS = re.compile(r"\d{1,6}(\.\d{1,6})?")
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A request to wait for a task's end."""
+    """A request to wait for the end of a task or a workflow."""
 
-    task_id: UUID
+    subject: UUID
     seconds: float
+    workflow: bool = False
 
     def is_allowed(self, authorization: str) -> bool:
-        """Whether this key may read this task; runs in a thread, for it asks the database."""
+        """Whether this key may read it; runs in a thread, for it asks the database."""
         try:
             principal = principal_of(authorization)
             principal.require(ApiKey.Scope.READ)
             with tenant_scope(principal.tenant.pk):
-                require_task(self.task_id)
+                (workflows.find if self.workflow else require_task)(self.subject)
         except (SlackwaterError, DatabaseError):
             return False
         return True
@@ -59,7 +61,7 @@ def read_seconds(text: str) -> float:
 
 def asked_wait(path: str, query: Mapping[str, list[str]]) -> Wait | None:
     """The wait a request asks for; ``None`` when it asks for none, or wrongly, which the view then says."""
-    found = TASK.fullmatch(path)
+    found = AWAITED.fullmatch(path)
     values = query.get("wait")
     if found is None or not values:
         return None
@@ -67,4 +69,4 @@ def asked_wait(path: str, query: Mapping[str, list[str]]) -> Wait | None:
         seconds = read_seconds(values[-1])
     except InvalidInput:
         return None
-    return Wait(UUID(found.group(1)), seconds) if seconds > 0 else None
+    return Wait(UUID(found[2]), seconds, workflow=found[1] == "workflows") if seconds > 0 else None

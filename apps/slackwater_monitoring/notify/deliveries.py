@@ -129,7 +129,7 @@ def spread(conn: Any, most: int, notices: list[Notice] | None = None) -> int:
         if asking.wants(name := NAMES[event], task)
     ]
     if made:
-        _deliver(conn, made)
+        deliver(conn, made)
     if notices is not None:
         notices += [
             (row.task_id, row.state, row.tenant_id, task["workflow_id"], None,
@@ -140,7 +140,8 @@ def spread(conn: Any, most: int, notices: list[Notice] | None = None) -> int:
     return len(rows)
 
 
-def _deliver(conn: Any, made: Sequence[tuple[Asked, str, str, str, dict[str, Any]]]) -> None:
+def deliver(conn: Any, made: Sequence[tuple[Asked, str, str | None, str, dict[str, Any]]]) -> None:
+    """Write deliveries: to whom, which event, of which task, its own address, the payload."""
     conn.execute(
         DELIVER,
         {

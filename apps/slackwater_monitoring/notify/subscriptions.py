@@ -26,7 +26,10 @@ from slackwater_tenants.members import lock_tenant
 from slackwater_tenants.models import Tenant
 
 EVENTS: Final = {f"task.{event.name.lower()}": event for event in Event if event.name}
-"""Names of events, as clients write them."""
+"""Names of events of tasks, as clients write them."""
+WORKFLOW_EVENTS: Final = ("workflow.succeeded", "workflow.failed")
+ALL_EVENTS: Final = (*EVENTS, *WORKFLOW_EVENTS)
+"""Names of all events."""
 PING: Final = "ping"
 MAX_SUBSCRIPTIONS: Final = 50
 """Subscriptions a tenant may have."""
@@ -58,9 +61,9 @@ def _events(value: Any, field: str) -> list[str]:
     if not isinstance(value, list) or not value:
         raise InvalidInput("must be an array with at least one event", field=field)
     for n, name in enumerate(value):
-        if not isinstance(name, str) or name not in EVENTS:
-            raise InvalidInput(f"must be one of {', '.join(EVENTS)}", field=f"{field}[{n}]")
-    return [name for name in EVENTS if name in value]
+        if not isinstance(name, str) or name not in ALL_EVENTS:
+            raise InvalidInput(f"must be one of {', '.join(ALL_EVENTS)}", field=f"{field}[{n}]")
+    return [name for name in ALL_EVENTS if name in value]
 
 
 def _url(value: Any, field: str) -> str:
@@ -206,7 +209,7 @@ def _tell_statements(tenant_id: int) -> None:
     mask = Event(0)
     for _, names in asked:
         for name in names:
-            mask |= EVENTS[name]
+            mask |= EVENTS.get(name, Event(0))
     if mask:
         told = any(channel == Subscription.Channel.TASK for channel, _ in asked)
         values = {"events": int(mask), "tells_tasks": told}

@@ -18,7 +18,7 @@ from slackwater_tasks.admin.filters import AgeFilter, id_range
 from slackwater_tasks.admin.pages import PagesMixin
 from slackwater_tasks.control.workflows import cancel_workflow
 from slackwater_tasks.models import LiveTask, Workflow
-from slackwater_tasks.read import tasks
+from slackwater_tasks.read import workflows
 from slackwater_tasks.submission import service
 from slackwater_tasks.submission.idempotency import Submission
 from slackwater_tenants.scoping import tenant_scope
@@ -73,6 +73,6 @@ class WorkflowAdmin(AllTenantsMixin, PagesMixin, ReadOnlyMixin, BigTableAdmin):
 
     def shown(self, request: HttpRequest, obj: Workflow) -> dict[str, Any]:
         with tenant_scope(obj.tenant_id):
-            detail, graph = tasks.workflow(obj.pk), graphs.whole(obj)
+            detail, graph = workflows.workflow(obj.pk), graphs.whole(obj)
         counts = [(badge(state, state), count) for state, count in detail["counts"].items() if count]
         return {"workflow": detail, "counts": counts, "graph": graph}

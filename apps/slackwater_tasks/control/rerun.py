@@ -35,6 +35,13 @@ SELECT u.id,
     EXISTS (SELECT 1 FROM slackwater_tasks_dependency WHERE parent_id = u.id AND outcome = :edge.PENDING)
 FROM unnest(%s::uuid[]) AS u(id)
 """)
+# The workflows' rows first, the tasks' after: everybody locks in this order. Held, upkeep does not end them meanwhile.
+LOCK_WORKFLOWS: Final = """
+SELECT w.id FROM slackwater_tasks_workflow w
+WHERE w.id IN (SELECT t.workflow_id FROM slackwater_tasks_task t WHERE t.id = ANY(%s::uuid[]) AND t.tenant_id = %s)
+ORDER BY w.id FOR UPDATE
+"""
+REOPEN_WORKFLOWS: Final = "UPDATE slackwater_tasks_workflow SET status = NULL, finished_at = NULL WHERE id = ANY(%s)"
 FORGET_DEAD_LETTERS: Final = "DELETE FROM slackwater_tasks_deadletter WHERE task_id = ANY(%s::uuid[])"
 LAST_FENCES: Final = """
 SELECT id, max(fence) FROM (
@@ -77,6 +84,7 @@ def run_again(tenant: Tenant, ids: Sequence[UUID], *, actor: str, reason: str) -
     skipped: Skipped = []
     revived = []
     with connection.cursor() as cur:
+        cur.execute(LOCK_WORKFLOWS, (ids, tenant.pk))
         states = quiesce(cur, ids, changes)
         final = {i: state for i in ids if (state := states.get(i)) is not None and state in MAY_RUN_AGAIN}
         cur.execute(OPEN_EDGES, (list(final),))
@@ -102,6 +110,8 @@ def revive(cur: Any, tenant: Tenant, revived: Sequence[Revived], *, actor: str, 
     The caller holds the tasks' rows. ``Conflict`` when one of them is final no more.
     """
     ids = [one.task.pk for one in revived]
+    if workflows := sorted({one.task.workflow_id for one in revived if one.task.workflow_id}):
+        cur.execute(REOPEN_WORKFLOWS, (workflows,))
     used = transitions.revive_if_final(cur, ids)
     if len(used) != len(ids):
         raise Conflict("the state of a task has just changed; try again")

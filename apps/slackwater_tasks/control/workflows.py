@@ -33,7 +33,8 @@ CANCEL_BATCH = 2_000
 LOCK = "SELECT task_count, edge_count FROM slackwater_tasks_workflow WHERE id = %s AND tenant_id = %s FOR UPDATE"
 NAMED = "SELECT name, id::text FROM slackwater_tasks_task WHERE workflow_id = %s AND name = ANY(%s)"
 GROW = """
-UPDATE slackwater_tasks_workflow SET task_count = task_count + %s, edge_count = edge_count + %s WHERE id = %s
+UPDATE slackwater_tasks_workflow SET task_count = task_count + %s, edge_count = edge_count + %s, status = NULL,
+    finished_at = NULL WHERE id = %s
 """
 
 

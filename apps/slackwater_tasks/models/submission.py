@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
+from django.db.models import Q
 from django.db.models.functions import Now
 
+from scheduler_ext.core.states import ClientStatus
 from slackwater_tasks.models.base import new_id
 from slackwater_tenants.scoping import TenantOwned
+
+ENDED = (ClientStatus.DONE, ClientStatus.FAILED)
 
 
 class Workflow(TenantOwned):
@@ -20,10 +24,20 @@ class Workflow(TenantOwned):
     edge_count = models.PositiveIntegerField(default=0)
     submitted_at = models.DateTimeField()
     detail = models.JSONField(default=dict, blank=True)
+    tags = ArrayField(models.CharField(max_length=63), default=list, db_default=[], blank=True)
+    metadata = models.JSONField(null=True, blank=True, help_text="What its submitter notes beside it.")
+    # Written by upkeep once all its tasks have ended, emptied when one runs again or is added.
+    status = models.SmallIntegerField(
+        null=True, choices=[(int(s), s.label) for s in ENDED], help_text="How it ended; empty while it has not."
+    )
+    finished_at = models.DateTimeField(null=True)
 
     class Meta(TenantOwned.Meta):
         ordering = ["-id"]
-        indexes = [models.Index(fields=["tenant", "-id"], name="slackwater_workflow_tenant")]
+        indexes = [
+            models.Index(fields=["tenant", "-id"], name="slackwater_workflow_tenant"),
+            models.Index(fields=["id"], name="slackwater_workflow_open", condition=Q(status__isnull=True)),
+        ]
 
     def __str__(self) -> str:
         return self.name or str(self.id)

@@ -14,10 +14,10 @@ from uuid import UUID
 from django.db.models import JSONField, Q, QuerySet
 
 from scheduler_ext.core.errors import NotFound
-from scheduler_ext.core.states import FINAL, ClientStatus, Outcome, TaskState, client_status
+from scheduler_ext.core.states import FINAL, Outcome, TaskState, client_status
 from slackwater_tasks.field_kinds import DETAIL, LISTED, Field
-from slackwater_tasks.ledger.connection import fetch_all, fetch_named
-from slackwater_tasks.models import Attempt, LiveTask, Task, Workflow
+from slackwater_tasks.ledger.connection import fetch_named
+from slackwater_tasks.models import Attempt, LiveTask, Task
 from slackwater_tasks.spec import COLUMNS, FIELDS
 from slackwater_tenants.scoping import current_tenant_id
 
@@ -207,39 +207,3 @@ def attempts(task_id: UUID) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
-
-
-COUNTS = """
-SELECT coalesce(l.state, t.state) AS state, count(*) FROM slackwater_tasks_task t
-LEFT JOIN slackwater_tasks_livetask l ON l.task_id = t.id WHERE t.workflow_id = %s AND t.tenant_id = %s GROUP BY 1
-"""
-
-
-def _workflow_status(counts: dict[TaskState, int]) -> str:
-    final = sum(n for state, n in counts.items() if state in FINAL)
-    if final < sum(counts.values()):
-        begun = final > 0 or TaskState.RUNNING in counts
-        return "in progress" if begun else "waiting"
-    return "done" if all(client_status(state) is ClientStatus.DONE for state, n in counts.items() if n) else "failed"
-
-
-def workflow(workflow_id: UUID) -> dict[str, Any]:
-    """A workflow with its tasks counted by state; ``NotFound`` when the tenant in context has none such."""
-    found = Workflow.objects.filter(pk=workflow_id).first()
-    if found is None:
-        raise NotFound(f"There is no workflow {workflow_id}.")
-    rows = fetch_all(COUNTS, [workflow_id, found.tenant_id])
-    counts = {TaskState(state): count for state, count in rows}
-    return {
-        **_workflow_summary(found),
-        "status": _workflow_status(counts),
-        "counts": {word(state): counts.get(state, 0) for state in TaskState},
-    }
-
-
-def _workflow_summary(found: Workflow) -> dict[str, Any]:
-    return {name: getattr(found, name) for name in ("id", "name", "task_count", "edge_count", "submitted_at")}
-
-
-def workflow_rows(rows: QuerySet[Any]) -> list[dict[str, Any]]:
-    return [_workflow_summary(row) for row in rows]

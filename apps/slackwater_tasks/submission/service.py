@@ -21,7 +21,7 @@ from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.models import Script, new_id
 from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.runtime.trace_context import TraceContext
-from slackwater_tasks.spec import FIELDS, Payload, TaskSpec, parse_task, parse_tasks
+from slackwater_tasks.spec import FIELDS, Payload, TaskSpec, dump_metadata, parse_task, parse_tasks
 from slackwater_tasks.submission import admission, idempotency, refusal_cache
 from slackwater_tasks.submission.dependencies import link_outside
 from slackwater_tasks.submission.idempotency import Key, Submission
@@ -31,9 +31,20 @@ from slackwater_tenants.models import Tenant
 __all__ = ["Single", "Submission", "store_script", "submit", "submit_many", "submit_together", "submit_workflow"]
 
 INSERT_WORKFLOW: Final = """
-INSERT INTO slackwater_tasks_workflow (id, tenant_id, name, task_count, edge_count, submitted_at, detail)
-VALUES (%s, %s, %s, %s, %s, %s, %s)
+INSERT INTO slackwater_tasks_workflow (id, tenant_id, name, task_count, edge_count, submitted_at, detail, tags, metadata)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
+WORKFLOW_FIELDS: Final = ("name", "tags", "metadata", "tasks", "idempotency_key")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What a workflow is given beside its tasks."""
+
+    name: str
+    tags: tuple[str, ...] = ()
+    metadata: str | None = None
+    """As JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,20 +91,25 @@ def submit_many(tenant: Tenant, items: Sequence[Mapping[str, Any]], *, actor: st
 
 def submit_workflow(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "", idempotency_key: str | None = None,
                     trace: TraceContext | None = None) -> Submission:  # fmt: skip
-    """Submit a graph of named tasks as one workflow: ``{"name": …, "tasks": [{"name": …, "depends_on": […]}, …]}``."""
+    """Submit a graph of named tasks as one workflow: ``{"name": …, "tasks": [{"name": …, "depends_on": […]}, …]}``.
+
+    ``tags`` and ``metadata``: words to find it by, and an object of yours that comes back with it and its events.
+    """
     if not isinstance(data, Mapping):
         raise InvalidInput("must be an object")
-    unknown = set(data) - {"name", "tasks", "idempotency_key"}
+    unknown = set(data) - set(WORKFLOW_FIELDS)
     if unknown:
-        known = "known are name, tasks, idempotency_key"
+        known = f"known are {', '.join(WORKFLOW_FIELDS)}"
         raise InvalidInput(f"there is no such field; {known}", field=str(min(map(str, unknown)))[:60] or '""')
     header = {name: FIELDS[name].kind.check(data.get(name, ""), name) for name in ("name", "idempotency_key")}
-    inner, name = header["idempotency_key"], header["name"]
-    return _submit_list(tenant, data.get("tasks"), data, actor, idempotency_key, inner, trace, workflow=name)
+    tags = FIELDS["tags"].kind.check(data.get("tags", []), "tags")
+    found = Header(name=header["name"], tags=tags, metadata=dump_metadata(data.get("metadata"), "metadata"))
+    inner = header["idempotency_key"]
+    return _submit_list(tenant, data.get("tasks"), data, actor, idempotency_key, inner, trace, workflow=found)
 
 
 def _submit_list(tenant: Tenant, items: Any, body: Any, actor: str | Sequence[str], given: str | None, inner: str,
-                 trace: TraceContext | None, workflow: str | None = None) -> Submission:  # fmt: skip
+                 trace: TraceContext | None, workflow: Header | None = None) -> Submission:  # fmt: skip
     check_list(items, "tasks")
     with refusal_cache.gate(tenant, len(items), repeat=bool(given or inner)):
         specs, payloads = parse_tasks(items, "tasks")
@@ -137,7 +153,7 @@ def no_inner_keys(specs: Sequence[TaskSpec]) -> None:
 
 
 def _accept(tenant: Tenant, specs: Sequence[TaskSpec], payloads: Sequence[Payload], actors: Sequence[str], *,
-            key: Key | None = None, keys: Sequence[Key | None] = (), where: str = "tasks", workflow: str | None = None,
+            key: Key | None = None, keys: Sequence[Key | None] = (), where: str = "tasks", workflow: Header | None = None,
             trace: TraceContext | None = None) -> Submission:  # fmt: skip
     """Check a submission against the tenant's plan and store it. ``key``: of all together; ``keys``: of each."""
     batch = admission.admit(tenant, specs, payloads=payloads, where=where, workflow=workflow is not None)
@@ -150,7 +166,7 @@ def _accept(tenant: Tenant, specs: Sequence[TaskSpec], payloads: Sequence[Payloa
 
 
 def _accept_in_transaction(part: Part, outside: Sequence[admission.Outside], key: Key | None,
-                           keys: Sequence[Key | None], workflow: str | None) -> Submission:  # fmt: skip
+                           keys: Sequence[Key | None], workflow: Header | None) -> Submission:  # fmt: skip
     tenant = part.tenant
     at = reference_cache.now()
     workflow_id = new_id() if workflow is not None else None
@@ -167,9 +183,10 @@ def _accept_in_transaction(part: Part, outside: Sequence[admission.Outside], key
         if key is not None or keys:
             refusal_cache.check(tenant, len(ids))  # no repeat: what is known to be refused need not be written first
         tasks = link_outside(cur, tenant, part.tasks, outside, workflow_id)
-        if workflow_id is not None:
+        if workflow is not None:
             edges, detail = len(part.edges) + len(outside), '{"open": true}' if outside else "{}"
-            cur.execute(INSERT_WORKFLOW, (workflow_id, tenant.pk, workflow, len(ids), edges, at, detail))
+            named = (workflow.name, len(ids), edges, at, detail, list(workflow.tags), workflow.metadata)
+            cur.execute(INSERT_WORKFLOW, (workflow_id, tenant.pk, *named))
     store([replace(part, tasks=tasks, workflow_id=workflow_id)], at)
     if workflow_id is not None and len(part.edges) >= relatives.PACKED_FROM and not outside:
         transaction.on_commit(partial(relatives.keep_new, tenant.pk, workflow_id, tasks, part.edges), robust=True)

@@ -90,19 +90,19 @@ def prune(db: Database, tenant_id: int | None = None) -> int:
 
 
 def _prune_loose(params: dict[str, Any], conn: Any) -> int:
-    return _forget(conn, conn.execute(LOOSE, params).fetchall())
+    return forget(conn, conn.execute(LOOSE, params).fetchall())
 
 
 def _prune_workflows(params: dict[str, Any], conn: Any) -> int:
     found = [row[0] for row in conn.execute(DONE_WORKFLOWS, params).fetchall()]
     if not found:
         return 0
-    count = _forget(conn, conn.execute(OF_WORKFLOWS, {**params, "workflows": found}).fetchall())
+    count = forget(conn, conn.execute(OF_WORKFLOWS, {**params, "workflows": found}).fetchall())
     conn.execute(EMPTY_WORKFLOWS, (found,))
     return count
 
 
-def _forget(conn: Any, rows: Sequence[tuple[Any, ...]]) -> int:
+def forget(conn: Any, rows: Sequence[tuple[Any, ...]]) -> int:
     """Delete the tasks whose ids these rows are; returns how many."""
     ids = [row[0] for row in rows]
     for statement in PAST:
@@ -141,7 +141,7 @@ def delete_tenant(tenant: Tenant, *, progress: Callable[[int], None] = lambda _:
     while True:
         with transaction.atomic(), connection.cursor() as cur:
             cur.execute(TASK_IDS, (tenant.pk, MAX_DELETED))
-            gone = _forget(cur, cur.fetchall())
+            gone = forget(cur, cur.fetchall())
         if not gone:
             break
         count += gone

@@ -97,6 +97,12 @@ class WorkflowIn(s.Serializer[Any]):
     """A graph of named tasks."""
 
     name = s.CharField(max_length=200, required=False, allow_blank=True)
+    tags = s.ListField(child=s.CharField(max_length=63), max_length=32, required=False)
+    metadata = s.DictField(
+        child=Anything(),
+        required=False,
+        help_text="An object of yours; it comes back with the workflow and its events.",
+    )
     tasks = TaskIn(many=True)
     idempotency_key = s.CharField(max_length=200, required=False, allow_blank=True)
 
@@ -249,10 +255,13 @@ class WorkflowSummary(s.Serializer[Any]):
     task_count = s.IntegerField()
     edge_count = s.IntegerField()
     submitted_at = s.DateTimeField()
+    finished_at = s.DateTimeField(allow_null=True, help_text="When the last of its tasks ended.")
+    status = s.ChoiceField(STATUSES)
+    tags = s.ListField(child=s.CharField())
+    metadata = s.DictField(child=Anything())
 
 
 class WorkflowDetail(WorkflowSummary):
     """A workflow with its tasks counted by state."""
 
-    status = s.ChoiceField(STATUSES)
     counts = inline_serializer("WorkflowCounts", {state: s.IntegerField() for state in STATES})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -18,14 +19,19 @@ from slackwater_api.http.openapi import (
     describe,
     request_example,
 )
+from slackwater_api.v1.filters import WorkflowTaskFilter
 from slackwater_api.v1.shapes import graphs as shapes
-from slackwater_api.v1.shapes.tasks import WorkflowSubmitted
-from slackwater_api.v1.views.tasks import idempotency_key
+from slackwater_api.v1.shapes.common import listing
+from slackwater_api.v1.shapes.tasks import TaskSummary, WorkflowSubmitted
+from slackwater_api.v1.views.tasks import TASKS, idempotency_key
 from slackwater_tasks.control import workflows
 from slackwater_tasks.control.workflow_rerun import rerun
 from slackwater_tasks.graph import relatives
+from slackwater_tasks.models import Task
+from slackwater_tasks.read.workflows import find
 from slackwater_tasks.runtime import trace_context
 
+OF_WORKFLOW = replace(TASKS, filters=WorkflowTaskFilter)
 GROWTH = {"tasks": [{"name": "extra", "handler": "demo.echo"}]}
 
 
@@ -43,6 +49,18 @@ class TaskGraph(ApiView, path="tasks/<uuid:task_id>/graph", tag="tasks"):
 
 
 class WorkflowTasks(ApiView, path="workflows/<uuid:workflow_id>/tasks", tag="workflows"):
+    @describe(
+        "list_workflow_tasks",
+        "List the tasks of a workflow, newest first",
+        READ,
+        {200: listing(TaskSummary)},
+        *OF_WORKFLOW.parameters,
+    )
+    def get(self, request: Request, workflow_id: UUID) -> Response:
+        """A page of them, narrowed and sorted like the list of all tasks."""
+        find(workflow_id)
+        return Response(OF_WORKFLOW.page(request.query_params, Task.objects.filter(workflow_id=workflow_id)))
+
     @describe(
         "add_workflow_tasks",
         "Add tasks to a workflow",

@@ -26,7 +26,7 @@ from slackwater_api.live.change_feed import Batch, Place, confirmed, place_of, r
 from slackwater_api.live.event_streams import RETRY, Opening, changes_for, event, gap
 from slackwater_conf import conf
 from slackwater_tasks.ledger.hints import keys
-from slackwater_tasks.read import history, tasks
+from slackwater_tasks.read import history, tasks, workflows
 
 EVENT_STREAM: Final = "text/event-stream"
 LAST: Final = re.compile(r"(\d{1,15})-(\d{1,15})(?:\.(\d{1,6}))?")
@@ -164,18 +164,22 @@ class WorkflowEvents(_StreamView, path="workflows/<uuid:workflow_id>/events", ta
         "stream_workflow",
         "Follow the tasks of a workflow live",
         READ,
-        {200: OpenApiTypes.STR},
+        {200: OpenApiTypes.STR, 204: None},
         LAST_EVENT_ID,
         RESUME,
         media=EVENT_STREAM,
     )
     def get(self, request: Request, workflow_id: UUID) -> HttpResponse:
-        """Server-sent events: its counts now, then each change of one of its tasks."""
-        tasks.workflow(workflow_id)
+        """Server-sent events: its counts now, then each change of one of its tasks, and at last its own end."""
+        workflows.find(workflow_id)
         return self.open(request, workflow_id=workflow_id)
 
     def standing(self, event_id: str, **subject: Any) -> tuple[bytes, bool]:
-        return event("workflow", _plain(tasks.workflow(subject["workflow_id"])), event_id), False
+        row = workflows.workflow(subject["workflow_id"])
+        return event("workflow", _plain(row), event_id), row["finished_at"] is not None
+
+    def is_over(self, **subject: Any) -> bool:
+        return bool(workflows.ended_ids([subject["workflow_id"]]))
 
 
 class TenantEvents(_StreamView, path="events", tag="streams"):

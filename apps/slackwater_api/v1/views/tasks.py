@@ -45,7 +45,7 @@ from slackwater_tasks.control.edit import edit
 from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.explain.explanation import explain
 from slackwater_tasks.models import LiveTask, Task
-from slackwater_tasks.read import history, tasks
+from slackwater_tasks.read import history, tasks, workflows
 from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.submission import service
 
@@ -60,6 +60,11 @@ TASKS = PagedList(
         "priority": Column("priority", whole),
     },
     default="-submitted_at",
+)
+WAIT = OpenApiParameter(
+    "wait",
+    {"type": "number", "minimum": 0, "maximum": 60},
+    description="Seconds to hold the answer until the end; then it comes as it is.",
 )
 TASK_OR_TASKS: dict[str, Any] = {
     "oneOf": [
@@ -141,20 +146,14 @@ class OneTask(ApiView, path="tasks/<uuid:task_id>", tag="tasks"):
         "Get a task, or wait for its end",
         READ,
         {200: TaskDetail},
-        OpenApiParameter(
-            "wait",
-            {"type": "number", "minimum": 0, "maximum": 60},
-            description="Seconds to hold the answer until the task ends; then it comes as it is.",
-        ),
+        WAIT,
     )
     def get(self, request: Request, task_id: UUID) -> Response:
         """One task; with ``wait`` held until it ends."""
         query = request.query_params
         if "wait" in query:
-            seconds = read_seconds(query["wait"])
-            if not getattr(request._request, "scope", {}).get("slackwater.waited"):
-                tasks.require_task(task_id)
-                _hold_here(task_id, seconds)
+            tasks.require_task(task_id)
+            hold(request, task_id)
         elif "fields" in query and is_about_status(query["fields"]):
             return Response(_status(request, self.principal, task_id))
         return Response(tasks.task(task_id))
@@ -177,10 +176,13 @@ class OneTask(ApiView, path="tasks/<uuid:task_id>", tag="tasks"):
         return Response(tasks.task(task_id))
 
 
-def _hold_here(task_id: UUID, seconds: float) -> None:
-    """Wait in this thread: only where something other than the ASGI front serves the request."""
+def hold(request: Request, subject: UUID) -> None:
+    """Wait in this thread, where something other than the ASGI front serves the request: that has waited already."""
+    seconds = read_seconds(request.query_params["wait"])
     until = time.monotonic() + seconds
-    while time.monotonic() < until and not tasks.finished_ids([task_id]):
+    if getattr(request._request, "scope", {}).get("slackwater.waited"):
+        return
+    while time.monotonic() < until and not workflows.ended_ids([subject]):
         time.sleep(POLL_S)
 
 

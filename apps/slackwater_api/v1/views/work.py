@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.body import read_fields, read_submission
-from slackwater_api.http.endpoint import READ, SUBMIT, ApiView, created
+from slackwater_api.http.endpoint import CANCEL, READ, SUBMIT, ApiView, created
 from slackwater_api.http.openapi import (
     EXAMPLE_ID,
     NO_BODY,
@@ -26,19 +26,21 @@ from slackwater_api.v1.filters import DeadLetterFilter, ScriptFilter, WorkflowFi
 from slackwater_api.v1.shapes.common import listing
 from slackwater_api.v1.shapes.platform import DeadLetterOut, ScriptDetail, ScriptIn, ScriptSummary
 from slackwater_api.v1.shapes.tasks import TaskDetail, WorkflowDetail, WorkflowIn, WorkflowSubmitted, WorkflowSummary
-from slackwater_api.v1.views.tasks import idempotency_key
+from slackwater_api.v1.views.tasks import WAIT, hold, idempotency_key
 from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.models import DeadLetter, Script, Workflow
-from slackwater_tasks.read import dead_letters, tasks
+from slackwater_tasks.read import dead_letters, tasks, workflows
 from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.submission import service
+from slackwater_tasks.upkeep import ended_workflows
 
 WORKFLOWS = PagedList(
-    present=tasks.workflow_rows,
+    present=workflows.workflow_rows,
     filters=WorkflowFilter,
     columns={
         "submitted_at": BY_AGE,
         "name": Column("name"),
+        "finished_at": Column("finished_at", moment, may_lack=True),
         "task_count": Column("task_count", whole),
         "edge_count": Column("edge_count", whole),
     },
@@ -107,10 +109,22 @@ class Workflows(ApiView, path="workflows", tag="workflows"):
 
 
 class OneWorkflow(ApiView, path="workflows/<uuid:workflow_id>", tag="workflows"):
-    @describe("get_workflow", "Get a workflow", READ, {200: WorkflowDetail})
+    @describe("get_workflow", "Get a workflow, or wait for its end", READ, {200: WorkflowDetail}, WAIT)
     def get(self, request: Request, workflow_id: UUID) -> Response:
-        """One workflow with its tasks counted by state; the tasks themselves: ``/tasks?workflow=ID``."""
-        return Response(tasks.workflow(workflow_id))
+        """One workflow with its tasks counted by state; with ``wait`` held until all of them have ended."""
+        if "wait" in request.query_params:
+            workflows.find(workflow_id)
+            hold(request, workflow_id)
+        return Response(workflows.workflow(workflow_id))
+
+    @describe(
+        "delete_workflow", "Delete a workflow that has ended", CANCEL, {204: None}, problems=(409,), conditional=True
+    )
+    def delete(self, request: Request, workflow_id: UUID) -> Response:
+        """Remove it with its tasks, their history and files."""
+        with self.unchanged(Workflow.objects.filter(pk=workflow_id)):
+            ended_workflows.delete(self.tenant.pk, workflow_id)
+        return Response(status=204)
 
 
 def _content(data: dict[str, Any]) -> bytes:
