@@ -84,7 +84,7 @@ def run_again(tenant: Tenant, ids: Sequence[UUID], *, actor: str, reason: str) -
     skipped: Skipped = []
     revived = []
     with connection.cursor() as cur:
-        cur.execute(LOCK_WORKFLOWS, (ids, tenant.pk))
+        cur.execute(LOCK_WORKFLOWS, (list(ids), tenant.pk))
         states = quiesce(cur, ids, changes)
         final = {i: state for i in ids if (state := states.get(i)) is not None and state in MAY_RUN_AGAIN}
         cur.execute(OPEN_EDGES, (list(final),))

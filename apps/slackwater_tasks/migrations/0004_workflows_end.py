@@ -31,8 +31,4 @@ class Migration(migrations.Migration):
             name='tags',
             field=django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=63), blank=True, db_default=[], default=list, size=None),
         ),
-        migrations.AddIndex(
-            model_name='workflow',
-            index=models.Index(condition=models.Q(('status__isnull', True)), fields=['id'], name='slackwater_workflow_open'),
-        ),
     ]

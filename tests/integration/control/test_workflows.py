@@ -18,6 +18,7 @@ from slackwater_tasks.graph import relatives
 from slackwater_tasks.ledger import transitions
 from slackwater_tasks.models import DeadLetter, Dependency, LiveTask, Task, TaskEvent, Workflow
 from slackwater_tasks.read import tasks as reading
+from slackwater_tasks.read.workflows import workflow
 from slackwater_tasks.submission.service import submit, submit_workflow
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
@@ -231,7 +232,7 @@ def test_a_branch_not_taken_is_skipped_and_the_workflow_done(acme: Tenant) -> No
     run(worker, ids["both"], ids["close"])
     run(worker, ids["report"])
     with tenant_scope(acme.pk):
-        whole, alarm, call = reading.workflow(workflow_id), reading.task(ids["alarm"]), reading.task(ids["call"])
+        whole, alarm, call = workflow(workflow_id), reading.task(ids["alarm"]), reading.task(ids["call"])
     assert (whole["status"], whole["counts"]["succeeded"], whole["counts"]["skipped"]) == ("done", 5, 2)
     assert (alarm["state"], alarm["status"]) == (call["state"], call["status"]) == ("skipped", "done")
     assert "not taken" in alarm["reason"]

@@ -35,7 +35,9 @@ class TaskGraphOut(s.Serializer[Any]):
 class WorkflowGrowth(s.Serializer[Any]):
     """Tasks to add to a workflow."""
 
-    tasks = TaskIn(many=True, help_text="``depends_on``: names in the workflow or in this call, or ids.")
+    tasks = TaskIn(
+        many=True, allow_empty=False, help_text="``depends_on``: names in the workflow or in this call, or ids."
+    )
 
 
 class WorkflowCancelled(s.Serializer[Any]):

@@ -103,7 +103,7 @@ class WorkflowIn(s.Serializer[Any]):
         required=False,
         help_text="An object of yours; it comes back with the workflow and its events.",
     )
-    tasks = TaskIn(many=True)
+    tasks = TaskIn(many=True, allow_empty=False)
     idempotency_key = s.CharField(max_length=200, required=False, allow_blank=True)
 
 

@@ -19,6 +19,7 @@ from scheduler_ext.core.wfformat import RecordedWorkflow, read_workflow
 from slackwater.management.console import PlatformCommand, find_tenant
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.read import tasks as reading
+from slackwater_tasks.read import workflows
 from slackwater_tasks.submission.service import submit_workflow
 from slackwater_tasks.submission.workflow_import import ImportPlan, TierMemory, plan_import
 from slackwater_tenants.models import Tenant
@@ -98,7 +99,7 @@ def wait_for(tenant_id: int, workflow_id: UUID, total: int) -> None:
     with tenant_scope(tenant_id), Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         shown = progress.add_task("running", total=total)
         while True:
-            now = reading.workflow(workflow_id)
+            now = workflows.workflow(workflow_id)
             counts = now["counts"]
             ended = sum(counts[word] for word in map(reading.word, FINAL))
             progress.update(shown, completed=ended)

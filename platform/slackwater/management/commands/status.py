@@ -13,7 +13,7 @@ from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import TaskState
 from slackwater.management.console import PlatformCommand, find_tenant, scoped, task_id
 from slackwater_tasks.models import Task
-from slackwater_tasks.read import history, output, overview
+from slackwater_tasks.read import history, output, overview, workflows
 from slackwater_tasks.read import tasks as reading
 
 FOLLOW_S = 0.4
@@ -86,7 +86,7 @@ class Command(PlatformCommand):
 
     def _workflow(self, wanted: UUID) -> None:
         try:
-            found = reading.workflow(wanted)
+            found = workflows.workflow(wanted)
         except NotFound:
             raise NotFound(f"there is no task and no workflow {wanted}", field="id") from None
         if self.as_json:
