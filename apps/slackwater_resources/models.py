@@ -7,6 +7,7 @@ from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q
 
+from scheduler_ext.core.states import Repeats
 from slackwater_tenants.models import SLUG
 
 
@@ -59,6 +60,17 @@ class Handler(models.Model):
     checkpoints = models.BooleanField(
         default=False, db_default=False, help_text="Its tasks save checkpoints, and yield when they are asked to."
     )
+    defaults = models.JSONField(
+        default=dict,
+        db_default={},
+        blank=True,
+        help_text="Fields of its tasks, unless their submission says otherwise.",
+    )
+    repeats = models.PositiveSmallIntegerField(
+        default=0, db_default=0, choices=[(each.value, each.name.lower()) for each in Repeats],
+        help_text="After which ends of a run it may be run again.",
+    )  # fmt: skip
+    rate = models.JSONField(null=True, editable=False, help_text="The execution rate it declares: starts, seconds.")
     description = models.TextField(blank=True)
     schema = models.JSONField(null=True, help_text="Of its arguments, as its workers publish it; empty: anything.")
     paused = models.BooleanField(default=False)

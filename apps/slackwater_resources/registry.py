@@ -15,12 +15,32 @@ from slackwater_resources.faults import FAULTS
 BOOT_S = 60.0
 """A node that registers gets no work until its agent is there; it has this long to come."""
 EXPORT = """
-INSERT INTO slackwater_resources_handler AS h (name, kind, idempotent, description, checkpoints, schema, paused,
-    first_seen_at)
-VALUES (%s, %s, %s, %s, %s, %s::jsonb, false, now())
+INSERT INTO slackwater_resources_handler AS h (name, kind, idempotent, description, checkpoints, schema, defaults, repeats,
+    paused, first_seen_at)
+VALUES (%s, %s, %s, %s, %s, %s::jsonb, %s::jsonb, %s, false, now())
 ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, idempotent = excluded.idempotent,
-    description = excluded.description, checkpoints = excluded.checkpoints, schema = excluded.schema
+    description = excluded.description, checkpoints = excluded.checkpoints, schema = excluded.schema,
+    defaults = excluded.defaults, repeats = excluded.repeats
 RETURNING id
+"""
+DECLARED = """
+SELECT h.rate::text FROM slackwater_resources_handler h WHERE h.id = %s FOR UPDATE
+"""
+RATE = """
+WITH told AS (SELECT %s::bigint AS handler_id, %s::jsonb AS was, %s::int[] AS rate),
+noted AS (UPDATE slackwater_resources_handler h SET rate = to_jsonb(told.rate) FROM told WHERE h.id = told.handler_id),
+shared AS (
+    SELECT r.id, r.starts, r.per_s FROM slackwater_tasks_ratelimit r JOIN told ON r.handler_id = told.handler_id
+    WHERE r.tenant_id IS NULL FOR UPDATE OF r),
+changed AS (
+    UPDATE slackwater_tasks_ratelimit r SET starts = told.rate[1], per_s = told.rate[2] FROM told, shared
+    WHERE r.id = shared.id AND told.rate IS NOT NULL AND to_jsonb(ARRAY[shared.starts, shared.per_s]) = told.was),
+gone AS (SELECT shared.id FROM shared, told WHERE told.rate IS NULL AND to_jsonb(ARRAY[shared.starts, shared.per_s]) = told.was),
+starts AS (DELETE FROM slackwater_tasks_ratestart s USING gone WHERE s.limit_id = gone.id),
+removed AS (DELETE FROM slackwater_tasks_ratelimit r USING gone WHERE r.id = gone.id)
+INSERT INTO slackwater_tasks_ratelimit (handler_id, key, starts, per_s, own, of_plan)
+SELECT handler_id, '', rate[1], rate[2], false, false FROM told
+WHERE rate IS NOT NULL AND NOT EXISTS (SELECT 1 FROM shared) ON CONFLICT DO NOTHING
 """
 RETIRE = """
 UPDATE slackwater_resources_node SET state = 'lost', lease_expires_at = least(lease_expires_at, clock_timestamp())
@@ -60,7 +80,8 @@ WHERE l.node_id = %s AND l.phase = :phase.IN_FLIGHT AND l.state = :state.RUNNING
 
 def row_of(e: Export) -> tuple[Any, ...]:
     """A handler as :data:`EXPORT` takes it."""
-    return e.name, e.kind.value, e.idempotent, e.description, e.checkpoints, json.dumps(e.schema) if e.schema else None
+    schema, defaults = json.dumps(e.schema) if e.schema else None, json.dumps(dict(e.defaults))
+    return e.name, e.kind.value, e.idempotent, e.description, e.checkpoints, schema, defaults, int(e.repeats)
 
 
 class PgNodeStore:
@@ -78,6 +99,8 @@ class PgNodeStore:
         conn = self.db.conn
         with conn.transaction():
             ids = [conn.execute(EXPORT, row_of(export)).fetchone()[0] for _, export in sorted(exports.items())]
+            for handler_id, (_, export) in zip(ids, sorted(exports.items()), strict=True):
+                self._set_rate(conn, handler_id, export.rate)
             conn.execute(RETIRE, (spec.cell, spec.name))
             row = conn.execute(
                 REGISTER,
@@ -88,6 +111,13 @@ class PgNodeStore:
                 ),
             ).fetchone()  # fmt: skip
         return int(row[0])
+
+    @staticmethod
+    def _set_rate(conn: Any, handler_id: int, rate: tuple[int, int] | None) -> None:
+        """Keep the execution rate that a handler declares. One that an operator has set or changed stays."""
+        was = conn.execute(DECLARED, (handler_id,)).fetchone()[0]
+        if was != (json.dumps(rate) if rate else None):
+            conn.execute(RATE, (handler_id, was, list(rate) if rate else None))
 
     def activate(self, node_id: int) -> bool:
         """The node's agent is there: it may be given work; False when it was declared lost meanwhile."""

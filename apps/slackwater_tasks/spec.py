@@ -20,7 +20,8 @@ from typing import Any
 
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import Category, RunCondition
-from scheduler_ext.task import references
+from scheduler_ext.task import celery_json, references
+from scheduler_ext.task.celery_json import CALL, TYPED
 from slackwater_tasks.field_kinds import (
     LISTED,
     NEEDS,
@@ -124,6 +125,8 @@ class TaskSpec:
     )  # fmt: skip
     payload: tuple[str, str] = ("[]", "{}")
     """``args`` and ``kwargs`` as JSON: measured against the plan, and stored."""
+    chosen: frozenset[str] = frozenset()
+    """Names, here, of what the submission said: a handler's defaults leave that alone."""
 
     @property
     def excluded_by(self) -> str:
@@ -191,7 +194,24 @@ _encode: Callable[[Any], str] = json.JSONEncoder(allow_nan=False, ensure_ascii=F
 
 
 def dump_payload(args: list[Any], kwargs: dict[str, Any], where: str) -> tuple[str, str]:
-    """The arguments as JSON texts; ``InvalidInput`` for what JSON or PostgreSQL cannot hold."""
+    """The arguments as JSON texts; ``InvalidInput`` for what JSON or PostgreSQL cannot hold.
+
+    Values that Celery's JSON takes beyond JSON are written in its way, and the arguments say so.
+    """
+    try:
+        return _dump_both(args, kwargs, where)
+    except InvalidInput as error:
+        if not isinstance(error.__cause__, TypeError):
+            raise
+        try:
+            plain = json.loads(celery_json.dumps([args, {name: kwargs[name] for name in kwargs if name != CALL}]))
+        except (TypeError, ValueError):
+            raise error from None
+        call = kwargs.get(CALL)
+        return _dump_both(plain[0], {**plain[1], CALL: {**(call or {}), TYPED: True}}, where)
+
+
+def _dump_both(args: list[Any], kwargs: dict[str, Any], where: str) -> tuple[str, str]:
     return (
         _dump(args, join(where, "args")) if args else "[]",
         _dump(kwargs, join(where, "kwargs")) if kwargs else "{}",
@@ -202,7 +222,7 @@ def _dump(value: Any, path: str) -> str:
     try:
         text = _encode(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"cannot be written as JSON: {error}", field=path) from None
+        raise InvalidInput(f"cannot be written as JSON: {error}", field=path) from error
     clean_text("\x00" if "\\u0000" in text and ESCAPED_NUL.search(text) else text, path)
     if text.count("[") + text.count("{") > MAX_DEPTH and _too_deep(value):
         raise InvalidInput(f"is nested more than {MAX_DEPTH} levels deep", field=path)
@@ -253,7 +273,7 @@ def parse_task(data: Any, where: str = "") -> TaskSpec:
     payload = dump_payload(values.get("args", []), values.get("kwargs", {}), where)
     if references.MARK in payload[0] or references.MARK in payload[1]:
         check_references(values, set(values.get("depends_on", ())), where)
-    return TaskSpec(**values, payload=payload)
+    return TaskSpec(**values, payload=payload, chosen=frozenset(values))
 
 
 Payload = tuple[str, str]

@@ -218,6 +218,23 @@ class Outcome(IntEnum):
     """Ended to make room for others, or because its node drains; it runs again and spends no attempt."""
 
 
+class Repeats(IntEnum):
+    """After which ends of a run a handler's task may be run again, while attempts are left."""
+
+    ALWAYS = 0
+    """After whatever is no success."""
+    LOST = 1
+    """Where it asked to be, or was lost with its process: a Celery task with ``acks_late``."""
+    ASKED = 2
+    """Where it asked to be: a Celery task."""
+
+    def after(self, outcome: Outcome) -> bool:
+        """Whether a run that ended so may be repeated."""
+        if self is Repeats.ALWAYS or outcome in (Outcome.RETRY, Outcome.HANDED_BACK):
+            return True
+        return self is Repeats.LOST and outcome is Outcome.WORKER_LOST
+
+
 PAUSED: Final = frozenset({Outcome.YIELDED, Outcome.PREEMPTED})
 """Outcomes after which a task is READY again, in its place, with its attempt unspent."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from scheduler_ext.core.states import Outcome
+from scheduler_ext.core.states import Outcome, Repeats
 from scheduler_ext.core.types import WorkKind
 
 
@@ -170,6 +170,11 @@ class Export:
     """Saves checkpoints, and yields when it is asked to (see ``scheduler_ext.task.checkpoints``). It runs alone."""
     schema: Mapping[str, Any] | None = None
     """Of its arguments (see ``scheduler_ext.task.signature``); None: anything is accepted."""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of its tasks, unless their submission says otherwise."""
+    repeats: Repeats = Repeats.ALWAYS
+    rate: tuple[int, int] | None = None
+    """At most so many starts in so many seconds, of all tenants together."""
 
 
 Change = tuple[str, int, int, str | None] | tuple[str, int, int, str | None, int]

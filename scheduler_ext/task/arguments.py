@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.task.celery_json import CALL, as_schemas_say
 from scheduler_ext.task.references import is_reference
 from scheduler_ext.task.signature import POSITIONAL, REST, Schema
 
@@ -45,6 +46,8 @@ class Arguments:
         """``InvalidInput`` names the argument that is wrong; ``payload``: args and kwargs as JSON."""
         args: list[Any] = json.loads(payload[0]) if payload[0] != "[]" else []
         kwargs: dict[str, Any] = json.loads(payload[1]) if payload[1] != "{}" else {}
+        if CALL in kwargs:
+            args, kwargs = as_schemas_say(args, kwargs)
         given = self._check_positional(args, path) if args else args
         for name, value in kwargs.items():
             check = self._known.get(name) or self._more

@@ -35,12 +35,18 @@ def export(
 ) -> Any:
     """Offer a Celery task to tenants under ``name`` (its Celery name by default); returns the task.
 
-    ``kind`` is the sort of slot it needs: a process by default, a coroutine for an ``async def``.
+    It keeps Celery's meaning: see :mod:`scheduler_ext.task.celery_options`. ``kind`` is the sort of slot it needs: a
+    process by default, a coroutine for an ``async def``.
     ``checkpoints``: it saves them, and yields when it is asked to.
-    Raises :class:`ConfigurationError` when the name is taken by another task.
+    Raises :class:`ConfigurationError` when the name is taken by another task, or an option cannot be kept.
     """
-    schema = schema_of(task.run) if getattr(task, "typing", True) else None
-    _enter(inspect.unwrap(task.run), task.name, name or task.name, kind, idempotent, checkpoints, schema)
+    from scheduler_ext.task.celery_options import terms_of
+
+    schema, terms = schema_of(task.run) if getattr(task, "typing", True) else None, terms_of(task)
+    _enter(inspect.unwrap(task.run), task.name, name or task.name, kind, idempotent, checkpoints, schema,
+           defaults=terms.defaults, repeats=terms.repeats, rate=terms.rate)  # fmt: skip
+    if task.soft_time_limit and of_task(task.name).kind is not WorkKind.PROCESS:  # type: ignore[union-attr]  # entered
+        raise ConfigurationError(f"{task.name}: a soft_time_limit needs a process of its own", field="kind")
     return task
 
 
@@ -61,7 +67,7 @@ def handler(
 
 def _enter(
     function: Callable[..., Any], task: str, name: str, kind: WorkKind | None, idempotent: bool, checkpoints: bool,
-    schema: Schema | None,
+    schema: Schema | None, **terms: Any,
 ) -> None:  # fmt: skip
     chosen = kind or (WorkKind.COROUTINE if inspect.iscoroutinefunction(function) else WorkKind.PROCESS)
     if chosen is WorkKind.SCRIPT:
@@ -72,7 +78,7 @@ def _enter(
     summary = (inspect.getdoc(function) or "").split("\n\n", 1)[0]
     _exports[name] = Export(
         name=name, task=task, kind=chosen, idempotent=idempotent, description=summary, checkpoints=checkpoints,
-        schema=schema,
+        schema=schema, **terms,
     )  # fmt: skip
 
 

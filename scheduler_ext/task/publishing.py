@@ -22,23 +22,18 @@ from celery.utils import uuid
 
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.work import Started
-from scheduler_ext.task import handlers
+from scheduler_ext.task import handlers, results
+from scheduler_ext.task.celery_json import CALL
+from scheduler_ext.task.celery_options import meant, soft_limit
 from scheduler_ext.task.context import TaskContext
 from scheduler_ext.task.running import task as running_task
 
-TRANSPORT = frozenset({
-    "task_id", "producer", "publisher", "connection", "router", "result_cls", "add_to_parent", "reply_to", "root_id",
-    "parent_id", "route_name", "shadow", "task_type", "ignore_result", "retries", "queue", "routing_key", "exchange",
-    "exchange_type", "priority", "serializer", "delivery_mode", "compression", "immediate", "mandatory", "retry",
-    "retry_policy", "origin", "stamped_headers", "replaced_task_nesting", "group_index", "argsrepr", "kwargsrepr",
-})  # fmt: skip
-"""Options that say how a message travels; the ledger sends none."""
 LINKS = ("link", "link_error")
 MAPS = ("celery.map", "celery.starmap")
 
 
-class Ledger(Protocol):
-    """Where tasks are submitted."""
+class Ledger(results.Results, Protocol):
+    """Where tasks are submitted, and their results asked for."""
 
     def is_handler(self, name: str) -> bool:
         """Whether any worker has exported a handler of that name."""
@@ -51,6 +46,9 @@ class Ledger(Protocol):
 
     def rewrite(self, task: Started, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Give a running task other arguments for its next attempt."""
+
+    def allow(self, task: Started, attempts: int) -> None:
+        """Let a running task have at least so many attempts."""
 
 
 class Replaced(Ignore):
@@ -106,7 +104,7 @@ class Publishing:
         for option in ("chain", "chord", "group_id"):
             if options.get(option):
                 raise InvalidInput(f"{name} is a handler: a message of Celery cannot lead to it", field=option)
-        signature: Signature[Any] = Signature(name, args, kwargs, _meant({**options, **timing}), app=self.app)
+        signature: Signature[Any] = Signature(name, args, kwargs, meant({**options, **timing}), app=self.app)
         (own_id,) = self.ledger.submit(signature, running)
         return (options.get("result_cls") or self.app.AsyncResult)(own_id)
 
@@ -116,13 +114,18 @@ class Publishing:
             raise InvalidInput(f"{name}: this is the id of the running task", field="task_id")
         countdown, eta = options.pop("countdown"), options.pop("eta")
         delay = seconds_until(eta or countdown)
-        _refuse(options, "retry()")
+        task = self.app.tasks[name]
+        unchanged, missing = task.request.as_execution_options(), object()
+        _refuse({key: value for key, value in options.items() if value != unchanged.get(key, missing)}, "retry()")
         given = list(args or ()), dict(kwargs or {})
         export = handlers.of_task(name)
         if export is not None and export.name == running.task.handler:
             if given != (running.task.args, running.task.kwargs):
-                self.ledger.rewrite(running.task, *given)
-        elif given != _arguments(self.app.tasks[name].request):
+                self.ledger.rewrite(running.task, given[0], {**given[1], **_told(task)})
+            most = getattr(task, "override_max_retries", None)
+            if export.repeats and most is not None and most >= export.defaults["total_attempts"]:
+                self.ledger.allow(running.task, most + 1)
+        elif given != _arguments(task.request):
             raise InvalidInput(f"{name} runs as a replacement: its retry cannot change its arguments")
         retries[running.task_id, running.fence] = delay
         return self.app.AsyncResult(running.task_id)
@@ -157,6 +160,7 @@ class Publishing:
 def install(app: Celery, ledger: Ledger) -> None:
     """Lead what ``app`` publishes by way of the ledger."""
     vars(app)["send_task"] = Publishing(app, ledger, app.send_task).send_task
+    results.install(app, ledger)
     for kind in (_chain, group, chord):
         if not hasattr(kind.apply_async, "__wrapped__"):
             _lead(kind)
@@ -209,13 +213,17 @@ def _leaves(found: Any) -> Iterator[str]:
         yield from _leaves((signature.get("options") or {}).get(option))
 
 
-def _meant(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that say something of the task itself."""
-    return {name: value for name, value in options.items() if name not in TRANSPORT and value not in (None, {}, [], ())}
+def _told(task: Any) -> dict[str, Any]:
+    """What the call of a running task gave beside its arguments, as its next attempt is to be told it."""
+    request = task.request
+    soft = request.timelimit[1] if request.timelimit else None
+    found = {"headers": request.headers, "soft_time_limit": soft if soft != soft_limit(task) else None}
+    told = {name: value for name, value in found.items() if value}
+    return {CALL: told} if told else {}
 
 
 def _refuse(options: Mapping[str, Any], what: str) -> None:
-    for name in _meant(options):
+    for name in meant(options):
         raise InvalidInput(f"{what} cannot keep the option {name!r}", field=name)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -11,6 +14,7 @@ from celery import Celery
 
 from scheduler_ext.core.errors import InvalidInput, NoTenant
 from scheduler_ext.core.states import Outcome, TaskState
+from scheduler_ext.task import celery_json
 from slackwater.celery import app
 from slackwater.settings.environment import celery_broker_url
 from slackwater_resources.models import Node
@@ -64,12 +68,26 @@ def test_a_retry_runs_as_often_as_it_says(platform: Platform, worker: ManagedPro
         assert outcomes == [Outcome.RETRY, Outcome.SUCCEEDED], line
     few = platform.submit("calls.fewer", folder, 2, total_attempts=5)
     assert result(platform, few) == "none left"
+    single = platform.submit("calls.once", folder, total_attempts=5)
+    at, prices = datetime(2026, 11, 23, 7, tzinfo=UTC), [Decimal("1.10"), Decimal("2.20")]
+    wait_a_little: Any = calling.soft
+    with tenant_scope(platform.tenant.pk):
+        reminded = wait_a_little.apply_async((at, prices), soft_time_limit=0.3, headers={"who": "ann"})
+    assert result(platform, reminded.id) == json.loads(
+        celery_json.dumps({"at": at, "sum": Decimal("3.30"), "headers": {"who": "ann"}})
+    )
+    with tenant_scope(platform.tenant.pk):
+        assert (reminded.get(timeout=30)["at"], reminded.state) == (at, "SUCCESS")
+        with pytest.raises(ValueError, match=r"^no$"):
+            app.AsyncResult(str(single)).get(timeout=30)
+    assert len(platform.attempts(UUID(reminded.id))) == 5, "as often as retry() allowed, not as its class says"
+    assert platform.wait(single, timeout=30).state == TaskState.FAILED
     never = platform.wait(platform.submit("calls.never", folder), timeout=30)
     assert never.state == TaskState.FAILED
     # What was published as well would have run by now: it stands in a queue that this worker has looked at since.
     app.send_task("calls.plain", (folder, "last"))
     wait_until(lambda: "last" in ran(tmp_path), message="the worker has looked at its default queue")
-    expected = [f"{line} {n}" for line in ids for n in (0, 1)] + ["left 2", "left 1", "left 0", "never", "last"]
+    expected = [f"{line} {n}" for line in ids for n in (0, 1)] + ["left 2", "left 1", "left 0", "never", "once", "last"]
     assert sorted(ran(tmp_path)) == sorted(expected)
 
 
@@ -81,8 +99,12 @@ def test_what_a_handler_hands_in_are_tasks_of_its_tenant(
     ways = {name: result(platform, one) for name, one in found.items() if isinstance(one, str)}
     assert ways == {"delay": 6, "countdown": 7, "by_name": 8, "signature": 9, "chain": 13, "chord": 10}
     assert [result(platform, one) for one in found["group"]] == [2, 4]
-    handed_in = Task.objects.unscoped().exclude(pk=task_id).count()  # the test is no tenant
-    assert handed_in == 4 + 2 + 3 + 2, "a repeated attempt submits nothing twice"
+    with tenant_scope(platform.tenant.pk):
+        handed_in: Any = app.AsyncResult(str(task_id)).children
+        children = [one.id for one in handed_in]
+    assert set(children) >= {one for one in found.values() if isinstance(one, str)} | set(found["group"])
+    number = Task.objects.unscoped().exclude(pk=task_id).count()  # the test is no tenant
+    assert number == 4 + 2 + 3 + 2, "a repeated attempt submits nothing twice"
     wait_until(lambda: ran(tmp_path).count("plain") == 2, message="what is no handler goes where it went")
 
 
@@ -103,9 +125,9 @@ def test_elsewhere_a_tenant_is_needed(
         calling.note.delay(str(tmp_path), "nobody's")
     with pytest.raises(InvalidInput, match=r"calls\.plain is an ordinary Celery task"):
         (calling.plain.si(str(tmp_path), "first")).apply_async(link=calling.note.si(str(tmp_path), "then"))
-    with pytest.raises(InvalidInput, match="expires"):
-        calling.note.apply_async((str(tmp_path), "late"), expires=5)
     with tenant_scope(platform.tenant.pk):
+        with pytest.raises(InvalidInput, match="colour"):
+            calling.note.apply_async((str(tmp_path), "late"), colour="red")
         scoped = calling.note.delay(str(tmp_path), "scoped")
     settings.SLACKWATER = {**settings.SLACKWATER, "TENANT": platform.tenant.slug}
     settled = calling.note.delay(str(tmp_path), "settled")

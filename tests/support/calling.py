@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from celery import chain, chord, group, shared_task
+from celery.exceptions import SoftTimeLimitExceeded
 
 from slackwater import export, handler
 
@@ -92,11 +96,34 @@ def nests(self: Any, folder: str, fail: bool = False) -> dict[str, Any]:
     }
     plain.delay(folder, "plain")
     if fail and self.request.retries == 0:
-        raise RuntimeError("after all was submitted")
+        raise self.retry(exc=RuntimeError("after all was submitted"), countdown=0.1)
     return found
 
 
 export(nests, name="calls.nests")
+
+
+@shared_task(name="calls.once")
+def once(folder: str) -> None:
+    """Fail: Celery would not run it again."""
+    _ran(folder, "once")
+    raise ValueError("no")
+
+
+@shared_task(name="calls.soft", bind=True, soft_time_limit=1, max_retries=1)
+def soft(self: Any, at: datetime, prices: list[Decimal]) -> dict[str, Any]:
+    """Wait until the soft limit is told; the values come as they were handed in."""
+    self.update_state(state="PROGRESS", meta={"done": 1})
+    try:
+        time.sleep(60)
+    except SoftTimeLimitExceeded:
+        if self.request.retries < 4:
+            raise self.retry(max_retries=4, countdown=0.1) from None
+    return {"at": at, "sum": sum(prices), "headers": self.request.headers}
+
+
+for carried in (once, soft):
+    export(carried)
 
 
 @handler(name="calls.becomes", bind=True)

@@ -91,6 +91,9 @@ class Ledger:
         """None."""
         return {}
 
+    def look(self, task_id: str) -> None:
+        """It has none."""
+
     def rewrite(self, task: Started, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Note new arguments."""
         self.rewritten.append((args, kwargs))
@@ -115,7 +118,8 @@ def ledger(monkeypatch: pytest.MonkeyPatch, sent: list[str]) -> Iterator[Ledger]
 
     monkeypatch.setitem(vars(app), "send_task", send)
     made = Ledger()
-    publishing.install(app, made)
+    given: Any = made
+    publishing.install(app, given)
     yield made
     assert not publishing.retries, "nothing is remembered of a run that has ended"
 

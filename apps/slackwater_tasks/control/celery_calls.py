@@ -4,21 +4,42 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import partial
 from typing import Any
+from uuid import UUID
 
-from scheduler_ext.core.errors import NoTenant
+from django.db import connection, transaction
+
+from scheduler_ext.core.errors import Conflict, NoTenant, NotFound
+from scheduler_ext.core.states import TaskState
 from scheduler_ext.core.work import Started
 from scheduler_ext.task.context import TaskContext
 from scheduler_ext.task.publishing import Ledger
+from scheduler_ext.task.results import Seen
+from scheduler_ext.task.running import task as running_task
 from slackwater_conf import conf
-from slackwater_tasks.control.edit import rewrite
+from slackwater_tasks.control.cancel import cancel
+from slackwater_tasks.control.edit import allow, rewrite
 from slackwater_tasks.ledger import reference_cache
+from slackwater_tasks.ledger.connection import fetch_all
 from slackwater_tasks.submission.canvas import compile_canvas, submit_canvas
 from slackwater_tasks.submission.service import submit
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_in_context
 
 ACTOR = "celery"
+LOOK = """
+SELECT t.handler, coalesce(l.state, t.state), coalesce(l.attempts, t.attempts_used), t.result::text, t.error, t.reason,
+    l.progress::text, t.finished_at, t.args::text, t.kwargs::text
+FROM slackwater_tasks_task t LEFT JOIN slackwater_tasks_livetask l ON l.task_id = t.id
+WHERE t.id = %s AND t.tenant_id = %s
+"""
+CHILDREN = """
+SELECT task_id, task_ids FROM slackwater_tasks_idempotencykey WHERE tenant_id = %s AND key LIKE %s ORDER BY created_at
+"""
+FORGET = "UPDATE slackwater_tasks_task SET result = NULL WHERE id = %s AND tenant_id = %s RETURNING id"
+_uncommitted: set[str] = set()
+"""Tasks of this process's open transactions."""
 
 
 class CeleryCalls(Ledger):
@@ -33,11 +54,49 @@ class CeleryCalls(Ledger):
         tasks, _ = compile_canvas(signature)
         tenant = self._find(signature)
         if len(tasks) > 1:
-            return [str(one) for one in submit_canvas(tenant, signature, actor=ACTOR).result_ids]
-        return [str(submit(tenant, _alone(tasks[0]), actor=ACTOR).task_ids[0])]
+            ids = [str(one) for one in submit_canvas(tenant, signature, actor=ACTOR).result_ids]
+        else:
+            ids = [str(submit(tenant, _alone(tasks[0]), actor=ACTOR).task_ids[0])]
+        if connection.in_atomic_block:
+            _uncommitted.update(ids)
+            transaction.on_commit(partial(_uncommitted.difference_update, ids))
+        return ids
 
     def rewrite(self, task: Started, args: list[Any], kwargs: dict[str, Any]) -> None:
         rewrite(task, args, kwargs)
+
+    def allow(self, task: Started, attempts: int) -> None:
+        allow(task, attempts)
+
+    def look(self, task_id: str) -> Seen | None:
+        rows = fetch_all(LOOK, (task_id, _tenant_id(task_id)))
+        if not rows:
+            return None
+        handler, state, attempts, result, error, reason, progress, finished_at, args, kwargs = rows[0]
+        return Seen(
+            task_id=task_id, handler=handler, state=TaskState(state), attempts=attempts, result=_value(result),
+            error=error, reason=reason, progress=_value(progress), finished_at=finished_at, args=_value(args),
+            kwargs=_value(kwargs),
+        )  # fmt: skip
+
+    def children(self, task_id: str) -> list[str]:
+        rows = fetch_all(CHILDREN, (_tenant_id(task_id), f"celery:{task_id}:%"))
+        return [str(one) for single, several in rows for one in (several or [single]) if one]
+
+    def cancel(self, task_id: str) -> bool:
+        try:
+            cancel(_tenant_id(task_id), UUID(task_id), actor=ACTOR)
+        except NotFound:
+            return False
+        except Conflict:  # it has ended: as with Celery nothing happens
+            pass
+        return True
+
+    def forget(self, task_id: str) -> bool:
+        return bool(fetch_all(FORGET, (task_id, _tenant_id(task_id))))
+
+    def unreachable(self, task_id: str) -> bool:
+        return connection.in_atomic_block and task_id in _uncommitted
 
     def _find(self, signature: Any) -> Tenant:
         tenants = Tenant.objects.select_related("plan")
@@ -54,6 +113,22 @@ class CeleryCalls(Ledger):
         if found is None:
             raise NoTenant(f"SLACKWATER_TENANT names {slug!r}; there is no such tenant")
         return found
+
+
+def _tenant_id(task_id: str) -> int:
+    """Whose results are asked for: those of the running task's tenant, the one in context, or the settings'."""
+    running = running_task.get()
+    tenant_id = running.tenant_id if running is not None else tenant_in_context()
+    if tenant_id is None and conf().tenant:
+        tenant_id = Tenant.objects.filter(slug=conf().tenant).values_list("pk", flat=True).first()
+    if tenant_id is None:
+        raise NoTenant(f"whose task is {task_id}? Name a tenant in SLACKWATER_TENANT, or ask inside tenant_scope()")
+    return int(tenant_id)
+
+
+def _value(found: Any) -> Any:
+    """A JSON value, which Django's connection leaves as text."""
+    return json.loads(found) if isinstance(found, str) else found
 
 
 def _alone(task: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from scheduler_ext.core.errors import Conflict, InvalidInput
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import UNCLAIMED, Category, TaskState
 from scheduler_ext.core.work import Started
+from scheduler_ext.task.celery_options import MOST_ATTEMPTS
 from scheduler_ext.task.effects import AttemptReplaced
 from scheduler_ext.task.references import MARK
 from slackwater_tasks.control import stored_task
@@ -31,6 +32,12 @@ from slackwater_tasks.submission import admission, limits
 REWRITE = named("""
 UPDATE slackwater_tasks_task t SET args = %s::jsonb, kwargs = %s::jsonb FROM slackwater_tasks_livetask l
 WHERE t.id = %s AND l.task_id = t.id AND l.fence = %s AND l.state = :state.RUNNING
+""")
+ALLOW = named("""
+WITH live AS (
+    UPDATE slackwater_tasks_livetask SET total_attempts = greatest(total_attempts, %s)
+    WHERE task_id = %s AND fence = %s AND state = :state.RUNNING RETURNING task_id, total_attempts)
+UPDATE slackwater_tasks_task t SET total_attempts = live.total_attempts FROM live WHERE t.id = live.task_id
 """)
 
 
@@ -75,6 +82,12 @@ def rewrite(running: Started, args: list[Any], kwargs: dict[str, Any]) -> None:
         reason = "its retry changed its arguments"
         events.write(cur, [events.row(running.tenant_id, task.pk, TaskState.RUNNING, actor=f"task:{running.task_id}",
                                       reason=reason, fence=running.fence)])  # fmt: skip
+
+
+def allow(running: Started, attempts: int) -> None:
+    """Let a running task have at least so many attempts in all."""
+    with connection.cursor() as cur:
+        cur.execute(ALLOW, (min(attempts, MOST_ATTEMPTS), running.task_id, running.fence))
 
 
 def _write_edit(task: Task, live: LiveTask, old: TaskSpec, new: TaskSpec, actor: str, names: list[str]) -> None:

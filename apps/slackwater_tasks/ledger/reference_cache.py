@@ -19,6 +19,7 @@ from slackwater_resources.models import Handler, Tier
 from slackwater_tasks.ledger import sql
 from slackwater_tasks.ledger.connection import fetch_all, fetch_value
 from slackwater_tasks.models.base import OnLate
+from slackwater_tasks.spec import parse_fields
 
 T = TypeVar("T")
 TIER_TTL_S = 2.0
@@ -60,6 +61,12 @@ def _resumable() -> frozenset[str]:
     return frozenset(found | {name for name, export in handlers.exported().items() if export.checkpoints})
 
 
+def _declared() -> dict[str, dict[str, Any]]:
+    rows = Handler.objects.exclude(defaults={}).values_list("name", "defaults")
+    return {name: parse_fields(defaults) for name, defaults in rows}
+
+
+_defaults = _Aged(5.0, _declared)
 LATE_LISTENERS = named("SELECT tenant_id FROM slackwater_tasks_listener WHERE events & :event.LATE <> 0")
 _late_listeners = _Aged(2.0, lambda: frozenset(row[0] for row in fetch_all(LATE_LISTENERS)))
 forget_listeners = _late_listeners.forget
@@ -83,7 +90,7 @@ def forget() -> None:
     """Look up everything anew."""
     for known in (_lines, _handlers, _arguments, _tiers):
         known.clear()
-    for aged in (_late_listeners, resumable_handlers, _serving, _clock):
+    for aged in (_late_listeners, resumable_handlers, _defaults, _serving, _clock):
         aged.forget()
 
 
@@ -153,14 +160,16 @@ def handler_id(name: str) -> int | None:
     if found is None:
         found = Handler.objects.filter(name=name).values_list("pk", flat=True).first()
         if found is None and (export := handlers.find(name)) is not None:
-            defaults = {
+            declared = {
                 "kind": export.kind.value,
                 "idempotent": export.idempotent,
                 "description": export.description,
                 "checkpoints": export.checkpoints,
                 "schema": export.schema,
+                "defaults": dict(export.defaults),
+                "repeats": export.repeats,
             }
-            found = Handler.objects.get_or_create(name=name, defaults=defaults)[0].pk
+            found = Handler.objects.get_or_create(name=name, defaults=declared)[0].pk
         if found is None:
             return None
         _remember(_handlers, name, found)
@@ -177,3 +186,11 @@ def arguments(name: str, *, anew: bool = False) -> Arguments | None:
         schema = Handler.objects.filter(name=name).values_list("schema", flat=True).first()
         found = _arguments[name] = (time.monotonic(), compiled(schema))
     return found[1]
+
+
+def handler_defaults(name: str) -> dict[str, Any]:
+    """What a handler declares of its tasks, by names of ``TaskSpec``; this process's own word goes before the stored."""
+    export = handlers.find(name)
+    if export is not None:
+        return parse_fields(export.defaults) if export.defaults else {}
+    return _defaults().get(name, {})

@@ -14,7 +14,17 @@ from uuid import UUID
 
 from scheduler_ext.conf import PROMOTE_LEAD_MS, SchedulerConf
 from scheduler_ext.core.retry import RetryPolicy
-from scheduler_ext.core.states import PAUSED, EdgeOutcome, Event, Outcome, RunCondition, TaskState, edge_outcome, turn
+from scheduler_ext.core.states import (
+    PAUSED,
+    EdgeOutcome,
+    Event,
+    Outcome,
+    Repeats,
+    RunCondition,
+    TaskState,
+    edge_outcome,
+    turn,
+)
 from scheduler_ext.core.types import Decision
 from scheduler_ext.core.work import NEVER_AGAIN, Change, Finished, Started
 from scheduler_ext.preemption.choose import Ask
@@ -241,11 +251,13 @@ def _split_failed(cur: Any, conf: SchedulerConf, node_id: int, failed: Sequence[
     ).fetchall()
     final: list[tuple[Finished, TaskState]] = []
     again: list[tuple[Finished, float]] = []
-    for task_id, _fence, attempts, total, cancelled, _batch, own in locked:
+    for task_id, _fence, attempts, total, cancelled, _batch, own, repeats in locked:
         finished = by_id[task_id]
         if cancelled:
             final.append((finished, TaskState.CANCELLED))
-        elif attempts + 1 >= total or finished.retry_in_s == NEVER_AGAIN:
+        elif (
+            attempts + 1 >= total or finished.retry_in_s == NEVER_AGAIN or not Repeats(repeats).after(finished.outcome)
+        ):
             final.append((finished, TaskState.FAILED))
         elif finished.retry_in_s is not None:
             again.append((finished, finished.retry_in_s))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -120,12 +120,15 @@ class _Admission:
         self._resumable = reference_cache.resumable_handlers()
         self._known: dict[tuple[Any, ...], Found] = {}
         self._last: tuple[TaskSpec | None, Any] = (None, None)
+        self._full = TaskSpec()
 
     def accept(self, spec: TaskSpec, payload: Payload, path: str, task_id: UUID, *, pending: int, has_children: bool,
                ) -> Accepted:  # fmt: skip
         """One task; raises what is wrong with it, naming the field."""
         if spec is not self._last[0]:
-            self._last = (spec, self._find(spec, path))
+            full = self._completed(spec)
+            self._last, self._full = (spec, self._find(full, path)), full
+        spec = self._full
         tier, line_id, handler_id, tolerance_ms, cap_ms, arguments = self._last[1]
         args, kwargs = payload
         if (len(args) + len(kwargs)) * UTF8_MOST > self.max_payload:
@@ -139,6 +142,14 @@ class _Admission:
             cap_ms=cap_ms, pending=pending, has_children=has_children,
             checkpoints=spec.checkpoints or spec.handler in self._resumable,
         )  # fmt: skip
+
+    def _completed(self, spec: TaskSpec) -> TaskSpec:
+        """The specification with what its handler declares and the submission leaves open."""
+        declared = reference_cache.handler_defaults(spec.handler)
+        left = {name: value for name, value in declared.items() if name not in spec.chosen}
+        if "cap_ms" in left:
+            left["cap_ms"] = min(left["cap_ms"], self.tenant.plan.max_cap_s * 1000)
+        return replace(spec, **left) if left else spec
 
     def _find(self, spec: TaskSpec, path: str) -> Found:
         key = (

@@ -3,8 +3,8 @@
     submit_canvas(tenant, chain(fetch.s(url), chord(group(thumb.s(100), thumb.s(200)), publish.s())))
 
 As in Celery, a task of a chain gets the result of the one before it as its first argument, the body of a chord the list
-of its header's results, and an immutable signature (``.si()``) gets nothing. Options of a signature that mean something
-here are taken over (``countdown``, ``eta``, ``time_limit``); fields of a Slackwater task are set with
+of its header's results, and an immutable signature (``.si()``) gets nothing. What becomes of a signature's
+options says :mod:`scheduler_ext.task.celery_options`; fields of a Slackwater task are set with
 ``signature.set(slackwater={"tier": "regular", "category": "urgent"})``.
 """
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +19,8 @@ from celery.canvas import Signature, maybe_signature
 
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.task import handlers
+from scheduler_ext.task.celery_json import CALL
+from scheduler_ext.task.celery_options import fields_of_call
 from scheduler_ext.task.references import MARK
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.submission.service import submit_workflow
@@ -27,9 +28,6 @@ from slackwater_tenants.models import Tenant
 
 Feed = str | list[Any]
 """Where a value comes from: a task's name, or a list of such, nested as Celery nests results."""
-IGNORED = {"task_id", "reply_to", "queue", "routing_key", "exchange", "root_id", "parent_id", "group_id", "chord",
-           "group_index", "priority", "ignore_result", "serializer", "retries", "stamped_headers"}  # fmt: skip
-KNOWN = IGNORED | {"countdown", "eta", "time_limit", "soft_time_limit", "slackwater", "link", "link_error"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,11 +90,12 @@ class _Compiler:
         if feed is not None and not immutable:
             args.insert(0, {MARK: feed})
         name = f"{self.prefix}{len(self.tasks)}:{signature['task']}"[:200]
+        kwargs, fields = dict(signature.get("kwargs") or {}), _options(signature, where)
+        if CALL in fields:
+            kwargs[CALL] = fields.pop(CALL)
         self.tasks.append({
-            "name": name, "handler": _handler(signature["task"]), "args": args,
-            "kwargs": dict(signature.get("kwargs") or {}),
-            "depends_on": list(dict.fromkeys(_names(feed))) if feed is not None else [],
-            **_options(signature.get("options") or {}, where),
+            "name": name, "handler": _handler(signature["task"]), "args": args, "kwargs": kwargs,
+            "depends_on": list(dict.fromkeys(_names(feed))) if feed is not None else [], **fields,
         })  # fmt: skip
         return self._callbacks(signature, name, where)
 
@@ -136,22 +135,14 @@ def _handler(task: str) -> str:
     return export.name if export is not None else task
 
 
-def _options(options: Mapping[str, Any], where: str) -> dict[str, Any]:
-    for name in options:
-        if name not in KNOWN:
-            raise InvalidInput("cannot be kept by a stored canvas", field=f"{where}.options.{name}")
-    fields: dict[str, Any] = {}
-    if options.get("countdown"):
-        fields["start_at"] = reference_cache.now() + timedelta(seconds=float(options["countdown"]))
-    eta = options.get("eta")
-    if eta is not None:
-        fields["start_at"] = datetime.fromisoformat(eta) if isinstance(eta, str) else eta
-    if options.get("time_limit"):
-        fields["execution_cap"] = options["time_limit"]
+def _options(signature: Any, where: str) -> dict[str, Any]:
+    """The fields that the options of a signature become; under ``CALL`` what its run is told."""
+    options = signature.get("options") or {}
+    found = fields_of_call(options, signature.app, reference_cache.now(), where)
     own = options.get("slackwater") or {}
     if not isinstance(own, Mapping) or {"name", "handler", "args", "kwargs", "depends_on"} & set(own):
         raise InvalidInput("may set a task's fields, but not what the canvas says", field=f"{where}.options.slackwater")
-    return {**fields, **own}
+    return {**found, **own}
 
 
 def compile_canvas(canvas: Any, *, prefix: str = "") -> tuple[list[dict[str, Any]], list[str]]:

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import json
 import traceback
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Mapping
 from dataclasses import dataclass, replace
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any
@@ -14,17 +14,21 @@ from typing import Any
 from celery import Celery
 from celery.app.task import Context, Task
 from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry
-from kombu.utils.json import dumps as kombu_dumps
 
 from scheduler_ext.core.errors import InvalidInput, SlackwaterError
 from scheduler_ext.core.states import Outcome
-from scheduler_ext.core.work import NEVER_AGAIN, Finished, Started
+from scheduler_ext.core.work import NEVER_AGAIN, Export, Finished, Started
 from scheduler_ext.ports import WorkStore
-from scheduler_ext.task import context, handlers, network_ports, publishing, redaction, references
+from scheduler_ext.task import celery_json, context, handlers, network_ports, publishing, redaction, references
+from scheduler_ext.task.celery_json import CALL
 from scheduler_ext.task.checkpoints import TaskYielded
 from scheduler_ext.task.output import output
+from scheduler_ext.worker.child import celery_run
+from scheduler_ext.worker.child.celery_run import Handler
 
 ERROR_CHARS = 16_000
+NO_CALL: Mapping[str, Any] = {}
+"""Most tasks have nothing beside their arguments."""
 NO_HEADERS: dict[str, Any] = {}
 """Given to Celery's request, which would otherwise look for custom ones among all its fields: half its cost."""
 
@@ -85,7 +89,7 @@ def dump_result(value: Any, most: int) -> End:
         text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     except TypeError:
         try:
-            text = kombu_dumps(value)
+            text = celery_json.dumps(value)
         except Exception as error:  # noqa: BLE001 - whatever a value's own encoder raises is the handler's failure
             return End(Outcome.FAILED, error=printable(f"its result cannot be written as JSON: {error}"))
     except (ValueError, RecursionError) as error:
@@ -117,6 +121,8 @@ def failure(error: BaseException, started: Started) -> End:
     if isinstance(error, Ignore):
         return SUCCESS
     if isinstance(error, Reject):
+        if getattr(error, "requeue", False):
+            return End(Outcome.RETRY, error=said(f"rejected: {error}"), retry_in_s=0.0)
         return End(Outcome.FAILED, error=said(f"rejected: {error}"))
     return End(Outcome.FAILED, error=said("".join(traceback.format_exception(error))))
 
@@ -139,21 +145,29 @@ def most_retries(task: Any) -> int | None:
 class Bodies:
     """The handlers of this process, called as Celery would call them. Whatever they raise is an outcome."""
 
-    def __init__(self, app: Celery, max_result_bytes: int) -> None:
+    def __init__(self, app: Celery, max_result_bytes: int, hostname: str = "") -> None:
+        """``hostname``: the worker's name, as Celery tells it."""
         self.app = app
         self.most = max_result_bytes
+        self.hostname = hostname
         self.interrupt: Outcome | None = None
         """Why the running task is being interrupted, set by the signal handler."""
-        self._tasks: dict[str, Any] = {}
+        self.soft = celery_run.SoftLimit()
+        self._handlers: dict[str, Handler] = {}
         self._requests: dict[str, Context] = {}
+        self._listened = celery_run.listened()
 
-    def _find(self, started: Started) -> Any:
-        task = self._tasks.get(started.handler)
-        if task is None:
+    def look(self) -> None:
+        """See whether anybody listens to runs; asked once a slice."""
+        self._listened = celery_run.listened()
+
+    def _find(self, started: Started) -> Handler | None:
+        found = self._handlers.get(started.handler)
+        if found is None:
             export = handlers.find(started.handler)
             if export is not None:
-                task = self._tasks[started.handler] = self.app.tasks[export.task]
-        return task
+                found = self._handlers[started.handler] = Handler(self.app.tasks[export.task], export)
+        return found
 
     def run(self, started: Started, store: WorkStore) -> End:
         """Run one handler in the main thread to its end; nothing passes through."""
@@ -196,14 +210,13 @@ class Bodies:
 
         Celery's request stack belongs to the thread, which coroutines share: they have no ``self.request``.
         """
-        task = self._find(started)
-        if task is None:
+        handler = self._find(started)
+        if handler is None:
             return missing(started)
         context.enter(context.TaskContext(started, store))
         try:
-            if started.args or started.kwargs:
-                started = references.filled(started, store.parents)
-            end = await self._awaited(task, started.args, started.kwargs)
+            started, call = self._given(started, store) if started.args or started.kwargs else (started, NO_CALL)
+            end = await self._awaited(handler, started, call)
         except asyncio.CancelledError:
             if output.attempts:
                 await asyncio.to_thread(self._closed, YIELDED, started)
@@ -222,20 +235,26 @@ class Bodies:
 
         To make, push and pop one takes as long as all the rest of a short run.
         """
-        task = self._find(started)
-        if task is None:
+        handler = self._find(started)
+        if handler is None:
             return missing(started)
+        call = NO_CALL
         if started.args or started.kwargs:
-            started = references.filled(started, store.parents)
+            started, call = self._given(started, store)
         request = self._requests.get(started.handler)
         if request is None:
             request = self._requests[started.handler] = Context()
-            task.request_stack.push(request)
-        request.__dict__ = _request(started)
+            handler.task.request_stack.push(request)
+        request.__dict__ = self._request(handler, started, call)
         context.enter(context.TaskContext(started, store))
+        soft = call.get("soft_time_limit") or handler.soft_s
+        if soft:
+            self.soft.set(soft)
         try:
-            return self._value(task, started)
+            return self._value(handler, started, request)
         finally:
+            if soft:
+                self.soft.set(None)
             request.__dict__ = {}
             context.enter(None)
             if network_ports.held:
@@ -243,71 +262,127 @@ class Bodies:
 
     def _call(self, started: Started, store: WorkStore) -> End:
         """The same in any thread: request stacks belong to threads, and these come and go."""
-        task = self._find(started)
-        if task is None:
+        handler = self._find(started)
+        if handler is None:
             return missing(started)
-        if started.args or started.kwargs:
-            started = references.filled(started, store.parents)
+        started, call = self._given(started, store)
         context.enter(context.TaskContext(started, store))
-        task.push_request(**_request(started))
         try:
-            return self._value(task, started)
+            return self._pushed(handler, started, call)
         finally:
-            task.pop_request()
             context.enter(None)
             if network_ports.held:
                 network_ports.release(started)
 
-    async def _awaited(self, task: Any, args: list[Any], kwargs: dict[str, Any]) -> End:
+    @staticmethod
+    def _given(started: Started, store: WorkStore) -> tuple[Started, Mapping[str, Any]]:
+        """The task with its arguments as they were given, and what a call of Celery's gave beside them."""
+        started = references.filled(started, lambda task_id: celery_json.revived(store.parents(task_id)))
+        return celery_run.told(started) if CALL in started.kwargs else (started, NO_CALL)
+
+    def _pushed(self, handler: Handler, started: Started, call: Mapping[str, Any]) -> End:
+        """Run it with a request of its own."""
+        request = Context(**self._request(handler, started, call))
+        handler.task.request_stack.push(request)
         try:
-            value = task.run(*args, **kwargs)
+            return self._value(handler, started, request)
+        finally:
+            handler.task.request_stack.pop()
+
+    async def _awaited(self, handler: Handler, started: Started, call: Mapping[str, Any]) -> End:
+        told = None
+        if handler.hooked or self._listened:
+            told = celery_run.Told(handler.task, Context(**self._request(handler, started, call)))
+        try:
+            if told is not None:
+                told.before()
+            value = handler.call(*started.args, **started.kwargs)
             value = await value if inspect.iscoroutine(value) else value
             if isinstance(value, AsyncGeneratorType):
                 await _each(value)
-                return SUCCESS
-            return dump_result(value, self.most)
-        except publishing.Replaced as other:
-            return await self._awaited(self._known(other.task), other.args_given, other.kwargs_given)
+                value = None
+            end = dump_result(value, self.most)
+        except BaseException as error:
+            if told is not None:
+                told.raised(error)
+            if not isinstance(error, publishing.Replaced):
+                raise
+            other = replace(started, args=error.args_given, kwargs=error.kwargs_given)
+            return await self._awaited(self._known(error.task), other, call)
+        else:
+            if told is not None:
+                told.returned(value, end.error)
+            return end
+        finally:
+            if told is not None:
+                told.after()
 
-    def _value(self, task: Any, started: Started) -> End:
+    def _value(self, handler: Handler, started: Started, request: Context) -> End:
         try:
-            value = task.run(*started.args, **started.kwargs)
-            if value is None:
-                return SUCCESS
-            if inspect.iscoroutine(value):  # an async handler that must run alone
-                value = asyncio.run(value)
-            elif isinstance(value, GeneratorType):
-                value = _yielded(value)
-            elif isinstance(value, AsyncGeneratorType):
-                value = asyncio.run(_each(value))
+            if handler.hooked or self._listened:
+                return self._told(handler, started, request)
+            if not handler.carried:
+                return self._returned(handler.call(*started.args, **started.kwargs))
+            celery_run.push_task(handler.task)
+            try:
+                return self._returned(handler.call(*started.args, **started.kwargs))
+            finally:
+                celery_run.pop_task()
         except publishing.Replaced as other:
             return self._replaced(other, started)
-        return dump_result(value, self.most)
+
+    def _returned(self, value: Any) -> End:
+        return SUCCESS if value is None else dump_result(_whole(value), self.most)
+
+    def _told(self, handler: Handler, started: Started, request: Context) -> End:
+        """The same, told to the hooks of its task and to those who listen."""
+        told = celery_run.Told(handler.task, request)
+        celery_run.push_task(handler.task)
+        try:
+            told.before()
+            value = _whole(handler.call(*started.args, **started.kwargs))
+            end = dump_result(value, self.most)
+            told.returned(value, end.error)
+        except (context.TaskInterrupted, TaskYielded):
+            told.interrupted(self.interrupt, started.cap_ms / 1000)
+            raise
+        except BaseException as error:
+            told.raised(error)
+            raise
+        finally:
+            told.after()
+            celery_run.pop_task()
+        return end
 
     def _replaced(self, other: publishing.Replaced, started: Started) -> End:
         """Go on as another task: its result, or its failure, is that of the running one."""
-        task = self._known(other.task)
         started = replace(started, args=other.args_given, kwargs=other.kwargs_given)
-        task.push_request(**_request(started))
-        try:
-            return self._value(task, started)
-        finally:
-            task.pop_request()
+        return self._pushed(self._known(other.task), started, NO_CALL)
 
-    def _known(self, name: str) -> Any:
+    def _known(self, name: str) -> Handler:
         if name not in self.app.tasks:
             raise InvalidInput(f"replace({name}): this worker has no such task")
-        return self.app.tasks[name]
+        return Handler(self.app.tasks[name], handlers.of_task(name) or Export(name=name, task=name))
 
     def _failed(self, error: BaseException, started: Started) -> End:
         """What an exception means; the last one that its Celery task allows fails the task for good."""
         end = failure(error, started)
-        task = self._tasks.get(started.handler)
-        if end.outcome is not Outcome.FAILED or task is None:
+        handler = self._handlers.get(started.handler)
+        if end.outcome is not Outcome.FAILED or handler is None:
             return end
-        most = most_retries(task)
+        most = most_retries(handler.task)
         spent = isinstance(error, MaxRetriesExceededError) or (most is not None and started.attempt > most)
         return replace(end, retry_in_s=NEVER_AGAIN) if spent else end
+
+    def _request(self, handler: Handler, started: Started, call: Mapping[str, Any]) -> dict[str, Any]:
+        """What ``self.request`` tells a handler, by the names of :class:`celery.app.task.Context`."""
+        task_id = started.task_id
+        return {
+            "id": task_id, "args": started.args, "kwargs": started.kwargs, "retries": started.attempt - 1,
+            "called_directly": False, "is_eager": False, "delivery_info": handler.delivery, "hostname": self.hostname,
+            "root_id": task_id, "correlation_id": task_id, "headers": call.get("headers", NO_HEADERS),
+            "timelimit": [started.cap_ms / 1000, call.get("soft_time_limit") or handler.soft_s],
+        }  # fmt: skip
 
     def _is_interrupted(self) -> bool:
         return self.interrupt is not None
@@ -316,6 +391,18 @@ class Bodies:
         """How a task ends that was interrupted."""
         outcome = self.interrupt or Outcome.CANCELLED
         return End(outcome, error=WORDS.get(outcome, WORDS[Outcome.CANCELLED]))
+
+
+def _whole(value: Any) -> Any:
+    """What a call comes to: an async handler that must run alone gives a coroutine, one that yields a generator."""
+    if inspect.iscoroutine(value):
+        return asyncio.run(value)
+    if isinstance(value, GeneratorType):
+        return _yielded(value)
+    if isinstance(value, AsyncGeneratorType):
+        asyncio.run(_each(value))
+        return None
+    return value
 
 
 def _yielded(chunks: Generator[Any, None, Any]) -> Any:
@@ -334,15 +421,6 @@ async def _each(chunks: AsyncIterator[Any]) -> None:
     emit = context.current().emit
     async for chunk in chunks:
         emit(chunk)
-
-
-def _request(started: Started) -> dict[str, Any]:
-    """What ``self.request`` tells a handler, by the names of :class:`celery.app.task.Context`."""
-    return {
-        "id": started.task_id, "args": started.args, "kwargs": started.kwargs, "retries": started.attempt - 1,
-        "called_directly": False, "is_eager": False, "delivery_info": {}, "hostname": "", "root_id": started.task_id,
-        "headers": NO_HEADERS,
-    }  # fmt: skip
 
 
 def missing(started: Started) -> End:

@@ -79,7 +79,7 @@ class Child:
         self.slot = self.slots[0]
         self.client = redis_client.connect(redis_url, socket_timeout=10.0, socket_connect_timeout=2.0)
         self.queues = QueueManager(self.client, conf)
-        self.bodies = Bodies(app, conf.max_result_bytes)
+        self.bodies = Bodies(app, conf.max_result_bytes, hostname)
         self.recorder = Recorder(further("recorder"), self.slots, TaskEvents(app, hostname), self.queues)
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="ahead")
         self._ahead_store = further("ahead")
@@ -122,12 +122,15 @@ class Child:
 
     def _on_alarm(self, _signum: int, _frame: Any) -> None:
         self.journal.stop_without_lease(self.conf.node_lease_s)
+        if self._running is not None:
+            self.bodies.soft.remind()
 
     # -- the slice ----------------------------------------------------------------------------------------------------
     def lend(self) -> int:
         """Run batches for one slice; returns how many tasks were run."""
         if not self._claimed_slot and not self._claim_slot():
             return 0
+        self.bodies.look()
         ends = time.monotonic() + SLICE_S
         ran = 0
         while ((left := ends - time.monotonic()) > 0 and not self.journal.draining) or self._next is not None:

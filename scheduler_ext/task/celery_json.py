@@ -1,0 +1,61 @@
+"""What Celery's JSON takes beyond JSON: moments, dates, times, decimals, UUIDs, bytes, and Django's lazy texts.
+
+A value of such a type is written as Celery writes it, ``{"__type__": …, "__value__": …}``, and is read back as what it
+was. Sets are written as lists.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+CALL: Final = "$celery"
+"""The keyword argument under which a task keeps what Celery's call gave beside its arguments. A handler never sees it."""
+TYPED: Final = "typed"
+"""Says that values among the arguments are written in Celery's way."""
+_PARTS: Final = {"__type__", "__value__"}
+
+
+def dumps(value: Any) -> str:
+    """The JSON text of a value, as Celery's serializer writes it; ``TypeError`` for what that does not take either."""
+    from kombu.utils.json import JSONEncoder  # on first use: most values are plain
+
+    class Encoder(JSONEncoder):
+        def default(self, o: Any) -> Any:
+            return list(o) if isinstance(o, (set, frozenset)) else super().default(o)
+
+    return json.dumps(value, cls=Encoder, allow_nan=False, separators=(",", ":"))
+
+
+def revived(value: Any) -> Any:
+    """A JSON value with all that :func:`dumps` wrote in Celery's way as it was; what only looks like it stays."""
+    if isinstance(value, list):
+        return [revived(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == _PARTS:
+        from kombu.utils.json import object_hook
+
+        try:
+            return object_hook(value)
+        except (ValueError, TypeError, AttributeError, ArithmeticError):
+            return value
+    return {name: revived(each) for name, each in value.items()}
+
+
+def as_schemas_say(args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments as a handler's schema describes them: a moment, or a UUID, is a text there."""
+    given = {name: value for name, value in kwargs.items() if name != CALL}
+    call = kwargs[CALL]
+    return (_texts(args), _texts(given)) if isinstance(call, dict) and call.get(TYPED) else (args, given)
+
+
+def _texts(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_texts(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == _PARTS:
+        found = revived(value)
+        return value["__value__"] if found is value or isinstance(value["__value__"], str) else str(found)
+    return {name: _texts(each) for name, each in value.items()}

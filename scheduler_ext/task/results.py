@@ -1,0 +1,221 @@
+"""Celery's results of tasks of the ledger: ``get``, ``state``, ``revoke``, ``children`` and ``forget`` ask it.
+
+What is no task of the ledger is asked of the application's own backend, as before.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import wraps
+from typing import Any, Final, Protocol
+
+from celery import Celery, states
+from celery.exceptions import TaskRevokedError, TimeLimitExceeded, TimeoutError, WorkerLostError  # noqa: A004 - Celery's
+from celery.result import AsyncResult
+from celery.utils.serialization import create_exception_cls
+
+from scheduler_ext.core.states import Outcome, TaskState
+from scheduler_ext.task import celery_json
+from scheduler_ext.task.running import task as running_task
+
+FIRST_LOOK_S: Final = 0.02
+LAST_LOOK_S: Final = 0.5
+"""A result that is waited for is looked for at first so often, later so often."""
+OF_OUTCOMES: Final[Mapping[str, type[Exception]]] = {
+    Outcome.WORKER_LOST.name: WorkerLostError,
+    Outcome.CAP_EXCEEDED.name: TimeLimitExceeded,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A task as the ledger has it."""
+
+    task_id: str
+    handler: str
+    state: TaskState
+    attempts: int
+    result: Any
+    error: str
+    reason: str
+    progress: Any
+    finished_at: datetime | None
+    args: list[Any]
+    kwargs: dict[str, Any]
+
+
+class Results(Protocol):
+    """Where results are asked for."""
+
+    def look(self, task_id: str) -> Seen | None:
+        """A task; ``None`` where there is none of that id."""
+
+    def children(self, task_id: str) -> Sequence[str]:
+        """The tasks that a task has handed in by Celery's calls."""
+
+    def cancel(self, task_id: str) -> bool:
+        """Cancel a task; False where there is none of that id."""
+
+    def forget(self, task_id: str) -> bool:
+        """Take a task's result away; False where there is none of that id."""
+
+    def unreachable(self, task_id: str) -> bool:
+        """Whether the caller's own transaction, which is still open, hands the task in: it cannot run before."""
+
+
+def install(app: Celery, ledger: Results) -> None:
+    """Let the results, and the revocations, of ``app`` be those of the ledger where they are its tasks'."""
+    get_backend: Any = app._get_backend  # type: ignore[attr-defined]  # not in the stubs
+    vars(app)["_get_backend"] = lambda: LedgerBackend(get_backend(), ledger)
+    vars(app)["_backend"] = None
+
+    class Result(AsyncResult[Any]):
+        """A result whose children the ledger knows."""
+
+        @property
+        def children(self) -> Any:
+            """What the task has handed in; ``None`` for nothing."""
+            if not is_ledger_id(self.id):
+                return super().children
+            return [self.app.AsyncResult(one) for one in ledger.children(self.id)] or None
+
+    vars(app)["AsyncResult"] = app.subclass_with_self(Result, name="AsyncResult")
+    control: Any = app.control
+    revoke = control.revoke
+
+    @wraps(revoke)
+    def revoke_or_cancel(task_id: Any, *args: Any, **options: Any) -> Any:
+        given = [task_id] if isinstance(task_id, str) else list(task_id)
+        others = [one for one in given if not (is_ledger_id(one) and ledger.cancel(one))]
+        if not others:
+            return None
+        return revoke(task_id if isinstance(task_id, str) else others, *args, **options)
+
+    control.revoke = revoke_or_cancel
+
+
+def is_ledger_id(task_id: Any) -> bool:
+    """Whether it can be one of the ledger, whose ids are UUIDs of version 7; Celery's are of version 4."""
+    return isinstance(task_id, str) and len(task_id) == 36 and task_id[14] == "7"
+
+
+class LedgerBackend:
+    """A backend of results that asks the ledger first."""
+
+    def __init__(self, other: Any, ledger: Results) -> None:
+        """``other``: the application's own, for its other tasks."""
+        self._other = other
+        self._ledger = ledger
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._other, name)
+
+    def _look(self, task_id: Any) -> Seen | None:
+        return self._ledger.look(task_id) if is_ledger_id(task_id) else None
+
+    def store_result(self, task_id: Any, result: Any, state: str, *args: Any, **options: Any) -> Any:
+        """What ``update_state`` says of the running task becomes its progress."""
+        running = running_task.get()
+        if running is None or task_id != running.task_id:
+            return self._other.store_result(task_id, result, state, *args, **options)
+        value = celery_json.dumps({"state": state, "meta": result})
+        running.store.progress(running.task_id, running.fence, value)
+        return result
+
+    def get_task_meta(self, task_id: Any, *args: Any, **options: Any) -> Any:
+        """What is known of a task, in Celery's words."""
+        seen = self._look(task_id)
+        return meta_of(seen) if seen is not None else self._other.get_task_meta(task_id, *args, **options)
+
+    def meta_from_decoded(self, meta: dict[str, Any]) -> Any:
+        """What :meth:`get_task_meta` says needs no decoding."""
+        return meta if is_ledger_id(meta.get("task_id")) else self._other.meta_from_decoded(meta)
+
+    def add_pending_result(self, result: Any, *args: Any, **options: Any) -> Any:
+        """Nobody is told of the ledger's results: they are looked for."""
+        return None if is_ledger_id(result.id) else self._other.add_pending_result(result, *args, **options)
+
+    def wait_for_pending(self, result: Any, timeout: float | None = None, interval: float | None = None,
+                         on_interval: Any = None, callback: Any = None, propagate: bool = True,
+                         **options: Any) -> Any:  # fmt: skip
+        """Wait for the end of a task; ``TimeoutError`` when it does not come in ``timeout`` seconds."""
+        if self._look(result.id) is None:
+            return self._other.wait_for_pending(
+                result, timeout=timeout, interval=interval, on_interval=on_interval, callback=callback,
+                propagate=propagate, **options,
+            )  # fmt: skip
+        if self._ledger.unreachable(result.id):
+            raise RuntimeError(
+                f"the task {result.id} runs once this transaction has committed: it cannot be waited for"
+            )
+        give_up = time.monotonic() + timeout if timeout is not None else float("inf")
+        pause = FIRST_LOOK_S
+        while not result.ready():
+            if time.monotonic() >= give_up:
+                raise TimeoutError("The operation timed out.")
+            time.sleep(min(interval or pause, max(0.0, give_up - time.monotonic())))
+            pause = min(LAST_LOOK_S, pause * 1.5)
+            if on_interval is not None:
+                on_interval()
+        return result.maybe_throw(propagate=propagate, callback=callback)
+
+    def forget(self, task_id: Any) -> Any:
+        """Take a result away."""
+        return None if is_ledger_id(task_id) and self._ledger.forget(task_id) else self._other.forget(task_id)
+
+
+def meta_of(seen: Seen) -> dict[str, Any]:
+    """A task of the ledger in Celery's words."""
+    status, result = _status(seen)
+    return {
+        "task_id": seen.task_id, "status": status, "result": result,
+        "traceback": seen.error if status == states.FAILURE else None,
+        "children": [], "name": seen.handler, "args": seen.args,
+        "kwargs": seen.kwargs, "retries": max(0, seen.attempts - (status in states.READY_STATES)),
+        "date_done": seen.finished_at, "parent_id": None,
+    }  # fmt: skip
+
+
+def _status(seen: Seen) -> tuple[str, Any]:
+    match seen.state:
+        case TaskState.SUCCEEDED:
+            return states.SUCCESS, celery_json.revived(seen.result)
+        case TaskState.FAILED:
+            return states.FAILURE, _raised(seen)
+        case TaskState.CANCELLED | TaskState.EXPIRED:
+            return states.REVOKED, TaskRevokedError(seen.reason or "revoked")
+        case TaskState.RUNNING:
+            progress = seen.progress
+            if isinstance(progress, dict) and progress.keys() == {"state", "meta"}:
+                return progress["state"], celery_json.revived(progress["meta"])
+            return states.STARTED, progress
+        case _:
+            return (states.RETRY if seen.attempts else states.PENDING), None
+
+
+def _raised(seen: Seen) -> BaseException:
+    """The exception that a task ended with, as far as its text tells."""
+    of_outcome = OF_OUTCOMES.get(seen.reason.split(":")[0].upper().replace(" ", "_"))
+    if of_outcome is not None:
+        return of_outcome(seen.error)
+    lines = seen.error.rstrip().splitlines()
+    frames = [n for n, line in enumerate(lines) if line.startswith("  ")]
+    last = "\n".join(lines[frames[-1] + 1 :] if frames else lines)
+    kind, _, message = last.partition(":")
+    module, _, name = kind.strip().rpartition(".")
+    if not kind.strip().replace(".", "_").isidentifier():
+        return RuntimeError(last)
+    found = getattr(sys.modules.get(module, builtins) if module else builtins, name, None)
+    if isinstance(found, type) and issubclass(found, Exception):
+        try:
+            return found(message.strip())
+        except TypeError:  # it is made of something else
+            pass
+    made: Any = create_exception_cls(name, module or "builtins")
+    error: BaseException = made(message.strip())
+    return error

@@ -1,0 +1,184 @@
+"""A handler as Celery knows it: its task, the hooks of its class, the signals of its runs, its soft time limit.
+
+Hooks and signals come in the order in which Celery's own tracer has them. A task whose class overrides no hook costs
+nothing of this while nobody listens to a signal.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from billiard.einfo import ExceptionInfo
+from celery import _state, signals, states
+from celery.app.trace import task_has_custom
+from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded, TimeLimitExceeded
+from kombu.exceptions import EncodeError
+
+from scheduler_ext.core.states import Outcome
+from scheduler_ext.core.work import Export, Started
+from scheduler_ext.task.celery_json import CALL, TYPED, revived
+from scheduler_ext.task.celery_options import soft_limit
+
+log = logging.getLogger(__name__)
+
+HOOKS: Final = ("__call__", "before_start", "on_success", "on_failure", "on_retry", "after_return")
+SIGNALS: Final = (
+    signals.task_prerun, signals.task_postrun, signals.task_success, signals.task_failure, signals.task_retry,
+    signals.task_revoked,
+)  # fmt: skip
+_tasks: Any = vars(_state)["_task_stack"]
+push_task, pop_task = _tasks.push, _tasks.pop
+"""For ``celery.current_task``."""
+_FIXUP: Final = "celery.fixups.django"
+"""It closes Django's connections around each message; of us it hears once a slice."""
+
+
+def listened() -> bool:
+    """Whether anybody listens to the signals of runs."""
+    return any(_home(receiver) != _FIXUP for signal in SIGNALS for _, receiver in signal.receivers or ())
+
+
+def _home(receiver: Any) -> str | None:
+    target = receiver() if isinstance(receiver, weakref.ReferenceType) else receiver
+    return getattr(target, "__module__", None)
+
+
+class Handler:
+    """A handler of this process, with what its task says: looked up once."""
+
+    __slots__ = ("call", "carried", "delivery", "hooked", "soft_s", "task")
+
+    def __init__(self, task: Any, export: Export) -> None:
+        """``task``: as Celery knows it."""
+        self.task = task
+        self.carried = bool(export.repeats)
+        self.hooked = any(task_has_custom(task, hook) for hook in HOOKS)
+        self.call: Callable[..., Any] = task if task_has_custom(task, "__call__") else task.run
+        self.soft_s = soft_limit(task)
+        self.delivery = {"exchange": "", "routing_key": export.name, "priority": None, "redelivered": False}
+
+
+def told(started: Started) -> tuple[Started, Mapping[str, Any]]:
+    """A task with its arguments as they were given, and what its call gave beside them."""
+    kwargs = dict(started.kwargs)
+    found = kwargs.pop(CALL)
+    call = found if isinstance(found, dict) else {}
+    args, kwargs = (revived(started.args), revived(kwargs)) if call.get(TYPED) else (started.args, kwargs)
+    return replace(started, args=args, kwargs=kwargs), call
+
+
+class SoftLimit:
+    """The moment at which the run of this process is reminded, by its signal that comes four times a second."""
+
+    __slots__ = ("at", "seconds")
+
+    def __init__(self) -> None:
+        """None is set."""
+        self.at: float | None = None
+        self.seconds = 0.0
+
+    def set(self, seconds: float | None) -> None:
+        """From now on; ``None``: no more."""
+        self.seconds, self.at = (seconds, time.monotonic() + seconds) if seconds else (0.0, None)
+
+    def remind(self) -> None:
+        """Raise ``SoftTimeLimitExceeded`` once its time has come."""
+        if self.at is not None and time.monotonic() >= self.at:
+            self.at = None
+            raise SoftTimeLimitExceeded(self.seconds)
+
+
+class Told:
+    """One run, told to the hooks of its task and to those who listen. Its request is on the task's stack."""
+
+    __slots__ = ("args", "began", "kwargs", "request", "retval", "state", "task")
+
+    def __init__(self, task: Any, request: Any) -> None:
+        """A run that is about to begin."""
+        self.task, self.request, self.args, self.kwargs = task, request, request.args, request.kwargs
+        self.state: str | None = None
+        self.retval: Any = None
+        self.began = time.monotonic()
+
+    def before(self) -> None:
+        """It begins; what ``before_start`` raises is the run's own end."""
+        task = self.task
+        signals.task_prerun.send(
+            sender=task, task_id=self.request.id, task=task, args=self.args, kwargs=self.kwargs
+        )  # fmt: skip
+        task.before_start(self.request.id, self.args, self.kwargs)
+
+    def returned(self, value: Any, error: str | None) -> None:
+        """It has returned; ``error`` says why its result cannot be kept."""
+        if error is not None:
+            self.raised(_thrown(EncodeError(error)))
+            return
+        self.state, self.retval = states.SUCCESS, value
+        self._hook("on_success", value, self.request.id, self.args, self.kwargs)
+        signals.task_success.send(sender=self.task, result=value, runtime=time.monotonic() - self.began)
+
+    def raised(self, error: BaseException) -> None:
+        """It has raised; how an interruption is told says :meth:`interrupted`."""
+        task = self.task
+        einfo = ExceptionInfo((type(error), error, error.__traceback__))
+        if isinstance(error, Retry):
+            self.state, self.retval = states.RETRY, error
+            self._hook("on_retry", error.exc, self.request.id, self.args, self.kwargs, einfo)
+            signals.task_retry.send(sender=task, request=self.request, reason=error, einfo=einfo)
+        elif isinstance(error, (Ignore, Reject)):
+            self.state, self.retval = states.REJECTED if isinstance(error, Reject) else states.IGNORED, error
+        else:
+            self._failed(error, einfo)
+
+    def interrupted(self, outcome: Outcome | None, cap_s: float) -> None:
+        """It was ended: by its cap, because it was cancelled, or to make room."""
+        if outcome is Outcome.CAP_EXCEEDED:
+            self.raised(_thrown(TimeLimitExceeded(cap_s)))
+        elif outcome is Outcome.RESOURCE_EXCEEDED:
+            self.raised(_thrown(MemoryError("it came to hold more than its tier has")))
+        elif outcome is Outcome.CANCELLED:
+            self.state = states.REVOKED
+            signals.task_revoked.send(
+                sender=self.task, request=self.request, terminated=True, signum=None, expired=False
+            )  # fmt: skip
+        else:
+            self.state = states.IGNORED
+
+    def after(self) -> None:
+        """It is over."""
+        task = self.task
+        if self.state in (states.SUCCESS, states.FAILURE):
+            self._hook("after_return", self.state, self.retval, self.request.id, self.args, self.kwargs, None)
+        signals.task_postrun.send(
+            sender=task, task_id=self.request.id, task=task, args=self.args, kwargs=self.kwargs, retval=self.retval,
+            state=self.state,
+        )  # fmt: skip
+
+    def _failed(self, error: BaseException, einfo: Any) -> None:
+        task = self.task
+        self.state, self.retval = states.FAILURE, error
+        self._hook("on_failure", error, self.request.id, self.args, self.kwargs, einfo)
+        signals.task_failure.send(
+            sender=task, task_id=self.request.id, exception=error, args=self.args, kwargs=self.kwargs,
+            traceback=error.__traceback__, einfo=einfo,
+        )  # fmt: skip
+
+    def _hook(self, name: str, *args: Any) -> None:
+        """Call a hook; the outcome of the run stands, whatever it raises."""
+        try:
+            getattr(self.task, name)(*args)
+        except Exception:
+            log.exception("%s of the task %s raised", name, self.task.name)
+
+
+def _thrown(error: Exception) -> Exception:
+    """The same with a traceback, which hooks and receivers expect."""
+    try:
+        raise error
+    except type(error) as thrown:
+        return thrown

@@ -1,0 +1,111 @@
+"""What a Celery task's class declares holds for its tasks in the ledger, and what a call says goes before it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from celery import Celery
+from django.db import connection
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.states import Outcome, Repeats, TaskState
+from scheduler_ext.core.work import Export, NodeSpec
+from scheduler_ext.task.celery_json import CALL, TYPED
+from slackwater_resources.models import Handler
+from slackwater_resources.registry import PgNodeStore
+from slackwater_tasks.models import RateLimit
+from slackwater_tasks.models import Task as Row
+from slackwater_tasks.models.base import OnLate
+from slackwater_tasks.submission.canvas import submit_canvas
+from slackwater_tasks.submission.service import submit, submit_many
+from slackwater_tenants.models import Tenant
+from slackwater_tenants.services import create_tenant
+from tests.support.api import forget_lookups, furnish
+from tests.support.hand_worker import HandWorker, raw_cursor
+
+pytestmark = pytest.mark.django_db
+
+DECLARED = {"total_attempts": 6, "execution_cap": 30.0, "priority": 4}
+
+
+@pytest.fixture
+def acme() -> Tenant:
+    """A tenant, and a handler that declares something of its tasks."""
+    forget_lookups()
+    furnish()
+    Handler.objects.create(name="t.carried", defaults=DECLARED, repeats=Repeats.ASKED)
+    return create_tenant("acme", "Acme")
+
+
+def declared(task_id: Any) -> tuple[int, int, int]:
+    row = Row._plain.get(pk=task_id)
+    return row.total_attempts, row.cap_ms, row.priority
+
+
+def test_a_submission_goes_before_what_its_handler_declares(acme: Tenant) -> None:
+    plain = submit(acme, {"handler": "t.carried"})
+    own = submit(acme, {"handler": "t.carried", "total_attempts": 3, "execution_cap": 5})
+    many = submit_many(acme, [{"handler": "t.carried"}, {"handler": "t.carried", "priority": 0}] * 2)
+    assert declared(plain.task_ids[0]) == (6, 30_000, 4)
+    assert declared(own.task_ids[0]) == (3, 5_000, 4)
+    assert [declared(one)[2] for one in many.task_ids] == [4, 0, 4, 0]
+
+
+def test_the_options_of_a_call_become_fields(acme: Tenant) -> None:
+    app = Celery("carried", set_as_current=False)
+    f: Any = app.task(name="t.carried", shared=False)(declared)
+    due = datetime.now(UTC) + timedelta(hours=1)
+    price = f.si(Decimal("1.10"), {2}).set(eta=due, expires=due + timedelta(minutes=5), time_limit=7, priority=8,
+                                           queue="high", headers={"who": "ann"}, soft_time_limit=3)  # fmt: skip
+    row = Row._plain.get(pk=submit_canvas(acme, price).task_ids[0])
+    assert (row.start_at, row.delay_tolerance_ms, row.on_late) == (due, 300_000, OnLate.GIVE_UP)
+    assert (row.cap_ms, row.priority, row.total_attempts) == (7_000, 8, 6)
+    assert row.args == [{"__type__": "decimal", "__value__": "1.10"}, [2]]
+    assert row.kwargs == {CALL: {"headers": {"who": "ann"}, "soft_time_limit": 3, TYPED: True}}
+
+
+@pytest.mark.parametrize("repeats", list(Repeats))
+def test_a_run_is_repeated_as_its_handler_says(acme: Tenant, repeats: Repeats) -> None:
+    Handler.objects.update(repeats=repeats)
+    worker = HandWorker()
+    again = {
+        Repeats.ALWAYS: {Outcome.FAILED, Outcome.WORKER_LOST, Outcome.CAP_EXCEEDED, Outcome.RETRY},
+        Repeats.LOST: {Outcome.WORKER_LOST, Outcome.RETRY},
+        Repeats.ASKED: {Outcome.RETRY},
+    }
+    for outcome in again[Repeats.ALWAYS]:
+        (task_id,) = submit(acme, {"handler": "t.carried"}).task_ids
+        worker.run(task_id, outcome=outcome)
+        ended = Row._plain.get(pk=task_id).state
+        assert ended == (None if outcome in again[repeats] else TaskState.FAILED), outcome
+
+
+def test_a_node_keeps_what_its_handlers_declare() -> None:
+    def register(rate: tuple[int, int] | None) -> None:
+        export = Export(name="t.rated", task="t.rated", defaults={"priority": 2}, repeats=Repeats.LOST, rate=rate)
+        spec = NodeSpec(name="n1", hostname="h", incarnation=str(uuid4()), cell="default", capacity=(1,) * 6, slots={},
+                        labels=(), sandbox="process")  # fmt: skip
+        with raw_cursor() as cur:
+            database = type("Database", (), {"conn": cur.connection})
+            PgNodeStore(SchedulerConf(), database).register(spec, {"t.rated": export})
+
+    def rates() -> list[tuple[int, int]]:
+        return list(RateLimit.objects.filter(handler__name="t.rated").values_list("starts", "per_s"))
+
+    register((2, 60))
+    handler = Handler.objects.get(name="t.rated")
+    assert (handler.defaults, handler.repeats, rates()) == ({"priority": 2}, Repeats.LOST, [(2, 60)])
+    register((4, 60))
+    assert rates() == [(4, 60)]
+    RateLimit.objects.update(starts=9)  # an operator
+    register((5, 60))
+    assert rates() == [(9, 60)], "an operator's word stays"
+    RateLimit.objects.all().delete()
+    register((6, 1))
+    register(None)
+    assert rates() == []
+    assert connection.in_atomic_block
