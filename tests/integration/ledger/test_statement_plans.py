@@ -122,7 +122,6 @@ PLANS: dict[str, dict[str, str]] = {
         "MEMORY_MB": "task.pkey",
         "SECRETS": "",
         "UPSTREAM": "dependency.child dependency.pkey task.pkey",
-        "LOG": "task.pkey",
         "SCRIPT_READ": "task.pkey",
         "MUTEX_FENCE": "livetask.pkey",
         "PROGRESS": "livetask.pkey task.pkey",
@@ -157,7 +156,7 @@ FRAGMENTS = {"snapshot.ACTIVE_LINES"}
 WALKS = {
     "checkpoints.DELETE_ENDED", "effects.FOUND", "parking.FORGET_IMPOSSIBLE", "parking.IMPOSSIBLE_FOR",
     "parking.NOW_POSSIBLE", "preemption.TURNS", "rates.SETTLE", "work_store.UPSTREAM", "dependencies.RELEASE", "store.REVIVE",
-    "work_store.SCRIPT", "work_store.SCRIPT_TRACED", "work_store.MEMORY_MB", "work_store.LOG", "work_store.SCRIPT_READ",
+    "work_store.SCRIPT", "work_store.SCRIPT_TRACED", "work_store.MEMORY_MB", "work_store.SCRIPT_READ",
     "work_store.PROGRESS",
 }  # fmt: skip
 """What may walk through an index as long as the planner believes the ledger to be empty: none does it for a batch."""
