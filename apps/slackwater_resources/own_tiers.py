@@ -8,14 +8,14 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, NotGranted, QuotaExceeded
+from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, NotGranted
 from slackwater_resources.models import Tier
 from slackwater_tenants.members import check_fields, lock_tenant, slug_of
 from slackwater_tenants.models import Tenant
 
 RESOURCES = ("cpu_milli", "memory_mb", "disk_mb", "iops", "bandwidth_kbps", "ports")
 NEEDED = ("cpu_milli", "memory_mb")
-FIELDS = ("name", *RESOURCES, "default_execution_cap")
+FIELDS = ("name", *RESOURCES, "default_execution_cap_s")
 DEFAULT_CAP_S = 600
 
 
@@ -50,7 +50,7 @@ def create_tier(tenant: Tenant, data: Any) -> Tier:
             raise Conflict(f"there is a tier {slug!r} already", field="name")
         most = tenant.plan.max_own_tiers
         if own_tiers(tenant.pk).count() >= most:
-            raise QuotaExceeded(f"the plan allows {most} tiers of one's own", limit=most)
+            raise NotGranted(f"the plan allows {most} tiers of one's own", limit=most)
         empty = dict.fromkeys(RESOURCES, 0) | {"default_cap_s": min(DEFAULT_CAP_S, tenant.plan.max_cap_s)}
         values = {**empty, **values}
         values["price_micros_per_hour"] = price_of(values)
@@ -95,10 +95,10 @@ def _checked(tenant: Tenant, fields: dict[str, Any]) -> dict[str, int]:
             least = 1 if name in NEEDED else 0
             most = tenant.plan.largest_tier.get(name, 0)
             values[name] = _number(fields[name], name, least, most, "the plan's largest tier of one's own")
-    if "default_execution_cap" in fields:
+    if "default_execution_cap_s" in fields:
         most = tenant.plan.max_cap_s
         what = "the plan's longest cap"
-        values["default_cap_s"] = _number(fields["default_execution_cap"], "default_execution_cap", 1, most, what)
+        values["default_cap_s"] = _number(fields["default_execution_cap_s"], "default_execution_cap_s", 1, most, what)
     return values
 
 

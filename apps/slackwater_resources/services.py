@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from uuid import UUID
 
 from django.db import transaction
 
@@ -15,9 +16,9 @@ from slackwater_resources.models import Handler, Node
 log = logging.getLogger(__name__)
 
 
-def find_node(node_id: int) -> Node:
+def find_node(node_id: UUID) -> Node:
     """The node of that id, of whatever cell; ``NotFound`` when there is none."""
-    found = Node.objects.filter(pk=node_id).first()
+    found = Node.objects.filter(incarnation=node_id).first()
     if found is None:
         raise NotFound(f"There is no node {node_id}.")
     return found

@@ -153,7 +153,7 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
         # Unscoped: the schedule says whose they are.
         fires = ScheduleFire.objects.unscoped().filter(schedule=obj).order_by("-fire_at")[:RECENT]
         rows = (
-            (clock(f.fire_at, day=True), fire_badge(f.outcome), task_link(f.task_id), seconds(f.lateness_s), f.error)
+            (clock(f.fire_at, day=True), fire_badge(f.outcome), task_link(f.task_id), seconds(f.late_by_s), f.error)
             for f in fires
         )
         return format_html_join("", "<div>{} {} {} late by {} {}</div>", rows) or "none"
@@ -207,5 +207,5 @@ class ScheduleFireAdmin(AllTenantsMixin, ReadOnlyMixin, BigTableAdmin):
 
     fire = column("for (UTC)", lambda fire: clock(fire.fire_at, day=True))
     shown_outcome = column("outcome", lambda fire: fire_badge(fire.outcome))
-    late = column("late by", lambda fire: seconds(fire.lateness_s))
+    late = column("late by", lambda fire: seconds(fire.late_by_s))
     task = column("task", lambda fire: task_link(fire.task_id))

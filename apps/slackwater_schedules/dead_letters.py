@@ -21,7 +21,7 @@ BATCH: Final = 100
 LATER_S: Final = 60.0
 """How long a retry is put off that the tenant's limits do not allow now."""
 
-# How often the policy has retried a task is read from its history: a requeued letter's own row is gone by then.
+# How often the policy has retried a task is read from its history: a retried letter's own row is gone by then.
 CLAIM: Final = named("""
 SELECT d.task_id, d.tenant_id, p.dead_letter_retries, (
     SELECT count(*) FROM slackwater_tasks_taskevent e WHERE e.task_id = d.task_id

@@ -120,6 +120,6 @@ class ScheduleFire(TenantOwned):
         return f"{self.schedule_id} @ {self.fire_at.isoformat()}"
 
     @property
-    def lateness_s(self) -> float:
+    def late_by_s(self) -> float:
         """Seconds from due to fired."""
         return self.lateness_ms / 1000

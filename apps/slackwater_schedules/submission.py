@@ -6,7 +6,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import groupby
 from typing import Any, Final
 from uuid import UUID
@@ -18,6 +18,7 @@ from scheduler_ext.core.states import TaskState
 from slackwater_schedules.models import Schedule, ScheduleFire
 from slackwater_schedules.occurrences import Due
 from slackwater_tasks.control.cancel import cancel
+from slackwater_tasks.field_kinds import utc_text
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.ledger.connection import fetch_all
 from slackwater_tasks.models import LiveTask
@@ -61,7 +62,7 @@ def actor_of(schedule: Schedule) -> str:
 
 def written(moment: datetime) -> str:
     """Formats a moment as tasks see it."""
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return utc_text(moment)
 
 
 def build_task(schedule: Schedule, fire_at: datetime) -> dict[str, Any]:

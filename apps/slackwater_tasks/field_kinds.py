@@ -51,6 +51,11 @@ def clean_name(value: str, path: str) -> None:
         raise InvalidInput("must not contain control characters", field=path)
 
 
+def utc_text(moment: datetime) -> str:
+    """A moment as every interface writes it: ISO 8601 in UTC, with ``Z``."""
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
 def seconds(milliseconds: int | None) -> float | int | None:
     """Milliseconds of the ledger as the seconds of the API: whole where they are."""
     if milliseconds is None:
@@ -86,6 +91,8 @@ class Text(Kind):
     empty: bool = True
 
     def check(self, value: Any, path: str) -> str:
+        if value is None and self.empty:
+            return ""
         text = of_type(value, str, "a string", path)
         clean_name(text, path)
         if len(text) > self.longest:
@@ -93,6 +100,9 @@ class Text(Kind):
         if not text and not self.empty:
             raise InvalidInput("must not be empty", field=path)
         return text
+
+    def shown(self, value: str) -> str | None:
+        return value or None
 
 
 class Sha256(Kind):
@@ -106,6 +116,9 @@ class Sha256(Kind):
         if text and not self.PATTERN.fullmatch(text):
             raise InvalidInput("must be the SHA-256 of a stored script: 64 characters 0-9 and a-f", field=path)
         return text
+
+    def shown(self, value: str) -> str | None:
+        return value or None
 
 
 @dataclass(frozen=True, slots=True)

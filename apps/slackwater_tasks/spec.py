@@ -76,14 +76,14 @@ class TaskSpec:
     )
     priority: int = given(Whole(0, 1000), 0, group=WHERE_AND_WHEN, help="Larger is first in its line.", shown=LISTED)
     delay_tolerance_ms: int | None = given(
-        Seconds(), None, name="delay_tolerance", nullable=True, fallback="the plan's for the category",
+        Seconds(), None, name="delay_tolerance_s", nullable=True, fallback="the plan's for the category",
         group=WHERE_AND_WHEN, help="How long its start may be delayed.",
     )  # fmt: skip
     on_late: OnLate = given(
         Choice(OnLate), OnLate.RUN_FIRST, group=WHERE_AND_WHEN, help="What happens when its latest start passes."
     )
     cap_ms: int | None = given(
-        Seconds(positive=True), None, name="execution_cap", nullable=True, fallback="the tier's", group=RUNNING,
+        Seconds(positive=True), None, name="execution_cap_s", nullable=True, fallback="the tier's", group=RUNNING,
         help="Longest run, from the start.",
     )  # fmt: skip
     total_attempts: int = given(Whole(1, 100), 3, group=RUNNING, help="Runs at most, the first included.")

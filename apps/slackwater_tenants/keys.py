@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, NotGranted, QuotaExceeded
+from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, NotGranted
 from slackwater_tenants import services
 from slackwater_tenants.members import ROLE_SCOPES, check_fields, get_member, text_of
 from slackwater_tenants.models import ApiKey, Membership, Tenant
@@ -19,7 +20,7 @@ MAX_KEYS = 1_000
 TENANT_SCOPES = frozenset(ApiKey.Scope.values) - {ApiKey.Scope.OPERATE}
 """The scopes that a tenant may give a key: not that of the platform's operators."""
 MAX_OVERLAP_S = 7 * 86_400
-KEY_FIELDS = ("name", "scopes", "expires_at", "member")
+KEY_FIELDS = ("name", "scopes", "expires_at", "member_id")
 
 
 def keys(tenant_id: int) -> QuerySet[ApiKey, ApiKey]:
@@ -27,11 +28,11 @@ def keys(tenant_id: int) -> QuerySet[ApiKey, ApiKey]:
     return ApiKey.objects.filter(tenant_id=tenant_id)
 
 
-def get_key(tenant_id: int, key_id: int) -> ApiKey:
-    """One key; ``NotFound`` when the tenant has none of that id."""
-    found = keys(tenant_id).filter(pk=key_id).first()
+def get_key(tenant_id: int, key_id: str) -> ApiKey:
+    """One key by its visible part; ``NotFound`` when the tenant has none such."""
+    found = keys(tenant_id).filter(prefix=key_id).first()
     if found is None:
-        raise NotFound(f"There is no key {key_id}.")
+        raise NotFound(f"There is no key {key_id[:16]}.")
     return found
 
 
@@ -39,9 +40,9 @@ def make_key(tenant: Tenant, data: Any) -> tuple[ApiKey, str]:
     """A key of the tenant, or of a member with what the role allows; returns it with its text, shown this once."""
     fields = check_fields(data, KEY_FIELDS)
     name = text_of(fields, "name", 120)
-    member = _member_of(tenant.pk, fields.get("member"))
+    member = _member_of(tenant.pk, fields.get("member_id"))
     allowed = ROLE_SCOPES[member.role] if member else TENANT_SCOPES
-    scopes = fields.get("scopes", sorted(allowed - {"manage"}))
+    scopes = fields.get("scopes", [])
     if not isinstance(scopes, list) or not all(isinstance(scope, str) for scope in scopes):
         raise InvalidInput("must be an array of strings", field="scopes")
     if ApiKey.Scope.OPERATE in scopes:
@@ -53,11 +54,11 @@ def make_key(tenant: Tenant, data: Any) -> tuple[ApiKey, str]:
         raise InvalidInput(f"the role {member.role} does not allow {', '.join(beyond)}", field="scopes")
     expires_at = _moment_of(fields.get("expires_at"))
     if keys(tenant.pk).filter(revoked_at=None).count() >= MAX_KEYS:
-        raise QuotaExceeded(f"a tenant has at most {MAX_KEYS} keys; revoke unused ones", limit=MAX_KEYS)
+        raise NotGranted(f"a tenant has at most {MAX_KEYS} keys; revoke unused ones", limit=MAX_KEYS)
     return services.create_api_key(tenant, name, sorted(set(scopes)), expires_at, member=member)
 
 
-def rotate_key(tenant_id: int, key_id: int, data: Any) -> tuple[ApiKey, str]:
+def rotate_key(tenant_id: int, key_id: str, data: Any) -> tuple[ApiKey, str]:
     """A new key with the name, scopes and expiry of an old one, which ends after ``overlap_s`` seconds (0: at once)."""
     fields = check_fields(data, ("overlap_s",))
     overlap = fields.get("overlap_s", 0)
@@ -80,7 +81,7 @@ def rotate_key(tenant_id: int, key_id: int, data: Any) -> tuple[ApiKey, str]:
     return made
 
 
-def revoke_key(tenant_id: int, key_id: int) -> None:
+def revoke_key(tenant_id: int, key_id: str) -> None:
     """Revoke a key; its history stays readable. Repeating it does nothing."""
     services.revoke_api_key(get_key(tenant_id, key_id))
 
@@ -88,12 +89,12 @@ def revoke_key(tenant_id: int, key_id: int) -> None:
 def _member_of(tenant_id: int, value: Any) -> Membership | None:
     if value is None:
         return None
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise InvalidInput("must be the id of a member", field="member")
     try:
-        return get_member(tenant_id, value)
+        return get_member(tenant_id, UUID(value if isinstance(value, str) else ""))
+    except ValueError:
+        raise InvalidInput("must be the id of a member", field="member_id") from None
     except NotFound as error:
-        raise InvalidInput(error.message, field="member") from None
+        raise InvalidInput(error.message, field="member_id") from None
 
 
 def _moment_of(value: Any) -> datetime | None:

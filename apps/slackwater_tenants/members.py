@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from django.contrib.auth import get_user_model
 from django.core.exceptions import ValidationError
@@ -111,9 +112,9 @@ def members(tenant_id: int) -> QuerySet[Membership, Membership]:
     return Membership.objects.filter(tenant_id=tenant_id).select_related("user", "team")
 
 
-def get_member(tenant_id: int, member_id: int) -> Membership:
-    """One member; ``NotFound`` when the tenant has none of that id."""
-    found = members(tenant_id).filter(pk=member_id).first()
+def get_member(tenant_id: int, member_id: UUID) -> Membership:
+    """One member by the id that clients know; ``NotFound`` when the tenant has none such."""
+    found = members(tenant_id).filter(public_id=member_id).first()
     if found is None:
         raise NotFound(f"There is no member {member_id}.")
     return found
@@ -161,10 +162,10 @@ def create_member(tenant: Tenant, data: Any) -> Membership:
         except IntegrityError:
             raise Conflict("this name is taken", field="username") from None
         made = Membership.objects.create(tenant=tenant, user=user, role=role, team=team)
-    return get_member(tenant.pk, made.pk)
+    return members(tenant.pk).get(pk=made.pk)
 
 
-def change_member(tenant_id: int, member_id: int, data: Any) -> Membership:
+def change_member(tenant_id: int, member_id: UUID, data: Any) -> Membership:
     """Change role, team or address; ``Conflict`` when no owner would be left. Keys follow the role at once."""
     fields = check_fields(data, MEMBER_FIELDS[1:])
     if not fields:
@@ -193,7 +194,7 @@ def _change_email(found: Membership, email: str) -> None:
     found.user.save(update_fields=["email"])
 
 
-def remove_member(tenant_id: int, member_id: int) -> None:
+def remove_member(tenant_id: int, member_id: UUID) -> None:
     """Remove a user with its keys; ``Conflict`` for the last owner. A user of this tenant alone goes altogether."""
     with transaction.atomic():
         lock_tenant(tenant_id)

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.functions import RandomUUID
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
@@ -311,6 +312,9 @@ class Membership(models.Model):
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships")
     role = models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER)
     team = models.ForeignKey(Team, on_delete=models.SET_NULL, null=True, blank=True, related_name="memberships")
+    public_id = models.UUIDField(
+        unique=True, editable=False, db_default=RandomUUID(), help_text="What clients call it: it tells of no other."
+    )
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
@@ -366,4 +370,4 @@ def plan_numbers(plan: Plan) -> dict[str, Any]:
         "maximum_permille handlers scripts script_network delay_tolerance_s rate_starts rate_per_s refuse_impossible "
         "refuse_late max_checkpoint_bytes max_log_bytes max_stream_bytes dead_letter_retries dead_letter_after_s retention_days"
     )
-    return {name: getattr(plan, name) for name in names.split()}
+    return {{"rate_per_s": "rate_window_s"}.get(name, name): getattr(plan, name) for name in names.split()}

@@ -83,7 +83,7 @@ TRANSITIONS: Final[dict[tuple[TaskState | None, TaskState], str]] = {
     (_S.RUNNING, _S.SCHEDULED): "an attempt failed; it retries after a back-off",
     (_S.RUNNING, _S.READY): "handed back unbegun, yielded, ended to make room, or lost with its node",
     (_S.RUNNING, _S.CANCELLED): "cancelled while running",
-    (_S.FAILED, _S.READY): "requeued from the dead-letter queue",
+    (_S.FAILED, _S.READY): "run again from the dead letters",
     (_S.FAILED, _S.BLOCKED): "run again; it needs other tasks that run again",
     (_S.CANCELLED, _S.READY): "run again",
     (_S.CANCELLED, _S.BLOCKED): "run again; it needs other tasks that run again",
@@ -106,8 +106,8 @@ class ClientStatus(IntEnum):
 
     @property
     def label(self) -> str:
-        """The word used in the API, for example ``in progress``."""
-        return self.name.lower().replace("_", " ")
+        """The word used in the API, for example ``in_progress``."""
+        return self.name.lower()
 
 
 _STATUS: Final = {

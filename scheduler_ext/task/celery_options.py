@@ -52,11 +52,11 @@ def _rows(names: str, given: str, fate: Fate, *becomes: str) -> tuple[Option, ..
 _MESSAGE = "It says how a message travels; the ledger sends none."
 OPTIONS: Final = (
     *_rows("countdown eta", CALLED, Fate.FIELD, "`start_at`. An `eta` without a zone is UTC."),
-    *_rows("expires", BOTH, Fate.FIELD, "`delay_tolerance` with `on_late: give_up`: what has not begun by then ends as",
+    *_rows("expires", BOTH, Fate.FIELD, "`delay_tolerance_s` with `on_late: give_up`: what has not begun by then ends as",
            "`expired`, in Celery's words `REVOKED`."),
     *_rows("priority", BOTH, Fate.FIELD, "`priority`, larger first. With a broker of Redis, where Celery's 0 comes",
            "first, it is 9 less that."),
-    *_rows("time_limit", BOTH, Fate.FIELD, "`execution_cap`. Reached, the run gets `TaskInterrupted`, `on_failure` is",
+    *_rows("time_limit", BOTH, Fate.FIELD, "`execution_cap_s`. Reached, the run gets `TaskInterrupted`, `on_failure` is",
            "given `TimeLimitExceeded`, and the task has failed."),
     *_rows("soft_time_limit", BOTH, Fate.KEPT, "`SoftTimeLimitExceeded` is raised in the run, at most a quarter of a",
            "second late. It needs a process of its own."),
@@ -127,7 +127,7 @@ def terms_of(task: Any) -> Terms:
         raise _refused(task, "soft_time_limit", "must not be longer than time_limit")
     defaults: dict[str, Any] = {"total_attempts": 1 + _retries(task)}
     if hard:
-        defaults["execution_cap"] = hard
+        defaults["execution_cap_s"] = hard
     if task.priority is not None:
         defaults["priority"] = _priority(task, task.priority)
     lost = task.acks_late if task.acks_late is not None else conf.task_acks_late
@@ -216,7 +216,7 @@ def fields_of_call(options: Mapping[str, Any], app: Any, now: datetime, where: s
     if options.get("priority") is not None:
         found["priority"] = priority(options["priority"], app)
     if options.get("time_limit"):
-        found["execution_cap"] = options["time_limit"]
+        found["execution_cap_s"] = options["time_limit"]
     told = {name: options[name] for name in ("headers", "soft_time_limit") if options.get(name)}
     return {**found, CALL: told} if told else found
 
@@ -229,4 +229,4 @@ def _moment(value: Any) -> datetime:
 def _until(expires: Any, start: datetime, now: datetime) -> dict[str, Any]:
     """It must begin by then, or not at all. Seconds count from the call, as Celery counts them."""
     end = now + timedelta(seconds=float(expires)) if isinstance(expires, (int, float)) else _moment(expires)
-    return {"delay_tolerance": max(0.0, (end - max(start, now)).total_seconds()), "on_late": "give_up"}
+    return {"delay_tolerance_s": max(0.0, (end - max(start, now)).total_seconds()), "on_late": "give_up"}

@@ -28,7 +28,7 @@ def test_many_run_beside_one_another(platform: Platform, way: str, count: int, t
     begins, ends = [a.started_at for a in attempts], [a.finished_at for a in attempts]
     assert (max(ends) - min(begins)).total_seconds() < SECONDS * count / 2 / 2, "two at a time would take twice as long"
 
-    capped = platform.submit(handler, 60, execution_cap=0.3, total_attempts=2, retry={"base_s": 0.05})
+    capped = platform.submit(handler, 60, execution_cap_s=0.3, total_attempts=2, retry={"base_s": 0.05})
     cancelled = platform.submit(handler, 60)
     steady = platform.submit(gated, str(go))
     platform.wait(cancelled, TaskState.RUNNING)

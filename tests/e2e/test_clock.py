@@ -26,8 +26,8 @@ def test_a_step_of_the_wall_clock_neither_hides_nor_makes_a_cap(platform: Platfo
     clocks = Clocks(tmp_path)
     platform.dispatcher()
     platform.worker("w1", concurrency=2, **clocks.env("w1"))
-    endless = platform.submit("demo.sleep", 60.0, execution_cap=3.0, total_attempts=1)
-    short = platform.submit("demo.sleep", 7.0, execution_cap=600.0, total_attempts=1)
+    endless = platform.submit("demo.sleep", 60.0, execution_cap_s=3.0, total_attempts=1)
+    short = platform.submit("demo.sleep", 7.0, execution_cap_s=600.0, total_attempts=1)
     for task_id in (endless, short):
         platform.wait(task_id, TaskState.RUNNING)
 

@@ -183,7 +183,7 @@ def test_an_agent_that_dies_is_replaced_and_caps_hold(platform: Platform) -> Non
         lambda: not psutil.pid_exists(agent.pid) or agent.status() == psutil.STATUS_ZOMBIE,
         message="it is gone",
     )
-    task_id = platform.submit("demo.sleep", 30, execution_cap=1, total_attempts=1)
+    task_id = platform.submit("demo.sleep", 30, execution_cap_s=1, total_attempts=1)
     task = platform.wait(task_id, timeout=20)
     assert "its execution cap was reached" in task.error
 

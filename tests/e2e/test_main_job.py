@@ -190,11 +190,11 @@ def test_cancelling_before_and_during_the_run(platform: Platform) -> None:
 
 def test_the_execution_cap_ends_the_whole_tree_and_is_told(platform: Platform) -> None:
     platform.up()
-    sleeping = platform.submit("demo.sleep", 60, execution_cap=0.3, total_attempts=1)
-    spinning = platform.submit("demo.spin", 60, execution_cap=0.3, total_attempts=1)
+    sleeping = platform.submit("demo.sleep", 60, execution_cap_s=0.3, total_attempts=1)
+    spinning = platform.submit("demo.spin", 60, execution_cap_s=0.3, total_attempts=1)
     daemon = b"setsid sh -c 'sleep 77.125' & trap '' TERM; sleep 60\n"
     script = store_script(platform.tenant, "daemon.sh", daemon)
-    scripted = platform.submit(script=script.sha256, execution_cap=0.5, total_attempts=1)
+    scripted = platform.submit(script=script.sha256, execution_cap_s=0.5, total_attempts=1)
     for task_id in (sleeping, spinning, scripted):
         task = platform.wait(task_id, timeout=30)
         assert task.state == TaskState.FAILED

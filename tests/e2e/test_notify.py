@@ -35,7 +35,7 @@ def test_every_event_arrives_though_upkeep_is_killed(platform: Platform, setting
         platform.worker()
         first = upkeep(platform)
         ids = [platform.submit("demo.echo", n) for n in range(60)]
-        capped = platform.submit("demo.sleep", kwargs={"seconds": 30}, execution_cap=0.3, total_attempts=1)
+        capped = platform.submit("demo.sleep", kwargs={"seconds": 30}, execution_cap_s=0.3, total_attempts=1)
         wait_until(lambda: len(receiver.got) > 5, message="some have arrived")
         os.kill(first.pid, signal.SIGKILL)
         assert platform.wait(capped).state == TaskState.FAILED

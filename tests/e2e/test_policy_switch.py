@@ -39,7 +39,7 @@ def switched_while_they_wait(platform: Platform, switch: Callable[[], object]) -
     """Behind a task that holds the only slot four wait; the order is switched, and then they start."""
     holder = platform.submit("demo.sleep", 120)
     platform.wait(holder, TaskState.RUNNING)
-    fields = [{"handler": "demo.sleep", "args": [0.05], "delay_tolerance": s} for s in TOLERANCES]
+    fields = [{"handler": "demo.sleep", "args": [0.05], "delay_tolerance_s": s} for s in TOLERANCES]
     tasks = submit_many(platform.tenant, fields).task_ids
     epoch = RankSweep.objects.get().epoch
     switch()
@@ -72,7 +72,7 @@ def test_what_starts_next_obeys_the_order_chosen_meanwhile(platform: Platform, a
     wait_until(RankSweep.objects.exists, message="upkeep knows the order that holds")
     tasks = submit_many(
         platform.tenant,
-        [{"handler": "demo.sleep", "args": [0.05], "delay_tolerance": s} for s in TOLERANCES],
+        [{"handler": "demo.sleep", "args": [0.05], "delay_tolerance_s": s} for s in TOLERANCES],
     ).task_ids
     assert order(platform, tasks) == list(TOLERANCES), "first come, first served"
 

@@ -119,7 +119,7 @@ def test_what_was_exceeded_is_told(platform: Platform, settings: Any) -> None:
             )
             for what, text in (("memory", HUNGRY), ("disk", WRITES), ("processes", FORKS), ("output", TALKS))
         }  # fmt: skip
-        capped = platform.submit("demo.sleep", kwargs={"seconds": 30}, execution_cap=0.3, total_attempts=1)
+        capped = platform.submit("demo.sleep", kwargs={"seconds": 30}, execution_cap_s=0.3, total_attempts=1)
         for task_id in (*tasks.values(), capped):
             assert platform.wait(task_id, timeout=60).state == TaskState.FAILED
         wanted = {"task.started", "task.resource_exceeded", "task.failed", "task.dead_lettered"}
@@ -161,8 +161,8 @@ def test_what_cannot_run_and_what_waits_too_long_is_told(platform: Platform, set
         long = platform.submit("test.until", str(go))
         platform.wait(long, TaskState.RUNNING)
         huge = platform.submit("demo.echo", 1, tier="huge")
-        late = platform.submit("demo.echo", 2, delay_tolerance=0.5)
-        gone = platform.submit("demo.echo", 3, delay_tolerance=0.5, on_late="give_up")
+        late = platform.submit("demo.echo", 2, delay_tolerance_s=0.5)
+        gone = platform.submit("demo.echo", 3, delay_tolerance_s=0.5, on_late="give_up")
         assert platform.wait(huge).state == TaskState.FAILED
         assert platform.wait(gone).state == TaskState.EXPIRED
         wait_until(lambda: "task.late" in of(receiver, late), message="it is told to be late")

@@ -104,7 +104,7 @@ class Rotation:
             cluster.env |= {"SLACKWATER_SECRET_KEY": OLD_KEY, "SLACKWATER_SECRET_KEY_FALLBACKS": NEW_KEY}
             trial.replace_all()
 
-            old_id = next(row["id"] for row in owner.call("GET", "/keys")[1]["items"] if row["prefix"] in old_key)
+            old_id = next(row["id"] for row in owner.call("GET", "/keys")[1]["items"] if row["id"] in old_key)
             new_key = done(owner, f"/keys/{old_id}/rotate", {"overlap_s": 3_600})["key"]
             rotated = done(owner, f"/webhooks/{hook['id']}/rotate", {})["secret"]
             for client in trial.clients[::2]:

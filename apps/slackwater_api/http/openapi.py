@@ -13,6 +13,7 @@ from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiRespo
 from rest_framework import serializers as s
 
 from slackwater_api.http.operation import PARTIAL, Operation, names_of
+from slackwater_api.http.pagination import PAGING
 from slackwater_api.http.problems import PROBLEM_TYPE, STATUS, problem_body
 
 View = TypeVar("View", bound=Callable[..., Any])
@@ -71,10 +72,10 @@ IN_PATH = {
         ("schedule_id", OpenApiTypes.UUID, "The id of the schedule.", None),
         ("webhook_id", OpenApiTypes.UUID, "The id of the webhook.", None),
         ("delivery_id", OpenApiTypes.UUID, "The id of the delivery.", None),
-        ("node_id", OpenApiTypes.INT64, "The id of the node.", None),
-        ("member_id", OpenApiTypes.INT64, "The id of the member.", None),
-        ("key_id", OpenApiTypes.INT64, "The id of the key.", None),
-        ("rate_id", OpenApiTypes.INT64, "The id of the execution rate.", None),
+        ("node_id", OpenApiTypes.UUID, "The id of the node.", None),
+        ("member_id", OpenApiTypes.UUID, "The id of the member.", None),
+        ("key_id", str, "The id of the key.", None),
+        ("rate_id", OpenApiTypes.UUID, "The id of the execution rate.", None),
         ("team_slug", str, "The team's slug.", None),
         ("tier_name", str, "The tier's name.", None),
         ("category", str, "The line's category.", None),
@@ -145,7 +146,7 @@ def _reading(answer: Any, given: Sequence[OpenApiParameter], scope: str) -> tupl
     paged = any(p.name == "cursor" for p in given)
     here = plain if is_list and not paged else frozenset()
     if here:
-        parameters.append(_sort(here))
+        parameters += [_sort(here), *PAGING]
     if fields:
         parameters.append(_fields(fields, is_list=is_list))
     return Operation(

@@ -21,6 +21,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from scheduler_ext.core.errors import InvalidInput
+from slackwater_api.http.pagination import asked_page, decode, encode
 from slackwater_api.http.problems import PreconditionFailed
 
 PARTIAL = "application/vnd.slackwater.partial+json"
@@ -28,6 +29,8 @@ PARTIAL = "application/vnd.slackwater.partial+json"
 TAGS = re.compile(r'\s*(?:W/)?"[\x21\x23-\x7e]*"\s*(?:,\s*(?:W/)?"[\x21\x23-\x7e]*"\s*)*')
 TAG = re.compile(r'(W/)?("[\x21\x23-\x7e]*")')
 MAX_HEADER = 4_000
+IDENTITY = ("id", "name", "day", "slug", "sha256", "category", "tier", "kind", "number", "attempt", "stream", "at")
+"""What an item of a list may be called by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +47,7 @@ class Operation:
     """The names that ``fields`` may list: of a list, the fields of its items. Empty: the answer cannot be narrowed."""
     is_list: bool = False
     sorted_here: frozenset[str] = frozenset()
-    """The fields by which a list without pages can be sorted. Lists with pages sort in the database."""
+    """The fields by which a list can be sorted that is paged here. The others are, in the database."""
 
     def check(self, query: QueryDict) -> None:
         """``InvalidInput`` for a parameter there is not: a misspelt one is refused, not passed over."""
@@ -55,8 +58,8 @@ class Operation:
 
     def arrange(self, query: QueryDict, data: Any) -> tuple[Any, bool]:
         """``data`` sorted and narrowed as the query asks, and whether it was narrowed."""
-        if self.sorted_here and "sort" in query:
-            data = {**data, "items": _sorted(data["items"], str(query["sort"]), self.sorted_here)}
+        if self.sorted_here:
+            data = page_of(data["items"], query, self.sorted_here)
         if not self.fields or "fields" not in query:
             return data, False
         names = self._asked_fields(str(query["fields"]))
@@ -97,6 +100,34 @@ def read_sort(text: str, known: Collection[str]) -> tuple[str, bool]:
     if name not in known:
         raise InvalidInput(f"must be one of {', '.join(sorted(known))}, with - before it for descending", field="sort")
     return name, text.startswith("-")
+
+
+def page_of(items: list[dict[str, Any]], query: QueryDict, known: Collection[str]) -> dict[str, Any]:
+    """The page that the query asks for of a list that was made in memory.
+
+    The cursor holds the place of the last item shown and what that item is called: where others have come or gone
+    meanwhile, the next page begins after it all the same.
+    """
+    limit, cursor = asked_page(query)
+    text = str(query.get("sort", ""))
+    if "sort" in query:
+        items = _sorted(items, text, known)
+    names, start = [_called(item) for item in items], 0
+    if cursor:
+        sort, start, name = decode(cursor, str, int, str)
+        if sort != text:
+            raise InvalidInput("belongs to a list sorted otherwise", field="cursor")
+        if names[start - 1 : start] != [name] and name in names:
+            start = names.index(name) + 1
+    end = start + limit
+    following = encode(text, str(end), names[end - 1]) if end < len(items) else None
+    return {"items": items[start:end], "next_cursor": following}
+
+
+def _called(item: dict[str, Any]) -> str:
+    """What tells an item from the others of its list, and stays."""
+    named = [item[name] for name in IDENTITY if name in item]
+    return hashlib.blake2b(JSONRenderer().render(named), digest_size=9).hexdigest()
 
 
 def _sorted(items: list[dict[str, Any]], text: str, known: Collection[str]) -> list[dict[str, Any]]:

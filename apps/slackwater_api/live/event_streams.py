@@ -17,6 +17,7 @@ from uuid import UUID
 
 from scheduler_ext.core.states import Outcome, TaskState, client_status, is_final
 from slackwater_api.live.change_feed import Batch, Feed, Place, Row, name_of
+from slackwater_tasks.field_kinds import utc_text
 
 HEARTBEAT_S: Final = 15.0
 """A stream without news says so this often, so that proxies keep it and a client that is gone is noticed."""
@@ -62,7 +63,7 @@ def event(kind: str, data: Any, event_id: str = "") -> bytes:
 def change(batch: Batch, n: int, row: Row) -> bytes:
     """A change of state, or a notice of a task, as an event; its id is a position in the feed."""
     task_id, number, _, workflow_id, outcome, notice = row
-    event_id, at = f"{name_of(batch.place)}.{n}", datetime.fromtimestamp(batch.at_ms / 1000, UTC).isoformat()
+    event_id, at = f"{name_of(batch.place)}.{n}", utc_text(datetime.fromtimestamp(batch.at_ms / 1000, UTC))
     if notice is not None and "progress" in notice:
         return event("progress", {"task_id": task_id, "workflow_id": workflow_id, **notice, "at": at}, event_id)
     if notice is not None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from slackwater_api.live.change_feed import RunInThread
 from slackwater_api.live.event_streams import HEARTBEAT, HEARTBEAT_S, RECHECK_KEY_S, RETRY, SEND_TIMEOUT_S, event
+from slackwater_tasks.field_kinds import utc_text
 from slackwater_tasks.read import output
 from slackwater_tasks.read.output import Tail
 
@@ -125,7 +126,7 @@ class Tails:
 def written(opening: TailOpening, items: list[dict[str, Any]], *, ended: bool) -> bytes:
     """Lines or chunks as events; each event's id is its place."""
     kind = "chunk" if opening.tail.chunks else "line"
-    parts = [event(kind, {**item, "at": item["at"] and item["at"].isoformat()}, item["place"])
+    parts = [event(kind, {**item, "at": item["at"] and utc_text(item["at"])}, item["place"])
              for item in items if opening.shows(item)]  # fmt: skip
     if ended:
         parts.append(event("end", {"task_id": opening.tail.task_id}))

@@ -32,12 +32,12 @@ def words(enum: type[Any]) -> list[str]:
 
 
 class OneOf(django_filters.ChoiceFilter):  # type: ignore[misc]
-    """One of a few words; ``hidden`` ones are accepted too, but not documented."""
+    """One of a few words."""
 
-    def __init__(self, known: Sequence[str], *, hidden: Sequence[str] = (), **more: Any) -> None:
+    def __init__(self, known: Sequence[str], **more: Any) -> None:
         self.known = list(known)
         more["error_messages"] = {"invalid_choice": f"must be one of {', '.join(self.known)}"}
-        super().__init__(choices=[(word, word) for word in (*self.known, *hidden)], **more)
+        super().__init__(choices=[(word, word) for word in self.known], **more)
 
 
 class SomeOf(django_filters.BaseInFilter, OneOf):  # type: ignore[misc]
@@ -114,17 +114,13 @@ class TaskFilter(ListFilter):
     """The filters of tasks; several narrow together."""
 
     state = SomeOf(words(TaskState), method="by_state")
-    status = SomeOf(
-        [status.label.replace(" ", "_") for status in ClientStatus],
-        hidden=[status.label for status in ClientStatus],  # as tasks show it
-        method="by_status",
-    )
+    status = SomeOf([status.label for status in ClientStatus], method="by_status")
     category = OneOf(words(Category), method="by_category")
     tier = text("tier__slug", 63)
     handler = text("handler")
     name = exact_name()
     tag = django_filters.CharFilter(method="by_tag", max_length=63)
-    workflow = django_filters.UUIDFilter("workflow_id")
+    workflow_id = django_filters.UUIDFilter()
     submitted_after = after("submitted_at")
     submitted_before = before("submitted_at")
 
@@ -132,8 +128,7 @@ class TaskFilter(ListFilter):
         return in_states(rows, [TaskState[value.upper()] for value in values])
 
     def by_status(self, rows: QuerySet[Any], name: str, values: list[str]) -> QuerySet[Any]:
-        labels = {value.replace("_", " ") for value in values}
-        states = [state for state in TaskState if client_status(state).label in labels]
+        states = [state for state in TaskState if client_status(state).label in values]
         if len(states) == len(LIVE_STATES | FINAL):
             return rows
         return in_states(rows, states)
@@ -187,24 +182,20 @@ class FireFilter(ListFilter):
 class WorkflowTaskFilter(TaskFilter):
     """Those of tasks; the address says of which workflow."""
 
-    workflow = None
+    workflow_id = None
 
 
 class WorkflowFilter(ListFilter):
     """The filters of workflows."""
 
     name = exact_name()
-    status = SomeOf(
-        [status.label.replace(" ", "_") for status in ClientStatus],
-        hidden=[status.label for status in ClientStatus],
-        method="by_status",
-    )
+    status = SomeOf([status.label for status in ClientStatus], method="by_status")
     tag = django_filters.CharFilter(method="by_tag", max_length=63)
     submitted_after = after("submitted_at")
     submitted_before = before("submitted_at")
 
     def by_status(self, rows: QuerySet[Any], name: str, values: list[str]) -> QuerySet[Any]:
-        return in_statuses(rows, {value.replace("_", " ") for value in values})
+        return in_statuses(rows, values)
 
     def by_tag(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         return rows.filter(tags__contains=[value])
@@ -234,6 +225,6 @@ class ScriptFilter(ListFilter):
 class DeliveryFilter(ListFilter):
     state = SomeOf([str(state) for state in Delivery.State.values], lookup_expr="in")
     event = SomeOf([*ALL_EVENTS, "ping"], lookup_expr="in")
-    task = django_filters.UUIDFilter("task_id", help_text="What became of this task.")
+    task_id = django_filters.UUIDFilter(help_text="What became of this task.")
     created_after = after("created_at")
     created_before = before("created_at")

@@ -21,6 +21,7 @@ from slackwater_monitoring.models import Alert, AlertNotice
 from slackwater_monitoring.notify.webhook_client import NotSent, post
 from slackwater_monitoring.notify.webhook_signature import signed_headers
 from slackwater_monitoring.outbox import LeasedOutbox, Sent, back_off_s, outcomes
+from slackwater_tasks.field_kinds import utc_text
 from slackwater_tasks.submission.webhook_address import parse_url
 
 log = logging.getLogger(__name__)
@@ -121,8 +122,8 @@ def payload(notice: AlertNotice) -> dict[str, Any]:
         "data": {
             "alert_id": alert.pk, "rule": alert.rule, "says": RULES[alert.rule].says if alert.rule in RULES else "",
             "cell": alert.cell, "subject": alert.subject, "detail": alert.detail,
-            "since": alert.since.isoformat(), "raised_at": alert.raised_at and alert.raised_at.isoformat(),
-            "cleared_at": alert.cleared_at and alert.cleared_at.isoformat(), "acknowledged_by": alert.acknowledged_by,
+            "since": utc_text(alert.since), "raised_at": alert.raised_at and utc_text(alert.raised_at),
+            "cleared_at": alert.cleared_at and utc_text(alert.cleared_at), "acknowledged_by": alert.acknowledged_by,
         },
     }  # fmt: skip
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from scheduler_ext.core.states import Category, Event, Outcome, TaskState, client_status
 from slackwater_monitoring.models import Subscription
 from slackwater_monitoring.notify.subscriptions import EVENTS, MAX_TRIES
+from slackwater_tasks.field_kinds import utc_text
 from slackwater_tasks.models import new_id
 from slackwater_tenants.services import is_granted
 
@@ -96,7 +97,7 @@ class Asked:
             event in self.events
             and (self.channel != Subscription.Channel.TASK or bool(task["webhook"]))
             and (not self.tags or bool(set(self.tags) & set(task["tags"])))
-            and (not self.handlers or is_granted(tuple(self.handlers), task["handler"]))
+            and (not self.handlers or is_granted(tuple(self.handlers), task["handler"] or ""))
         )
 
 
@@ -161,15 +162,15 @@ def deliver(conn: Any, made: Sequence[tuple[Asked, str, str | None, str, dict[st
 def _task(row: Sequence[Any]) -> dict[str, Any]:
     return {
         "task_id": row[0],
-        "name": row[1],
-        "handler": row[2],
-        "script": row[3] or row[4],
+        "name": row[1] or None,
+        "handler": row[2] or None,
+        "script": row[3] or row[4] or None,
         "workflow_id": row[5],
         "category": Category(row[6]).name.lower(),
         "tags": row[7],
-        "submitted_at": row[8].isoformat(),
+        "submitted_at": utc_text(row[8]),
         "total_attempts": row[9],
-        "latest_start": row[10].isoformat() if row[10] else None,
+        "latest_start": utc_text(row[10]) if row[10] else None,
         "webhook": row[11],
     }
 
@@ -188,9 +189,9 @@ def _payload(name: str, row: Happened, task: Mapping[str, Any], again: datetime 
         "attempt": row.attempt,
         "fence": row.fence,
         "outcome": Outcome(row.outcome).name.lower() if row.outcome is not None else None,
-        "reason": row.reason,
-        "retry_at": row.retry_at.isoformat() if row.retry_at else None,
+        "reason": row.reason or None,
+        "retry_at": utc_text(row.retry_at) if row.retry_at else None,
     }
     if EVENTS[name] & RETRY_EVENTS and again is not None:
-        data["try_again_at"] = again.isoformat()
-    return {"type": name, "timestamp": row.at.isoformat(), "data": data}
+        data["try_again_at"] = utc_text(again)
+    return {"type": name, "timestamp": utc_text(row.at), "data": data}

@@ -13,11 +13,11 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
+from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, NotGranted
 from scheduler_ext.core.states import Event
 from slackwater_monitoring.models import Delivery, Subscription
 from slackwater_monitoring.notify.webhook_signature import make_secret
-from slackwater_tasks.field_kinds import Flag, Text, Texts
+from slackwater_tasks.field_kinds import Flag, Text, Texts, utc_text
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.models import Listener, new_id
 from slackwater_tasks.runtime.sealed import open_sealed, seal
@@ -130,7 +130,7 @@ def create(tenant: Tenant, data: Any, *, actor: str = "") -> Made:
     with transaction.atomic():
         lock_tenant(tenant.pk)
         if _rows(tenant.pk).count() >= MAX_SUBSCRIPTIONS:
-            raise QuotaExceeded(f"a tenant has at most {MAX_SUBSCRIPTIONS} webhooks", limit=MAX_SUBSCRIPTIONS)
+            raise NotGranted(f"a tenant has at most {MAX_SUBSCRIPTIONS} webhooks", limit=MAX_SUBSCRIPTIONS)
         made.save(force_insert=True)
         _tell_statements(tenant.pk)
     made.refresh_from_db()
@@ -240,7 +240,7 @@ def ping(tenant_id: int, subscription_id: UUID) -> Delivery:
         raise Conflict("it has no address of its own: each task names one")
     payload = {
         "type": PING,
-        "timestamp": timezone.now().isoformat(),
+        "timestamp": utc_text(timezone.now()),
         "data": {"webhook_id": str(found.pk), "events": found.events},
     }
     # Read again: some of its columns are the database's to fill in.

@@ -7,6 +7,7 @@ from typing import Any
 from scheduler_ext.core.states import ClientStatus, TaskState
 from slackwater_monitoring.models import Subscription
 from slackwater_monitoring.notify.deliveries import SUBSCRIPTIONS, Asked, Notice, deliver
+from slackwater_tasks.field_kinds import utc_text
 from slackwater_tasks.upkeep.ended_workflows import Ended, end
 
 
@@ -59,8 +60,8 @@ def _payload(one: Ended) -> dict[str, Any]:
         "task_count": one.task_count,
         "tags": one.tags,
         "metadata": one.metadata or {},
-        "submitted_at": one.submitted_at.isoformat(),
-        "finished_at": one.finished_at.isoformat(),
+        "submitted_at": utc_text(one.submitted_at),
+        "finished_at": utc_text(one.finished_at),
     }
     name = f"workflow.{_state(one).name.lower()}"
-    return {"type": name, "timestamp": one.finished_at.isoformat(), "data": data}
+    return {"type": name, "timestamp": utc_text(one.finished_at), "data": data}

@@ -60,27 +60,25 @@ class LedgerAdmin(AllTenantsMixin, ReadOnlyMixin, BigTableAdmin):
 
 @admin.register(DeadLetter)
 class DeadLetterAdmin(ButtonsMixin, LedgerAdmin):
-    """Tasks whose attempts are used up. Requeueing runs them again."""
+    """Tasks whose attempts are used up. Retrying runs them again."""
 
     list_display = ("task_link", "handler", "tenant", "outcome", "reason", "retries", "when", "next_retry_at")
     list_filter = (("tenant", AutocompleteSelectFilter), ("outcome", ChoicesDropdownFilter))
     list_display_links = ("reason",)
     readonly_fields = ("task_link", "handler", "when")
     fields = ("task_link", "handler", "tenant", "outcome", "reason", "when", "retries", "next_retry_at")
-    buttons: ClassVar = {
-        "requeue": Button(label="Requeue", method="requeue_one", action="Requeue: run again", done="requeued")
-    }
+    buttons: ClassVar = {"retry": Button(label="Retry", method="retry_one", action="Retry: run again", done="retried")}
     beside = ("tenant__slug",)
 
     handler = column("handler", lambda letter: letter.task.handler or "script")
     when = column("since", lambda row: ago(row.at))
 
-    def requeue_one(self, request: HttpRequest, obj: DeadLetter) -> str:
+    def retry_one(self, request: HttpRequest, obj: DeadLetter) -> str:
         retry(obj.tenant_id, obj.task_id, actor=actor(request))
         return "The task runs again."
 
     def press(self, request: HttpRequest, object_id: str, name: str) -> Any:
-        """A requeued dead letter has no page any more: go on to its task."""
+        """A retried dead letter has no page any more: go on to its task."""
         response = super().press(request, object_id, name)
         if not DeadLetter.objects.unscoped().filter(pk=object_id).exists():
             response["Location"] = reverse("admin:slackwater_tasks_task_change", args=[object_id])

@@ -88,7 +88,7 @@ def _entry(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _attempt(row: dict[str, Any]) -> dict[str, Any]:
-    lines = row["error"].strip().splitlines()
+    lines = (row["error"] or "").strip().splitlines()
     times = {name: clock(row[name]) for name in ("queued_at", "started_at", "finished_at")}
     return {
         **row,
@@ -118,8 +118,8 @@ def _attributes(task: Task, detail: dict[str, Any]) -> list[tuple[str, Any]]:
         ("Category", detail["category"]),
         ("Tier", detail["tier"]),
         ("Priority", detail["priority"]),
-        ("Delay tolerance", f"{detail['delay_tolerance']} s, then {detail['on_late'].replace('_', ' ')}"),
-        ("Execution cap", f"{detail['execution_cap']} s"),
+        ("Delay tolerance", f"{detail['delay_tolerance_s']} s, then {detail['on_late'].replace('_', ' ')}"),
+        ("Execution cap", f"{detail['execution_cap_s']} s"),
         ("Attempts", f"{detail['attempts']} of {detail['total_attempts']}"),
         ("Own back-off", detail["retry"]),
         ("Mutual exclusion", exclusive),

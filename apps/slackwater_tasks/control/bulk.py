@@ -43,10 +43,10 @@ class Done:
     """More match than were done: call again."""
     next: UUID | None = None
     """Others match beyond the last that was looked at: give it as ``after`` to go on there."""
-    ids: list[UUID]
+    task_ids: list[UUID]
     """Those it was done to; of a dry run those that come first."""
-    asked: list[UUID] = field(default_factory=list)
-    """Of ``ids``: running tasks that were asked to end."""
+    asked_task_ids: list[UUID] = field(default_factory=list)
+    """Of ``task_ids``: running tasks that were asked to end."""
     skipped: list[dict[str, Any]] = field(default_factory=list)
     """Tasks that cannot run again as things are, each with its reason."""
 
@@ -72,7 +72,7 @@ def _matching(rows: QuerySet[Any], after: UUID | None, limit: int, dry_run: bool
         matched, ids = rows.order_by()[: COUNTED + 1].count(), ids[:limit]
     told: dict[str, Any] = {
         "matched": min(matched, COUNTED), "matched_is_minimum": matched > COUNTED, "more": more,
-        "next": ids[-1] if more else None, "ids": ids,
+        "next": ids[-1] if more else None, "task_ids": ids,
     }  # fmt: skip
     return Done(**{**told, **({} if dry_run else work(ids))}, dry_run=dry_run)
 
@@ -91,7 +91,7 @@ def cancel_matching(
         # Dependants that end with them are changes too, but none of what was asked for.
         wanted = set(ids)
         waiting = [task_id for change in changes if (task_id := UUID(change[0])) in wanted]
-        return {"ids": [*waiting, *running], "asked": running}
+        return {"task_ids": [*waiting, *running], "asked_task_ids": running}
 
     return _matching(rows.filter(live__isnull=False).exclude(again), after, check_limit(limit), dry_run, work)
 
@@ -112,8 +112,8 @@ def retry_matching(
 
     def work(ids: list[UUID]) -> dict[str, Any]:
         done, skipped = repeat_on_deadlock(partial(run_again, tenant, ids, actor=actor, reason=REASON_RETRY))
-        told = [{"id": task_id, "code": error.code, "detail": error.message} for task_id, error in skipped]
+        told = [{"task_id": task_id, "code": error.code, "detail": error.message} for task_id, error in skipped]
         # Who asks the same again meets what was skipped again: for him nothing is left to do once nothing is done.
-        return {"ids": done, "skipped": told, **({} if done else {"more": False})}
+        return {"task_ids": done, "skipped": told, **({} if done else {"more": False})}
 
     return _matching(rows.filter(state__in=states), after, limit, dry_run, work)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -20,7 +20,7 @@ from scheduler_ext.task.celery_options import MOST_ATTEMPTS
 from scheduler_ext.task.effects import AttemptReplaced
 from scheduler_ext.task.references import MARK
 from slackwater_tasks.control import stored_task
-from slackwater_tasks.field_kinds import Seconds
+from slackwater_tasks.field_kinds import Seconds, utc_text
 from slackwater_tasks.ledger import active_policies, events, hints, reference_cache, rows, transitions
 from slackwater_tasks.ledger.connection import prepared_cursor
 from slackwater_tasks.ledger.rows import Accepted
@@ -93,7 +93,7 @@ def allow(running: Started, attempts: int) -> None:
 def _write_edit(task: Task, live: LiveTask, old: TaskSpec, new: TaskSpec, actor: str, names: list[str]) -> None:
     tenant = task.tenant
     if new.cap_ms is not None:
-        limits.check_cap(tenant.plan, new.cap_ms, field="execution_cap")
+        limits.check_cap(tenant.plan, new.cap_ms, field="execution_cap_s")
     limits.check_payload(tenant.plan, sum(len(text.encode()) for text in new.payload), field="args")
     accepted = stored_task.accepted_again(task, new, pending=live.pending)
     chosen, at = active_policies.current(tenant.cell), task.submitted_at
@@ -147,7 +147,7 @@ def _shown(old: TaskSpec, new: TaskSpec, name: str) -> list[Any]:
     pair = [getattr(spec, field.attribute) for spec in (old, new)]
     if isinstance(field.kind, Seconds):
         return [field.kind.shown(value) for value in pair]
-    return [v.isoformat() if hasattr(v, "isoformat") else v.name.lower() if hasattr(v, "name") else v for v in pair]
+    return [utc_text(v) if isinstance(v, datetime) else v.name.lower() if hasattr(v, "name") else v for v in pair]
 
 
 def _save_wide(task: Task, accepted: Accepted) -> None:

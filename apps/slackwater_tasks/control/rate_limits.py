@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 
-from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
+from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, NotGranted
 from slackwater_resources.models import Handler
 from slackwater_tasks.field_kinds import Text, Whole
 from slackwater_tasks.models import RateLimit
@@ -16,7 +17,7 @@ from slackwater_tenants.members import check_fields
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.services import is_granted
 
-FIELDS = ("handler", "key", "starts", "per_seconds")
+FIELDS = ("handler", "key", "starts", "window_s")
 KEY, HANDLER = Text(150), Text(200)
 MAX_OWN = 200
 """Limits a tenant may set itself."""
@@ -40,14 +41,14 @@ def set_limit(tenant: Tenant, data: Any) -> dict[str, Any]:
     if key and name:
         raise InvalidInput("give a key or a handler, not both", field="key")
     starts = Whole(1, MAX_STARTS).check(data.get("starts"), "starts")
-    per_s = Whole(1, MAX_FRAME_S).check(data.get("per_seconds"), "per_seconds")
+    per_s = Whole(1, MAX_FRAME_S).check(data.get("window_s"), "window_s")
     handler = None
     if name:
         handler = Handler.objects.filter(name=name).first()
         if handler is None or not is_granted(tuple(tenant.plan.handlers), name):
             raise InvalidInput(f"there is no handler {name!r} that the plan grants", field="handler")
     if RateLimit.objects.filter(tenant=tenant, own=True).count() >= MAX_OWN:
-        raise QuotaExceeded(f"a tenant may set {MAX_OWN} execution rates", limit=MAX_OWN)
+        raise NotGranted(f"a tenant may set {MAX_OWN} execution rates", limit=MAX_OWN)
     try:
         with transaction.atomic():
             made = RateLimit.objects.create(
@@ -58,20 +59,29 @@ def set_limit(tenant: Tenant, data: Any) -> dict[str, Any]:
     return _shown(made)
 
 
-def remove_limit(tenant: Tenant, limit_id: int) -> None:
+def public_id(row: RateLimit) -> UUID:
+    """The id by which clients know a limit: made from what is unique about it, so that it tells of no other."""
+    name = row.handler.name if row.handler is not None else ""
+    return uuid5(NAMESPACE_OID, f"slackwater:rate:{row.tenant_id}:{name}:{row.key}:{row.per_s}:{row.of_plan}")
+
+
+def remove_limit(tenant: Tenant, limit_id: UUID) -> None:
     """Remove a limit that the tenant has set itself; ``NotFound`` for any other."""
-    if not RateLimit.objects.filter(pk=limit_id, tenant=tenant, own=True).delete()[0]:
+    own = RateLimit.objects.filter(tenant=tenant, own=True).select_related("handler")
+    found = next((row for row in own if public_id(row) == limit_id), None)
+    if found is None:
         raise NotFound(f"there is no execution rate {limit_id} of your own")
+    found.delete()
 
 
 def _shown(row: RateLimit) -> dict[str, Any]:
     return {
-        "id": row.pk,
+        "id": public_id(row),
         "of": "key" if row.key else "handler" if row.handler_id else "tenant",
         "handler": row.handler.name if row.handler is not None else None,
-        "key": row.key,
+        "key": row.key or None,
         "starts": row.starts,
-        "per_seconds": row.per_s,
+        "window_s": row.per_s,
         "own": row.own,
         "shared": row.tenant_id is None,
     }

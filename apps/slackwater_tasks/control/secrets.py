@@ -13,7 +13,7 @@ from typing import Any
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from scheduler_ext.core.errors import InvalidInput, NotFound, QuotaExceeded
+from scheduler_ext.core.errors import InvalidInput, NotFound, NotGranted
 from slackwater_tasks.field_kinds import clean_text
 from slackwater_tasks.models import Secret
 from slackwater_tasks.runtime.sealed import NONCE, TAG, open_sealed, seal
@@ -38,7 +38,7 @@ def put(tenant: Tenant, name: str, value: Any, *, actor: str = "") -> bool:
     others = Secret.objects.unscoped().for_tenant(tenant.pk).exclude(name=name)  # the tenant is named
     used = sum(len(sealed) - NONCE - TAG for sealed in others.values_list("sealed", flat=True))
     if used + len(value.encode()) > MAX_TOTAL_BYTES:
-        raise QuotaExceeded(
+        raise NotGranted(
             f"the secrets of a tenant have at most {MAX_TOTAL_BYTES} bytes together", limit=MAX_TOTAL_BYTES
         )
     values = {"sealed": seal(tenant.pk, name, value), "updated_at": Now(), "updated_by": actor[:120]}
@@ -53,7 +53,7 @@ def rows(name: str) -> QuerySet[Secret]:
 
 def names() -> list[dict[str, Any]]:
     """The secrets of the tenant in context, without their values."""
-    return list(Secret.objects.order_by("name").values(*SHOWN))
+    return [_shown(row) for row in Secret.objects.order_by("name").values(*SHOWN)]
 
 
 def shown(name: str) -> dict[str, Any]:
@@ -61,7 +61,11 @@ def shown(name: str) -> dict[str, Any]:
     found = rows(name).values(*SHOWN).first()
     if found is None:
         raise NotFound(f"There is no secret {name[:63]!r}.")
-    return dict(found)
+    return _shown(found)
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "updated_by": row["updated_by"] or None}
 
 
 def remove(name: str) -> None:

@@ -46,7 +46,7 @@ class _Borrowed:
 
 def blocker(kind: str, detail: str, clears: str, *, at: datetime | None = None, tasks: list[str] | None = None,
              ahead: int | None = None) -> Blocker:  # fmt: skip
-    return {"kind": kind, "detail": detail, "clears": clears, "at": at, "tasks": tasks or [], "ahead": ahead}
+    return {"kind": kind, "detail": detail, "clears": clears, "at": at, "task_ids": tasks or [], "ahead": ahead}
 
 
 class Blockers:

@@ -24,7 +24,7 @@ def explain(task_id: UUID) -> dict[str, Any]:
     state = TaskState(row["state"] if row["state"] is not None else row["final"])
     waits = state in UNCLAIMED
     answer: dict[str, Any] = {
-        "id": task_id, "state": word(state), "waiting": waits, "summary": "", "blockers": [],
+        "task_id": task_id, "state": word(state), "waiting": waits, "summary": "", "blockers": [],
         "latest_start": row["latest_start"], "predicted_start": None, "as_of": row["now"],
     }  # fmt: skip
     if not waits:

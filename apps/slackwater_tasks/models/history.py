@@ -89,7 +89,7 @@ class TaskEvent(LedgerRow):
 
 
 class DeadLetter(LedgerRow):
-    """A task whose attempts are used up, until it is requeued or removed."""
+    """A task whose attempts are used up, until it is retried or removed."""
 
     task = models.OneToOneField(
         Task, on_delete=models.CASCADE, primary_key=True, related_name="dead_letter", db_constraint=False

@@ -22,7 +22,11 @@ def dead_letter_rows(rows: QuerySet[Any]) -> list[dict[str, Any]]:
     names = ("task_id", "at", "outcome", "reason", "retries", "next_retry_at")
     of_task = {"name": F("task__name"), "handler": F("task__handler"), "script": F("task__script_sha256")}
     return [
-        {**row, "id": row["task_id"], "outcome": word(Outcome(row["outcome"])) if row["outcome"] else None}
+        {
+            **row,
+            **{name: row[name] or None for name in of_task},
+            "outcome": word(Outcome(row["outcome"])) if row["outcome"] else None,
+        }
         for row in rows.values(*names, **of_task)
     ]
 

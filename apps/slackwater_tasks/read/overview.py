@@ -38,7 +38,7 @@ def tier(row: Tier) -> dict[str, Any]:
         "name": row.slug,
         "own": row.tenant_id is not None,
         **{name: getattr(row, name) for name in RESOURCES},
-        "default_execution_cap": row.default_cap_s,
+        "default_execution_cap_s": row.default_cap_s,
         "price_micros_per_hour": row.price_micros_per_hour,
     }
 
@@ -87,7 +87,7 @@ def all_nodes(*, gone: bool) -> list[dict[str, Any]]:
 def _node(node: Node) -> dict[str, Any]:
     names = ("name", "state", "slots", "labels", "sandbox", "enforced", "started_at", "heartbeat_at")
     shown = {name: getattr(node, name) for name in names}
-    return {"id": node.pk, **shown, "capacity": dict(zip(RESOURCES, node.capacity, strict=False))}
+    return {"id": node.incarnation, **shown, "capacity": dict(zip(RESOURCES, node.capacity, strict=False))}
 
 
 LINES = named("""

@@ -15,7 +15,7 @@ from django.db.models import JSONField, Q, QuerySet
 
 from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import FINAL, Outcome, TaskState, client_status
-from slackwater_tasks.field_kinds import DETAIL, LISTED, Field
+from slackwater_tasks.field_kinds import DETAIL, LISTED, Field, seconds
 from slackwater_tasks.ledger.connection import fetch_named
 from slackwater_tasks.models import Attempt, LiveTask, Task
 from slackwater_tasks.spec import COLUMNS, FIELDS
@@ -68,7 +68,7 @@ def summary(row: dict[str, Any]) -> dict[str, Any]:
         "attempts": row["live__attempts"] if live else row["attempts_used"],
         "cancel_requested": bool(row["live__cancel_requested"]),
         "progress": row["live__progress"],
-        "reason": row["reason"],
+        "reason": row["reason"] or None,
     }
 
 
@@ -78,13 +78,13 @@ def _detail(row: dict[str, Any]) -> dict[str, Any]:
         **declared(row, DETAIL_FIELDS),
         "depends_on": row["parents"],
         "waiting_for": row["live__pending"] or 0,
-        "webhook": row["webhook"],
+        "webhook": row["webhook"] or None,
         "checkpoints": row["declared"],
         "checkpoint": _saved(row["saved"]),
-        "submitted_by": row["submitted_by"],
+        "submitted_by": row["submitted_by"] or None,
         "node": row["node"],
         "result": row["result"],
-        "error": row["error"],
+        "error": row["error"] or None,
     }
 
 
@@ -194,15 +194,16 @@ def states(task_ids: Sequence[str]) -> dict[str, int]:
 def attempts(task_id: UUID) -> list[dict[str, Any]]:
     """The attempts of a task that began and ended, oldest first."""
     names = (
-        "number", "fence", "worker", "queued_at", "started_at", "finished_at", "error", "exit_code", "cpu_ms",
+        "number", "fence", "worker", "queued_at", "started_at", "finished_at", "error", "exit_code",
         "peak_memory_mb", "peak_disk_mb",
     )  # fmt: skip
-    rows = Attempt.objects.filter(task_id=task_id).order_by("fence").values(*names, "outcome", "node__name")
+    rows = Attempt.objects.filter(task_id=task_id).order_by("fence").values(*names, "cpu_ms", "outcome", "node__name")
     return [
         {
-            **{name: row[name] for name in names},
+            **{name: None if row[name] == "" else row[name] for name in names},
             "outcome": word(Outcome(row["outcome"])),
             "node": row["node__name"],
+            "cpu_s": seconds(row["cpu_ms"]),
             "duration_s": (row["finished_at"] - row["started_at"]).total_seconds(),
         }
         for row in rows

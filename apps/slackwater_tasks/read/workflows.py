@@ -59,6 +59,7 @@ def _summary(row: Workflow, standing: Standing | None) -> dict[str, Any]:
     at = standing.last_end if standing is not None else row.finished_at
     return {
         **{name: getattr(row, name) for name in SHOWN},
+        "name": row.name or None,
         "metadata": row.metadata or {},
         "status": status.label,
         "finished_at": at if ended else None,

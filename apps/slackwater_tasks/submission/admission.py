@@ -165,7 +165,7 @@ class _Admission:
         tier = resolve_tier(tenant, spec.tier, join(path, "tier"))
         longest = tenant.plan.max_cap_s * 1000
         cap_ms = spec.cap_ms if spec.cap_ms is not None else min(tier.default_cap_ms, longest)
-        limits.check_cap(tenant.plan, cap_ms, field=join(path, "execution_cap"))
+        limits.check_cap(tenant.plan, cap_ms, field=join(path, "execution_cap_s"))
         handler_id = _runnable(tenant, spec, path, self.scripts)
         tolerance_ms = default_tolerance(tenant.plan, spec)
         if tenant.plan.refuse_impossible:

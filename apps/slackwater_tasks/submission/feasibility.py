@@ -56,5 +56,5 @@ def check_wait(tenant: Tenant, spec: TaskSpec, tolerance_ms: int, path: str) -> 
         raise Impossible(
             f"the latest start cannot be met: the work ahead takes {wait_s:.0f} s, its start may be delayed by "
             f"{tolerance_ms / 1000:g} s",
-            field=join(path, "delay_tolerance"),
+            field=join(path, "delay_tolerance_s"),
         )

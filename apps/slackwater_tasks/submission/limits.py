@@ -85,7 +85,7 @@ def check_cap(plan: Plan, cap_ms: int, *, field: str = "cap_ms") -> None:
         raise InvalidInput("must be greater than 0", field=field)
     if cap_ms > plan.max_cap_s * 1000:
         longest = float(plan.max_cap_s)
-        raise TooLarge(f"the plan allows an execution cap of {longest:g} seconds at most", field=field, limit=longest)
+        raise NotGranted(f"the plan allows an execution cap of {longest:g} seconds at most", field=field, limit=longest)
 
 
 def check_payload(plan: Plan, size: int, *, field: str = "args") -> None:

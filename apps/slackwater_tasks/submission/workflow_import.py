@@ -65,7 +65,7 @@ def plan_import(recorded: RecordedWorkflow, *, scale: float, tiers: Sequence[Tie
                 "depends_on": [chosen[parent] for parent in task.parents],
                 "tier": tier.slug,
                 "priority": task.priority,
-                "execution_cap": math.ceil(CAP_FACTOR * seconds + CAP_EXTRA_S),
+                "execution_cap_s": math.ceil(CAP_FACTOR * seconds + CAP_EXTRA_S),
                 "tags": _tags("recorded", recorded.name, task.program),
             }
         )

@@ -85,9 +85,9 @@ class BulkCommand(PlatformCommand):
             bar = progress.add_task(self.done_word, total=None)
             while True:
                 done = type(self).matching(tenant, matching_tasks(filters, "--filter"), **how)
-                ids += done.ids
-                asked += done.asked
-                skipped |= {row["id"]: row for row in done.skipped}
+                ids += done.task_ids
+                asked += done.asked_task_ids
+                skipped |= {row["task_id"]: row for row in done.skipped}
                 total = None if done.matched_is_minimum else len(ids) + len(skipped) - _met(done) + done.matched
                 progress.update(bar, completed=len(ids) + len(skipped), total=total)
                 if how["dry_run"] or done.next is None:
@@ -97,7 +97,7 @@ class BulkCommand(PlatformCommand):
 
     def _tell(self, last: bulk.Done, ids: list[Any], asked: list[Any], skipped: list[dict[str, Any]]) -> None:
         if self.as_json:
-            self.show({**last.shown(), "ids": ids, "asked": asked, "skipped": skipped})
+            self.show({**last.shown(), "task_ids": ids, "asked_task_ids": asked, "skipped": skipped})
             return
         if last.dry_run:
             least = "at least " if last.matched_is_minimum else ""
@@ -113,4 +113,4 @@ class BulkCommand(PlatformCommand):
 
 
 def _met(done: bulk.Done) -> int:
-    return len(done.ids) + len(done.skipped)
+    return len(done.task_ids) + len(done.skipped)

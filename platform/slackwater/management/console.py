@@ -35,7 +35,7 @@ EXIT_CODES: dict[type[errors.SlackwaterError], int] = {
     errors.Unavailable: 75,
 }
 """Exit codes by error; 1 is any other failure, 75 means: try again later."""
-COLOURS = {"done": "green", "in progress": "cyan", "failed": "red", "waiting": "yellow"}
+COLOURS = {"done": "green", "in_progress": "cyan", "failed": "red", "waiting": "yellow"}
 
 
 class Harmless:

@@ -29,7 +29,7 @@ class TestTasks:
     def test_adding_one_submits_it(self, page: Client, tenant: Tenant) -> None:
         form = add_form(
             tenant, name="from the page", handler=HANDLER, args='["a", 1]', kwargs='{"k": null}', category="urgent",
-            priority="7", tags="x, y", execution_cap="12.5", delay_tolerance="3", mutex_key="door",
+            priority="7", tags="x, y", execution_cap_s="12.5", delay_tolerance_s="3", mutex_key="door",
             mutex_limit="2", mutex_scope="dependent",
         )  # fmt: skip
         response = page.post(reverse("admin:slackwater_tasks_task_add"), form)
@@ -91,7 +91,7 @@ class TestTasks:
         assert Task.objects.unscoped().count() == 1
 
     def test_editing_a_waiting_task(self, page: Client, tenant: Tenant) -> None:
-        task_id = submit(tenant, name="old", priority=1, tags=["a"], execution_cap=60)
+        task_id = submit(tenant, name="old", priority=1, tags=["a"], execution_cap_s=60)
         url = reverse("admin:slackwater_tasks_task_edit", args=[task_id])
         form = page.get(url).context["adminform"].form
         data = {name: form[name].value() for name in form.fields if name != "start_at"}
@@ -178,14 +178,14 @@ class TestTasks:
         viewer = staff("slackwater_tasks.view_workflow", "slackwater_tasks.view_task")
         assert press(viewer, "slackwater_tasks_workflow", made.workflow_id, "cancel").status_code == 403
 
-    def test_a_dead_letter_is_requeued(self, page: Client, tenant: Tenant) -> None:
+    def test_a_dead_letter_is_retried(self, page: Client, tenant: Tenant) -> None:
         worker = HandWorker()
         one, two = submit(tenant, total_attempts=1), submit(tenant, total_attempts=1)
         worker.run(one, two, outcome=Outcome.FAILED, error="ValueError: no")
         assert DeadLetter.objects.unscoped().count() == 2
-        response = press(page, "slackwater_tasks_deadletter", one, "requeue")
+        response = press(page, "slackwater_tasks_deadletter", one, "retry")
         assert response["Location"] == reverse("admin:slackwater_tasks_task_change", args=[one])
-        assert "1 requeued" in said(act(page, "slackwater_tasks_deadletter", "requeue", two))
+        assert "1 retried" in said(act(page, "slackwater_tasks_deadletter", "retry", two))
         assert (state(one), state(two)) == (TaskState.READY, TaskState.READY)
         assert not DeadLetter.objects.unscoped().exists()
 

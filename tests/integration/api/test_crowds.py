@@ -77,7 +77,7 @@ def test_a_mixed_crowd_over_four_processes_is_exact(submitters: list[int]) -> No
     ids: dict[str, set[str]] = {}
     for name, status, client in zip(names, statuses, clients, strict=True):
         if status < 300 and name != "plain":
-            ids.setdefault(name, set()).update(client.body["ids"])
+            ids.setdefault(name, set()).update(client.body["task_ids"])
     assert all(len(found) == 1 for found in ids.values()), "one task for each key"
     for n in range(keys):
         assert by_kind[f"k{n}"].keys() <= {200, 201, 429}

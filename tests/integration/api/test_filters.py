@@ -41,7 +41,7 @@ def test_firings_are_narrowed_by_outcome_and_time(acme: ApiClient) -> None:
             schedule_id=UUID(made), tenant=acme.tenant, fire_at=at, due_at=at, fired_at=at, lateness_ms=0,
             outcome=outcome, version=1,
         )  # fmt: skip
-    path = f"/schedules/{made}/fires"
+    path = f"/schedules/{made}/firings"
     assert ids(acme, path, "outcome") == ["failed", "missed", "submitted"]
     assert ids(acme, f"{path}?outcome=missed,failed", "outcome") == ["failed", "missed"]
     since = (now - timedelta(hours=2)).isoformat().replace("+", "%2B")
@@ -87,8 +87,8 @@ def test_a_webhooks_log_is_narrowed_by_event_and_task_and_tells_times_as_all_els
         )  # fmt: skip
     path = f"/webhooks/{hook}/deliveries"
     assert ids(acme, f"{path}?event=ping", "event") == ["ping"]
-    found = acme.get(f"{path}?task={task_id}&state=delivered,failed").body["items"]
+    found = acme.get(f"{path}?task_id={task_id}&state=delivered,failed").body["items"]
     assert [item["event"] for item in found] == ["task.failed"]
     assert found[0]["log"][0]["at"] == "1970-01-01T00:00:00.500000Z"
     assert acme.get(f"{path}?event=task.exploded").body["field"] == "event"
-    assert acme.get(f"{path}?task=1").body["field"] == "task"
+    assert acme.get(f"{path}?task_id=1").body["field"] == "task_id"

@@ -80,7 +80,7 @@ def test_it_submits_a_task_reads_it_lists_it_and_is_told_what_is_wrong(generated
 
     wanted = models.BulkIn.from_dict({"filter": {"name": "made by a machine"}})
     cancelled = operation("tasks", "cancel_tasks").sync(client=client, body=wanted)
-    assert cancelled.ids == [submitted.id]
+    assert cancelled.task_ids == [submitted.id]
     refused = operation("tasks", "submit_tasks").sync(client=client, body=models.TaskIn(handler=HANDLER, priority=5000))
     assert isinstance(refused, models.ProblemOut)
     assert (refused.code, refused.field) == ("invalid_input", "priority")

@@ -94,7 +94,7 @@ def test_what_comes_meanwhile_is_one_transaction(acme: ApiClient) -> None:
         assert first.result().status == 201
         assert Counter(visit.status for visit in visits) == {201: 37, 422: 1, 400: 1, 200: 1}
         assert (visits[5].json["field"], visits[6].json["code"]) == ("priority", "malformed_body")
-        assert visits[7].json["ids"] == visits[8].json["ids"]
+        assert visits[7].json["task_ids"] == visits[8].json["task_ids"]
         assert len({visit.headers["X-Request-Id"] for visit in visits}) == 40
         assert front.group_commit._waiting == {}
 

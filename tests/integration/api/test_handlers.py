@@ -110,7 +110,7 @@ def test_a_registered_check_costs_no_query(acme: ApiClient, django_assert_max_nu
 
 
 def test_a_task_is_submitted_by_its_arguments_alone(acme: ApiClient) -> None:
-    query = "tier=regular&category=urgent&priority=7&delay_tolerance=2.5&name=greeting"
+    query = "tier=regular&category=urgent&priority=7&delay_tolerance_s=2.5&name=greeting"
     made = acme.post(f"/handlers/mail.send/tasks?{query}", {"to": "a@example.org"})
     assert made.status == 201
     shown = acme.get(f"/tasks/{made.body['id']}").body

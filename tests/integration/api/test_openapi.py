@@ -187,7 +187,7 @@ def owned(acme: ApiClient) -> dict[str, Any]:
     acme.post("/teams", {"slug": "crew", "name": "Crew"})
     member = acme.post("/members", {"username": "ann", "role": "owner", "team": "crew"}).body["id"]
     other = acme.post("/members", {"username": "bob", "role": "owner"}).body["id"]
-    key = acme.post("/keys", {"name": "k", "member": other}).body["id"]
+    key = acme.post("/keys", {"name": "k", "member_id": other, "scopes": ["read"]}).body["id"]
     acme.post("/tiers", {"name": "own", "cpu_milli": 100, "memory_mb": 100})
     acme.task(tier="own", category="offpeak")
     return {
@@ -244,7 +244,7 @@ def test_answers_have_the_shapes_described(acme: ApiClient) -> None:
     acme.task()
     workflow_id = acme.post("/workflows", {"tasks": [{"name": "a", "handler": HANDLER}]}).body["id"]
     acme.post("/secrets", {"name": "s", "value": "v"})
-    acme.post("/rates", {"key": "bank", "starts": 60, "per_seconds": 60})
+    acme.post("/rates", {"key": "bank", "starts": 60, "window_s": 60})
     sha256 = acme.post("/scripts", {"name": "s", "content": "#"}).body["sha256"]
     schedule = {"name": "s", "kind": "interval", "rule": {"every_s": 60}, "task": {"handler": HANDLER}}
     schedule_id = acme.post("/schedules", schedule).body["id"]

@@ -14,6 +14,7 @@ from slackwater_resources.models import Handler
 from slackwater_schedules.models import Schedule
 from slackwater_tasks.control.lines import set_line_paused
 from slackwater_tasks.models import Line
+from slackwater_tenants.members import ROLE_SCOPES
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.services import set_paused
 from tests.support.api import HANDLER, ApiClient, forget_lookups
@@ -80,7 +81,13 @@ def test_an_operator_of_a_tenant_pauses_a_line_and_no_viewer_does(acme: ApiClien
     acme.task()
     for role, status in (("viewer", 403), ("operator", 200)):
         member = acme.post("/members", {"username": role, "role": role}).body["id"]
-        key = ApiClient(acme.tenant, acme.key, acme.post("/keys", {"name": role, "member": member}).body["key"])
+        key = ApiClient(
+            acme.tenant,
+            acme.key,
+            acme.post(
+                "/keys", {"name": role, "member_id": member, "scopes": sorted(ROLE_SCOPES[role] - {"manage"})}
+            ).body["key"],
+        )
         assert key.patch("/queues/delayable/basic", {"paused": True}).status == status
         assert key.patch("/organization", {"paused": True}).status == 403
 

@@ -103,7 +103,7 @@ def test_secrets_are_replaced_and_forgotten_as_they_were_read(acme: ApiClient) -
 
 
 def test_keys_are_rotated_and_revoked_as_they_were_read(acme: ApiClient) -> None:
-    one = f"/keys/{acme.post('/keys', {'name': 'k'}).body['id']}"
+    one = f"/keys/{acme.post('/keys', {'name': 'k', 'scopes': ['read']}).body['id']}"
     tag = acme.get(one).headers["ETag"]
     assert acme.post(f"{one}/rotate", {"overlap_s": 60}, If_Match='"other"').status == 412
     assert len(acme.get("/keys?sort=name").body["items"]) == 2
@@ -166,7 +166,7 @@ def test_a_dry_run_tells_and_changes_nothing(acme: ApiClient) -> None:
     acme.task()
     before = TaskEvent._plain.count()
     told = acme.post("/tasks/cancel", {"filter": {"tag": "t"}, "dry_run": True, "limit": 2}).body
-    assert (told["matched"], told["more"], told["ids"], told["dry_run"]) == (3, True, ids[:2], True)
+    assert (told["matched"], told["more"], told["task_ids"], told["dry_run"]) == (3, True, ids[:2], True)
     assert TaskEvent._plain.count() == before
     assert LiveTask._plain.count() == 4
 
@@ -177,9 +177,9 @@ def test_what_matches_is_cancelled_and_nothing_else(acme: ApiClient) -> None:
     ids = [acme.task(tags=["t"]) for _ in range(3)]
     kept = acme.task()
     first = acme.post("/tasks/cancel", {"filter": {"tag": "t", "status": ["waiting", "failed"]}, "limit": 2}).body
-    assert (sorted(first["ids"]), first["more"], first["asked"]) == (ids[:2], True, [])
+    assert (sorted(first["task_ids"]), first["more"], first["asked_task_ids"]) == (ids[:2], True, [])
     rest = acme.post("/tasks/cancel", {"filter": {"tag": "t"}}).body
-    assert (rest["ids"], rest["more"], rest["matched"]) == (ids[2:], False, 1)
+    assert (rest["task_ids"], rest["more"], rest["matched"]) == (ids[2:], False, 1)
     assert {acme.get(f"/tasks/{task_id}").body["state"] for task_id in ids} == {"cancelled"}
     assert acme.get(f"/tasks/{ids[0]}/history").body["items"][-1]["actor"] == f"key:{acme.key.prefix}"
     assert acme.get(f"/tasks/{kept}").body["state"] == other.get(f"/tasks/{theirs}").body["state"] == "ready"
@@ -190,7 +190,7 @@ def test_dependants_end_with_them_but_are_not_counted(acme: ApiClient) -> None:
     graph = {"tasks": [{"name": "a", "handler": HANDLER, "tags": ["t"]},
                        {"name": "b", "handler": HANDLER, "depends_on": ["a"]}]}  # fmt: skip
     parent, child = acme.post("/workflows", graph).body["task_ids"]
-    assert acme.post("/tasks/cancel", {"filter": {"tag": "t"}}).body["ids"] == [parent]
+    assert acme.post("/tasks/cancel", {"filter": {"tag": "t"}}).body["task_ids"] == [parent]
     assert acme.get(f"/tasks/{child}").body["state"] == "cancelled"
 
 
@@ -205,7 +205,7 @@ def test_what_failed_runs_again_with_its_attempts_anew(acme: ApiClient) -> None:
     end(acme, parent)
     DeadLetter._plain.create(task_id=alone, tenant=acme.tenant, reason="r")
     answer = acme.post("/tasks/retry", {"filter": {"status": ["failed", "done"]}}).body
-    assert (answer["ids"], answer["skipped"], answer["more"]) == (sorted([parent, alone]), [], False)
+    assert (answer["task_ids"], answer["skipped"], answer["more"]) == (sorted([parent, alone]), [], False)
     states = [acme.get(f"/tasks/{task_id}").body["state"] for task_id in (parent, child, alone, done)]
     assert states == ["ready", "blocked", "ready", "succeeded"]
     assert LiveTask._plain.get(pk=UUID(parent)).has_children
@@ -223,8 +223,8 @@ def test_what_the_plan_no_longer_allows_is_skipped_and_named(acme: ApiClient) ->
     acme.tenant.plan.tiers = ["basic"]
     acme.tenant.plan.save()
     answer = acme.post("/tasks/retry", {"filter": {"state": "failed"}}).body
-    assert answer["ids"] == [small]
-    assert [(row["id"], row["code"]) for row in answer["skipped"]] == [(large, "not_granted")]
+    assert answer["task_ids"] == [small]
+    assert [(row["task_id"], row["code"]) for row in answer["skipped"]] == [(large, "not_granted")]
 
 
 def test_what_is_skipped_does_not_stand_in_the_way_of_the_rest(acme: ApiClient) -> None:
@@ -238,17 +238,17 @@ def test_what_is_skipped_does_not_stand_in_the_way_of_the_rest(acme: ApiClient) 
     asked: dict[str, Any] = {"filter": {"state": "failed"}, "limit": 2}
     for _ in range(2):
         stuck = acme.post("/tasks/retry", asked).body
-        assert (stuck["ids"], stuck["more"], stuck["next"]) == ([], False, large[1])
-    done, skipped, matched = [], [row["id"] for row in stuck["skipped"]], []
+        assert (stuck["task_ids"], stuck["more"], stuck["next"]) == ([], False, large[1])
+    done, skipped, matched = [], [row["task_id"] for row in stuck["skipped"]], []
     while stuck["next"] is not None:
         stuck = acme.post("/tasks/retry", {**asked, "after": stuck["next"]}).body
-        done += stuck["ids"]
-        skipped += [row["id"] for row in stuck["skipped"]]
+        done += stuck["task_ids"]
+        skipped += [row["task_id"] for row in stuck["skipped"]]
         matched.append(stuck["matched"])
     assert (done, skipped, matched) == (small, large, [3, 1])
     ids = [acme.task(tags=["u"]) for _ in range(3)]
     told = acme.post("/tasks/cancel", {"filter": {"tag": "u"}, "limit": 1, "dry_run": True, "after": ids[0]}).body
-    assert (told["ids"], told["next"], told["matched"]) == ([ids[1]], ids[1], 2)
+    assert (told["task_ids"], told["next"], told["matched"]) == ([ids[1]], ids[1], 2)
 
 
 def test_beyond_the_plan_none_runs_again(acme: ApiClient) -> None:
@@ -281,7 +281,7 @@ def test_a_zone_far_from_utc_is_no_fault_of_ours(acme: ApiClient, moment: str) -
     made = acme.post("/schedules", {"name": "x", "kind": "daily", "task": task}).body["id"]
     answers = [
         acme.post("/tasks", {**task, "start_at": moment}),
-        acme.post("/keys", {"name": "k", "expires_at": moment}),
+        acme.post("/keys", {"name": "k", "scopes": ["read"], "expires_at": moment}),
         acme.post("/schedules", schedule),
         acme.post("/schedules", daily),
         acme.post(f"/schedules/{made}/backfill", {"start": moment, "end": moment}),
@@ -306,7 +306,7 @@ def test_a_forged_cursor_is_no_fault_of_ours(acme: ApiClient, moment: str) -> No
         ({"filter": {"nonsense": "x"}}, "filter.nonsense"),
         ({"filter": {"state": "flying"}}, "filter.state"),
         ({"filter": {"state": []}}, "filter.state"),
-        ({"filter": {"workflow": 1}}, "filter.workflow"),
+        ({"filter": {"workflow_id": 1}}, "filter.workflow_id"),
         ({"filter": {"tag": "t"}, "limit": 0}, "limit"),
         ({"filter": {"tag": "t"}, "limit": True}, "limit"),
         ({"filter": {"tag": "t"}, "dry_run": 1}, "dry_run"),

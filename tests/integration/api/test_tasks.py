@@ -34,12 +34,12 @@ def finish(task_id: str, state: TaskState = TaskState.FAILED) -> None:
 def test_a_task_is_stored_and_can_be_read_back(acme: ApiClient) -> None:
     fields: dict[str, Any] = {
         "handler": HANDLER, "name": "sum", "args": [1, {"a": None}], "kwargs": {"ü": "ß"}, "tier": "regular",
-        "category": "urgent", "priority": 7, "delay_tolerance": 1.5, "on_late": "give_up", "execution_cap": 12,
+        "category": "urgent", "priority": 7, "delay_tolerance_s": 1.5, "on_late": "give_up", "execution_cap_s": 12,
         "total_attempts": 5, "retry": {"base_s": 1.0}, "mutex_key": "m", "mutex_limit": 2, "tags": ["a", "b"],
     }  # fmt: skip
     answer = acme.post("/tasks", fields)
     assert answer.status == 201
-    assert answer.body == {"id": answer.body["id"], "ids": [answer.body["id"]], "created": True}
+    assert answer.body == {"id": answer.body["id"], "task_ids": [answer.body["id"]], "created": True}
     assert answer.headers["Location"] == f"/api/v1/tasks/{answer.body['id']}"
     shown = acme.get(f"/tasks/{answer.body['id']}").body
     assert {name: shown[name] for name in fields} == fields
@@ -55,7 +55,7 @@ def test_a_task_is_stored_and_can_be_read_back(acme: ApiClient) -> None:
 def test_a_list_is_stored_all_or_none(acme: ApiClient) -> None:
     answer = acme.post("/tasks", [{"handler": HANDLER, "name": "a"}, {"handler": HANDLER, "depends_on": ["a"]}])
     assert answer.status == 201
-    first, second = answer.body["ids"]
+    first, second = answer.body["task_ids"]
     child = acme.get(f"/tasks/{second}").body
     assert (child["state"], child["depends_on"], child["waiting_for"]) == ("blocked", [first], 1)
     refused = acme.post("/tasks", [{"handler": HANDLER}, {"handler": HANDLER, "tier": "huge"}])
@@ -131,7 +131,7 @@ def test_lists_are_narrowed_by_filters(acme: ApiClient) -> None:
     [
         ("state=lost", "state"), ("status=ready", "status"), ("limit=0", "limit"), ("limit=501", "limit"),
         ("limit=x", "limit"), ("limit=%D9%A3", "limit"), ("cursor=!!", "cursor"), ("cursor=AAAA", "cursor"),
-        ("cursor=" + "A" * 400, "cursor"), ("workflow=1", "workflow"), ("submitted_after=soon", "submitted_after"),
+        ("cursor=" + "A" * 400, "cursor"), ("workflow_id=1", "workflow_id"), ("submitted_after=soon", "submitted_after"),
         ("colour=red", "colour"), ("name=a%00b", "name"), ("name=%ff", "name"), ("tag=" + "x" * 64, "tag"),
     ],
 )  # fmt: skip
@@ -178,7 +178,7 @@ def test_cancelling_with_dependants_takes_them_along(acme: ApiClient) -> None:
             {"handler": HANDLER, "name": "p"},
             {"handler": HANDLER, "depends_on": ["p"], "condition": "all_done"},
         ],
-    ).body["ids"]
+    ).body["task_ids"]
     assert acme.post(f"/tasks/{parent}/cancel", {"dependents": True}).status == 200
     assert acme.get(f"/tasks/{child}").body["state"] == "cancelled"
     assert acme.post(f"/tasks/{parent}/cancel", {"dependents": "yes"}).body["field"] == "dependents"
@@ -190,16 +190,16 @@ def test_a_failed_task_runs_again_from_the_dead_letters(acme: ApiClient) -> None
     finish(task_id)
     DeadLetter._plain.create(task_id=task_id, tenant=acme.tenant, reason="failed: no luck")
     letters = acme.get("/dead-letters").body["items"]
-    assert [(letter["id"], letter["name"], letter["reason"]) for letter in letters] == [
+    assert [(letter["task_id"], letter["name"], letter["reason"]) for letter in letters] == [
         (task_id, "broken", "failed: no luck")
     ]
-    answer = acme.post(f"/dead-letters/{task_id}/requeue")
+    answer = acme.post(f"/dead-letters/{task_id}/retry")
     assert (answer.status, answer.body["state"]) == (200, "ready")
     assert acme.get("/dead-letters").body["items"] == []
-    assert acme.post(f"/dead-letters/{task_id}/requeue").status == 404
+    assert acme.post(f"/dead-letters/{task_id}/retry").status == 404
     past = acme.get(f"/tasks/{task_id}/history").body["items"]
     assert (past[-1]["from"], past[-1]["to"], past[-1]["reason"]) == (
-        "failed", "ready", "requeued from the dead-letter queue",
+        "failed", "ready", "run again from the dead letters",
     )  # fmt: skip
     assert acme.post(f"/tasks/{task_id}/retry").code == "conflict"
 
@@ -212,7 +212,7 @@ def test_dead_letters_are_paged(acme: ApiClient) -> None:
     seen, cursor = [], ""
     for _ in range(3):
         page = acme.get(f"/dead-letters?limit=1&cursor={cursor}").body
-        seen += [row["id"] for row in page["items"]]
+        seen += [row["task_id"] for row in page["items"]]
         cursor = page["next_cursor"]
     assert sorted(seen) == sorted(ids)
     assert cursor is None

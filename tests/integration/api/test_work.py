@@ -50,7 +50,7 @@ def test_a_workflow_is_stored_and_counted_by_state(acme: ApiClient) -> None:
         "waiting",
     )
     assert {state: n for state, n in shown["counts"].items() if n} == {"ready": 1, "blocked": 3}
-    assert len(acme.get(f"/tasks?workflow={workflow_id}").body["items"]) == 4
+    assert len(acme.get(f"/tasks?workflow_id={workflow_id}").body["items"]) == 4
     assert [row["id"] for row in acme.get("/workflows").body["items"]] == [workflow_id]
 
 
@@ -64,7 +64,7 @@ def test_a_workflow_tells_how_it_goes(acme: ApiClient) -> None:
         Task._plain.filter(pk__in=ids).update(state=state, finished_at=timezone.now())
         return str(acme.get(path).body["status"])
 
-    assert end(ids[:1], TaskState.SUCCEEDED) == "in progress"
+    assert end(ids[:1], TaskState.SUCCEEDED) == "in_progress"
     assert end(ids, TaskState.SUCCEEDED) == "done"
     assert end(ids[3:], TaskState.FAILED) == "failed"
 

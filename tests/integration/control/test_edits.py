@@ -38,7 +38,7 @@ def stated(acme: ApiClient, task_id: str) -> list[tuple[Any, Any]]:
 
 @pytest.mark.parametrize("moment", ["9999-12-31T23:59:59Z", "9000-01-01T00:00:00Z"])
 def test_a_start_at_the_end_of_time_is_refused_by_name(acme: ApiClient, moment: str) -> None:
-    longest = {"handler": HANDLER, "start_at": moment, "delay_tolerance": 316_224_000}
+    longest = {"handler": HANDLER, "start_at": moment, "delay_tolerance_s": 316_224_000}
     answer = acme.post("/tasks", longest)
     assert (answer.status, answer.body["field"]) == (422, "start_at")
     answer = acme.patch(f"/tasks/{acme.task()}", {"start_at": moment})
@@ -47,9 +47,9 @@ def test_a_start_at_the_end_of_time_is_refused_by_name(acme: ApiClient, moment: 
 
 
 def test_a_cap_beyond_the_plan_is_told_in_seconds(acme: ApiClient) -> None:
-    answer = acme.post("/tasks", {"handler": HANDLER, "execution_cap": 300_000_000})
+    answer = acme.post("/tasks", {"handler": HANDLER, "execution_cap_s": 300_000_000})
     longest = acme.tenant.plan.max_cap_s
-    assert (answer.status, answer.body["field"], answer.body["limit"]) == (413, "execution_cap", longest)
+    assert (answer.status, answer.body["field"], answer.body["limit"]) == (403, "execution_cap_s", longest)
     assert f"{longest} seconds" in answer.body["detail"]
 
 
@@ -89,14 +89,14 @@ def test_run_again_it_keeps_its_new_attempts_through_an_edit(acme: ApiClient) ->
 
 def test_an_edit_does_not_make_late_what_became_ready_just_now(acme: ApiClient) -> None:
     """What it needed came, or it was run again, long after its submission: its delay counts from then."""
-    task_id = acme.task(delay_tolerance=60, on_late="give_up")
+    task_id = acme.task(delay_tolerance_s=60, on_late="give_up")
     released = timezone.now() + timedelta(hours=5)
     LiveTask._plain.filter(pk=UUID(task_id)).update(
         latest_start=released + timedelta(seconds=60), promote_at=released + timedelta(seconds=50)
     )
     acme.patch(f"/tasks/{task_id}", {"priority": 5})
     assert live(task_id).latest_start == released + timedelta(seconds=60)
-    answer = acme.patch(f"/tasks/{task_id}", {"delay_tolerance": 90})
+    answer = acme.patch(f"/tasks/{task_id}", {"delay_tolerance_s": 90})
     assert datetime.fromisoformat(answer.body["latest_start"]) == released + timedelta(seconds=90)
     promote = live(task_id).promote_at
     assert promote is not None
@@ -104,7 +104,7 @@ def test_an_edit_does_not_make_late_what_became_ready_just_now(acme: ApiClient) 
 
 
 def test_a_start_brought_forward_counts_from_now(acme: ApiClient) -> None:
-    task_id = acme.task(start_at="2040-01-01T00:00:00Z", delay_tolerance=60)
+    task_id = acme.task(start_at="2040-01-01T00:00:00Z", delay_tolerance_s=60)
     before = timezone.now() - timedelta(seconds=1)  # the ledger's clock may be a moment behind ours
     acme.patch(f"/tasks/{task_id}", {"start_at": None})
     latest = live(task_id).latest_start
@@ -115,14 +115,14 @@ def test_a_start_brought_forward_counts_from_now(acme: ApiClient) -> None:
 
 
 def test_the_history_keeps_how_it_began_and_speaks_in_seconds(acme: ApiClient) -> None:
-    task_id = acme.task(start_at="2040-01-01T00:00:00Z", delay_tolerance=60, execution_cap=10)
-    change = {"start_at": None, "delay_tolerance": 7.5, "execution_cap": None}
+    task_id = acme.task(start_at="2040-01-01T00:00:00Z", delay_tolerance_s=60, execution_cap_s=10)
+    change = {"start_at": None, "delay_tolerance_s": 7.5, "execution_cap_s": None}
     assert acme.patch(f"/tasks/{task_id}", change).status == 200
     assert stated(acme, task_id) == [(None, "scheduled"), ("scheduled", "ready")]
     detail = acme.get(f"/tasks/{task_id}/history").body["items"][1]["detail"]
-    cap = acme.get(f"/tasks/{task_id}").body["execution_cap"]
-    assert detail["delay_tolerance"] == [60, 7.5]
-    assert detail["execution_cap"] == [10, cap], "what holds in the place of what was taken away"
+    cap = acme.get(f"/tasks/{task_id}").body["execution_cap_s"]
+    assert detail["delay_tolerance_s"] == [60, 7.5]
+    assert detail["execution_cap_s"] == [10, cap], "what holds in the place of what was taken away"
     later = acme.task()
     acme.patch(f"/tasks/{later}", {"start_at": "2040-01-01T00:00:00Z"})
     assert stated(acme, later) == [(None, "ready"), ("ready", "scheduled")]

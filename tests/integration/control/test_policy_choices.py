@@ -54,7 +54,7 @@ def reranker(rounds: Rounds) -> Iterator[Callable[[], int]]:
 
 def hand_in(tenant: Tenant, tolerances: list[int]) -> dict[UUID, int]:
     """Tasks with these delay tolerances, in seconds."""
-    ids = submit_many(tenant, [{"handler": "demo.echo", "delay_tolerance": s} for s in tolerances]).task_ids
+    ids = submit_many(tenant, [{"handler": "demo.echo", "delay_tolerance_s": s} for s in tolerances]).task_ids
     return dict(zip(ids, tolerances, strict=True))
 
 
@@ -91,7 +91,7 @@ def test_ranks_after_a_sweep_are_those_a_submission_gives(rounds: Rounds, rerank
         choosing.choose("order", order)
         moved = reranker()
         assert moved > 0 or order not in ("shortest_first", "deadline", "feedback"), order
-        fresh = submit(tenant, {"handler": "demo.echo", "delay_tolerance": 30}).task_ids[0]
+        fresh = submit(tenant, {"handler": "demo.echo", "delay_tolerance_s": 30}).task_ids[0]
         rows = {row.pk: row for row in LiveTask.objects.unscoped().filter(tenant=tenant)}  # the test is no tenant
         old = rows[list(before)[1]]
         apart = rows[fresh].rank - old.rank

@@ -11,6 +11,7 @@ from django.urls import reverse
 
 from scheduler_ext.core.states import Outcome, TaskState
 from slackwater_resources.models import Handler
+from slackwater_tasks.control.rate_limits import public_id
 from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.models import LiveTask, RateLimit, RateStart
 from slackwater_tasks.upkeep.plan_rates import settle
@@ -25,7 +26,7 @@ def test_a_tenant_sets_its_own_and_sees_those_that_apply() -> None:
     forget_lookups()
     furnish()
     acme, other = client_of("acme"), client_of("other")
-    made = acme.post("/rates", {"key": "bank", "starts": 60, "per_seconds": 60})
+    made = acme.post("/rates", {"key": "bank", "starts": 60, "window_s": 60})
     assert made.status == 201, made.body
     assert made.headers["Location"] == f"/api/v1/rates/{made.body['id']}"
     shared = RateLimit.objects.create(handler=Handler.objects.get(name=HANDLER), starts=5, per_s=1)
@@ -33,24 +34,24 @@ def test_a_tenant_sets_its_own_and_sees_those_that_apply() -> None:
     assert [(r["of"], r["own"], r["shared"]) for r in acme.get("/rates").body["items"]] == [
         ("key", True, False), ("handler", False, True), ("tenant", False, False)
     ]  # fmt: skip
-    assert [r["id"] for r in other.get("/rates").body["items"]] == [shared.pk]
-    for limit in (shared.pk, theirs.pk):
-        assert acme.call("DELETE", f"/rates/{limit}").status == 404
+    assert [r["id"] for r in other.get("/rates").body["items"]] == [str(public_id(shared))]
+    for limit in (shared, theirs):
+        assert acme.call("DELETE", f"/rates/{public_id(limit)}").status == 404
     assert other.call("DELETE", f"/rates/{made.body['id']}").status == 404
-    assert acme.post("/rates", {"key": "bank", "starts": 6, "per_seconds": 60}).status == 409
+    assert acme.post("/rates", {"key": "bank", "starts": 6, "window_s": 60}).status == 409
     assert acme.call("DELETE", f"/rates/{made.body['id']}").status == 204
 
 
 @pytest.mark.parametrize(
     ("change", "field"),
-    [({"starts": 0}, "starts"), ({"starts": True}, "starts"), ({"per_seconds": 1.5}, "per_seconds"),
-     ({"per_seconds": 10**9}, "per_seconds"), ({"key": 7}, "key"), ({"key": "a", "handler": HANDLER}, "key"),
+    [({"starts": 0}, "starts"), ({"starts": True}, "starts"), ({"window_s": 1.5}, "window_s"),
+     ({"window_s": 10**9}, "window_s"), ({"key": 7}, "key"), ({"key": "a", "handler": HANDLER}, "key"),
      ({"handler": "no.such"}, "handler"), ({"tenant": 1}, "tenant"), ({"key": "a\x00"}, "key")],
 )  # fmt: skip
 def test_what_is_wrong_is_named(change: dict[str, Any], field: str) -> None:
     forget_lookups()
     furnish()
-    answer = client_of("acme").post("/rates", {"starts": 1, "per_seconds": 1, **change})
+    answer = client_of("acme").post("/rates", {"starts": 1, "window_s": 1, **change})
     assert (answer.status, answer.body["field"]) == (422, field)
 
 
@@ -146,7 +147,7 @@ def test_each_tenant_of_a_plan_has_its_rate_for_itself(cell: Cell) -> None:
 
 
 def test_it_stands_beside_what_the_tenant_set_itself(cell: Cell) -> None:
-    assert cell.client.post("/rates", {"starts": 3, "per_seconds": 3600}).status == 201
+    assert cell.client.post("/rates", {"starts": 3, "window_s": 3600}).status == 201
     plan_rate(cell, 2)
     for _ in range(4):
         cell.submit(category="urgent")

@@ -92,7 +92,7 @@ def one(tenant: Tenant, task_id: UUID) -> None:
 
 def many(tenant: Tenant, task_id: UUID) -> None:
     with tenant_scope(tenant.pk):
-        assert bulk.retry_matching(tenant, Task.objects.filter(pk=task_id)).ids == [task_id]
+        assert bulk.retry_matching(tenant, Task.objects.filter(pk=task_id)).task_ids == [task_id]
 
 
 @pytest.mark.parametrize("run_again", [one, many])

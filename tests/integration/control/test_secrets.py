@@ -6,7 +6,7 @@ import pytest
 from django.conf import settings
 from django.test import override_settings
 
-from scheduler_ext.core.errors import ConfigurationError, InvalidInput, NotFound, QuotaExceeded
+from scheduler_ext.core.errors import ConfigurationError, InvalidInput, NotFound, NotGranted
 from slackwater_tasks.control import secrets
 from slackwater_tasks.models import Secret
 from slackwater_tasks.runtime.sealed import reveal
@@ -73,7 +73,7 @@ def test_what_is_no_secret_is_refused(name: str, value: object, field: str) -> N
 def test_all_secrets_together_are_bounded() -> None:
     acme = create_tenant("acme", "A")
     secrets.put(acme, "A", "x" * 16_000)
-    with pytest.raises(QuotaExceeded):
+    with pytest.raises(NotGranted):
         secrets.put(acme, "B", "x" * 16_000)
     secrets.put(acme, "A", "y" * 16_384)
     with tenant_scope(acme.pk):

@@ -353,7 +353,7 @@ def test_removing_the_named_blocker_starts_the_task(cell: Cell, name: str) -> No
     assert set(blockers) <= set(KINDS)
     assert found["waiting"]
     if name in NAMED:
-        assert len(blockers[kind]["tasks"]) == NAMED[name], "its own tenant's are named, others' are not"
+        assert len(blockers[kind]["task_ids"]) == NAMED[name], "its own tenant's are named, others' are not"
     predicted = found["predicted_start"]
     if kind in FORESEEN and name != "peak in window":  # that window never closes
         assert predicted["earliest"] <= predicted["likely"] <= predicted["latest"]

@@ -171,7 +171,7 @@ def test_an_idempotent_repeat_says_so() -> None:
         (("create_tenant", "new", "--plan", "gold"), 3, "plan: there is no plan 'gold'"),
         (("create_api_key", "acme", "--scope", "fly"), 2, "scopes: "),
         (("create_api_key", "acme", "--days", "-1"), 2, "--days: must be greater than 0"),
-        (("dead_letters", "--requeue"), 2, "--requeue: give either ids or --all"),
+        (("dead_letters", "--retry"), 2, "--retry: give either ids or --all"),
         (("status", "42"), 1, "is no id"),
     ],
 )
@@ -223,14 +223,14 @@ def test_a_task_is_cancelled_and_runs_again() -> None:
     assert run_json("status", task_id)["state"] == "ready"
 
 
-def test_dead_letters_are_listed_and_requeued() -> None:
+def test_dead_letters_are_listed_and_retried() -> None:
     ids = [submitted(), submitted()]
     for task_id in ids:
         fail(task_id)
-    assert {row["id"] for row in run_json("dead_letters")} == set(ids)
+    assert {row["task_id"] for row in run_json("dead_letters")} == set(ids)
     assert "failed: boom" in run("dead_letters")
-    assert run("dead_letters", "--requeue", ids[0]) == "requeued 1\n"
-    assert run_json("dead_letters", "--requeue", "--all") == {"requeued": [ids[1]], "left": []}
+    assert run("dead_letters", "--retry", ids[0]) == "retried 1\n"
+    assert run_json("dead_letters", "--retry", "--all") == {"retried": [ids[1]], "left": []}
     assert "no dead letters" in run("dead_letters")
 
 
@@ -252,7 +252,7 @@ def test_nodes_are_listed() -> None:
     assert "1.5" in shown
     assert run_json("nodes")[0]["in_flight"] == 0
     assert run_json("nodes", "drain", "n1")["state"] == "draining"
-    assert "given work again" in run("nodes", "resume", str(Node.objects.get().pk))
+    assert "given work again" in run("nodes", "resume", str(Node.objects.get().incarnation))
     assert Node.objects.get().state == Node.State.ACTIVE
     with pytest.raises(CommandError, match="is active, not draining"):
         run("nodes", "resume", "n1")
@@ -310,15 +310,15 @@ def test_what_the_plan_does_not_allow_stays_a_dead_letter_and_is_named(acme: Ten
     TenantCounter.objects.filter(tenant=acme).update(unfinished=0)
     Plan.objects.update(max_waiting=2)
     forget_lookups()
-    found = run_json("dead_letters", "--requeue", "--all")
-    assert len(found["requeued"]) == 2
-    assert [row["id"] for row in found["left"]] == [row["id"] for row in run_json("dead_letters")]
+    found = run_json("dead_letters", "--retry", "--all")
+    assert len(found["retried"]) == 2
+    assert [row["task_id"] for row in found["left"]] == [row["task_id"] for row in run_json("dead_letters")]
     assert "the plan allows 2 tasks waiting" in found["left"][0]["reason"]
-    shown = run("dead_letters", "--requeue", "--all")
-    assert "requeued 0" in shown
+    shown = run("dead_letters", "--retry", "--all")
+    assert "retried 0" in shown
     assert "Left as they are: 1" in shown
     # One that is named is not passed over.
-    assert failure("dead_letters", "--requeue", found["left"][0]["id"]).returncode == 5
+    assert failure("dead_letters", "--retry", found["left"][0]["task_id"]).returncode == 5
 
 
 def test_long_work_says_how_far_it_is(acme: Tenant) -> None:
@@ -339,7 +339,7 @@ def test_schedules_are_listed_shown_and_made_up_for(acme: Tenant) -> None:
     assert "nightly" in run("schedules")
     assert [row["name"] for row in run_json("schedules")] == ["nightly"]
     found = run_json("schedules", "show", "nightly")
-    assert (found["id"], len(found["next_firings"]), found["fires"]) == (str(made.pk), 10, [])
+    assert (found["id"], len(found["next_firings"]), found["firings"]) == (str(made.pk), 10, [])
     assert "It has not fired yet" in run("schedules", "show", str(made.pk))
     days = ["--start", "2026-01-01T00:00:00Z", "--end", "2026-01-03T00:00:00Z"]
     done = run_json("schedules", "backfill", "nightly", *days)

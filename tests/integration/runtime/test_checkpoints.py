@@ -169,7 +169,7 @@ def test_another_tenants_checkpoint_is_not_found(tenant: Tenant) -> None:
 
 def test_a_pause_spends_no_attempt_and_keeps_the_place(tenant: Tenant) -> None:
     worker = HandWorker()
-    task_id = task(tenant, total_attempts=1, delay_tolerance=0.001, on_late="give_up")
+    task_id = task(tenant, total_attempts=1, delay_tolerance_s=0.001, on_late="give_up")
     before = live(task_id)
     (started,) = worker.start(task_id)
     worker.end([started], Outcome.YIELDED, took_s=2.0)

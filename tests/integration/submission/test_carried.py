@@ -29,7 +29,7 @@ from tests.support.hand_worker import HandWorker, raw_cursor
 
 pytestmark = pytest.mark.django_db
 
-DECLARED = {"total_attempts": 6, "execution_cap": 30.0, "priority": 4}
+DECLARED = {"total_attempts": 6, "execution_cap_s": 30.0, "priority": 4}
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def declared(task_id: Any) -> tuple[int, int, int]:
 
 def test_a_submission_goes_before_what_its_handler_declares(acme: Tenant) -> None:
     plain = submit(acme, {"handler": "t.carried"})
-    own = submit(acme, {"handler": "t.carried", "total_attempts": 3, "execution_cap": 5})
+    own = submit(acme, {"handler": "t.carried", "total_attempts": 3, "execution_cap_s": 5})
     many = submit_many(acme, [{"handler": "t.carried"}, {"handler": "t.carried", "priority": 0}] * 2)
     assert declared(plain.task_ids[0]) == (6, 30_000, 4)
     assert declared(own.task_ids[0]) == (3, 5_000, 4)

@@ -38,12 +38,12 @@ Case = Callable[[Objects], list[str]]
 COMMANDS: dict[str, list[Case]] = {
     "cancel": [
         lambda theirs: [theirs.task_id],
-        lambda theirs: ["--filter", f"workflow={theirs.workflow_id}"],
+        lambda theirs: ["--filter", f"workflow_id={theirs.workflow_id}"],
         lambda _: ["--filter", "status=waiting"],
     ],
     "retry": [
         lambda theirs: [theirs.task_id],
-        lambda theirs: ["--filter", f"workflow={theirs.workflow_id}"],
+        lambda theirs: ["--filter", f"workflow_id={theirs.workflow_id}"],
         lambda _: ["--filter", "state=failed"],
     ],
     "status": [
@@ -54,8 +54,8 @@ COMMANDS: dict[str, list[Case]] = {
     "explain": [lambda theirs: [theirs.task_id]],
     "dead_letters": [
         lambda _: [],
-        lambda theirs: ["--requeue", theirs.task_id],
-        lambda _: ["--requeue", "--all"],
+        lambda theirs: ["--retry", theirs.task_id],
+        lambda _: ["--retry", "--all"],
     ],
     "submit": [
         lambda theirs: ["demo.echo", "--depends-on", theirs.task_id],
@@ -177,7 +177,7 @@ def test_what_is_told_of_a_task_is_told_to_its_tenant_alone(settings: Any) -> No
     late: set[tuple[int, str]] = set()
     for client in clients:
         hook(client, "http://127.0.0.1:9/x", ALL)
-        done, given_up = client.task(), client.task(delay_tolerance=0, on_late="give_up")
+        done, given_up = client.task(), client.task(delay_tolerance_s=0, on_late="give_up")
         tasks[client.tenant.pk] = {done, given_up}
         late.add((client.tenant.pk, given_up))
         worker.run(UUID(done))

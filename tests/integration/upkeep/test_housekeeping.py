@@ -242,7 +242,7 @@ def late(db: Database) -> list[str]:
 
 @pytest.mark.parametrize("what", ["tenant", "line", "handler"])
 def test_paused_time_does_not_count(acme: Tenant, db: Database, what: str) -> None:
-    task_id = submit(acme, {"handler": HANDLER, "delay_tolerance": 100, "on_late": "give_up"}).task_ids[0]
+    task_id = submit(acme, {"handler": HANDLER, "delay_tolerance_s": 100, "on_late": "give_up"}).task_ids[0]
     pass_time(40)
 
     def pause(*, paused: bool) -> None:
@@ -275,7 +275,7 @@ def test_a_task_handed_in_during_a_pause_gets_only_its_own_waiting_back(acme: Te
     set_paused(acme, paused=True)
     run_pauses(db)
     pass_time(500)
-    task_id = submit(acme, {"handler": HANDLER, "delay_tolerance": 100}).task_ids[0]
+    task_id = submit(acme, {"handler": HANDLER, "delay_tolerance_s": 100}).task_ids[0]
     pass_time(30)
     set_paused(acme, paused=False)
     run_pauses(db)
@@ -283,7 +283,7 @@ def test_a_task_handed_in_during_a_pause_gets_only_its_own_waiting_back(acme: Te
 
 
 def test_two_pauses_at_once_count_once(acme: Tenant, db: Database) -> None:
-    task_id = submit(acme, {"handler": HANDLER, "delay_tolerance": 100}).task_ids[0]
+    task_id = submit(acme, {"handler": HANDLER, "delay_tolerance_s": 100}).task_ids[0]
     set_paused(acme, paused=True)
     run_pauses(db)
     pass_time(50)
@@ -300,7 +300,7 @@ def test_two_pauses_at_once_count_once(acme: Tenant, db: Database) -> None:
 
 def test_another_tenants_task_is_not_moved(acme: Tenant, db: Database) -> None:
     other = create_tenant("other", "Other")
-    task_id = submit(other, {"handler": HANDLER, "delay_tolerance": 100}).task_ids[0]
+    task_id = submit(other, {"handler": HANDLER, "delay_tolerance_s": 100}).task_ids[0]
     set_paused(acme, paused=True)
     run_pauses(db)
     pass_time(30)

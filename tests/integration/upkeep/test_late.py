@@ -60,13 +60,13 @@ def test_a_latest_start_that_cannot_be_met_is_refused_where_the_plan_says_so(cel
         )
     for _ in range(10):
         cell.submit()
-    soon = {"handler": HANDLER, "delay_tolerance": 15}
+    soon = {"handler": HANDLER, "delay_tolerance_s": 15}
     assert cell.client.post("/tasks", soon).status == 201
     plan(cell, refuse_late=True)
     answer = cell.client.post("/tasks", soon)
-    assert (answer.status, answer.code, answer.body["field"]) == (422, "impossible", "delay_tolerance")
+    assert (answer.status, answer.code, answer.body["field"]) == (422, "impossible", "delay_tolerance_s")
     assert "22 s" in answer.body["detail"]
-    assert cell.client.post("/tasks", {**soon, "delay_tolerance": 30}).status == 201
+    assert cell.client.post("/tasks", {**soon, "delay_tolerance_s": 30}).status == 201
     assert cell.client.post("/tasks", {**soon, "category": "urgent"}).status == 201, "no urgent work is ahead"
     assert cell.client.post("/tasks", {**soon, "start_at": "2090-01-01T00:00:00Z"}).status == 201
 
@@ -74,8 +74,8 @@ def test_a_latest_start_that_cannot_be_met_is_refused_where_the_plan_says_so(cel
 def test_a_latest_start_that_passes_is_run_first_or_given_up_as_asked(cell: Cell) -> None:
     started = cell.worker.start(*[cell.submit() for _ in range(5)])
     cell.submit()  # stands before both in its line
-    first = cell.submit(delay_tolerance=0.001)
-    given_up = cell.submit(delay_tolerance=0.001, on_late="give_up")
+    first = cell.submit(delay_tolerance_s=0.001)
+    given_up = cell.submit(delay_tolerance_s=0.001, on_late="give_up")
     before = cell.submit()
     upkeep = LedgerUpkeep(cell.worker.conf, lambda changes: None)
     try:

@@ -144,7 +144,7 @@ class Crowd:
             status, answer = client.call("POST", submission.path, submission.body, f"n{submission.number}")
             if status in (200, 201):
                 self.submitting.add(time.monotonic() - began, tries)
-                ids = answer.get("ids") or answer["task_ids"]
+                ids = answer["task_ids"]
                 with self._lock:
                     self.accepted.append(Accepted(submission, ids))
                 return

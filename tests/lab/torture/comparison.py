@@ -197,7 +197,7 @@ def _signature(item: Mapping[str, Any]) -> Any:
     if name in ("inside", "outside"):
         return effect.s(*arguments)
     if name == "endless":
-        return long.signature((arguments[0], 3600.0), {}, time_limit=item["execution_cap"])
+        return long.signature((arguments[0], 3600.0), {}, time_limit=item["execution_cap_s"])
     return long.s(arguments[0], arguments[-1] if len(arguments) > 1 else 0.0)
 
 

@@ -89,7 +89,7 @@ def _task(rng: random.Random, number: int, folder: str) -> tuple[dict[str, Any],
         body = {**base, "handler": "torture.flaky", "args": [folder, 99], "total_attempts": 2}
         return body, Expected(kind=kind, ends=FAILS)
     if kind == "capped":
-        body = {**base, "handler": "torture.endless", "execution_cap": 1, "total_attempts": rng.randint(1, 2)}
+        body = {**base, "handler": "torture.endless", "execution_cap_s": 1, "total_attempts": rng.randint(1, 2)}
         return body, Expected(kind=kind, ends=FAILS)
     if kind == "mutex":
         key = f"key-{rng.randrange(KEYS)}"

@@ -98,7 +98,7 @@ def test_a_plan_scales_times_and_picks_the_smallest_tier_that_fits() -> None:
     assert tasks["d"]["depends_on"] == ["b", "c"]
     assert tasks["c"]["priority"] == 1000
     assert tasks["b"]["tags"] == ["recorded", "diamond", "bake"]
-    assert all(task["execution_cap"] > 3 * task["kwargs"]["seconds"] for task in tasks.values())
+    assert all(task["execution_cap_s"] > 3 * task["kwargs"]["seconds"] for task in tasks.values())
 
 
 def test_ids_stand_in_where_names_repeat() -> None:

@@ -239,7 +239,7 @@ def test_the_terms_of_a_task_are_those_of_its_class() -> None:
         "max_retries": None, "time_limit": 30, "soft_time_limit": 20, "acks_late": True, "rate_limit": "1.5/m",
     }  # fmt: skip
     found = terms(**given)
-    assert dict(found.defaults) == {"total_attempts": 100, "execution_cap": 30.0}
+    assert dict(found.defaults) == {"total_attempts": 100, "execution_cap_s": 30.0}
     assert (found.repeats, found.rate) == (Repeats.LOST, (3, 120))
     assert terms(retry_kwargs={"max_retries": 9}).defaults == {"total_attempts": 10}
     for wrong in (

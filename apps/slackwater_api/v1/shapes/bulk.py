@@ -51,19 +51,19 @@ class BulkDone(s.Serializer[Any]):
         help_text="Others match beyond this task: send it as `after` to go on there, past what was skipped. "
         "Null: that was all.",
     )
-    ids = s.ListField(child=s.UUIDField(), help_text="Those it was done to; of a dry run those that come first.")
+    task_ids = s.ListField(child=s.UUIDField(), help_text="Those it was done to; of a dry run those that come first.")
 
 
 class BulkCancelled(BulkDone):
     """The tasks that were cancelled."""
 
-    asked = s.ListField(child=s.UUIDField(), help_text="Of these: running tasks, which were asked to end.")
+    asked_task_ids = s.ListField(child=s.UUIDField(), help_text="Of these: running tasks, which were asked to end.")
 
 
 class BulkSkipped(s.Serializer[Any]):
     """A task that cannot run again as things are."""
 
-    id = s.UUIDField()
+    task_id = s.UUIDField()
     code = s.CharField()
     detail = s.CharField()
 

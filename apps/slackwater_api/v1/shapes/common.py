@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field, inline_serializer
@@ -35,9 +35,10 @@ class AnyList(s.JSONField):
 
 
 def as_shape(shape: type[s.Serializer[Any]], row: Any, **given: Any) -> dict[str, Any]:
-    """The fields of ``shape``: those ``given``, the others from ``row``."""
-    names: Iterable[str] = shape._declared_fields
-    return {name: given[name] if name in given else getattr(row, name) for name in names}
+    """The fields of ``shape``: those ``given``, the others from ``row``. What is empty is null."""
+    fields: Mapping[str, Any] = shape._declared_fields
+    found = {name: given[name] if name in given else getattr(row, name) for name in fields}
+    return {name: None if value == "" and fields[name].allow_null else value for name, value in found.items()}
 
 
 def seconds(**more: Any) -> s.FloatField:
@@ -45,9 +46,7 @@ def seconds(**more: Any) -> s.FloatField:
     return s.FloatField(min_value=0, max_value=MAX_SECONDS, **more)
 
 
-def listing(item: type[s.Serializer[Any]], *, paged: bool = True) -> Any:
-    """The answer of a list."""
-    fields: dict[str, Any] = {"items": item(many=True)}
-    if paged:
-        fields["next_cursor"] = s.CharField(allow_null=True, help_text="Give it as cursor; null on the last page.")
-    return inline_serializer(f"{item.__name__}{'Page' if paged else 'List'}", fields)
+def listing(item: type[s.Serializer[Any]]) -> Any:
+    """The answer of a list: a page of it."""
+    cursor = s.CharField(allow_null=True, help_text="Give it as cursor; null on the last page.")
+    return inline_serializer(f"{item.__name__}Page", {"items": item(many=True), "next_cursor": cursor})

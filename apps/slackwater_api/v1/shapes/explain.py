@@ -17,7 +17,7 @@ class BlockerOut(s.Serializer[Any]):
     detail = s.CharField(help_text="In words.")
     clears = s.CharField(help_text="What would remove it.")
     at = s.DateTimeField(allow_null=True, help_text="When it goes by itself, where that is known.")
-    tasks = s.ListField(child=s.UUIDField(), help_text="The tasks it is due to, the first twenty.")
+    task_ids = s.ListField(child=s.UUIDField(), help_text="The tasks it is due to, the first twenty.")
     ahead = s.IntegerField(allow_null=True, help_text="How many tasks come first; counted up to 10,000.")
 
 
@@ -32,7 +32,7 @@ class PredictedStart(s.Serializer[Any]):
 class Explanation(s.Serializer[Any]):
     """Why a task waits."""
 
-    id = s.UUIDField()
+    task_id = s.UUIDField()
     state = s.ChoiceField(STATES)
     waiting = s.BooleanField(help_text="Whether it waits at all.")
     summary = s.CharField(help_text="The first blocker, or why there is none.")

@@ -47,7 +47,7 @@ class WorkflowCancelled(s.Serializer[Any]):
     asked = s.IntegerField(help_text="Running tasks that were asked to end; they are killed when they do not.")
 
 
-class RerunIn(s.Serializer[Any]):
+class WorkflowRetry(s.Serializer[Any]):
     """From where to run again."""
 
     task_id = s.UUIDField(
@@ -55,7 +55,7 @@ class RerunIn(s.Serializer[Any]):
     )
 
 
-class RerunOut(s.Serializer[Any]):
+class WorkflowRetried(s.Serializer[Any]):
     """The tasks that run again."""
 
     task_ids = s.ListField(child=s.UUIDField())
@@ -73,4 +73,4 @@ class SecretOut(s.Serializer[Any]):
 
     name = s.CharField()
     updated_at = s.DateTimeField()
-    updated_by = s.CharField(allow_blank=True)
+    updated_by = s.CharField(allow_null=True)

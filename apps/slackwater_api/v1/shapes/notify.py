@@ -44,13 +44,13 @@ class WebhookOut(s.Serializer[Any]):
 
     id = s.UUIDField()
     channel = s.ChoiceField(CHANNELS)
-    url = s.CharField(allow_blank=True)
+    url = s.CharField(allow_null=True)
     events = s.ListField(child=s.ChoiceField(EVENT_NAMES))
     tags = s.ListField(child=s.CharField())
     handlers = s.ListField(child=s.CharField())
-    description = s.CharField(allow_blank=True)
+    description = s.CharField(allow_null=True)
     enabled = s.BooleanField()
-    disabled_reason = s.CharField(allow_blank=True, help_text="Why the platform disabled it.")
+    disabled_reason = s.CharField(allow_null=True, help_text="Why the platform disabled it.")
     failing_since = s.DateTimeField(allow_null=True, help_text="No delivery has succeeded since.")
     created_at = s.DateTimeField()
     updated_at = s.DateTimeField()
@@ -59,7 +59,7 @@ class WebhookOut(s.Serializer[Any]):
 class WebhookMade(WebhookOut):
     """A webhook with the secret that signs; it is shown this once."""
 
-    secret = s.CharField(allow_blank=True, help_text="whsec_… ; empty for e-mail.")
+    secret = s.CharField(allow_null=True, help_text="whsec_… ; empty for e-mail.")
 
 
 class DeliveryAttempt(s.Serializer[Any]):
@@ -67,8 +67,8 @@ class DeliveryAttempt(s.Serializer[Any]):
 
     at = s.DateTimeField()
     status = s.IntegerField(allow_null=True, help_text="HTTP status; null when no answer came.")
-    error = s.CharField(allow_blank=True)
-    ms = s.IntegerField()
+    error = s.CharField(allow_null=True)
+    duration_s = s.FloatField()
 
 
 class DeliveryOut(s.Serializer[Any]):
@@ -111,6 +111,7 @@ class UsageOut(s.Serializer[Any]):
     until = s.DateField()
     total = UsageSum()
     items = UsageRow(many=True)
+    next_cursor = s.CharField(allow_null=True, help_text="Give it as cursor; null on the last page.")
 
 
 class UsedPart(s.Serializer[Any]):

@@ -28,7 +28,7 @@ class OrganizationOut(s.Serializer[Any]):
     paused_by = s.ChoiceField(PAUSED_BY, allow_null=True, help_text="Who paused it, and can let it go on.")
     created_at = s.DateTimeField()
     scopes = s.ListField(child=s.ChoiceField(SCOPES), help_text="Of the key you use, within its member's role.")
-    member = s.IntegerField(allow_null=True, help_text="Whose key it is; null: the organisation's.")
+    member_id = s.UUIDField(allow_null=True, help_text="Whose key it is; null: the organisation's.")
     role = s.ChoiceField(ROLES, allow_null=True)
 
 
@@ -78,9 +78,9 @@ class MemberIn(MemberChange):
 class MemberOut(s.Serializer[Any]):
     """A user of your organisation."""
 
-    id = s.IntegerField()
+    id = s.UUIDField()
     username = s.CharField()
-    email = s.CharField(allow_blank=True)
+    email = s.CharField(allow_null=True)
     role = s.ChoiceField(ROLES)
     team = s.CharField(allow_null=True)
     created_at = s.DateTimeField()
@@ -90,23 +90,20 @@ class KeyIn(s.Serializer[Any]):
     """A key to make."""
 
     name = s.CharField(max_length=120)
-    scopes = s.ListField(
-        child=s.ChoiceField(GIVEN), required=False, help_text="All but manage where they are not given."
-    )
+    scopes = s.ListField(child=s.ChoiceField(GIVEN), min_length=1, help_text="What it may do; manage includes all.")
     expires_at = s.DateTimeField(required=False, allow_null=True)
-    member = s.IntegerField(
-        required=False, allow_null=True, min_value=0, help_text="Whose it is: it never can do more than the role."
+    member_id = s.UUIDField(
+        required=False, allow_null=True, help_text="Whose it is: it never can do more than the role."
     )
 
 
 class KeyOut(s.Serializer[Any]):
     """A key, without its secret."""
 
-    id = s.IntegerField()
+    id = s.CharField(help_text="Its visible part, by which history names it.")
     name = s.CharField()
-    prefix = s.CharField(help_text="Its visible part.")
     scopes = s.ListField(child=s.ChoiceField(SCOPES))
-    member = s.IntegerField(allow_null=True)
+    member_id = s.UUIDField(allow_null=True)
     created_at = s.DateTimeField()
     expires_at = s.DateTimeField(allow_null=True)
     revoked_at = s.DateTimeField(allow_null=True)
@@ -136,7 +133,7 @@ def _amounts(*, required: bool) -> dict[str, s.Field[Any, Any, Any, Any]]:
 class TierChange(s.Serializer[Any]):
     """What can be changed of a tier of your own; the plan says how much each may be."""
 
-    default_execution_cap = s.IntegerField(min_value=1, required=False, help_text="Seconds.")
+    default_execution_cap_s = s.IntegerField(min_value=1, required=False, help_text="Seconds.")
 
     def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
         return {**_amounts(required=False), **super().get_fields()}

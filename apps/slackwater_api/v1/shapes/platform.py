@@ -38,11 +38,10 @@ class ScriptDetail(ScriptSummary):
 class DeadLetterOut(s.Serializer[Any]):
     """A task whose attempts are used up."""
 
-    id = s.UUIDField()
     task_id = s.UUIDField()
-    name = s.CharField(allow_blank=True)
-    handler = s.CharField(allow_blank=True)
-    script = s.CharField(allow_blank=True)
+    name = s.CharField(allow_null=True)
+    handler = s.CharField(allow_null=True)
+    script = s.CharField(allow_null=True)
     at = s.DateTimeField()
     outcome = s.ChoiceField(OUTCOMES, allow_null=True)
     reason = s.CharField()
@@ -66,14 +65,14 @@ class TierOut(Resources):
 
     name = s.CharField()
     own = s.BooleanField()
-    default_execution_cap = s.IntegerField(help_text="Seconds.")
+    default_execution_cap_s = s.IntegerField(help_text="Seconds.")
     price_micros_per_hour = s.IntegerField(help_text="In millionths of the unit charged in.")
 
 
 class NodeOut(s.Serializer[Any]):
     """A node of your cell, with your own tasks on it."""
 
-    id = s.IntegerField()
+    id = s.UUIDField()
     name = s.CharField()
     state = s.ChoiceField(NODE_STATES)
     capacity = Resources()
@@ -91,7 +90,7 @@ class NodeOut(s.Serializer[Any]):
 class NodeChanged(s.Serializer[Any]):
     """A node whose state was changed."""
 
-    id = s.IntegerField()
+    id = s.UUIDField()
     name = s.CharField()
     cell = s.CharField()
     state = s.ChoiceField(NODE_STATES)
@@ -160,17 +159,17 @@ class RateIn(s.Serializer[Any]):
     key = s.CharField(max_length=150, required=False, allow_blank=True, help_text="Tasks with this rate_key.")
     handler = s.CharField(max_length=200, required=False, allow_blank=True, help_text="Tasks of this handler.")
     starts = s.IntegerField(min_value=1, max_value=MAX_STARTS, help_text="At most so many starts …")
-    per_seconds = s.IntegerField(min_value=1, max_value=MAX_FRAME_S, help_text="… in any span of so many seconds.")
+    window_s = s.IntegerField(min_value=1, max_value=MAX_FRAME_S, help_text="… in any span of so many seconds.")
 
 
 class RateOut(s.Serializer[Any]):
     """An execution rate that applies to your tasks."""
 
-    id = s.IntegerField()
+    id = s.UUIDField()
     of = s.ChoiceField(["tenant", "handler", "key"])
     handler = s.CharField(allow_null=True)
-    key = s.CharField(allow_blank=True)
+    key = s.CharField(allow_null=True)
     starts = s.IntegerField()
-    per_seconds = s.IntegerField()
+    window_s = s.IntegerField()
     own = s.BooleanField(help_text="You have set it, and may remove it.")
     shared = s.BooleanField(help_text="It counts the starts of all tenants together.")

@@ -63,11 +63,11 @@ class ScheduleSummary(s.Serializer[Any]):
     overlap = s.ChoiceField(Schedule.Overlap.values)
     task = s.DictField(child=Anything())
     version = s.IntegerField()
-    next_fire_at = s.DateTimeField(allow_null=True)
+    next_firing_at = s.DateTimeField(allow_null=True)
     created_at = s.DateTimeField()
-    created_by = s.CharField(allow_blank=True)
+    created_by = s.CharField(allow_null=True)
     updated_at = s.DateTimeField()
-    updated_by = s.CharField(allow_blank=True)
+    updated_by = s.CharField(allow_null=True)
 
 
 class ScheduleDetail(ScheduleSummary):
@@ -76,16 +76,16 @@ class ScheduleDetail(ScheduleSummary):
     next_firings = s.ListField(child=s.DateTimeField(), help_text="The next ten, without jitter.")
 
 
-class ScheduleFireOut(s.Serializer[Any]):
+class FiringOut(s.Serializer[Any]):
     """One time a schedule fired for, or missed."""
 
     fire_at = s.DateTimeField()
     due_at = s.DateTimeField()
     fired_at = s.DateTimeField()
-    lateness_s = s.FloatField()
+    late_by_s = s.FloatField(help_text="From when it was due.")
     outcome = s.ChoiceField(FIRE_OUTCOMES)
     task_id = s.UUIDField(allow_null=True)
-    error = s.CharField(allow_blank=True)
+    error = s.CharField(allow_null=True)
     backfill = s.BooleanField()
     version = s.IntegerField()
 

@@ -39,8 +39,10 @@ class RetryIn(s.Serializer[Any]):
 
 
 _ACCEPTED: dict[type[Kind], Callable[..., s.Field[Any, Any, Any, Any]]] = {
-    Text: lambda kind, **more: s.CharField(max_length=kind.longest, allow_blank=kind.empty, **more),
-    Sha256: lambda kind, **more: s.RegexField(f"^{kind.PATTERN.pattern}$", **more),
+    Text: lambda kind, **more: s.CharField(
+        max_length=kind.longest, allow_blank=kind.empty, allow_null=kind.empty, **more
+    ),
+    Sha256: lambda kind, **more: s.RegexField(f"^{kind.PATTERN.pattern}$", allow_null=True, **more),
     Whole: lambda kind, **more: s.IntegerField(min_value=kind.low, max_value=kind.high, **more),
     Flag: lambda _kind, **more: s.BooleanField(**more),
     Seconds: lambda _kind, **more: seconds(**more),
@@ -52,8 +54,8 @@ _ACCEPTED: dict[type[Kind], Callable[..., s.Field[Any, Any, Any, Any]]] = {
     Retry: lambda _kind, **more: RetryIn(**more),
 }
 _SHOWN: dict[type[Kind], Callable[[Any], s.Field[Any, Any, Any, Any]]] = {
-    Text: lambda kind: s.CharField(allow_blank=kind.empty),
-    Sha256: lambda _kind: s.CharField(allow_blank=True),
+    Text: lambda kind: s.CharField(allow_null=kind.empty),
+    Sha256: lambda _kind: s.CharField(allow_null=True),
     Whole: lambda _kind: s.IntegerField(),
     Flag: lambda _kind: s.BooleanField(),
     Seconds: lambda _kind: s.FloatField(),
@@ -117,7 +119,7 @@ class Submitted(s.Serializer[Any]):
     """The ids of the stored tasks."""
 
     id = s.UUIDField(required=False, help_text="The task's, where one was submitted.")
-    ids = s.ListField(child=s.UUIDField(), help_text="The tasks', in the order given.")
+    task_ids = s.ListField(child=s.UUIDField(), help_text="In the order given.")
     created = s.BooleanField(help_text="False when the idempotency key returned the first answer.")
 
 
@@ -155,7 +157,7 @@ class TaskSummary(s.Serializer[Any]):
     attempts = s.IntegerField(help_text="Attempts that began and ended.")
     cancel_requested = s.BooleanField()
     progress = Anything()
-    reason = s.CharField(allow_blank=True, help_text="Why it ended as it did, where it did not succeed.")
+    reason = s.CharField(allow_null=True, help_text="Why it ended as it did, where it did not succeed.")
 
     def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
         """The fields above and those of the declaration that lists show."""
@@ -179,10 +181,10 @@ class TaskDetail(TaskSummary):
     waiting_for = s.IntegerField(help_text="How many of the tasks it needs have not ended.")
     checkpoints = s.BooleanField(help_text="It, or its handler, declares that it saves checkpoints.")
     checkpoint = CheckpointOut(allow_null=True, help_text="Null: none is kept.")
-    submitted_by = s.CharField(allow_blank=True)
+    submitted_by = s.CharField(allow_null=True)
     node = s.CharField(allow_null=True)
     result = Anything()
-    error = s.CharField(allow_blank=True)
+    error = s.CharField(allow_null=True)
 
     def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
         """The fields above and all that are shown of the declaration."""
@@ -212,14 +214,14 @@ class AttemptOut(s.Serializer[Any]):
     fence = s.IntegerField()
     outcome = s.ChoiceField(OUTCOMES)
     node = s.CharField(allow_null=True)
-    worker = s.CharField(allow_blank=True)
+    worker = s.CharField(allow_null=True)
     queued_at = s.DateTimeField(allow_null=True)
     started_at = s.DateTimeField()
     finished_at = s.DateTimeField()
     duration_s = s.FloatField()
-    error = s.CharField(allow_blank=True)
+    error = s.CharField(allow_null=True)
     exit_code = s.IntegerField(allow_null=True)
-    cpu_ms = s.IntegerField(allow_null=True)
+    cpu_s = s.FloatField(allow_null=True, help_text="CPU seconds, where they are measured.")
     peak_memory_mb = s.IntegerField(allow_null=True)
     peak_disk_mb = s.IntegerField(allow_null=True, help_text="The most its work folder held, in MiB.")
 
@@ -251,7 +253,7 @@ class WorkflowSummary(s.Serializer[Any]):
     """A workflow as lists show it."""
 
     id = s.UUIDField()
-    name = s.CharField(allow_blank=True)
+    name = s.CharField(allow_null=True)
     task_count = s.IntegerField()
     edge_count = s.IntegerField()
     submitted_at = s.DateTimeField()

@@ -29,9 +29,7 @@ class ArtifactOut(s.Serializer[Any]):
 
 
 class TaskArtifacts(ApiView, path="tasks/<uuid:task_id>/artifacts", tag="tasks"):
-    @describe(
-        "list_task_artifacts", "List the files a task left behind", READ, {200: listing(ArtifactOut, paged=False)}
-    )
+    @describe("list_task_artifacts", "List the files a task left behind", READ, {200: listing(ArtifactOut)})
     def get(self, request: Request, task_id: UUID) -> Response:
         return Response({"items": artifacts.listed(artifacts.of_task(task_id).order_by("name"))})
 

@@ -15,7 +15,7 @@ from slackwater_api.v1.filters import matching_tasks
 from slackwater_api.v1.shapes import bulk as shapes
 from slackwater_tasks.control import bulk
 
-COUNTS = {"matched": 1, "matched_is_minimum": False, "more": False, "next": None, "ids": [EXAMPLE_ID]}
+COUNTS = {"matched": 1, "matched_is_minimum": False, "more": False, "next": None, "task_ids": [EXAMPLE_ID]}
 
 
 def _asked(request: Request) -> tuple[QuerySet[Any], dict[str, Any]]:
@@ -36,7 +36,7 @@ class CancelTasks(ApiView, path="tasks/cancel", tag="tasks"):
         examples=[
             request_example("what waits of a handler", {"filter": {"status": "waiting", "handler": "mail.send"}}),
             request_example("only tell which", {"filter": {"tag": "nightly"}, "dry_run": True, "limit": 100}),
-            answer_example("cancelled", {**COUNTS, "dry_run": False, "asked": []}),
+            answer_example("cancelled", {**COUNTS, "dry_run": False, "asked_task_ids": []}),
         ],
     )
     def post(self, request: Request) -> Response:
@@ -63,4 +63,4 @@ class RetryTasks(ApiView, path="tasks/retry", tag="tasks"):
         """The first ``limit`` of them by age, all or none, counted against the plan; go on with ``after``."""
         rows, how = _asked(request)
         done = bulk.retry_matching(self.tenant, rows, actor=self.actor, **how)
-        return Response(done.shown("asked"))
+        return Response(done.shown("asked_task_ids"))

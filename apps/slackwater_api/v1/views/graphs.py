@@ -98,14 +98,14 @@ class CancelWorkflow(ApiView, path="workflows/<uuid:workflow_id>/cancel", tag="w
         return Response(workflows.cancel_workflow(self.tenant, workflow_id, actor=self.actor))
 
 
-class RerunWorkflow(ApiView, path="workflows/<uuid:workflow_id>/rerun", tag="workflows"):
+class RetryWorkflow(ApiView, path="workflows/<uuid:workflow_id>/retry", tag="workflows"):
     @describe(
-        "rerun_workflow",
+        "retry_workflow",
         "Run a workflow again, from its failed tasks or from a given one",
         SUBMIT,
-        {200: shapes.RerunOut},
+        {200: shapes.WorkflowRetried},
         problems=(409, 429),
-        body=shapes.RerunIn,
+        body=shapes.WorkflowRetry,
         examples=[request_example("from the failed tasks", {})],
     )
     def post(self, request: Request, workflow_id: UUID) -> Response:

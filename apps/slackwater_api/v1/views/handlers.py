@@ -61,7 +61,7 @@ def _value(field: Field, text: str) -> Any:
 
 
 class Handlers(ApiView, path="handlers", tag="handlers"):
-    @describe("list_handlers", "List the handlers your plan grants", READ, {200: listing(HandlerOut, paged=False)})
+    @describe("list_handlers", "List the handlers your plan grants", READ, {200: listing(HandlerOut)})
     def get(self, request: Request) -> Response:
         """By name, with the schema of their arguments."""
         return Response({"items": handlers.handlers(self.tenant)})
@@ -86,7 +86,7 @@ class CallHandler(ApiView, path="handlers/<str:handler_name>/tasks", tag="handle
         body=OpenApiTypes.OBJECT,
         examples=[
             request_example("arguments", {"to": "a@example.org"}),
-            answer_example("stored", {"id": EXAMPLE_ID, "ids": [EXAMPLE_ID], "created": True}, 201),
+            answer_example("stored", {"id": EXAMPLE_ID, "task_ids": [EXAMPLE_ID], "created": True}, 201),
         ],
     )
     def post(self, request: Request, handler_name: str) -> Response:

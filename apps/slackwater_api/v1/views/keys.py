@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -14,7 +16,7 @@ from slackwater_api.http.body import read_json, read_object
 from slackwater_api.http.endpoint import MANAGE, ApiView, created
 from slackwater_api.http.openapi import describe, request_example
 from slackwater_api.http.operation import unchanged
-from slackwater_api.http.sorting import Column, PagedList, each, moment, whole
+from slackwater_api.http.sorting import Column, PagedList, each, moment
 from slackwater_api.v1.shapes import organization as shapes
 from slackwater_api.v1.shapes.common import as_shape, listing
 from slackwater_tenants import keys
@@ -22,18 +24,19 @@ from slackwater_tenants.models import ApiKey
 
 
 def _shown(row: ApiKey) -> dict[str, Any]:
-    return as_shape(shapes.KeyOut, row, member=row.member_id)
+    member = row.member.public_id if row.member else None
+    return as_shape(shapes.KeyOut, row, id=row.prefix, member_id=member)
 
 
 KEYS = PagedList(
     present=each(_shown),
     columns={
-        "created_at": Column("id", whole, "id"),
+        "created_at": Column("created_at", moment),
         "name": Column("name"),
         "last_used_at": Column("last_used_at", moment, may_lack=True),
     },
     default="-created_at",
-    tie=Column("id", whole, "id"),
+    tie=Column("prefix", item="id"),
 )
 
 
@@ -43,17 +46,17 @@ class Keys(ApiView, path="keys", tag="organisation"):
         "List keys, newest first",
         MANAGE,
         {200: listing(shapes.KeyOut)},
-        OpenApiParameter("member", {"type": "integer", "minimum": 0}, description="Only this member's."),
+        OpenApiParameter("member_id", OpenApiTypes.UUID, description="Only this member's."),
         *KEYS.parameters,
     )
     def get(self, request: Request) -> Response:
         """A page of the keys, those that are revoked or expired included."""
         query, rows = request.query_params, keys.keys(self.tenant.pk)
-        if "member" in query:
-            text = str(query["member"])
-            if not (text.isascii() and text.isdigit() and len(text) < 19):
-                raise InvalidInput("must be the id of a member", field="member")
-            rows = rows.filter(member_id=int(text))
+        if "member_id" in query:
+            try:
+                rows = rows.filter(member__public_id=UUID(query["member_id"]))
+            except ValueError:
+                raise InvalidInput("must be the id of a member", field="member_id") from None
         return Response(KEYS.page(query, rows))
 
     @describe(
@@ -68,24 +71,24 @@ class Keys(ApiView, path="keys", tag="organisation"):
     def post(self, request: Request) -> Response:
         """The answer shows it, once."""
         made, text = keys.make_key(self.tenant, read_json(request._request))
-        return created({**_shown(made), "key": text}, f"/api/v1/keys/{made.pk}")
+        return created({**_shown(made), "key": text}, f"/api/v1/keys/{made.prefix}")
 
 
-class OneKey(ApiView, path="keys/<int:key_id>", tag="organisation"):
+class OneKey(ApiView, path="keys/<str:key_id>", tag="organisation"):
     @describe("get_key", "Get a key", MANAGE, {200: shapes.KeyOut})
-    def get(self, request: Request, key_id: int) -> Response:
+    def get(self, request: Request, key_id: str) -> Response:
         return Response(_shown(keys.get_key(self.tenant.pk, key_id)))
 
     @describe("revoke_key", "Revoke a key", MANAGE, {204: None}, conditional=True)
-    def delete(self, request: Request, key_id: int) -> Response:
+    def delete(self, request: Request, key_id: str) -> Response:
         """It is refused within a second; what it did stays readable."""
-        with self.unchanged(keys.keys(self.tenant.pk).filter(pk=key_id)):
+        with self.unchanged(keys.keys(self.tenant.pk).filter(prefix=key_id)):
             keys.revoke_key(self.tenant.pk, key_id)
         remembered.forget()
         return Response(status=204)
 
 
-class RotateKey(ApiView, path="keys/<int:key_id>/rotate", tag="organisation"):
+class RotateKey(ApiView, path="keys/<str:key_id>/rotate", tag="organisation"):
     @describe(
         "rotate_key",
         "Replace a key",
@@ -96,12 +99,12 @@ class RotateKey(ApiView, path="keys/<int:key_id>/rotate", tag="organisation"):
         conditional=True,
         examples=[request_example("an hour for both", {"overlap_s": 3600})],
     )
-    def post(self, request: Request, key_id: int) -> Response:
+    def post(self, request: Request, key_id: str) -> Response:
         """The same name, scopes, member and expiry; the answer shows it, once. The old one ends after the overlap."""
         data = read_object(request._request, "overlap_s")
         tenant_id = self.tenant.pk
-        rows = keys.keys(tenant_id).filter(pk=key_id)
+        rows = keys.keys(tenant_id).filter(prefix=key_id)
         with unchanged(request, rows, lambda: _shown(keys.get_key(tenant_id, key_id))):
             made, text = keys.rotate_key(tenant_id, key_id, data)
         remembered.forget()
-        return created({**_shown(made), "key": text}, f"/api/v1/keys/{made.pk}")
+        return created({**_shown(made), "key": text}, f"/api/v1/keys/{made.prefix}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
@@ -13,7 +14,7 @@ from slackwater_api.http.auth import Principal, remembered
 from slackwater_api.http.body import read_json
 from slackwater_api.http.endpoint import MANAGE, READ, ApiView, created
 from slackwater_api.http.openapi import describe, request_example
-from slackwater_api.http.sorting import Column, PagedList, each, whole
+from slackwater_api.http.sorting import Column, PagedList, each, moment
 from slackwater_api.v1.shapes import organization as shapes
 from slackwater_api.v1.shapes.common import as_shape, listing
 from slackwater_tenants import members, services
@@ -29,7 +30,7 @@ def _organization(principal: Principal) -> dict[str, Any]:
         plan=tenant.plan.slug,
         paused_by=paused_by(tenant.paused, tenant.paused_by_itself),
         scopes=sorted(principal.scopes),
-        member=member.pk if member else None,
+        member_id=member.public_id if member else None,
         role=member.role if member else None,
     )
 
@@ -65,7 +66,7 @@ def _team(row: Any) -> dict[str, Any]:
 
 
 class Teams(ApiView, path="teams", tag="organisation"):
-    @describe("list_teams", "List teams", READ, {200: listing(shapes.TeamOut, paged=False)})
+    @describe("list_teams", "List teams", READ, {200: listing(shapes.TeamOut)})
     def get(self, request: Request) -> Response:
         return Response({"items": [_team(row) for row in members.teams(self.tenant.pk)]})
 
@@ -115,14 +116,14 @@ class OneTeam(ApiView, path="teams/<str:team_slug>", tag="organisation"):
 # -- members ----------------------------------------------------------------------------------------------------------
 def _member(row: Membership) -> dict[str, Any]:
     user, team = row.user, row.team.slug if row.team else None
-    return as_shape(shapes.MemberOut, row, username=user.get_username(), email=user.email, team=team)
+    return as_shape(shapes.MemberOut, row, id=row.public_id, username=user.get_username(), email=user.email, team=team)
 
 
 MEMBERS = PagedList(
     present=each(_member),
-    columns={"id": Column("id", whole, "id"), "role": Column("role")},
-    default="id",
-    tie=Column("id", whole, "id"),
+    columns={"created_at": Column("created_at", moment), "role": Column("role")},
+    default="created_at",
+    tie=Column("public_id", UUID, "id"),
 )
 
 
@@ -158,12 +159,12 @@ class Members(ApiView, path="members", tag="organisation"):
     def post(self, request: Request) -> Response:
         """Give it keys of its own under ``/keys``."""
         made = members.create_member(self.tenant, read_json(request._request))
-        return created(_member(made), f"/api/v1/members/{made.pk}")
+        return created(_member(made), f"/api/v1/members/{made.public_id}")
 
 
-class OneMember(ApiView, path="members/<int:member_id>", tag="organisation"):
+class OneMember(ApiView, path="members/<uuid:member_id>", tag="organisation"):
     @describe("get_member", "Get a user", READ, {200: shapes.MemberOut})
-    def get(self, request: Request, member_id: int) -> Response:
+    def get(self, request: Request, member_id: UUID) -> Response:
         return Response(_member(members.get_member(self.tenant.pk, member_id)))
 
     @describe(
@@ -176,17 +177,17 @@ class OneMember(ApiView, path="members/<int:member_id>", tag="organisation"):
         conditional=True,
         examples=[request_example("promote", {"role": "owner"})],
     )
-    def patch(self, request: Request, member_id: int) -> Response:
+    def patch(self, request: Request, member_id: UUID) -> Response:
         """Its keys follow the role within a second; the last owner stays one."""
-        with self.unchanged(members.members(self.tenant.pk).filter(pk=member_id)):
+        with self.unchanged(members.members(self.tenant.pk).filter(public_id=member_id)):
             changed = members.change_member(self.tenant.pk, member_id, read_json(request._request))
         remembered.forget()
         return Response(_member(changed))
 
     @describe("delete_member", "Remove a user with its keys", MANAGE, {204: None}, problems=(409,), conditional=True)
-    def delete(self, request: Request, member_id: int) -> Response:
+    def delete(self, request: Request, member_id: UUID) -> Response:
         """The last owner stays."""
-        with self.unchanged(members.members(self.tenant.pk).filter(pk=member_id)):
+        with self.unchanged(members.members(self.tenant.pk).filter(public_id=member_id)):
             members.remove_member(self.tenant.pk, member_id)
         remembered.forget()
         return Response(status=204)

@@ -122,7 +122,7 @@ class SearchLogs(ApiView, path="logs", tag="tasks"):
     @describe(
         "search_logs", "Search what tasks printed and logged", READ, {200: listing(LogLine)}, *PAGING,
         TEXT,
-        OpenApiParameter("workflow", OpenApiTypes.UUID, description="Of this workflow's tasks."),
+        OpenApiParameter("workflow_id", OpenApiTypes.UUID, description="Of this workflow's tasks."),
         OpenApiParameter("handler", str, description="Of this handler's tasks."),
     )  # fmt: skip
     def get(self, request: Request) -> Response:
@@ -131,10 +131,10 @@ class SearchLogs(ApiView, path="logs", tag="tasks"):
         limit, cursor = asked_page(query)
         before = decode(cursor, UUID)[0] if cursor else None
         text, handler, workflow_id = query.get("text", ""), query.get("handler", ""), None
-        if name := query.get("workflow"):
+        if name := query.get("workflow_id"):
             try:
                 workflow_id = UUID(name)
             except ValueError:
-                raise InvalidInput("must be the id of a workflow", field="workflow") from None
+                raise InvalidInput("must be the id of a workflow", field="workflow_id") from None
         items, last = output.search(text, workflow_id=workflow_id, handler=handler, before=before, limit=limit)
         return Response({"items": items, "next_cursor": encode(str(last)) if last else None})

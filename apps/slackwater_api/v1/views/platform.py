@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from uuid import UUID
 
 import structlog
 from drf_spectacular.types import OpenApiTypes
@@ -14,6 +15,8 @@ from scheduler_ext.core.errors import NotFound
 from slackwater_api.http.body import read_json
 from slackwater_api.http.endpoint import CANCEL, MANAGE, OPERATE, READ, ApiView, PublicView, created
 from slackwater_api.http.openapi import describe, request_example
+from slackwater_api.http.operation import page_of
+from slackwater_api.http.pagination import PAGING
 from slackwater_api.v1.shapes.common import listing
 from slackwater_api.v1.shapes.notify import UsageHint, UsageOut
 from slackwater_api.v1.shapes.platform import LimitsOut, NodeChanged, NodeOut, QueueChange, QueueOut, RateIn, RateOut
@@ -29,14 +32,14 @@ log = structlog.get_logger(__name__)
 
 
 class Nodes(ApiView, path="nodes", tag="platform"):
-    @describe("list_nodes", "List the nodes that run your tasks", READ, {200: listing(NodeOut, paged=False)})
+    @describe("list_nodes", "List the nodes that run your tasks", READ, {200: listing(NodeOut)})
     def get(self, request: Request) -> Response:
         """The live nodes of the tenant's cell, with its own tasks on each."""
         return Response({"items": overview.nodes(self.tenant)})
 
 
 class Queues(ApiView, path="queues", tag="platform"):
-    @describe("list_queues", "List your lines with their numbers of tasks", READ, {200: listing(QueueOut, paged=False)})
+    @describe("list_queues", "List your lines with their numbers of tasks", READ, {200: listing(QueueOut)})
     def get(self, request: Request) -> Response:
         """One row for each category and tier the tenant has used."""
         return Response({"items": overview.queues(self.tenant)})
@@ -73,32 +76,30 @@ class Limits(ApiView, path="limits", tag="platform"):
 class NodeChange(ApiView):
     """Operations on one node of any cell."""
 
-    def change(self, node_id: int, doing: Callable[[Node], None]) -> Response:
+    def change(self, node_id: UUID, doing: Callable[[Node], None]) -> Response:
         """Do it, and say so in the log: a node has no history of its own."""
         node = services.find_node(node_id)
         doing(node)
         log.info("node changed", node=node.pk, name=node.name, state=node.state, actor=self.actor)
-        return Response({"id": node.pk, "name": node.name, "cell": node.cell, "state": node.state})
+        return Response({"id": node.incarnation, "name": node.name, "cell": node.cell, "state": node.state})
 
 
-class DrainNode(NodeChange, path="nodes/<int:node_id>/drain", tag="platform"):
+class DrainNode(NodeChange, path="nodes/<uuid:node_id>/drain", tag="platform"):
     @describe("drain_node", "Drain a node", OPERATE, {200: NodeChanged}, problems=(409,))
-    def post(self, request: Request, node_id: int) -> Response:
+    def post(self, request: Request, node_id: UUID) -> Response:
         """What has not begun goes back within a second, what saves checkpoints yields, the rest is finished."""
         return self.change(node_id, services.drain_node)
 
 
-class ResumeNode(NodeChange, path="nodes/<int:node_id>/resume", tag="platform"):
+class ResumeNode(NodeChange, path="nodes/<uuid:node_id>/resume", tag="platform"):
     @describe("resume_node", "Resume a draining node", OPERATE, {200: NodeChanged}, problems=(409,))
-    def post(self, request: Request, node_id: int) -> Response:
+    def post(self, request: Request, node_id: UUID) -> Response:
         """A node that left or was lost comes back by itself, when its worker starts."""
         return self.change(node_id, services.activate_node)
 
 
 class Rates(ApiView, path="rates", tag="limits"):
-    @describe(
-        "list_rates", "List the execution rates that apply to your tasks", READ, {200: listing(RateOut, paged=False)}
-    )
+    @describe("list_rates", "List the execution rates that apply to your tasks", READ, {200: listing(RateOut)})
     def get(self, request: Request) -> Response:
         """Your own and those that operators set."""
         return Response({"items": rate_limits.limits_of(self.tenant)})
@@ -110,7 +111,7 @@ class Rates(ApiView, path="rates", tag="limits"):
         {201: RateOut},
         problems=(409, 429),
         body=RateIn,
-        examples=[request_example("60 calls a minute", {"key": "bank", "starts": 60, "per_seconds": 60})],
+        examples=[request_example("60 calls a minute", {"key": "bank", "starts": 60, "window_s": 60})],
     )
     def post(self, request: Request) -> Response:
         """At most so many starts in any span of so many seconds; takes effect within a second."""
@@ -118,14 +119,14 @@ class Rates(ApiView, path="rates", tag="limits"):
         return created(made, f"/api/v1/rates/{made['id']}")
 
 
-class OneRate(ApiView, path="rates/<int:rate_id>", tag="limits"):
+class OneRate(ApiView, path="rates/<uuid:rate_id>", tag="limits"):
     @describe(
         "delete_rate",
         "Remove an execution rate of your own",
         MANAGE,
         {204: None},
     )
-    def delete(self, request: Request, rate_id: int) -> Response:
+    def delete(self, request: Request, rate_id: UUID) -> Response:
         """What waits for it goes on within a second."""
         rate_limits.remove_limit(self.tenant, rate_id)
         return Response(status=204)
@@ -139,12 +140,14 @@ class Usage(ApiView, path="usage", tag="platform"):
         {200: UsageOut},
         OpenApiParameter("since", OpenApiTypes.DATE, description="First day (UTC); the month's first by default."),
         OpenApiParameter("until", OpenApiTypes.DATE, description="Last day (UTC); today by default."),
+        *PAGING,
     )
     def get(self, request: Request) -> Response:
         """The sum, and a row for each day, tier and category; the last few seconds may not be in yet."""
         query = request.query_params
         first, last = usage.days(query.get("since"), query.get("until"), ("since", "until"))
-        return Response(usage.read(self.tenant.pk, first, last))
+        found = usage.read(self.tenant.pk, first, last)
+        return Response({**found, **page_of(found["items"], query, ())})
 
 
 class UsageHints(ApiView, path="usage/hints", tag="platform"):
@@ -152,7 +155,7 @@ class UsageHints(ApiView, path="usage/hints", tag="platform"):
         "list_usage_hints",
         "List tasks that would fit a smaller tier, by the usage of their last runs",
         READ,
-        {200: listing(UsageHint, paged=False)},
+        {200: listing(UsageHint)},
     )
     def get(self, request: Request) -> Response:
         """One row for each handler or script and tier, measured in its last 20 to 200 runs."""

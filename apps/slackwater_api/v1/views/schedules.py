@@ -19,9 +19,9 @@ from slackwater_api.v1.shapes.common import as_shape, listing
 from slackwater_api.v1.shapes.schedules import (
     BackfillIn,
     BackfillOut,
+    FiringOut,
     ScheduleChange,
     ScheduleDetail,
-    ScheduleFireOut,
     ScheduleIn,
     ScheduleSummary,
 )
@@ -34,18 +34,18 @@ from slackwater_tasks.field_kinds import Moment
 NEXT = 10
 MOMENT = Moment()
 SCHEDULES = PagedList(
-    present=each(partial(as_shape, ScheduleSummary)),
+    present=each(lambda row: as_shape(ScheduleSummary, row, next_firing_at=row.next_fire_at)),
     filters=ScheduleFilter,
     columns={
         "name": Column("name"),
         "created_at": Column("created_at", moment),
         "updated_at": Column("updated_at", moment),
-        "next_fire_at": Column("next_fire_at", moment, may_lack=True),
+        "next_firing_at": Column("next_fire_at", moment, may_lack=True),
     },
     default="name",
 )
 FIRES = PagedList(
-    present=each(partial(as_shape, ScheduleFireOut)),
+    present=each(partial(as_shape, FiringOut)),
     filters=FireFilter,
     columns={"fire_at": Column("fire_at", moment)},
     default="-fire_at",
@@ -62,7 +62,8 @@ EXAMPLE = {
 
 
 def _detail(schedule: Schedule) -> dict[str, Any]:
-    return as_shape(ScheduleDetail, schedule, next_firings=services.next_firings(schedule, NEXT))
+    upcoming = services.next_firings(schedule, NEXT)
+    return as_shape(ScheduleDetail, schedule, next_firing_at=schedule.next_fire_at, next_firings=upcoming)
 
 
 class Schedules(ApiView, path="schedules", tag="schedules"):
@@ -119,12 +120,12 @@ class OneSchedule(ApiView, path="schedules/<uuid:schedule_id>", tag="schedules")
         return Response(status=204)
 
 
-class ScheduleFires(ApiView, path="schedules/<uuid:schedule_id>/fires", tag="schedules"):
+class ScheduleFirings(ApiView, path="schedules/<uuid:schedule_id>/firings", tag="schedules"):
     @describe(
-        "list_schedule_fires",
+        "list_schedule_firings",
         "List a schedule's firings, missed ones included",
         READ,
-        {200: listing(ScheduleFireOut)},
+        {200: listing(FiringOut)},
         *FIRES.parameters,
     )
     def get(self, request: Request, schedule_id: UUID) -> Response:

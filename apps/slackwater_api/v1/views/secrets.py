@@ -25,7 +25,7 @@ def _there(name: str) -> dict[str, object]:
 
 
 class Secrets(ApiView, path="secrets", tag="secrets"):
-    @describe("list_secrets", "List secrets, without their values", READ, {200: listing(shapes.SecretOut, paged=False)})
+    @describe("list_secrets", "List secrets, without their values", READ, {200: listing(shapes.SecretOut)})
     def get(self, request: Request) -> Response:
         return Response({"items": secrets.names()})
 

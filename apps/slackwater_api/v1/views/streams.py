@@ -25,6 +25,7 @@ from slackwater_api.http.openapi import describe
 from slackwater_api.live.change_feed import Batch, Place, confirmed, place_of, read_batch
 from slackwater_api.live.event_streams import RETRY, Opening, changes_for, event, gap
 from slackwater_conf import conf
+from slackwater_tasks.field_kinds import utc_text
 from slackwater_tasks.ledger.hints import keys
 from slackwater_tasks.read import history, tasks, workflows
 
@@ -140,7 +141,7 @@ class TaskEvents(_StreamView, path="tasks/<uuid:task_id>/events", tag="streams")
         row = tasks.task(subject["task_id"])
         data = {
             "task_id": row["id"], "workflow_id": row["workflow_id"], "state": row["state"], "status": row["status"],
-            "at": row["finished_at"] or datetime.now(UTC),
+            "at": row["finished_at"] or row["started_at"] or row["submitted_at"],
         }  # fmt: skip
         if row["progress"] is not None:
             data["progress"] = row["progress"]
@@ -198,4 +199,4 @@ class TenantEvents(_StreamView, path="events", tag="streams"):
 
 
 def _plain(data: dict[str, Any]) -> dict[str, Any]:
-    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in data.items()}
+    return {name: utc_text(value) if isinstance(value, datetime) else value for name, value in data.items()}

@@ -76,7 +76,7 @@ SUBMIT_EXAMPLES = [
     request_example("handler", {"handler": "demo.add", "args": [2, 3], "name": "sum"}, "A Celery task"),
     request_example(
         "urgent",
-        {"handler": "mail.send", "kwargs": {"to": "a@example.org"}, "category": "urgent", "delay_tolerance": 2},
+        {"handler": "mail.send", "kwargs": {"to": "a@example.org"}, "category": "urgent", "delay_tolerance_s": 2},
         "Urgent work",
     ),
     request_example(
@@ -103,7 +103,7 @@ def idempotency_key(request: Request | HttpRequest) -> str | None:
 def submitted(one: service.Submission) -> tuple[int, dict[str, Any], dict[str, str]]:
     """The answer to the submission of one task: status, body and headers."""
     task_id = one.task_ids[0]
-    body = {"id": task_id, "ids": [task_id], "created": one.created}
+    body = {"id": task_id, "task_ids": [task_id], "created": one.created}
     return (201 if one.created else 200), body, {"Location": f"/api/v1/tasks/{task_id}"}
 
 
@@ -118,7 +118,7 @@ class Tasks(ApiView, path="tasks", tag="tasks"):
         body=TASK_OR_TASKS,
         examples=[
             *SUBMIT_EXAMPLES,
-            answer_example("stored", {"id": EXAMPLE_ID, "ids": [EXAMPLE_ID], "created": True}, 201),
+            answer_example("stored", {"id": EXAMPLE_ID, "task_ids": [EXAMPLE_ID], "created": True}, 201),
         ],
     )
     def post(self, request: Request) -> Response:
@@ -128,7 +128,7 @@ class Tasks(ApiView, path="tasks", tag="tasks"):
         trace = trace_context.of_request(request.META)
         if isinstance(data, list | Pieces):
             many = service.submit_many(tenant, data, actor=actor, idempotency_key=key, trace=trace)
-            return created({"ids": many.task_ids, "created": many.created}, "/api/v1/tasks", new=many.created)
+            return created({"task_ids": many.task_ids, "created": many.created}, "/api/v1/tasks", new=many.created)
         if not isinstance(data, dict):
             raise InvalidInput("The body must be an object, or an array of objects.")
         one = service.submit(tenant, data, actor=actor, idempotency_key=key, trace=trace)
@@ -201,7 +201,7 @@ def _status(request: Request, principal: Principal, task_id: UUID) -> dict[str, 
 
 
 class TaskHistory(ApiView, path="tasks/<uuid:task_id>/history", tag="tasks"):
-    @describe("get_task_history", "Get a task's history", READ, {200: listing(HistoryEntry, paged=False)})
+    @describe("get_task_history", "Get a task's history", READ, {200: listing(HistoryEntry)})
     def get(self, request: Request, task_id: UUID) -> Response:
         """Every change of state and every edit, oldest first."""
         return Response({"items": history.history(task_id)})
@@ -215,7 +215,7 @@ class ExplainTask(ApiView, path="tasks/<uuid:task_id>/explain", tag="tasks"):
 
 
 class TaskAttempts(ApiView, path="tasks/<uuid:task_id>/attempts", tag="tasks"):
-    @describe("get_task_attempts", "List a task's attempts", READ, {200: listing(AttemptOut, paged=False)})
+    @describe("get_task_attempts", "List a task's attempts", READ, {200: listing(AttemptOut)})
     def get(self, request: Request, task_id: UUID) -> Response:
         """The attempts that began and ended, oldest first."""
         tasks.require_task(task_id)

@@ -15,11 +15,11 @@ from slackwater_resources import own_tiers
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.read import overview
 
-EXAMPLE = {"name": "wide", "cpu_milli": 2000, "memory_mb": 2048, "default_execution_cap": 900}
+EXAMPLE = {"name": "wide", "cpu_milli": 2000, "memory_mb": 2048, "default_execution_cap_s": 900}
 
 
 class Tiers(ApiView, path="tiers", tag="tiers"):
-    @describe("list_tiers", "List the tiers you may name", READ, {200: listing(TierOut, paged=False)})
+    @describe("list_tiers", "List the tiers you may name", READ, {200: listing(TierOut)})
     def get(self, request: Request) -> Response:
         """The shared tiers of the plan, and the tenant's own."""
         return Response({"items": overview.tiers(self.tenant)})

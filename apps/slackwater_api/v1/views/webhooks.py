@@ -39,7 +39,15 @@ def _delivery(row: Delivery) -> dict[str, Any]:
         row,
         next_attempt_at=row.next_attempt_at if pending else None,
         payload=json.loads(row.payload),
-        log=[{**entry, "at": datetime.fromtimestamp(entry["at"], UTC)} for entry in row.log],
+        log=[
+            {
+                "at": datetime.fromtimestamp(entry["at"], UTC),
+                "status": entry["status"],
+                "error": entry["error"] or None,
+                "duration_s": entry["ms"] / 1000,
+            }
+            for entry in row.log
+        ],
     )
 
 
@@ -72,7 +80,7 @@ class Webhooks(ApiView, path="webhooks", tag="webhooks"):
     def post(self, request: Request) -> Response:
         """Store it; the answer shows its secret, once."""
         made = subscriptions.create(self.tenant, read_json(request._request), actor=self.actor)
-        body = {**shown(made.subscription), "secret": made.secret}
+        body = {**shown(made.subscription), "secret": made.secret or None}
         return created(body, f"/api/v1/webhooks/{made.subscription.pk}")
 
     @describe(
@@ -123,7 +131,7 @@ class RotateWebhook(ApiView, path="webhooks/<uuid:webhook_id>/rotate", tag="webh
     def post(self, request: Request, webhook_id: UUID) -> Response:
         """The answer shows it, once; the old one signs beside it for a day."""
         made = subscriptions.rotate(self.tenant.pk, webhook_id)
-        return Response({**shown(made.subscription), "secret": made.secret})
+        return Response({**shown(made.subscription), "secret": made.secret or None})
 
 
 class PingWebhook(ApiView, path="webhooks/<uuid:webhook_id>/ping", tag="webhooks"):

@@ -190,9 +190,9 @@ class DeadLetters(ApiView, path="dead-letters", tag="dead letters"):
         return Response(DEAD_LETTERS.page(request.query_params, DeadLetter.objects.all()))
 
 
-class RequeueDeadLetter(ApiView, path="dead-letters/<uuid:task_id>/requeue", tag="dead letters"):
+class RetryDeadLetter(ApiView, path="dead-letters/<uuid:task_id>/retry", tag="dead letters"):
     @describe(
-        "requeue_dead_letter",
+        "retry_dead_letter",
         "Run a dead letter's task again",
         SUBMIT,
         {200: TaskDetail},
@@ -202,5 +202,5 @@ class RequeueDeadLetter(ApiView, path="dead-letters/<uuid:task_id>/requeue", tag
     def post(self, request: Request, task_id: UUID) -> Response:
         """Give the task its attempts anew and remove its dead letter."""
         dead_letters.require_dead_letter(task_id)
-        retry(self.tenant.pk, task_id, actor=self.actor, reason="requeued from the dead-letter queue")
+        retry(self.tenant.pk, task_id, actor=self.actor, reason="run again from the dead letters")
         return Response(tasks.task(task_id))

@@ -1,4 +1,4 @@
-"""List dead letters, and requeue them."""
+"""List dead letters, and retry them."""
 
 from __future__ import annotations
 
@@ -15,38 +15,41 @@ from slackwater_tenants.models import Tenant
 
 MAX_TASKS = 100_000
 SHOWN = 20
-REASON = "requeued from the dead-letter queue"
+REASON = "run again from the dead letters"
 
 
 class Command(PlatformCommand):
-    help = "List tasks whose attempts are used up, latest first; --requeue runs them again."
+    help = "List tasks whose attempts are used up, latest first; --retry runs them again."
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
         parser.add_argument("--limit", type=int, default=50, help="rows of the list (50)")
-        parser.add_argument("--requeue", nargs="*", type=task_id, metavar="ID", help="run these again; with --all, all")
-        parser.add_argument("--all", action="store_true", help="with --requeue: every dead letter of the tenant")
+        parser.add_argument("--retry", nargs="*", type=task_id, metavar="ID", help="run these again; with --all, all")
+        parser.add_argument("--all", action="store_true", help="with --retry: every dead letter of the tenant")
 
     def run(self, options: dict[str, Any]) -> None:
         tenant = find_tenant(options["tenant"])
         with scoped(tenant):
-            if options["requeue"] is not None:
-                self._requeue(tenant, options)
+            if options["retry"] is not None:
+                self._retry(tenant, options)
                 return
             rows = dead_letters.latest_dead_letters(max(1, options["limit"]))
-        columns = ["id", "name", "what", "at", "reason", "retries", "next_retry_at"]
-        shown = [[row["handler"] or row["script"][:12] if c == "what" else row[c] for c in columns] for row in rows]
+        columns = ["task_id", "name", "what", "at", "reason", "retries", "next_retry_at"]
+        shown = [
+            [row["handler"] or (row["script"] or "script")[:12] if c == "what" else row[c] for c in columns]
+            for row in rows
+        ]
         titles = [name.replace("_", " ") for name in columns]
         self.answer_table(rows, "Dead letters", titles, shown, empty="There are no dead letters.")
 
-    def _requeue(self, tenant: Tenant, options: dict[str, Any]) -> None:
-        ids = options["requeue"]
+    def _retry(self, tenant: Tenant, options: dict[str, Any]) -> None:
+        ids = options["retry"]
         if bool(ids) == options["all"]:
-            raise InvalidInput("give either ids or --all", field="--requeue")
+            raise InvalidInput("give either ids or --all", field="--retry")
         if options["all"]:
-            ids = [row["id"] for row in dead_letters.latest_dead_letters(MAX_TASKS)]
+            ids = [row["task_id"] for row in dead_letters.latest_dead_letters(MAX_TASKS)]
         done, left = [], []
-        for wanted in track(ids, "requeueing", console=self.console, disable=self.as_json or len(ids) < 20):
+        for wanted in track(ids, "retrying", console=self.console, disable=self.as_json or len(ids) < 20):
             try:
                 dead_letters.require_dead_letter(wanted)
                 retry(tenant.pk, wanted, actor=ACTOR, reason=REASON)
@@ -54,9 +57,9 @@ class Command(PlatformCommand):
             except SlackwaterError as error:
                 if not options["all"]:
                     raise
-                left.append({"id": wanted, "reason": error.message})  # gone since, or beyond the plan
-        self.answer({"requeued": done, "left": left}, f"requeued {len(done)}")
+                left.append({"task_id": wanted, "reason": error.message})  # gone since, or beyond the plan
+        self.answer({"retried": done, "left": left}, f"retried {len(done)}")
         if left and not self.as_json:
-            columns = ["id", "why not"]
-            rows = [(row["id"], row["reason"]) for row in left[:SHOWN]]
+            columns = ["task", "why not"]
+            rows = [(row["task_id"], row["reason"]) for row in left[:SHOWN]]
             self.show_table(f"Left as they are: {len(left)}", columns, rows, empty="")

@@ -26,7 +26,7 @@ class Command(PlatformCommand):
         predicted = found["predicted_start"] or {}
         self.show_pairs(
             {
-                "task": found["id"], "state": found["state"], "why": found["summary"],
+                "task": found["task_id"], "state": found["state"], "why": found["summary"],
                 "latest start": found["latest_start"], "likely starts": predicted.get("likely"),
                 "between": predicted.get("earliest"), "and": predicted.get("latest"),
             }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+from uuid import UUID
 
 from django.core.management.base import CommandParser
 
@@ -13,6 +15,7 @@ from slackwater_resources.models import Node
 from slackwater_tasks.read import overview
 from slackwater_tasks.read.autoscaling import by_cell, wanted
 
+ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 ACTIONS = {"drain": services.drain_node, "resume": services.activate_node}
 ANSWERS = {
     "drain": "drains: what has not begun goes back, what saves checkpoints yields, the rest is finished",
@@ -40,7 +43,7 @@ class Command(PlatformCommand):
         if options["action"] in ACTIONS:
             node = _find(options["node"])
             ACTIONS[options["action"]](node)
-            shown = {"id": node.pk, "name": node.name, "state": node.state}
+            shown = {"id": node.incarnation, "name": node.name, "state": node.state}
             self.answer(shown, f"{node} {ANSWERS[options['action']]}")
             return
         if options["wanted"]:
@@ -79,12 +82,12 @@ def _find(given: str | None) -> Node:
     if not given:
         raise InvalidInput("say which: its name or its id", field="node")
     there = Node.objects.filter(state__in=[Node.State.ACTIVE, Node.State.DRAINING])
-    found = list(there.filter(pk=int(given)) if given.isdigit() else there.filter(name=given))
+    found = list(there.filter(incarnation=UUID(given)) if ID.fullmatch(given) else there.filter(name=given))
     if not found:
         raise NotFound(f"there is no node {given!r} at work", field="node")
     if len(found) > 1:
         raise InvalidInput(
-            f"{len(found)} cells have a node of that name: give its id, one of {', '.join(str(n.pk) for n in found)}",
+            f"{len(found)} cells have a node of that name: give its id, one of {', '.join(str(n.incarnation) for n in found)}",
             field="node",
         )
     return found[0]

@@ -59,16 +59,16 @@ class Command(PlatformCommand):
         upcoming = services.next_firings(row, 10)
         fired = list(row.fires.order_by("-fire_at")[:LAST])
         if self.as_json:
-            names = ("fire_at", "due_at", "fired_at", "lateness_s", "outcome", "task_id", "error", "backfill")
+            names = ("fire_at", "due_at", "fired_at", "late_by_s", "outcome", "task_id", "error", "backfill")
             past = [{name: getattr(fire, name) for name in names} for fire in fired]
-            self.show({**_plain(row), "next_firings": upcoming, "fires": past})
+            self.show({**_plain(row), "next_firings": upcoming, "firings": past})
             return
         self.show_pairs({**_plain(row), "next_firings": None})
         self.show_table("Next", ["fires for"], [(at,) for at in upcoming], empty="It fires no more.")
         self.show_table(
             "Last",
             ["fired for", "late (s)", "outcome", "task", "error"],
-            [(fire.fire_at, f"{fire.lateness_s:.3f}", fire.outcome, fire.task_id, fire.error) for fire in fired],
+            [(fire.fire_at, f"{fire.late_by_s:.3f}", fire.outcome, fire.task_id, fire.error) for fire in fired],
             empty="It has not fired yet.",
         )
 

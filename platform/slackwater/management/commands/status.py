@@ -72,7 +72,7 @@ class Command(PlatformCommand):
         self.show_table(
             "Latest tasks",
             ["id", "name", "what", "status", "state", "attempts", "submitted"],
-            [(t["id"], t["name"], t["handler"] or t["script"][:12] or t["script_path"], t["status"], t["state"],
+            [(t["id"], t["name"], t["handler"] or (t["script"] or "")[:12] or t["script_path"], t["status"], t["state"],
               t["attempts"], t["submitted_at"]) for t in tasks],
             empty="There are no such tasks.",
         )  # fmt: skip

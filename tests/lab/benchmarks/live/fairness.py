@@ -28,7 +28,7 @@ def run(seconds: int, slots: int, task_ms: int, children: int) -> None:
     rng = random.Random(1)
 
     def work(tenant: Tenant, per_s: float) -> list[Item]:
-        fields = {"tier": tier, "delay_tolerance": 3600}
+        fields = {"tier": tier, "delay_tolerance_s": 3600}
         # Of different lengths: tasks that all took the same would end in step, and leave nobody a slot in between.
         return [
             Item(n / per_s, tenant, fields, task_ms / 1000 * rng.uniform(0.5, 1.5)) for n in range(int(per_s * seconds))

@@ -98,7 +98,7 @@ def hand_in(tenant: Tenant, tier: str, first: int, count: int, ms: int, handler:
         upto = min(first + count, start + CHUNK)
         tell("submitting", start - first, count)
         submit_many(tenant, [
-            {"handler": handler, "args": [n, ms], "tier": tier, "delay_tolerance": 86_400}
+            {"handler": handler, "args": [n, ms], "tier": tier, "delay_tolerance_s": 86_400}
             for n in range(start, upto)
         ])  # fmt: skip
 

@@ -93,7 +93,7 @@ def _items(cell: LiveCell, permille: int) -> list[Item]:
             tenant.pool = Pool.objects.create(slug=f"line{line}", parent=above, guaranteed=100 / QUOTA_LINES)
             tenant.save()
             for count, units, run_s, priority, every_s in CLASSES:
-                fields = {"tier": cell.tier(units), "priority": priority, "delay_tolerance": 3600}
+                fields = {"tier": cell.tier(units), "priority": priority, "delay_tolerance_s": 3600}
                 items += [
                     Item(every_s * (n + 1), tenant, fields, run_s, units) for n in range(count * permille // 1000)
                 ]

@@ -22,7 +22,7 @@ def run(seconds: int, slots: int, task_ms: int, children: int, overload: int, ur
         Item(0.5 + n / urgent_per_s, client, {"tier": tier, "category": "urgent"}, URGENT_S)
         for n in range(urgent_per_s * seconds)
     ]
-    work = [Item(n / per_s, crowd, {"tier": tier, "delay_tolerance": 3600}, task_ms / 1000) for n in range(count)]
+    work = [Item(n / per_s, crowd, {"tier": tier, "delay_tolerance_s": 3600}, task_ms / 1000) for n in range(count)]
     with cell.running():
         cell.warm_up(crowd, tier)
         alone = cell.play(urgent, tick_s=TICK_S, until_s=seconds + 20, phase="idle")
