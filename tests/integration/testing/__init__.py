@@ -1,0 +1,1 @@
+"""The fixtures for tests of one's own."""
