@@ -16,6 +16,7 @@ from slackwater.celery import app
 from slackwater.testing.inbox import Inbox
 from slackwater.testing.plugin import slackwater_eager, slackwater_inbox
 from tests.support import calling
+
 __all__ = ["slackwater_eager", "slackwater_inbox"]
 sent: list[str] = []
 
