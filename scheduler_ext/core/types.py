@@ -187,6 +187,19 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What one round tells the next of the task that room is kept for."""
+
+    task_id: str = ""
+    """Whom room is kept for until it starts; empty: nobody."""
+    turns: Mapping[str, float] = field(default_factory=dict)
+    """When room was last kept for each tenant, or pool at the top, in the last hour."""
+
+
+NOBODY = Kept()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """The frozen view one round decides on."""
 
@@ -203,6 +216,7 @@ class Snapshot:
     """Starts that each rate limit still allows now, by its id."""
     past_use: Mapping[str, float] = field(default_factory=dict)
     """What was held lately, which fades, in cell-seconds: by ``tenant ID`` and ``pool PATH``."""
+    kept: Kept = NOBODY
 
 
 @dataclass(slots=True, kw_only=True)
@@ -235,6 +249,7 @@ class Plan:
     """A task that holds a mutex key is among those decided."""
     wants_ends: bool = False
     """A task has waited long enough for a node to be kept for it: the next round needs to know when what runs ends."""
+    kept: Kept = NOBODY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

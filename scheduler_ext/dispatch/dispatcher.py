@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import first_line
-from scheduler_ext.core.types import Plan, Reason, RoundResult, Snapshot
+from scheduler_ext.core.types import NOBODY, Plan, Reason, RoundResult, Snapshot
 from scheduler_ext.dispatch import redis_client
 from scheduler_ext.dispatch.mutex import LockMirror
 from scheduler_ext.dispatch.queue_manager import QueueManager
@@ -57,6 +58,7 @@ class Dispatcher:
         self.share = share
         self.watch = watch
         self._wants_ends = False
+        self._kept = NOBODY
         # It outlives this dispatcher until the next one leads, and renews it.
         self.locks = LockMirror(queues.client, queues.keys, conf.node_lease_s + conf.leader_lease_s)
         self.epoch = 0
@@ -95,11 +97,13 @@ class Dispatcher:
             promoted = self.store.promote(BATCH)
         # 2. Take the snapshot, without what is held back until others have started.
         snapshot = self.store.snapshot(ends=self._wants_ends)
+        if self._kept is not NOBODY:
+            snapshot = replace(snapshot, kept=self._kept)
         if self.turns is not None:
             snapshot = self.turns.hold(snapshot)
         # 3. Decide: who runs next, and where.
         plan = prioritize(snapshot, self.conf, self.share or self.store.share())
-        self._wants_ends = plan.wants_ends
+        self._wants_ends, self._kept = plan.wants_ends, plan.kept
         # 4. Claim what was decided, if it still is what the snapshot said.
         won = self.store.claim(self.epoch, plan.decisions)
         self.locks.follow(self.store.locks, new=plan.excludes)

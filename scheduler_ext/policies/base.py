@@ -59,6 +59,12 @@ class Chooser(Protocol):
     def reject(self, line: LineView, task: TaskView, reason: Reason) -> None:
         """The task just picked stays; the chooser goes on with what could still start."""
 
+    def take(self, line: LineView, task: TaskView) -> None:
+        """A task that waits in this line was placed out of turn; it takes a slot of its own."""
+
+    def account_at_top(self, line: LineView) -> str:
+        """The name of the tenant, or of the pool at the top, that this line belongs to."""
+
     def refusal(self, line: LineView, task: TaskView, milli: int) -> Reason | None:
         """Why the share itself forbids the task just picked (a maximum is used up), or ``None``."""
 

@@ -143,6 +143,10 @@ class RunningTree(TreeChooser):
         super().accept(line, task, milli)
         self._lines[line.line_id].top.waits -= 1
 
+    def take(self, line: LineView, task: TaskView) -> None:
+        self._charge(self._lines[line.line_id].leaf.account, task.kind, MILLI, line.vector)
+        self.withdraw(line, task)
+
     def leave(self, line: LineView, task: TaskView) -> None:
         """The task just picked leaves its line without being placed."""
         self._waiting.discard(id(task))
@@ -207,13 +211,7 @@ class RunningTree(TreeChooser):
         place = bisect_left(state.heads, task.rank, lo=state.at, key=_rank)
         while state.heads[place] is not task:
             place += 1
-        del state.heads[place]
-        if place > state.at:
-            return
-        if state.at < len(state.heads):
-            self._enter(state)
-        else:
-            state.drop()
+        self._remove(state, place)
 
     def release(self, line: LineView, milli: int = MILLI) -> None:
         """A task of ``line`` has ended and gives back what it took."""
@@ -242,9 +240,11 @@ class RunningTree(TreeChooser):
     def reopen(self, has_room: Callable[[Vector], bool]) -> None:
         """Room has come back: try again what was passed over, and the vectors for which there is room now."""
         for state in self._skipped:
-            passed = state.skipped
+            passed = sorted(state.skipped, key=_rank)
             start = state.at - len(passed)
             state.heads[start : state.at] = passed
+            if passed and state.at < len(state.heads) and state.heads[state.at].rank < passed[-1].rank:
+                state.heads[start:] = sorted(state.heads[start:], key=_rank)  # one that came meanwhile stands before
             state.at = start
             state.skipped = []
             if start < len(state.heads):
@@ -315,14 +315,6 @@ class RunningTree(TreeChooser):
             self._skipped.append(state)
         state.skipped.append(task)
         state.advance()
-
-    def _enter(self, state: Line) -> None:
-        """A line has a new front task: put it, and what stands above, in order."""
-        state.leaf.enter(state)
-        each: Branch | None = state.leaf
-        while each is not None:
-            each.push(self._clock)
-            each = each.up
 
 
 def _before(first: Line, second: Line) -> bool:

@@ -184,6 +184,14 @@ class TreeChooser(Chooser):
         self._kinds[category].discard(kind)
         return not self._kinds[category]
 
+    def take(self, line: LineView, task: TaskView) -> None:
+        state = self._lines[line.line_id]
+        self._charge(state.leaf.account, task.kind, MILLI, _taken(line, task.kind))
+        self._remove(state, next(place for place, each in enumerate(state.heads) if each is task))
+
+    def account_at_top(self, line: LineView) -> str:
+        return self._lines[line.line_id].top.name
+
     def refusal(self, line: LineView, task: TaskView, milli: int) -> Reason | None:
         """``HARD_SHARE`` when the task would take its account, or one above, beyond its maximum."""
         account, kind = self._lines[line.line_id].leaf.account, task.kind
@@ -218,6 +226,24 @@ class TreeChooser(Chooser):
         if line.alone[0] is not kind:
             line.alone = (kind, self._measure.share({kind: MILLI}, vector))
         return (top.share + line.alone[1]) * weight <= fair or top.share_with(kind, MILLI, vector) * weight <= fair
+
+    def _remove(self, state: Line, place: int) -> None:
+        """The task at a place of its line leaves it."""
+        del state.heads[place]
+        if place > state.at:
+            return
+        if state.at < len(state.heads):
+            self._enter(state)
+        else:
+            state.drop()
+
+    def _enter(self, state: Line) -> None:
+        """A line has a new front task: put it, and what stands above, in order."""
+        state.leaf.enter(state)
+        each: Branch | None = state.leaf
+        while each is not None:
+            each.push(self._clock)
+            each = each.up
 
     # -- steps a run refines -----------------------------------------------------------------------
 

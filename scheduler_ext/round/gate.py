@@ -77,7 +77,8 @@ class Gate:
     """Working state of one round, or of a simulated run."""
 
     __slots__ = (
-        "_ceilings", "_drained_in", "_patience_s", "_rates", "_reserve", "_tenants", "_uses", "held", "ledger", "now",
+        "_ceilings", "_drained_in", "_first", "_patience_s", "_pending", "_rates", "_reserve", "_tenants", "_uses", "held",
+        "ledger", "now",
     )  # fmt: skip
 
     def __init__(self, snapshot: Snapshot, conf: SchedulerConf, *, reserve: bool = True, short: bool = True) -> None:
@@ -89,6 +90,10 @@ class Gate:
         """Live holders by mutex key."""
         self._rates = dict(snapshot.rates_left)
         self._patience_s = conf.reserve_after_s
+        self._first: TaskView | None = None
+        """Whom room is kept for whatever the order."""
+        self._pending: Shape | None = None
+        """What that task asks for, while its room has still to be reserved."""
         self._drained_in = 2 * LOOKAHEAD_US / 1e6
         self._tenants = snapshot.tenants
         self._uses: dict[int, Use] = {}
@@ -141,6 +146,8 @@ class Gate:
         The first tasks that find no room get a reservation.
         """
         ledger = self.ledger
+        if self._pending is not None:
+            self._reserve_first(task)
         shape = ledger.shape(line.vector, task.kind, task.handler_id)
         if shape.impossible is not None:
             return shape.impossible
@@ -149,6 +156,31 @@ class Gate:
             return Reason.RESERVED if ledger.kept else Reason.NO_SLOT
         self.count(line, task, milli or MILLI)
         return node
+
+    def has_waited(self, task: TaskView) -> bool:
+        """Whether a task that takes a slot of its own has waited long enough for a node to be kept for it."""
+        return self.now - task.submitted_at >= self._patience_s and not short_milli(task)
+
+    def finds_room(self, line: LineView, task: TaskView) -> bool:
+        """Whether a node has room for a slot of its own; none is looked for where no node could ever have it."""
+        shape = self.ledger.shape(line.vector, task.kind, task.handler_id)
+        return shape.impossible is not None or self.ledger.find_exclusive(shape) is not None
+
+    def keep_room(self, line: LineView, task: TaskView) -> None:
+        """Keep a node for this task before any that came after it starts."""
+        self._first, self._pending = task, self.ledger.shape(line.vector, task.kind, task.handler_id)
+
+    def keep_no_room(self) -> None:
+        """Keep a node for nobody in particular."""
+        self._first = self._pending = None
+
+    def _reserve_first(self, task: TaskView) -> None:
+        """The task in turn came no earlier than the one room is kept for: from now on its node is."""
+        first, shape = self._first, self._pending
+        if first is None or shape is None or task.submitted_at < first.submitted_at:
+            return
+        self._pending = None
+        self.ledger.reserve(shape, self.now, self.now - first.submitted_at, self._patience_s, first.task_id)
 
     def count(self, line: LineView, task: TaskView, milli: int) -> None:
         """A task starts: it counts against its tenant's limits and its mutex key."""
@@ -180,7 +212,7 @@ class Gate:
         node = ledger.find_exclusive(shape, task.avoid_node, ends_at)
         if node is not None:
             ledger.take_exclusive(node, shape, ends_at)
-        elif self._reserve and not ledger.kept and ledger.has_room((task.kind,)):
+        elif self._reserve and task is not self._first and not ledger.kept and ledger.has_room((task.kind,)):
             ledger.reserve(shape, self.now, self.now - task.submitted_at, self._patience_s, task.task_id)
         return node
 

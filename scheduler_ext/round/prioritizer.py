@@ -11,7 +11,9 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
     MILLI,
+    NOBODY,
     Decision,
+    Kept,
     LineView,
     Plan,
     QueueName,
@@ -22,9 +24,13 @@ from scheduler_ext.core.types import (
 )
 from scheduler_ext.policies.base import CATEGORY_REASONS, LINE_REASONS, TENANT_REASONS, Chooser, SharePolicy
 from scheduler_ext.round.gate import Gate, short_milli
+from scheduler_ext.round.longest_waiting import make_room
 
 PERIODIC_SOON_S: Final = 60.0
 """A periodic task that must start within this time goes through the delayable queue, any other through off-peak."""
+
+TURNS_S: Final = 3600.0
+"""How long it is remembered for whom room was kept."""
 
 _QUEUES: Final = {
     Category.URGENT: QueueName.URGENT,
@@ -53,6 +59,10 @@ def queue_of(category: Category, task: TaskView, now: float) -> QueueName:
     return _QUEUES[category]
 
 
+def _submitted(task: TaskView) -> float:
+    return task.submitted_at
+
+
 class _Round:
     """One round's working state."""
 
@@ -79,6 +89,7 @@ class _Round:
         limit, decisions = self._conf.round_limit, self._decisions
         before = ledger.utilization_permille()
         wanted = {task.kind for line in self._snapshot.lines for task in line.heads}
+        kept = self._make_room(wanted)
         while len(decisions) < limit and ledger.has_room(wanted):
             picked = chooser.pick()
             if picked is None:
@@ -100,8 +111,28 @@ class _Round:
         more = not full and (not left or self._refused_alone())
         return Plan(
             decisions=tuple(decisions), left=left, utilization_permille=before, more=more,
-            wants_ends=ledger.wants_ends, excludes=gate.held != self._snapshot.mutex_held,
+            wants_ends=ledger.wants_ends, kept=kept, excludes=gate.held != self._snapshot.mutex_held,
         )  # fmt: skip
+
+    def _make_room(self, wanted: set[WorkKind]) -> Kept:
+        """Keep room for what has waited longest without fitting; where all ask for the same, nothing keeps it out."""
+        snapshot, before = self._snapshot, self._snapshot.kept
+        vectors = {line.vector for line in snapshot.lines}
+        if (len(vectors) < 2 and before is NOBODY) or not self.gate.ledger.has_room(wanted):
+            return before
+        least = tuple(map(min, zip(*vectors, strict=True)))
+        large = [line for line in snapshot.lines if line.heads and line.vector != least]
+        kept = None
+        if before.task_id:
+            waiting = ((line, task) for line in snapshot.lines for task in line.heads)
+            kept = next((each for each in waiting if each[1].task_id == before.task_id), None)
+        turns = dict(before.turns)
+        oldest = ((line, min(line.heads, key=_submitted)) for line in large)
+        found = make_room(self.gate, self._chooser, kept, turns, oldest, self._start_whole)
+        if found is None and not turns:
+            return NOBODY
+        recent = {name: at for name, at in turns.items() if snapshot.now - at < TURNS_S}
+        return Kept(task_id=found[1].task_id if found else "", turns=recent)
 
     def _refused_alone(self) -> bool:
         """Whether a task was refused for what it is, so that one behind it may still start."""
@@ -127,6 +158,10 @@ class _Round:
             )
         )
         return None
+
+    def _start_whole(self, line: LineView, task: TaskView) -> None:
+        reason = self._start(line, task, 0)
+        assert reason is None
 
     def _stop(self, line: LineView, kind: WorkKind, reason: Reason) -> None:
         """Remember what else the reason covers."""

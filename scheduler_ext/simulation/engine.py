@@ -19,11 +19,13 @@ from scheduler_ext.policies.base import OrderPolicy, SharePolicy
 from scheduler_ext.policies.incremental_tree import RunningTree
 from scheduler_ext.policies.tree import Rules
 from scheduler_ext.round.gate import Gate, expected_end
+from scheduler_ext.round.longest_waiting import make_room
 from scheduler_ext.round.node_account import Node
 from scheduler_ext.simulation.layout import edges_of, lines_of, tenants_of
 from scheduler_ext.simulation.model import Cell, Job, Run, Trace
 from scheduler_ext.simulation.preemption import Preemptor
 from scheduler_ext.simulation.timers import Timers
+from scheduler_ext.simulation.waiting import Waiting
 
 PROGRESS_EVERY: Final = 10_000
 NO_EVENT: Final = 1 << 62
@@ -56,7 +58,8 @@ class Engine:
         self._share_name = share.name
         self._slicing = hasattr(order, "quantum_us")
         self._joins = hasattr(order, "level_of")
-        self._backfill = backfill
+        self._backfill = backfill and len({job.vector for job in trace.jobs}) > 1
+        """Where all ask for the same, what finds no room leaves none that another could take."""
         self._progress = progress
         lines, self._urgent = lines_of(trace)
         self._promotions: list[tuple[int, int]] = []
@@ -68,7 +71,7 @@ class Engine:
         )  # fmt: skip
         if not isinstance(share, Rules):
             raise ConfigurationError("this share policy cannot be simulated", field="share_policy")
-        self._gate = Gate(snapshot, conf, reserve=backfill, short=False)
+        self._gate = Gate(snapshot, conf, reserve=self._backfill, short=False)
         self._timers = Timers(trace, self._gate, conf) if conf.ceiling_windows or trace.limits else None
         self._chooser = RunningTree(snapshot, share)
         self._preemptor: Preemptor | None = None
@@ -82,14 +85,14 @@ class Engine:
         self._over: list[tuple[Node, LineView, float | None]] = []
         """Rooms of what has ended, not yet given back to the ledger."""
         self._freed: list[Node] = []
+        self._queue = Waiting()
         self._children, self._missing = edges_of(trace)
         self._serving: dict[int, int] = {}
         self._now = self._next = 0
-        self._waiting = self._ended = 0
+        self._waiting = self._ended = self._preemptions = self._decisions = 0
         self._started = [-1] * len(trace.jobs)
         self._finished = [-1] * len(trace.jobs)
         self._segments: list[tuple[int, int, int]] = []
-        self._preemptions = self._decisions = 0
         self._unplaced: dict[int, str] = {}
 
     def run(self, clock: Callable[[], float]) -> Run:
@@ -188,10 +191,15 @@ class Engine:
         if self._slicing:
             job.level = self._serving.get(line.line_id, 0) if self._joins else 0
         job.rank = self._order.rank(job)
-        self._waiting += 1
-        self._chooser.offer(line, job)
+        self._wait(line, job)
         if job.latest_start_us is not None and line.line_id in self._urgent:
             heappush(self._promotions, (max(self._now, job.latest_start_us - PROMOTE_LEAD_MS * 1000), job.index))
+
+    def _wait(self, line: LineView, job: Any) -> None:
+        self._waiting += 1
+        self._chooser.offer(line, job)
+        if self._backfill:
+            self._queue.add(job)
 
     def _promote(self, index: int) -> None:
         """Near its latest start a task that still waits moves to its tenant's urgent line."""
@@ -253,8 +261,7 @@ class Engine:
         self._preemptions += 1
         job.level += 1
         job.rank = self._order.rank(job)
-        self._waiting += 1
-        self._chooser.offer(line, job)
+        self._wait(line, job)
 
     def _release_children(self, job: Job) -> None:
         for index in self._children[job.index]:
@@ -278,6 +285,9 @@ class Engine:
             ledger.forget_reservations()
             chooser.reopen(self._has_room)
             self._freed.clear()
+            if self._backfill:
+                queue = self._queue
+                queue.kept = make_room(gate, chooser, queue.kept, queue.turns, queue.longest(), self._place)
         passed_over = 0
         while passed_over < BACKFILL_DEPTH and ledger.has_room(_KINDS):
             picked = chooser.pick()
@@ -295,6 +305,11 @@ class Engine:
                 reason = node
             passed_over += reason is Reason.RESERVED
             self._leave(line, task, reason)
+
+    def _place(self, line: LineView, job: Any) -> None:
+        node = self._gate.place(line, job, 0)
+        assert isinstance(node, Node)
+        self._start(job, node, line)
 
     def _preempt(self, preemptor: Preemptor) -> None:
         """End what stands in the way of a starving pool; it waits again in its place and spends no attempt."""
@@ -316,8 +331,7 @@ class Engine:
         self._chooser.release(line)
         self._over.append((job.node, line, job.ends_at))
         self._preemptions += 1
-        self._waiting += 1
-        self._chooser.offer(line, job)
+        self._wait(line, job)
 
     def _hand_over(self) -> bool:
         """When all is full and one task has ended, the next of its vector takes its room as it is.
@@ -350,6 +364,8 @@ class Engine:
 
     def _start(self, job: Any, node: Node, line: LineView) -> None:
         self._waiting -= 1
+        if self._backfill:
+            self._queue.remove(job)
         now = self._now
         job.node = node
         if self._started[job.index] < 0:
@@ -373,6 +389,8 @@ class Engine:
             # It would wait for ever: it leaves its line, as upkeep gives up what no node can ever run.
             self._unplaced[job.index] = reason.value
             self._waiting -= 1
+            if self._backfill:
+                self._queue.remove(job)
             self._chooser.leave(line, job)
             return
         if reason is Reason.RATE and self._timers is not None:

@@ -1,7 +1,7 @@
-"""Shortest task first, with a guard: arrival plus a multiple of the expected run time.
+"""Shortest task first, with a guard: arrival plus a multiple of the expected run time, up to a bound.
 
-A task of expected run time E can be passed only by tasks that arrive less than ``weight * E`` after it, so
-it waits for a bounded amount of later work and nothing starves.
+A task of expected run time E can be passed only by tasks that arrive less than ``weight * E`` after it, and less than
+``most_s``, so it waits for a bounded amount of later work and nothing starves.
 """
 
 from __future__ import annotations
@@ -23,13 +23,20 @@ class ShortestFirst:
     name: str = "shortest_first"
     weight: int = 20
     """How many times its expected run time a task may be passed by later ones."""
+    most_s: int = 14_400
+    """For how long at most, however long it is expected to run."""
 
     def __post_init__(self) -> None:
-        """Refuse a weight that would not order by run time."""
+        """Refuse what would not order by run time."""
+        if self.most_s < 1:
+            raise ConfigurationError("must be at least 1", field="most_s")
         if not 1 <= self.weight <= 1_000_000:
             raise ConfigurationError("must be from 1 to 1000000", field="weight")
 
     def rank(self, task: RankInput) -> tuple[int, int]:
-        """Priority, then arrival + weight x expected run time; the cap stands in while nothing is learnt."""
+        """Priority, then arrival + weight x expected run time, up to the bound; the cap stands in while nothing is
+        learnt."""
         expected = task.expected_us if task.expected_us is not None else task.cap_us
-        return by_priority(task.priority), number(task.arrived_us + self.weight * expected)
+        return by_priority(task.priority), number(
+            task.arrived_us + min(self.weight * expected, self.most_s * 1_000_000)
+        )

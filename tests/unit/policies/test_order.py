@@ -65,6 +65,13 @@ def test_shortest_first_uses_the_cap_while_nothing_is_learnt() -> None:
     assert policy.rank(given(expected_us=5, cap_us=10**9)) < policy.rank(given(cap_us=6))
 
 
+def test_the_guard_of_shortest_first_ends_however_long_a_task_is_expected_to_run() -> None:
+    policy = ShortestFirst(most_s=3600)
+    long = policy.rank(given(expected_us=10**12))
+    assert policy.rank(given(arrived_us=1_000_000 + 3_599 * 1_000_000, expected_us=0)) < long
+    assert policy.rank(given(arrived_us=1_000_000 + 3_601 * 1_000_000, expected_us=0)) > long
+
+
 def test_shortest_first_is_passed_only_within_its_guard() -> None:
     policy = ShortestFirst(weight=10)
     long = given(arrived_us=0, expected_us=1_000_000)
@@ -89,6 +96,7 @@ def test_feedback_sinks_and_rises() -> None:
     ("name", "parameters"),
     [
         ("shortest_first", {"weight": 0}),
+        ("shortest_first", {"most_s": 0}),
         ("round_robin", {"quantum_ms": 0}),
         ("feedback", {"quanta_ms": "123"}),
         ("feedback", {"quanta_ms": []}),
