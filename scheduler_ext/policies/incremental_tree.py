@@ -60,6 +60,7 @@ class RunningTree(TreeChooser):
     def __init__(self, snapshot: Snapshot, rules: Rules) -> None:
         self._skipped: list[Line] = []
         self._dropped: list[Line] = []
+        self._left: list[Account] = []
         super().__init__(snapshot, rules)
         self.blocked: set[Vector] = set()
         """Vectors that found no room."""
@@ -115,7 +116,10 @@ class RunningTree(TreeChooser):
         return best
 
     def settle(self) -> None:
-        """A round begins: pools that hold alike go by the task that waits longest in them now."""
+        """A round begins: who has no work left is due nothing, and pools go by the task that waits longest in them."""
+        for top in self._left:
+            self._gone(top)
+        self._left.clear()
         for ages in self._ages:
             if ages.settle(self._waiting):
                 for branch in ages.branches:
@@ -148,11 +152,11 @@ class RunningTree(TreeChooser):
         self.withdraw(line, task)
 
     def leave(self, line: LineView, task: TaskView) -> None:
-        """The task just picked leaves its line without being placed."""
+        """The task just picked leaves its line without being placed; in this round it counts as waiting."""
         self._waiting.discard(id(task))
         state = self._lines[line.line_id]
         state.advance()
-        self._gone(state.top)
+        self._left.append(state.top)
 
     @property
     def waits_for_room(self) -> bool:

@@ -133,6 +133,8 @@ class TreeChooser(Chooser):
         self._closed: set[int] = set()
         self._kinds: dict[int, set[WorkKind]] = {}
         """By category at its ceiling: the kinds of its tasks that may be below it."""
+        self._full: set[Hashable] = set()
+        """Needs for which no node has room any more in this round."""
         self._grown = 0.0 if rules.memory_s else SHORT_MEMORY_S / max(1, self._measure.whole)
         self._bounded = False
         """Whether any account has a maximum, or keeps some of its share while it is idle."""
@@ -166,6 +168,8 @@ class TreeChooser(Chooser):
     def reject(self, line: LineView, task: TaskView, reason: Reason) -> None:
         """The task just picked stays, and with it what the reason covers."""
         state = self._lines[line.line_id]
+        if reason is Reason.NO_SLOT or reason is Reason.RESERVED:
+            self._full.add(_need(line, task))
         if reason in CATEGORY_REASONS and self._closes(int(line.category), task.kind):
             self._closed.add(int(line.category))
         elif reason in LINE_REASONS:
@@ -200,12 +204,18 @@ class TreeChooser(Chooser):
         return Reason.HARD_SHARE
 
     def _first(self, fronts: Iterable[Line | None]) -> Line | None:
-        """Which of the lines in front, one of each category at most and in their order, comes first of all."""
+        """Which of the lines in front, one of each category at most and in their order, comes first of all.
+
+        One that is known to find no room comes at once: it is refused, and hides nobody behind it.
+        """
         due = best = None
+        full = self._full
         for line in fronts:
             if line is None:
                 continue
             top = line.top
+            if full and _need(line.view, line.heads[line.at]) in full:
+                return line
             if top.share < top.floor:
                 return line
             if due is None and self._is_due(line, top):
@@ -450,6 +460,14 @@ class TreeChooser(Chooser):
 
 def _category(line: LineView) -> int:
     return int(line.category)
+
+
+def _need(line: LineView, task: TaskView) -> Hashable:
+    """All that decides whether any node has room for a task."""
+    return (
+        line.vector, task.kind, task.handler_id, task.avoid_node, task.alone or bool(task.rates),
+        task.expected_us, task.cap_us,
+    )  # fmt: skip
 
 
 def _taken(line: LineView, kind: WorkKind) -> Vector:
