@@ -97,6 +97,7 @@ def test_what_packages_need_is_in_the_lock_too() -> None:
             assert allowed, f"{package.name} needs {needed}, the lock has {versions or 'none'}"
 
 
+@pytest.mark.slow
 def test_the_bill_of_materials_names_each_package_with_its_hashes(tmp_path: Path) -> None:
     recipe = re.search(r"^sbom:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert recipe

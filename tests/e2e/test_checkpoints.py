@@ -75,7 +75,7 @@ def outcomes(platform: Platform, task_id: UUID) -> list[Outcome]:
     return [Outcome(attempt.outcome) for attempt in platform.attempts(task_id)]
 
 
-@pytest.mark.parametrize("kind", ["handler", "script"])
+@pytest.mark.parametrize("kind", ["handler", pytest.param("script", marks=pytest.mark.slow)])
 def test_a_worker_that_is_stopped_loses_no_work(platform: Platform, kind: str) -> None:
     platform.set(checkpoint_every_s=0.2)
     first = platform.up()
@@ -95,7 +95,7 @@ def test_a_worker_that_is_stopped_loses_no_work(platform: Platform, kind: str) -
     assert result["from"] > 0, "it went on from its checkpoint"
 
 
-@pytest.mark.parametrize("kind", ["handler", "script"])
+@pytest.mark.parametrize("kind", ["handler", pytest.param("script", marks=pytest.mark.slow)])
 def test_a_worker_that_vanishes_costs_what_follows_the_last_checkpoint(platform: Platform, kind: str) -> None:
     platform.set(checkpoint_every_s=0.2, **BRIEF)
     first = platform.up()

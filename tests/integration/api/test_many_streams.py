@@ -47,10 +47,11 @@ class Source:
             writer.close()
 
 
-def test_five_hundred_streams_on_one_process(
-    acme: ApiClient, database_url: str, redis_url: str, tmp_path: Path
+@pytest.mark.parametrize("streams", [100, pytest.param(500, marks=pytest.mark.slow)])
+def test_many_streams_on_one_process(
+    streams: int, acme: ApiClient, database_url: str, redis_url: str, tmp_path: Path
 ) -> None:
-    port, streams, rounds = free_port(), 500, 30
+    port, rounds = free_port(), 30
     task_ids = [acme.task() for _ in range(streams // 2)]
     env = {
         "SLACKWATER_DATABASE_URL": database_url, "SLACKWATER_REDIS_URL": redis_url,

@@ -202,7 +202,7 @@ def forget_statistics() -> None:
 @pytest.mark.django_db
 @pytest.mark.parametrize("known", ["nothing", "little", "all"])
 def test_each_keeps_to_its_indexes_on_a_hot_connection(known: str) -> None:
-    """``known``: of a hundred thousand tasks, what the planner's statistics know of them when it prepares."""
+    """``known``: of the whole backlog, what the planner's statistics know of them when it prepares."""
     forget_statistics()
     ledger = Ledger()
     ledger.analyze()

@@ -169,6 +169,7 @@ def test_a_guest_with_apps_and_users_of_its_own_is_clean(python: Path, guest: tu
     assert 'SLACKWATER["LABEL"] is no setting' in said
 
 
+@pytest.mark.slow
 def test_type_checkers_see_the_names(python: Path, tmp_path: Path, plain: dict[str, str]) -> None:
     (tmp_path / "mine.py").write_text(TYPED)
     said = run(
