@@ -19,6 +19,7 @@ from django.utils import timezone
 from scheduler_ext.core.errors import Conflict, InvalidInput, NotAuthenticated, NotFound, NotGranted
 from slackwater_tenants.members import check_fields, text_of
 from slackwater_tenants.models import ApiKey, Membership, Plan, Tenant, TenantCounter
+from slackwater_tenants.price_list import PLANS
 
 KEY_MARK = "sw"
 LAST_USE_STEP = timedelta(minutes=1)
@@ -30,9 +31,9 @@ def is_granted(patterns: Iterable[str], handler: str) -> bool:
 
 
 def ensure_plan(slug: str) -> Plan:
-    """The plan of that slug; ``standard`` is made with its defaults when it is missing."""
-    if slug == "standard":
-        return Plan.objects.get_or_create(slug=slug, defaults={"name": "Standard"})[0]
+    """The plan of that slug; one that ships is made when it is missing."""
+    if slug in PLANS:
+        return Plan.objects.get_or_create(slug=slug, defaults=PLANS[slug])[0]
     try:
         return Plan.objects.get(slug=slug)
     except Plan.DoesNotExist:

@@ -164,7 +164,7 @@ def _table(options: UpOptions, servers: Servers, url: str) -> str:
         ("Redis", broker),
         ("Workers", f"{options.workers}, each with {options.concurrency} processes"),
         ("Data, logs", f"{var}, {var / 'log'}"),
-        ("Demo key", f"source {shlex.quote(str(var / 'demo.env'))}"),
+        ("Demo key", f"source {shlex.quote(str(var / 'demo.env'))} (or demo-free.env: the plan free)"),
         ("Stop", f"Ctrl-C, or kill {os.getpid()}"),
     )
     lines = [f"  {name:<14} {what}" for name, what in rows]

@@ -166,7 +166,10 @@ def escaped(value: str) -> str:
 
 
 def find_tenant(slug: str | None) -> Tenant:
-    """The tenant of that slug, or the only one there is; ``InvalidInput`` when that is not clear."""
+    """The tenant of that slug, or the only one there is; ``InvalidInput`` when that is not clear.
+
+    Of the two demo tenants the free one is meant only where it is named.
+    """
     tenants = Tenant.objects.select_related("plan")
     if slug:
         found = tenants.filter(slug=slug).first()
@@ -174,7 +177,7 @@ def find_tenant(slug: str | None) -> Tenant:
             known = ", ".join(Tenant.objects.values_list("slug", flat=True)[:20]) or "none yet"
             raise errors.NotFound(f"there is no tenant {slug!r}; known are: {known}", field="--tenant")
         return found
-    some = list(tenants[:2])
+    some = list(tenants.exclude(slug="demo-free")[:2])
     if not some:
         raise errors.NotFound("there is no tenant yet; make one with: manage.py create_tenant SLUG", field="--tenant")
     if len(some) > 1:

@@ -45,10 +45,10 @@ class TestClients:
         """A slug taken between the form's check and the service's: the form comes back filled in."""
         from slackwater_tenants import admin as tenants_admin
 
-        create_tenant("taken", "Taken")
+        taken = create_tenant("taken", "Taken")
         monkeypatch.setattr(tenants_admin.TenantForm, "validate_unique", lambda self: None)
         form = {
-            "slug": "taken", "name": "Second", "plan": Plan.objects.get().pk, "cell": "default",
+            "slug": "taken", "name": "Second", "plan": taken.plan_id, "cell": "default",
             "memberships-TOTAL_FORMS": "0", "memberships-INITIAL_FORMS": "0",
             "teams-TOTAL_FORMS": "0", "teams-INITIAL_FORMS": "0",
         }  # fmt: skip

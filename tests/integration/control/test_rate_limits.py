@@ -134,8 +134,8 @@ def settled(cell: Cell) -> int:
 def test_each_tenant_of_a_plan_has_its_rate_for_itself(cell: Cell) -> None:
     plan_rate(cell, 2)
     fellow = client_of("fellow")
-    Plan.objects.create(slug="free", name="Free")
-    free = client_of("free", plan_slug="free")
+    Plan.objects.create(slug="thin", name="Thin")
+    free = client_of("free", plan_slug="thin")
     clients = [cell.client, fellow, free]
     cell.resize(20)
     for client in clients:
@@ -162,7 +162,7 @@ def test_a_change_of_plan_changes_the_rate(cell: Cell) -> None:
         cell.submit(category="urgent")
     assert queued(cell) == 1
     assert (settled(cell), RateLimit.objects.get().starts) == (0, 1)
-    free = Plan.objects.create(slug="free", name="Free")
+    free = Plan.objects.create(slug="thin", name="Thin")
     Tenant.objects.filter(pk=cell.tenant.pk).update(plan=free)  # past the models
     assert settled(cell) == 1
     assert not RateLimit.objects.exists()

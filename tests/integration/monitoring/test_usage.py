@@ -34,6 +34,7 @@ def test_attempts_are_added_up_by_day_tier_and_category_and_priced() -> None:
     plan.price_micros_per_attempt = 5
     plan.price_permille = {**plan.price_permille, "offpeak": 500}
     plan.save()
+    Tier.objects.update(price_micros_per_hour=0)
     Tier.objects.filter(slug="basic").update(price_micros_per_hour=3_600_000)  # a thousand a second
     forget_lookups()
     worker = HandWorker()

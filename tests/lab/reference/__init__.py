@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.lab.reference import celery_options, commands, environment, policies, rooms, settings, states, task_fields
+from tests.lab.reference import (
+    celery_options,
+    commands,
+    environment,
+    plans,
+    policies,
+    rooms,
+    settings,
+    states,
+    task_fields,
+)
 
 PAGES: dict[str, Callable[[], str]] = {
     "reference/states.md": states.render,
@@ -12,6 +22,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/environment.md": environment.render,
     "reference/commands.md": commands.render,
     "reference/policies.md": policies.render,
+    "reference/plans.md": plans.render,
     "reference/task-fields.md": task_fields.render,
     "reference/celery-options.md": celery_options.render,
     "reference/rooms.md": rooms.render,

@@ -1,4 +1,4 @@
-"""`manage.py create_demo`: the first administrator, and a tenant to try things with."""
+"""`manage.py create_demo`: the first administrator, and two tenants to try things with, on two plans."""
 
 import re
 import secrets
@@ -15,15 +15,14 @@ from slackwater.settings.local import write_private
 from slackwater_conf import conf
 from slackwater_tenants.keys import TENANT_SCOPES
 from slackwater_tenants.models import Tenant
+from slackwater_tenants.price_list import DEMOS
 from slackwater_tenants.services import create_api_key, create_tenant
 
-DEMO_SLUG = "demo"
 ADMINISTRATOR = "admin"
-FILE = "demo.env"
 
 
 class Command(BaseCommand):
-    help = "Create the first administrator and a demo tenant with a key, unless they exist."
+    help = "Create the first administrator and two demo tenants with a key each, unless they exist."
     requires_system_checks = ["database", "models"]  # those of the pages would load the pages
     requires_migrations_checks = False
 
@@ -36,7 +35,8 @@ class Command(BaseCommand):
             call_command("migrate", interactive=False, verbosity=0)
         self._ensure_administrator()
         url = options["url"] or conf().public_url or f"http://127.0.0.1:{conf().port}"
-        self._ensure_demo_tenant(Path(conf().var) / FILE, url)
+        for slug in DEMOS:
+            self._ensure_demo_tenant(slug, Path(conf().var) / f"{slug}.env", url)
 
     def _ensure_administrator(self) -> None:
         users = get_user_model()
@@ -46,16 +46,19 @@ class Command(BaseCommand):
         users.objects.create_superuser(ADMINISTRATOR, password=password)
         self.stdout.write(f"First administrator, shown this once: name {ADMINISTRATOR}, password {password}")
 
-    def _ensure_demo_tenant(self, path: Path, url: str) -> None:
+    def _ensure_demo_tenant(self, slug: str, path: Path, url: str) -> None:
         key = _key_in(path)
         with transaction.atomic():
-            tenant = Tenant.objects.filter(slug=DEMO_SLUG).first()
+            tenant = Tenant.objects.filter(slug=slug).first()
             if tenant is None:
-                tenant = create_tenant(DEMO_SLUG, "Demo", trusted=True)
+                name, plan = DEMOS[slug]
+                tenant = create_tenant(slug, name, plan, trusted=plan != "free")
                 key = ""
             if not _is_valid(key, tenant):
                 _, key = create_api_key(tenant, "demo", sorted(TENANT_SCOPES))
-                self.stdout.write(f"Key of the demo tenant, shown this once and kept in {path}: {key}")
+                self.stdout.write(
+                    f"Key of the tenant {slug} (plan {tenant.plan.slug}), shown this once and kept in {path}: {key}"
+                )
         write_private(path, f"SLACKWATER_URL={url}\nSLACKWATER_KEY={key}\nexport SLACKWATER_URL SLACKWATER_KEY\n")
 
 
