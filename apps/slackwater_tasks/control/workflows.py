@@ -14,10 +14,9 @@ from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import EdgeOutcome
 from scheduler_ext.core.work import Started
 from scheduler_ext.task.effects import AttemptReplaced
-from slackwater_tasks.control.cancel import cancel_some
+from slackwater_tasks.control.terminate import Subject, end_all
 from slackwater_tasks.graph import relatives
 from slackwater_tasks.ledger import copy_format, reference_cache
-from slackwater_tasks.ledger.connection import fetch_all
 from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.runtime.trace_context import TraceContext
@@ -29,7 +28,6 @@ from slackwater_tasks.submission.service import check_list, no_inner_keys
 from slackwater_tasks.submission.store import EDGE_COLUMNS, Part, store
 from slackwater_tenants.models import Tenant
 
-CANCEL_BATCH = 2_000
 LOCK = "SELECT task_count, edge_count FROM slackwater_tasks_workflow WHERE id = %s AND tenant_id = %s FOR UPDATE"
 NAMED = "SELECT name, id::text FROM slackwater_tasks_task WHERE workflow_id = %s AND name = ANY(%s)"
 GROW = """
@@ -177,28 +175,10 @@ def _join(cur: Any, tasks: Sequence[Accepted], before: Sequence[UUID]) -> int:
 
 
 # -- cancel -----------------------------------------------------------------------------------------------------------
-EXISTS = "SELECT 1 FROM slackwater_tasks_workflow WHERE id = %s AND tenant_id = %s"
-UNFINISHED = named("""
-SELECT l.task_id::text FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id
-WHERE t.workflow_id = %s AND NOT (l.state = :state.RUNNING AND l.cancel_requested) ORDER BY l.state, l.task_id LIMIT %s
-""")
-
-
 def cancel_workflow(tenant: Tenant, workflow_id: UUID, *, actor: str = "") -> dict[str, int]:
     """Cancel all that waits in a workflow and ask what runs to end: ``{"cancelled": …, "asked": …}``.
 
     In bounded transactions, so a crash in between leaves a part cancelled; doing it again does the rest.
     """
-    # The tenant is named: another tenant's workflow is not found.
-    if not fetch_all(EXISTS, (workflow_id, tenant.pk)):
-        raise NotFound(f"There is no workflow {workflow_id}.")
-    counts = {"cancelled": 0, "asked": 0}
-    while True:
-        with transaction.atomic(), connection.cursor() as cur:
-            cur.execute(UNFINISHED, (workflow_id, CANCEL_BATCH))
-            ids = [row[0] for row in cur.fetchall()]
-            changes, asked = cancel_some(cur, tenant.cell, ids, actor=actor, reason="its workflow was cancelled")
-        counts["cancelled"] += len(changes)
-        counts["asked"] += len(asked)
-        if not changes and not asked:
-            return counts
+    found = end_all(Subject.of_workflow(tenant, workflow_id), actor=actor, reason="its workflow was cancelled")
+    return {"cancelled": found.cancelled, "asked": found.asked}

@@ -1,0 +1,139 @@
+"""Terminates all work of a tenant, a line, a workflow or the platform, and cleans up after it, in one act."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+from uuid import UUID
+
+from django.db import connection
+
+from scheduler_ext.core.errors import NotFound
+from scheduler_ext.core.sql import named
+from slackwater_tasks.control.cancel import cancel_some
+from slackwater_tasks.control.lines import set_line_paused
+from slackwater_tasks.control.quiesce import repeat_on_deadlock
+from slackwater_tasks.ledger.connection import execute, fetch_all, fetch_value
+from slackwater_tasks.models import Line
+from slackwater_tenants.models import Tenant
+from slackwater_tenants.services import set_paused
+
+BATCH: Final = 2_000
+POLL_S: Final = 0.2
+WAIT_S: Final = 30.0
+# Those that run and were asked to end already have nothing more to be told.
+UNFINISHED: Final = named("""
+SELECT l.task_id::text FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id
+WHERE {} AND NOT (l.state = :state.RUNNING AND l.cancel_requested) ORDER BY l.state, l.task_id LIMIT %s
+""")
+LEFT: Final = """
+SELECT count(*) FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id WHERE {}
+"""
+# A dead letter that stayed would be run again by beat.
+BURY: Final = """
+DELETE FROM slackwater_tasks_deadletter d USING slackwater_tasks_task t, slackwater_tasks_line l WHERE t.id = d.task_id
+    AND l.tenant_id = t.tenant_id AND l.category = t.category AND l.tier_id = t.tier_id AND {}
+"""
+WORKFLOW: Final = "SELECT 1 FROM slackwater_tasks_workflow WHERE id = %s AND tenant_id = %s"
+
+
+@dataclass(slots=True)
+class Terminated:
+    """What became of the work."""
+
+    cancelled: int = 0
+    """Tasks that waited, with the dependants that ended by it."""
+    asked: int = 0
+    """Tasks that ran, and were asked to end."""
+    dead_letters: int = 0
+    """Dead letters that are no more, so that beat runs none of them again."""
+    left: int = 0
+    """Tasks that still run after the wait: their workers end them by force."""
+
+
+def end_all(subject: Subject, *, actor: str, reason: str = "") -> Terminated:
+    """Cancel all that waits of it and ask what runs to end.
+
+    In bounded transactions, so a crash in between leaves a part cancelled; doing it again does the rest.
+    """
+    found, reason = Terminated(), reason or f"all work of {subject.name} was terminated"
+
+    def batch() -> int:
+        with connection.cursor() as cur:
+            cur.execute(UNFINISHED.format(subject.where), (subject.value, BATCH))
+            ids = [row[0] for row in cur.fetchall()]
+            changes, asked = cancel_some(cur, subject.cell, ids, actor=actor, reason=reason)
+        found.cancelled += len(changes)
+        found.asked += len(asked)
+        return len(changes) + len(asked)
+
+    while repeat_on_deadlock(batch):
+        pass
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is terminated."""
+
+    name: str
+    cell: str
+    where: str
+    """Of live rows ``l`` and tasks ``t``."""
+    value: Any
+    paused: bool
+    pause: Callable[..., Any] | None = None
+
+    @classmethod
+    def of_tenant(cls, tenant: Tenant) -> Subject:
+        return cls(
+            "its tenant", tenant.cell, "l.tenant_id = %s", tenant.pk, tenant.paused,
+            partial(set_paused, tenant),
+        )  # fmt: skip
+
+    @classmethod
+    def of_line(cls, line: Line) -> Subject:
+        return cls(
+            "its line", line.tenant.cell, "l.line_id = %s", line.pk, line.paused,
+            partial(set_line_paused, line),
+        )  # fmt: skip
+
+    @classmethod
+    def of_workflow(cls, tenant: Tenant, workflow_id: UUID) -> Subject:
+        """``NotFound`` when the tenant has no such workflow."""
+        if not fetch_all(WORKFLOW, (workflow_id, tenant.pk)):
+            raise NotFound(f"There is no workflow {workflow_id}.")
+        return cls("its workflow", tenant.cell, "t.workflow_id = %s", workflow_id, paused=False)
+
+
+def terminate(subjects: Sequence[Subject], *, actor: str, wait_s: float = WAIT_S) -> Terminated:
+    """End all work of these, wait until what ran has ended, and delete its dead letters.
+
+    They are paused meanwhile, so that nothing starts; what was paused before stays so. Schedules are not touched.
+    """
+    with ExitStack() as pauses:
+        for subject in subjects:
+            if subject.pause is not None and not subject.paused:
+                subject.pause(paused=True)
+                pauses.callback(subject.pause, paused=False)
+        found = Terminated()
+        until = time.monotonic() + wait_s
+        while True:  # what ran may have submitted more
+            for subject in subjects:
+                _add(found, end_all(subject, actor=actor))
+            found.left = sum(int(fetch_value(LEFT.format(each.where), (each.value,))) for each in subjects)
+            if not found.left or time.monotonic() >= until:
+                break
+            time.sleep(POLL_S)
+        for subject in subjects:
+            found.dead_letters += execute(BURY.format(subject.where.replace("l.line_id", "l.id")), (subject.value,))
+    return found
+
+
+def _add(found: Terminated, more: Terminated) -> None:
+    found.cancelled += more.cancelled
+    found.asked += more.asked

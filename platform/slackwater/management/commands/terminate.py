@@ -1,0 +1,56 @@
+"""`manage.py terminate`: ends all work of a tenant, a line, a workflow or the platform, and cleans up after it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from django.core.management.base import CommandParser
+
+from scheduler_ext.core.errors import InvalidInput
+from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, task_id
+from slackwater_tasks.control.terminate import WAIT_S, Subject, terminate
+from slackwater_tasks.read.overview import find_line
+from slackwater_tenants.models import Tenant
+
+
+class Command(PlatformCommand):
+    help = (
+        "End all work at once: what waits is cancelled, what runs is asked to end and then killed, dead letters are "
+        "deleted. Nothing starts meanwhile. Schedules go on; pause them apart."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("kind", choices=["tenant", "line", "workflow", "platform"])
+        parser.add_argument(
+            "name", nargs="?", default="",
+            help="CATEGORY/TIER of a line, a workflow's id; a tenant is named by --tenant",
+        )  # fmt: skip
+        parser.add_argument("--wait", type=float, default=WAIT_S, help=f"seconds for what runs to end ({WAIT_S:g})")
+        parser.add_argument("--yes", action="store_true", help="it is meant")
+
+    def run(self, options: dict[str, Any]) -> None:
+        kind, name = options["kind"], options["name"]
+        if (kind in ("tenant", "platform")) == bool(name):
+            raise InvalidInput("name a tenant by --tenant" if name else f"say which {kind}", field="name")
+        if not options["yes"]:
+            raise InvalidInput(f"say --yes to end all work of this {kind}", field="--yes")
+        done = terminate(self._subjects(kind, name, options["tenant"]), actor=ACTOR, wait_s=options["wait"])
+        self.answer(
+            asdict(done),
+            f"{done.cancelled} waiting ones cancelled, {done.asked} running ones asked to end, "
+            f"{done.dead_letters} dead letters deleted",
+            *([f"{done.left} still run: their workers end them by force"] if done.left else []),
+        )
+
+    def _subjects(self, kind: str, name: str, slug: str | None) -> list[Subject]:
+        if kind == "platform":
+            return [Subject.of_tenant(tenant) for tenant in Tenant.objects.order_by("pk")]
+        tenant = find_tenant(slug)
+        if kind == "tenant":
+            return [Subject.of_tenant(tenant)]
+        if kind == "workflow":
+            return [Subject.of_workflow(tenant, task_id(name))]
+        category, _, tier = name.partition("/")
+        return [Subject.of_line(find_line(tenant.pk, category, tier))]

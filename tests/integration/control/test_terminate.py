@@ -1,0 +1,91 @@
+"""All work of a tenant, a line, a workflow or the platform ends in one act, and nothing of it comes back."""
+
+from __future__ import annotations
+
+import json
+from uuid import UUID
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+
+from scheduler_ext.core.errors import NotFound
+from scheduler_ext.core.states import Outcome, TaskState
+from slackwater_tasks.control.terminate import Subject, terminate
+from slackwater_tasks.models import DeadLetter, Line, LiveTask, Task, TaskEvent
+from slackwater_tasks.submission.service import submit, submit_workflow
+from slackwater_tenants.models import Tenant
+from slackwater_tenants.services import create_tenant, set_paused
+from tests.support.api import HANDLER, forget_lookups, furnish
+from tests.support.hand_worker import HandWorker
+
+pytestmark = pytest.mark.django_db
+
+
+def fill(slug: str) -> Tenant:
+    """A tenant with a dead letter, a running task, an urgent one, and a workflow with one that cleans up."""
+    tenant = create_tenant(slug, slug)
+    worker = HandWorker(f"hand-{slug}")
+    dead = submit(tenant, {"handler": HANDLER, "total_attempts": 1}).task_ids[0]
+    worker.end(worker.start(dead), Outcome.FAILED)
+    worker.start(submit(tenant, {"handler": HANDLER}).task_ids[0])
+    submit(tenant, {"handler": HANDLER, "category": "urgent"})
+    tasks = [
+        {"name": "a", "handler": HANDLER}, {"name": "b", "handler": HANDLER, "depends_on": ["a"], "condition": "all_done"}
+    ]  # fmt: skip
+    submit_workflow(tenant, {"name": "w", "tasks": tasks})
+    return tenant
+
+
+@pytest.fixture(autouse=True)
+def furnished() -> None:
+    forget_lookups()
+    furnish()
+
+
+def unfinished(tenant: Tenant) -> int:
+    return LiveTask._plain.filter(tenant=tenant, cancel_requested=False).count()
+
+
+def test_a_tenant_ends_alone_and_is_not_left_paused() -> None:
+    acme, other = fill("acme"), fill("other")
+    done = terminate([Subject.of_tenant(acme)], actor="me", wait_s=0)
+    assert (done.cancelled, done.asked, done.dead_letters, done.left) == (3, 1, 1, 1)
+    assert LiveTask._plain.get(tenant=acme).state == TaskState.RUNNING, "its worker ends it"
+    assert unfinished(other) == 4
+    assert DeadLetter._plain.get().tenant_id == other.pk
+    assert TaskEvent._plain.filter(actor="me", reason="all work of its tenant was terminated").count() == 4
+    assert not Tenant.objects.get(pk=acme.pk).paused
+    set_paused(acme, paused=True)
+    terminate([Subject.of_tenant(acme)], actor="me", wait_s=0)
+    assert Tenant.objects.get(pk=acme.pk).paused, "what was paused before stays so"
+
+
+def test_a_line_and_a_workflow_end_and_what_is_beside_them_stays() -> None:
+    acme = fill("acme")
+    urgent = Line.objects.unscoped().get(tenant=acme, category=1)  # the test is no tenant
+    assert terminate([Subject.of_line(urgent)], actor="me", wait_s=0).cancelled == 1
+    assert unfinished(acme) == 3
+    assert DeadLetter._plain.count() == 1
+    workflow: UUID = Task._plain.filter(workflow__isnull=False)[0].workflow_id
+    done = terminate([Subject.of_workflow(acme, workflow)], actor="me", wait_s=0)
+    assert (done.cancelled, done.left, unfinished(acme)) == (2, 0, 1)
+    with pytest.raises(NotFound):
+        Subject.of_workflow(create_tenant("other", "Other"), workflow)
+    rest = Line.objects.unscoped().get(tenant=acme, category=2)  # the test is no tenant
+    assert terminate([Subject.of_line(rest)], actor="me", wait_s=0).dead_letters == 1
+
+
+def test_the_command_ends_the_platform(capsys: pytest.CaptureFixture[str]) -> None:
+    tenants = [fill("acme"), fill("other")]
+    with pytest.raises(CommandError, match="--yes"):
+        call_command("terminate", "platform")
+    assert [unfinished(tenant) for tenant in tenants] == [4, 4], "it was not meant"
+    capsys.readouterr()
+    call_command("terminate", "platform", "--yes", "--wait", "0", "--json")
+    told = json.loads(capsys.readouterr().out)
+    assert told == {"cancelled": 6, "asked": 2, "dead_letters": 2, "left": 2}
+    assert [unfinished(tenant) for tenant in tenants] == [0, 0]
+    for arguments in (["line"], ["tenant", "acme"], ["workflow", "no id"]):
+        with pytest.raises(CommandError):
+            call_command("terminate", *arguments, "--yes")
