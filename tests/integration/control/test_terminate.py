@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from uuid import UUID
 
 import pytest
 from django.core.management import call_command
@@ -67,7 +66,8 @@ def test_a_line_and_a_workflow_end_and_what_is_beside_them_stays() -> None:
     assert terminate([Subject.of_line(urgent)], actor="me", wait_s=0).cancelled == 1
     assert unfinished(acme) == 3
     assert DeadLetter._plain.count() == 1
-    workflow: UUID = Task._plain.filter(workflow__isnull=False)[0].workflow_id
+    workflow = Task._plain.filter(workflow__isnull=False)[0].workflow_id
+    assert workflow is not None
     done = terminate([Subject.of_workflow(acme, workflow)], actor="me", wait_s=0)
     assert (done.cancelled, done.left, unfinished(acme)) == (2, 0, 1)
     with pytest.raises(NotFound):

@@ -87,6 +87,11 @@ COMMANDS: dict[str, list[Case]] = {
         lambda theirs: ["schedule", theirs.schedule_id],
         lambda theirs: ["line", f"{theirs.category}/{theirs.tier_name}"],
     ],
+    "terminate": [
+        lambda theirs: ["workflow", theirs.workflow_id, "--yes", "--wait", "0"],
+        lambda theirs: ["line", f"{theirs.category}/{theirs.tier_name}", "--yes", "--wait", "0"],
+        lambda _: ["tenant", "--yes", "--wait", "0"],
+    ],
     "import_workflow": [],  # names nothing that exists
 }
 """What to say as one tenant where another's object is meant."""
