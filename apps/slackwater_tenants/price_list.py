@@ -34,6 +34,8 @@ PLANS: Final[dict[str, dict[str, Any]]] = {
         "maximum_permille": 250,
         "scripts": False,
         "max_checkpoint_bytes": MIB,
+        "max_log_bytes": 65_536,
+        "max_stream_bytes": MIB,
         "dead_letter_retries": 1,
         "price_permille": {"urgent": 0, "delayable": 0, "periodic": 0, "offpeak": 0},
         "retention_days": 7,

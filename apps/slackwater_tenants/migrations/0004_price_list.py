@@ -11,5 +11,5 @@ def create_plans(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
-    dependencies = [("slackwater_tenants", "0002_client")]
+    dependencies = [("slackwater_tenants", "0003_output")]
     operations = [migrations.RunPython(create_plans, migrations.RunPython.noop)]
