@@ -15,5 +15,5 @@ def price_tiers(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
-    dependencies = [("slackwater_resources", "0002_handler_schema"), ("slackwater_tenants", "0004_price_list")]
+    dependencies = [("slackwater_resources", "0003_handler_terms"), ("slackwater_tenants", "0004_price_list")]
     operations = [migrations.RunPython(price_tiers, migrations.RunPython.noop)]
