@@ -7,9 +7,9 @@ from slackwater_tenants.price_list import ship
 
 def create_plans(apps, schema_editor):
     """Those that are missing."""
-    ship(apps.get_model("slackwater_tenants", "Plan"))
+    ship(apps.get_model("slackwater_tenants", "0004_membership_public_id"))
 
 
 class Migration(migrations.Migration):
-    dependencies = [("slackwater_tenants", "0003_output")]
+    dependencies = [("slackwater_tenants", "0004_membership_public_id")]
     operations = [migrations.RunPython(create_plans, migrations.RunPython.noop)]
