@@ -7,7 +7,7 @@ from slackwater_tenants.price_list import ship
 
 def create_plans(apps, schema_editor):
     """Those that are missing."""
-    ship(apps.get_model("slackwater_tenants", "0004_membership_public_id"))
+    ship(apps.get_model("slackwater_tenants", "Plan"))
 
 
 class Migration(migrations.Migration):
