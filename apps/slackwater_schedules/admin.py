@@ -32,6 +32,8 @@ RULE_HELP = (
     'weekly: {"weekdays": ["mon"], "times": ["07:30"]} · monthly: {"days": [1, "last"]} · '
     'annually: {"dates": ["12-24"]} · cron: {"cron": "*/5 * * * *"} · interval: {"every_s": 600}'
 )
+SUBMITTED = ("task", "workflow")
+"""Exactly one of them is given."""
 FIRE_KINDS = {"submitted": "succeeded", "missed": "expired", "skipped": "skipped", "failed": "failed"}
 
 
@@ -40,9 +42,15 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
 
     rule = JsonField(required=False, widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}), help_text=RULE_HELP)
     task = JsonField(
+        required=False,
         initial={"handler": ""},
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 6}),
-        help_text='What is submitted, as over the API: {"handler": "reports.daily", "tier": "basic"}.',
+        help_text='What is submitted, as over the API: {"handler": "reports.daily", "tier": "basic"}. Empty: a workflow is.',
+    )
+    workflow = JsonField(
+        required=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 6}),
+        help_text='Or a whole workflow: {"tasks": [{"name": "a", "handler": "reports.daily"}, …]}.',
     )
 
     class Meta:
@@ -58,7 +66,8 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         """Check each field as the service does, so that an error stands at its field."""
         cleaned = super().clean() or self.cleaned_data
         for name in FIELDS:
-            if name in cleaned and name in self.fields and name not in self.errors:
+            empty = name in SUBMITTED and not cleaned.get(name)
+            if name in cleaned and name in self.fields and name not in self.errors and not empty:
                 try:
                     parse_schedule({name: cleaned[name]})
                 except InvalidInput as error:
@@ -71,18 +80,20 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def values(self) -> dict[str, Any]:
         """The form's values in the shape that the services take."""
-        return {name: self.cleaned_data[name] for name in FIELDS if name in self.cleaned_data}
+        given = {name: self.cleaned_data[name] for name in FIELDS if name in self.cleaned_data}
+        return {name: value for name, value in given.items() if value or name not in SUBMITTED}
 
 
-def task_link(task_id: Any) -> SafeString | str:
-    """A link to the task that a firing made; its bare id where tasks have no page."""
-    if task_id is None:
+def made_link(fire: ScheduleFire) -> SafeString | str:
+    """A link to the task or workflow that a firing made; its bare id where those have no page."""
+    found = fire.task_id or fire.workflow_id
+    if found is None:
         return "–"
     try:
-        url = reverse("admin:slackwater_tasks_task_change", args=[task_id])
+        url = reverse(f"admin:slackwater_tasks_{'task' if fire.task_id else 'workflow'}_change", args=[found])
     except NoReverseMatch:
-        return str(task_id)
-    return format_html('<a href="{}">…{}</a>', url, str(task_id)[-8:])
+        return str(found)
+    return format_html('<a href="{}">…{}</a>', url, str(found)[-8:])
 
 
 def fire_badge(outcome: str) -> SafeString:
@@ -110,7 +121,7 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
         "resume": Button(label="Resume", action="Resume", done="resumed", log="Resumed.", when=lambda s: s.paused),
     }
     FORM: ClassVar[Any] = (
-        (None, {"fields": (("tenant", "name"), ("kind", "time_zone"), "rule", "task")}),
+        (None, {"fields": (("tenant", "name"), ("kind", "time_zone"), "rule", "task", "workflow")}),
         ("Bounds", {"fields": (("start_at", "end_at"), "jitter_s")}),
         ("Missed runs", {"fields": (("missed", "missed_after_s"), ("missed_limit", "missed_window_s"))}),
         ("Overlap", {"fields": ("overlap",)}),
@@ -153,7 +164,7 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
         # Unscoped: the schedule says whose they are.
         fires = ScheduleFire.objects.unscoped().filter(schedule=obj).order_by("-fire_at")[:RECENT]
         rows = (
-            (clock(f.fire_at, day=True), fire_badge(f.outcome), task_link(f.task_id), seconds(f.late_by_s), f.error)
+            (clock(f.fire_at, day=True), fire_badge(f.outcome), made_link(f), seconds(f.late_by_s), f.error)
             for f in fires
         )
         return format_html_join("", "<div>{} {} {} late by {} {}</div>", rows) or "none"
@@ -208,4 +219,4 @@ class ScheduleFireAdmin(AllTenantsMixin, ReadOnlyMixin, BigTableAdmin):
     fire = column("for (UTC)", lambda fire: clock(fire.fire_at, day=True))
     shown_outcome = column("outcome", lambda fire: fire_badge(fire.outcome))
     late = column("late by", lambda fire: seconds(fire.late_by_s))
-    task = column("task", lambda fire: task_link(fire.task_id))
+    task = column("task", made_link)

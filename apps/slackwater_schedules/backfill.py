@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -16,7 +16,7 @@ from slackwater_schedules.lookups import database_now, locked_schedule
 from slackwater_schedules.models import Schedule, ScheduleFire
 from slackwater_schedules.occurrences import Due
 from slackwater_schedules.recurrence import between
-from slackwater_schedules.submission import Firing, actor_of, build_task, find_open_tasks, written
+from slackwater_schedules.submission import Firing, actor_of, build_task, find_open_tasks, submit_flow, written
 from slackwater_tasks.submission import service as tasks
 
 MAX_BACKFILL: Final = 1_000
@@ -29,14 +29,17 @@ class Backfill:
     task_ids: list[UUID]
     """Its tasks, in the order of the times they are for."""
     workflow_id: UUID | None
-    """The workflow that holds them; None when nothing was missing."""
+    """The workflow that holds them; None when nothing was missing, or where each firing is a workflow."""
+    workflow_ids: list[UUID] = field(default_factory=list)
+    """The workflows, where the schedule submits those."""
 
 
 def backfill(tenant_id: int, schedule_id: UUID, start: datetime, end: datetime, *, actor: str = "") -> Backfill:
     """Submit the firings from ``start`` to ``end`` (aware, both included, in the past) that were never submitted.
 
-    They become one workflow, all or none. The rule is taken as it is now, from before its start too. Where firings
-    must not overlap, each waits for the one before. ``TooLarge`` above 1,000 firings; errors of a submission.
+    They become one workflow, all or none; those of a schedule of workflows stay workflows. The rule is taken as it is
+    now, from before its start too. Where firings must not overlap, each waits for the one before. ``TooLarge`` above
+    1,000 firings; errors of a submission.
     """
     for name, value in (("start", start), ("end", end)):
         if value.tzinfo is None:
@@ -50,12 +53,26 @@ def backfill(tenant_id: int, schedule_id: UUID, start: datetime, end: datetime, 
         firings = _missing(schedule, start, end)
         if not firings:
             return Backfill(task_ids=[], workflow_id=None)
+        if schedule.workflow:
+            return _workflows(schedule, firings, actor)
         workflow = {"name": f"backfill {schedule.name}", "tasks": _items(schedule, firings)}
         done = tasks.submit_workflow(schedule.tenant, workflow, actor=actor or actor_of(schedule))
         for firing, task_id in zip(firings, done.task_ids, strict=True):
             firing.outcome, firing.task_id = ScheduleFire.Outcome.SUBMITTED, task_id
         write_fires(firings, backfill=True)
     return Backfill(task_ids=done.task_ids, workflow_id=done.workflow_id)
+
+
+def _workflows(schedule: Schedule, firings: Sequence[Firing], actor: str) -> Backfill:
+    """Submit each as a workflow; one after the other where they must not overlap."""
+    apart = schedule.overlap != Schedule.Overlap.ALLOW
+    waits_for = find_open_tasks({schedule.pk})[schedule.pk] if apart else []
+    for firing in firings:
+        firing.by, firing.waits_for = actor, waits_for
+        firing.outcome, firing.workflow_id = ScheduleFire.Outcome.SUBMITTED, submit_flow(schedule.tenant, firing)
+        waits_for = [str(firing.workflow_id)] if apart else []
+    write_fires(firings, backfill=True)
+    return Backfill(task_ids=[], workflow_id=None, workflow_ids=[f.workflow_id for f in firings if f.workflow_id])
 
 
 def _items(schedule: Schedule, firings: Sequence[Firing]) -> list[dict[str, Any]]:

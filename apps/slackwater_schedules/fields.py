@@ -50,6 +50,25 @@ def _template(value: Any, field: str) -> dict[str, Any]:
     return dict(value)
 
 
+def _workflow_template(value: Any, field: str) -> dict[str, Any]:
+    for name in OBJECT.check(value, field):
+        if name not in ("name", "tags", "metadata", "tasks"):
+            _fail(f"{field}.{name[:60]}", "there is no such field; known are name, tags, metadata, tasks")
+    tasks = value.get("tasks")
+    if not isinstance(tasks, list) or not tasks:
+        _fail(f"{field}.tasks", "must be an array with at least one task")
+    names = {task.get("name") for task in tasks if isinstance(task, dict) and isinstance(task.get("name"), str)}
+    for n, task in enumerate(tasks):
+        where = f"{field}.tasks[{n}]"
+        for name in NOT_IN_TEMPLATE.keys() & OBJECT.check(task, where).keys() - {"depends_on", "condition"}:
+            _fail(f"{where}.{name}", NOT_IN_TEMPLATE[name])
+        needs = task.get("depends_on", [])
+        for place, needed in enumerate(needs if isinstance(needs, list) else []):
+            if not isinstance(needed, str) or needed not in names:
+                _fail(f"{where}.depends_on[{place}]", "must be the name of a task of the template")
+    return dict(value)
+
+
 def _zone(value: Any, _field: str) -> str:
     return check_zone(value)
 
@@ -73,6 +92,7 @@ FIELDS: Final[dict[str, Callable[[Any, str], Any]]] = {
     "missed_window_s": Whole(0, MAX_INTERVAL_S).check,
     "overlap": _choice(Schedule.Overlap.values),
     "task": _template,
+    "workflow": _workflow_template,
 }
 
 

@@ -42,18 +42,18 @@ JOIN slackwater_schedules_schedulefire f ON f.schedule_id = u.schedule AND f.fir
 """
 INSERT: Final = """
 INSERT INTO slackwater_schedules_schedulefire AS f (schedule_id, tenant_id, fire_at, due_at, fired_at, lateness_ms,
-    outcome, task_id, error, backfill, version)
+    outcome, task_id, workflow_id, error, backfill, version)
 SELECT u.schedule, u.tenant, u.fire_at, u.due_at, clock_timestamp(),
-    greatest(0, extract(epoch FROM clock_timestamp() - u.due_at) * 1000)::bigint, u.outcome, u.task, u.error,
+    greatest(0, extract(epoch FROM clock_timestamp() - u.due_at) * 1000)::bigint, u.outcome, u.task, u.workflow, u.error,
     %(backfill)s, u.version
 FROM unnest(%(schedules)s::uuid[], %(tenants)s::bigint[], %(fires)s::timestamptz[], %(dues)s::timestamptz[],
-    %(outcomes)s::text[], %(tasks)s::uuid[], %(errors)s::text[], %(versions)s::int[])
-    AS u(schedule, tenant, fire_at, due_at, outcome, task, error, version)
+    %(outcomes)s::text[], %(tasks)s::uuid[], %(workflows)s::uuid[], %(errors)s::text[], %(versions)s::int[])
+    AS u(schedule, tenant, fire_at, due_at, outcome, task, workflow, error, version)
 """
 REPLACE: Final = """
 ON CONFLICT (schedule_id, fire_at) DO UPDATE SET fired_at = excluded.fired_at, lateness_ms = excluded.lateness_ms,
-    outcome = excluded.outcome, task_id = excluded.task_id, error = excluded.error, backfill = true,
-    version = excluded.version
+    outcome = excluded.outcome, task_id = excluded.task_id, workflow_id = excluded.workflow_id, error = excluded.error,
+    backfill = true, version = excluded.version
 WHERE f.outcome <> 'submitted'
 """
 ADVANCE: Final = """
@@ -169,6 +169,7 @@ def write_fires(firings: Sequence[Firing], *, backfill: bool = False) -> None:
         "dues": [f.due.due_at for f in firings],
         "outcomes": [str(f.outcome) for f in firings],
         "tasks": [f.task_id for f in firings],
+        "workflows": [f.workflow_id for f in firings],
         "errors": [f.error for f in firings],
         "versions": [f.schedule.version for f in firings],
         "backfill": backfill,

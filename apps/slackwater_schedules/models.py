@@ -51,7 +51,8 @@ class Schedule(TenantOwned):
     )
     missed_window_s = models.PositiveIntegerField("missed window (s)", default=3_600)
     overlap = models.CharField(max_length=16, choices=Overlap.choices, default=Overlap.ALLOW)
-    task = models.JSONField(help_text="What is submitted: the fields of a task.")
+    task = models.JSONField(help_text="What is submitted: the fields of a task; {} where it is a workflow.")
+    workflow = models.JSONField(null=True, blank=True, help_text="What is submitted: the fields of a workflow.")
     version = models.PositiveIntegerField(default=1, help_text="Rises with every change.")
     anchor_at = models.DateTimeField(help_text="What an interval counts from when it has no start.")
     next_fire_at = models.DateTimeField(
@@ -102,6 +103,7 @@ class ScheduleFire(TenantOwned):
     lateness_ms = models.BigIntegerField(help_text="From due to fired.")
     outcome = models.CharField(max_length=16, choices=Outcome.choices)
     task_id = models.UUIDField(null=True)
+    workflow_id = models.UUIDField(null=True)
     error = models.CharField(max_length=500, blank=True, default="")
     backfill = models.BooleanField(default=False)
     version = models.PositiveIntegerField(help_text="Of the schedule, when it fired.")

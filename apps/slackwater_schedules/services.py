@@ -18,11 +18,13 @@ from slackwater_schedules import firing
 from slackwater_schedules.fields import RULE_FIELDS, parse_schedule
 from slackwater_schedules.firing import due_time, rule_of
 from slackwater_schedules.lookups import database_now, locked_schedule
-from slackwater_schedules.models import Schedule
+from slackwater_schedules.models import Schedule, ScheduleFire
+from slackwater_schedules.occurrences import Due
 from slackwater_schedules.recurrence import INSTANT, Kind, Rule, next_after
-from slackwater_schedules.submission import build_task
-from slackwater_tasks.spec import parse_task
+from slackwater_schedules.submission import Firing, build_task, build_workflow, submit_all
+from slackwater_tasks.spec import parse_task, parse_tasks
 from slackwater_tasks.submission.admission import admit
+from slackwater_tasks.submission.service import no_inner_keys, parse_header
 from slackwater_tenants.models import Tenant
 
 TIMING: Final = frozenset({*RULE_FIELDS, "jitter_s"})
@@ -42,9 +44,12 @@ def create_schedule(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "")
 
 def _build(tenant: Tenant, data: Mapping[str, Any], now: datetime, actor: str) -> Schedule:
     values = parse_schedule(data)
-    for name in ("name", "kind", "task"):
+    for name in ("name", "kind"):
         if name not in values:
             raise InvalidInput("must be given", field=name)
+    if ("task" in values) == ("workflow" in values):
+        raise InvalidInput("give exactly one of task and workflow", field="task")
+    values.setdefault("task", {})
     schedule = Schedule(
         tenant=tenant,
         anchor_at=now,
@@ -83,10 +88,18 @@ def _check_rule(schedule: Schedule, now: datetime) -> Rule:
 
 def _check_task(tenant: Tenant, schedule: Schedule) -> None:
     """Refuse a template that the plan would refuse today; tomorrow's refusals become rows of failed firings."""
+    where = "workflow" if schedule.workflow else "task"
     try:
-        admit(tenant, [parse_task(build_task(schedule, schedule.anchor_at))])
+        if schedule.workflow:
+            data = build_workflow(schedule, schedule.anchor_at)
+            parse_header(data)
+            specs, payloads = parse_tasks(data["tasks"], "tasks")
+            no_inner_keys(specs)
+            admit(tenant, specs, payloads=payloads, where="tasks", workflow=True)
+        else:
+            admit(tenant, [parse_task(build_task(schedule, schedule.anchor_at))])
     except (InvalidInput, NotGranted) as error:
-        error.field = f"task.{error.field}" if error.field else "task"
+        error.field = f"{where}.{error.field}" if error.field else where
         raise
 
 
@@ -122,6 +135,10 @@ def _apply(schedule: Schedule, values: Mapping[str, Any], now: datetime) -> None
     was_paused = schedule.paused
     if "kind" in values and values["kind"] != schedule.kind and "rule" not in values:
         values = {**values, "rule": {}}
+    if "task" in values and "workflow" in values:
+        raise InvalidInput("give exactly one of task and workflow", field="task")
+    if "task" in values or "workflow" in values:
+        values = {"task": {}, "workflow": None, **values}
     for name, value in values.items():
         setattr(schedule, name, value)
     if {"task", "name"} & set(values):
@@ -187,6 +204,40 @@ def delete_schedule(tenant_id: int, schedule_id: UUID) -> None:
     """Remove a schedule with its firings; tasks that it submitted stay. ``NotFound`` when there is none."""
     with transaction.atomic():
         locked_schedule(tenant_id, schedule_id).delete()
+
+
+def run_now(tenant_id: int, schedule_id: UUID, *, actor: str = "") -> ScheduleFire:
+    """Fire a schedule now, whatever its times are and whether it is paused; its times stay as they are.
+
+    Its overlap rule holds: ``Conflict`` where that skips the firing. Other errors as of a submission.
+    """
+    with transaction.atomic():
+        schedule = locked_schedule(tenant_id, schedule_id)
+        now = database_now()
+        made = Firing(schedule=schedule, due=Due(fire_at=now, due_at=now, run=True), by=actor)
+        submit_all([made])
+        if made.cause is not None:
+            raise made.cause
+        if made.outcome is ScheduleFire.Outcome.SKIPPED:
+            raise Conflict("the last one has not ended, and the schedule's overlap rule skips this one")
+        firing.write_fires([made])
+    found: ScheduleFire = ScheduleFire.objects.unscoped().get(schedule=schedule, fire_at=now)  # it is the tenant's
+    return found
+
+
+def preview(data: Mapping[str, Any], n: int = 10) -> list[datetime]:
+    """The next ``n`` firings that a schedule of these times would have; nothing is stored."""
+    values = parse_schedule(data)
+    for name in values:
+        if name not in RULE_FIELDS:
+            raise InvalidInput(f"says nothing of times; known are {', '.join(sorted(RULE_FIELDS))}", field=name)
+    if "kind" not in values:
+        raise InvalidInput("must be given", field="kind")
+    now = database_now()
+    schedule = Schedule(anchor_at=now, **values)
+    rule = _check_rule(schedule, now)
+    schedule.next_fire_at = next_after(rule, _from_now_on(rule, now))
+    return next_firings(schedule, n)
 
 
 def next_firings(schedule: Schedule, n: int = 10) -> list[datetime]:

@@ -18,6 +18,7 @@ from scheduler_ext.core.states import TaskState
 from slackwater_schedules.models import Schedule, ScheduleFire
 from slackwater_schedules.occurrences import Due
 from slackwater_tasks.control.cancel import cancel
+from slackwater_tasks.control.workflows import cancel_workflow
 from slackwater_tasks.field_kinds import utc_text
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.ledger.connection import fetch_all
@@ -31,6 +32,21 @@ log = logging.getLogger(__name__)
 Outcome = ScheduleFire.Outcome
 Overlap = Schedule.Overlap
 DEFAULT_CATEGORY: Final = "periodic"
+OPEN_WORKFLOWS: Final = """
+SELECT s.id, f.workflow_id FROM unnest(%s::uuid[]) AS s(id) CROSS JOIN LATERAL (
+    SELECT workflow_id, fire_at FROM slackwater_schedules_schedulefire
+    WHERE schedule_id = s.id AND workflow_id IS NOT NULL ORDER BY fire_at DESC LIMIT 20) f
+WHERE EXISTS (SELECT 1 FROM slackwater_tasks_task t WHERE t.workflow_id = f.workflow_id AND t.state IS NULL)
+ORDER BY f.fire_at
+"""
+# These tasks; and of these workflows what has not ended, less what something that has not ended there waits for.
+LAST_TASKS: Final = """
+SELECT t.id::text FROM slackwater_tasks_task t WHERE t.id = ANY(%(ids)s::uuid[])
+UNION ALL
+SELECT t.id::text FROM slackwater_tasks_task t WHERE t.workflow_id = ANY(%(ids)s::uuid[]) AND t.state IS NULL
+    AND NOT EXISTS (SELECT 1 FROM slackwater_tasks_dependency d JOIN slackwater_tasks_task c ON c.id = d.child_id
+                    WHERE d.parent_id = t.id AND c.state IS NULL AND c.workflow_id = t.workflow_id)
+"""
 LATEST_TASKS: Final = """
 SELECT s.id, f.task_id FROM unnest(%s::uuid[]) AS s(id) CROSS JOIN LATERAL (
     SELECT task_id, fire_at FROM slackwater_schedules_schedulefire WHERE schedule_id = s.id AND task_id IS NOT NULL
@@ -46,13 +62,22 @@ class Firing:
     due: Due
     outcome: Outcome = Outcome.MISSED
     task_id: UUID | None = None
+    workflow_id: UUID | None = None
     error: str = ""
+    cause: Exception | None = None
     waits_for: list[str] = field(default_factory=list)
-    """Ids of the tasks whose end it waits for."""
+    """Ids of the tasks, or of the workflows, whose end it waits for."""
+    by: str = ""
+    """Who asked for it, where it is not the schedule itself."""
 
     def fail(self, error: Exception) -> None:
         """Record why it could not be submitted."""
-        self.outcome, self.error = Outcome.FAILED, str(error).replace("\x00", "")[:500]
+        self.outcome, self.error, self.cause = Outcome.FAILED, str(error).replace("\x00", "")[:500], error
+
+    @property
+    def actor(self) -> str:
+        """The actor's name in a task's history."""
+        return self.by or actor_of(self.schedule)
 
 
 def actor_of(schedule: Schedule) -> str:
@@ -67,7 +92,21 @@ def written(moment: datetime) -> str:
 
 def build_task(schedule: Schedule, fire_at: datetime) -> dict[str, Any]:
     """Makes the task of a firing: the template with its name, category and placeholders filled in."""
-    item: dict[str, Any] = {"name": schedule.name, "category": DEFAULT_CATEGORY, **schedule.task}
+    return _filled({"name": schedule.name, **schedule.task}, schedule, fire_at)
+
+
+def build_workflow(schedule: Schedule, fire_at: datetime, waits_for: Sequence[str] = ()) -> dict[str, Any]:
+    """Makes the workflow of a firing; its first tasks wait for the end of the tasks ``waits_for``."""
+    template = schedule.workflow or {}
+    items = [_filled(task, schedule, fire_at) for task in template.get("tasks", ())]
+    for item in items:
+        if waits_for and not item.get("depends_on"):
+            item |= {"depends_on": list(waits_for), "condition": "all_done"}
+    return {"name": schedule.name, **template, "tasks": items}
+
+
+def _filled(item: dict[str, Any], schedule: Schedule, fire_at: datetime) -> dict[str, Any]:
+    item = {"category": DEFAULT_CATEGORY, **item}
     known = {"$fire_at": written(fire_at), "$schedule": schedule.name}
     for name in ("args", "kwargs"):
         if name in item:
@@ -111,7 +150,9 @@ Group = tuple[Tenant, list[Firing]]
 
 
 def _is_plain(firings: Sequence[Firing], open_tasks: Mapping[UUID, list[str]]) -> bool:
-    """Whether no firing depends on another task of its schedule."""
+    """Whether each firing is one task, and none depends on another task of its schedule."""
+    if any(firing.schedule.workflow for firing in firings):
+        return False
     apart = [firing.schedule.pk for firing in firings if firing.schedule.overlap != Overlap.ALLOW]
     return len(set(apart)) == len(apart) and not any(open_tasks.get(schedule) for schedule in apart)
 
@@ -124,7 +165,7 @@ def _submit_together(groups: Sequence[Group]) -> list[Group]:
                 many_tenants.Wish(
                     tenant=tenant,
                     items=[_item(firing) for firing in firings],
-                    actors=[actor_of(firing.schedule) for firing in firings],
+                    actors=[firing.actor for firing in firings],
                 )
                 for tenant, firings in groups
             ]
@@ -145,8 +186,12 @@ def _submit_together(groups: Sequence[Group]) -> list[Group]:
 
 
 def _submitted(firings: Sequence[Firing], ids: Sequence[UUID]) -> None:
-    for firing, task_id in zip(firings, ids, strict=True):
-        firing.outcome, firing.task_id = Outcome.SUBMITTED, task_id
+    for firing, found in zip(firings, ids, strict=True):
+        firing.outcome = Outcome.SUBMITTED
+        if firing.schedule.workflow:
+            firing.workflow_id = found
+        else:
+            firing.task_id = found
 
 
 def _submit_waves(tenant: Tenant, firings: list[Firing], open_tasks: defaultdict[UUID, list[str]]) -> None:
@@ -157,8 +202,8 @@ def _submit_waves(tenant: Tenant, firings: list[Firing], open_tasks: defaultdict
         ready = [f for f in wave if _settle_overlap(f, open_tasks[f.schedule.pk])]
         _submit(tenant, ready)
         for firing in ready:
-            if firing.task_id is not None:
-                open_tasks[firing.schedule.pk].append(str(firing.task_id))
+            if found := firing.task_id or firing.workflow_id:
+                open_tasks[firing.schedule.pk].append(str(found))
 
 
 def _without_superseded(firings: Sequence[Firing]) -> list[Firing]:
@@ -188,7 +233,7 @@ def _next_wave(firings: Sequence[Firing]) -> tuple[list[Firing], list[Firing]]:
 
 
 def find_open_tasks(schedule_ids: Iterable[UUID]) -> defaultdict[UUID, list[str]]:
-    """The unfinished tasks of these schedules, oldest first."""
+    """The unfinished tasks (of schedules of workflows: the workflows that have not ended), oldest first."""
     found: defaultdict[UUID, list[str]] = defaultdict(list)
     ids = list(schedule_ids)
     if not ids:
@@ -199,6 +244,8 @@ def find_open_tasks(schedule_ids: Iterable[UUID]) -> defaultdict[UUID, list[str]
     for schedule_id, task_id in latest:
         if task_id in live:
             found[schedule_id].append(str(task_id))
+    for schedule_id, workflow_id in fetch_all(OPEN_WORKFLOWS, (ids,)):
+        found[schedule_id].append(str(workflow_id))
     return found
 
 
@@ -219,18 +266,23 @@ def _settle_overlap(firing: Firing, open_tasks: list[str]) -> bool:
 
 
 def _cancel(schedule: Schedule, task_id: str) -> bool:
-    """Cancel an older task of the schedule; False when it runs and was asked to end."""
+    """Cancel an older task or workflow of the schedule; False when it runs and was asked to end."""
     try:
-        state = cancel(schedule.tenant_id, UUID(task_id), actor=actor_of(schedule))
-    except (Conflict, NotFound):
+        return cancel(schedule.tenant_id, UUID(task_id), actor=actor_of(schedule)) is not TaskState.RUNNING
+    except Conflict:
         return True
-    return state is not TaskState.RUNNING
+    except NotFound:
+        pass
+    try:
+        return not cancel_workflow(schedule.tenant, UUID(task_id), actor=actor_of(schedule))["asked"]
+    except NotFound:
+        return True
 
 
 def _item(firing: Firing) -> dict[str, Any]:
     item = build_task(firing.schedule, firing.due.fire_at)
     if firing.waits_for:
-        item |= {"depends_on": firing.waits_for, "condition": "all_done"}
+        item |= {"depends_on": ends_of(firing.waits_for), "condition": "all_done"}
     return item
 
 
@@ -258,7 +310,27 @@ def _submit(tenant: Tenant, firings: Sequence[Firing]) -> None:
 
 
 def _call(tenant: Tenant, firings: Sequence[Firing]) -> list[UUID]:
-    if len(firings) == 1:
-        return tasks.submit(tenant, _item(firings[0]), actor=actor_of(firings[0].schedule)).task_ids
-    items = [_item(firing) for firing in firings]
-    return tasks.submit_many(tenant, items, actor=[actor_of(firing.schedule) for firing in firings]).task_ids
+    flows = {id(firing): submit_flow(tenant, firing) for firing in firings if firing.schedule.workflow}
+    single = [firing for firing in firings if not firing.schedule.workflow]
+    found: list[UUID] = []
+    if len(single) == 1:
+        found = tasks.submit(tenant, _item(single[0]), actor=single[0].actor).task_ids
+    elif single:
+        items = [_item(firing) for firing in single]
+        found = tasks.submit_many(tenant, items, actor=[firing.actor for firing in single]).task_ids
+    left = iter(found)
+    return [flows[id(firing)] if id(firing) in flows else next(left) for firing in firings]
+
+
+def ends_of(ids: Sequence[str]) -> list[str]:
+    """The tasks with whose end all of these tasks and workflows have ended."""
+    return [row[0] for row in fetch_all(LAST_TASKS, {"ids": list(ids)})]
+
+
+def submit_flow(tenant: Tenant, firing: Firing) -> UUID:
+    """Submit the workflow of a firing; its first tasks wait for the last ones of the workflows it waits for."""
+    waits_for = ends_of(firing.waits_for) if firing.waits_for else []
+    data = build_workflow(firing.schedule, firing.due.fire_at, waits_for)
+    found = tasks.submit_workflow(tenant, data, actor=firing.actor)
+    assert found.workflow_id is not None
+    return found.workflow_id

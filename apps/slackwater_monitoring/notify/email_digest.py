@@ -53,13 +53,15 @@ def body(payloads: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _word(event: str) -> str:
-    return event.removeprefix("task.").replace("_", " ")
+    return event.removeprefix("task.").replace("_", " ").replace(".", " ")
 
 
 def _line(payload: Mapping[str, Any]) -> str:
     data = payload["data"]
     what = data.get("name") or data.get("handler") or "task"
-    text = f"{payload['timestamp']}  {_word(payload['type'])}: {what} ({data.get('task_id', '')})"
+    text = (
+        f"{payload['timestamp']}  {_word(payload['type'])}: {what} ({data.get('task_id') or data.get('workflow_id')})"
+    )
     if data.get("reason"):
         text += f": {data['reason']}"
     if data.get("try_again_at"):

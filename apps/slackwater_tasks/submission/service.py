@@ -95,6 +95,12 @@ def submit_workflow(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "",
 
     ``tags`` and ``metadata``: words to find it by, and an object of yours that comes back with it and its events.
     """
+    found, inner = parse_header(data)
+    return _submit_list(tenant, data.get("tasks"), data, actor, idempotency_key, inner, trace, workflow=found)
+
+
+def parse_header(data: Any) -> tuple[Header, str]:
+    """What a workflow is given beside its tasks, and its idempotency key; ``InvalidInput`` names the field."""
     if not isinstance(data, Mapping):
         raise InvalidInput("must be an object")
     unknown = set(data) - set(WORKFLOW_FIELDS)
@@ -103,9 +109,8 @@ def submit_workflow(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "",
         raise InvalidInput(f"there is no such field; {known}", field=str(min(map(str, unknown)))[:60] or '""')
     header = {name: FIELDS[name].kind.check(data.get(name, ""), name) for name in ("name", "idempotency_key")}
     tags = FIELDS["tags"].kind.check(data.get("tags", []), "tags")
-    found = Header(name=header["name"], tags=tags, metadata=dump_metadata(data.get("metadata"), "metadata"))
-    inner = header["idempotency_key"]
-    return _submit_list(tenant, data.get("tasks"), data, actor, idempotency_key, inner, trace, workflow=found)
+    metadata = dump_metadata(data.get("metadata"), "metadata")
+    return Header(name=header["name"], tags=tags, metadata=metadata), header["idempotency_key"]
 
 
 def _submit_list(tenant: Tenant, items: Any, body: Any, actor: str | Sequence[str], given: str | None, inner: str,

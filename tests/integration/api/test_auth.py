@@ -218,6 +218,7 @@ BODIES: dict[str, list[Callable[[Objects], Any]]] = {
     "keys": [lambda theirs: {"name": "x", "member_id": theirs.member_id, "scopes": ["read"]}],
     "scripts": [],  # names nothing that exists
     "webhooks": [],  # names nothing that exists
+    "schedules/preview": [],  # names nothing that exists
     "schedules": [
         lambda theirs: {
             "name": "s",

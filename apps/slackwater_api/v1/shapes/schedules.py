@@ -27,7 +27,10 @@ class ScheduleFields(s.Serializer[Any]):
     missed_limit = s.IntegerField(min_value=1, max_value=MAX_MISSED_LIMIT, required=False)
     missed_window_s = s.IntegerField(min_value=0, required=False)
     overlap = s.ChoiceField(Schedule.Overlap.values, required=False)
-    task = s.DictField(child=Anything(), required=False, help_text="What is submitted: the fields of a task.")
+    task = s.DictField(child=Anything(), required=False, help_text="What is submitted: the fields of a task …")
+    workflow = s.DictField(
+        child=Anything(), required=False, help_text="… or of a workflow: name, tags, metadata, tasks."
+    )
 
 
 class ScheduleChange(ScheduleFields):
@@ -37,11 +40,27 @@ class ScheduleChange(ScheduleFields):
 
 
 class ScheduleIn(ScheduleFields):
-    """A task that is to run again and again."""
+    """A task or a workflow that is to run again and again."""
 
     name = s.CharField(max_length=100)
     kind = s.ChoiceField(KINDS_OF_SCHEDULE)
-    task = s.DictField(child=Anything(), help_text="What is submitted: the fields of a task.")
+
+
+class PreviewIn(s.Serializer[Any]):
+    """The times of a schedule."""
+
+    kind = s.ChoiceField(KINDS_OF_SCHEDULE)
+    rule = s.DictField(child=Anything(), required=False, help_text="Parameters of its kind.")
+    time_zone = s.CharField(required=False, help_text="Of the tz database: Europe/Berlin")
+    start_at = s.DateTimeField(required=False, allow_null=True)
+    end_at = s.DateTimeField(required=False, allow_null=True)
+    count = s.IntegerField(required=False, min_value=1, max_value=1_000, help_text="How many firings; ten by default.")
+
+
+class PreviewOut(s.Serializer[Any]):
+    """When it would fire."""
+
+    next_firings = s.ListField(child=s.DateTimeField(), help_text="Without jitter.")
 
 
 class ScheduleSummary(s.Serializer[Any]):
@@ -61,7 +80,8 @@ class ScheduleSummary(s.Serializer[Any]):
     missed_limit = s.IntegerField()
     missed_window_s = s.IntegerField()
     overlap = s.ChoiceField(Schedule.Overlap.values)
-    task = s.DictField(child=Anything())
+    task = s.DictField(child=Anything(), help_text="{} where it submits a workflow.")
+    workflow = s.DictField(child=Anything(), allow_null=True)
     version = s.IntegerField()
     next_firing_at = s.DateTimeField(allow_null=True)
     created_at = s.DateTimeField()
@@ -85,6 +105,7 @@ class FiringOut(s.Serializer[Any]):
     late_by_s = s.FloatField(help_text="From when it was due.")
     outcome = s.ChoiceField(FIRE_OUTCOMES)
     task_id = s.UUIDField(allow_null=True)
+    workflow_id = s.UUIDField(allow_null=True)
     error = s.CharField(allow_null=True)
     backfill = s.BooleanField()
     version = s.IntegerField()
@@ -102,3 +123,4 @@ class BackfillOut(s.Serializer[Any]):
 
     workflow_id = s.UUIDField(allow_null=True)
     task_ids = s.ListField(child=s.UUIDField())
+    workflow_ids = s.ListField(child=s.UUIDField(), help_text="Where the schedule submits workflows.")

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.body import read_json, read_object
 from slackwater_api.http.endpoint import READ, SUBMIT, ApiView, created
-from slackwater_api.http.openapi import describe, request_example
+from slackwater_api.http.openapi import NO_BODY, describe, request_example
 from slackwater_api.http.sorting import Column, PagedList, each, moment
 from slackwater_api.v1.filters import FireFilter, ScheduleFilter
 from slackwater_api.v1.shapes.common import as_shape, listing
@@ -20,6 +20,8 @@ from slackwater_api.v1.shapes.schedules import (
     BackfillIn,
     BackfillOut,
     FiringOut,
+    PreviewIn,
+    PreviewOut,
     ScheduleChange,
     ScheduleDetail,
     ScheduleIn,
@@ -29,10 +31,11 @@ from slackwater_schedules import services
 from slackwater_schedules.backfill import backfill
 from slackwater_schedules.lookups import get_schedule
 from slackwater_schedules.models import Schedule, ScheduleFire
-from slackwater_tasks.field_kinds import Moment
+from slackwater_tasks.field_kinds import Moment, Whole
 
 NEXT = 10
 MOMENT = Moment()
+COUNT = Whole(1, 1_000)
 SCHEDULES = PagedList(
     present=each(lambda row: as_shape(ScheduleSummary, row, next_firing_at=row.next_fire_at)),
     filters=ScheduleFilter,
@@ -84,6 +87,38 @@ class Schedules(ApiView, path="schedules", tag="schedules"):
     @describe("list_schedules", "List schedules by name", READ, {200: listing(ScheduleSummary)}, *SCHEDULES.parameters)
     def get(self, request: Request) -> Response:
         return Response(SCHEDULES.page(request.query_params, Schedule.objects.all()))
+
+
+class Preview(ApiView, path="schedules/preview", tag="schedules"):
+    @describe(
+        "preview_schedule",
+        "Preview the firings of times that are not stored",
+        READ,
+        {200: PreviewOut},
+        body=PreviewIn,
+        examples=[request_example("cron", {"kind": "cron", "rule": {"cron": "30 7 * * mon"}, "count": 3})],
+    )
+    def post(self, request: Request) -> Response:
+        """The next times that a schedule made now would fire for; nothing is stored."""
+        data = read_json(request._request)
+        count = data.pop("count", NEXT) if isinstance(data, dict) else NEXT
+        return Response({"next_firings": services.preview(data, COUNT.check(count, "count"))})
+
+
+class RunSchedule(ApiView, path="schedules/<uuid:schedule_id>/run", tag="schedules"):
+    @describe(
+        "run_schedule",
+        "Fire a schedule now",
+        SUBMIT,
+        {201: FiringOut},
+        body=NO_BODY,
+        problems=(409, 429),
+    )
+    def post(self, request: Request, schedule_id: UUID) -> Response:
+        """Submit what it submits, now; its times stay. 409 where its overlap rule skips the firing."""
+        made = services.run_now(self.tenant.pk, schedule_id, actor=self.actor)
+        kind, found = ("workflows", made.workflow_id) if made.workflow_id else ("tasks", made.task_id)
+        return created(as_shape(FiringOut, made), f"/api/v1/{kind}/{found}")
 
 
 class OneSchedule(ApiView, path="schedules/<uuid:schedule_id>", tag="schedules"):
@@ -153,6 +188,6 @@ class BackfillSchedule(ApiView, path="schedules/<uuid:schedule_id>/backfill", ta
             MOMENT.check(data.get("end"), "end"),
             actor=self.actor,
         )
-        body = {"workflow_id": done.workflow_id, "task_ids": done.task_ids}
+        body = {"workflow_id": done.workflow_id, "task_ids": done.task_ids, "workflow_ids": done.workflow_ids}
         location = f"/api/v1/workflows/{done.workflow_id}" if done.workflow_id else f"/api/v1/schedules/{schedule_id}"
-        return created(body, location, new=done.workflow_id is not None)
+        return created(body, location, new=bool(done.workflow_id or done.workflow_ids))

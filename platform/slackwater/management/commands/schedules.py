@@ -59,7 +59,17 @@ class Command(PlatformCommand):
         upcoming = services.next_firings(row, 10)
         fired = list(row.fires.order_by("-fire_at")[:LAST])
         if self.as_json:
-            names = ("fire_at", "due_at", "fired_at", "late_by_s", "outcome", "task_id", "error", "backfill")
+            names = (
+                "fire_at",
+                "due_at",
+                "fired_at",
+                "late_by_s",
+                "outcome",
+                "task_id",
+                "workflow_id",
+                "error",
+                "backfill",
+            )
             past = [{name: getattr(fire, name) for name in names} for fire in fired]
             self.show({**_plain(row), "next_firings": upcoming, "firings": past})
             return
@@ -67,8 +77,11 @@ class Command(PlatformCommand):
         self.show_table("Next", ["fires for"], [(at,) for at in upcoming], empty="It fires no more.")
         self.show_table(
             "Last",
-            ["fired for", "late (s)", "outcome", "task", "error"],
-            [(fire.fire_at, f"{fire.late_by_s:.3f}", fire.outcome, fire.task_id, fire.error) for fire in fired],
+            ["fired for", "late (s)", "outcome", "task or workflow", "error"],
+            [
+                (fire.fire_at, f"{fire.late_by_s:.3f}", fire.outcome, fire.task_id or fire.workflow_id, fire.error)
+                for fire in fired
+            ],
             empty="It has not fired yet.",
         )
 
@@ -77,8 +90,10 @@ class Command(PlatformCommand):
         start, end = MOMENT.check(options["start"], "--start"), MOMENT.check(options["end"], "--end")
         done = backfill(tenant.pk, row.pk, start, end, actor=ACTOR)
         told = f"{len(done.task_ids)} tasks in the workflow {done.workflow_id}"
-        shown = {"workflow_id": done.workflow_id, "task_ids": done.task_ids}
-        self.answer(shown, told if done.workflow_id else "nothing was missing")
+        if done.workflow_ids:
+            told = f"{len(done.workflow_ids)} workflows"
+        shown = {"workflow_id": done.workflow_id, "task_ids": done.task_ids, "workflow_ids": done.workflow_ids}
+        self.answer(shown, told if done.workflow_id or done.workflow_ids else "nothing was missing")
 
 
 def _plain(row: Schedule) -> dict[str, Any]:
