@@ -100,7 +100,7 @@ def test_firings_are_listed_and_the_past_is_made_up_for(acme: ApiClient) -> None
     assert done.status == 201, done.body
     assert Task._plain.filter(workflow_id=done.body["workflow_id"]).count() == len(done.body["task_ids"]) > 0
     again = acme.post(f"{path}/backfill", body)
-    assert (again.status, again.body) == (200, {"workflow_id": None, "task_ids": []})
+    assert (again.status, again.body) == (200, {"workflow_id": None, "task_ids": [], "workflow_ids": []})
     fires = acme.get(f"{path}/firings?limit=1").body
     assert fires["items"][0]["outcome"] == ScheduleFire.Outcome.SUBMITTED
     assert fires["items"][0]["backfill"] is True

@@ -10,11 +10,15 @@ import pytest
 from django.utils import timezone
 
 from scheduler_ext.core.states import TaskState
+from slackwater_api.live.change_feed import Batch, read_row
+from slackwater_api.live.event_streams import changes_for
+from slackwater_api.live.long_poll import ended_in
 from slackwater_monitoring import upkeep
 from slackwater_monitoring.models import Delivery
 from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.models import LiveTask, Task, Workflow
 from tests.support.api import HANDLER, ApiClient, client_of
+from tests.support.streams import events_in
 
 pytestmark = pytest.mark.django_db(transaction=True)  # upkeep has a connection of its own
 
@@ -115,6 +119,21 @@ def test_a_wait_and_a_stream_end_with_it(acme: ApiClient) -> None:
     stream = acme.get(f"/workflows/{one}/events")
     assert "event: workflow" in stream.body
     assert acme.get(f"/workflows/{one}?wait=x").body["field"] == "wait"
+
+
+def test_the_notice_of_its_end_is_the_last_event_of_its_stream(acme: ApiClient, look: Any, monkeypatch: Any) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(upkeep.hints, "tell_changes", told.extend)
+    one, ids = submit(acme, "a")
+    end(ids)
+    assert look() == 1
+    batch = Batch((1, 0), [read_row(json.loads(json.dumps(row))) for row in told], 1_000)
+    (text, last), *more = changes_for((acme.tenant.pk, one), [batch])
+    assert (last, more) == (True, [])
+    shown = events_in(text)[0]
+    assert (shown["kind"], shown["status"], shown["workflow_id"]) == ("workflow", "done", one)
+    assert ended_in(batch) == [one]
+    assert [last for _, last in changes_for((acme.tenant.pk, ""), [batch])] == [False]
 
 
 def test_only_one_that_has_ended_can_be_deleted(acme: ApiClient) -> None:
