@@ -15,6 +15,7 @@ from slackwater_api.live.event_streams import changes_for
 from slackwater_api.live.long_poll import ended_in
 from slackwater_monitoring import upkeep
 from slackwater_monitoring.models import Delivery
+from slackwater_tasks.ledger import hints
 from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.models import LiveTask, Task, Workflow
 from tests.support.api import HANDLER, ApiClient, client_of
@@ -123,7 +124,7 @@ def test_a_wait_and_a_stream_end_with_it(acme: ApiClient) -> None:
 
 def test_the_notice_of_its_end_is_the_last_event_of_its_stream(acme: ApiClient, look: Any, monkeypatch: Any) -> None:
     told: list[Any] = []
-    monkeypatch.setattr(upkeep.hints, "tell_changes", told.extend)
+    monkeypatch.setattr(hints, "tell_changes", told.extend)
     one, ids = submit(acme, "a")
     end(ids)
     assert look() == 1
