@@ -20,12 +20,11 @@ from math import lcm
 from typing import Any, Final
 
 from scheduler_ext.core.errors import ConfigurationError
-from scheduler_ext.core.resources import add, filled, part, subtract, zero
+from scheduler_ext.core.resources import filled, subtract, zero
 from scheduler_ext.core.types import (
     CLIENT,
     MILLI,
     NO_SLOTS,
-    PER_CHILD,
     LineView,
     PoolView,
     Reason,
@@ -39,6 +38,7 @@ from scheduler_ext.core.types import (
 )
 from scheduler_ext.policies.accounts import Account, Measure
 from scheduler_ext.policies.base import CATEGORY_REASONS, LINE_REASONS, TENANT_REASONS, Chooser
+from scheduler_ext.policies.holdings import clients, held_in_pools, need_of, taken_by
 from scheduler_ext.policies.tree_nodes import Branch, Clock, Line, Place, place_of
 
 Path = tuple[str, ...]
@@ -142,8 +142,8 @@ class TreeChooser(Chooser):
         inner = {path[:length] for path in set(paths.values()) for length in range(1, len(path))}
         # A pool that has pools in it keeps its own lines in an account beside them.
         self._paths = {number: (*path, "") if path in inner else path for number, path in paths.items()}
-        apart = _in_pools(snapshot)
-        self._clients = _clients(snapshot)
+        apart = held_in_pools(snapshot)
+        self._clients = clients(snapshot)
         self._open_accounts(snapshot, apart)
         for line in sorted(snapshot.lines, key=_category):
             self._add_line(line)
@@ -162,14 +162,14 @@ class TreeChooser(Chooser):
 
     def accept(self, line: LineView, task: TaskView, milli: int = MILLI) -> None:
         state = self._lines[line.line_id]
-        self._charge(state.leaf.account, task.kind, milli, _taken(line, task.kind))
+        self._charge(state.leaf.account, task.kind, milli, taken_by(line, task.kind))
         state.advance()
 
     def reject(self, line: LineView, task: TaskView, reason: Reason) -> None:
         """The task just picked stays, and with it what the reason covers."""
         state = self._lines[line.line_id]
         if reason is Reason.NO_SLOT or reason is Reason.RESERVED:
-            self._full.add(_need(line, task))
+            self._full.add(need_of(line, task))
         if reason in CATEGORY_REASONS and self._closes(int(line.category), task.kind):
             self._closed.add(int(line.category))
         elif reason in LINE_REASONS:
@@ -190,7 +190,7 @@ class TreeChooser(Chooser):
 
     def take(self, line: LineView, task: TaskView) -> None:
         state = self._lines[line.line_id]
-        self._charge(state.leaf.account, task.kind, MILLI, _taken(line, task.kind))
+        self._charge(state.leaf.account, task.kind, MILLI, taken_by(line, task.kind))
         self._remove(state, next(place for place, each in enumerate(state.heads) if each is task))
 
     def account_at_top(self, line: LineView) -> str:
@@ -199,7 +199,7 @@ class TreeChooser(Chooser):
     def refusal(self, line: LineView, task: TaskView, milli: int) -> Reason | None:
         """``HARD_SHARE`` when the task would take its account, or one above, beyond its maximum."""
         account, kind = self._lines[line.line_id].leaf.account, task.kind
-        if not self._bounded or account.allows(kind, milli, _taken(line, kind)):
+        if not self._bounded or account.allows(kind, milli, taken_by(line, kind)):
             return None
         return Reason.HARD_SHARE
 
@@ -214,7 +214,7 @@ class TreeChooser(Chooser):
             if line is None:
                 continue
             top = line.top
-            if full and _need(line.view, line.heads[line.at]) in full:
+            if full and need_of(line.view, line.heads[line.at]) in full:
                 return line
             if top.share < top.floor:
                 return line
@@ -232,7 +232,7 @@ class TreeChooser(Chooser):
         if top.share * weight >= fair:
             return False
         kind = line.heads[line.at].kind
-        vector = _taken(line.view, kind)
+        vector = taken_by(line.view, kind)
         if line.alone[0] is not kind:
             line.alone = (kind, self._measure.share({kind: MILLI}, vector))
         return (top.share + line.alone[1]) * weight <= fair or top.share_with(kind, MILLI, vector) * weight <= fair
@@ -460,50 +460,6 @@ class TreeChooser(Chooser):
 
 def _category(line: LineView) -> int:
     return int(line.category)
-
-
-def _need(line: LineView, task: TaskView) -> Hashable:
-    """All that decides whether any node has room for a task."""
-    return (
-        line.vector, task.kind, task.handler_id, task.avoid_node, task.alone or bool(task.rates),
-        task.expected_us, task.cap_us,
-    )  # fmt: skip
-
-
-def _taken(line: LineView, kind: WorkKind) -> Vector:
-    """What a task takes: those that run many to a child take their part of the vector."""
-    if kind is WorkKind.PROCESS or kind not in PER_CHILD:
-        return line.vector
-    return part(line.vector, PER_CHILD[kind])
-
-
-def _in_pools(snapshot: Snapshot) -> dict[int, tuple[Slots, Vector]]:
-    """What each tenant holds in pools: the rest is its own account's."""
-    held: dict[int, tuple[Slots, Vector]] = {}
-    for pool in snapshot.pools.values():
-        for tenant_id, (slots, vector) in pool.tenants.items():
-            so_far, used = held.get(tenant_id, (NO_SLOTS, zero()))
-            held[tenant_id] = (add_slots(so_far, slots), add(used, filled(vector)))
-    return held
-
-
-def _clients(snapshot: Snapshot) -> dict[str, TenantView]:
-    """Each client by the name of its pool, as one tenant that has the best of its tenants' plans."""
-    tenants: dict[str, set[int]] = {}
-    for line in snapshot.lines:
-        if line.pool.startswith(CLIENT):
-            tenants.setdefault(line.pool, set()).add(line.tenant_id)
-    found: dict[str, TenantView] = {}
-    for name, numbers in tenants.items():
-        holding = snapshot.pools[name].tenants if name in snapshot.pools else ()
-        plans = [snapshot.tenants.get(number) or TenantView(tenant_id=number) for number in numbers.union(holding)]
-        found[name] = TenantView(
-            tenant_id=0,
-            weight=max(plan.weight for plan in plans),
-            guaranteed_permille=max(plan.guaranteed_permille for plan in plans),
-            maximum_permille=max(plan.maximum_permille for plan in plans),
-        )
-    return found
 
 
 def pool_path(line: LineView) -> Path:

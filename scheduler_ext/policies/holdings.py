@@ -1,0 +1,64 @@
+"""What a snapshot says that tasks need, and that tenants, clients and pools hold."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from scheduler_ext.core.resources import add, filled, part, zero
+from scheduler_ext.core.types import (
+    CLIENT,
+    NO_SLOTS,
+    PER_CHILD,
+    LineView,
+    Slots,
+    Snapshot,
+    TaskView,
+    TenantView,
+    Vector,
+    WorkKind,
+    add_slots,
+)
+
+
+def need_of(line: LineView, task: TaskView) -> Hashable:
+    """All that decides whether any node has room for a task."""
+    return (
+        line.vector, task.kind, task.handler_id, task.avoid_node, task.alone or bool(task.rates),
+        task.expected_us, task.cap_us,
+    )  # fmt: skip
+
+
+def taken_by(line: LineView, kind: WorkKind) -> Vector:
+    """What a task takes: those that run many to a child take their part of the vector."""
+    if kind is WorkKind.PROCESS or kind not in PER_CHILD:
+        return line.vector
+    return part(line.vector, PER_CHILD[kind])
+
+
+def held_in_pools(snapshot: Snapshot) -> dict[int, tuple[Slots, Vector]]:
+    """What each tenant holds in pools: the rest is its own account's."""
+    held: dict[int, tuple[Slots, Vector]] = {}
+    for pool in snapshot.pools.values():
+        for tenant_id, (slots, vector) in pool.tenants.items():
+            so_far, used = held.get(tenant_id, (NO_SLOTS, zero()))
+            held[tenant_id] = (add_slots(so_far, slots), add(used, filled(vector)))
+    return held
+
+
+def clients(snapshot: Snapshot) -> dict[str, TenantView]:
+    """Each client by the name of its pool, as one tenant that has the best of its tenants' plans."""
+    tenants: dict[str, set[int]] = {}
+    for line in snapshot.lines:
+        if line.pool.startswith(CLIENT):
+            tenants.setdefault(line.pool, set()).add(line.tenant_id)
+    found: dict[str, TenantView] = {}
+    for name, numbers in tenants.items():
+        holding = snapshot.pools[name].tenants if name in snapshot.pools else ()
+        plans = [snapshot.tenants.get(number) or TenantView(tenant_id=number) for number in numbers.union(holding)]
+        found[name] = TenantView(
+            tenant_id=0,
+            weight=max(plan.weight for plan in plans),
+            guaranteed_permille=max(plan.guaranteed_permille for plan in plans),
+            maximum_permille=max(plan.maximum_permille for plan in plans),
+        )
+    return found
