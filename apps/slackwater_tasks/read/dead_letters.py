@@ -17,6 +17,15 @@ def latest_dead_letters(limit: int) -> list[dict[str, Any]]:
     return dead_letter_rows(DeadLetter.objects.order_by("-at", "-task_id")[:limit])
 
 
+def of_platform(tenant_id: int | None, limit: int) -> list[dict[str, Any]]:
+    """The latest of all tenants, or of one, each with its tenant's slug."""
+    # Unscoped: an operator sees all tenants, or names one.
+    rows = DeadLetter.objects.unscoped()
+    rows = (rows if tenant_id is None else rows.for_tenant(tenant_id)).order_by("-at", "-task_id")[:limit]
+    owners = dict(rows.values_list("task_id", "tenant__slug"))
+    return [{**row, "tenant": owners.get(row["task_id"])} for row in dead_letter_rows(rows)]
+
+
 def dead_letter_rows(rows: QuerySet[Any]) -> list[dict[str, Any]]:
     """Dead letters as lists show them, in the order they come."""
     names = ("task_id", "at", "outcome", "reason", "retries", "next_retry_at")

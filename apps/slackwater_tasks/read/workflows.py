@@ -88,6 +88,22 @@ def workflow_rows(rows: QuerySet[Any]) -> list[dict[str, Any]]:
     return [_summary(row, standing.get(row.pk)) for row in page]
 
 
+def of_platform(tenant_id: int | None, limit: int) -> list[dict[str, Any]]:
+    """The latest of all tenants, or of one, with their tasks counted by state."""
+    # Unscoped: an operator sees all tenants, or names one.
+    rows = Workflow.objects.unscoped().select_related("tenant").order_by("-id")
+    page = list((rows if tenant_id is None else rows.for_tenant(tenant_id))[:limit])
+    standing = _standing([row.pk for row in page])
+    return [
+        {
+            **_summary(row, standing[row.pk] if row.status is None else None),
+            "tenant": row.tenant.slug,
+            "counts": {word(state): n for state, n in sorted(standing[row.pk].counts.items())},
+        }
+        for row in page
+    ]
+
+
 def in_statuses(rows: QuerySet[Any], labels: Collection[str]) -> QuerySet[Any]:
     """Narrow workflows to these statuses; one that has just ended counts as ended within a second."""
     wanted = {status for status in ClientStatus if status.label in labels}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import re
 import sys
+import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -35,6 +37,7 @@ EXIT_CODES: dict[type[errors.SlackwaterError], int] = {
     errors.Unavailable: 75,
 }
 """Exit codes by error; 1 is any other failure, 75 means: try again later."""
+ID_CHARS = 36
 COLOURS = {"done": "green", "in_progress": "cyan", "failed": "red", "waiting": "yellow"}
 
 
@@ -56,12 +59,23 @@ class PlatformCommand(BaseCommand):
     """A command with ``--json``; subclasses write ``run`` and, where they work for a tenant, set ``for_tenant``."""
 
     for_tenant = True
+    all_tenants = False
+    """Without ``--tenant`` it shows the whole platform."""
+    watches = False
+    """It can be asked to show the same again and again."""
     requires_system_checks: list[str] = []
+    pause = staticmethod(time.sleep)
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--json", action="store_true", help="print JSON for programs instead of a table")
         if self.for_tenant:
-            parser.add_argument("--tenant", help="slug of the tenant; may be left out while there is only one")
+            without = (
+                "without it, the whole platform" if self.all_tenants else "may be left out while there is only one"
+            )
+            parser.add_argument("--tenant", help=f"slug of the tenant; {without}")
+        if self.watches:
+            parser.add_argument("--watch", nargs="?", type=_seconds, const=2.0, metavar="SECONDS",
+                                help="show it again every so many seconds (2), until Ctrl-C")  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run, and turn what goes wrong into one line and an exit code."""
@@ -74,11 +88,24 @@ class PlatformCommand(BaseCommand):
         width = None if sys.stdout.isatty() else 200
         self.console = Console(file=out, width=width, highlight=False, soft_wrap=width is not None)
         try:
-            self.run(options)
+            self._again(options)
         except errors.SlackwaterError as error:
             self._fail(error)
         except DatabaseError as error:
             raise CommandError(f"the database: {str(error).strip()}", returncode=75) from error
+
+    def _again(self, options: dict[str, Any]) -> None:
+        """Run once, or until somebody ends it."""
+        pause = options.get("watch")
+        with contextlib.suppress(KeyboardInterrupt) if pause else contextlib.nullcontext():
+            while True:
+                if pause and not self.as_json:
+                    self.console.clear()
+                self.run(options)
+                if not pause:
+                    return
+                self.stdout.flush()
+                self.pause(pause)
 
     def run(self, options: dict[str, Any]) -> None:
         raise NotImplementedError
@@ -125,9 +152,12 @@ class PlatformCommand(BaseCommand):
 
     def show_table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
         """Print rows as a table, or ``empty`` where there are none."""
+        rows = list(rows)
         table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
-        for column in columns:
-            table.add_column(column, overflow="fold")
+        for number, column in enumerate(columns):
+            # An id that is cut or broken cannot be copied.
+            whole = any(isinstance(row[number], uuid.UUID) for row in rows)
+            table.add_column(column, overflow="fold", no_wrap=whole, min_width=ID_CHARS if whole else None)
         for row in rows:
             table.add_row(*(text(value) for value in row))
         self.console.print(table if table.row_count else empty)
@@ -184,6 +214,34 @@ def find_tenant(slug: str | None) -> Tenant:
         known = ", ".join(Tenant.objects.values_list("slug", flat=True)[:20])
         raise errors.InvalidInput(f"say which tenant: {known}", field="--tenant")
     return some[0]
+
+
+def tenant_or_all(slug: str | None) -> Tenant | None:
+    """The tenant of that slug, or the only one there is; else the whole platform is meant."""
+    if slug:
+        return find_tenant(slug)
+    some = list(Tenant.objects.select_related("plan")[:2])
+    return some[0] if len(some) == 1 else None
+
+
+def _seconds(value: str) -> float:
+    try:
+        found = float(value)
+    except ValueError:
+        found = 0.0
+    if not 0.1 <= found <= 3_600:
+        raise argparse.ArgumentTypeError(f"{value!r} is no number of seconds from 0.1 to 3600")
+    return found
+
+
+def ago(seconds: float | None) -> str:
+    """A duration in few letters: 19 min."""
+    if seconds is None:
+        return "–"
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 def scoped(tenant: Tenant) -> AbstractContextManager[None]:

@@ -8,7 +8,7 @@ from django.core.management.base import CommandParser
 from rich.progress import track
 
 from scheduler_ext.core.errors import InvalidInput, SlackwaterError
-from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, scoped, task_id
+from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, scoped, task_id, tenant_or_all
 from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.read import dead_letters
 from slackwater_tenants.models import Tenant
@@ -20,6 +20,8 @@ REASON = "run again from the dead letters"
 
 class Command(PlatformCommand):
     help = "List tasks whose attempts are used up, latest first; --retry runs them again."
+    all_tenants = True
+    watches = True
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
@@ -28,13 +30,14 @@ class Command(PlatformCommand):
         parser.add_argument("--all", action="store_true", help="with --retry: every dead letter of the tenant")
 
     def run(self, options: dict[str, Any]) -> None:
-        tenant = find_tenant(options["tenant"])
-        with scoped(tenant):
-            if options["retry"] is not None:
+        if options["retry"] is not None:
+            tenant = find_tenant(options["tenant"])
+            with scoped(tenant):
                 self._retry(tenant, options)
-                return
-            rows = dead_letters.latest_dead_letters(max(1, options["limit"]))
-        columns = ["task_id", "name", "what", "at", "reason", "retries", "next_retry_at"]
+            return
+        owner = tenant_or_all(options["tenant"])
+        rows = dead_letters.of_platform(owner.pk if owner else None, max(1, options["limit"]))
+        columns = ["task_id", "tenant", "name", "what", "at", "reason", "retries", "next_retry_at"]
         shown = [
             [row["handler"] or (row["script"] or "script")[:12] if c == "what" else row[c] for c in columns]
             for row in rows

@@ -30,6 +30,7 @@ class Command(PlatformCommand):
         "resume NODE: give it work again. --wanted: how many workers the waiting work asks for, down to none."
     )
     for_tenant = False
+    watches = True
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)

@@ -7,14 +7,18 @@ from typing import Any
 from uuid import UUID
 
 from django.core.management.base import CommandParser
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import TaskState
-from slackwater.management.console import PlatformCommand, find_tenant, scoped, task_id
+from slackwater.management.console import PlatformCommand, task_id, tenant_or_all
+from slackwater.management.tables import show_tenants
 from slackwater_tasks.models import Task
-from slackwater_tasks.read import history, output, overview, workflows
+from slackwater_tasks.read import history, output, overview, platform, workflows
 from slackwater_tasks.read import tasks as reading
+from slackwater_tenants.models import Tenant
+from slackwater_tenants.scoping import tenant_scope
 
 FOLLOW_S = 0.4
 MOST_LINES = 100_000
@@ -22,7 +26,9 @@ STATES = [state.name.lower() for state in TaskState]
 
 
 class Command(PlatformCommand):
-    help = "Show a task with its past and logs, a workflow with its counts, or the latest tasks and the lines."
+    help = "Show a task with its past and output, a workflow with its counts, or the latest tasks and the lines."
+    all_tenants = True
+    watches = True
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
@@ -33,11 +39,14 @@ class Command(PlatformCommand):
         parser.add_argument("--follow", action="store_true", help="with --logs: go on while it runs")
 
     def run(self, options: dict[str, Any]) -> None:
-        tenant = find_tenant(options["tenant"])
-        with scoped(tenant):
-            if options["id"] is None:
-                self._latest(overview.queues(tenant), options)
-                return
+        tenant = tenant_or_all(options["tenant"])
+        if options["id"] is None:
+            self._latest(tenant, options)
+            return
+        owner = tenant.pk if tenant is not None else platform.owner_of(options["id"])
+        if owner is None:
+            raise NotFound(f"there is no task and no workflow {options['id']}", field="id")
+        with tenant_scope(owner):
             try:
                 found = reading.task(options["id"])
             except NotFound:
@@ -61,21 +70,30 @@ class Command(PlatformCommand):
             tail = tail._replace(place=look.place)
             time.sleep(0.0 if look.more else FOLLOW_S)
 
-    def _latest(self, lines: list[dict[str, Any]], options: dict[str, Any]) -> None:
-        rows = Task.objects.all()
+    def _latest(self, tenant: Tenant | None, options: dict[str, Any]) -> None:
+        # Unscoped: an operator sees all tenants, or names one.
+        rows: QuerySet[Any] = (
+            Task.objects.unscoped() if tenant is None else Task.objects.unscoped().for_tenant(tenant.pk)
+        )
         if options["state"]:
             rows = reading.in_states(rows, [TaskState[state.upper()] for state in options["state"]])
-        tasks = reading.summaries(rows.order_by("-id")[: max(1, options["limit"])])
+        rows = rows.order_by("-id")[: max(1, options["limit"])]
+        owners = dict(rows.values_list("pk", "tenant__slug"))
+        tasks = [{**task, "tenant": owners.get(task["id"])} for task in reading.summaries(rows)]
+        lines = overview.queues(tenant) if tenant is not None else []
         if self.as_json:
-            self.show({"tasks": tasks, "queues": lines})
+            self.show({"tasks": tasks, **({"queues": lines} if tenant else {"tenants": platform.tenants()})})
             return
         self.show_table(
             "Latest tasks",
-            ["id", "name", "what", "status", "state", "attempts", "submitted"],
-            [(t["id"], t["name"], t["handler"] or (t["script"] or "")[:12] or t["script_path"], t["status"], t["state"],
-              t["attempts"], t["submitted_at"]) for t in tasks],
+            ["id", "tenant", "name", "what", "status", "state", "attempts", "submitted"],
+            [(t["id"], t["tenant"], t["name"], t["handler"] or (t["script"] or "")[:12] or t["script_path"], t["status"],
+              t["state"], t["attempts"], t["submitted_at"]) for t in tasks],
             empty="There are no such tasks.",
         )  # fmt: skip
+        if tenant is None:
+            show_tenants(self, platform.tenants())
+            return
         self.show_table(
             "Lines",
             ["category", "tier", "ready", "queued", "running", "paused"],
