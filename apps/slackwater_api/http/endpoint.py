@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, cast
 from urllib.parse import unquote_plus
 
@@ -26,6 +27,7 @@ from rest_framework.views import APIView
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.auth import BearerAuthentication, Principal
 from slackwater_api.http.body import read_object
+from slackwater_api.http.once import REPLAYED, idempotency_key, made_once
 from slackwater_api.http.operation import Operation, answer, unchanged
 from slackwater_api.http.problems import MethodNotAllowed, as_response, problem
 from slackwater_tenants.models import Tenant
@@ -95,7 +97,7 @@ class PublicView(APIView):
             try:
                 check_query(request)
                 with self.enter(wrapped):
-                    response = self.sent(wrapped, self.handler(wrapped)(wrapped, *args, **kwargs))
+                    response = self.respond(wrapped, *args, **kwargs)
             except Exception as error:  # noqa: BLE001 (the boundary: every error becomes a problem, and is logged)
                 response = as_response(problem(error, self.request_id))
                 vars(response)["_has_been_logged"] = True  # Django would log each refusal of a client as a warning
@@ -107,9 +109,10 @@ class PublicView(APIView):
             patch_cache_control(self.response, no_store=True)
         return self.response
 
-    def sent(self, request: Request, response: HttpResponseBase) -> HttpResponseBase:
+    def respond(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """The handler's answer as it is sent."""
-        return response
+        found: HttpResponseBase = self.handler(request)(request, *args, **kwargs)
+        return found
 
     def handler(self, request: Request) -> Any:
         """The method that answers this request."""
@@ -158,11 +161,20 @@ class ApiView(PublicView):
             read_object(request._request)
         return super().handler(request)
 
-    def sent(self, request: Request, response: HttpResponseBase) -> HttpResponseBase:
+    def respond(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """The answer; with an idempotency key the one that the first request got."""
+        work = partial(self._respond, request, *args, **kwargs)
+        if self.operation is None or not self.operation.keeps_answer:
+            return work()
+        key = idempotency_key(request)
+        return work() if key is None else made_once(self.tenant, request._request, key, work)
+
+    def _respond(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """An answer with its ETag, sorted and narrowed as asked."""
+        response = super().respond(request, *args, **kwargs)
         if self.operation is None or type(response) is not Response or response.status_code != 200:
             return response
-        if request.method == "POST":
+        if request.method in {"POST", "PUT"}:
             return response
         return answer(self.operation, request, response)
 
@@ -186,6 +198,7 @@ class ApiView(PublicView):
         return unchanged(self.request, rows, lambda: self.get(self.request, **self.kwargs).data)
 
 
-def created(body: dict[str, Any], location: str, *, new: bool = True) -> Response:
-    """201 with ``Location``; 200 where an idempotency key returned the first answer."""
-    return Response(body, status=201 if new else 200, headers={"Location": location})
+def created(body: dict[str, Any], location: str, *, new: bool = True, first: bool = True) -> Response:
+    """201 with ``Location``; 200 where it was there (``new``), or an idempotency key returned the ``first`` answer."""
+    headers = {"Location": location, **({} if first else REPLAYED)}
+    return Response(body, status=201 if new and first else 200, headers=headers)

@@ -36,13 +36,15 @@ NO_BODY = "no body"
 REQUEST_ID = OpenApiParameter(
     "X-Request-Id", str, OpenApiParameter.HEADER, description="Your own id of this request; it comes back."
 )
+IDEMPOTENCY_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    str,
+    OpenApiParameter.HEADER,
+    description="A word of your choice, at most 200 letters: a repeat with the same key and body within a day does nothing, and "
+    "returns the first answer with Idempotency-Replayed: true; with another body it is a 422.",
+)
 SUBMISSION = [
-    OpenApiParameter(
-        "Idempotency-Key",
-        str,
-        OpenApiParameter.HEADER,
-        description="A repeat with the same key and body returns the first answer; with another body it is a 409.",
-    ),
+    IDEMPOTENCY_KEY,
     OpenApiParameter(
         "traceparent",
         str,
@@ -192,7 +194,10 @@ def describe(
         if conditional:
             shown.append(IF_MATCH)
             statuses.add(412)
-        operation = Operation(query=_query(shown), scope=scope, takes_nothing=body is NO_BODY)
+        keeps = view.__name__ not in {"get", "put"} and IDEMPOTENCY_KEY not in shown
+        if keeps:
+            shown.append(IDEMPOTENCY_KEY)
+        operation = Operation(query=_query(shown), scope=scope, keeps_answer=keeps, takes_nothing=body is NO_BODY)
         if reads and view.__name__ == "get":
             operation, shown = _reading(shape, shown, scope)
             replies[200, PARTIAL] = OpenApiResponse(OpenApiTypes.OBJECT, description="With `fields`: a part.")

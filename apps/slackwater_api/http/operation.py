@@ -41,6 +41,8 @@ class Operation:
     """Every parameter it takes in the query."""
     scope: str
     """The scope it needs."""
+    keeps_answer: bool = False
+    """Whether it heeds an idempotency key by keeping its answer. Submissions do by the tasks they stored."""
     takes_nothing: bool = False
     """Whether its body must be empty, or ``{}``."""
     fields: frozenset[str] = frozenset()

@@ -79,7 +79,7 @@ STATUS: Final[dict[str, tuple[int, str]]] = {
     "method_not_allowed": (405, "Method not allowed"),
     "body_too_slow": (408, "Body too slow"),
     "conflict": (409, "Conflict"),
-    "idempotency_mismatch": (409, "Idempotency key used before"),
+    "idempotency_mismatch": (422, "Idempotency key used before"),
     "precondition_failed": (412, "Precondition failed"),
     "too_large": (413, "Too large"),
     "unsupported_media_type": (415, "Unsupported media type"),

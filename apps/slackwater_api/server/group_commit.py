@@ -22,9 +22,10 @@ from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.auth import Principal, principal_of
 from slackwater_api.http.body import parse
 from slackwater_api.http.endpoint import SUBMIT
+from slackwater_api.http.once import idempotency_key
 from slackwater_api.server.response import PlainRequest
 from slackwater_api.server.submission import TaskRequest
-from slackwater_api.v1.views.tasks import idempotency_key, submitted
+from slackwater_api.v1.views.tasks import submitted
 from slackwater_conf import conf
 from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.submission import group_commit

@@ -62,7 +62,7 @@ class Script(TenantOwned):
 
 
 class IdempotencyKey(models.Model):
-    """The first answer to a submission that carried this key."""
+    """The first answer to a change that carried this key: of a submission its ids, of any other the answer itself."""
 
     pk = models.CompositePrimaryKey("tenant", "key")
     tenant = models.ForeignKey("slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_index=False)
@@ -71,6 +71,7 @@ class IdempotencyKey(models.Model):
     task_id = models.UUIDField(null=True)
     workflow_id = models.UUIDField(null=True)
     task_ids = ArrayField(models.UUIDField(), null=True, help_text="Of several submitted without a workflow.")
+    answer = models.BinaryField(null=True, help_text="Sealed; of a change that is no submission.")
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:

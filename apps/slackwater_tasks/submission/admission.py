@@ -37,15 +37,15 @@ class Batch:
 
 
 def admit(tenant: Tenant, specs: Sequence[TaskSpec], *, payloads: Sequence[Payload] | None = None, where: str = "",
-          workflow: bool = False) -> Batch:  # fmt: skip
+          workflow: bool = False, ids: Sequence[UUID] = ()) -> Batch:  # fmt: skip
     """Check specs against the tenant's plan and one another; the first fault is raised with its field.
 
-    ``payloads``: the tasks' arguments, where their specs are shared and have none.
+    ``payloads``: the tasks' arguments, where their specs are shared and have none. ``ids``: those the tasks shall have.
     """
     paths = [f"{where}[{n}]" if where else "" for n in range(len(specs))]
     parents, outside = _parents(specs, paths, tenant.plan, workflow=workflow)
     webhook_address.check_tasks(tenant.pk, specs, paths)
-    ids = [new_id() for _ in specs]
+    ids = ids or [new_id() for _ in specs]
     has_children = {parent for needs in parents for parent in needs}
     known_scripts = _known_scripts(tenant, specs)
     check = _Admission(tenant, known_scripts)

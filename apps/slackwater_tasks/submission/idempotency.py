@@ -76,7 +76,7 @@ def first_answer(tenant: Tenant, key: Key) -> Submission | None:
     if first is None:
         return None
     if first.body_hash != key.body_hash:
-        raise IdempotencyMismatch(field="idempotency_key")
+        raise IdempotencyMismatch(field="Idempotency-Key")
     if first.workflow_id is not None:
         tasks = Task.objects.unscoped().filter(workflow_id=first.workflow_id)  # the key is the tenant's own
         ids = list(tasks.order_by("pk").values_list("pk", flat=True))

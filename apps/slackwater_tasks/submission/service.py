@@ -7,29 +7,35 @@ commit.
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
+from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
+from psycopg.errors import UniqueViolation
 
-from scheduler_ext.core.errors import InvalidInput, TooLarge
+from scheduler_ext.core.errors import Conflict, InvalidInput, TooLarge
 from scheduler_ext.core.types import MAX_SCRIPT_BYTES
 from slackwater_tasks.graph import relatives
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.models import Script, new_id
 from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.runtime.trace_context import TraceContext
-from slackwater_tasks.spec import FIELDS, Payload, TaskSpec, dump_metadata, parse_task, parse_tasks
+from slackwater_tasks.spec import FIELDS, Payload, TaskSpec, body_hash, dump_metadata, parse_task, parse_tasks
 from slackwater_tasks.submission import admission, idempotency, refusal_cache
 from slackwater_tasks.submission.dependencies import link_outside
 from slackwater_tasks.submission.idempotency import Key, Submission
 from slackwater_tasks.submission.store import Part, store
 from slackwater_tenants.models import Tenant
 
-__all__ = ["Single", "Submission", "store_script", "submit", "submit_many", "submit_together", "submit_workflow"]
+__all__ = ["Single", "Submission", "put", "store_script", "submit", "submit_many", "submit_together", "submit_workflow"]
 
+OWN_ID_AGE_MS: Final = 86_400_000
+"""The age of a client's own id: as long as its repeats are known."""
+OWN_ID_AHEAD_MS: Final = 60_000
 INSERT_WORKFLOW: Final = """
 INSERT INTO slackwater_tasks_workflow (id, tenant_id, name, task_count, edge_count, submitted_at, detail, tags, metadata)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
@@ -78,6 +84,27 @@ def submit(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "", idempote
         key = Key.of(idempotency_key, spec.idempotency_key, data)
         trace = trace or trace_context.current()
         return _accept(tenant, [spec], [spec.payload], [actor], key=key, where="", trace=trace)
+
+
+def put(tenant: Tenant, task_id: UUID, data: Mapping[str, Any], *, actor: str = "",
+        trace: TraceContext | None = None) -> Submission:  # fmt: skip
+    """Submit one task under an id that the client has made, once however often it is repeated.
+
+    ``Conflict`` where there is a task of that id, ``IdempotencyMismatch`` where it was submitted with other fields.
+    """
+    age_ms = time.time() * 1000 - (task_id.int >> 80)
+    if task_id.version != 7 or not -OWN_ID_AHEAD_MS <= age_ms <= OWN_ID_AGE_MS:
+        raise InvalidInput("must be a UUID of version 7, made within the last day", field="task_id")
+    with refusal_cache.gate(tenant, 1, repeat=True):
+        spec = parse_task(data)
+        if spec.idempotency_key:
+            raise InvalidInput("is not needed: the id itself tells a repeat", field="idempotency_key")
+        key = Key(f"task {task_id}", body_hash(data))
+        try:
+            return _accept(tenant, [spec], [spec.payload], [actor], key=key, where="", ids=[task_id],
+                           trace=trace or trace_context.current())  # fmt: skip
+        except (IntegrityError, UniqueViolation):
+            raise Conflict("there is a task of this id already", field="task_id") from None
 
 
 def submit_many(tenant: Tenant, items: Sequence[Mapping[str, Any]], *, actor: str | Sequence[str] = "",
@@ -159,9 +186,12 @@ def no_inner_keys(specs: Sequence[TaskSpec]) -> None:
 
 def _accept(tenant: Tenant, specs: Sequence[TaskSpec], payloads: Sequence[Payload], actors: Sequence[str], *,
             key: Key | None = None, keys: Sequence[Key | None] = (), where: str = "tasks", workflow: Header | None = None,
-            trace: TraceContext | None = None) -> Submission:  # fmt: skip
-    """Check a submission against the tenant's plan and store it. ``key``: of all together; ``keys``: of each."""
-    batch = admission.admit(tenant, specs, payloads=payloads, where=where, workflow=workflow is not None)
+            trace: TraceContext | None = None, ids: Sequence[UUID] = ()) -> Submission:  # fmt: skip
+    """Check a submission against the tenant's plan and store it. ``key``: of all together; ``keys``: of each.
+
+    ``ids``: the tasks' own, where the client has made them.
+    """
+    batch = admission.admit(tenant, specs, payloads=payloads, where=where, workflow=workflow is not None, ids=ids)
     part = Part(tenant=tenant, tasks=batch.tasks, actors=actors, edges=batch.edges, trace=trace)
     if key is None and not keys and workflow is None and not batch.outside and part.is_plain():
         store([part], reference_cache.now())

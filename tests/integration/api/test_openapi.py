@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import uuid_utils
 from django.test import Client
 from django.utils import timezone
 from jsonschema_rs import Draft202012Validator
@@ -32,7 +33,7 @@ from slackwater_tasks.spec import EDITABLE, FIELDS
 from tests.support.api import HANDLER, Answer, ApiClient, client_of, forget_lookups, furnish
 
 SHOWN_BY_ANOTHER = {
-    "submit_tasks", "submit_workflow", "add_workflow_tasks", "backfill_schedule", "cancel_task", "put_secret",
+    "put_task", "submit_tasks", "submit_workflow", "add_workflow_tasks", "backfill_schedule", "cancel_task", "put_secret",
     "call_handler",
 }  # fmt: skip
 """Operations that answer with either of two statuses and one shape: one of them is shown."""
@@ -328,6 +329,8 @@ def test_every_example_is_accepted(acme: ApiClient, path: str, method: str, body
     if "{" in path:
         values |= owned(acme)
     acme.post(f"/workflows/{values['workflow_id']}/cancel")  # so that there is something to run again
+    if method == "PUT":
+        values["task_id"] = str(uuid_utils.uuid7())
     answer = acme.call(method, path.removeprefix("/api/v1").format(**values), body)
     assert 200 <= answer.status < 300, answer.body
     conforms(answer, method, path)

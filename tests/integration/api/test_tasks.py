@@ -73,7 +73,7 @@ def test_an_idempotent_repeat_answers_200_with_the_first_ids(acme: ApiClient, wh
     assert (first.status, again.status) == (201, 200)
     assert again.body == {**first.body, "created": False}
     other = acme.post("/tasks", {**body, "priority": 1}, **headers)
-    assert (other.status, other.code, other.body["field"]) == (409, "idempotency_mismatch", "idempotency_key")
+    assert (other.status, other.code, other.body["field"]) == (422, "idempotency_mismatch", "Idempotency-Key")
     assert Task._plain.count() == 1
 
 

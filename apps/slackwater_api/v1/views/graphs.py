@@ -11,6 +11,7 @@ from rest_framework.response import Response
 
 from slackwater_api.http.body import read_fields, read_object, read_task_id
 from slackwater_api.http.endpoint import CANCEL, READ, SUBMIT, ApiView, created
+from slackwater_api.http.once import idempotency_key
 from slackwater_api.http.openapi import (
     EXAMPLE_ID,
     NO_BODY,
@@ -23,7 +24,7 @@ from slackwater_api.v1.filters import WorkflowTaskFilter
 from slackwater_api.v1.shapes import graphs as shapes
 from slackwater_api.v1.shapes.common import listing
 from slackwater_api.v1.shapes.tasks import TaskSummary, WorkflowSubmitted
-from slackwater_api.v1.views.tasks import TASKS, idempotency_key
+from slackwater_api.v1.views.tasks import TASKS
 from slackwater_tasks.control import workflows
 from slackwater_tasks.control.workflow_rerun import rerun
 from slackwater_tasks.graph import relatives
@@ -82,7 +83,7 @@ class WorkflowTasks(ApiView, path="workflows/<uuid:workflow_id>/tasks", tag="wor
             idempotency_key=idempotency_key(request), trace=trace_context.of_request(request.META),
         )  # fmt: skip
         body = {"id": workflow_id, "task_ids": found.task_ids, "created": found.created}
-        return created(body, f"/api/v1/workflows/{workflow_id}", new=found.created)
+        return created(body, f"/api/v1/workflows/{workflow_id}", first=found.created)
 
 
 class CancelWorkflow(ApiView, path="workflows/<uuid:workflow_id>/cancel", tag="workflows"):

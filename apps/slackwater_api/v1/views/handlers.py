@@ -12,12 +12,13 @@ from rest_framework.response import Response
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.body import read_any_object
 from slackwater_api.http.endpoint import READ, SUBMIT, ApiView
+from slackwater_api.http.once import idempotency_key
 from slackwater_api.http.openapi import EXAMPLE_ID, SUBMISSION, answer_example, describe, request_example
 from slackwater_api.http.tenant_document import tenant_document
 from slackwater_api.v1.shapes.common import listing
 from slackwater_api.v1.shapes.handlers import Document, HandlerOut
 from slackwater_api.v1.shapes.tasks import Submitted
-from slackwater_api.v1.views.tasks import idempotency_key, submitted
+from slackwater_api.v1.views.tasks import submitted
 from slackwater_tasks.field_kinds import Choice, Field, Flag, Moment, Seconds, Text, Whole
 from slackwater_tasks.read import handlers
 from slackwater_tasks.runtime import trace_context

@@ -6,7 +6,6 @@ import time
 from typing import Any
 from uuid import UUID
 
-from django.http import HttpRequest
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -15,6 +14,7 @@ from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.auth import Principal
 from slackwater_api.http.body import read_flag, read_json, read_object, read_submission
 from slackwater_api.http.endpoint import CANCEL, READ, SUBMIT, ApiView, created
+from slackwater_api.http.once import REPLAYED, idempotency_key
 from slackwater_api.http.openapi import (
     EXAMPLE_ID,
     NO_BODY,
@@ -36,6 +36,7 @@ from slackwater_api.v1.shapes.tasks import (
     Submitted,
     TaskChange,
     TaskDetail,
+    TaskIn,
     TaskStatusOut,
     TaskSummary,
 )
@@ -90,21 +91,12 @@ SUBMIT_EXAMPLES = [
 ]
 
 
-def idempotency_key(request: Request | HttpRequest) -> str | None:
-    """The header's key; ``None`` without one."""
-    text: str | None = request.META.get("HTTP_IDEMPOTENCY_KEY")
-    if text is None:
-        return None
-    if not text.isascii() or not text.isprintable() or not 0 < len(text) <= 200:
-        raise InvalidInput("must be 1 to 200 printable ASCII characters", field="Idempotency-Key")
-    return text
-
-
 def submitted(one: service.Submission) -> tuple[int, dict[str, Any], dict[str, str]]:
     """The answer to the submission of one task: status, body and headers."""
     task_id = one.task_ids[0]
     body = {"id": task_id, "task_ids": [task_id], "created": one.created}
-    return (201 if one.created else 200), body, {"Location": f"/api/v1/tasks/{task_id}"}
+    headers = {"Location": f"/api/v1/tasks/{task_id}", **({} if one.created else REPLAYED)}
+    return (201 if one.created else 200), body, headers
 
 
 class Tasks(ApiView, path="tasks", tag="tasks"):
@@ -128,7 +120,7 @@ class Tasks(ApiView, path="tasks", tag="tasks"):
         trace = trace_context.of_request(request.META)
         if isinstance(data, list | Pieces):
             many = service.submit_many(tenant, data, actor=actor, idempotency_key=key, trace=trace)
-            return created({"task_ids": many.task_ids, "created": many.created}, "/api/v1/tasks", new=many.created)
+            return created({"task_ids": many.task_ids, "created": many.created}, "/api/v1/tasks", first=many.created)
         if not isinstance(data, dict):
             raise InvalidInput("The body must be an object, or an array of objects.")
         one = service.submit(tenant, data, actor=actor, idempotency_key=key, trace=trace)
@@ -157,6 +149,26 @@ class OneTask(ApiView, path="tasks/<uuid:task_id>", tag="tasks"):
         elif "fields" in query and is_about_status(query["fields"]):
             return Response(_status(request, self.principal, task_id))
         return Response(tasks.task(task_id))
+
+    @describe(
+        "put_task",
+        "Submit a task under an id of your own",
+        SUBMIT,
+        {201: Submitted, 200: Submitted},
+        *SUBMISSION[1:],
+        problems=(409, 429),
+        body=TaskIn,
+        examples=[
+            request_example("once", {"handler": "demo.add", "args": [2, 3]}),
+            answer_example("stored", {"id": EXAMPLE_ID, "task_ids": [EXAMPLE_ID], "created": True}, 201),
+        ],
+    )
+    def put(self, request: Request, task_id: UUID) -> Response:
+        """The id is a UUID of version 7 that you make: what is sent again under it is stored once (200)."""
+        trace = trace_context.of_request(request.META)
+        one = service.put(self.tenant, task_id, read_json(request._request), actor=self.actor, trace=trace)
+        status, body, headers = submitted(one)
+        return Response(body, status=status, headers=headers)
 
     @describe(
         "change_task",

@@ -13,6 +13,7 @@ from rest_framework.response import Response
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.body import read_fields, read_submission
 from slackwater_api.http.endpoint import CANCEL, READ, SUBMIT, ApiView, created
+from slackwater_api.http.once import idempotency_key
 from slackwater_api.http.openapi import (
     EXAMPLE_ID,
     NO_BODY,
@@ -26,7 +27,7 @@ from slackwater_api.v1.filters import DeadLetterFilter, ScriptFilter, WorkflowFi
 from slackwater_api.v1.shapes.common import listing
 from slackwater_api.v1.shapes.platform import DeadLetterOut, ScriptDetail, ScriptIn, ScriptSummary
 from slackwater_api.v1.shapes.tasks import TaskDetail, WorkflowDetail, WorkflowIn, WorkflowSubmitted, WorkflowSummary
-from slackwater_api.v1.views.tasks import WAIT, hold, idempotency_key
+from slackwater_api.v1.views.tasks import WAIT, hold
 from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.models import DeadLetter, Script, Workflow
 from slackwater_tasks.read import dead_letters, tasks, workflows
@@ -99,7 +100,7 @@ class Workflows(ApiView, path="workflows", tag="workflows"):
             trace=trace_context.of_request(request.META),
         )  # fmt: skip
         body = {"id": found.workflow_id, "task_ids": found.task_ids, "created": found.created}
-        return created(body, f"/api/v1/workflows/{found.workflow_id}", new=found.created)
+        return created(body, f"/api/v1/workflows/{found.workflow_id}", first=found.created)
 
     @describe(
         "list_workflows", "List workflows, newest first", READ, {200: listing(WorkflowSummary)}, *WORKFLOWS.parameters

@@ -1,0 +1,129 @@
+"""One law of repeats: a change with an idempotency key is made once, and its first answer is given again."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import uuid_utils
+from django.db import connections
+
+from slackwater_monitoring.models import Subscription
+from slackwater_tasks.models import IdempotencyKey, Task
+from slackwater_tasks.submission import answers
+from slackwater_tenants.models import ApiKey
+from tests.integration.api.test_openapi import operations
+from tests.support.api import HANDLER, Answer, ApiClient, client_of, forget_lookups, furnish
+
+MACHINE = {"name": "a machine", "scopes": ["read"]}
+
+
+@pytest.fixture
+def acme(db: None) -> ApiClient:
+    forget_lookups()
+    furnish()
+    return client_of("acme")
+
+
+def replayed(answer: Answer) -> bool:
+    """Whether an answer says that it was given before."""
+    return answer.headers.get("Idempotency-Replayed") == "true"
+
+
+def test_every_change_takes_a_key() -> None:
+    for path, method, operation in operations():
+        takes = "Idempotency-Key" in {each["name"] for each in operation.get("parameters", [])}
+        assert takes == (method in {"POST", "PATCH", "DELETE"}), (method, path)
+
+
+def test_a_repeat_gets_the_first_answer_and_does_nothing(acme: ApiClient) -> None:
+    task_id = acme.task(start_at="2040-01-01T00:00:00Z")
+    hook = {"url": "https://example.org/h", "events": ["task.failed"]}
+    schedule = {"name": "s", "kind": "daily", "task": {"handler": HANDLER}}
+    changes: list[tuple[str, str, Any, Any]] = [
+        ("POST", "/keys", MACHINE, {**MACHINE, "name": "another"}),
+        ("POST", "/webhooks", hook, {**hook, "events": ["task.late"]}),
+        ("POST", "/schedules", schedule, {**schedule, "name": "t"}),
+        ("POST", "/secrets", {"name": "MAIL", "value": "a long secret"}, {"name": "MAIL", "value": "another one"}),
+        ("PATCH", f"/tasks/{task_id}", {"priority": 3}, {"priority": 4}),
+        ("POST", f"/tasks/{task_id}/cancel", None, {"dependents": True}),
+        ("POST", f"/tasks/{task_id}/retry", None, None),
+        ("DELETE", "/secrets/MAIL", None, None),
+        ("POST", "/tasks", {"handler": HANDLER}, {"handler": HANDLER, "args": [1]}),
+    ]
+    for n, (method, path, body, other) in enumerate(changes):
+        key = f"key {n}"
+        first = acme.call(method, path, body, Idempotency_Key=key)
+        assert first.status in {200, 201, 204}, (path, first.body)
+        assert not replayed(first), path
+        again = acme.call(method, path, body, Idempotency_Key=key)
+        assert replayed(again), (path, again.body)
+        if path == "/tasks":
+            assert (again.status, again.body) == (200, {**first.body, "created": False})
+        else:
+            assert (again.status, again.body) == (first.status, first.body), path
+        for name in ("Location", "ETag"):
+            assert again.headers.get(name) == first.headers.get(name), (path, name)
+        if other is not None:
+            refused = acme.call(method, path, other, Idempotency_Key=key)
+            assert (refused.status, refused.code) == (422, "idempotency_mismatch"), path
+        elsewhere = acme.post("/teams", {"slug": "crew", "name": "Crew"}, Idempotency_Key=key)
+        assert (elsewhere.status, elsewhere.code) == (422, "idempotency_mismatch"), path
+    # What was made was made once, and what is shown once does not lie open in the table.
+    assert ApiKey.objects.filter(name="a machine").count() == Subscription._plain.count() == 1
+    text = acme.call("POST", "/keys", MACHINE, Idempotency_Key="key 0").body["key"]
+    kept = IdempotencyKey.objects.get(tenant=acme.tenant, key="key 0").answer
+    assert kept is not None
+    assert text.encode() not in bytes(kept)
+
+
+def test_what_was_refused_or_broken_off_leaves_its_key_free(acme: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert acme.post("/keys", {"name": "x", "scopes": ["fly"]}, Idempotency_Key="k").status == 422
+    with monkeypatch.context() as broken:  # the process dies when all is done, before it is committed
+
+        def die(*_: object) -> bytes:
+            raise RuntimeError
+
+        broken.setattr(answers, "_sealed", die)
+        assert acme.post("/keys", MACHINE, Idempotency_Key="k").status == 500
+    assert not ApiKey.objects.filter(name="a machine").exists()
+    first = acme.post("/keys", MACHINE, Idempotency_Key="k")
+    assert (first.status, replayed(first)) == (201, False)
+    assert acme.post("/keys", MACHINE, Idempotency_Key="k").body == first.body
+    assert acme.post("/keys", MACHINE, Idempotency_Key="ü").body["field"] == "Idempotency-Key"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_twenty_at_once_one_is_made(acme: ApiClient) -> None:
+    def ask(_: int) -> Answer:
+        try:
+            client = ApiClient(acme.tenant, acme.key, acme.text)
+            return client.post("/keys", MACHINE, Idempotency_Key="at once")
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(20) as pool:
+        found = list(pool.map(ask, range(20)))
+    assert {answer.status for answer in found} == {201}, [answer.body for answer in found]
+    assert len({answer.body["key"] for answer in found}) == 1
+    assert sorted(map(replayed, found)) == [False] + [True] * 19
+    assert ApiKey.objects.filter(name="a machine").count() == 1
+
+
+def test_a_task_is_put_under_an_id_of_ones_own(acme: ApiClient) -> None:
+    own, task = str(uuid_utils.uuid7()), {"handler": HANDLER, "args": [1]}
+    first, again = acme.call("PUT", f"/tasks/{own}", task), acme.call("PUT", f"/tasks/{own}", task)
+    assert (first.status, first.body) == (201, {"id": own, "task_ids": [own], "created": True})
+    assert (again.status, again.body["created"], replayed(again)) == (200, False, True)
+    assert acme.call("PUT", f"/tasks/{own}", {**task, "args": [2]}).code == "idempotency_mismatch"
+    there = acme.task()
+    other = client_of("other")
+    for client, taken in ((acme, there), (other, own)):
+        assert client.call("PUT", f"/tasks/{taken}", task).code == "conflict"
+    old = uuid.UUID(int=(int(time.time() - 200_000) * 1000 << 80) | 0x7 << 76 | 0x2 << 62 | 5)
+    for wrong in (uuid.uuid4(), old):
+        assert acme.call("PUT", f"/tasks/{wrong}", task).body["field"] == "task_id"
+    assert Task._plain.count() == 2
