@@ -134,6 +134,14 @@ class Plan(models.Model):
     )
     dead_letter_after_s = models.PositiveIntegerField(default=3_600, help_text="Time before such a retry.")
     delay_tolerance_s = models.JSONField(default=default_tolerances, help_text="By category, in seconds.")
+    handler_defaults = models.JSONField(
+        "defaults by handler",
+        default=dict,
+        db_default={},
+        blank=True,
+        help_text='By pattern of names: {"mail.*": {"category": "urgent", "delay_tolerance_s": 5}}. They go before what '
+        "the handler declares; of several that match the last holds, and what a submission says goes before all.",
+    )
     price_micros_per_attempt = models.PositiveBigIntegerField(
         "price of an attempt (millionths)", default=0, help_text="In millionths of the unit you charge in."
     )
@@ -159,6 +167,20 @@ class Plan(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        """Refuse defaults by handler that no task could have."""
+        rows = self.handler_defaults.items() if isinstance(self.handler_defaults, dict) else [("", None)]
+        for pattern, own in rows:
+            if not isinstance(own, dict) or own.keys() - {"category", "delay_tolerance_s"}:
+                fault = "must be an object of patterns, each with category, delay_tolerance_s or both"
+            elif "category" in own and own["category"] not in default_tolerances():
+                fault = f"{pattern}: category must be one of {', '.join(default_tolerances())}"
+            elif type(after := own.get("delay_tolerance_s", 0)) not in (int, float) or after < 0:
+                fault = f"{pattern}: delay_tolerance_s must be a number of seconds"
+            else:
+                continue
+            raise ValidationError({"handler_defaults": fault})
 
 
 class Pool(models.Model):
@@ -368,6 +390,7 @@ def plan_numbers(plan: Plan) -> dict[str, Any]:
         "tasks_per_hour burst max_waiting max_in_flight tiers max_cap_s max_payload_bytes max_dag_tasks max_dag_edges "
         "max_dag_depth max_artifact_bytes max_own_tiers largest_tier max_urgent_permille weight guaranteed_permille "
         "maximum_permille handlers scripts script_network delay_tolerance_s rate_starts rate_per_s refuse_impossible "
-        "refuse_late max_checkpoint_bytes max_log_bytes max_stream_bytes dead_letter_retries dead_letter_after_s retention_days"
+        "handler_defaults refuse_late max_checkpoint_bytes max_log_bytes max_stream_bytes dead_letter_retries "
+        "dead_letter_after_s retention_days"
     )
     return {{"rate_per_s": "rate_window_s"}.get(name, name): getattr(plan, name) for name in names.split()}

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from scheduler_ext.core.errors import ConfigurationError
+from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import WorkKind
 from scheduler_ext.core.work import Export
 from scheduler_ext.task.signature import Schema, schema_of
@@ -32,37 +33,54 @@ def export(
     kind: WorkKind | None = None,
     idempotent: bool = False,
     checkpoints: bool = False,
+    category: str | None = None,
+    delay_tolerance_s: float | None = None,
 ) -> Any:
     """Offer a Celery task to tenants under ``name`` (its Celery name by default); returns the task.
 
     It keeps Celery's meaning: see :mod:`scheduler_ext.task.celery_options`. ``kind`` is the sort of slot it needs: a
     process by default, a coroutine for an ``async def``.
     ``checkpoints``: it saves them, and yields when it is asked to.
+    ``category`` and ``delay_tolerance_s``: those of its tasks, unless a tenant's plan or the submission says otherwise.
     Raises :class:`ConfigurationError` when the name is taken by another task, or an option cannot be kept.
     """
     from scheduler_ext.task.celery_options import terms_of
 
     schema, terms = schema_of(task.run) if getattr(task, "typing", True) else None, terms_of(task)
     _enter(inspect.unwrap(task.run), task.name, name or task.name, kind, idempotent, checkpoints, schema,
-           defaults=terms.defaults, repeats=terms.repeats, rate=terms.rate)  # fmt: skip
+           defaults={**terms.defaults, **_urgency(category, delay_tolerance_s)}, repeats=terms.repeats,
+           rate=terms.rate)  # fmt: skip
     if task.soft_time_limit and of_task(task.name).kind is not WorkKind.PROCESS:  # type: ignore[union-attr]  # entered
         raise ConfigurationError(f"{task.name}: a soft_time_limit needs a process of its own", field="kind")
     return task
 
 
 def handler(
-    *, name: str, kind: WorkKind | None = None, idempotent: bool = False, checkpoints: bool = False, **options: Any
-) -> Callable[[F], Any]:
+    *, name: str, kind: WorkKind | None = None, idempotent: bool = False, checkpoints: bool = False,
+    category: str | None = None, delay_tolerance_s: float | None = None, **options: Any
+) -> Callable[[F], Any]:  # fmt: skip
     """Make a function a Celery task and export it under ``name``; ``options`` go to Celery's ``shared_task``."""
 
     from celery import shared_task  # on first use: what only looks handlers up needs no Celery
 
     def decorate(function: F) -> Any:
         schema = schema_of(function, bound=bool(options.get("bind"))) if options.get("typing", True) else None
-        _enter(function, name, name, kind, idempotent, checkpoints, schema)
+        _enter(function, name, name, kind, idempotent, checkpoints, schema,
+               defaults=_urgency(category, delay_tolerance_s))  # fmt: skip
         return shared_task(name=name, **options)(function)  # type: ignore[no-untyped-call]  # Celery's decorator has no types
 
     return decorate
+
+
+def _urgency(category: str | None, delay_tolerance_s: float | None) -> dict[str, Any]:
+    """Defaults of a handler's tasks; :class:`ConfigurationError` names the one that cannot be."""
+    known = [member.name.lower() for member in Category]
+    if category is not None and category not in known:
+        raise ConfigurationError(f"must be one of {', '.join(known)}", field="category")
+    if delay_tolerance_s is not None and not delay_tolerance_s >= 0:
+        raise ConfigurationError("must not be negative", field="delay_tolerance_s")
+    given = {"category": category, "delay_tolerance_s": delay_tolerance_s}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _enter(

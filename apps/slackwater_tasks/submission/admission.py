@@ -14,9 +14,10 @@ from scheduler_ext.task.arguments import Arguments
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.models import Script, new_id
-from slackwater_tasks.spec import NO_PAYLOAD, Payload, TaskSpec, join
+from slackwater_tasks.spec import NO_PAYLOAD, Payload, TaskSpec, join, parse_fields
 from slackwater_tasks.submission import feasibility, limits, webhook_address
 from slackwater_tenants.models import Plan, Tenant
+from slackwater_tenants.services import is_granted
 
 Found = tuple[reference_cache.TierInfo, int, int | None, int, int, Arguments | None]
 """What admission looks up: tier, line, handler, delay tolerance and cap in milliseconds, the handler's arguments."""
@@ -144,8 +145,11 @@ class _Admission:
         )  # fmt: skip
 
     def _completed(self, spec: TaskSpec) -> TaskSpec:
-        """The specification with what its handler declares and the submission leaves open."""
+        """The specification with what its handler declares, or the plan of its tasks, and the submission leaves open."""
         declared = reference_cache.handler_defaults(spec.handler)
+        for pattern, own in self.tenant.plan.handler_defaults.items():
+            if spec.handler and is_granted((pattern,), spec.handler):
+                declared = {**declared, **parse_fields(own, "plan")}
         left = {name: value for name, value in declared.items() if name not in spec.chosen}
         if "cap_ms" in left:
             left["cap_ms"] = min(left["cap_ms"], self.tenant.plan.max_cap_s * 1000)

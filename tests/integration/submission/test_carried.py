@@ -9,11 +9,14 @@ from uuid import uuid4
 
 import pytest
 from celery import Celery
+from django.core.exceptions import ValidationError
 from django.db import connection
 
 from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.core.states import Outcome, Repeats, TaskState
+from scheduler_ext.core.errors import ConfigurationError
+from scheduler_ext.core.states import Category, Outcome, Repeats, TaskState
 from scheduler_ext.core.work import Export, NodeSpec
+from scheduler_ext.task import handlers
 from scheduler_ext.task.celery_json import CALL, TYPED
 from slackwater_resources.models import Handler
 from slackwater_resources.registry import PgNodeStore
@@ -53,6 +56,37 @@ def test_a_submission_goes_before_what_its_handler_declares(acme: Tenant) -> Non
     assert declared(plain.task_ids[0]) == (6, 30_000, 4)
     assert declared(own.task_ids[0]) == (3, 5_000, 4)
     assert [declared(one)[2] for one in many.task_ids] == [4, 0, 4, 0]
+
+
+def test_urgency_by_handler_and_the_plan_before_it(acme: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handlers, "_exports", dict(handlers.exported()))
+    app = Celery("urgency", set_as_current=False)
+    debit: Any = app.task(name="bank.debit", shared=False)(forget_lookups)  # takes nothing
+    handlers.export(debit, category="urgent", delay_tolerance_s=2)
+
+    def stored(**fields: Any) -> tuple[int, int]:
+        row = Row._plain.get(pk=submit(acme, {"handler": "bank.debit", **fields}).task_ids[0])
+        return row.category, row.delay_tolerance_ms
+
+    assert stored() == (Category.URGENT, 2_000)
+    assert stored(category="offpeak") == (Category.OFFPEAK, 2_000)
+    acme.plan.handler_defaults = {"bank.*": {"category": "delayable"}, "mail.*": {"delay_tolerance_s": 1}}
+    acme.plan.full_clean()
+    assert stored() == (Category.DELAYABLE, 2_000), "the plan goes before the handler"
+    assert stored(category="urgent", delay_tolerance_s=9) == (Category.URGENT, 9_000), "and the submission before both"
+    for wrong in (
+        [],
+        {"a": 1},
+        {"a": {"tier": "basic"}},
+        {"a": {"category": "soon"}},
+        {"a": {"delay_tolerance_s": -1}},
+    ):
+        acme.plan.handler_defaults = wrong
+        with pytest.raises(ValidationError, match="handler_defaults"):
+            acme.plan.full_clean()
+    for given in ({"category": "soon"}, {"delay_tolerance_s": -1.0}):
+        with pytest.raises(ConfigurationError):
+            handlers.export(debit, **given)
 
 
 def test_the_options_of_a_call_become_fields(acme: Tenant) -> None:
