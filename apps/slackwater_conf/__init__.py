@@ -45,6 +45,10 @@ class Conf:
     tenant: str = ""
     """Slug of the tenant that owns tasks which Celery's own API (``delay``, ``apply_async`` …) submits for a handler while
     no tenant is in context. Not set: such a call is refused."""
+    durable: tuple[str, ...] = ()
+    """Patterns of the names of Celery tasks that are durable, comma-separated: `orders.*`. In a Django project they hold for
+    its Celery applications; see [From Celery](../how-to/from-celery.md). A process that names them accepts their tasks
+    before any worker has them."""
     demo_handlers: bool = False
     """Export the small ``demo.*`` handlers; ``make up`` does."""
     capacity: tuple[int, ...] = ()

@@ -70,6 +70,10 @@ class Handler(models.Model):
         default=0, db_default=0, choices=[(each.value, each.name.lower()) for each in Repeats],
         help_text="After which ends of a run it may be run again.",
     )  # fmt: skip
+    awaited = models.BooleanField(
+        default=False, db_default=False, editable=False,
+        help_text="Declared by who submits, and exported by no worker yet: its tasks wait for the first.",
+    )  # fmt: skip
     rate = models.JSONField(null=True, editable=False, help_text="The execution rate it declares: starts, seconds.")
     description = models.TextField(blank=True)
     schema = models.JSONField(null=True, help_text="Of its arguments, as its workers publish it; empty: anything.")

@@ -20,7 +20,7 @@ INSERT INTO slackwater_resources_handler AS h (name, kind, idempotent, descripti
 VALUES (%s, %s, %s, %s, %s, %s::jsonb, %s::jsonb, %s, false, now())
 ON CONFLICT (name) DO UPDATE SET kind = excluded.kind, idempotent = excluded.idempotent,
     description = excluded.description, checkpoints = excluded.checkpoints, schema = excluded.schema,
-    defaults = excluded.defaults, repeats = excluded.repeats
+    defaults = excluded.defaults, repeats = excluded.repeats, awaited = false
 RETURNING id
 """
 DECLARED = """

@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import django
+from celery import Celery, current_app
 from django.apps import apps
 from django.utils.functional import SimpleLazyObject
 
@@ -22,13 +23,15 @@ from scheduler_ext.sandbox.pool import SlotPool
 from slackwater_conf import conf
 
 if TYPE_CHECKING:
-    from celery import Celery
-
     from slackwater_resources.components import Heartbeat
 
 IOPS = 10_000
 BANDWIDTH_KBPS = 1_000_000
 PORTS = 1_000
+
+
+installed: list[Celery] = []
+"""Applications of one's own with durable tasks."""
 
 
 class Engine:
@@ -41,12 +44,14 @@ class Engine:
         self.conf = conf().scheduler
         self.redis_url: str = conf().redis_url
         self.labels: tuple[str, ...] = conf().labels
-        self.script_slots: int = conf().script_slots
+        self.script_slots: int | None = conf().script_slots or (0 if installed else None)
         self._sandbox = SlotPool(self.conf)
 
     @property
     def app(self) -> Celery:
-        """The Celery app with all tasks registered."""
+        """The Celery app with all tasks registered: the one of the worker, or of the project; else the service's."""
+        if installed:
+            return current if (current := current_app._get_current_object()) in installed else installed[0]
         from slackwater.celery import app
 
         return app

@@ -11,7 +11,8 @@ or, in one step, ``@handler(name="photos.thumbnail")`` on a plain function.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -24,6 +25,8 @@ from scheduler_ext.task.signature import Schema, schema_of
 F = TypeVar("F", bound=Callable[..., Any])
 
 _exports: dict[str, Export] = {}
+_patterns: list[str] = []
+RESERVED = ("celery.", "slackwater.")
 
 
 def export(
@@ -98,6 +101,23 @@ def _enter(
         name=name, task=task, kind=chosen, idempotent=idempotent, description=summary, checkpoints=checkpoints,
         schema=schema, **terms,
     )  # fmt: skip
+
+
+def declare(patterns: Iterable[str]) -> None:
+    """Patterns of the Celery tasks that are handlers wherever they are: ``orders.*``."""
+    _patterns[:] = patterns
+
+
+def is_declared(task: str) -> bool:
+    """Whether a Celery task is one by its name alone. Celery's own, and the platform's, never are."""
+    return not task.startswith(RESERVED) and any(fnmatchcase(task, pattern) for pattern in _patterns)
+
+
+def export_declared(app: Any, *names: str) -> None:
+    """Export the tasks of an application that are handlers by their names; the first that cannot be one is refused."""
+    for name in names or (sorted(app.tasks) if _patterns else ()):
+        if is_declared(name) and of_task(name) is None:
+            export(app.tasks[name], idempotent=bool(app.tasks[name].acks_late))
 
 
 def find(name: str) -> Export | None:

@@ -44,6 +44,9 @@ class Ledger(results.Results, Protocol):
         ``running``: the task that submits it; ``None`` outside of one.
         """
 
+    def release(self) -> None:
+        """Close what this process holds open, before it forks others."""
+
     def rewrite(self, task: Started, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Give a running task other arguments for its next attempt."""
 
@@ -82,7 +85,13 @@ class Publishing:
 
     def is_handler(self, name: str) -> bool:
         """Whether a Celery task is exported: by this process or, where this one does not have it, by any other."""
-        return handlers.of_task(name) is not None or (name not in self.app.tasks and self.ledger.is_handler(name))
+        if handlers.of_task(name) is not None:
+            return True
+        if handlers.is_declared(name):
+            if name in self.app.tasks:
+                handlers.export_declared(self.app, name)
+            return True
+        return name not in self.app.tasks and self.ledger.is_handler(name)
 
     def send_task(self, name: str, args: Any = None, kwargs: Any = None, countdown: Any = None, eta: Any = None,
                   task_id: str | None = None, **options: Any) -> Any:  # fmt: skip
@@ -157,6 +166,12 @@ class Publishing:
         return self.app.GroupResult(uuid(), results) if several else results[0]
 
 
+def of(app: Celery) -> Publishing | None:
+    """The installation on an application."""
+    found = getattr(app.send_task, "__self__", None)
+    return found if isinstance(found, Publishing) else None
+
+
 def install(app: Celery, ledger: Ledger) -> None:
     """Lead what ``app`` publishes by way of the ledger."""
     vars(app)["send_task"] = Publishing(app, ledger, app.send_task).send_task
@@ -172,8 +187,8 @@ def _lead(kind: Any) -> None:
 
     @wraps(original)
     def apply_async(self: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
-        publishing = getattr(self.app.send_task, "__self__", None)
-        if not isinstance(publishing, Publishing) or self.app.conf.task_always_eager:
+        publishing = of(self.app)
+        if publishing is None or self.app.conf.task_always_eager:
             return original(self, args, kwargs, **options)
         if running_task.get() is not None and self.options.get("replaced_task_nesting"):
             raise InvalidInput("replace() takes a single signature here; hand the canvas in and return its id")

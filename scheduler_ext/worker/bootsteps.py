@@ -18,6 +18,7 @@ import uuid
 from typing import Any
 
 from celery import bootsteps
+from celery.concurrency import prefork
 from celery.worker import state
 
 from scheduler_ext.core.types import PER_CHILD, WorkKind
@@ -25,7 +26,7 @@ from scheduler_ext.core.work import Export, NodeSpec
 from scheduler_ext.dispatch.keys import SLICE_TASK, token_queue
 from scheduler_ext.dispatch.node_cleanup import forget_token_queues
 from scheduler_ext.task import handlers
-from scheduler_ext.worker import process_state
+from scheduler_ext.worker import execution, process_state
 from scheduler_ext.worker.agent.agent import LOST_NODE
 from scheduler_ext.worker.journal import BATCHES, Journal
 
@@ -37,6 +38,12 @@ AHEAD = 2
 """Tokens for each child: one that lends it, one that waits in the worker, so that no time passes between slices."""
 AGENT_END_S = 10.0
 """Beyond the time to drain, and to end what has not: to settle the accounts."""
+
+
+def is_usable(worker: Any) -> bool:
+    """Whether a worker can be a node."""
+    transport = worker.app.connection_for_write().transport
+    return issubclass(worker.pool_cls, prefork.TaskPool) and transport.driver_type == "redis"
 
 
 class NodeStep(bootsteps.StartStopStep):
@@ -51,11 +58,20 @@ class NodeStep(bootsteps.StartStopStep):
         self.agent: subprocess.Popen[bytes] | None = None
         self.stopping = False
         self.slots = int(worker.concurrency or 1)
-        self.script_slots = self.engine.script_slots or self.slots
+        self.script_slots = self.slots if self.engine.script_slots is None else self.engine.script_slots
         self.journal = Journal(BATCHES * self.slots)
         self.hostname = str(worker.hostname)
         worker.slackwater = self
         process_state.adopt(self.journal, self.hostname)
+        if SLICE_TASK not in worker.app.tasks:
+            execution.install(worker.app)
+
+    def include_if(self, worker: Any) -> bool:
+        """Only forked children run durable tasks, and tokens travel through Redis alone."""
+        usable = is_usable(worker)
+        if not usable:
+            log.error("this worker runs no durable tasks: it needs the pool prefork and a broker of Redis")
+        return usable
 
     def create(self, worker: Any) -> Any:
         """Register the node; nothing of ours is started by Celery itself."""
@@ -64,6 +80,7 @@ class NodeStep(bootsteps.StartStopStep):
 
     def register(self) -> None:
         """Register a new incarnation and tell the children its id."""
+        handlers.export_declared(self.engine.app)
         offered = {name: e for name, e in handlers.exported().items() if e.task in self.engine.app.tasks}
         spec = NodeSpec(
             name=self.hostname, hostname=socket.gethostname(), incarnation=str(uuid.uuid4()),
@@ -150,6 +167,10 @@ class TokenStep(bootsteps.StartStopStep):
         """Made anew with each connection to the broker."""
         super().__init__(consumer, **kwargs)
         self._entry: Any = None
+
+    def include_if(self, consumer: Any) -> bool:
+        """Where the worker is a node."""
+        return is_usable(consumer.controller)
 
     def start(self, consumer: Any) -> None:
         node = consumer.controller.slackwater

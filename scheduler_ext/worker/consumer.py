@@ -10,14 +10,16 @@ from types import SimpleNamespace
 from typing import Any
 
 from celery import signals
+from celery.canvas import Signature
 from celery.exceptions import NotRegistered
 from celery.worker.consumer import Consumer as CeleryConsumer
 from kombu.exceptions import OperationalError
 
+from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.dispatch.messages import Seen
 from scheduler_ext.dispatch.node_cleanup import mend_queues
 from scheduler_ext.dispatch.refusals import Kind, refusals
-from scheduler_ext.task import handlers
+from scheduler_ext.task import handlers, publishing
 from scheduler_ext.worker.broker_guard import guarded
 
 log = logging.getLogger(__name__)
@@ -119,6 +121,50 @@ class Consumer(CeleryConsumer):
                 name=name, chord=None, root_id=None, correlation_id=None, reply_to=None, errbacks=None
             )
             self.app.backend.mark_as_failure(task_id, error, request=request)
+
+
+class OpenConsumer(Consumer):
+    """Of a worker of somebody's own: it takes the messages of that application, which bear no seal."""
+
+    def create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
+        """As Celery has it; messages for handlers are refused all the same."""
+        handler: Callable[[Any], Any] = CeleryConsumer.create_task_handler(self, *args, **kwargs)
+        return handler
+
+    def update_strategies(self) -> None:
+        """A message for a durable task was published before it was one, or past the ledger: it is submitted there."""
+        CeleryConsumer.update_strategies(self)
+        for export in handlers.exported().values():
+            self.strategies[export.task] = partial(self.take_over, export.task, self.strategies.get(export.task))
+
+    def take_over(self, name: str, before: Any, message: Any, payload: Any, *how: Any) -> None:
+        """Submit what a message asks for, once. A step of a canvas that began before goes on as it began."""
+        args, kwargs, embed = message.payload if payload is None else (payload.get("args"), payload.get("kwargs"), {})
+        headers = message.headers or {}
+        if before is not None and (headers.get("group") or any((embed or {}).values())):
+            before(message, payload, *how)
+            return
+        found, task_id = publishing.of(self.app), headers.get("id") or (payload or {}).get("id")
+        options = {name: headers[name] for name in ("eta", "expires") if headers.get(name)}
+        own = {"slackwater": {"idempotency_key": f"celery:message:{task_id}"}} if task_id else {}
+        try:
+            assert found is not None
+            found.ledger.submit(Signature(name, args, kwargs, {**options, **own}, app=self.app), None)
+        except SlackwaterError as error:
+            log.error("the message %s for the durable task %s was refused: %s", task_id, name, error)  # noqa: TRY400
+            message.reject_log_error(log, self.connection_errors)
+        except Exception:
+            log.exception("the message %s for the durable task %s goes back to the broker", task_id, name)
+            self.timer.call_after(RETRY_S, message.reject_log_error, (log, self.connection_errors, True))
+        else:
+            message.ack_log_error(log, self.connection_errors)
+        finally:
+            if found is not None:
+                found.ledger.release()
+
+    def on_decode_error(self, message: Any, exc: Exception) -> None:
+        """As Celery has it."""
+        CeleryConsumer.on_decode_error(self, message, exc)
 
 
 def _name(message: Any) -> Any:

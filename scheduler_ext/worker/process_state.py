@@ -29,8 +29,8 @@ class Engine(Protocol):
     """The dotted name by which the agent's process finds the same engine."""
     labels: tuple[str, ...]
     """Labels tasks may ask for."""
-    script_slots: int
-    """Scripts run at once; 0: as many as there are children."""
+    script_slots: int | None
+    """Scripts run at once; ``None``: as many as there are children."""
 
     def work_store(self, name: str, told: Callable[[], bool] = ...) -> WorkStore:
         """A new connection to the ledger; ``told()`` is False while surely no tenant wants to be told of changes."""

@@ -62,6 +62,9 @@ class CeleryCalls(Ledger):
             transaction.on_commit(partial(_uncommitted.difference_update, ids))
         return ids
 
+    def release(self) -> None:
+        connection.close()
+
     def rewrite(self, task: Started, args: list[Any], kwargs: dict[str, Any]) -> None:
         rewrite(task, args, kwargs)
 

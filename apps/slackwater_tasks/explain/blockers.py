@@ -173,6 +173,9 @@ class Blockers:
         if reason is Reason.NEVER_FITS:
             detail = f"The tier {self.row['tier']} is larger than every registered node.{until}"
             return blocker("never_fits", detail, "A node registers that is large enough, or its tier is edited.")
+        if self.row["awaited"]:
+            detail = f"No worker has exported the handler {self.row['handler']} yet: it is declared, and waits for the first."
+            return blocker("no_node", detail, "A node registers that does.")
         what = f"handler {self.row['handler']}" if self.row["handler"] else "scripts"
         return blocker("no_node", f"No registered node runs {what}.{until}", "A node registers that does.")
 

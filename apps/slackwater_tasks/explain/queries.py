@@ -10,6 +10,7 @@ SELECT l.state, l.pending, l.parked, l.line_id, l.fence, l.rank_group, l.rank, l
        extract(epoch FROM l.latest_start)::float8 AS latest_s, l.latest_start, l.not_before, l.attempts, l.rate_key,
        t.tenant_id, t.state AS final, n.name AS node, w.cell, w.paused AS tenant_paused, i.paused AS line_paused,
        i.category, r.slug AS tier, h.name AS handler, coalesce(h.paused, false) AS handler_paused,
+       coalesce(h.awaited, false) AS awaited,
        EXISTS (SELECT 1 FROM slackwater_tasks_leader x WHERE x.cell = w.cell AND x.expires_at > clock_timestamp()) AS led,
        clock_timestamp() AS now, m.since AS impossible_since,
        coalesce(s.asked_fence = l.fence, false) AS made_room, s.asked_at, s.lets_by

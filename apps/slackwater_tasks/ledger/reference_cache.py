@@ -12,7 +12,8 @@ from django.db import transaction
 from django.db.models import Q
 
 from scheduler_ext.core.sql import named
-from scheduler_ext.core.states import LateMark
+from scheduler_ext.core.states import LateMark, Repeats
+from scheduler_ext.core.work import Export
 from scheduler_ext.task import handlers
 from scheduler_ext.task.arguments import Arguments, compiled
 from slackwater_resources.models import Handler, Tier
@@ -155,11 +156,14 @@ def _remember(store: dict[Any, int], key: Any, value: int) -> None:
 
 
 def handler_id(name: str) -> int | None:
-    """The id of an exported handler; ``None`` when no worker, and not this process, has exported that name."""
+    """The id of a handler; ``None`` when no worker has exported that name, and this process does not declare it."""
     found = _handlers.get(name)
     if found is None:
         found = Handler.objects.filter(name=name).values_list("pk", flat=True).first()
-        if found is None and (export := handlers.find(name)) is not None:
+        export = handlers.find(name) if found is None else None
+        if export is None and found is None and handlers.is_declared(name):
+            export = Export(name=name, task=name, repeats=Repeats.ASKED)  # its worker will say more
+        if export is not None:
             declared = {
                 "kind": export.kind.value,
                 "idempotent": export.idempotent,
@@ -168,6 +172,7 @@ def handler_id(name: str) -> int | None:
                 "schema": export.schema,
                 "defaults": dict(export.defaults),
                 "repeats": export.repeats,
+                "awaited": True,
             }
             found = Handler.objects.get_or_create(name=name, defaults=declared)[0].pk
         if found is None:

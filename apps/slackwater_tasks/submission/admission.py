@@ -220,7 +220,7 @@ def _runnable(tenant: Tenant, spec: TaskSpec, path: str, scripts: set[str]) -> i
         limits.check_handler(tenant.plan, spec.handler, field=field)
         handler_id = reference_cache.handler_id(spec.handler)
         if handler_id is None:
-            raise InvalidInput(f"no worker has exported a handler {spec.handler!r}", field=field)
+            raise InvalidInput(f"no worker has exported a handler {spec.handler!r}, and none is declared", field=field)
         return handler_id
     field = join(path, "script" if spec.script else "script_path")
     if not tenant.plan.scripts:

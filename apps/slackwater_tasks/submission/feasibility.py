@@ -38,11 +38,12 @@ def check_fits(tenant: Tenant, spec: TaskSpec, vector: Vector, handler_id: int |
     nodes = [node_view(read_row(row), Flight()) for row in fetch_all(NODES, [tenant.cell])]
     if not nodes:
         return
-    kind = WorkKind.SCRIPT if handler_id is None else WorkKind(Handler.objects.get(pk=handler_id).kind)
+    handler = Handler.objects.get(pk=handler_id) if handler_id is not None else None
+    kind = WorkKind.SCRIPT if handler is None else WorkKind(handler.kind)
     reason = Ledger(nodes).shape(vector, kind, handler_id).impossible
     if reason is Reason.NEVER_FITS:
         raise Impossible(f"the tier {spec.tier!r} is larger than every registered node", field=join(path, "tier"))
-    if reason is not None:
+    if reason is not None and not (handler is not None and handler.awaited):
         name = "handler" if spec.handler else "script" if spec.script else "script_path"
         raise Impossible("no registered node runs it", field=join(path, name))
 

@@ -90,6 +90,7 @@ WHERE i.since < clock_timestamp() - %s * interval '1 second' AND l.state = :stat
     AND NOT EXISTS (SELECT 1 FROM slackwater_tasks_pause WHERE kind = 'tenant' AND subject = l.tenant_id)
     AND NOT EXISTS (SELECT 1 FROM slackwater_tasks_pause WHERE kind = 'line' AND subject = l.line_id)
     AND NOT EXISTS (SELECT 1 FROM slackwater_tasks_pause WHERE kind = 'handler' AND subject = l.handler_id)
+    AND NOT EXISTS (SELECT 1 FROM slackwater_resources_handler h WHERE h.id = l.handler_id AND h.awaited)
 ORDER BY i.since LIMIT %s
 """)
 PARK_FOR = named("""

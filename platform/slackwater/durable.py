@@ -1,0 +1,99 @@
+"""Durable tasks in Celery applications of one's own: what the patterns of ``DURABLE`` name become tasks of the ledger.
+
+In a Django project the setting is enough. In plain Celery:
+
+    app = Celery("shop", broker="redis://…")
+    slackwater.install(app, database_url="postgresql://…", key="…", tenant="shop", durable=["orders.*"])
+
+The code of the tasks and of those who call them stays as it is, and so does each task that no pattern names. A worker
+of the application (``celery -A shop worker``) is a node.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import wraps
+from typing import Any, Final
+
+import django
+from celery import Celery, _state
+from celery.contrib.django.task import DjangoTask
+from django.conf import ENVIRONMENT_VARIABLE, settings
+
+from scheduler_ext.core.errors import ConfigurationError
+from scheduler_ext.task import handlers, publishing
+from slackwater import wiring
+from slackwater_conf import conf
+
+ROUTE: Final = "scheduler_ext.dispatch.router.route"
+SETTINGS: Final = "slackwater.settings.installed"
+
+
+def install(app: Celery, *, database_url: str = "", key: str = "", tenant: str = "", durable: Sequence[str] = ("*",),
+            redis_url: str = "") -> None:  # fmt: skip
+    """Make the tasks of ``app`` durable whose names a pattern of ``durable`` matches.
+
+    ``database_url``: the ledger's. ``key``: the platform's secret key. ``tenant``: slug of the one who owns the tasks
+    while no tenant is in context. ``redis_url``: the platform's Redis; the broker's unless given. The processes of a
+    worker find all this in their environment. In a Django project the settings say it, and nothing is given here.
+    """
+    if database_url:
+        if settings.configured:
+            raise ConfigurationError(
+                "Django's settings are made already: say it there, in SLACKWATER", field="database_url"
+            )
+        os.environ |= {
+            "SLACKWATER_DATABASE_URL": database_url, "SLACKWATER_SECRET_KEY": key, "SLACKWATER_TENANT": tenant,
+            "SLACKWATER_DURABLE": ",".join(durable), "SLACKWATER_REDIS_URL": redis_url or str(app.conf.broker_url),
+            ENVIRONMENT_VARIABLE: SETTINGS,
+        }  # fmt: skip
+        django.setup()
+    lead(app)
+
+
+def install_everywhere() -> None:
+    """Install on every application of this process, those that are made later as soon as they are complete."""
+    handlers.declare(conf().durable)
+    _state.connect_on_app_finalize(lead)
+    for app in list(_state._get_active_apps()):  # type: ignore[attr-defined]  # not in the stubs
+        lead(app)
+    for name in ("delay_on_commit", "apply_async_on_commit"):
+        _hand_in_at_once(name)
+
+
+def lead(app: Celery) -> None:
+    """Lead what an application publishes by way of the ledger, once, and let its workers be nodes."""
+    if publishing.of(app) is not None:
+        return
+    publishing.install(app, wiring.celery_ledger)
+    wiring.installed.append(app)
+    _make_node(app)
+
+
+def _make_node(app: Celery) -> None:
+    """Let a worker of the application be a node. All is named, not loaded: who only publishes needs none of it."""
+    app.conf.slackwater_engine = "slackwater.wiring:engine"
+    app.conf.worker_consumer = "scheduler_ext.worker.consumer:OpenConsumer"
+    routes = app.conf.task_routes or ()
+    app.conf.task_routes = (ROUTE, *(routes if isinstance(routes, (list, tuple)) else (routes,)))
+    vars(app).pop("amqp", None)  # its router would keep the routes as they were
+    app.steps["worker"].add("scheduler_ext.worker.bootsteps:NodeStep")
+    app.steps["consumer"].add("scheduler_ext.worker.bootsteps:TokenStep")
+
+
+def _hand_in_at_once(name: str) -> None:
+    """Let Django's calls after a commit be part of what is committed: nothing is lost between the two."""
+    original: Any = getattr(DjangoTask, name)
+    if hasattr(original, "__wrapped__"):
+        return
+
+    @wraps(original)
+    def on_commit(self: Any, *args: Any, **kwargs: Any) -> None:
+        found = publishing.of(self.app)
+        if found is None or not found.is_handler(self.name) or self.app.conf.task_always_eager:
+            original(self, *args, **kwargs)
+        else:
+            (self.delay if name == "delay_on_commit" else self.apply_async)(*args, **kwargs)
+
+    setattr(DjangoTask, name, on_commit)

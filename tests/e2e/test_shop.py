@@ -1,0 +1,150 @@
+"""The example shop moves over by its settings alone, and its own worker is a node."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from django.db import connection
+
+from scheduler_ext.core.states import Outcome
+from slackwater_resources.models import Handler, Node
+from slackwater_tasks.explain.explanation import explain
+from slackwater_tasks.models import Attempt, Task
+from slackwater_tenants.scoping import tenant_scope
+from tests.support.platform import Platform
+from tests.support.processes import ROOT
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.e2e
+
+MOVE = """
+import slackwater
+
+INSTALLED_APPS += slackwater.DJANGO_APPS
+SLACKWATER = {"DURABLE": ["orders.*"], "TENANT": "acme", "REDIS_URL": CELERY_BROKER_URL}
+"""
+STORY = """
+import json
+from django.db import transaction
+from django.utils import timezone
+from apps.orders import tasks
+from apps.orders.models import Order, Step
+from apps.people.models import User
+from scheduler_ext.task import publishing
+from shop.celery import app
+
+def raised(call, kind):
+    try:
+        call()
+    except kind as error:
+        return str(error)
+    raise AssertionError(f"no {kind.__name__}")
+
+order = Order.objects.create(buyer=User.objects.create(username="ann"), total="9.90")
+order.refresh_from_db()
+
+def taken_back():
+    with transaction.atomic():
+        tasks.mail.delay(order.pk, "never")
+        raise LookupError("taken back")
+
+raised(taken_back, LookupError)
+with transaction.atomic():
+    tasks.mail.delay_on_commit(order.pk, "committed")
+    whole = tasks.process(order.pk, order.total, timezone.now())
+    raised(lambda: whole.get(timeout=60), RuntimeError)
+print("waits", whole.id, whole.state, flush=True)
+assert sorted(whole.get(timeout=120)) == ["9.90", "order"], whole.result
+assert len(whole.children) == 1, "what is durable of what it has called"
+bad = tasks.refuse.delay(order.pk)
+assert raised(lambda: bad.get(timeout=60), ValueError) == "no such article"
+assert (bad.state, bad.ready()) == ("FAILURE", True)
+late = tasks.mail.apply_async((order.pk, "late"), countdown=3600)
+late.revoke()
+assert late.state == "REVOKED"
+assert app.send_task("orders.mail", (order.pk, "by name")).get(timeout=60) == "by name"
+whole.forget()
+assert app.AsyncResult(whole.id).result is None
+past = publishing.of(app).send
+for _ in range(2):
+    past("orders.mail", (order.pk, "stray"), task_id="0b0e7a40-0000-4000-8000-000000000001")
+tasks.mail.delay(order.pk, "last").get(timeout=60)
+print("steps", json.dumps([order.pk, order.paid_at is None]))
+"""
+
+
+@pytest.fixture
+def shop(platform: Platform, database_url: str, redis_url: str, tmp_path: Path) -> Iterator[Path]:
+    """The example, moved; its own tables stand in a schema beside."""
+    folder = tmp_path / "shop"
+    shutil.copytree(ROOT / "examples" / "shop", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    settings = folder / "shop" / "settings.py"
+    before = settings.read_text()
+    settings.write_text(before + MOVE)
+    print("".join(difflib.unified_diff(before.splitlines(True), settings.read_text().splitlines(True))))  # noqa: T201
+    options = quote("-c search_path=shop,public")
+    platform.env |= {
+        "SHOP_DATABASE": f"{database_url}{'&' if '?' in database_url else '?'}options={options}",
+        "SHOP_REDIS": redis_url, "DJANGO_SETTINGS_MODULE": "shop.settings",
+        "PYTHONPATH": os.pathsep.join(map(str, (folder, ROOT, ROOT / "platform", ROOT / "apps"))),
+    }  # fmt: skip
+    with connection.cursor() as cur:
+        cur.execute("CREATE SCHEMA shop")
+    try:
+        yield folder
+    finally:
+        platform.close()
+        with connection.cursor() as cur:
+            cur.execute("DROP SCHEMA shop CASCADE")
+
+
+def manage(platform: Platform, folder: Path, *words: str) -> list[str]:
+    return [sys.executable, "-W", "ignore", str(folder / "manage.py"), *words]
+
+
+def steps() -> Counter[str]:
+    with connection.cursor() as cur:
+        cur.execute("SELECT name FROM shop.orders_step")
+        return Counter(row[0] for row in cur.fetchall())
+
+
+def test_a_project_moves_by_one_setting(platform: Platform, shop: Path) -> None:
+    done = subprocess.run(
+        manage(platform, shop, "migrate", "--run-syncdb", "-v", "0"), env={**os.environ, **platform.env}, check=False,
+        capture_output=True, text=True, cwd=shop,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    story = platform.start("story", manage(platform, shop, "shell", "-c", STORY))
+    story.wait_for("waits")
+    waiting: Any = Task._plain.filter(handler="orders.charge").get()
+    assert Handler.objects.get(name="orders.charge").awaited
+    platform.start("dispatcher", manage(platform, shop, "run_dispatcher"))
+    platform.start("upkeep", manage(platform, shop, "run_upkeep"))
+    with tenant_scope(platform.tenant.pk):
+        said = wait_until(lambda: json.dumps(explain(waiting.pk), default=str), message="it is explained")
+    assert "orders.charge" in said
+    options = ["-n", "shop@test", "-c", "2", "--without-gossip", "--without-mingle", "-l", "INFO"]
+    worker = platform.start("w1", [sys.executable, "-W", "ignore", "-m", "celery", "-A", "shop", "worker", *options])
+    worker.wait_for("shop@test ready")
+    assert story.wait(timeout=240) == 0, story.output
+    expected = Counter({
+        "mail committed": 1, "mail order": 1, "charge": 2, "told": 1, "mail thanks": 1, "refuse": 1, "log": 1,
+        "mail by name": 1, "mail last": 1, "mail stray": 1,
+    })  # fmt: skip
+    wait_until(lambda: steps() == expected, timeout=60, message="each ran as often as it says")
+    assert not Handler.objects.filter(awaited=True).exists()
+    assert Node.objects.get().slots["script"] == 0, "a team's worker runs no scripts of others"
+    charged = list(Attempt._plain.filter(task=waiting).order_by("number").values_list("outcome", flat=True))
+    assert charged == [Outcome.RETRY, Outcome.SUCCEEDED]
+    assert not Task._plain.filter(handler="audit.log").exists(), "what no pattern names goes where it went"
