@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from celery import Celery, chain, chord, group
 from celery.exceptions import Retry
 
-from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.errors import ConfigurationError, InvalidInput
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.work import NEVER_AGAIN, Started
 from scheduler_ext.task import handlers, publishing
 from scheduler_ext.worker.child.handler_call import Bodies, End
+from scheduler_ext.worker.consumer import OpenConsumer
 
 app = Celery("test_publishing", broker="memory://", set_as_current=False)
 app.conf.task_ignore_result = True
@@ -93,6 +95,9 @@ class Ledger:
 
     def look(self, task_id: str) -> None:
         """It has none."""
+
+    def release(self) -> None:
+        """It holds nothing open."""
 
     def rewrite(self, task: Started, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Note new arguments."""
@@ -215,6 +220,53 @@ def test_other_tasks_go_where_they_went(ledger: Ledger, sent: list[str]) -> None
     group(plain.s(), plain.s()).delay()
     assert sent == ["p.plain", "p.unknown", "p.plain", "p.plain"]
     assert not ledger.taken
+
+
+@app.task(name="p.declared.early", acks_late=True)
+def declared() -> None:
+    """A handler by its name alone."""
+
+
+@app.task(name="p.declared.never", max_retries=500)
+def impossible() -> None:
+    """What cannot be carried over."""
+
+
+def test_a_pattern_makes_a_task_durable(ledger: Ledger, sent: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handlers, "_patterns", [])
+    declared.delay()
+    handlers.declare(["p.declared.*", "celery.*"])
+    declared.delay()
+    app.send_task("p.declared.elsewhere")
+    app.send_task("celery.chunks")
+    assert sent == ["p.declared.early", "celery.chunks"]
+    assert [signature.task for signature, _ in ledger.taken] == ["p.declared.early", "p.declared.elsewhere"]
+    export = handlers.of_task("p.declared.early")
+    assert export is not None
+    assert export.idempotent, "acks_late says so"
+    with pytest.raises(ConfigurationError, match=r"p\.declared\.never cannot be carried over: max_retries"):
+        handlers.export_declared(app)
+
+
+@pytest.mark.parametrize(("embed", "headers", "taken"), [
+    ({}, {"id": "m1", "eta": "2026-11-23T08:00:00+00:00"}, True), ({"callbacks": None, "chain": None}, {"id": "m1"}, True),
+    ({"chord": {"task": "p.add"}}, {"id": "m1"}, False), ({}, {"id": "m1", "group": "g"}, False),
+])  # fmt: skip
+def test_a_message_from_before_is_submitted(
+    ledger: Ledger, embed: dict[str, Any], headers: dict[str, Any], *, taken: bool
+) -> None:
+    told: list[str] = []
+    message: Any = SimpleNamespace(
+        payload=((1, 2), {}, embed), headers=headers, ack_log_error=lambda *_: told.append("ack"),
+    )  # fmt: skip
+    consumer: Any = SimpleNamespace(app=app, connection_errors=(), timer=None)
+    OpenConsumer.take_over(consumer, "p.add", lambda *_: told.append("as before"), message, None)
+    assert told == (["ack"] if taken else ["as before"])
+    assert len(ledger.taken) == taken
+    if taken:
+        own = ledger.taken[0][0].options
+        assert own["slackwater"] == {"idempotency_key": "celery:message:m1"}
+        assert own.get("eta") == headers.get("eta")
 
 
 def test_applications_without_an_installation_are_left_alone(ledger: Ledger) -> None:

@@ -5,3 +5,4 @@ from slackwater.settings.base import *
 
 INSTALLED_APPS = ["django.contrib.auth", "django.contrib.contenttypes", "django_celery_beat", *DJANGO_APPS]
 ROOT_URLCONF = None
+LOGGING_CONFIG = None  # the application's own stays
