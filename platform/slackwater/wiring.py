@@ -12,7 +12,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import django
-from celery import Celery, current_app
 from django.apps import apps
 from django.utils.functional import SimpleLazyObject
 
@@ -23,6 +22,8 @@ from scheduler_ext.sandbox.pool import SlotPool
 from slackwater_conf import conf
 
 if TYPE_CHECKING:
+    from celery import Celery
+
     from slackwater_resources.components import Heartbeat
 
 IOPS = 10_000
@@ -51,7 +52,10 @@ class Engine:
     def app(self) -> Celery:
         """The Celery app with all tasks registered: the one of the worker, or of the project; else the service's."""
         if installed:
-            return current if (current := current_app._get_current_object()) in installed else installed[0]
+            from celery import _state
+
+            current: Celery = _state.get_current_app()
+            return current if current in installed else installed[0]
         from slackwater.celery import app
 
         return app
