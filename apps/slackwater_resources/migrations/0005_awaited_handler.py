@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('slackwater_resources', '0003_handler_terms'),
+        ('slackwater_resources', '0004_prices'),
     ]
 
     operations = [
