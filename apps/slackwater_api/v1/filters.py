@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -81,6 +82,23 @@ def exact_name(column: str = "name", longest: int = 200) -> django_filters.CharF
     return text(column, longest, "The exact name.")
 
 
+class Ids(django_filters.BaseInFilter, django_filters.UUIDFilter):  # type: ignore[misc]
+    """Several ids, separated by commas."""
+
+
+class Pattern(django_filters.CharFilter):  # type: ignore[misc]
+    """A text with ``*`` for any letters and ``?`` for one; case counts."""
+
+    def __init__(self, column: str) -> None:
+        super().__init__(column, lookup_expr="regex", max_length=200, help_text="* is any letters, ? is one: mail.*")
+
+    def filter(self, rows: QuerySet[Any], value: str | None) -> QuerySet[Any]:
+        """``rows`` whose column matches as a whole."""
+        parts = [{"*": ".*", "?": "."}.get(part, re.escape(part)) for part in re.split(r"([*?])", value or "")]
+        found: QuerySet[Any] = super().filter(rows, f"^{''.join(parts)}$" if value else "")
+        return found
+
+
 class ListFilter(django_filters.FilterSet):  # type: ignore[misc]
     """The filters of one list: declared once, for the query and for the OpenAPI document."""
 
@@ -104,7 +122,7 @@ def _parameter(name: str, each: django_filters.Filter) -> OpenApiParameter:
     kind: Any = str
     if isinstance(each, MomentFilter):
         kind = OpenApiTypes.DATETIME
-    elif isinstance(each, django_filters.UUIDFilter):
+    elif isinstance(each, django_filters.UUIDFilter) and not isinstance(each, Ids):
         kind = OpenApiTypes.UUID
     enum = each.known if isinstance(each, OneOf) and not isinstance(each, SomeOf) else None
     return OpenApiParameter(name, kind, enum=enum, description=each.extra.get("help_text") or "")
@@ -117,8 +135,11 @@ class TaskFilter(ListFilter):
     status = SomeOf([status.label for status in ClientStatus], method="by_status")
     category = OneOf(words(Category), method="by_category")
     tier = text("tier__slug", 63)
+    id = Ids(lookup_expr="in", help_text="Several by comma.")
     handler = text("handler")
+    handler_pattern = Pattern("handler")
     name = exact_name()
+    name_pattern = Pattern("name")
     tag = django_filters.CharFilter(method="by_tag", max_length=63)
     workflow_id = django_filters.UUIDFilter()
     submitted_after = after("submitted_at")
@@ -165,6 +186,7 @@ def matching_tasks(wanted: Any, where: str = "filter") -> QuerySet[Any]:
 
 class ScheduleFilter(ListFilter):
     name = exact_name("name", 100)
+    name_pattern = Pattern("name")
     kind = OneOf([str(kind) for kind in Kind])
     paused = OneOf(YES_NO, method="by_paused")
     handler = text("task__handler")
@@ -189,6 +211,7 @@ class WorkflowFilter(ListFilter):
     """The filters of workflows."""
 
     name = exact_name()
+    name_pattern = Pattern("name")
     status = SomeOf([status.label for status in ClientStatus], method="by_status")
     tag = django_filters.CharFilter(method="by_tag", max_length=63)
     submitted_after = after("submitted_at")
@@ -205,7 +228,9 @@ class DeadLetterFilter(ListFilter):
     """The filters of dead letters: by their tasks, and by what became of the last attempt."""
 
     name = exact_name("task__name")
+    name_pattern = Pattern("task__name")
     handler = text("task__handler")
+    handler_pattern = Pattern("task__handler")
     outcome = SomeOf(words(Outcome), method="by_outcome")
     tag = django_filters.CharFilter(method="by_tag", max_length=63)
     at_after = after("at")
@@ -220,6 +245,7 @@ class DeadLetterFilter(ListFilter):
 
 class ScriptFilter(ListFilter):
     name = exact_name()
+    name_pattern = Pattern("name")
 
 
 class DeliveryFilter(ListFilter):

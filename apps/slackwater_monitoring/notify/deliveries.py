@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from scheduler_ext.core.states import Category, Event, Outcome, TaskState, client_status
 from slackwater_monitoring.models import Subscription
-from slackwater_monitoring.notify.subscriptions import EVENTS, MAX_TRIES
+from slackwater_monitoring.notify.subscriptions import EVENTS, MAX_TRIES, covers
 from slackwater_tasks.field_kinds import utc_text
 from slackwater_tasks.models import new_id
 from slackwater_tenants.services import is_granted
@@ -94,7 +94,7 @@ class Asked:
     def wants(self, event: str, task: Mapping[str, Any]) -> bool:
         """Whether it asked for this event of this task."""
         return (
-            event in self.events
+            covers(self.events, event)
             and (self.channel != Subscription.Channel.TASK or bool(task["webhook"]))
             and (not self.tags or bool(set(self.tags) & set(task["tags"])))
             and (not self.handlers or is_granted(tuple(self.handlers), task["handler"] or ""))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
@@ -30,6 +30,15 @@ EVENTS: Final = {f"task.{event.name.lower()}": event for event in Event if event
 WORKFLOW_EVENTS: Final = ("workflow.succeeded", "workflow.failed")
 ALL_EVENTS: Final = (*EVENTS, *WORKFLOW_EVENTS)
 """Names of all events."""
+WILDCARDS: Final = ("*", "task.*", "workflow.*")
+"""What stands for several, those that are yet to come included."""
+
+
+def covers(names: Collection[str], event: str) -> bool:
+    """Whether an event is among those asked for."""
+    return event in names or "*" in names or f"{event.partition('.')[0]}.*" in names
+
+
 PING: Final = "ping"
 MAX_SUBSCRIPTIONS: Final = 50
 """Subscriptions a tenant may have."""
@@ -61,9 +70,9 @@ def _events(value: Any, field: str) -> list[str]:
     if not isinstance(value, list) or not value:
         raise InvalidInput("must be an array with at least one event", field=field)
     for n, name in enumerate(value):
-        if not isinstance(name, str) or name not in ALL_EVENTS:
-            raise InvalidInput(f"must be one of {', '.join(ALL_EVENTS)}", field=f"{field}[{n}]")
-    return [name for name in ALL_EVENTS if name in value]
+        if not isinstance(name, str) or name not in (*WILDCARDS, *ALL_EVENTS):
+            raise InvalidInput(f"must be one of {', '.join((*WILDCARDS, *ALL_EVENTS))}", field=f"{field}[{n}]")
+    return [name for name in (*WILDCARDS, *ALL_EVENTS) if name in value]
 
 
 def _url(value: Any, field: str) -> str:
@@ -208,8 +217,9 @@ def _tell_statements(tenant_id: int) -> None:
     asked = list(_rows(tenant_id).filter(enabled=True).values_list("channel", "events"))
     mask = Event(0)
     for _, names in asked:
-        for name in names:
-            mask |= EVENTS.get(name, Event(0))
+        for name, event in EVENTS.items():
+            if covers(names, name):
+                mask |= event
     if mask:
         told = any(channel == Subscription.Channel.TASK for channel, _ in asked)
         values = {"events": int(mask), "tells_tasks": told}

@@ -7,6 +7,7 @@ from typing import Any
 from scheduler_ext.core.states import ClientStatus, TaskState
 from slackwater_monitoring.models import Subscription
 from slackwater_monitoring.notify.deliveries import SUBSCRIPTIONS, Asked, Notice, deliver
+from slackwater_monitoring.notify.subscriptions import covers
 from slackwater_tasks.field_kinds import utc_text
 from slackwater_tasks.upkeep.ended_workflows import Ended, end
 
@@ -41,7 +42,7 @@ def end_workflows(conn: Any, most: int, notices: list[Notice]) -> int:
 def _wants(asking: Asked, event: str, one: Ended) -> bool:
     """Whether a subscription asked for it. One of some handlers, or of tasks' own addresses, speaks of tasks alone."""
     return (
-        event in asking.events
+        covers(asking.events, event)
         and asking.channel != Subscription.Channel.TASK
         and not asking.handlers
         and (not asking.tags or bool(set(asking.tags) & set(one.tags)))

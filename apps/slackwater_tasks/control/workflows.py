@@ -175,10 +175,12 @@ def _join(cur: Any, tasks: Sequence[Accepted], before: Sequence[UUID]) -> int:
 
 
 # -- cancel -----------------------------------------------------------------------------------------------------------
-def cancel_workflow(tenant: Tenant, workflow_id: UUID, *, actor: str = "") -> dict[str, int]:
+def cancel_workflow(
+    tenant: Tenant, workflow_id: UUID, *, actor: str = "", reason: str = "its workflow was cancelled"
+) -> dict[str, int]:
     """Cancel all that waits in a workflow and ask what runs to end: ``{"cancelled": …, "asked": …}``.
 
     In bounded transactions, so a crash in between leaves a part cancelled; doing it again does the rest.
     """
-    found = end_all(Subject.of_workflow(tenant, workflow_id), actor=actor, reason="its workflow was cancelled")
+    found = end_all(Subject.of_workflow(tenant, workflow_id), actor=actor, reason=reason)
     return {"cancelled": found.cancelled, "asked": found.asked}

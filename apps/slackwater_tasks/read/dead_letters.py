@@ -40,10 +40,12 @@ def dead_letter_rows(rows: QuerySet[Any]) -> list[dict[str, Any]]:
     ]
 
 
-def require_dead_letter(task_id: UUID) -> None:
-    """``NotFound`` when the tenant in context has no such dead letter."""
-    if not DeadLetter.objects.filter(pk=task_id).exists():
+def dead_letter(task_id: UUID) -> dict[str, Any]:
+    """One dead letter; ``NotFound`` when the tenant in context has no such one."""
+    found = dead_letter_rows(DeadLetter.objects.filter(pk=task_id))
+    if not found:
         raise NotFound(f"There is no dead letter {task_id}.")
+    return found[0]
 
 
 def script_summary(found: Script) -> dict[str, Any]:

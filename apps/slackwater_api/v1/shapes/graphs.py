@@ -40,6 +40,14 @@ class WorkflowGrowth(s.Serializer[Any]):
     )
 
 
+class WorkflowCancel(s.Serializer[Any]):
+    """How to cancel."""
+
+    reason = s.CharField(
+        required=False, max_length=150, allow_blank=True, help_text="Why; the tasks' history tells it."
+    )
+
+
 class WorkflowCancelled(s.Serializer[Any]):
     """How many tasks a cancellation reached."""
 

@@ -8,9 +8,9 @@ from rest_framework import serializers as s
 
 from slackwater_api.v1.shapes.common import CATEGORIES
 from slackwater_monitoring.models import Delivery, Subscription
-from slackwater_monitoring.notify.subscriptions import ALL_EVENTS
+from slackwater_monitoring.notify.subscriptions import ALL_EVENTS, WILDCARDS
 
-EVENT_NAMES = list(ALL_EVENTS)
+EVENT_NAMES = [*WILDCARDS, *ALL_EVENTS]
 CHANNELS: list[str] = Subscription.Channel.values
 DELIVERY_STATES: list[str] = Delivery.State.values
 

@@ -113,6 +113,7 @@ class CancelIn(s.Serializer[Any]):
     """How to cancel."""
 
     dependents = s.BooleanField(required=False, help_text="Also cancel all that depends on it.")
+    reason = s.CharField(required=False, max_length=150, allow_blank=True, help_text="Why; its history tells it.")
 
 
 class Submitted(s.Serializer[Any]):

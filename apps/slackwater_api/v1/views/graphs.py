@@ -14,7 +14,6 @@ from slackwater_api.http.endpoint import CANCEL, READ, SUBMIT, ApiView, created
 from slackwater_api.http.once import idempotency_key
 from slackwater_api.http.openapi import (
     EXAMPLE_ID,
-    NO_BODY,
     SUBMISSION,
     answer_example,
     describe,
@@ -24,7 +23,7 @@ from slackwater_api.v1.filters import WorkflowTaskFilter
 from slackwater_api.v1.shapes import graphs as shapes
 from slackwater_api.v1.shapes.common import listing
 from slackwater_api.v1.shapes.tasks import TaskSummary, WorkflowSubmitted
-from slackwater_api.v1.views.tasks import TASKS
+from slackwater_api.v1.views.tasks import TASKS, read_reason
 from slackwater_tasks.control import workflows
 from slackwater_tasks.control.workflow_rerun import rerun
 from slackwater_tasks.graph import relatives
@@ -92,11 +91,13 @@ class CancelWorkflow(ApiView, path="workflows/<uuid:workflow_id>/cancel", tag="w
         "Cancel a workflow",
         CANCEL,
         {200: shapes.WorkflowCancelled},
-        body=NO_BODY,
+        body=shapes.WorkflowCancel,
+        examples=[request_example("with a reason", {"reason": "the order was withdrawn"})],
     )
     def post(self, request: Request, workflow_id: UUID) -> Response:
         """Cancel all that waits in it, and ask what runs to end."""
-        return Response(workflows.cancel_workflow(self.tenant, workflow_id, actor=self.actor))
+        reason = read_reason(read_object(request._request, "reason"), "its workflow was cancelled")
+        return Response(workflows.cancel_workflow(self.tenant, workflow_id, actor=self.actor, reason=reason))
 
 
 class RetryWorkflow(ApiView, path="workflows/<uuid:workflow_id>/retry", tag="workflows"):

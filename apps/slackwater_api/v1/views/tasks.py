@@ -45,12 +45,14 @@ from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.control.edit import edit
 from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.explain.explanation import explain
+from slackwater_tasks.field_kinds import Text
 from slackwater_tasks.models import LiveTask, Task
 from slackwater_tasks.read import history, tasks, workflows
 from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.submission import service
 
 POLL_S = 0.2
+REASON = Text(150)
 TASKS = PagedList(
     present=tasks.summaries,
     filters=TaskFilter,
@@ -234,6 +236,12 @@ class TaskAttempts(ApiView, path="tasks/<uuid:task_id>/attempts", tag="tasks"):
         return Response({"items": tasks.attempts(task_id)})
 
 
+def read_reason(data: dict[str, Any], usual: str) -> str:
+    """Why something is cancelled, as history tells it: ``usual`` and what the client says."""
+    given = REASON.check(data.get("reason", ""), "reason")
+    return f"{usual}: {given}" if given else usual
+
+
 class CancelTask(ApiView, path="tasks/<uuid:task_id>/cancel", tag="tasks"):
     @describe(
         "cancel_task",
@@ -242,13 +250,13 @@ class CancelTask(ApiView, path="tasks/<uuid:task_id>/cancel", tag="tasks"):
         {200: TaskDetail, 202: TaskDetail},
         problems=(409,),
         body=CancelIn,
-        examples=[request_example("with dependants", {"dependents": True})],
+        examples=[request_example("with dependants", {"dependents": True, "reason": "the order was withdrawn"})],
     )
     def post(self, request: Request, task_id: UUID) -> Response:
         """End it at once where it waits (200); a running one is asked to end, then killed (202)."""
-        data: dict[str, Any] = read_object(request._request, "dependents")
-        dependents = read_flag(data, "dependents")
-        state = cancel(self.tenant.pk, task_id, actor=self.actor, dependents=dependents)
+        data: dict[str, Any] = read_object(request._request, "dependents", "reason")
+        dependents, reason = read_flag(data, "dependents"), read_reason(data, "cancelled on request")
+        state = cancel(self.tenant.pk, task_id, actor=self.actor, dependents=dependents, reason=reason)
         return Response(tasks.task(task_id), status=202 if state.name == "RUNNING" else 200)
 
 

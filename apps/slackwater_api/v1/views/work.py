@@ -29,6 +29,7 @@ from slackwater_api.v1.shapes.platform import DeadLetterOut, ScriptDetail, Scrip
 from slackwater_api.v1.shapes.tasks import TaskDetail, WorkflowDetail, WorkflowIn, WorkflowSubmitted, WorkflowSummary
 from slackwater_api.v1.views.tasks import WAIT, hold
 from slackwater_tasks.control.rerun import retry
+from slackwater_tasks.control.scripts import delete_script
 from slackwater_tasks.models import DeadLetter, Script, Workflow
 from slackwater_tasks.read import dead_letters, tasks, workflows
 from slackwater_tasks.runtime import trace_context
@@ -177,6 +178,13 @@ class OneScript(ApiView, path="scripts/<sha256:sha256>", tag="scripts"):
     def get(self, request: Request, sha256: str) -> Response:
         return Response(dead_letters.script(sha256))
 
+    @describe("delete_script", "Delete a stored script", SUBMIT, {204: None}, problems=(409,), conditional=True)
+    def delete(self, request: Request, sha256: str) -> Response:
+        """Remove it from the store; 409 while a task that has not ended runs it."""
+        with self.unchanged(Script.objects.filter(sha256=sha256)):
+            delete_script(self.tenant.pk, sha256)
+        return Response(status=204)
+
 
 class DeadLetters(ApiView, path="dead-letters", tag="dead letters"):
     @describe(
@@ -191,6 +199,12 @@ class DeadLetters(ApiView, path="dead-letters", tag="dead letters"):
         return Response(DEAD_LETTERS.page(request.query_params, DeadLetter.objects.all()))
 
 
+class OneDeadLetter(ApiView, path="dead-letters/<uuid:task_id>", tag="dead letters"):
+    @describe("get_dead_letter", "Get a dead letter", READ, {200: DeadLetterOut})
+    def get(self, request: Request, task_id: UUID) -> Response:
+        return Response(dead_letters.dead_letter(task_id))
+
+
 class RetryDeadLetter(ApiView, path="dead-letters/<uuid:task_id>/retry", tag="dead letters"):
     @describe(
         "retry_dead_letter",
@@ -202,6 +216,6 @@ class RetryDeadLetter(ApiView, path="dead-letters/<uuid:task_id>/retry", tag="de
     )
     def post(self, request: Request, task_id: UUID) -> Response:
         """Give the task its attempts anew and remove its dead letter."""
-        dead_letters.require_dead_letter(task_id)
+        dead_letters.dead_letter(task_id)
         retry(self.tenant.pk, task_id, actor=self.actor, reason="run again from the dead letters")
         return Response(tasks.task(task_id))

@@ -54,7 +54,7 @@ class Command(PlatformCommand):
         done, left = [], []
         for wanted in track(ids, "retrying", console=self.console, disable=self.as_json or len(ids) < 20):
             try:
-                dead_letters.require_dead_letter(wanted)
+                dead_letters.dead_letter(wanted)
                 retry(tenant.pk, wanted, actor=ACTOR, reason=REASON)
                 done.append(wanted)
             except SlackwaterError as error:
