@@ -63,10 +63,15 @@ LEFT JOIN LATERAL (
         ORDER BY l.rank_group, l.rank, l.task_id LIMIT 1)) h ON true
 ORDER BY w.ready DESC, h.submitted_at LIMIT %(shown)s
 """)
+# A lost one stays in sight for a day, or until it is back under its name.
 NODES = """
-SELECT n.id, n.name, n.cell, CASE WHEN n.lease_expires_at > clock_timestamp() THEN n.state ELSE 'silent' END AS state,
+SELECT n.id, n.name, n.cell,
+       CASE WHEN n.state = 'lost' OR n.lease_expires_at > clock_timestamp() THEN n.state ELSE 'silent' END AS state,
        n.capacity, n.slots::text, extract(epoch FROM clock_timestamp() - n.heartbeat_at)::float8 AS silent_s
-FROM slackwater_resources_node n WHERE n.state IN ('active', 'draining') ORDER BY n.cell, n.name LIMIT 200
+FROM slackwater_resources_node n WHERE n.state IN ('active', 'draining') OR (
+    n.state = 'lost' AND n.heartbeat_at > clock_timestamp() - interval '1 day' AND NOT EXISTS (
+        SELECT 1 FROM slackwater_resources_node o WHERE o.cell = n.cell AND o.name = n.name AND o.id > n.id))
+ORDER BY n.cell, n.name LIMIT 200
 """
 # Short tasks share process slots, and hold of their tier what they hold of a slot.
 USED = named(f"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import ClassVar
+from urllib.parse import urlencode
 
 from django.contrib import admin
 from django.http import HttpRequest
@@ -87,9 +88,9 @@ class NodeAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
         (None, {"fields": (("name", "hostname"), ("shown_state", "cell"), "incarnation")}),
         ("Lease", {"fields": (("started_at", "heartbeat_at", "lease_expires_at"),)}),
         ("Offers", {"fields": ("resources", "slot_list", "handler_names", "labels", "sandbox", "enforced")}),
-        ("Reported", {"fields": ("statistics",)}),
+        ("Reported", {"fields": ("statistics", "work")}),
     )
-    readonly_fields = ("shown_state", "resources", "slot_list", "handler_names", "statistics")
+    readonly_fields = ("shown_state", "resources", "slot_list", "handler_names", "statistics", "work")
     buttons: ClassVar = {
         "drain": Button(
             label="Drain",
@@ -127,6 +128,12 @@ class NodeAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
     def resources(self, obj: Node) -> SafeString:
         rows = ((name, amount, unit) for (name, unit), amount in zip(DIMENSIONS, obj.capacity, strict=False))
         return format_html_join("", "<div>{}: {} {}</div>", rows)
+
+    @admin.display(description="tasks")
+    def work(self, obj: Node) -> SafeString:
+        """Its running tasks and its past ones, in the list of tasks."""
+        tasks = f"{reverse('admin:slackwater_tasks_task_changelist')}?{urlencode({'q': f'node:{obj.name}'})}"
+        return format_html('<a href="{0}&amp;state=in_flight">running</a> · <a href="{0}">all</a>', tasks)
 
     @admin.display(description="handlers")
     def handler_names(self, obj: Node) -> str:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin import ModelAdmin
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import Http404, HttpRequest
 from django.utils import timezone
 
 from scheduler_ext.core.states import FINAL, IN_FLIGHT, TaskState
+from slackwater_tasks.models import Attempt
 from slackwater_tasks.read.tasks import in_states
 
 if TYPE_CHECKING:
@@ -86,17 +87,41 @@ def find(rows: QuerySet[Any], object_id: str, what: str) -> Any:
     return found
 
 
+def _of_node(name: str) -> Q:
+    there = Attempt.objects.unscoped().filter(
+        task=OuterRef("pk"), node__name=name
+    )  # the list's tasks are chosen already
+    return Q(live__node__name=name) | Exists(there)
+
+
+def _of_workflow(text: str) -> Q:
+    ids = id_range(text)
+    return Q(workflow__name=text) | (Q(workflow_id__gte=ids[0], workflow_id__lte=ids[1]) if ids else Q(pk__in=[]))
+
+
+# The index of tags holds only tasks that have some; saying so lets the planner use it.
+WORDS: dict[str, Callable[[str], Q]] = {
+    "tag": lambda text: Q(tags__contains=[text]) & ~Q(tags=[]),
+    "key": lambda text: Q(mutex_key=text),
+    "name": lambda text: Q(name__icontains=text),
+    "handler": lambda text: Q(handler__startswith=text[:-1]) if text.endswith("*") else Q(handler=text),
+    "node": _of_node,
+    "workflow": _of_workflow,
+    "schedule": lambda text: Q(submitted_by=f"schedule:{text}"),
+    "tenant": lambda text: Q(tenant__slug=text),
+    "error": lambda text: Q(state__isnull=False) & (Q(error__icontains=text) | Q(reason__icontains=text)),
+}
+"""What a search may say of tasks, and what it means."""
+WORD = re.compile(rf"({'|'.join(WORDS)}):(?:\"([^\"]+)\"|(\S+))")
+
+
 def search_tasks(rows: QuerySet[Any], text: str) -> QuerySet[Any]:
-    """Tasks found by ``text``: an id or its beginning, ``tag:x``, ``key:x`` (mutex), ``name:x``; else name, handler."""
-    text = text.strip()
-    word, _, rest = text.partition(":")
-    if word == "tag" and rest:
-        # The index holds only tasks that have tags; saying so lets the planner use it.
-        return rows.filter(tags__contains=[rest]).exclude(tags=[])
-    if word == "key" and rest:
-        return rows.filter(mutex_key=rest)
-    if word == "name" and rest:
-        return rows.filter(name__icontains=rest)
-    if (ids := id_range(text)) is not None:
+    """Tasks for which all holds that ``text`` says: ``handler:mail.* error:"timed out"``; else an id, name or handler."""
+    for word, quoted, plain in WORD.findall(text):
+        rows = rows.filter(WORDS[word](quoted or plain))
+    rest = WORD.sub("", text).strip()
+    if not rest:
+        return rows
+    if (ids := id_range(rest)) is not None:
         return rows.filter(Q(pk__range=ids) | Q(workflow_id__gte=ids[0], workflow_id__lte=ids[1]))
-    return rows.filter(Q(name__icontains=text) | Q(handler__icontains=text))
+    return rows.filter(Q(name__icontains=rest) | Q(handler__icontains=rest))

@@ -56,7 +56,10 @@ class TaskAdmin(AllTenantsMixin, PagesMixin, UndeletedMixin, BigTableAdmin):
         ("kind", ChoicesDropdownFilter),
     )
     search_fields = ("id", "name", "handler")
-    search_help_text = "An id or its first digits, tag:…, key:…, name:…, or a part of name or handler."
+    search_help_text = (
+        "An id or its first digits, a part of name or handler, or any of handler:mail.* node:… workflow:… schedule:… "
+        'tenant:… tag:… key:… name:… error:"timed out" together.'
+    )
     list_fullwidth = True
     add_form_class = forms.TaskForm
     add_fieldsets = forms.fieldsets(editing=False)

@@ -15,11 +15,16 @@ from slackwater_resources.models import Component
 from slackwater_tasks.admin import graphs
 from slackwater_tasks.explain.explanation import explain
 from slackwater_tasks.models import DeadLetter, LiveTask, Task
-from slackwater_tasks.read import output, tasks
+from slackwater_tasks.read import output, platform, tasks
 from slackwater_tasks.read.history import history
 from slackwater_tenants.scoping import tenant_scope
 
 CHUNKS_SHOWN = 200
+HOLDERS_SHOWN = 8
+SHARED = frozenset({"no_slot", "share", "position", "peak", "reserved"})
+"""Blockers that end when anybody's running task does."""
+OWN = frozenset({"tenant_in_flight", "hard_share"})
+"""Those that end when one of the tenant's does."""
 
 
 def state_of(task: Task) -> TaskState:
@@ -38,6 +43,7 @@ def context_of(task: Task) -> dict[str, Any]:
         live = LiveTask.objects.filter(pk=task.pk).first()
         dead = DeadLetter.objects.filter(pk=task.pk).first()
         state = TaskState[detail["state"].upper()]
+        why = explain(task.pk) if state in UNCLAIMED else None
         return {
             "task": detail,
             "state": state_badge(state),
@@ -45,7 +51,8 @@ def context_of(task: Task) -> dict[str, Any]:
             "attributes": _attributes(task, detail),
             "live": live,
             "dead": dead,
-            "why": explain(task.pk) if state in UNCLAIMED else None,
+            "why": why,
+            "holders": _holders(task, why),
             "history": [_entry(entry) for entry in history(task.pk)],
             "attempts": [_attempt(row) for row in tasks.attempts(task.pk)],
             "output": reverse("admin:sw_task_output", args=[task.pk]),
@@ -58,6 +65,24 @@ def context_of(task: Task) -> dict[str, Any]:
             "watch": reverse("admin:sw_task", args=[task.pk]),
             "seen": watch_mark(state, live.fence if live else 0, live.progress if live else None),
         }
+
+
+def _holders(task: Task, why: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Who holds what the task waits for: what has run longest in its cell, or of its tenant's own."""
+    kinds = {blocker["kind"] for blocker in why["blockers"]} if why else set()
+    if not kinds & (SHARED | OWN):
+        return []
+    own = task.tenant_id if not kinds & SHARED else None
+    rows = platform.running(own, cell=task.tenant.cell, limit=HOLDERS_SHOWN)
+    return [
+        {
+            **row,
+            "what": row["name"] or row["handler"] or row["script"],
+            "ran": seconds(row["running_s"]),
+            "cap": seconds(row["cap_s"]),
+        }
+        for row in rows
+    ]
 
 
 def _progress(value: Any) -> Any:

@@ -19,7 +19,7 @@ SELECT l.task_id AS id, t.name, t.handler, coalesce(nullif(t.script_path, ''), l
 FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id
     JOIN slackwater_tenants_tenant n ON n.id = l.tenant_id LEFT JOIN slackwater_resources_node o ON o.id = l.node_id
 WHERE l.phase = :phase.IN_FLIGHT AND l.state = :state.RUNNING AND (%(tenant)s::bigint IS NULL OR l.tenant_id = %(tenant)s)
-    AND (%(node)s::bigint IS NULL OR l.node_id = %(node)s)
+    AND (%(node)s::bigint IS NULL OR l.node_id = %(node)s) AND (%(cell)s::text IS NULL OR o.cell = %(cell)s)
 ORDER BY l.started_at, l.task_id LIMIT %(limit)s
 """)
 # What is held is counted once for all; weights are shared out among those that have unfinished work and are not paused.
@@ -43,9 +43,11 @@ UNION ALL SELECT tenant_id FROM slackwater_tasks_workflow WHERE id = %(id)s LIMI
 """
 
 
-def running(tenant_id: int | None = None, *, node_id: int | None = None, limit: int = 20) -> list[dict[str, Any]]:
+def running(
+    tenant_id: int | None = None, *, node_id: int | None = None, cell: str | None = None, limit: int = 20
+) -> list[dict[str, Any]]:
     """What runs, the longest first."""
-    return fetch_dicts(RUNNING, {"tenant": tenant_id, "node": node_id, "limit": limit})
+    return fetch_dicts(RUNNING, {"tenant": tenant_id, "node": node_id, "cell": cell, "limit": limit})
 
 
 def tenants(tenant: str = "") -> list[dict[str, Any]]:

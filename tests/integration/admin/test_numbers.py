@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,6 +22,7 @@ from slackwater_adminkit import big
 from slackwater_adminkit.big import EstimatedPaginator
 from slackwater_dashboard import live
 from slackwater_dashboard.throughput import COUNTED, INTERVAL_S, INTERVALS, Throughput
+from slackwater_resources.models import Node
 from slackwater_tasks.ledger import connection as engine
 from slackwater_tasks.models import Attempt, LiveTask, Task
 from slackwater_tasks.submission import service
@@ -169,6 +171,17 @@ class TestLive:
         node = HandWorker().node
         type(node).objects.update(lease_expires_at=timezone.now() - timedelta(seconds=1))
         assert live.snapshot()["nodes"][0]["state"] == "silent"
+
+    def test_a_lost_node_stays_in_sight_until_it_is_back(self) -> None:
+        worker = HandWorker()
+        Node.objects.filter(pk=worker.node.pk).update(state=Node.State.LOST)
+        live._memory.taken = float("-inf")
+        assert [node["state"] for node in live.snapshot()["nodes"]] == ["lost"]
+        again = Node.objects.get()
+        again.pk, again.state, again.incarnation = None, Node.State.ACTIVE, uuid.uuid4()
+        again.save(force_insert=True)
+        live._memory.taken = float("-inf")
+        assert [node["state"] for node in live.snapshot()["nodes"]] == ["active"]
 
     def test_the_mark_of_a_task_changes_with_it(self) -> None:
         page = administrator()

@@ -15,6 +15,7 @@ from django.urls import reverse
 from scheduler_ext.core.states import Outcome, TaskState
 from slackwater_tasks.models import Task
 from slackwater_tasks.submission import service
+from slackwater_tasks.submission.service import submit_workflow
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.services import create_api_key, create_tenant
 from tests.support.admin import submit
@@ -127,6 +128,18 @@ class TestPages:
         assert len(response.context["cl"].result_list) == 26
         assert len(many) == len(few), [q["sql"] for q in many]
 
+    def test_a_waiting_task_shows_who_holds_what_it_waits_for(self, page: Client, tenant: Tenant) -> None:
+        worker = HandWorker()
+        held = [submit(create_tenant("greedy", "Greedy"), name="monthly report"), *(submit(tenant) for _ in range(3))]
+        waiting = submit(tenant)
+        assert "Held by" not in page.get(reverse("admin:slackwater_tasks_task_change", args=[waiting])).text
+        worker.start(*held)
+        shown = page.get(reverse("admin:slackwater_tasks_task_change", args=[waiting])).text
+        assert "Held by" in shown
+        assert reverse("admin:slackwater_tasks_task_change", args=[held[0]]) in shown
+        assert "monthly report" in shown
+        assert "greedy" in shown
+
 
 class TestFinding:
     """Filters and search."""
@@ -159,6 +172,27 @@ class TestFinding:
         assert self.ids(page, q="report") == {one}
         assert self.ids(page, q="name:cafe") == {one}
         assert self.ids(page, q=HANDLER) == {one, two}
+
+    def test_by_handler_node_workflow_schedule_error_and_tenant_together(self, page: Client, tenant: Tenant) -> None:
+        worker = HandWorker()
+        failed, running, waiting = submit(tenant, total_attempts=1), submit(tenant), submit(tenant, tags=["nightly"])
+        worker.run(failed, outcome=Outcome.FAILED, error="it timed out at last")
+        worker.start(running)
+        flow = submit_workflow(tenant, {"name": "flow one", "tasks": [{"name": "a", "handler": HANDLER}]})
+        Task.objects.unscoped().filter(pk=waiting).update(submitted_by="schedule:each day")
+        (inside,) = flow.task_ids
+        everything = {failed, running, waiting, inside}
+        assert self.ids(page, q=f"handler:{HANDLER}") == everything
+        assert self.ids(page, q=f"handler:{HANDLER[:3]}*") == everything
+        assert self.ids(page, q=f"handler:{HANDLER[:3]}") == set()
+        assert self.ids(page, q=f"node:{worker.node.name}") == {failed, running}
+        assert self.ids(page, q='workflow:"flow one"') == {inside}
+        assert self.ids(page, q=f"workflow:{flow.workflow_id}") == {inside}
+        assert self.ids(page, q='schedule:"each day"') == {waiting}
+        assert self.ids(page, q='error:"TIMED OUT"') == {failed}
+        assert self.ids(page, q=f"tenant:{tenant.slug} handler:{HANDLER} tag:nightly") == {waiting}
+        assert self.ids(page, q=f"tenant:nobody {failed}") == set()
+        assert self.ids(page, q=f"tenant:{tenant.slug} {failed}") == {failed}
 
     def test_other_lists_by_the_tasks_id(self, page: Client, tenant: Tenant) -> None:
         worker = HandWorker()
