@@ -91,7 +91,7 @@ def _of_node(name: str) -> Q:
     there = Attempt.objects.unscoped().filter(
         task=OuterRef("pk"), node__name=name
     )  # the list's tasks are chosen already
-    return Q(live__node__name=name) | Exists(there)
+    return Q(live__node__name=name) | Q(Exists(there))
 
 
 def _of_workflow(text: str) -> Q:

@@ -259,6 +259,7 @@ class TestPermissions:
         for name, args in (
             ("sw_live", []),
             ("sw_task", [task_id]),
+            ("sw_task_output", [task_id]),
             ("sw_run_times", []),
             ("slackwater_tasks_task_changelist", []),
         ):
@@ -267,7 +268,8 @@ class TestPermissions:
             assert "/admin/login/" in response["Location"]
         nosy = staff()
         assert nosy.get(reverse("admin:sw_live")).status_code == 403
-        assert nosy.get(reverse("admin:sw_task", args=[task_id])).status_code == 403
+        for name in ("sw_task", "sw_task_output"):
+            assert nosy.get(reverse(f"admin:{name}", args=[task_id])).status_code == 403
         assert nosy.get(reverse("admin:sw_run_times")).status_code == 403
 
 

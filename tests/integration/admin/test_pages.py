@@ -89,10 +89,16 @@ class TestPages:
         worker.run(task_id, outcome=Outcome.FAILED, error="Traceback\nValueError: no <such> address", logs="trying\n")
         text = page.get(reverse("admin:slackwater_tasks_task_change", args=[task_id])).content.decode()
         for part in (
-            str(task_id), "sw-failed", "nightly", "to@example.org", "node-7", "trying", "no &lt;such&gt; address",
+            str(task_id), "sw-failed", "nightly", "to@example.org", "node-7", "no &lt;such&gt; address",
             "dead-letter queue", "claimed for a node", "Run again",
         ):  # fmt: skip
             assert part in text, part
+        output = reverse("admin:sw_task_output", args=[task_id])
+        assert f'data-output="{output}"' in text
+        shown = page.get(output).json()
+        assert ([line["text"] for line in shown["lines"]], shown["ended"]) == (["trying"], True)
+        assert page.get(output, {"place": shown["place"]}).json()["lines"] == []
+        assert page.get(output, {"place": "x"}).status_code == 404
         assert "<such>" not in text
 
     def test_the_graph_links_the_neighbours(self, page: Client, tenant: Tenant) -> None:
