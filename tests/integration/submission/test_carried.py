@@ -74,6 +74,7 @@ def test_urgency_by_handler_and_the_plan_before_it(acme: Tenant, monkeypatch: py
     acme.plan.full_clean()
     assert stored() == (Category.DELAYABLE, 2_000), "the plan goes before the handler"
     assert stored(category="urgent", delay_tolerance_s=9) == (Category.URGENT, 9_000), "and the submission before both"
+    wrong: Any
     for wrong in (
         [],
         {"a": 1},
