@@ -18,6 +18,7 @@ def main() -> None:
             "or `pip install 'slackwater[embedded]'`"
         ) from error
     try:
+        sys.argv[1:2] = [name.replace("-", "_") if name[:1] != "-" else name for name in sys.argv[1:2]]  # import-beat
         execute_from_command_line(["slackwater", *sys.argv[1:]] if sys.argv[0].endswith("__main__.py") else sys.argv)
     except ImproperlyConfigured as error:
         if "--traceback" in sys.argv:

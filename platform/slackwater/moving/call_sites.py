@@ -1,0 +1,103 @@
+"""Calls of Celery's API in source code, read without running it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Final
+
+from scheduler_ext.task.celery_options import CALLED, OPTIONS
+from slackwater.moving.findings import OF_FATE, Finding, Verdict
+
+SKIPPED: Final = {"node_modules", "site-packages", "__pycache__", "venv", "env", "build", "dist"}
+CALLS: Final = {option.name: option for option in OPTIONS if CALLED in option.given}
+ARGUMENTS: Final = {"args", "kwargs", "name"}
+RETRY: Final = {"args", "kwargs", "exc", "throw", "eta", "countdown", "max_retries"}
+CANVASES: Final = {"group", "chain", "chord"}
+MAPS: Final = {"map", "starmap", "chunks"}
+
+
+def files(places: Collection[Path]) -> Iterator[Path]:
+    """The source files in folders, without environments and hidden folders, and the files named."""
+    for place in places:
+        if place.is_file():
+            yield place
+            continue
+        for path in sorted(place.rglob("*.py")):
+            parts = path.relative_to(place).parts[:-1]
+            if not any(part.startswith(".") or part in SKIPPED for part in parts):
+                yield path
+
+
+def read(path: Path, functions: Collection[str]) -> list[Finding]:
+    """What a file calls. ``functions``: the names of the tasks' functions."""
+    try:
+        tree = ast.parse(path.read_bytes(), filename=str(path))
+    except (SyntaxError, ValueError) as error:
+        return [Finding(kind="call", subject=str(path), verdict=Verdict.CHANGES, why=f"it cannot be read: {error}")]
+    found: list[Finding] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            found += _call(node, node.func, f"{path}:{node.lineno}", functions)
+    return found
+
+
+def _call(node: ast.Call, func: ast.Attribute, where: str, functions: Collection[str]) -> Iterator[Finding]:
+    on = _last(func.value)
+    subject = f"{on}.{func.attr}()" if on else f".{func.attr}()"
+    if func.attr in ("apply_async", "send_task", "apply_async_on_commit"):
+        yield from _options(node, subject, where, strict=True)
+    elif func.attr in ("set", "signature"):
+        yield from _options(node, subject, where, strict=False)
+    elif func.attr in ("delay", "delay_on_commit") and on in functions:
+        yield Finding(kind="call", subject=subject, where=where, verdict=Verdict.CARRIES)
+    elif func.attr in MAPS and on in functions:
+        yield _refused(subject, where, "write it as a group: each call is a task of its own then")
+    elif func.attr == "retry" and on == "self":
+        for keyword in node.keywords:
+            if keyword.arg and keyword.arg not in RETRY:
+                yield _refused(subject, where, "a retry is the same task again", keyword.arg)
+    elif func.attr == "replace" and on == "self" and node.args:
+        given = node.args[0]
+        if isinstance(given, ast.Call) and _last(given.func) in CANVASES:
+            yield _refused(subject, where, "it takes a single signature: call the canvas, and return its id")
+
+
+def _options(node: ast.Call, subject: str, where: str, *, strict: bool) -> Iterator[Finding]:
+    """Each option of a call. ``strict``: it is Celery's call for sure, whatever it is given."""
+    told = 0
+    for keyword in node.keywords:
+        name = keyword.arg
+        option = CALLS.get(name or "")
+        if name is None and strict:
+            yield Finding(kind="call", subject=subject, where=where, verdict=Verdict.CHANGES, option="**",
+                          why="what it brings is known when it runs: an option that cannot be kept is refused then")  # fmt: skip
+        elif name == "link_error" and _needs_result(keyword.value):
+            yield _refused(subject, where, "an errback must be immutable (.si()): there is no result to give it", name)
+        elif option is not None:
+            yield Finding(kind="call", subject=subject, where=where, option=option.name, verdict=OF_FATE[option.fate],
+                          why=option.becomes)  # fmt: skip
+        elif strict and name not in ARGUMENTS:
+            yield _refused(subject, where, "there is no such option of Celery's", name or "")
+        else:
+            continue
+        told += 1
+    if strict and not told:
+        yield Finding(kind="call", subject=subject, where=where, verdict=Verdict.CARRIES)
+
+
+def _needs_result(value: ast.expr) -> bool:
+    several = value.elts if isinstance(value, (ast.List, ast.Tuple)) else [value]
+    return any(isinstance(one, ast.Call) and _last(one.func) in ("s", "subtask") for one in several)
+
+
+def _last(node: ast.expr) -> str:
+    """``send`` of ``mail.send``; empty for what has no name."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _refused(subject: str, where: str, why: str, option: str = "") -> Finding:
+    return Finding(kind="call", subject=subject, where=where, option=option, verdict=Verdict.REFUSED, why=why)

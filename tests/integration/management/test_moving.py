@@ -1,0 +1,139 @@
+"""A Celery project is examined before it moves, and its periodic tasks are taken along."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+from django_celery_beat.models import ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask, SolarSchedule
+
+from slackwater_resources.models import Handler
+from slackwater_schedules.models import Schedule
+from slackwater_tenants.models import Tenant
+from slackwater_tenants.services import create_tenant
+from tests.support import shop
+from tests.support.api import forget_lookups, furnish
+
+pytestmark = pytest.mark.django_db
+APP = "tests.support.shop:app"
+
+
+@pytest.fixture(autouse=True)
+def acme() -> Tenant:
+    """The only tenant; workers have exported two of the shop's tasks."""
+    forget_lookups()
+    furnish()
+    for name in ("shop.mail", "shop.plain"):
+        Handler.objects.create(name=name)
+    return create_tenant("acme", "Acme")
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    """The exit code of a command, and what it prints."""
+    out, code = StringIO(), 0
+    try:
+        call_command(*arguments, stdout=out, stderr=StringIO())
+    except SystemExit as end:
+        code = int(end.code or 0)
+    return code, out.getvalue()
+
+
+def examine(*arguments: str) -> dict[str, Any]:
+    """What the doctor says as JSON."""
+    code, said = run("doctor", APP, shop.__file__, "--task", "shop.*", "--json", *arguments)
+    assert code == 1
+    found: dict[str, Any] = json.loads(said)
+    return found
+
+
+def test_the_doctor_says_of_each_what_becomes_of_it() -> None:
+    told = examine()
+    said = {(f["kind"], f["subject"], f["option"]): f["verdict"] for f in told["findings"]}
+    assert said == {
+        ("task", "shop.forever", "max_retries"): "refused",
+        ("task", "shop.mail", "max_retries"): "carries over",
+        ("task", "shop.mail", "rate_limit"): "changes",
+        ("task", "shop.mail", "acks_late"): "carries over",
+        ("task", "shop.plain", ""): "carries over",
+        ("call", "plain.delay()", ""): "carries over",
+        ("call", "plain.apply_async()", "countdown"): "carries over",
+        ("call", "plain.apply_async()", "queue"): "changes",
+        ("call", "plain.apply_async()", "link_error"): "carries over",  # the second; the first is refused
+        ("call", "plain.apply_async()", "task_id"): "refused",
+        ("call", "plain.apply_async()", "**"): "changes",
+        ("call", ".set()", "priority"): "carries over",
+        ("call", "plain.map()", ""): "refused",
+        ("call", "app.send_task()", "colour"): "refused",
+        ("call", "self.retry()", "queue"): "refused",
+        ("call", "self.replace()", ""): "refused",
+        ("beat", "each morning", ""): "carries over",
+        ("beat", "each minute", ""): "carries over",
+        ("beat", "weekdays", ""): "carries over",
+        ("beat", "in a hurry", "schedule"): "refused",
+        ("beat", "friday the 13th", "schedule"): "refused",
+    }
+    refused = [f for f in told["findings"] if f["option"] == "link_error" and f["verdict"] == "refused"]
+    assert [(f["where"].rpartition(":")[0], "immutable" in f["why"]) for f in refused] == [(shop.__file__, True)]
+    assert told["counts"]["refused"] == len([f for f in told["findings"] if f["verdict"] == "refused"])
+
+
+def test_the_doctor_speaks_to_people_and_ends_with_a_code() -> None:
+    code, said = run("doctor", APP, shop.__file__, "--task", "shop.*")
+    assert code == 1
+    assert "shop.forever" in said
+    assert "must be from 0 to 99, not 1000" in said
+    assert not re.search(r"^carries over", said, re.MULTILINE), "what goes on as it is is only counted"
+    code, said = run("doctor", APP, __file__, "--task", "shop.plain")
+    assert (code, "in a hurry" in said) == (1, True)
+    with pytest.raises(CommandError, match=r"app: cannot be loaded.*no_such_module"):
+        run("doctor", "no_such_module:app")
+
+
+def test_periodic_tasks_become_schedules(acme: Tenant) -> None:
+    ten, moment = timezone.now() + timedelta(days=10), timezone.now() + timedelta(days=1)
+    PeriodicTask.objects.create(
+        name="from a table", task="shop.mail", args="[7]", enabled=False, expires=ten, headers='{"a": "b"}',
+        interval=IntervalSchedule.objects.create(every=2, period="hours"),
+    )  # fmt: skip
+    PeriodicTask.objects.create(
+        name="one day", task="shop.plain", args="[1]", one_off=True,
+        clocked=ClockedSchedule.objects.create(clocked_time=moment),
+    )  # fmt: skip
+    PeriodicTask.objects.create(
+        name="nobody's", task="shop.unknown",
+        crontab=CrontabSchedule.objects.create(minute="5", timezone="Asia/Tokyo"),
+    )  # fmt: skip
+
+    PeriodicTask.objects.create(
+        name="at sunset", task="shop.plain",
+        solar=SolarSchedule.objects.create(event="sunset", latitude=52, longitude=13),
+    )  # fmt: skip
+
+    code, said = run("import_beat", APP, "--json")
+
+    assert code == 1
+    rows = {row["name"]: (row["outcome"], row["detail"]) for row in json.loads(said)}
+    left = {name: detail for name, (outcome, detail) in rows.items() if outcome == "not imported"}
+    assert left.keys() == {"at sunset", "in a hurry", "friday the 13th", "nobody's"}
+    assert "no worker has exported" in left["nobody's"]
+    made = {row.name: row for row in Schedule.objects.unscoped().filter(tenant=acme)}
+    assert made.keys() == rows.keys() - left.keys()
+    morning = made["each morning"]
+    assert (morning.kind, morning.rule, morning.time_zone) == ("cron", {"cron": "30 6,7,8 * * *"}, "Europe/Berlin")
+    assert morning.task == {
+        "handler": "shop.mail", "args": [1], "kwargs": {}, "delay_tolerance_s": 60.0, "on_late": "give_up"
+    }  # fmt: skip
+    assert made["weekdays"].rule == {"cron": "0,20,40 * * * 1,2,3,4,5"}
+    assert (made["each minute"].rule, made["each minute"].task["priority"]) == ({"every_s": 60}, 5)
+    table = made["from a table"]
+    assert (table.rule, table.paused, table.end_at) == ({"every_s": 7200}, True, ten)
+    assert (made["one day"].kind, made["one day"].next_fire_at) == ("once", moment)
+
+    code, said = run("import_beat", APP, "--json")
+    assert {row["outcome"] for row in json.loads(said)} == {"is there already", "not imported"}
