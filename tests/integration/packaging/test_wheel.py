@@ -59,6 +59,7 @@ assert client.login(username="root", password="root")
 for page in ("", "slackwater_tasks/task/", f"slackwater_tasks/task/{made}/change/", "slackwater_tenants/tenant/add/"):
     answer = client.get(f"/admin/{page}", follow=True)
     assert answer.status_code == 200, (page, answer.status_code)
+import slackwater.moving.doctor, slackwater.testing.inbox
 print("pages")
 print(ManagementUtility(["manage.py"]).main_help_text(commands_only=True))
 """
@@ -149,6 +150,7 @@ def test_the_wheel_holds_the_packages_alone(wheel: Path) -> None:
     assert {f"{package}/py.typed" for package in SHIPPED} <= set(names)
     assert not [name for name in names if "/tests/" in name or "/lab/" in name or "torture" in name or "bench" in name]
     assert "slackwater = slackwater.__main__:main" in scripts
+    assert "[pytest11]\nslackwater = slackwater.testing.plugin" in scripts
     needed = [line for line in about.splitlines() if line.startswith("Requires-Dist:")]
     assert not [line for line in needed if "==" in line.split(";")[0]], "ranges, not pins"
     assert not [line for line in needed if "extra ==" not in line], "bare, it needs nothing"
