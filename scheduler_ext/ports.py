@@ -39,8 +39,8 @@ class RoundStore(Protocol):
     def wake(self, limit: int) -> int:
         """Make scheduled tasks whose time has come ready; returns how many."""
 
-    def promote(self, limit: int) -> int:
-        """Move delayable tasks near their latest start to their tenant's urgent line; returns how many."""
+    def promote(self, limit: int) -> Changes:
+        """Move tasks near their latest start to their tenant's urgent line, and before all others those past it."""
 
     def snapshot(self, *, ends: bool = False) -> Snapshot:
         """The frozen view of this moment, with a bounded number of nominated tasks.

@@ -1,6 +1,6 @@
 """``/metrics`` for Prometheus: numbers of the ledger, by a few queries whose cost does not grow with the backlog.
 
-No task, key or tenant is a label: the number of series stays small, and the page tells nothing of clients.
+No task or key is a label: the number of series stays small. A tenant is one only where a promise to it is measured.
 """
 
 from __future__ import annotations
@@ -49,6 +49,13 @@ CAPACITY = """
 SELECT n.cell, sum(n.capacity[1]), sum(n.capacity[2]), sum(n.capacity[3]), sum(n.capacity[4]), sum(n.capacity[5]),
        sum(n.capacity[6]) FROM slackwater_resources_node n WHERE n.state = 'active' GROUP BY 1
 """
+# Of today (UTC): counters begin anew each day, as those of a process do when it starts.
+ON_TIME = """
+SELECT t.slug, o.category, coalesce(r.slug, 'own'), o.handler, sum(o.started), sum(o.on_time)
+FROM slackwater_monitoring_ontime o JOIN slackwater_tenants_tenant t ON t.id = o.tenant_id
+LEFT JOIN slackwater_resources_tier r ON r.slug = o.tier AND r.tenant_id IS NULL
+WHERE o.day = (clock_timestamp() AT TIME ZONE 'UTC')::date GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4 LIMIT 5000
+"""
 LEADERS = """
 SELECT cell, (expires_at > clock_timestamp())::int, epoch, extract(epoch FROM clock_timestamp() - renewed_at)::float8
 FROM slackwater_tasks_leader
@@ -88,6 +95,7 @@ class Ledger(Collector):
 
     def collect(self) -> Iterable[Metric]:
         yield from self._tasks()
+        yield from self._promises()
         yield from self._nodes()
         yield from self._demand()
         yield from self._leaders()
@@ -112,6 +120,14 @@ class Ledger(Collector):
         text = "How far the head of a line is past its latest start; negative while there is time."
         yield _gauge("lateness_seconds", "category", text, late)
         yield _gauge("dead_letters", "", dead, fetch_all(DEAD))
+
+    def _promises(self) -> Iterable[Metric]:
+        rows = [(slug, _category(c), *rest) for slug, c, *rest in fetch_all(ON_TIME)]
+        labels = "tenant category tier handler"
+        text = "Tasks that began today, by tenant, line and handler."
+        yield _gauge("started_today", labels, text, [row[:5] for row in rows])
+        text = "Of those, the ones that began by their latest start."
+        yield _gauge("started_on_time_today", labels, text, [(*row[:4], row[5]) for row in rows])
 
     def _nodes(self) -> Iterable[Metric]:
         capacity = [

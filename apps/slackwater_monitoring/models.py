@@ -110,6 +110,22 @@ class Usage(TenantOwned):
         return f"{self.tenant_id} {self.day}: {self.attempts}"
 
 
+class OnTime(TenantOwned):
+    """How many of a tenant's tasks began, and how many of these by their latest start, on one day (UTC)."""
+
+    pk = models.CompositePrimaryKey("tenant", "day", "tier", "category", "handler")
+    tenant = models.ForeignKey("slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_index=False)
+    day = models.DateField()
+    tier = models.CharField(max_length=63, help_text="The tier's name: it may be gone by now.")
+    category = models.PositiveSmallIntegerField(choices=[(int(c), c.name.lower()) for c in Category])
+    handler = models.CharField(max_length=200, help_text="Empty for scripts.")
+    started = models.BigIntegerField(default=0)
+    on_time = models.BigIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id} {self.day}: {self.on_time} of {self.started}"
+
+
 class Sizing(TenantOwned):
     """The usage of the last runs of a tenant's handler or script in a tier, newest first; upkeep adds them."""
 

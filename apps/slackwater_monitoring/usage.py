@@ -12,10 +12,12 @@ from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
+from django.db.models import Sum
+
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category
-from slackwater_monitoring.models import Usage
+from slackwater_monitoring.models import OnTime, Usage
 from slackwater_tasks.field_kinds import seconds
 from slackwater_tasks.read.tasks import word
 
@@ -49,6 +51,19 @@ ON CONFLICT (tenant_id, day, tier, category) DO UPDATE SET attempts = u.attempts
     succeeded = u.succeeded + excluded.succeeded, run_ms = u.run_ms + excluded.run_ms,
     cpu_ms = u.cpu_ms + excluded.cpu_ms, price_micros = u.price_micros + excluded.price_micros
 """)
+# First attempts against their latest starts: the task's own once it has ended, until then the live row's.
+KEPT_PROMISES = """
+INSERT INTO slackwater_monitoring_ontime AS o (tenant_id, day, tier, category, handler, started, on_time)
+SELECT a.tenant_id, (a.started_at AT TIME ZONE 'UTC')::date, r.slug, t.category, t.handler, count(*),
+    count(*) FILTER (WHERE a.started_at <= coalesce(l.latest_start, t.latest_start))
+FROM slackwater_tasks_attempt a JOIN slackwater_tasks_task t ON t.id = a.task_id
+JOIN slackwater_resources_tier r ON r.id = t.tier_id JOIN slackwater_tenants_tenant n ON n.id = a.tenant_id
+LEFT JOIN slackwater_tasks_livetask l ON l.task_id = a.task_id
+WHERE a.id > %(after)s AND a.id <= %(to)s AND a.number = 1 AND coalesce(l.latest_start, t.latest_start) IS NOT NULL
+GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5
+ON CONFLICT (tenant_id, day, tier, category, handler) DO UPDATE SET started = o.started + excluded.started,
+    on_time = o.on_time + excluded.on_time
+"""
 # What was measured, for hints of smaller tiers: see ``sizing.py``. Handlers: alone, and long enough.
 MEASURE = named("""
 INSERT INTO slackwater_monitoring_sizing AS s (tenant_id, kind, name, tier_id, runs, exceeded, cpu_milli, memory_mb, disk_mb)
@@ -88,6 +103,7 @@ def add_up(conn: Any) -> int:
         return 0
     if seen > done:
         conn.execute(ADD_UP, {"after": done, "to": seen})
+        conn.execute(KEPT_PROMISES, {"after": done, "to": seen})
         conn.execute(MEASURE, {"after": done, "to": seen, "kept": KEPT_RUNS})
     last = conn.execute(LAST).fetchone()[0]
     conn.execute(NOTE, {"done": seen, "seen": min(seen + MAX_BATCH, max(seen, last))})
@@ -128,11 +144,25 @@ def read(tenant_id: int, first: date, last: date) -> dict[str, Any]:
         "since": first,
         "until": last,
         "total": _shown(rows),
+        "on_time": _on_time(tenant_id, first, last),
         "items": [
             {"day": row.day, "tier": row.tier, "category": word(Category(row.category)), **_shown([row])}
             for row in rows
         ],
     }
+
+
+def _on_time(tenant_id: int, first: date, last: date) -> list[dict[str, Any]]:
+    """How many tasks began, and how many by their latest start, by line (tier and category) and handler."""
+    rows = OnTime.objects.unscoped().filter(tenant_id=tenant_id, day__gte=first, day__lte=last)  # the tenant is named
+    sums = rows.values("tier", "category", "handler").annotate(of=Sum("started"), kept=Sum("on_time"))
+    return [
+        {
+            "tier": row["tier"], "category": word(Category(row["category"])), "handler": row["handler"],
+            "started": row["of"], "on_time": row["kept"], "rate": row["kept"] / row["of"],
+        }
+        for row in sums.order_by("tier", "category", "handler")
+    ]  # fmt: skip
 
 
 def _shown(rows: Iterable[Usage]) -> dict[str, Any]:

@@ -17,6 +17,8 @@ Vector = tuple[int, ...]
 MAX_SCRIPT_BYTES = 1_048_576
 """Stored, or in a tenant's own folder."""
 
+LATE_GROUP = -(2**31)
+"""The group in the rank of a task whose latest start has passed: no order gives it."""
 MILLI = 1000
 """A slot (one task at a time) is counted in thousandths, so that many short tasks can share one."""
 
@@ -125,6 +127,13 @@ class LineView:
     pool: str = ""
     """Path of the pool or capacity queue it belongs to, ``/``-separated; empty: its tenant's own."""
     paused: bool = False
+    late: bool = False
+    """Its tasks are past their latest start: within their tenant's share they go before all others, urgent ones too."""
+
+    @property
+    def precedence(self) -> int:
+        """Its place among the categories, smaller first."""
+        return 0 if self.late else int(self.category)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

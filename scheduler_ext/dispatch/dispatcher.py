@@ -94,7 +94,10 @@ class Dispatcher:
         if began - self._woken >= WAKE_EVERY_S:
             self._woken = began
             woken = self.store.wake(BATCH)
-            promoted = self.store.promote(BATCH)
+            moved = self.store.promote(BATCH)
+            promoted = len(moved)
+            if moved:
+                self.queues.tell(moved, room=False)
         # 2. Take the snapshot, without what is held back until others have started.
         snapshot = self.store.snapshot(ends=self._wants_ends)
         if self._kept is not NOBODY:

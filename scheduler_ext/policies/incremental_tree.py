@@ -308,7 +308,7 @@ class RunningTree(TreeChooser):
         self._open = known
 
     def _root_of(self, view: LineView) -> Hashable:
-        return (view.vector, int(view.category))
+        return (view.vector, view.precedence)
 
     def _drop(self, state: Line) -> None:
         self._dropped.append(state)

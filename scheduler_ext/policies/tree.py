@@ -1,9 +1,10 @@
 """The chooser behind every share policy: a tree of accounts, served by the smallest key at each level.
 
 Inside every category stands the same tree (tenants, or pools with tenants in them); its accounts span the
-categories. A category comes before the next only for those at the top who have not got their fair share: their weight
-over the weights of all who have work. Beyond it whoever holds least is next, whatever the category; and of those who
-hold alike, whoever was served least lately.
+categories. What is past its latest start is one more category, before all others. A category comes before the next
+only for those at the top who have not got their fair share: their weight over the weights of all who have work.
+Beyond it whoever holds least is next, whatever the category; and of those who hold alike, whoever was served least
+lately.
 
 Entries wait in heaps and are brought up to date only when they come to the front, so a pick or an answer costs the
 logarithm of the number of lines. The simulator keeps one such tree for a whole run: it offers tasks as they arrive and
@@ -145,7 +146,7 @@ class TreeChooser(Chooser):
         apart = held_in_pools(snapshot)
         self._clients = clients(snapshot)
         self._open_accounts(snapshot, apart)
-        for line in sorted(snapshot.lines, key=_category):
+        for line in sorted(snapshot.lines, key=_precedence):
             self._add_line(line)
         self._floors = any(account.floor for account in self._accounts.values())
         self._due = self._fair = 0
@@ -259,7 +260,7 @@ class TreeChooser(Chooser):
 
     def _root_of(self, view: LineView) -> Hashable:
         """Which tree a line stands in; a round has one for each category."""
-        return int(view.category)
+        return view.precedence
 
     def _drop(self, state: Line) -> None:
         state.drop()
@@ -395,7 +396,7 @@ class TreeChooser(Chooser):
         self._fair = self._measure.whole * self._common // max(1, due)
 
     def _add_line(self, view: LineView) -> None:
-        leaf = self._branch(self._root_of(view), int(view.category), self._paths[view.line_id], leaf=True)
+        leaf = self._branch(self._root_of(view), view.precedence, self._paths[view.line_id], leaf=True)
         state = self._lines[view.line_id] = Line(view, leaf)
         self._of_tenant.setdefault(view.tenant_id, []).append(state)
         leaf.below += 1
@@ -458,8 +459,8 @@ class TreeChooser(Chooser):
         return self._grown
 
 
-def _category(line: LineView) -> int:
-    return int(line.category)
+def _precedence(line: LineView) -> int:
+    return line.precedence
 
 
 def pool_path(line: LineView) -> Path:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from scheduler_ext.conf import PROMOTE_LEAD_MS, SchedulerConf
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.resources import fits
-from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TenantView, Vector, WorkKind
+from scheduler_ext.core.types import LATE_GROUP, MILLI, LineView, Reason, Snapshot, TenantView, Vector, WorkKind
 from scheduler_ext.policies.base import OrderPolicy, SharePolicy
 from scheduler_ext.policies.incremental_tree import RunningTree
 from scheduler_ext.policies.tree import Rules
@@ -61,7 +61,7 @@ class Engine:
         self._backfill = backfill and len({job.vector for job in trace.jobs}) > 1
         """Where all ask for the same, what finds no room leaves none that another could take."""
         self._progress = progress
-        lines, self._urgent = lines_of(trace)
+        lines, self._following = lines_of(trace)
         self._promotions: list[tuple[int, int]] = []
         self._tenants = tenants or tenants_of(trace)
         snapshot = Snapshot(
@@ -192,8 +192,9 @@ class Engine:
             job.level = self._serving.get(line.line_id, 0) if self._joins else 0
         job.rank = self._order.rank(job)
         self._wait(line, job)
-        if job.latest_start_us is not None and line.line_id in self._urgent:
-            heappush(self._promotions, (max(self._now, job.latest_start_us - PROMOTE_LEAD_MS * 1000), job.index))
+        if job.latest_start_us is not None and not line.late:
+            lead = 0 if self._following[line.line_id].late else PROMOTE_LEAD_MS * 1000
+            heappush(self._promotions, (max(self._now, job.latest_start_us - lead), job.index))
 
     def _wait(self, line: LineView, job: Any) -> None:
         self._waiting += 1
@@ -202,17 +203,21 @@ class Engine:
             self._queue.add(job)
 
     def _promote(self, index: int) -> None:
-        """Near its latest start a task that still waits moves to its tenant's urgent line."""
+        """Near its latest start a task that still waits moves to its tenant's urgent line, then to that of what is late."""
         if self._started[index] >= 0 or index in self._unplaced:
             return
         job: Any = self._trace.jobs[index]
         if self._timers is not None and job.rates and self._timers.is_parked(job):
-            job.line = self._urgent[job.line.line_id]
+            job.line = self._following[job.line.line_id]
             self._timers.park(job, job.line)
             return
         self._chooser.withdraw(job.line, job)
-        job.line = self._urgent[job.line.line_id]
-        self._chooser.offer(job.line, job)
+        line = job.line = self._following[job.line.line_id]
+        if line.late:
+            job.rank = (LATE_GROUP, job.latest_start_us)
+        else:
+            heappush(self._promotions, (max(self._now, job.latest_start_us), job.index))
+        self._chooser.offer(line, job)
 
     def _end(self, job: Any) -> None:
         if self._slicing and job.remaining_us > job.turn_us and self._goes_round_alone(job):

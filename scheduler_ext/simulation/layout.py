@@ -8,28 +8,34 @@ from scheduler_ext.simulation.model import Trace
 
 
 def lines_of(trace: Trace) -> tuple[list[LineView], dict[int, LineView]]:
-    """One line for each (tenant, category, vector, pool), and the urgent line of each that may need one.
+    """One line for each (tenant, category, vector, pool), and where what waits in one goes next as its time runs out.
+
+    That is its tenant's urgent line, and from there the line of what is late.
 
     Each job is made new and told its line.
     """
-    lines: dict[tuple[int, Category, Vector, str], LineView] = {}
+    lines: dict[tuple[int, Category, Vector, str, bool], LineView] = {}
 
-    def line_of(tenant: int, category: Category, vector: Vector, pool: str) -> LineView:
-        key = (tenant, category, vector, pool)
+    def line_of(tenant: int, category: Category, vector: Vector, pool: str, *, late: bool = False) -> LineView:
+        key = (tenant, category, vector, pool, late)
         if key not in lines:
             number = len(lines)
             lines[key] = LineView(
-                line_id=number, tenant_id=tenant, category=category, tier_id=number, vector=vector, heads=(), pool=pool
-            )
+                line_id=number, tenant_id=tenant, category=category, tier_id=number, vector=vector, heads=(), pool=pool,
+                late=late,
+            )  # fmt: skip
         return lines[key]
 
-    urgent: dict[int, LineView] = {}
+    following: dict[int, LineView] = {}
     for job in trace.jobs:
         line = job.line = line_of(job.tenant, job.category, job.vector, job.pool)
         job.remaining_us, job.level = job.run_us, 0
-        if job.latest_start_us is not None and job.category is not Category.URGENT:
-            urgent[line.line_id] = line_of(job.tenant, Category.URGENT, job.vector, job.pool)
-    return list(lines.values()), urgent
+        if job.latest_start_us is not None and line.line_id not in following:
+            urgent = line_of(job.tenant, Category.URGENT, job.vector, job.pool)
+            if urgent is not line:
+                following[line.line_id] = urgent
+            following[urgent.line_id] = line_of(job.tenant, Category.URGENT, job.vector, job.pool, late=True)
+    return list(lines.values()), following
 
 
 def tenants_of(trace: Trace) -> dict[int, TenantView]:

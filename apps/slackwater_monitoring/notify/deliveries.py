@@ -29,7 +29,7 @@ WHERE tenant_id = ANY(%s) AND enabled
 """
 TASKS = """
 SELECT t.id::text, t.name, t.handler, t.script_sha256, t.script_path, t.workflow_id::text, t.category, t.tags,
-       t.submitted_at, t.total_attempts, l.latest_start, coalesce(w.url, '')
+       t.submitted_at, t.total_attempts, coalesce(l.latest_start, t.latest_start), coalesce(w.url, '')
 FROM slackwater_tasks_task t LEFT JOIN slackwater_tasks_livetask l ON l.task_id = t.id
     LEFT JOIN slackwater_tasks_taskwebhook w ON w.task_id = t.id
 WHERE t.id = ANY(%s::uuid[])

@@ -155,6 +155,7 @@ def _attributes(task: Task, detail: dict[str, Any]) -> list[tuple[str, Any]]:
         ("Start at", detail["start_at"]),
         ("Not before", detail["not_before"]),
         ("Latest start", detail["latest_start"]),
+        ("Late by", f"{detail['late_by_s']:.1f} s" if detail["late_by_s"] else ""),
         ("Submitted", detail["submitted_at"]),
         ("Submitted by", detail["submitted_by"]),
         ("Admitted by", Component.objects.filter(pk=task.admitted_by).first() if task.admitted_by else None),

@@ -124,7 +124,7 @@ def _collect(store: PgRoundStore, snapshot: Snapshot, params: dict[str, Any]) ->
         for head in line.heads[:MAX_JOBS]:
             name = names[head.handler_id][0] if head.handler_id in names else ""
             tasks[head.task_id] = _Waiting(
-                head.task_id, line.tenant_id, line.line_id, name, rank=head.rank, mutex_key=head.mutex_key,
+                head.task_id, line.tenant_id, abs(line.line_id), name, rank=head.rank, mutex_key=head.mutex_key,
                 priority=head.priority, rates=head.rates,
             )  # fmt: skip
     for row in conn.execute(WAITING, params).fetchall():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
@@ -12,6 +12,7 @@ from scheduler_ext.core.resources import add, part, peak, zero
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
     CLIENT,
+    LATE_GROUP,
     MILLI,
     NO_SLOTS,
     PER_CHILD,
@@ -28,7 +29,7 @@ from scheduler_ext.core.types import (
     WorkKind,
     add_slots,
 )
-from scheduler_ext.core.work import Lead, Lock
+from scheduler_ext.core.work import Changes, Lead, Lock
 from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.ports import RoundStore
 from scheduler_ext.round.gate import share_milli
@@ -139,12 +140,11 @@ class PgRoundStore(RoundStore):
         due = [s for s in (row[0] if row else None, self.rates.due_s) if s is not None]
         return min(due) if due else None
 
-    def promote(self, limit: int) -> int:
+    def promote(self, limit: int) -> Changes:
         with self.db.conn.transaction():
             rows = self.db.conn.execute(sql.due.PROMOTABLE, (limit,)).fetchall()
-            return transitions.promote(
-                self.db.conn, [(task_id, self._urgent_line(tenant, tier)) for task_id, tenant, tier in rows]
-            )
+            moves = [(task_id, self._urgent_line(tenant, tier)) for task_id, tenant, tier in rows]
+            return transitions.promote(self.db.conn, moves)
 
     def _urgent_line(self, tenant_id: int, tier_id: int) -> int:
         for line_id, info in self.reference.lines.items():
@@ -352,18 +352,27 @@ class PgRoundStore(RoundStore):
 
     def _line_views(self, by_line: dict[int, list[Any]]) -> tuple[LineView, ...]:
         """The lines of this cell among them."""
-        return tuple(
-            self._line_view(line_id, info, found)
-            for line_id, found in by_line.items()
-            if (info := self.reference.lines[line_id]).cell == self.conf.cell
-        )
+        views = []
+        for line_id, found in by_line.items():
+            if (info := self.reference.lines[line_id]).cell != self.conf.cell:
+                continue
+            if LATE_GROUP in (found[0][3], found[-1][3]):
+                late = [row for row in found if row[3] == LATE_GROUP]
+                views.append(replace(self._line_view(line_id, info, late), line_id=-line_id, late=True))
+            else:
+                late = []
+            if punctual := [row for row in found if row[3] != LATE_GROUP] if late else found:
+                views.append(self._line_view(line_id, info, punctual))
+        return tuple(views)
 
     def _line_view(self, line_id: int, info: LineInfo, rows: Sequence[Any]) -> LineView:
         reference, tenant, chosen = self.reference, info.tenant_id, self.reference.chosen
         run_times, common, handlers = reference.run_times, reference.common_times, reference.handlers
         assert chosen is not None
         # By arrival the rank is the time of submission.
-        by_arrival = not chosen.sweeping and chosen.order_of(tenant, line_id).name == "fifo"
+        by_arrival = (
+            rows[0][3] != LATE_GROUP and not chosen.sweeping and chosen.order_of(tenant, line_id).name == "fifo"
+        )
         heads = []
         for task_id, _, fence, group, rank, _kind, handler_id, priority, alone, mutex, limit, avoid, latest in rows:
             if handler_id is None:

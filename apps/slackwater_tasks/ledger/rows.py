@@ -16,6 +16,7 @@ from scheduler_ext.policies.base import RankInput
 from slackwater_resources import components
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.models import Task
+from slackwater_tasks.models.base import OnLate
 from slackwater_tasks.spec import COLUMNS, Payload, TaskSpec
 
 if TYPE_CHECKING:
@@ -195,7 +196,8 @@ def microseconds(moment: datetime) -> int:
 def _timing(task: Accepted, at: datetime) -> tuple[TaskState, datetime | None, datetime | None, datetime | None]:
     """State, not before, latest start and promotion of a task that is stored (or edited) at ``at``."""
     later = task.spec.start_at if task.spec.start_at is not None and task.spec.start_at > at else None
-    promotable = task.spec.category is not Category.URGENT
+    # What is urgent, and given up when it is late, never moves.
+    promotable = task.spec.category is not Category.URGENT or task.spec.on_late is OnLate.RUN_FIRST
     if task.pending:
         # A marker: the real time is set when the task is released.
         return TaskState.BLOCKED, later, None, at if promotable else None

@@ -391,11 +391,11 @@ def wake(cur: Any, limit: int) -> int:
     return int(cur.execute(sql.due.WAKE, (limit,)).rowcount)
 
 
-def promote(cur: Any, moves: Sequence[tuple[str, int]]) -> int:
-    """Move ready tasks to another line (the urgent one of their tenant and tier): (task id, line id)."""
+def promote(cur: Any, moves: Sequence[tuple[str, int]]) -> list[Change]:
+    """Move ready tasks to the urgent line of their tenant and tier, and to its front what is late: (task id, line id)."""
     if not moves:
-        return 0
-    return int(cur.execute(sql.due.PROMOTE, ([m[0] for m in moves], [m[1] for m in moves])).rowcount)
+        return []
+    return list(cur.execute(sql.due.PROMOTE, ([m[0] for m in moves], [m[1] for m in moves])).fetchall())
 
 
 _NO_TURN = {

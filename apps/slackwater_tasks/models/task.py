@@ -65,6 +65,7 @@ class Task(TenantOwned):
     # From here on: written when the task becomes final, and emptied when it runs again.
     state = models.SmallIntegerField(choices=choices(TaskState), null=True, help_text="Final state; empty while live.")
     finished_at = models.DateTimeField(null=True)
+    latest_start = models.DateTimeField(null=True, blank=True, help_text="Until when it was to start.")
     attempts_used = models.SmallIntegerField(default=0)
     result = models.JSONField(null=True)
     error = models.TextField(blank=True, default="")

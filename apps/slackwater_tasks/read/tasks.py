@@ -28,7 +28,7 @@ DETAIL_FIELDS = {name: field for name, field in FIELDS.items() if field.shown ==
 SUMMARY = [
     "id", "workflow_id", "kind", "submitted_at", "state", "finished_at", "attempts_used", "reason", "live__state",
     "live__attempts", "live__started_at", "live__latest_start", "live__not_before", "live__cancel_requested",
-    "live__progress", *(READ_AS.get(field.column, field.column) for field in LISTED_FIELDS.values()),
+    "live__progress", "latest_start", *(READ_AS.get(field.column, field.column) for field in LISTED_FIELDS.values()),
 ]  # fmt: skip
 LIVE_STATES = frozenset(TaskState) - FINAL
 
@@ -62,7 +62,7 @@ def summary(row: dict[str, Any]) -> dict[str, Any]:
         "kind": "handler" if row["kind"] == Task.Kind.HANDLER else "script",
         "submitted_at": row["submitted_at"],
         "not_before": row["live__not_before"],
-        "latest_start": row["live__latest_start"],
+        "latest_start": row["live__latest_start"] or row["latest_start"],
         "started_at": row["live__started_at"],
         "finished_at": row["finished_at"],
         "attempts": row["live__attempts"] if live else row["attempts_used"],
@@ -78,6 +78,7 @@ def _detail(row: dict[str, Any]) -> dict[str, Any]:
         **declared(row, DETAIL_FIELDS),
         "depends_on": row["parents"],
         "waiting_for": row["live__pending"] or 0,
+        "late_by_s": row["late_by_s"],
         "webhook": row["webhook"] or None,
         "checkpoints": row["declared"],
         "checkpoint": _saved(row["saved"]),
@@ -98,7 +99,8 @@ TASK = f"""
 SELECT {", ".join(f"t.{column}" for column in COLUMNS)},
        t.id, t.workflow_id, t.kind, r.slug AS tier__slug, t.submitted_at, t.state, t.finished_at, t.attempts_used, t.reason,
        l.state AS live__state, l.attempts AS live__attempts, coalesce(l.started_at, a.started_at) AS live__started_at,
-       l.latest_start AS live__latest_start, l.not_before AS live__not_before,
+       l.latest_start AS live__latest_start, t.latest_start, extract(epoch FROM late.by)::float8 AS late_by_s,
+       l.not_before AS live__not_before,
        l.cancel_requested AS live__cancel_requested, l.progress AS live__progress, l.pending AS live__pending,
        t.submitted_by, t.result, t.error, n.name AS node,
        coalesce(p.declared, false) AS declared, c.saved,
@@ -110,6 +112,11 @@ LEFT JOIN slackwater_tasks_livetask l ON l.task_id = t.id
 LEFT JOIN LATERAL (
     SELECT x.started_at, x.node_id FROM slackwater_tasks_attempt x WHERE x.task_id = t.id AND t.state IS NOT NULL
     ORDER BY x.fence DESC LIMIT 1) a ON true
+-- Against its first start since its delay began to count; or, unstarted, against its end, or now.
+LEFT JOIN LATERAL (SELECT greatest(interval '0', coalesce((
+        SELECT min(x.started_at) FROM slackwater_tasks_attempt x WHERE x.task_id = t.id
+            AND x.started_at >= coalesce(l.latest_start, t.latest_start) - t.delay_tolerance_ms * interval '1 millisecond'),
+        l.started_at, t.finished_at, clock_timestamp()) - coalesce(l.latest_start, t.latest_start)) AS by) late ON true
 LEFT JOIN slackwater_resources_node n ON n.id = coalesce(l.node_id, a.node_id)
 LEFT JOIN slackwater_tasks_resumable p ON p.task_id = t.id AND p.declared
 LEFT JOIN LATERAL (

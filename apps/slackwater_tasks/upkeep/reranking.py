@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.types import LATE_GROUP
 from slackwater_tasks.ledger import active_policies
 from slackwater_tasks.ledger.active_policies import TTL_S, Chosen
 from slackwater_tasks.ledger.connection import Database
@@ -37,15 +38,16 @@ NEXT = """
 SELECT epoch, cursor, passes, extract(epoch FROM clock_timestamp() - changed_at)::float8 FROM slackwater_tasks_ranksweep
 WHERE cell = %s AND passes > 0 FOR UPDATE SKIP LOCKED
 """
-READ = """
+# What is late stands before every order.
+READ = f"""
 SELECT l.task_id, l.tenant_id, l.line_id, l.rank_group, l.rank, l.priority, l.tolerance_ms, t.cap_ms, t.handler,
        t.submitted_at, greatest(t.submitted_at, t.start_at),
        r.level, i.serving
 FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id JOIN slackwater_tasks_line i ON i.id = l.line_id
 JOIN slackwater_tenants_tenant n ON n.id = l.tenant_id
 LEFT JOIN slackwater_tasks_resumable r ON r.task_id = l.task_id
-WHERE l.task_id > %s AND n.cell = %s ORDER BY l.task_id LIMIT %s
-"""
+WHERE l.task_id > %s AND n.cell = %s AND l.rank_group <> {LATE_GROUP} ORDER BY l.task_id LIMIT %s
+"""  # noqa: S608 - a number of ours
 WRITE = """
 UPDATE slackwater_tasks_livetask l SET rank_group = u.place, rank = u.rank
 FROM unnest(%s::uuid[], %s::int[], %s::bigint[]) AS u(id, place, rank) WHERE l.task_id = u.id

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from uuid import UUID
 
 import pytest
 import redis
 from django.db import connection
+from django.test import Client
 
 from scheduler_ext.core.states import Event, TaskState
+from slackwater_dashboard import live
 from slackwater_resources.models import Handler, Tier
+from slackwater_tasks.ledger import transitions
 from slackwater_tasks.models import Listener, LiveTask, Outbox, Task, TaskEvent
 from slackwater_tasks.upkeep.jobs import LedgerUpkeep
 from tests.support.api import HANDLER, forget_lookups
 from tests.support.cell import Cell
+from tests.support.hand_worker import raw_cursor
+from tests.support.usage import settle
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -83,7 +89,9 @@ def test_a_latest_start_that_passes_is_run_first_or_given_up_as_asked(cell: Cell
     finally:
         upkeep.db.close()
     gone = Task.objects.unscoped().get(pk=given_up)  # the test is no tenant
-    assert (gone.state, gone.reason) == (TaskState.EXPIRED, "its latest start passed")
+    assert gone.state == TaskState.EXPIRED
+    assert gone.latest_start is not None
+    assert gone.reason == f"its latest start passed: {gone.latest_start:%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC"
     events = TaskEvent.objects.unscoped().filter(task_id=given_up)  # the test is no tenant
     assert [e.to_state for e in events] == [TaskState.EXPIRED]
     # The other is urgent now, and gets the first slot that is free.
@@ -103,3 +111,49 @@ def test_what_no_node_can_run_is_told_at_once_and_once(cell: Cell) -> None:
     assert told.reason == "its tier is larger than every registered node"
     # Work that could wait behind it in the same line is not held up.
     assert cell.claimed(cell.submit())
+
+
+def pass_latest_start(task_id: UUID) -> None:
+    with connection.cursor() as cur:
+        cur.execute(
+            "UPDATE slackwater_tasks_livetask SET latest_start = clock_timestamp() - interval '5 s',"
+            " promote_at = clock_timestamp() - interval '6 s' WHERE task_id = %s",
+            [task_id],
+        )
+
+
+def queued() -> list[UUID]:
+    return list(LiveTask.objects.unscoped().filter(state=TaskState.QUEUED).values_list("pk", flat=True))
+
+
+def test_what_is_late_goes_before_what_is_urgent_and_the_promise_stays_told(cell: Cell) -> None:
+    urgent = cell.submit(category="urgent", priority=1000)
+    near, late, punctual = cell.submit(delay_tolerance=0.2), cell.submit(), cell.submit(category="urgent")
+    pass_latest_start(late)
+    cell.resize(1)
+    cell.round()
+    assert queued() == [late], "before urgent work of a higher priority that came first"
+    body = cell.client.get(f"/tasks/{late}").body
+    promised = body["latest_start"]
+    assert promised is not None
+    assert body["late_by_s"] >= 5
+    told = [entry["reason"] for entry in cell.client.get(f"/tasks/{late}/history").body["items"]]
+    assert any("its latest start passed" in reason for reason in told)
+    with raw_cursor() as cur:
+        claims = [(str(late), LiveTask.objects.unscoped().get(pk=late).fence)]
+        started = transitions.start_if_queued(cur, cell.worker.node.pk, claims)
+    cell.worker.end(started)
+    body = cell.client.get(f"/tasks/{late}").body
+    assert (body["latest_start"], body["state"]) == (promised, "succeeded")
+    assert body["late_by_s"] >= 5
+    cell.worker.run(punctual)
+    assert cell.client.get(f"/tasks/{punctual}").body["late_by_s"] == 0
+    assert {near, urgent} <= set(LiveTask.objects.unscoped().values_list("pk", flat=True))
+    settle()
+    kept = {row["category"]: (row["started"], row["on_time"]) for row in cell.client.get("/usage").body["on_time"]}
+    assert kept == {"urgent": (1, 1), "delayable": (1, 0)}
+    text = Client().get("/metrics").content.decode()
+    line = 'category="delayable",handler="demo.echo",tenant="acme",tier="basic"'
+    assert f"slackwater_started_on_time_today{{{line}}} 0.0" in text
+    live._memory = live._Memory()
+    assert live.snapshot()["tenants"][0]["on_time"] == 0.5

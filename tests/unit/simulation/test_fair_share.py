@@ -117,3 +117,17 @@ def test_with_fewer_slots_than_tenants_all_get_the_same(share: str) -> None:
     run = simulate(jobs(backlog), Cell(nodes=1, slots=2), share=share)
     for tenant in range(7):
         assert held(run, tenant, until=210.0) == pytest.approx(1 / 7, rel=0.05)
+
+
+@pytest.mark.parametrize("share", POLICIES)
+def test_what_is_late_goes_before_urgent_work_of_anybody(share: str) -> None:
+    """Within its tenant's share: of three that hold nothing the one whose latest start has passed is first."""
+    given: list[Given] = [
+        (1, 0.0, 10.0, Category.URGENT, None),
+        (1, 1.0, 1.0, Category.URGENT, None),
+        (2, 2.0, 1.0, Category.URGENT, 3600.0),
+        (3, 3.0, 1.0, Category.OFFPEAK, 2.0),
+        (2, 4.0, 1.0, Category.URGENT, 1.0),
+    ]
+    started = simulate(jobs(given), Cell(nodes=1, slots=1), share=share).started_us
+    assert sorted(started[n] // SECOND for n in (3, 4)) == [10, 11]

@@ -104,12 +104,24 @@ class UsageRow(UsageSum):
     category = s.ChoiceField(CATEGORIES)
 
 
+class OnTimeRow(s.Serializer[Any]):
+    """How many tasks of a line and handler began, and how many of these by their latest start."""
+
+    tier = s.CharField()
+    category = s.ChoiceField(CATEGORIES)
+    handler = s.CharField(help_text="Empty for scripts.")
+    started = s.IntegerField()
+    on_time = s.IntegerField()
+    rate = s.FloatField()
+
+
 class UsageOut(s.Serializer[Any]):
     """Resources used from one day to another (UTC, both included)."""
 
     since = s.DateField()
     until = s.DateField()
     total = UsageSum()
+    on_time = OnTimeRow(many=True)
     items = UsageRow(many=True)
     next_cursor = s.CharField(allow_null=True, help_text="Give it as cursor; null on the last page.")
 

@@ -152,7 +152,7 @@ class TaskSummary(s.Serializer[Any]):
     kind = s.ChoiceField(KINDS)
     submitted_at = s.DateTimeField()
     not_before = s.DateTimeField(allow_null=True, help_text="When a scheduled task becomes ready.")
-    latest_start = s.DateTimeField(allow_null=True)
+    latest_start = s.DateTimeField(allow_null=True, help_text="Until when it is, or was, to start.")
     started_at = s.DateTimeField(allow_null=True)
     finished_at = s.DateTimeField(allow_null=True)
     attempts = s.IntegerField(help_text="Attempts that began and ended.")
@@ -180,6 +180,7 @@ class TaskDetail(TaskSummary):
 
     depends_on = s.ListField(child=s.UUIDField())
     waiting_for = s.IntegerField(help_text="How many of the tasks it needs have not ended.")
+    late_by_s = s.FloatField(allow_null=True, help_text="How long after its latest start it started, or still waits.")
     checkpoints = s.BooleanField(help_text="It, or its handler, declares that it saves checkpoints.")
     checkpoint = CheckpointOut(allow_null=True, help_text="Null: none is kept.")
     submitted_by = s.CharField(allow_null=True)

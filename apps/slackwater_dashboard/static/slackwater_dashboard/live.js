@@ -130,9 +130,9 @@
     ]);
     fill("sw-lines", table(["Tenant", "Category", "Tier", "", "Ready#", "Its head waits#"], lines, "Nothing is ready: all that can run, runs."));
     const tenants = now.tenants.map((tenant) => [
-      tenant.tenant, tenant.paused ? badge("paused", "scheduled") : "", whole.format(tenant.weight), whole.format(tenant.urgent), whole.format(tenant.unfinished),
+      tenant.tenant, tenant.paused ? badge("paused", "scheduled") : "", whole.format(tenant.weight), whole.format(tenant.urgent), whole.format(tenant.unfinished), tenant.on_time === null ? "–" : `${(100 * tenant.on_time).toFixed(1)} %`,
     ]);
-    fill("sw-tenants", table(["Tenant", "", "Weight#", "Urgent#", "Unfinished#"], tenants, "No tenant has unfinished tasks."));
+    fill("sw-tenants", table(["Tenant", "", "Weight#", "Urgent#", "Unfinished#", "On time today#"], tenants, "No tenant has unfinished tasks."));
     const leaders = now.leaders.map((leader) => [
       leader.cell, leader.leads ? badge("leads", "succeeded") : badge("lapsed", "failed"), leader.holder, whole.format(leader.epoch), `${seconds(leader.renewed_s_ago)} ago`,
     ]);

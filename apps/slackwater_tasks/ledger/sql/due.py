@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from scheduler_ext.core.sql import named
+from scheduler_ext.core.types import LATE_GROUP
 
 WAKE = named("""
 WITH due AS (
@@ -21,10 +22,29 @@ SELECT l.task_id::text, n.tenant_id, n.tier_id FROM slackwater_tasks_livetask l
 WHERE l.phase = :phase.READY AND l.promote_at <= statement_timestamp()
 ORDER BY l.promote_at LIMIT %s FOR UPDATE OF l SKIP LOCKED
 """)
-PROMOTE = named("""
-UPDATE slackwater_tasks_livetask l SET line_id = given.line, promote_at = NULL
-FROM unnest(%s::uuid[], %s::int[]) AS given(id, line) WHERE l.task_id = ANY(ARRAY[given.id]) AND l.state = :state.READY
-""")
+# Near its latest start a task moves to its tenant's urgent line; past it, it goes before all that is not late.
+PROMOTE = named(f"""
+WITH due AS (
+    SELECT l.task_id, given.line, l.line_id <> given.line AS moves,
+        l.on_late <> :late.GIVE_UP AND l.latest_start <= statement_timestamp() AND l.attempts = 0 AS late
+    FROM unnest(%s::uuid[], %s::int[]) AS given(id, line) JOIN slackwater_tasks_livetask l
+        ON l.task_id = ANY(ARRAY[given.id]) AND l.state = :state.READY),
+moved AS (
+    UPDATE slackwater_tasks_livetask l SET line_id = due.line,
+        promote_at = CASE WHEN l.on_late <> :late.GIVE_UP AND l.latest_start > statement_timestamp()
+            THEN l.latest_start END,
+        rank_group = CASE WHEN due.late THEN {LATE_GROUP} ELSE l.rank_group END,
+        rank = CASE WHEN due.late THEN (extract(epoch FROM l.latest_start) * 1000000)::bigint ELSE l.rank END
+    FROM due WHERE l.task_id = ANY(ARRAY[due.task_id])
+    RETURNING l.task_id, l.tenant_id, l.fence, due.moves, due.late),
+noted AS (
+    INSERT INTO slackwater_tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
+    SELECT task_id, tenant_id, :state.READY, :state.READY, fence, 'dispatcher', CASE WHEN late
+        THEN 'its latest start passed: it goes before all that is not late'
+        ELSE 'its latest start is near: it is urgent now' END FROM moved WHERE moves OR late)
+SELECT m.task_id::text, :state.READY, m.tenant_id, t.workflow_id::text FROM moved m
+JOIN slackwater_tasks_task t ON t.id = m.task_id WHERE m.moves OR m.late
+""")  # noqa: S608 - a number of ours
 # Those whose client gives up then (2), and those whose client is only told so (3).
 # While a tenant, line or handler is paused no time passes for its tasks.
 LATE = named("""

@@ -40,10 +40,11 @@ WITH ended AS ({ended}),
 gone AS (
     DELETE FROM slackwater_tasks_livetask l USING ended
     WHERE l.task_id = ANY(ARRAY[ended.id]) AND l.fence = ended.fence AND l.state = :state.RUNNING AND l.node_id = %(node)s
-    RETURNING l.task_id, l.tenant_id, l.attempts, l.has_children, l.queued_at, l.mutex_key, ended.*),
+    RETURNING l.task_id, l.tenant_id, l.attempts, l.has_children, l.queued_at, l.mutex_key, l.latest_start,
+        ended.*),
 done AS (
     UPDATE slackwater_tasks_task t SET state = gone.final, finished_at = to_timestamp(gone.finished),
-        attempts_used = gone.attempts + 1,
+        attempts_used = gone.attempts + 1, latest_start = gone.latest_start,
         result = gone.result::jsonb, error = gone.error, reason = gone.reason, release_pending = gone.has_children
     FROM gone WHERE {task_of("gone")}
     RETURNING t.id, t.tenant_id, t.category, t.workflow_id, gone.final, gone.has_children, gone.mutex_key),
@@ -136,24 +137,27 @@ locked AS (
     WHERE l.state = ANY(%(states)s::int[]) ORDER BY given.id FOR UPDATE OF l),
 gone AS (
     DELETE FROM slackwater_tasks_livetask l USING locked WHERE l.task_id = ANY(ARRAY[locked.task_id])
-    RETURNING l.task_id, l.tenant_id, l.attempts, l.fence, l.has_children, l.mutex_key, locked.was),
+    RETURNING l.task_id, l.tenant_id, l.attempts, l.fence, l.has_children, l.mutex_key, l.latest_start, locked.was,
+        left(%(reason)s || CASE WHEN %(final)s = :state.EXPIRED AND l.latest_start IS NOT NULL
+            THEN ': ' || to_char(l.latest_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.MS') || ' UTC'
+            ELSE '' END, 300) AS why),
 done AS (
     UPDATE slackwater_tasks_task t SET state = %(final)s, finished_at = clock_timestamp(), attempts_used = gone.attempts,
-        reason = left(%(reason)s, 200), release_pending = gone.has_children
+        reason = left(gone.why, 200), latest_start = gone.latest_start, release_pending = gone.has_children
     FROM gone WHERE {task_of("gone")}
     RETURNING t.id, t.tenant_id, t.category, t.workflow_id, gone.has_children, gone.mutex_key),
 notices AS (
     INSERT INTO slackwater_tasks_outbox (tenant_id, task_id, events, state, fence, attempt, reason)
     SELECT listener.tenant_id, gone.task_id, listener.events & %(events)s, %(final)s, gone.fence, gone.attempts,
-        left(%(reason)s, 300)
+        gone.why
     FROM gone JOIN slackwater_tasks_listener AS listener ON listener.tenant_id = gone.tenant_id
     WHERE listener.events & %(events)s <> 0),
 noted AS (
     INSERT INTO slackwater_tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
-    SELECT gone.task_id, gone.tenant_id, gone.was, %(final)s, gone.fence, %(actor)s, left(%(reason)s, 300) FROM gone),
+    SELECT gone.task_id, gone.tenant_id, gone.was, %(final)s, gone.fence, %(actor)s, gone.why FROM gone),
 dead AS (
     INSERT INTO slackwater_tasks_deadletter (task_id, tenant_id, outcome, reason, retries)
-    SELECT gone.task_id, gone.tenant_id, NULL, left(%(reason)s, 300), 0 FROM gone
+    SELECT gone.task_id, gone.tenant_id, NULL, gone.why, 0 FROM gone
     WHERE %(final)s = :state.FAILED ON CONFLICT (task_id) DO NOTHING),
 {_COUNTED}
 SELECT id::text, has_children, mutex_key, tenant_id, workflow_id::text FROM done

@@ -95,7 +95,7 @@ def _values(kinds: Sequence[str], rows: int, first: int) -> str:
 # The caller holds the rows, and knows their states.
 REVIVE: Final = """
 UPDATE slackwater_tasks_task
-SET state = NULL, finished_at = NULL, result = NULL, error = '', reason = '', release_pending = false
+SET state = NULL, finished_at = NULL, result = NULL, error = '', reason = '', latest_start = NULL, release_pending = false
 WHERE id = ANY(%s::uuid[]) AND state IS NOT NULL RETURNING id, attempts_used
 """
 EDIT: Final = named("""

@@ -1,0 +1,14 @@
+"""The latest start stays with a task that has ended."""
+
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = [("slackwater_tasks", "0005_workflow_open")]
+    operations = [
+        migrations.AddField(
+            "task",
+            "latest_start",
+            models.DateTimeField(null=True, blank=True, help_text="Until when it was to start."),
+        ),
+    ]
