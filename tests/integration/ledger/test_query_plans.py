@@ -172,7 +172,7 @@ def hot_queries(ledger: Ledger) -> dict[str, tuple[str, Any, Scans]]:
         "next due": (sql.due.NEXT_DUE, None, {("slackwater_tasks_livetask", "slackwater_live_due")}),
         "promotable": (sql.due.PROMOTABLE, (2048,), {("slackwater_tasks_livetask", "slackwater_live_promote")}),
         "late": (sql.due.LATE, (100,), {("slackwater_tasks_livetask", "slackwater_live_late")}),
-        "promote": (sql.due.PROMOTE, (ids, [ledger.lines[0]] * BATCH), {LIVE_KEY}),
+        "promote": (sql.due.PROMOTE, (ids, [ledger.lines[0]] * BATCH), {LIVE_KEY, TASK_KEY, TASK_TENANT}),
         "in flight": (sql.snapshot.IN_FLIGHT, None, {("slackwater_tasks_livetask", "slackwater_live_in_flight")}),
         "mutex held": (
             sql.snapshot.MUTEX_HELD, None,

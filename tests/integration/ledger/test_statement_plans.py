@@ -48,7 +48,7 @@ PLANS: dict[str, dict[str, str]] = {
         "WAKE": "livetask.due livetask.pkey",
         "NEXT_DUE": "livetask.due",
         "PROMOTABLE": "livetask.promote",
-        "PROMOTE": "livetask.pkey",
+        "PROMOTE": "livetask.pkey task.pkey",
         "LATE": "livetask.late",
         "TELL_LATE": "livetask.pkey",
     },

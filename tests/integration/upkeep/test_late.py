@@ -128,7 +128,7 @@ def queued() -> list[UUID]:
 
 def test_what_is_late_goes_before_what_is_urgent_and_the_promise_stays_told(cell: Cell) -> None:
     urgent = cell.submit(category="urgent", priority=1000)
-    near, late, punctual = cell.submit(delay_tolerance=0.2), cell.submit(), cell.submit(category="urgent")
+    near, late, punctual = cell.submit(delay_tolerance_s=0.2), cell.submit(), cell.submit(category="urgent")
     pass_latest_start(late)
     cell.resize(1)
     cell.round()

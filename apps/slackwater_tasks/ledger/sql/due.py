@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.types import LATE_GROUP
+from slackwater_tasks.ledger.sql.claims import task_of
 
 WAKE = named("""
 WITH due AS (
@@ -43,7 +44,7 @@ noted AS (
         THEN 'its latest start passed: it goes before all that is not late'
         ELSE 'its latest start is near: it is urgent now' END FROM moved WHERE moves OR late)
 SELECT m.task_id::text, :state.READY, m.tenant_id, t.workflow_id::text FROM moved m
-JOIN slackwater_tasks_task t ON t.id = m.task_id WHERE m.moves OR m.late
+JOIN slackwater_tasks_task t ON {task_of("m")} WHERE m.moves OR m.late
 """)  # noqa: S608 - a number of ours
 # Those whose client gives up then (2), and those whose client is only told so (3).
 # While a tenant, line or handler is paused no time passes for its tasks.
