@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     dependencies = [
         ("slackwater_monitoring", "0001_initial"),
-        ("slackwater_tasks", "0006_latest_start"),
+        ("slackwater_tasks", "0007_latest_start"),
     ]
     operations = [
         migrations.CreateModel(

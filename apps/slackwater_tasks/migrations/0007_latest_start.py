@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("slackwater_tasks", "0005_workflow_open")]
+    dependencies = [("slackwater_tasks", "0006_first_answers")]
     operations = [
         migrations.AddField(
             "task",
