@@ -77,23 +77,23 @@ raised(taken_back, LookupError)
 with transaction.atomic():
     tasks.mail.delay_on_commit(order.pk, "committed")
     whole = tasks.process(order.pk, order.total, timezone.now())
-    raised(lambda: whole.get(timeout=60), RuntimeError)
+    raised(lambda: whole.get(timeout=120), RuntimeError)
 print("waits", whole.id, whole.state, flush=True)
 assert sorted(whole.get(timeout=120)) == ["9.90", "order"], whole.result
 assert len(whole.children) == 1, "what is durable of what it has called"
 bad = tasks.refuse.delay(order.pk)
-assert raised(lambda: bad.get(timeout=60), ValueError) == "no such article"
+assert raised(lambda: bad.get(timeout=120), ValueError) == "no such article"
 assert (bad.state, bad.ready()) == ("FAILURE", True)
 late = tasks.mail.apply_async((order.pk, "late"), countdown=3600)
 late.revoke()
 assert late.state == "REVOKED"
-assert app.send_task("orders.mail", (order.pk, "by name")).get(timeout=60) == "by name"
+assert app.send_task("orders.mail", (order.pk, "by name")).get(timeout=120) == "by name"
 whole.forget()
 assert app.AsyncResult(whole.id).result is None
 past = publishing.of(app).send
 for _ in range(2):
     past("orders.mail", (order.pk, "stray"), task_id="0b0e7a40-0000-4000-8000-000000000001")
-tasks.mail.delay(order.pk, "last").get(timeout=60)
+tasks.mail.delay(order.pk, "last").get(timeout=120)
 print("steps", json.dumps([order.pk, order.paid_at is None]))
 """
 
@@ -142,7 +142,7 @@ def test_a_project_moves_by_one_setting(platform: Platform, shop: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     story = platform.start("story", manage(platform, shop, "shell", "-c", STORY))
-    story.wait_for("waits")
+    story.wait_for("waits", timeout=120)
     waiting: Any = Task._plain.filter(handler="orders.charge").get()
     assert Handler.objects.filter(name="orders.charge", awaited=True).exists()
     platform.start("dispatcher", manage(platform, shop, "run_dispatcher"))
@@ -151,13 +151,13 @@ def test_a_project_moves_by_one_setting(platform: Platform, shop: Path) -> None:
         wait_until(lambda: "waits for the first" in json.dumps(explain(waiting.pk), default=str), message="explained")
     options = ["-n", "shop@test", "-c", "2", "--without-gossip", "--without-mingle", "-l", "INFO"]
     worker = platform.start("w1", [sys.executable, "-W", "ignore", "-m", "celery", "-A", "shop", "worker", *options])
-    worker.wait_for("shop@test ready")
+    worker.wait_for("shop@test ready", timeout=120)
     assert story.wait(timeout=240) == 0, story.output
     expected = Counter({
         "mail committed": 1, "mail order": 1, "charge": 2, "told": 1, "mail thanks": 1, "refuse": 1, "log": 1,
         "mail by name": 1, "mail last": 1, "mail stray": 1,
     })  # fmt: skip
-    wait_until(lambda: steps() == expected, timeout=60, message="each ran as often as it says")
+    wait_until(lambda: steps() == expected, timeout=120, message="each ran as often as it says")
     assert not Handler.objects.filter(awaited=True).exists()
     assert Node.objects.get().slots["script"] == 0, "a team's worker runs no scripts of others"
     charged = list(Attempt._plain.filter(task=waiting).order_by("number").values_list("outcome", flat=True))
@@ -178,6 +178,6 @@ def test_plain_celery_moves_by_one_call(platform: Platform, database_url: str, r
     caller = platform.start("caller", [sys.executable, "-W", "ignore", "-c", call])
     options = ["-n", "plain@test", "-c", "1", "--without-gossip", "--without-mingle", "-l", "INFO"]
     worker = platform.start("w1", [sys.executable, "-W", "ignore", "-m", "celery", "-A", "plain", "worker", *options])
-    worker.wait_for("plain@test ready")
+    worker.wait_for("plain@test ready", timeout=120)
     assert caller.wait(timeout=150) == 0, caller.output + worker.output
     assert "sum 5" in caller.output
