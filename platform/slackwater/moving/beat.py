@@ -119,5 +119,6 @@ def _cron(when: crontab, app: Celery) -> dict[str, Any]:
             "restricts the day of the month and of the week: with Celery both must hold, with cron either",
             field="schedule",
         )
-    zone = when.tz or app.timezone
+    # Celery's own belongs to an app, and without one to the current app, whichever that is; django-celery-beat's has a zone.
+    zone = app.timezone if type(when) is crontab else when.tz
     return {"kind": "cron", "rule": {"cron": " ".join(days.values())}, "time_zone": getattr(zone, "key", str(zone))}

@@ -106,6 +106,10 @@ def test_periodic_tasks_become_schedules(acme: Tenant) -> None:
         clocked=ClockedSchedule.objects.create(clocked_time=moment),
     )  # fmt: skip
     PeriodicTask.objects.create(
+        name="in Tokyo", task="shop.plain", args="[1]",
+        crontab=CrontabSchedule.objects.create(hour="3", timezone="Asia/Tokyo"),
+    )  # fmt: skip
+    PeriodicTask.objects.create(
         name="nobody's", task="shop.unknown",
         crontab=CrontabSchedule.objects.create(minute="5", timezone="Asia/Tokyo"),
     )  # fmt: skip
@@ -129,6 +133,7 @@ def test_periodic_tasks_become_schedules(acme: Tenant) -> None:
     assert morning.task == {
         "handler": "shop.mail", "args": [1], "kwargs": {}, "delay_tolerance_s": 60.0, "on_late": "give_up"
     }  # fmt: skip
+    assert (made["in Tokyo"].rule, made["in Tokyo"].time_zone) == ({"cron": "* 3 * * *"}, "Asia/Tokyo")
     assert made["weekdays"].rule == {"cron": "0,20,40 * * * 1,2,3,4,5"}
     assert (made["each minute"].rule, made["each minute"].task["priority"]) == ({"every_s": 60}, 5)
     table = made["from a table"]
