@@ -72,7 +72,7 @@ class Served:
         if who in ROLES:
             client = client_of_tenant(self.tenant)
             member = client.post("/members", {"username": f"the-{who}", "role": who}).body["id"]
-            return make_key(self.tenant, {"name": who, "member": member, "scopes": scopes_of(who)})
+            return make_key(self.tenant, {"name": who, "member_id": member, "scopes": scopes_of(who)})
         return create_api_key(self.tenant, who, (who,))
 
     def compare(self, text: str, *options: str) -> str:
