@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import django_filters
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import QueryDict
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
@@ -17,7 +17,7 @@ from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import FINAL, Category, ClientStatus, Outcome, TaskState, client_status
 from slackwater_monitoring.models import Delivery
 from slackwater_monitoring.notify.subscriptions import ALL_EVENTS
-from slackwater_schedules.models import ScheduleFire
+from slackwater_schedules.models import Schedule, ScheduleFire
 from slackwater_schedules.recurrence import Kind
 from slackwater_tasks.models import Task
 from slackwater_tasks.read.tasks import LIVE_STATES, in_states
@@ -124,6 +124,8 @@ def _parameter(name: str, each: django_filters.Filter) -> OpenApiParameter:
         kind = OpenApiTypes.DATETIME
     elif isinstance(each, django_filters.UUIDFilter) and not isinstance(each, Ids):
         kind = OpenApiTypes.UUID
+    elif isinstance(each, django_filters.NumberFilter):
+        kind = int
     enum = each.known if isinstance(each, OneOf) and not isinstance(each, SomeOf) else None
     return OpenApiParameter(name, kind, enum=enum, description=each.extra.get("help_text") or "")
 
@@ -144,6 +146,16 @@ class TaskFilter(ListFilter):
     workflow_id = django_filters.UUIDFilter()
     submitted_after = after("submitted_at")
     submitted_before = before("submitted_at")
+    submitted_by = text("submitted_by", 120, "As tasks show it: `key:PREFIX`, `schedule:NAME`.")
+    admitted_by = django_filters.NumberFilter(
+        min_value=1, max_value=2**31 - 1, decimal_places=0, help_text="The number of a submitter."
+    )
+    scheduling_type = OneOf([kind.value for kind in Kind], method="by_scheduling")
+
+    def by_scheduling(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
+        schedules = Schedule.objects.filter(kind=value).values_list("name", flat=True)
+        match = Q(submitted_by__in=[f"schedule:{each}" for each in schedules])
+        return rows.filter(match | ~Q(submitted_by__startswith="schedule:") if value == "once" else match)
 
     def by_state(self, rows: QuerySet[Any], name: str, values: list[str]) -> QuerySet[Any]:
         return in_states(rows, [TaskState[value.upper()] for value in values])

@@ -83,6 +83,8 @@ def _detail(row: dict[str, Any]) -> dict[str, Any]:
         "checkpoints": row["declared"],
         "checkpoint": _saved(row["saved"]),
         "submitted_by": row["submitted_by"] or None,
+        "admitted_by": row["admitted_by"],
+        "scheduling_type": row["scheduling_type"],
         "node": row["node"],
         "result": row["result"],
         "error": row["error"] or None,
@@ -102,7 +104,10 @@ SELECT {", ".join(f"t.{column}" for column in COLUMNS)},
        l.latest_start AS live__latest_start, t.latest_start, extract(epoch FROM late.by)::float8 AS late_by_s,
        l.not_before AS live__not_before,
        l.cancel_requested AS live__cancel_requested, l.progress AS live__progress, l.pending AS live__pending,
-       t.submitted_by, t.result, t.error, n.name AS node,
+       t.submitted_by, t.admitted_by, t.result, t.error, n.name AS node,
+       CASE WHEN starts_with(t.submitted_by, 'schedule:') THEN (
+           SELECT s.kind FROM slackwater_schedules_schedule s
+           WHERE s.tenant_id = t.tenant_id AND s.name = substr(t.submitted_by, 10)) ELSE 'once' END AS scheduling_type,
        coalesce(p.declared, false) AS declared, c.saved,
        coalesce((SELECT w.url FROM slackwater_tasks_taskwebhook w WHERE w.task_id = t.id), '') AS webhook,
        ARRAY(SELECT d.parent_id FROM slackwater_tasks_dependency d WHERE d.child_id = t.id ORDER BY d.parent_id) AS parents

@@ -11,7 +11,7 @@ from django.utils import timezone
 from scheduler_ext.core.states import Outcome
 from slackwater_monitoring.models import Delivery
 from slackwater_schedules.models import ScheduleFire
-from slackwater_tasks.models import DeadLetter
+from slackwater_tasks.models import DeadLetter, Task
 from tests.support.api import HANDLER, ApiClient, ids
 
 pytestmark = pytest.mark.django_db
@@ -30,6 +30,24 @@ def test_schedules_are_narrowed_by_kind_handler_and_pause(acme: ApiClient) -> No
     assert ids(acme, "/schedules?handler=none") == []
     for query, field in (("kind=hourly", "kind"), ("paused=yes", "paused"), ("size=1", "size")):
         assert acme.get(f"/schedules?{query}").body["field"] == field
+
+
+def test_tasks_are_narrowed_by_who_handed_them_in_and_by_their_schedule(acme: ApiClient) -> None:
+    acme.post("/schedules", {"name": "nightly", "kind": "daily", "task": {"handler": HANDLER}})
+    plain, fired, orphan = (acme.task(name=name) for name in ("plain", "fired", "orphan"))
+    tasks = Task._plain.filter(tenant=acme.tenant)
+    tasks.filter(pk=fired).update(submitted_by="schedule:nightly", admitted_by=7)
+    tasks.filter(pk=orphan).update(submitted_by="schedule:gone")
+    assert ids(acme, "/tasks?submitted_by=schedule:nightly") == ["fired"]
+    assert ids(acme, "/tasks?admitted_by=7") == ["fired"]
+    assert ids(acme, "/tasks?scheduling_type=daily") == ["fired"]
+    assert ids(acme, "/tasks?scheduling_type=once") == ["plain"]
+    assert ids(acme, "/tasks?scheduling_type=cron") == []
+    shown = [acme.get(f"/tasks/{each}").body for each in (fired, plain, orphan)]
+    assert shown[0]["admitted_by"] == 7
+    assert [one["scheduling_type"] for one in shown] == ["daily", "once", None]
+    for query in ("admitted_by=x", "admitted_by=1.5", "admitted_by=99999999999", "scheduling_type=often"):
+        assert acme.get(f"/tasks?{query}").status == 422, query
 
 
 def test_firings_are_narrowed_by_outcome_and_time(acme: ApiClient) -> None:

@@ -183,7 +183,11 @@ class TaskDetail(TaskSummary):
     late_by_s = s.FloatField(allow_null=True, help_text="How long after its latest start it started, or still waits.")
     checkpoints = s.BooleanField(help_text="It, or its handler, declares that it saves checkpoints.")
     checkpoint = CheckpointOut(allow_null=True, help_text="Null: none is kept.")
-    submitted_by = s.CharField(allow_null=True)
+    submitted_by = s.CharField(allow_null=True, help_text="Like `key:PREFIX`, `schedule:NAME`, `task:ID`.")
+    admitted_by = s.IntegerField(allow_null=True, help_text="The number of the submitter that admitted it.")
+    scheduling_type = s.CharField(
+        allow_null=True, help_text="The kind of its schedule, `once` without one; null: its schedule is gone."
+    )
     node = s.CharField(allow_null=True)
     result = Anything()
     error = s.CharField(allow_null=True)
