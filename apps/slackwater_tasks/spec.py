@@ -16,9 +16,9 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
-from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.errors import MOST_FAULTS, InvalidInput, together
 from scheduler_ext.core.states import Category, RunCondition
 from scheduler_ext.task import celery_json, references
 from scheduler_ext.task.celery_json import CALL, TYPED
@@ -169,19 +169,56 @@ def parse_fields(data: Any, where: str = "") -> dict[str, Any]:
     if not isinstance(data, Mapping):
         raise InvalidInput(f"must be an object, not {json_type(data)}", field=where or None)
     values: dict[str, Any] = {}
+    faults: list[InvalidInput] = []
     for key, value in data.items():
-        if key not in _READERS:
-            shown = str(key)[:60].encode("ascii", "backslashreplace").decode()
-            raise InvalidInput(f"there is no such field{_meant(str(key))}", field=join(where, shown or '""'))
-        name, check, nullable = _READERS[key]
-        values[name] = None if value is None and nullable else check(value, join(where, key))
+        try:
+            if key not in _READERS:
+                raise _unknown(str(key), where)
+            name, check, nullable = _READERS[key]
+            values[name] = None if value is None and nullable else check(value, join(where, key))
+        except InvalidInput as fault:
+            faults.append(fault)
+    if faults:
+        raise together(faults)
     return values
 
 
-def _meant(key: str) -> str:
-    """A hint for a misspelt field."""
-    near = difflib.get_close_matches(key[:60].lower(), FIELDS, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+OTHER_WORDS: Final = {
+    "eta": "start_at", "run_at": "start_at", "task": "handler", "function": "handler", "arguments": "args",
+    "agrs": "args", "kwarg": "kwargs", "kwrags": "kwargs", "labels": "tags", "timeout": "execution_cap_s",
+    "time_limit": "execution_cap_s", "delay_tolerance": "delay_tolerance_s", "execution_cap": "execution_cap_s",
+}  # fmt: skip
+"""What others call a field, Celery above all: the value may stay."""
+HINTS: Final = {
+    "countdown": "give start_at, a moment",
+    "delay": "give start_at, a moment",
+    "expires": "give delay_tolerance_s, with on_late: give_up",
+    "max_retries": "give total_attempts, the first run included",
+    "retries": "give total_attempts, the first run included",
+    "soft_time_limit": "give execution_cap_s; a handler is told some seconds before it ends",
+    "queue": "give category and tier: they decide where a task waits",
+    "routing_key": "give category and tier: they decide where a task waits",
+    "task_id": "PUT /api/v1/tasks/{id} takes an id of your own",
+    "id": "PUT /api/v1/tasks/{id} takes an id of your own",
+    "link": "give depends_on to the task that follows",
+    "link_error": "give depends_on with condition to the task that follows",
+}
+"""What others call something that is said otherwise here."""
+
+
+def _unknown(key: str, where: str) -> InvalidInput:
+    """The fault of a field there is not: what was meant, and how to write it, where that can be told."""
+    shown = key[:60].encode("ascii", "backslashreplace").decode()
+    word, path = key[:60].lower(), join(where, shown or '""')
+    meant = OTHER_WORDS.get(word)
+    if meant is None and word in HINTS:
+        return InvalidInput(f"there is no such field; {HINTS[word]}", field=path)
+    if meant is None:
+        meant = next(iter(difflib.get_close_matches(word, FIELDS, n=1)), None)
+    if meant is None:
+        return InvalidInput("there is no such field", field=path)
+    suggestion = [{"op": "move", "from": f"/{shown}", "path": f"/{meant}"}] if not where else None
+    return InvalidInput(f"there is no such field; did you mean {meant}?", field=path, suggestion=suggestion)
 
 
 def join(where: str, name: str) -> str:
@@ -292,15 +329,24 @@ def parse_tasks(items: Sequence[Any], where: str) -> tuple[list[TaskSpec], list[
     known: dict[tuple[Any, ...], TaskSpec] = {}
     specs: list[TaskSpec] = []
     payloads: list[Payload] = []
+    faults: list[InvalidInput] = []
     for n, item in enumerate(items):
         path = f"{where}[{n}]"
-        spec = _known_shape(item, path, known)
-        payload = _own_payload(item, path) if spec is not None else None
-        if spec is None or payload is None:
-            spec = parse_task(item, path)
-            payload = spec.payload
-        specs.append(spec)
-        payloads.append(payload)
+        try:
+            spec = _known_shape(item, path, known)
+            payload = _own_payload(item, path) if spec is not None else None
+            if spec is None or payload is None:
+                spec = parse_task(item, path)
+                payload = spec.payload
+        except InvalidInput as fault:
+            faults.append(fault)
+            if len(faults) == MOST_FAULTS:
+                break
+        else:
+            specs.append(spec)
+            payloads.append(payload)
+    if faults:
+        raise together(faults)
     return specs, payloads
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 
@@ -20,11 +21,31 @@ class SlackwaterError(Exception):
     def __str__(self) -> str:
         return f"{self.field}: {self.message}" if self.field else self.message
 
+    def told(self) -> list[dict[str, Any]]:
+        """Each fault that it tells of, itself at least: its code, field, words and what would mend it."""
+        if "errors" in self.extra:
+            return list(self.extra["errors"])
+        found = {"code": self.code, "field": self.field, "detail": self.message}
+        found["suggestion"] = self.extra.get("suggestion")
+        return [{name: value for name, value in found.items() if value is not None}]
+
 
 class InvalidInput(SlackwaterError):
     """The input is not valid."""
 
     code = "invalid_input"
+
+
+MOST_FAULTS: Final = 100
+"""Faults that one answer names."""
+
+
+def together(faults: Sequence[SlackwaterError]) -> SlackwaterError:
+    """The first of several faults, which tells of all: their dictionaries are its ``errors``."""
+    first = faults[0]
+    if len(faults) > 1:
+        first.extra["errors"] = [each for fault in faults for each in fault.told()][:MOST_FAULTS]
+    return first
 
 
 class UnknownDependency(InvalidInput):

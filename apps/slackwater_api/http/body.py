@@ -110,6 +110,16 @@ def _no_constant(text: str) -> NoReturn:
     raise MalformedBody(f"The body is not valid JSON: {text} is no JSON value.")
 
 
+def _each_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, unless a name stands in it twice: nobody can tell which of the values is meant."""
+    found = dict(members)
+    if len(found) < len(members):
+        names = [name for name, _ in members]
+        twice = next(name for n, name in enumerate(names) if name in names[:n])[:60]
+        raise MalformedBody(f"The body has an object with the name {twice!r} twice.")
+    return found
+
+
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
@@ -153,7 +163,9 @@ def _parse(body: bytes) -> Any:
 
 def _load(body: bytes) -> Any:
     try:
-        return json.loads(body.decode(), parse_constant=_no_constant, parse_float=_finite)
+        # Pairs take more memory than an object does: what is longer is read without them.
+        hook = _each_once if len(body) <= DENSE else None
+        return json.loads(body.decode(), parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=hook)
     except UnicodeDecodeError as error:
         raise MalformedBody(f"The body is not UTF-8: byte {error.start} is wrong.") from None
     except json.JSONDecodeError as error:

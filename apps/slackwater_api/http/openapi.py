@@ -19,6 +19,26 @@ from slackwater_api.http.problems import PROBLEM_TYPE, STATUS, problem_body
 View = TypeVar("View", bound=Callable[..., Any])
 
 
+class PatchStep(s.Serializer[Any]):
+    """A step of a JSON Patch (RFC 6902): the value at ``from`` belongs at ``path``."""
+
+    op = s.ChoiceField(["move"])
+    path = s.CharField()
+
+    def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
+        """``from`` is no name Python allows for a class attribute."""
+        return {**super().get_fields(), "from": s.CharField()}
+
+
+class Fault(s.Serializer[Any]):
+    """One fault of the input."""
+
+    code = s.CharField()
+    detail = s.CharField()
+    field = s.CharField(required=False)
+    suggestion = PatchStep(many=True, required=False)
+
+
 class ProblemOut(s.Serializer[Any]):
     """An error (RFC 9457). ``code`` is stable; ``field`` is the path of the input at fault."""
 
@@ -29,6 +49,13 @@ class ProblemOut(s.Serializer[Any]):
     code = s.CharField()
     request_id = s.CharField()
     field = s.CharField(required=False)
+    suggestion = PatchStep(many=True, required=False, help_text="What would mend it, as JSON Patch (RFC 6902).")
+    retry_after_s = s.IntegerField(required=False, help_text="Of 429 and 503: as the header Retry-After.")
+
+    def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
+        """``errors`` is an attribute of every shape."""
+        faults = Fault(many=True, required=False, help_text="Of a 422: every fault that was found, this one first.")
+        return {**super().get_fields(), "errors": faults}
 
 
 ALWAYS = (401, 403, 422, 503)

@@ -53,7 +53,9 @@ class Operation:
 
     def check(self, query: QueryDict) -> None:
         """``InvalidInput`` for a parameter there is not: a misspelt one is refused, not passed over."""
-        for name in query:
+        for name, values in query.lists():
+            if len(values) > 1:
+                raise InvalidInput("is given more than once; several values stand in one, by comma", field=name[:60])
             if name not in self.query:
                 words = ", ".join(sorted(self.query)) or "none"
                 raise InvalidInput(f"there is no such parameter; known are {words}", field=name[:60])

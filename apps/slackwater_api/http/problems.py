@@ -82,6 +82,7 @@ STATUS: Final[dict[str, tuple[int, str]]] = {
     "idempotency_mismatch": (422, "Idempotency key used before"),
     "precondition_failed": (412, "Precondition failed"),
     "too_large": (413, "Too large"),
+    "stream_too_large": (413, "Stream too large"),
     "unsupported_media_type": (415, "Unsupported media type"),
     "invalid_input": (422, "Invalid input"),
     "unknown_dependency": (422, "Unknown dependency"),
@@ -151,10 +152,24 @@ def problem(error: Exception, request_id: str) -> Problem:
         log.warning("request refused: %s", error)
     body = problem_body(ours.code, ours.message, request_id)
     if ours.field:
-        # A path may hold names that a client made up, of any length and of what cannot be encoded.
-        body["field"] = ours.field.encode("utf-8", "backslashreplace").decode()[:MAX_FIELD]
-    body.update({key: value for key, value in ours.extra.items() if value is not None and key not in body})
-    return Problem(status=status, body=body, headers=_headers(ours))
+        body["field"] = _path(ours.field)
+    headers = _headers(ours)
+    if isinstance(ours, errors.InvalidInput):
+        body["errors"] = [_shown(each) for each in ours.told()]
+    if "Retry-After" in headers:
+        body["retry_after_s"] = int(headers["Retry-After"])
+    extra = {key: value for key, value in ours.extra.items() if key != "retry_after"}
+    body.update({key: value for key, value in extra.items() if value is not None and key not in body})
+    return Problem(status=status, body=body, headers=headers)
+
+
+def _shown(fault: dict[str, Any]) -> dict[str, Any]:
+    return {**fault, "field": _path(fault["field"])} if "field" in fault else fault
+
+
+def _path(text: str) -> str:
+    """A path as it is shown: it may hold names that a client made up, of any length and of what cannot be encoded."""
+    return text.encode("utf-8", "backslashreplace").decode()[:MAX_FIELD]
 
 
 def _headers(error: errors.SlackwaterError) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from django.urls import path, re_path, register_converter
 from django.urls.converters import StringConverter
 
@@ -36,13 +38,25 @@ MODULES = (
     tasks, work, graphs, bulk, artifacts, streams, output, schedules, webhooks, secrets, platform, organization, keys,
     tiers, handlers,
 )  # fmt: skip
+PATHS: dict[str, type[ApiView]] = {
+    view.path: view
+    for module in MODULES
+    for view in vars(module).values()
+    if isinstance(view, type) and issubclass(view, ApiView) and view.path
+}
+
+
+def _loosely(address: str) -> str:
+    """A pattern of the address in which anything may stand for an id; empty where it has none."""
+    if "<uuid:" not in address and "<sha256:" not in address:
+        return ""
+    found = re.sub(r"<(?:uuid|sha256):(\w+)>", r"(?P<\1>[^/]+)", address)
+    return "^" + re.sub(r"<(\w+):(\w+)>", lambda m: ".+" if m[1] == "path" else "[^/]+", found) + "$"
+
+
 urlpatterns = [
-    *(
-        path(view.path, view.as_view())
-        for module in MODULES
-        for view in vars(module).values()
-        if isinstance(view, type) and issubclass(view, ApiView) and view.path
-    ),
+    *(path(address, view.as_view()) for address, view in PATHS.items()),
+    *(re_path(loose, platform.Nowhere.as_view()) for loose in sorted(set(map(_loosely, PATHS)) - {""})),
     # Whatever else, newlines and nothing included.
     re_path(r"^[\s\S]*$", platform.Nowhere.as_view()),
 ]

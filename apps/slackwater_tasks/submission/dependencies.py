@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from scheduler_ext.core.errors import InvalidInput, UnknownDependency
+from scheduler_ext.core.errors import Conflict, UnknownDependency
 from scheduler_ext.core.states import EdgeOutcome, TaskState, edge_outcome, turn
 from slackwater_tasks.ledger import copy_format
 from slackwater_tasks.ledger.rows import Accepted
@@ -67,6 +67,6 @@ def _refuse_unsatisfiable(tasks: Sequence[Accepted], rows: set[tuple[UUID, UUID,
             continue
         outcomes = {EdgeOutcome(row[2]) for row in rows if row[1] == task.id}
         if turn(task.spec.condition, outcomes) is not TaskState.READY:
-            raise InvalidInput(
+            raise Conflict(
                 f"this dependency has ended, and not as {task.spec.condition.name.lower()} needs it", field=field
             )

@@ -65,7 +65,7 @@ def test_hostile_bodies_are_refused(acme: ApiClient, path: str, raw: bytes, stat
 
 WRONG: list[tuple[str, Any]] = [
     ("name", 1),
-    ("name", None),
+    ("name", False),
     ("name", "x" * 201),
     ("handler", []),
     ("handler", "no.such.handler"),

@@ -37,6 +37,7 @@ def test_a_problem_names_code_field_and_request() -> None:
     assert found.body == {
         "type": "/api/docs/errors#invalid_input", "title": "Invalid input", "status": 422, "detail": "must be 1",
         "code": "invalid_input", "request_id": "r-1", "field": "tasks[3].tier", "known": ["a"],
+        "errors": [{"code": "invalid_input", "field": "tasks[3].tier", "detail": "must be 1"}],
     }  # fmt: skip
 
 
@@ -54,6 +55,7 @@ def test_a_refused_rate_says_when_to_come_again(retry_after: float | None, heade
         "Limit exceeded",
         header,
     )
+    assert found.body["retry_after_s"] == int(header), "the same as in the head"
     assert found.headers["RateLimit"] == f'"submissions";r=0;t={header}'
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from uuid import UUID
 
@@ -29,6 +30,7 @@ from slackwater_tasks.read import overview
 from slackwater_tasks.read.overview import find_line
 
 log = structlog.get_logger(__name__)
+ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{64}")
 
 
 class Nodes(ApiView, path="nodes", tag="platform"):
@@ -167,7 +169,12 @@ class Nowhere(PublicView):
 
     schema = None
 
-    def _none(self, *args: object, **kwargs: object) -> Response:
+    def _none(self, request: Request, **given: str) -> Response:
+        """``given``: what stands in the address of an endpoint where an id should."""
+        for name, text in given.items():
+            if not ID.fullmatch(text):
+                word = "lower-case " if ID.fullmatch(text.lower()) else ""
+                raise NotFound(f"{text[:60]!r} is no {word}id: there is none such.", field=name)
         raise NotFound("There is no such endpoint.")
 
     get = post = put = patch = delete = _none

@@ -1,0 +1,72 @@
+"""What a refusal tells: every fault at once, what would mend it, and nothing that is not so."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from slackwater_tasks.models import Task
+from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def acme() -> ApiClient:
+    forget_lookups()
+    furnish()
+    return client_of("acme")
+
+
+def test_all_faults_are_told_at_once(acme: ApiClient) -> None:
+    answer = acme.post("/tasks", {"handler": HANDLER, "priority": -1, "tier": 7, "agrs": [1]})
+    assert (answer.status, answer.body["field"]) == (422, "priority")
+    assert [fault["field"] for fault in answer.body["errors"]] == ["priority", "tier", "agrs"]
+    assert answer.body["errors"][2]["suggestion"] == [{"op": "move", "from": "/agrs", "path": "/args"}]
+    tasks = [{"handler": HANDLER}, {"handler": HANDLER, "priority": -1}, {"handler": 7}, 5]
+    several = acme.post("/tasks", tasks).body["errors"]
+    assert [fault["field"] for fault in several] == ["tasks[1].priority", "tasks[2].handler", "tasks[3]"]
+    assert len(acme.post("/tasks", [{"handler": 7}] * 500).body["errors"]) == 100
+    assert not Task._plain.exists()
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("eta", "start_at"), ("countdown", "start_at"), ("time_limit", "execution_cap_s"), ("queue", "category"),
+        ("max_retries", "total_attempts"), ("labels", "tags"), ("agrs", "args"), ("expires", "delay_tolerance_s"),
+        ("task_id", "PUT"),
+    ],
+)  # fmt: skip
+def test_the_words_of_celery_are_understood(acme: ApiClient, word: str, meant: str) -> None:
+    answer = acme.post("/tasks", {"handler": HANDLER, word: 1})
+    assert answer.body["field"] == word
+    assert meant in answer.body["detail"], answer.body
+
+
+def test_a_script_in_place_of_its_digest_is_told_where_it_belongs(acme: ApiClient) -> None:
+    answer = acme.post("/tasks", {"script": "#!/bin/sh\necho hello\n"})
+    assert (answer.status, answer.body["field"]) == (422, "script")
+    assert "/api/v1/scripts" in answer.body["detail"]
+
+
+def test_an_id_that_is_none_is_told_as_one(acme: ApiClient) -> None:
+    upper = str(uuid.uuid4()).upper()
+    for path, field, words in (
+        ("/tasks/abc", "task_id", "'abc' is no id"), (f"/tasks/{upper}/history", "task_id", "lower-case"),
+        ("/scripts/12", "sha256", "'12' is no id"), ("/workflows/x/tasks", "workflow_id", "'x' is no id"),
+    ):  # fmt: skip
+        answer = acme.get(path)
+        assert (answer.status, answer.code, answer.body["field"]) == (404, "not_found", field), path
+        assert words in answer.body["detail"]
+    assert "no such endpoint" in acme.get("/nothing").body["detail"]
+
+
+def test_nothing_is_dropped_where_a_name_stands_twice(acme: ApiClient) -> None:
+    assert acme.get("/tasks?state=failed&state=succeeded").body["field"] == "state"
+    assert acme.get("/tasks?limit=1&limit=2").body["field"] == "limit"
+    raw = b'{"handler": "demo.noop", "args": [{"a": 1, "a": 2}]}'
+    twice = acme.call("POST", "/tasks", raw=raw)
+    assert (twice.status, twice.code) == (400, "malformed_body")
+    assert "'a' twice" in twice.body["detail"]
