@@ -14,6 +14,8 @@ from scheduler_ext.policies.base import CATEGORY_REASONS
 from scheduler_ext.policies.tree import SHORT_MEMORY_S, Path, Rules, TreeChooser
 from scheduler_ext.policies.tree_nodes import Branch, Line, Place, place_of
 
+FADE_STEPS: Final = 512
+"""Past use fades in steps of such a part of the memory."""
 MAX_SPAN: Final = 300.0
 """After so many times the memory all that is remembered is counted from a new landmark, so that no number overflows."""
 
@@ -88,11 +90,16 @@ class RunningTree(TreeChooser):
         self._deepest = [branch for _, branch in sorted(self._branches.items(), key=lambda item: -len(item[0][2]))]
         self._remembered_at = 0.0
         self._past = {
-            path: account.past * rules.memory_s / self._measure.whole
-            for path, account in self._accounts.items()
-            if rules.memory_s and self._measure.whole
+            account: (account.past * rules.memory_s / self._measure.whole, 0.0)
+            for account in self._accounts.values()
+            if account.past and self._measure.whole
         }
-        """Cell-seconds that each account has used lately."""
+        """Cell-seconds that each account has used lately, and until when that is counted."""
+        self._busy: dict[Account, None] = {}
+        """With a memory: accounts at the top in which something waits."""
+        self._below: dict[Account, list[tuple[Account, list[Branch]]]] = {}
+        for path in sorted(of_account, key=len, reverse=True):
+            self._below.setdefault(self._accounts[path[:1]], []).append((self._accounts[path], of_account[path]))
         self._waiting: set[int] = set()
         """With pools in pools: the tasks that wait, by the identity of their objects."""
         self.now = 0.0
@@ -126,20 +133,43 @@ class RunningTree(TreeChooser):
                     branch.push(self._clock)
 
     def remember(self, now: float) -> None:
-        """What is held has been held until ``now`` (seconds since the run began): it counts as past use, and fades."""
-        memory_s, whole = self._rules.memory_s, self._measure.whole
-        span_s, self._remembered_at = now - self._remembered_at, now
-        if span_s <= 0 or not memory_s or not whole:
-            return
-        for path, account in self._accounts.items():
-            if account.parent is not None:
-                past = remembered(self._past.get(path, 0.0), account.share / whole, span_s, memory_s)
-                self._past[path] = past
-                account.past = int(past * whole / memory_s)
-                account.key = self._rules.key(account)
-                account.version += 1
-        for branch in self._deepest:
-            branch.push(self._clock)
+        """What is held has been held until ``now`` (seconds since the run began): it counts as past use, and fades.
+
+        Only where something waits is it brought up to date, and only when a :data:`FADE_STEPS`-th of the memory has
+        passed; who takes or gives back something is at once.
+        """
+        memory_s = self._rules.memory_s
+        if memory_s and now - self._remembered_at >= memory_s / FADE_STEPS:
+            self._remembered_at = now
+            self._busy = {top: None for top in self._busy if top.waits}
+            for top in self._busy:
+                self._freshen(top)
+
+    def _freshen(self, top: Account) -> None:
+        """Put what stands below an account at the top in order by what it has used until now."""
+        clock, key = self._clock, self._rules.key
+        for account, branches in self._below[top]:
+            self._fade(account)
+            account.key = key(account)
+            account.version += 1
+            for branch in branches:
+                branch.push(clock)
+
+    def _fade(self, account: Account) -> None:
+        past, at = self._past.get(account, (0.0, 0.0))
+        span_s, whole, memory_s = self.now - at, self._measure.whole, self._rules.memory_s
+        if span_s > 0 and whole:
+            past = remembered(past, account.share / whole, span_s, memory_s)
+            self._past[account] = (past, self.now)
+            account.past = int(past * whole / memory_s)
+
+    def _charge(self, account: Account, kind: WorkKind, milli: int, vector: Vector) -> None:
+        if self._rules.memory_s:
+            each: Account | None = account
+            while each is not None and each.parent is not None:
+                self._fade(each)
+                each = each.parent
+        super()._charge(account, kind, milli, vector)
 
     def accept(self, line: LineView, task: TaskView, milli: int = MILLI) -> None:
         if self._ages:
@@ -188,6 +218,9 @@ class RunningTree(TreeChooser):
         heads, at, top = state.heads, state.at, state.top
         if not top.waits and not top.share:
             self._share_out(self._due + top.turns)
+        if self._rules.memory_s and not top.waits:
+            self._busy[top] = None
+            self._freshen(top)
         top.waits += 1
         if self._ages:
             self._waiting.add(id(task))

@@ -62,6 +62,19 @@ def test_dominant_resource_fairness_ends_thirty_thousand_a_second(vectors: tuple
     assert per_second(simulate(poisson(100_000, 100, load, vectors), cell, "dominant_resource")) >= 30_000
 
 
+def test_a_memory_of_past_use_costs_little() -> None:
+    """Two hundred users, and not everything brought up to date at each event."""
+    cell = Cell(nodes=10, slots=32)
+    seconds = [
+        Engine(
+            poisson(60_000, 200, 304), cell, order=order_policy("fifo"), conf=OPEN,
+            share=share_policy("dominant_resource", {"memory_s": memory_s}),
+        ).run(time.process_time).seconds
+        for memory_s in (0, 600)
+    ]  # fmt: skip
+    assert seconds[1] < 2 * seconds[0]
+
+
 def test_a_million_tasks_on_ten_thousand_nodes() -> None:
     begin = time.process_time()
     run = simulate(poisson(1_000_000, 100, 76_000), Cell(nodes=10_000, slots=8), "equal")
