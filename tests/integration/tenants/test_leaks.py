@@ -92,6 +92,9 @@ COMMANDS: dict[str, list[Case]] = {
         lambda theirs: ["line", f"{theirs.category}/{theirs.tier_name}", "--yes", "--wait", "0"],
         lambda _: ["tenant", "--yes", "--wait", "0"],
     ],
+    "top": [lambda _: ["--once"]],
+    "tenants": [lambda _: []],
+    "workflows": [lambda _: []],
     "import_workflow": [],  # names nothing that exists
 }
 """What to say as one tenant where another's object is meant."""

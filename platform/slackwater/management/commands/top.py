@@ -28,12 +28,18 @@ class Command(PlatformCommand):
         limit = max(1, options["limit"])
         tenants = platform.tenants(tenant.slug if tenant else "")
         running = platform.running(tenant.pk if tenant else None, limit=limit)
-        nodes = overview.all_nodes(gone=False)
+        nodes = [row for row in overview.all_nodes(gone=False) if tenant is None or row["cell"] == tenant.cell]
         now = live.snapshot()
         states = now["states"] if tenant is None else None
         if self.as_json:
             self.show(
-                {"states": states, "alerts": now["alerts"], "nodes": nodes, "tenants": tenants, "running": running}
+                {
+                    "states": states,
+                    "alerts": now["alerts"] if tenant is None else [],
+                    "nodes": nodes,
+                    "tenants": tenants,
+                    "running": running,
+                }
             )
             return
         if states is not None:
