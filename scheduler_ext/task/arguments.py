@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from scheduler_ext.core.errors import InvalidInput
@@ -110,8 +110,3 @@ def _said(error: Any) -> str:
     if error.validator == "enum":
         return f"must be one of {', '.join(map(json.dumps, error.validator_value))}"[:500]
     return f"does not fit what the handler takes: {error.message}"[:500]
-
-
-def compiled(schema: Mapping[str, Any] | None) -> Arguments | None:
-    """The check of a published schema; ``None`` where none was."""
-    return Arguments(dict(schema)) if schema else None

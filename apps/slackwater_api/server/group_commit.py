@@ -131,7 +131,8 @@ def _read(entry: Entry, request: PlainRequest) -> tuple[Tenant, Single]:
     """Validates the submitter and parses the task; raises what a view would."""
     principal: Principal = principal_of(entry.request.authorization)
     principal.require(SUBMIT)
-    data, key = parse(entry.request.body), idempotency_key(request.http)
+    data = parse(entry.request.body)
+    key = idempotency_key(request.http) if b"idempotency-key" in entry.request.headers else None
     if not isinstance(data, dict):
         raise InvalidInput("The body must be an object, or an array of objects.")
     return principal.tenant, Single(data=data, actor=principal.actor, idempotency_key=key)

@@ -15,7 +15,7 @@ from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import LateMark, Repeats
 from scheduler_ext.core.work import Export
 from scheduler_ext.task import handlers
-from scheduler_ext.task.arguments import Arguments, compiled
+from scheduler_ext.task.arguments import Arguments
 from slackwater_resources.models import Handler, Tier
 from slackwater_tasks.ledger import sql
 from slackwater_tasks.ledger.connection import fetch_all, fetch_value
@@ -189,7 +189,7 @@ def arguments(name: str, *, anew: bool = False) -> Arguments | None:
     found = _arguments.get(name)
     if found is None or anew or time.monotonic() - found[0] > ARGUMENTS_TTL_S:
         schema = Handler.objects.filter(name=name).values_list("schema", flat=True).first()
-        found = _arguments[name] = (time.monotonic(), compiled(schema))
+        found = _arguments[name] = (time.monotonic(), Arguments(schema) if schema else None)
     return found[1]
 
 
