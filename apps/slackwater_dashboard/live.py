@@ -68,7 +68,7 @@ NODES = """
 SELECT n.id, n.name, n.cell,
        CASE WHEN n.state = 'lost' OR n.lease_expires_at > clock_timestamp() THEN n.state ELSE 'silent' END AS state,
        n.capacity, n.slots::text, extract(epoch FROM clock_timestamp() - n.heartbeat_at)::float8 AS silent_s
-FROM slackwater_resources_node n WHERE n.state IN ('active', 'draining') OR (
+FROM slackwater_resources_node n WHERE n.state IN ('starting', 'active', 'draining') OR (
     n.state = 'lost' AND n.heartbeat_at > clock_timestamp() - interval '1 day' AND NOT EXISTS (
         SELECT 1 FROM slackwater_resources_node o WHERE o.cell = n.cell AND o.name = n.name AND o.id > n.id))
 ORDER BY n.cell, n.name LIMIT 200

@@ -15,7 +15,8 @@ from slackwater_conf import conf
 REDIS_TIMEOUT_S = 0.5
 LEADERS = "SELECT cell, expires_at > clock_timestamp() FROM slackwater_tasks_leader ORDER BY cell"
 WORKERS = """
-SELECT cell, count(*) FROM slackwater_resources_node WHERE state = 'active' AND lease_expires_at > clock_timestamp()
+SELECT cell, count(*) FILTER (WHERE state = 'active'), count(*) FILTER (WHERE state = 'starting')
+FROM slackwater_resources_node WHERE state IN ('starting', 'active') AND lease_expires_at > clock_timestamp()
 GROUP BY cell ORDER BY cell
 """
 
@@ -31,18 +32,19 @@ def readyz(request: HttpRequest) -> JsonResponse:
     """Say whether this process can take submissions: 503 without its database.
 
     Without Redis, or while no dispatcher leads or no worker is there, submissions are still accepted and kept, so these
-    are told (workers: how many by cell) but do not take the process out of service.
+    are told (workers: how many by cell, and how many are starting) but do not take the process out of service.
     """
-    database, leaders, workers = _database()
+    database, leaders, workers, starting = _database()
     checks: dict[str, Any] = {
         "database": database, "redis": _redis(), "dispatchers": leaders, "workers": workers,
+        "starting": starting,
     }  # fmt: skip
     ready = database["ok"]
     body = {"status": "ready" if ready else "not ready", "checks": checks}
     return JsonResponse(body, status=200 if ready else 503, headers={"Cache-Control": "no-store"})
 
 
-def _database() -> tuple[dict[str, Any], dict[str, bool], dict[str, int]]:
+def _database() -> tuple[dict[str, Any], dict[str, bool], dict[str, int], dict[str, int]]:
     began = time.monotonic()
     try:
         with connection.cursor() as cursor:
@@ -50,10 +52,12 @@ def _database() -> tuple[dict[str, Any], dict[str, bool], dict[str, int]]:
             cursor.execute(LEADERS)
             leaders = {cell: bool(leads) for cell, leads in cursor.fetchall()}
             cursor.execute(WORKERS)
-            workers = dict(cursor.fetchall())
+            found = cursor.fetchall()
+            workers = {cell: active for cell, active, _ in found if active}
+            starting = {cell: count for cell, _, count in found if count}
     except Error as error:
-        return {"ok": False, "error": type(error).__name__}, {}, {}
-    return {"ok": True, "ms": round((time.monotonic() - began) * 1000, 1)}, leaders, workers
+        return {"ok": False, "error": type(error).__name__}, {}, {}, {}
+    return {"ok": True, "ms": round((time.monotonic() - began) * 1000, 1)}, leaders, workers, starting
 
 
 def _redis() -> dict[str, Any]:

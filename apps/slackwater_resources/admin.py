@@ -19,7 +19,7 @@ from slackwater_adminkit.pausing import PausableMixin
 from slackwater_adminkit.services import ReadOnlyMixin, ServiceAdmin, UndeletedMixin
 from slackwater_resources import services
 from slackwater_resources.components import SILENT_AFTER_S
-from slackwater_resources.models import Component, Handler, Node, Tier
+from slackwater_resources.models import NODE_LIVES, Component, Handler, Node, Tier
 
 DIMENSIONS = (
     ("CPU", "‰ of a core"),
@@ -29,7 +29,13 @@ DIMENSIONS = (
     ("bandwidth", "kbit/s, in and out each"),
     ("ports", ""),
 )
-STATE_KINDS = {"active": "succeeded", "draining": "waiting", "left": "cancelled", "lost": "failed"}
+STATE_KINDS = {
+    "starting": "waiting",
+    "active": "succeeded",
+    "draining": "waiting",
+    "left": "cancelled",
+    "lost": "failed",
+}
 
 
 @admin.register(Tier)
@@ -112,7 +118,7 @@ class NodeAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
     @admin.display(description="state", ordering="state")
     def shown_state(self, obj: Node) -> SafeString:
         """Its state; silent when it is alive by its state but has let its lease run out."""
-        alive = obj.state in (Node.State.ACTIVE, Node.State.DRAINING)
+        alive = obj.state in NODE_LIVES
         if alive and obj.lease_expires_at < timezone.now():
             return badge("silent", "failed")
         return badge(obj.state, STATE_KINDS[obj.state])

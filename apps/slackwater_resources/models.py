@@ -87,10 +87,14 @@ class Handler(models.Model):
         return self.name
 
 
+NODE_LIVES = ["starting", "active", "draining"]
+
+
 class Node(models.Model):
     """One worker machine or container in one incarnation. Its claims point to it, so one row renews them all."""
 
     class State(models.TextChoices):
+        STARTING = "starting", "starting: its agent is not there yet"
         ACTIVE = "active"
         DRAINING = "draining", "draining: finishes, gets nothing new"
         LEFT = "left"
@@ -119,13 +123,11 @@ class Node(models.Model):
 
     class Meta:
         ordering = ["-started_at"]
-        indexes = [
-            models.Index(fields=["cell"], name="slackwater_node_live", condition=Q(state__in=["active", "draining"]))
-        ]
+        indexes = [models.Index(fields=["cell"], name="slackwater_node_live", condition=Q(state__in=NODE_LIVES))]
         constraints = [
             models.UniqueConstraint(
                 fields=["cell", "name"],
-                condition=Q(state__in=["active", "draining"]),
+                condition=Q(state__in=NODE_LIVES),
                 name="slackwater_node_one_incarnation",
             )
         ]

@@ -44,23 +44,23 @@ WHERE rate IS NOT NULL AND NOT EXISTS (SELECT 1 FROM shared) ON CONFLICT DO NOTH
 """
 RETIRE = """
 UPDATE slackwater_resources_node SET state = 'lost', lease_expires_at = least(lease_expires_at, clock_timestamp())
-WHERE cell = %s AND name = %s AND state IN ('active', 'draining')
+WHERE cell = %s AND name = %s AND state IN ('starting', 'active', 'draining')
 """
 REGISTER = """
 INSERT INTO slackwater_resources_node (name, hostname, incarnation, cell, state, capacity, slots, labels, handlers, sandbox,
     enforced, stats, started_at, heartbeat_at, lease_expires_at)
-VALUES (%s, %s, %s, %s, 'draining', %s, %s, %s, %s, %s, %s, '{}', clock_timestamp(), clock_timestamp(),
+VALUES (%s, %s, %s, %s, 'starting', %s, %s, %s, %s, %s, %s, '{}', clock_timestamp(), clock_timestamp(),
     clock_timestamp() + %s * interval '1 second') RETURNING id
 """
 ACTIVATE = """
 UPDATE slackwater_resources_node SET state = 'active', heartbeat_at = clock_timestamp(),
     lease_expires_at = clock_timestamp() + %s * interval '1 second'
-WHERE id = %s AND state = 'draining'
+WHERE id = %s AND state = 'starting'
 """
 RENEW = """
 UPDATE slackwater_resources_node SET heartbeat_at = clock_timestamp(), stats = %s::jsonb,
     lease_expires_at = clock_timestamp() + %s * interval '1 second'
-WHERE id = %s AND state IN ('active', 'draining') RETURNING state
+WHERE id = %s AND state IN ('starting', 'active', 'draining') RETURNING state
 """
 ASKED = named("""
 SELECT l.task_id::text, l.fence, CASE WHEN l.cancel_requested THEN :outcome.CANCELLED
@@ -141,7 +141,7 @@ class PgNodeStore:
     def leave(self, node_id: int) -> None:
         """The node has ended cleanly."""
         self.db.conn.execute(
-            "UPDATE slackwater_resources_node SET state = 'left' WHERE id = %s AND state IN ('active', 'draining')",
+            "UPDATE slackwater_resources_node SET state = 'left' WHERE id = %s AND state IN ('starting', 'active', 'draining')",
             (node_id,),
         )
 

@@ -33,7 +33,7 @@ WHERE n.state = 'active' AND n.lease_expires_at > %(now)s AND n.started_at < %(n
 """)
 LOST = """
 SELECT DISTINCT n.cell, n.name, 'it ran on ' || n.hostname FROM slackwater_resources_node n
-WHERE (n.state = 'lost' OR n.state IN ('active', 'draining') AND n.lease_expires_at < %(now)s)
+WHERE (n.state = 'lost' OR n.state IN ('starting', 'active', 'draining') AND n.lease_expires_at < %(now)s)
     AND n.heartbeat_at > %(now)s - %(for)s * interval '1 second'
     AND NOT EXISTS (
         SELECT 1 FROM slackwater_resources_node x WHERE x.cell = n.cell AND x.name = n.name AND x.started_at > n.started_at)

@@ -177,6 +177,10 @@ class Blockers:
             detail = f"No worker has exported the handler {self.row['handler']} yet: it is declared, and waits for the first."
             return blocker("no_node", detail, "A node registers that does.")
         what = f"handler {self.row['handler']}" if self.row["handler"] else "scripts"
+        starting = fetch_all(queries.STARTING, [self.row["cell"], self.row["handler_id"], self.row["handler_id"]])
+        if starting:
+            names = ", ".join(name for (name,) in starting)
+            return blocker("no_node", f"The node that runs {what} is starting: {names}.{until}", "It has started.")
         return blocker("no_node", f"No registered node runs {what}.{until}", "A node registers that does.")
 
     def _mutex(self, task: TaskView) -> Iterator[Blocker]:

@@ -28,7 +28,7 @@ MAX_COUNTED: Final = 10_000
 
 CELLS = """
 SELECT cell FROM slackwater_tenants_tenant UNION
-SELECT cell FROM slackwater_resources_node WHERE state IN ('active', 'draining')
+SELECT cell FROM slackwater_resources_node WHERE state IN ('starting', 'active', 'draining')
 """
 SLOTS = """
 SELECT n.cell, k.key, sum(k.value::int)::int FROM slackwater_resources_node n, jsonb_each_text(n.slots) k

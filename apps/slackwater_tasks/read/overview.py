@@ -23,7 +23,7 @@ from slackwater_tenants.services import is_granted, paused_by
 
 MAX_COUNTED = 10_000
 RESOURCES = ("cpu_milli", "memory_mb", "disk_mb", "iops", "bandwidth_kbps", "ports")
-SEEN = [Node.State.ACTIVE, Node.State.DRAINING]
+SEEN = [Node.State.STARTING, Node.State.ACTIVE, Node.State.DRAINING]
 
 
 def tiers(tenant: Tenant) -> list[dict[str, Any]]:

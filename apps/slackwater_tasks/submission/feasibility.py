@@ -14,7 +14,7 @@ from slackwater_tenants.models import Tenant
 
 NODES = """
 SELECT id, name, capacity, slots::text, handlers, labels FROM slackwater_resources_node
-WHERE cell = %s AND state IN ('active', 'draining') AND lease_expires_at > clock_timestamp()
+WHERE cell = %s AND state IN ('starting', 'active', 'draining') AND lease_expires_at > clock_timestamp()
 """
 # The tenant's own work ahead, on all slots of the cell at best: others' work, and its share, can only make it longer.
 # What is urgent waits for what is urgent alone.

@@ -23,7 +23,7 @@ async def awaited(host: str, port: int, *, patience: float) -> str:
                 if checks is not None:
                     if checks["workers"]:
                         return ""
-                    lacking = "no worker has come"
+                    lacking = "a worker is starting" if checks.get("starting") else "no worker has come"
                 await asyncio.sleep(POLL_S)
     return lacking
 

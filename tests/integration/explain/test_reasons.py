@@ -244,6 +244,14 @@ def no_node_for_scripts(cell: Cell) -> tuple[UUID, Remove]:
     return task, offer
 
 
+def no_node_while_starting(cell: Cell) -> tuple[UUID, Remove]:
+    task_id, removes = no_node_while_draining(cell)
+    cell.worker.node.state = "starting"
+    cell.worker.node.save()
+    assert "is starting: hand-1" in str(cell.explain(task_id)["blockers"])
+    return task_id, removes
+
+
 def no_node_while_draining(cell: Cell) -> tuple[UUID, Remove]:
     cell.worker.node.state = "draining"
     cell.worker.node.save()
@@ -321,7 +329,8 @@ CASES: dict[str, Callable[[Cell], tuple[UUID, Remove]]] = {
     "peak of delayable": peak_of_delayable, "peak in window": peak_in_window, "no_slot of tier": no_slot_of_tier,
     "reserved": reserved, "share": share, "yielded": yielded, "yielded by force": yielded_by_force,
     "start_time of dependant": start_time_of_dependant, "paused line": line_paused,
-    "no_node for scripts": no_node_for_scripts, "no_node while draining": no_node_while_draining,
+    "no_node for scripts": no_node_for_scripts, "no_node while starting": no_node_while_starting,
+    "no_node while draining": no_node_while_draining,
 }  # fmt: skip
 
 

@@ -176,6 +176,7 @@ def saying(answer: bytes) -> Iterator[int]:
     [
         (b'200 {"checks": {"workers": {"default": 1}}}', ""),
         (b'200 {"checks": {"workers": {}}}', "no worker has come"),
+        (b'200 {"checks": {"workers": {}, "starting": {"default": 1}}}', "a worker is starting"),
         (b'503 {"checks": {"workers": {"default": 1}}}', "the API has not answered"),
         (b"200 no JSON", "the API has not answered"),
     ],

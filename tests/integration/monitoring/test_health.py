@@ -48,6 +48,7 @@ def test_readyz_counts_the_workers_that_are_there() -> None:
         ("b", "active", 9),
         ("c", "active", -1),
         ("d", "draining", 9),
+        ("e", "starting", 9),
     ):
         Node.objects.create(
             name=name, hostname="h", incarnation=uuid.uuid4(), state=state, capacity=[1, 1, 0, 0, 0, 0],
@@ -56,6 +57,7 @@ def test_readyz_counts_the_workers_that_are_there() -> None:
         )  # fmt: skip
     answer = Client().get("/readyz")
     assert (answer.status_code, answer.json()["checks"]["workers"]) == (200, {"default": 2})
+    assert answer.json()["checks"]["starting"] == {"default": 1}
 
 
 @pytest.mark.django_db

@@ -18,7 +18,7 @@ from slackwater_tasks.models import OnLate
 STATES, CATEGORIES, CONDITIONS, ON_LATE = words(TaskState), words(Category), words(RunCondition), words(OnLate)
 STATUSES = [status.label for status in ClientStatus]
 OUTCOMES = words(Outcome)
-NODE_STATES = ["active", "draining"]
+NODE_STATES = ["starting", "active", "draining"]
 KINDS = ["handler", "script"]
 KINDS_OF_SCHEDULE: list[str] = [str(kind) for kind in Kind]
 FIRE_OUTCOMES: list[str] = ScheduleFire.Outcome.values

@@ -108,7 +108,7 @@
     fill("sw-states", table(["State", "", "Tasks#"], rows, ""));
   }
   function nodes(now) {
-    const kind = { active: "succeeded", draining: "scheduled", silent: "failed", lost: "failed" };
+    const kind = { active: "succeeded", starting: "scheduled", draining: "scheduled", silent: "failed", lost: "failed" };
     const rows = now.nodes.map((node) => [
       el("a", { href: `${root.dataset.nodes}${node.id}/change/` }, node.name),
       node.cell,

@@ -22,7 +22,7 @@ LEAD = """lead AS (
     SELECT 1 FROM slackwater_tasks_leader WHERE cell = %(cell)s AND epoch = %(epoch)s AND holder = %(holder)s
         AND expires_at > clock_timestamp() FOR SHARE)"""
 # Whether the node's lease runs.
-_LEASED = """EXISTS (SELECT 1 FROM slackwater_resources_node WHERE id = %(node)s AND state IN ('active', 'draining')
+_LEASED = """EXISTS (SELECT 1 FROM slackwater_resources_node WHERE id = %(node)s AND state IN ('starting', 'active', 'draining')
                     AND lease_expires_at > clock_timestamp())"""
 _WORK = "t.handler, t.script_sha256, t.script_path, t.args, t.kwargs, t.cap_ms"
 CLAIM = named(f"""

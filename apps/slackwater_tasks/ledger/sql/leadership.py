@@ -22,7 +22,7 @@ RESIGN = "UPDATE slackwater_tasks_leader SET expires_at = clock_timestamp() WHER
 LOSE_NODES = """
 UPDATE slackwater_resources_node n SET state = 'lost' WHERE n.id IN (
     SELECT x.id FROM slackwater_resources_node x LEFT JOIN slackwater_tasks_leader l ON l.cell = x.cell
-    WHERE x.state IN ('active', 'draining') AND x.lease_expires_at < clock_timestamp() - interval '1 second'
+    WHERE x.state IN ('starting', 'active', 'draining') AND x.lease_expires_at < clock_timestamp() - interval '1 second'
         AND coalesce(l.grace_until, '-infinity') < clock_timestamp()
         AND coalesce(l.renewed_at, 'infinity') > clock_timestamp() - %s * 0.7 * interval '1 second'
     FOR UPDATE OF x SKIP LOCKED)

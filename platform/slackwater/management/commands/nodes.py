@@ -82,7 +82,7 @@ def _find(given: str | None) -> Node:
     """The node of that id, or the one incarnation of that name that is there."""
     if not given:
         raise InvalidInput("say which: its name or its id", field="node")
-    there = Node.objects.filter(state__in=[Node.State.ACTIVE, Node.State.DRAINING])
+    there = Node.objects.filter(state__in=[Node.State.STARTING, Node.State.ACTIVE, Node.State.DRAINING])
     found = list(there.filter(incarnation=UUID(given)) if ID.fullmatch(given) else there.filter(name=given))
     if not found:
         raise NotFound(f"there is no node {given!r} at work", field="node")
