@@ -42,7 +42,9 @@ FROM active a JOIN slackwater_tasks_line n ON n.id = a.line_id CROSS JOIN LATERA
 GROUP BY 1
 """)  # noqa: S608 - statements of ours
 DEAD = f"SELECT count(*) FROM (SELECT 1 FROM slackwater_tasks_deadletter LIMIT {MAX_DEAD_COUNTED}) x"  # noqa: S608 (a number of our own)
-NODES = "SELECT cell, state, count(*) FROM slackwater_resources_node WHERE state IN ('starting', 'active', 'draining') GROUP BY 1, 2"
+NODES = """
+SELECT cell, state, count(*) FROM slackwater_resources_node WHERE state IN ('starting', 'active', 'draining') GROUP BY 1, 2
+"""
 CAPACITY = """
 SELECT n.cell, sum(n.capacity[1]), sum(n.capacity[2]), sum(n.capacity[3]), sum(n.capacity[4]), sum(n.capacity[5]),
        sum(n.capacity[6]) FROM slackwater_resources_node n WHERE n.state = 'active' GROUP BY 1
