@@ -29,7 +29,7 @@ from tests.support.hand_worker import HandWorker
 from tests.support.webhooks import ALL, hook
 
 OPERATORS = {
-    "create_api_key", "create_demo", "create_tenant", "delete_tenant", "migrate", "nodes", "prune",
+    "create_api_key", "create_demo", "create_tenant", "delete_tenant", "doctor", "migrate", "nodes", "prune",
     "reseal_secrets",
     "run_dispatcher", "run_upkeep", "shell", "simulate", "up", "workflow_report",
 }  # fmt: skip
@@ -95,6 +95,7 @@ COMMANDS: dict[str, list[Case]] = {
     "top": [lambda _: ["--once"]],
     "tenants": [lambda _: []],
     "workflows": [lambda _: []],
+    "import_beat": [],  # reads what is no tenant's
     "import_workflow": [],  # names nothing that exists
 }
 """What to say as one tenant where another's object is meant."""
