@@ -247,7 +247,7 @@ PLATFORM = {"nodes/<uuid:node_id>/drain", "nodes/<uuid:node_id>/resume"}
 # A body that would be good for one's own object, so that the 404 is not a 422 by luck.
 BODY: dict[str, dict[str, Any]] = {
     "workflows/<uuid:workflow_id>/tasks": {"POST": {"tasks": [{"name": "x", "handler": HANDLER}]}},
-    "tasks/<uuid:task_id>": {"PATCH": {"priority": 3}},
+    "tasks/<uuid:task_id>": {"PATCH": {"priority": 3}, "PUT": {"handler": HANDLER}},
     "webhooks/<uuid:webhook_id>": {"PATCH": {"enabled": False}},
     "teams/<str:team_slug>": {"PATCH": {"name": "taken over"}},
     "members/<uuid:member_id>": {"PATCH": {"role": "viewer"}},
@@ -290,6 +290,8 @@ def test_another_tenants_object_does_not_exist(route: str, view: Any, parameters
             answer = acme.call(method, path_of(route, parameters, values), body)
             # Nodes are nobody's: a tenant's key is told that it lacks the scope, whether there is such a node or not.
             expected = (403, "not_permitted") if route in PLATFORM else (404, "not_found")
+            if method == "PUT":  # an id of one's own choice: that it is taken is all that is told
+                expected = (409, "conflict")
             assert (answer.status, answer.code) == expected, f"{method} {route}"
         elif method == "GET":
             assert route in LISTS, f"the list {route} has no case here"
