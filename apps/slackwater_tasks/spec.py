@@ -310,7 +310,7 @@ def parse_task(data: Any, where: str = "") -> TaskSpec:
     payload = dump_payload(values.get("args", []), values.get("kwargs", {}), where)
     if references.MARK in payload[0] or references.MARK in payload[1]:
         check_references(values, set(values.get("depends_on", ())), where)
-    return TaskSpec(**values, payload=payload, chosen=frozenset(values))
+    return TaskSpec(**values, payload=payload, chosen=frozenset(values) - ARGUMENTS)
 
 
 Payload = tuple[str, str]

@@ -87,11 +87,11 @@ def main() -> int:
     for name, task_id in ids.items():
         task = call("GET", f"/tasks/{task_id}")
         began, ended = task["started_at"] or "", task["finished_at"] or ""
-        error = task["error"].strip().rpartition("\n")[2]
+        error = (task["error"] or "").strip().rpartition("\n")[2]
         print(f"  {name:<12} {task['state']:<10} {began[11:23]:<12} - {ended[11:23]}  {error}".rstrip())
     result = last["result"]
     if result is None:
-        print(f"not published: {last['state']} {last['reason']}")
+        print(f"not published: {last['state']} {last['reason'] or ''}".rstrip())
         return 1
     if not result["published"]:
         print(f"not published: it shows the same picture as {result['duplicate_of']}")

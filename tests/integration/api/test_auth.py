@@ -366,10 +366,10 @@ def test_an_operator_drains_and_resumes_any_node() -> None:
     assert (drained.status, drained.body) == (
         200, {"id": str(node_id), "name": "secret", "cell": "far", "state": "draining"},
     )  # fmt: skip
-    assert Node.objects.get().state == "draining"
+    assert Node.objects.get(incarnation=node_id).state == "draining"
     again = key.post(f"/nodes/{node_id}/drain")
     assert (again.status, again.code) == (409, "conflict")
-    assert key.post(f"/nodes/{node_id}/resume").body["state"] == Node.objects.get().state == "active"
+    assert key.post(f"/nodes/{node_id}/resume").body["state"] == Node.objects.get(incarnation=node_id).state == "active"
     for missing in (uuid.uuid4(), 2**63):
         assert key.post(f"/nodes/{missing}/drain").status == 404
     # The scope is for nodes alone.

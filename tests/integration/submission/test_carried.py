@@ -125,6 +125,7 @@ def test_a_node_keeps_what_its_handlers_declare() -> None:
         spec = NodeSpec(name="n1", hostname="h", incarnation=str(uuid4()), cell="default", capacity=(1,) * 6, slots={},
                         labels=(), sandbox="process")  # fmt: skip
         with raw_cursor() as cur:
+            cur.execute("SELECT 1")  # the test's transaction begins, else the node's would be the outermost, and stay
             database = type("Database", (), {"conn": cur.connection})
             PgNodeStore(SchedulerConf(), database).register(spec, {"t.rated": export})
 
