@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from billiard.einfo import ExceptionInfo
 from celery import _state, signals, states
+from celery.app.task import Task
 from celery.app.trace import task_has_custom
 from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded, TimeLimitExceeded
 from kombu.exceptions import EncodeError
@@ -26,7 +27,7 @@ from scheduler_ext.task.celery_options import soft_limit
 
 log = logging.getLogger(__name__)
 
-HOOKS: Final = ("__call__", "before_start", "on_success", "on_failure", "on_retry", "after_return")
+HOOKS: Final = ("before_start", "on_success", "on_failure", "on_retry", "after_return")
 SIGNALS: Final = (
     signals.task_prerun, signals.task_postrun, signals.task_success, signals.task_failure, signals.task_retry,
     signals.task_revoked,
@@ -57,8 +58,10 @@ class Handler:
         """``task``: as Celery knows it."""
         self.task = task
         self.carried = bool(export.repeats)
-        self.hooked = any(task_has_custom(task, hook) for hook in HOOKS)
-        self.call: Callable[..., Any] = task if task_has_custom(task, "__call__") else task.run
+        # Not by task_has_custom: a worker replaces Celery's own __call__ (its "stack protection"), which is no hook.
+        called = task.__class__.__call__ is not Task.__call__
+        self.hooked = called or any(task_has_custom(task, hook) for hook in HOOKS)
+        self.call: Callable[..., Any] = task if called else task.run
         self.soft_s = soft_limit(task)
         self.delivery = {"exchange": "", "routing_key": export.name, "priority": None, "redelivered": False}
 

@@ -11,12 +11,13 @@ from uuid import UUID
 
 import pytest
 from celery import Celery, Task, current_task, signals
+from celery.app import trace
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.states import Outcome, Repeats
 from scheduler_ext.core.types import WorkKind
-from scheduler_ext.core.work import Started
+from scheduler_ext.core.work import Export, Started
 from scheduler_ext.task import celery_json, celery_options, context, handlers, publishing
 from scheduler_ext.worker.child import celery_run
 from scheduler_ext.worker.child.handler_call import Bodies, End
@@ -258,3 +259,14 @@ def test_a_priority_keeps_its_order() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(app.conf, "broker_url", "redis://localhost")
         assert [celery_options.priority(n, app) for n in (0, 9, 200)] == [9, 0, 0]
+
+
+def test_what_a_worker_does_to_celerys_own_call_is_no_hook() -> None:
+    """Its optimizations replace ``Task.__call__`` for all: a plain task stays on the quick way."""
+    trace.setup_worker_optimizations(app)
+    try:
+        plain, own = (celery_run.Handler(task, Export(name=task.name, task=task.name)) for task in (bare, hooked))
+    finally:
+        trace.reset_worker_optimizations(app)
+    assert (plain.hooked, plain.call) == (False, bare.run)
+    assert (own.hooked, own.call) == (True, hooked)
