@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import exp, lcm
 from typing import Any, Final
 
-from scheduler_ext.core.resources import SIZE, filled, total, zero
+from scheduler_ext.core.resources import SIZE, total, zero
 from scheduler_ext.core.types import MILLI, Slots, Snapshot, Vector, WorkKind
 
 MAX_WHOLE: Final = 1 << 240
@@ -129,17 +129,21 @@ class Account:
     def hold(self, kind: WorkKind, milli: int, vector: Vector) -> None:
         """Add what a task takes (negative when it gives it back) to this account alone."""
         slots, before, measure = self.slots, self.share, self.measure
-        slots[kind] = slots.get(kind, 0) + milli
-        best = slots[kind] * measure.slot_parts[kind]
+        parts = measure.slot_parts
+        taken = slots[kind] = slots.get(kind, 0) + milli
+        best = taken * parts[kind]
         if len(slots) > 1:
             for other, taken in slots.items():
-                best = max(best, taken * measure.slot_parts[other])
-        if measure.vectors:
+                if (share := taken * parts[other]) > best:
+                    best = share
+        if measure.vectors:  # compared, not passed to max(): it runs for every decision
             held = self.vector
-            vector = filled(vector)
+            vector = vector or zero()
             for dimension, part in measure.counted:
-                held[dimension] += vector[dimension]
-                best = max(best, held[dimension] * part)
+                if need := vector[dimension]:
+                    held[dimension] += need
+                if (share := held[dimension] * part) > best:
+                    best = share
         self.share = best
         self.version += 1
         if self.kept and self.parent is not None:

@@ -157,8 +157,12 @@ class TreeChooser(Chooser):
     # -- the protocol ------------------------------------------------------------------------------
 
     def pick(self) -> tuple[LineView, TaskView] | None:
-        roots = [*self._roots.values()]
-        line = self._descend(roots[0]) if len(roots) == 1 else self._first(map(self._descend, roots))
+        roots = self._roots.values()
+        if len(roots) == 1:
+            (root,) = roots
+            line = self._descend(root)
+        else:
+            line = self._first(map(self._descend, roots))
         return (line.view, line.heads[line.at]) if line is not None else None
 
     def accept(self, line: LineView, task: TaskView, milli: int = MILLI) -> None:

@@ -185,21 +185,34 @@ class _Round:
         decided, reasons = self._decided, self._reasons
         stop = self._stop_of(line)
         front = Reason.NO_SLOT if full else Reason.SHARE
-        impossible: dict[tuple[WorkKind, int | None], Reason | None] = {}
+        known: dict[tuple[WorkKind, int | None], tuple[Reason | None, Reason | None]] = {}
+        kind: WorkKind | None = None
+        handler: int | None = None
+        impossible = stopped = None
         for task in line.heads:
             task_id = task.task_id
             if task_id in decided:
                 continue
-            reason = reasons.get(task_id)
-            if reason is None and stop is not Reason.PAUSED:
-                shape = (task.kind, task.handler_id)
-                if shape not in impossible:
-                    impossible[shape] = self.gate.ledger.shape(line.vector, *shape).impossible
-                reason = impossible[shape]
+            if task.kind is not kind or task.handler_id != handler:  # seldom: neighbours are alike
+                kind, handler = task.kind, task.handler_id
+                if (kind, handler) not in known:
+                    known[kind, handler] = self._reasons_of_all(line, kind, handler, stop)
+                impossible, stopped = known[kind, handler]
+            reason = reasons.get(task_id) or impossible
             if reason is None:
-                reason = stop or self._category_stops.get((line.category, task.kind)) or front
+                reason = stopped or front
                 front = Reason.POSITION
             left[task_id] = reason
+
+    def _reasons_of_all(
+        self, line: LineView, kind: WorkKind, handler: int | None, stop: Reason | None
+    ) -> tuple[Reason | None, Reason | None]:
+        """Why no node could ever run a line's tasks of a kind and handler, and what stops all of them now."""
+        if stop is Reason.PAUSED:
+            return None, stop
+        return self.gate.ledger.shape(line.vector, kind, handler).impossible, (
+            stop or self._category_stops.get((line.category, kind))
+        )
 
     def _stop_of(self, line: LineView) -> Reason | None:
         if line.paused or self.gate.use(line.tenant_id).paused:
