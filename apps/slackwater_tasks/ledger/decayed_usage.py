@@ -7,13 +7,13 @@ less of two who hold alike, the next dispatcher begins anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import exp
 from typing import Any, Final
 
-from scheduler_ext.core.resources import add, filled, part, zero
-from scheduler_ext.core.types import NO_SLOTS, PER_CHILD, Decision, Slots, Snapshot, Vector, add_slots
+from scheduler_ext.core.resources import add, filled, part, scale, zero
+from scheduler_ext.core.types import NO_SLOTS, PER_CHILD, Decision, Slots, Snapshot, Vector, WorkKind, add_slots
 from scheduler_ext.policies.accounts import Measure
 from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.policies.tree import SHORT_MEMORY_S
@@ -65,19 +65,25 @@ class LivePast:
         memory_s = int(getattr(policy, "memory_s", 0))
         return replace(snapshot, past_use=self._begin(conn, snapshot.now, memory_s).amounts())
 
-    def claimed(self, snapshot: Snapshot | None, decisions: Iterable[Decision], millis: Mapping[str, int]) -> None:
-        """What was claimed is held from now on. ``millis``: thousandths of a slot by task id."""
+    def claimed(
+        self, snapshot: Snapshot | None, decisions: Iterable[Decision], milli: Callable[[Decision], int]
+    ) -> None:
+        """What was claimed is held from now on. ``milli``: the thousandths of a slot that a task takes."""
         if self.use is None or snapshot is None:
             return
-        lines = {line.line_id: line for line in snapshot.lines}
+        taken: dict[tuple[int, WorkKind], tuple[int, int]] = {}
         for decision in decisions:
-            line = lines[decision.line_id]
-            kind, vector = decision.kind, filled(line.vector)
-            vector = part(vector, PER_CHILD[kind]) if kind in PER_CHILD else vector
+            key = (decision.line_id, decision.kind)
+            count, sum_milli = taken.get(key, (0, 0))
+            taken[key] = (count + 1, sum_milli + milli(decision))
+        lines = {line.line_id: line for line in snapshot.lines}
+        for (line_id, kind), (count, sum_milli) in taken.items():
+            line = lines[line_id]
+            vector = filled(line.vector)
+            vector = scale(part(vector, PER_CHILD[kind]) if kind in PER_CHILD else vector, count)
             for name in _names(line.tenant_id, line.pool):
                 slots, used = self.use.held.get(name, (NO_SLOTS, zero()))
-                slots = add_slots(slots, {kind: millis[decision.task_id]})
-                self.use.held[name] = (slots, add(used, vector))
+                self.use.held[name] = (add_slots(slots, {kind: sum_milli}), add(used, vector))
 
     def save(self, conn: Any) -> None:
         if self.use is None or not self._saves:

@@ -98,6 +98,11 @@ class Reference:
     chosen: Chosen | None = None
 
 
+def _milli(decision: Decision) -> int:
+    """Thousandths of a slot that a claim takes."""
+    return MILLI if decision.exclusive else share_milli(decision.expected_us)
+
+
 class PgRoundStore(RoundStore):
     """:class:`scheduler_ext.ports.RoundStore` on PostgreSQL."""
 
@@ -425,12 +430,11 @@ class PgRoundStore(RoundStore):
             won = self._claim(epoch, decisions)
         claimed = [d for d in decisions if d.task_id in won]
         if self.past.use is not None:
-            millis = {d.task_id: MILLI if d.exclusive else share_milli(d.expected_us) for d in claimed}
-            self.past.claimed(self._last, claimed, millis)
+            self.past.claimed(self._last, claimed, _milli)
         return claimed
 
     def _claim(self, epoch: int, decisions: Sequence[Decision]) -> set[str]:
-        millis = [MILLI if d.exclusive else share_milli(d.expected_us) for d in decisions]
+        millis = [_milli(d) for d in decisions]
         return transitions.claim_if_ready(self.db.conn, self.conf, epoch, self.holder, decisions, millis)
 
     def park(self, task_ids: Sequence[str], reason: Reason = Reason.MUTEX) -> int:
