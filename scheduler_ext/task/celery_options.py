@@ -78,7 +78,7 @@ OPTIONS: Final = (
     *_rows("ignore_result store_errors_even_if_ignored", BOTH, Fate.CHANGED, "The result is kept all the same: what",
            "follows in a chain needs it. `forget()` takes it away."),
     *_rows("track_started send_events trail", TASK, Fate.MEANINGLESS, "The ledger always knows what runs, and what it",
-           "has handed in."),
+           "has submitted."),
     *_rows("typing", TASK, Fate.CHANGED, "Arguments that do not fit are refused at submission: their names, as with Celery,",
            "and their annotations. `False` allows anything."),
     *_rows("pydantic pydantic_strict pydantic_context pydantic_dump_kwargs resultrepr_maxsize name bind base",

@@ -56,7 +56,7 @@ class Results(Protocol):
         """A task; ``None`` where there is none of that id."""
 
     def children(self, task_id: str) -> Sequence[str]:
-        """The tasks that a task has handed in by Celery's calls."""
+        """The tasks that a task has submitted by Celery's calls."""
 
     def cancel(self, task_id: str) -> bool:
         """Cancel a task; False where there is none of that id."""
@@ -65,7 +65,7 @@ class Results(Protocol):
         """Take a task's result away; False where there is none of that id."""
 
     def unreachable(self, task_id: str) -> bool:
-        """Whether the caller's own transaction, which is still open, hands the task in: it cannot run before."""
+        """Whether the caller's own transaction, which is still open, submits the task: it cannot run before."""
 
 
 def install(app: Celery, ledger: Results) -> None:
@@ -79,7 +79,7 @@ def install(app: Celery, ledger: Results) -> None:
 
         @property
         def children(self) -> Any:
-            """What the task has handed in; ``None`` for nothing."""
+            """What the task has submitted; ``None`` for nothing."""
             if not is_ledger_id(self.id):
                 return super().children
             return [self.app.AsyncResult(one) for one in ledger.children(self.id)] or None
@@ -187,7 +187,7 @@ def _status(seen: Seen) -> tuple[str, Any]:
             return states.SUCCESS, celery_json.revived(seen.result)
         case TaskState.FAILED:
             return states.FAILURE, _raised(seen)
-        case TaskState.CANCELLED | TaskState.EXPIRED:
+        case TaskState.CANCELLED | TaskState.EXPIRED | TaskState.SKIPPED:
             return states.REVOKED, TaskRevokedError(seen.reason or "revoked")
         case TaskState.RUNNING:
             progress = seen.progress
