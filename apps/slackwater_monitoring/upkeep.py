@@ -70,24 +70,21 @@ def spread(db: Database) -> int:
 
 
 def _spread(db: Database) -> int:
-    notices: list[deliveries.Notice] = []
-
-    def work(conn: Any) -> int:
-        notices.clear()
-        return deliveries.spread(conn, MAX_EVENTS_SPREAD, notices)
-
-    count = db.repeatable(work)
-    hints.tell_changes(notices)
-    return count
+    return _told(db, deliveries.spread, MAX_EVENTS_SPREAD)
 
 
 def end_workflows(db: Database) -> int:
     """Mark workflows as ended whose tasks all have; tell who asked for that, and live streams."""
+    return _told(db, workflow_events.end_workflows, MAX_ENDED)
+
+
+def _told(db: Database, job: Callable[[Any, int, list[deliveries.Notice]], int], most: int) -> int:
+    """Do a job that may be repeated, and tell live streams what it noted at last."""
     notices: list[deliveries.Notice] = []
 
     def work(conn: Any) -> int:
         notices.clear()
-        return workflow_events.end_workflows(conn, MAX_ENDED, notices)
+        return job(conn, most, notices)
 
     count = db.repeatable(work)
     hints.tell_changes(notices)

@@ -122,6 +122,8 @@ class _Admission:
         self._known: dict[tuple[Any, ...], Found] = {}
         self._last: tuple[TaskSpec | None, Any] = (None, None)
         self._full = TaskSpec()
+        self._declared: dict[str, dict[str, Any]] = {}
+        """By handler: what its tasks are given where a submission leaves it open."""
 
     def accept(self, spec: TaskSpec, payload: Payload, path: str, task_id: UUID, *, pending: int, has_children: bool,
                ) -> Accepted:  # fmt: skip
@@ -146,14 +148,20 @@ class _Admission:
 
     def _completed(self, spec: TaskSpec) -> TaskSpec:
         """The specification with what its handler declares, or the plan of its tasks, and the submission leaves open."""
-        declared = reference_cache.handler_defaults(spec.handler)
-        for pattern, own in self.tenant.plan.handler_defaults.items():
-            if spec.handler and is_granted((pattern,), spec.handler):
-                declared = {**declared, **parse_fields(own, "plan")}
+        declared = self._declared.get(spec.handler)
+        if declared is None:
+            declared = self._declared[spec.handler] = self._defaults(spec.handler)
         left = {name: value for name, value in declared.items() if name not in spec.chosen}
         if "cap_ms" in left:
             left["cap_ms"] = min(left["cap_ms"], self.tenant.plan.max_cap_s * 1000)
         return replace(spec, **left) if left else spec
+
+    def _defaults(self, handler: str) -> dict[str, Any]:
+        declared = dict(reference_cache.handler_defaults(handler))
+        for pattern, own in self.tenant.plan.handler_defaults.items():
+            if handler and is_granted((pattern,), handler):
+                declared |= parse_fields(own, "plan")
+        return declared
 
     def _find(self, spec: TaskSpec, path: str) -> Found:
         key = (
