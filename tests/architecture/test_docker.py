@@ -47,6 +47,13 @@ def test_it_is_no_package() -> None:
     assert not list(DOCKER.rglob("__init__.py"))
 
 
+def test_every_foreign_image_is_named_by_its_digest() -> None:
+    images = {name: str(service["image"]) for name, service in SERVICES.items() if name not in OURS}
+    images["base"] = re.findall(r"^ARG BASE=(.*)$", (DOCKER / "Dockerfile").read_text(), re.MULTILINE)[0]
+    assert {"postgres", "redis", "proxy", "base"} <= set(images)
+    assert [name for name, image in images.items() if not re.search(r":[\w.-]+@sha256:[0-9a-f]{64}$", image)] == []
+
+
 def test_the_design_is_all_there() -> None:
     names = [re.sub(r"-\d$", "", name) for name in SERVICES]
     for name, least in (("submitter", 2), ("dispatcher", 2), ("beat", 2), ("upkeep", 2)):
