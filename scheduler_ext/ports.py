@@ -128,8 +128,8 @@ class WorkStore(Protocol):
     def backend(self, task: Started) -> TaskBackend:
         """What a running task may ask for beyond its own row: effects, subtasks, secrets."""
 
-    def learn(self, samples: Mapping[tuple[int, str], tuple[int, float]]) -> None:
-        """Add run times: (tenant, handler or script key) -> (count, total seconds)."""
+    def learn(self, samples: Mapping[tuple[int, str], Sequence[float]]) -> None:
+        """Add run times: (tenant, handler or script key) -> seconds of each run."""
 
     def held(self, node_id: int) -> list[tuple[str, int, int]]:
         """Everything in flight on a node: (task id, fence, state)."""

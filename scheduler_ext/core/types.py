@@ -98,7 +98,8 @@ class TaskView:
     latest_start: float | None = None
     expected_us: int | None = None
     """Expected run time learnt from history; ``None`` while nothing is learnt."""
-    cap_us: int = 0
+    long_us: int = 0
+    """What nine in ten of its runs do not exceed, as learnt, or its cap; 0: not looked up."""
     alone: bool = False
     """Must not share a batch (a single attempt allowed, or suspected of killing its worker)."""
     mutex_key: str | None = None

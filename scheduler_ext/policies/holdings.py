@@ -24,7 +24,7 @@ def need_of(line: LineView, task: TaskView) -> Hashable:
     """All that decides whether any node has room for a task."""
     return (
         line.vector, task.kind, task.handler_id, task.avoid_node, task.alone or bool(task.rates),
-        task.expected_us, task.cap_us,
+        task.expected_us, task.long_us,
     )  # fmt: skip
 
 

@@ -36,8 +36,11 @@ def ceilings(conf: SchedulerConf, now: float) -> dict[Category, int]:
 
 
 def expected_end(task: TaskView, now: float) -> float | None:
-    """When a task that starts now is expected to end; its cap stands in while nothing is learnt."""
-    span_us = task.expected_us or task.cap_us
+    """By when others may rely on it that a task has ended which starts now: nine in ten of its runs would have.
+
+    Its cap stands in while nothing is learnt.
+    """
+    span_us = task.long_us or task.expected_us
     return now + span_us / 1e6 if span_us else None
 
 

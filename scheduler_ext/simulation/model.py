@@ -49,6 +49,7 @@ class Job:
     latest_start: float | None = field(default=None, init=False)
     turn_us: int = field(default=0, init=False)
     cap_us: int = field(default=0, init=False)
+    long_us: int = field(default=0, init=False)
     level: int = field(default=0, init=False)
     rank: tuple[int, int] = field(default=(0, 0), init=False)
     line: LineView = field(init=False)

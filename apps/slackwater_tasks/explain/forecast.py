@@ -178,7 +178,7 @@ def _job(store: PgRoundStore, task: _Waiting, index: int, places: dict[str, int]
     info = store.reference.lines[task.line_id]
     reference = store.reference
     learnt = reference.run_times.get((task.tenant_id, task.handler)) or reference.common_times.get(task.handler)
-    run_s = learnt / 1e6 * SPREAD[case] if learnt else UNKNOWN_S[case]
+    run_s = learnt.mean_us / 1e6 * SPREAD[case] if learnt else UNKNOWN_S[case]
     running = task.elapsed_s is not None
     if task.elapsed_s is not None:
         run_s = max(run_s / 20, run_s - task.elapsed_s)

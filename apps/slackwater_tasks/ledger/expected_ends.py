@@ -8,17 +8,29 @@ from typing import Any
 
 from scheduler_ext.core.resources import part
 from scheduler_ext.core.sql import named
-from scheduler_ext.core.types import PER_CHILD, LineView, RunEnd, Vector, WorkKind
+from scheduler_ext.core.types import PER_CHILD, LineView, RunEnd, TaskView, Vector, WorkKind
 
 MAX_RUNNING = 20_000
 """Running tasks looked at; what is beyond counts as unknown, and waits ten times as long for its node."""
-ENDS = named("""
+# A script's run times are learnt by what it is, and by the pattern of its name ("script:" comes after "name:").
+OF_SCRIPT = r"""
+LEFT JOIN LATERAL (
+    SELECT mean_us, coalesce(long_us, mean_us) AS long_us FROM slackwater_tasks_runtime
+    WHERE t.handler = '' AND tenant_id = t.tenant_id AND samples >= 5 AND key IN (
+        'script:' || left(coalesce(nullif(t.script_sha256, ''), t.script_path), 64),
+        left('name:' || regexp_replace(t.name, '\d+', '#', 'g'), 200))
+    ORDER BY key DESC LIMIT 1) r ON true
+"""
+ENDS = named(f"""
 SELECT l.node_id, l.line_id, l.tenant_id, l.kind, l.handler_id, l.alone OR l.total_attempts = 1,
-       extract(epoch FROM clock_timestamp() - l.started_at)::float8, t.cap_ms
-FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id
+       extract(epoch FROM clock_timestamp() - l.started_at)::float8, t.cap_ms, r.mean_us
+FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id {OF_SCRIPT}
 WHERE l.phase = :phase.IN_FLIGHT AND l.slot_milli >= 1000 LIMIT %s
-""")
-CAPS = "SELECT id::text, cap_ms FROM slackwater_tasks_task WHERE id = ANY(%s::uuid[])"
+""")  # noqa: S608 - statements of ours
+LONGEST = f"""
+SELECT t.id::text, least(t.cap_ms * 1000, r.long_us)::bigint FROM slackwater_tasks_task t {OF_SCRIPT}
+WHERE t.id = ANY(%s::uuid[])
+"""  # noqa: S608 - statements of ours
 
 
 def remaining_s(ran_s: float | None, expected_s: float | None, cap_s: float) -> float:
@@ -42,29 +54,27 @@ def running(conn: Any, now: float, vectors: Mapping[int, Vector],
     holds, and its run time.
     """
     found: dict[int, list[RunEnd]] = {}
-    for node, line, tenant, kind, handler, by_itself, ran_s, cap_ms in conn.execute(ENDS, (MAX_RUNNING,)).fetchall():
+    rows = conn.execute(ENDS, (MAX_RUNNING,)).fetchall()
+    for node, line, tenant, kind, handler, by_itself, ran_s, cap_ms, script_us in rows:
         vector = vectors.get(line)
         if vector is None:
             continue
         work, learnt = learnt_of(tenant, kind, handler, by_itself)
+        learnt = learnt or script_us
         left = remaining_s(ran_s, learnt / 1e6 if learnt else None, cap_ms / 1000)
         one = part(vector, PER_CHILD[work]) if work in PER_CHILD else vector
         found.setdefault(node, []).append(RunEnd(at=now + left, kind=work, vector=one))
     return {node: tuple(ends) for node, ends in found.items()}
 
 
-def with_caps(conn: Any, lines: Sequence[LineView]) -> tuple[LineView, ...]:
-    """The lines with the caps of the tasks of which nothing is learnt: by then they are done at the latest."""
+def with_longest(conn: Any, lines: Sequence[LineView]) -> tuple[LineView, ...]:
+    """The lines with how long those tasks may run of which nothing is learnt, scripts as long as such scripts do."""
     unknown = [task.task_id for line in lines for task in line.heads if task.expected_us is None]
     if not unknown:
         return tuple(lines)
-    caps = dict(conn.execute(CAPS, (unknown,)).fetchall())
-    return tuple(
-        replace(
-            line,
-            heads=tuple(
-                replace(task, cap_us=caps[task.task_id] * 1000) if task.task_id in caps else task for task in line.heads
-            ),
-        )
-        for line in lines
-    )
+    longest = dict(conn.execute(LONGEST, (unknown,)).fetchall())
+
+    def told(task: TaskView) -> TaskView:
+        return replace(task, long_us=longest[task.task_id]) if task.task_id in longest else task
+
+    return tuple(replace(line, heads=tuple(map(told, line.heads))) for line in lines)

@@ -42,7 +42,7 @@ class PgTurnStore(TurnStore):
         task = TaskView(
             task_id=task_id, line_id=line_id, fence=fence, rank=(group, rank), kind=kind, handler_id=handler_id,
             priority=priority, submitted_at=submitted, latest_start=latest, expected_us=expected_us,
-            cap_us=cap_ms * 1000, alone=by_itself, mutex_key=mutex, mutex_limit=limit,
+            long_us=cap_ms * 1000, alone=by_itself, mutex_key=mutex, mutex_limit=limit,
         )  # fmt: skip
         ranked = RankInput(
             arrived_us=math.floor(submitted * 1e6), latest_start_us=None if latest is None else int(latest * 1e6),

@@ -42,6 +42,7 @@ from slackwater_tasks.ledger.parking import nominate, park_hopeless, resume
 from slackwater_tasks.ledger.rate_windows import RateBook
 from slackwater_tasks.ledger.snapshot_rows import (
     Flight,
+    Learnt,
     learnt,
     node_view,
     pool_view,
@@ -89,8 +90,8 @@ class Reference:
     paused: frozenset[int] = frozenset()
     """Handlers that are."""
     handlers: dict[int, tuple[str, WorkKind, bool]] = field(default_factory=dict)
-    run_times: dict[tuple[int, str], int] = field(default_factory=dict)
-    common_times: dict[str, int] = field(default_factory=dict)
+    run_times: dict[tuple[int, str], Learnt] = field(default_factory=dict)
+    common_times: dict[str, Learnt] = field(default_factory=dict)
     """What a handler takes for all tenants together: stands in where a tenant's own is not learnt yet."""
     unknown: set[str] = field(default_factory=set)
     """Handlers without either that a round has met."""
@@ -192,7 +193,7 @@ class PgRoundStore(RoundStore):
             self.rates.unpark(conn)
         lines = self._nominate(room) if self._looks(room) else ()
         if ends:
-            lines = running_ends.with_caps(conn, lines)
+            lines = running_ends.with_longest(conn, lines)
         if rates:
             lines = self.rates.mark(conn, lines)
         self._last = self.past.count(conn, Snapshot(
@@ -217,7 +218,7 @@ class PgRoundStore(RoundStore):
         among = {row[0] for row in found}
         lines = self._line_views(self._by_line([*found, *(row for row in ready if row[0] not in among)]))
         if ends:
-            lines = running_ends.with_caps(conn, lines)
+            lines = running_ends.with_longest(conn, lines)
         rates = self.rates.peek(conn)
         return self.past.seen(conn, Snapshot(
             now=time.time(), cell=self.conf.cell, nodes=nodes, tenants=tenants, rates_left=rates,
@@ -332,7 +333,8 @@ class PgRoundStore(RoundStore):
         """The slot that a task holds, and its expected run time in microseconds, where its tenant's is learnt."""
         work = self.kind_of(kind, handler_id, by_itself=by_itself)
         known = None if work is WorkKind.SCRIPT else self.reference.handlers.get(handler_id or 0)
-        return work, self.reference.run_times.get((tenant_id, known[0])) if known else None
+        found = self.reference.run_times.get((tenant_id, known[0])) if known else None
+        return work, found.mean_us if found else None
 
     def _nominate(self, room: int) -> tuple[LineView, ...]:
         # A little more than an even split; where a line has less, the next round fills what is left.
@@ -381,12 +383,12 @@ class PgRoundStore(RoundStore):
         heads = []
         for task_id, _, fence, group, rank, _kind, handler_id, priority, alone, mutex, limit, avoid, latest in rows:
             if handler_id is None:
-                kind, expected = WorkKind.SCRIPT, None
+                kind, expected, long = WorkKind.SCRIPT, None, 0
             else:
                 name, kind, paused = handlers[handler_id]
                 if paused:
                     continue
-                expected = run_times.get((tenant, name)) or common.get(name)
+                expected, long = run_times.get((tenant, name)) or common.get(name) or (None, 0)
                 if expected is None:
                     reference.unknown.add(name)
                 if alone and kind in PER_CHILD:
@@ -394,7 +396,7 @@ class PgRoundStore(RoundStore):
             heads.append(
                 TaskView(
                     task_id=task_id, line_id=line_id, fence=fence, rank=(group, rank), kind=kind,
-                    handler_id=handler_id, priority=priority, latest_start=latest, expected_us=expected,
+                    handler_id=handler_id, priority=priority, latest_start=latest, expected_us=expected, long_us=long,
                     submitted_at=rank / 1e6 if by_arrival else submitted_s(task_id), alone=alone, mutex_key=mutex,
                     mutex_limit=limit,
                     avoid_node=avoid,

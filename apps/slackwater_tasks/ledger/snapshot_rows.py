@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 from scheduler_ext.core.resources import total, zero
 from scheduler_ext.core.types import (
@@ -34,15 +34,29 @@ class Flight:
     batch_count: int = 0
 
 
-def learnt(rows: Sequence[tuple[int, str, float, int]]) -> tuple[dict[tuple[int, str], int], dict[str, int]]:
-    """Mean run times in microseconds by tenant and handler, and by handler, weighted by samples."""
-    own: dict[tuple[int, str], int] = {}
-    sums: dict[str, tuple[float, int]] = {}
-    for tenant, key, mean, samples in rows:
-        own[tenant, key] = max(1, int(mean))
-        total, count = sums.get(key, (0.0, 0))
-        sums[key] = (total + mean * samples, count + samples)
-    return own, {key: max(1, int(total / count)) for key, (total, count) in sums.items()}
+class Learnt(NamedTuple):
+    """Run times in microseconds."""
+
+    mean_us: int
+    long_us: int
+    """What nine in ten runs do not exceed."""
+
+
+def learnt(
+    rows: Sequence[tuple[int, str, float, float, int]],
+) -> tuple[dict[tuple[int, str], Learnt], dict[str, Learnt]]:
+    """Run times by tenant and handler, and by handler, weighted by samples."""
+    own: dict[tuple[int, str], Learnt] = {}
+    sums: dict[str, tuple[float, float, int]] = {}
+    for tenant, key, mean, long, samples in rows:
+        own[tenant, key] = Learnt(max(1, int(mean)), max(1, int(long)))
+        means, longs, count = sums.get(key, (0.0, 0.0, 0))
+        sums[key] = (means + mean * samples, longs + long * samples, count + samples)
+    common = {
+        key: Learnt(max(1, int(means / count)), max(1, int(longs / count)))
+        for key, (means, longs, count) in sums.items()
+    }
+    return own, common
 
 
 def read_row(row: tuple[Any, ...]) -> tuple[Any, ...]:

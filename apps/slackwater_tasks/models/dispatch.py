@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.db import models
+from django.db.models import Value
 from django.db.models.functions import Now
 
 from scheduler_ext.core.states import Category
@@ -47,6 +48,8 @@ class RunTime(models.Model):
     key = models.CharField(max_length=200)
     samples = models.BigIntegerField(default=0)
     mean_us = models.FloatField(default=0.0)
+    long_us = models.FloatField(null=True, help_text="What nine in ten runs do not exceed.")
+    buckets = models.JSONField(default=dict, db_default=Value({}, models.JSONField()), help_text="Runs by length.")
     updated_at = models.DateTimeField(db_default=Now())
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from django.db.models import Q
 
 from scheduler_ext.core.errors import NotFound
+from scheduler_ext.core.run_times import LONG, Quantiles
 from slackwater_resources.models import Handler, Node, Tier
 from slackwater_tasks.models import RunTime
 from slackwater_tasks.spec import FIELDS
@@ -23,7 +24,7 @@ def handlers(tenant: Tenant, name: str | None = None) -> list[dict[str, Any]]:
     nodes = Node.objects.filter(cell=tenant.cell, state=Node.State.ACTIVE).values_list("handlers", flat=True)
     served = {pk for pks in nodes for pk in pks}
     learnt = RunTime.objects.filter(tenant=tenant, key__in=names)
-    usual = {key: (mean_us / 1e6, samples) for key, mean_us, samples in learnt.values_list("key", "mean_us", "samples")}
+    usual = {row.key: row for row in learnt}
     allowed = {
         "tier": FIELDS["tier"].default,
         "tiers": sorted(
@@ -40,12 +41,23 @@ def handlers(tenant: Tenant, name: str | None = None) -> list[dict[str, Any]]:
             },
             "description": row.description or None,
             "available": row.pk in served,
-            "usual_run_s": usual[row.name][0] if row.name in usual else None,
-            "runs": usual[row.name][1] if row.name in usual else 0,
+            **_run_times(usual.get(row.name)),
             **allowed,
         }
         for row in granted
     ]
+
+
+def _run_times(learnt: RunTime | None) -> dict[str, Any]:
+    """How long it runs: the mean, and what half and nine in ten of its runs do not exceed."""
+    buckets = {int(bucket): count for bucket, count in learnt.buckets.items()} if learnt else {}
+    quantiles = Quantiles(buckets) if buckets else None
+    return {
+        "usual_run_s": learnt.mean_us / 1e6 if learnt else None,
+        "median_run_s": quantiles.at(0.5) / 1e6 if quantiles else None,
+        "long_run_s": quantiles.at(LONG) / 1e6 if quantiles else None,
+        "runs": learnt.samples if learnt else 0,
+    }
 
 
 def handler(tenant: Tenant, name: str) -> dict[str, Any]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import psycopg
 from psycopg.types.json import Jsonb
 
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.run_times import GAMMA, LONG, Quantiles, bucket_of
+from scheduler_ext.core.run_times import MEMORY as LEARNT_MEMORY
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Outcome, TaskState, is_final
 from scheduler_ext.core.work import Change, Changes, Finished, ScriptWork, Started, Written
@@ -21,16 +25,24 @@ from slackwater_tasks.runtime import progress, trace_context
 from slackwater_tasks.runtime.output import most_written, store_chunks, store_lines
 from slackwater_tasks.runtime.task_backend import AddSubtasks, PgTaskBackend, no_subtasks
 
-LEARN = """
-INSERT INTO slackwater_tasks_runtime AS r (tenant_id, key, samples, mean_us, updated_at)
-SELECT tenant, key, n, mean, now()
-FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::float8[]) AS u(tenant, key, n, mean)
-ORDER BY tenant, key
+# The mean forgets, and so do the buckets: see scheduler_ext.core.run_times, whose merging this is.
+LEARN = f"""
+INSERT INTO slackwater_tasks_runtime AS r (tenant_id, key, samples, mean_us, long_us, buckets, updated_at)
+SELECT u.*, now() FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::float8[], %s::float8[], %s::jsonb[])
+    AS u(tenant, key, n, mean, long, buckets) ORDER BY tenant, key
 ON CONFLICT (tenant_id, key) DO UPDATE SET
     mean_us = r.mean_us + (excluded.mean_us - r.mean_us)
         * (excluded.samples::float8 / (least(r.samples, %s) + excluded.samples)),
-    samples = r.samples + excluded.samples, updated_at = now()
-"""
+    samples = r.samples + excluded.samples, updated_at = now(),
+    (buckets, long_us) = (
+        SELECT jsonb_object_agg(b, n), min(2 * power({GAMMA}, b) / {1 + GAMMA}) FILTER (WHERE upto >= {LONG} * total)
+        FROM (SELECT b, n, sum(n) OVER (ORDER BY b) AS upto, sum(n) OVER () AS total FROM (
+            SELECT b, round(sum(n)::numeric, 2) AS n FROM (
+                SELECT key::int AS b, value::float8 * least(1, {LEARNT_MEMORY} / sum(value::float8) OVER ()) AS n
+                    FROM jsonb_each_text(r.buckets)
+                UNION ALL SELECT key::int, value::float8 FROM jsonb_each_text(excluded.buckets)) parts
+            GROUP BY b HAVING sum(n) >= 0.05) merged) counted)
+"""  # noqa: S608 - numbers of ours
 MEMORY = 200
 """The mean run time forgets: older samples together weigh no more than this many."""
 
@@ -224,21 +236,16 @@ class PgWorkStore(WorkStore):
     def backend(self, task: Started) -> TaskBackend:
         return PgTaskBackend(task, add_subtasks=self._add_subtasks)
 
-    def learn(self, samples: Mapping[tuple[int, str], tuple[int, float]]) -> None:
-        if not samples:
+    def learn(self, samples: Mapping[tuple[int, str], Sequence[float]]) -> None:
+        columns: list[tuple[Any, ...]] = []
+        for (tenant_id, key), seconds in samples.items():
+            buckets = Counter(bucket_of(each * 1e6) for each in seconds)
+            mean, long = fmean(seconds) * 1e6, Quantiles(buckets).at(LONG)
+            columns.append((tenant_id, key[:200], len(seconds), mean, long, Jsonb(buckets)))
+        if not columns:
             return
-        keys = list(samples)
         try:
-            self.db.conn.execute(
-                LEARN,
-                (
-                    [k[0] for k in keys],
-                    [k[1][:200] for k in keys],
-                    [samples[k][0] for k in keys],
-                    [samples[k][1] / samples[k][0] * 1e6 for k in keys],
-                    MEMORY,
-                ),
-            )
+            self.db.conn.execute(LEARN, (*map(list, zip(*columns, strict=True)), MEMORY))
         except psycopg.OperationalError:
             self.db.close()  # a few samples less: nothing depends on them
 

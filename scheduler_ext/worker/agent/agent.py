@@ -29,6 +29,7 @@ import redis.asyncio
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import first_line
+from scheduler_ext.core.run_times import script_keys
 from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.core.types import WorkKind
 from scheduler_ext.core.work import Changes, Finished
@@ -314,10 +315,9 @@ class Agent:
             self.events.add(run.task, finished)
             await asyncio.to_thread(self.events.send)
         self.scripts.pop((run.task.task_id, run.task.fence), None)
-        key = f"script:{(run.task.script_sha256 or run.task.script_path)[:64]}"
-        await self._ledger(
-            self.work.learn, {(run.task.tenant_id, key): (1, finished.finished_at - finished.started_at)}
-        )
+        ran, task = [finished.finished_at - finished.started_at], run.task
+        keys = script_keys(task.script_sha256, task.script_path, task.name)
+        await self._ledger(self.work.learn, {(task.tenant_id, key): ran for key in keys})
 
     async def _record(self, finished: list[Finished]) -> None:
         if output.waiting:  # whoever sees the end finds all that was written before it

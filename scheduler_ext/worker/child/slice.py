@@ -90,7 +90,7 @@ class Child:
         """With fewer claims, and less work, than this left in its queues the child asks the dispatcher for more."""
         self._each_s = 0.0
         self.worker = f"{index}:{os.getpid()}"
-        self._samples: dict[tuple[int, str], tuple[int, float]] = {}
+        self._samples: dict[tuple[int, str], list[float]] = {}
         self._learnt = time.monotonic()
         self._running: int | None = None
         self._claimed_slot = False
@@ -283,9 +283,7 @@ class Child:
     # -- learning -----------------------------------------------------------------------------------------------------
     def _sample(self, task: Started, seconds: float) -> None:
         """Note a run time; coroutines tell theirs from their thread, and a lost sample harms nobody."""
-        key = (task.tenant_id, task.handler)
-        count, total = self._samples.get(key, (0, 0.0))
-        self._samples[key] = (count + 1, total + seconds)
+        self._samples.setdefault((task.tenant_id, task.handler), []).append(seconds)
 
     def _learn(self) -> None:
         self._learnt = time.monotonic()

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.db import connection
 from jsonschema_rs import Draft202012Validator
 
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.run_times import bucket_of
 from scheduler_ext.core.work import Export
 from scheduler_ext.task.signature import schema_of
 from slackwater_resources import registry
 from slackwater_resources.models import Handler
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.models import RunTime, Task
+from slackwater_tasks.runtime.work_store import PgWorkStore
 from tests.support.api import ApiClient
 
 pytestmark = pytest.mark.django_db
@@ -44,11 +49,20 @@ def plan_of(acme: ApiClient, **changes: Any) -> None:
 
 
 def test_the_list_says_what_may_be_called_and_how(acme: ApiClient) -> None:
-    RunTime.objects.create(tenant=acme.tenant, key="mail.send", samples=3, mean_us=250_000)
+    borrowed: Any = SimpleNamespace(conn=connection.connection)
+    store, key = PgWorkStore(SchedulerConf(), "test", borrowed), (acme.tenant.pk, "mail.send")
+    store.learn({key: [0.1] * 6 + [0.2] * 3})
+    store.learn({key: [3.1], (acme.tenant.pk, "script:ab"): [9.0]})
+    learnt = RunTime.objects.get(tenant=acme.tenant, key="mail.send")
+    assert {int(bucket): n for bucket, n in learnt.buckets.items()} == Counter(
+        map(bucket_of, [1e5] * 6 + [2e5] * 3 + [3.1e6])
+    )
     shown = {item["name"]: item for item in acme.get("/handlers").body["items"]}
     mail = shown["mail.send"]
     assert (mail["description"], mail["kind"], mail["available"]) == ("Send a mail.", "process", False)
-    assert (mail["usual_run_s"], mail["runs"], mail["tier"]) == (0.25, 3, "basic")
+    assert (mail["usual_run_s"], mail["runs"], mail["tier"]) == (pytest.approx(0.43), 10, "basic")
+    assert (mail["median_run_s"], mail["long_run_s"]) == (pytest.approx(0.1, rel=0.06), pytest.approx(0.2, rel=0.06))
+    assert learnt.long_us == pytest.approx(mail["long_run_s"] * 1e6)
     assert mail["schema"]["required"] == ["to"]
     assert (shown["old.untyped"]["schema"], shown["old.untyped"]["usual_run_s"]) == (None, None)
     assert acme.get("/handlers/mail.send").body == mail

@@ -27,6 +27,8 @@ class HandlerOut(s.Serializer[Any]):
     tiers = s.ListField(child=s.CharField(), help_text="Those that your plan lets a task name.")
     max_execution_cap_s = s.IntegerField(help_text="The longest cap that your plan allows.")
     usual_run_s = s.FloatField(allow_null=True, help_text="The mean of your runs, the latest most; null: none yet.")
+    median_run_s = s.FloatField(allow_null=True, help_text="What half of your runs do not exceed, within 5 %.")
+    long_run_s = s.FloatField(allow_null=True, help_text="What nine in ten of your runs do not exceed, within 5 %.")
     runs = s.IntegerField(help_text="How many runs of yours it was learnt from.")
 
 

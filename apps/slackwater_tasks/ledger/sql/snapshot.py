@@ -53,6 +53,7 @@ INSERT INTO slackwater_tasks_line (tenant_id, category, tier_id, paused) VALUES 
 ON CONFLICT (tenant_id, category, tier_id) DO UPDATE SET category = excluded.category RETURNING id
 """
 RUN_TIMES = (
-    "SELECT tenant_id, key, mean_us, least(samples, 1000)::int FROM slackwater_tasks_runtime WHERE samples >= %s"
+    "SELECT tenant_id, key, mean_us, coalesce(long_us, mean_us), least(samples, 1000)::int "
+    "FROM slackwater_tasks_runtime WHERE samples >= %s"
 )
 RUN_TIMES_OF = f"{RUN_TIMES} AND key = ANY(%s)"
