@@ -16,6 +16,7 @@ from slackwater_monitoring.alerts.rules import RULES
 from slackwater_resources.components import SILENT_AFTER_S
 from slackwater_tasks.ledger.connection import fetch_all, fetch_dicts, fetch_value
 from slackwater_tasks.ledger.sql.snapshot import SLOT_KIND
+from slackwater_tasks.read import shares
 from slackwater_tasks.read.autoscaling import demands
 from slackwater_tasks.read.tasks import word
 
@@ -156,6 +157,8 @@ def _read(throughput: Throughput) -> dict[str, Any]:
         "leaders": fetch_dicts(LEADERS),
         "components": fetch_dicts(COMPONENTS, [SILENT_AFTER_S]),
         "tenants": fetch_dicts(TENANTS, [TENANTS_SHOWN]),
+        "shares": shares.shares(),
+        "rounds": shares.rounds(),
         "alerts": [
             {**row, "says": RULES[row["rule"]].says if row["rule"] in RULES else ""} for row in fetch_dicts(ALERTS)
         ],

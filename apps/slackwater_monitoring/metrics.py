@@ -1,6 +1,7 @@
 """``/metrics`` for Prometheus: numbers of the ledger, by a few queries whose cost does not grow with the backlog.
 
-No task or key is a label: the number of series stays small. A tenant is one only where a promise to it is measured.
+No task or key is a label: the number of series stays small. A tenant is one only where a promise to it is measured,
+of a bounded number of tenants.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from slackwater_tasks.ledger.connection import fetch_all, fetch_value
 from slackwater_tasks.ledger.sql.snapshot import ACTIVE_LINES
 from slackwater_tasks.read.autoscaling import by_cell, by_tier, demands, wanted
 from slackwater_tasks.read.overview import RESOURCES
+from slackwater_tasks.read.shares import rounds, shares
 
 MAX_DEAD_COUNTED = 100_000
 
@@ -86,6 +88,13 @@ def _gauge(name: str, labels: str, text: str, rows: Rows) -> GaugeMetricFamily:
     return gauge
 
 
+def _counter(name: str, labels: str, text: str, rows: Rows) -> CounterMetricFamily:
+    counter = CounterMetricFamily(f"slackwater_{name}", text, labels=labels.split())
+    for *values, number in rows:
+        counter.add_metric([str(value) for value in values], float(number))
+    return counter
+
+
 def _category(number: int) -> str:
     return Category(number).name.lower()
 
@@ -98,6 +107,8 @@ class Ledger(Collector):
         yield from self._promises()
         yield from self._nodes()
         yield from self._demand()
+        yield from self._shares()
+        yield from self._rounds()
         yield from self._leaders()
         yield from self._traces()
         refused = Counter({kind: int(count) for kind, count in fetch_all(REFUSED)}) + refusals.counts
@@ -151,6 +162,41 @@ class Ledger(Collector):
         text = "Workers that all work of a cell asks for."
         yield _gauge("cell_wanted_workers", "cell", text, by_cell(tiers).items())
 
+    def _shares(self) -> Iterable[Metric]:
+        found = shares()
+        text = "Part in use of whatever is used most of a cell: the slots of a kind, or a resource."
+        yield _gauge("utilization", "cell", text, [(each["cell"], each["utilization"]) for each in found])
+        text = "Jain's index of what tenants that wait hold over what they are entitled to: 1 is even."
+        yield _gauge(
+            "jain_index", "cell policy", text, [(each["cell"], each["policy"], each["jain"]) for each in found]
+        )
+        rows = [(each["cell"], row) for each in found for row in each["tenants"]]
+        text = "Part of the cell that a tenant holds, as the share policy counts it; of those with most."
+        yield _gauge("share_held", "cell tenant", text, [(cell, row["tenant"], row["held"]) for cell, row in rows])
+        text = "Part of the cell that a tenant with work is entitled to by weight."
+        yield _gauge("share_entitled", "cell tenant", text, [(c, row["tenant"], row["entitled"]) for c, row in rows])
+
+    def _rounds(self) -> Iterable[Metric]:
+        """Of the busiest round of the last second in which anything changed."""
+        found = rounds()
+        plans = [(each["cell"], plan) for each in found for plan in each["plans"]]
+        nodes = [(each["cell"], node) for each in found for node in each["nodes"]]
+        text = "Rounds that the present leader has decided."
+        yield _counter("rounds", "cell", text, [(each["cell"], each["rounds"]) for each in found])
+        text = "Tasks that the present leader has claimed."
+        yield _counter("claims", "cell", text, [(each["cell"], each["claims"]) for each in found])
+        text = "Slots free when the round began, by node."
+        yield _gauge("round_could_slots", "cell node", text, [(cell, n["node"], n["could"]) for cell, n in nodes])
+        text = "Slots that the round took, by node."
+        yield _gauge("round_took_slots", "cell node", text, [(cell, n["node"], n["took"]) for cell, n in nodes])
+        text = "1 for the reason why the round claimed no more for a node."
+        yield _gauge("round_node_why", "cell node reason", text, [(cell, n["node"], n["why"], 1) for cell, n in nodes])
+        text = "Tasks that the round claimed, by plan."
+        yield _gauge("round_claimed", "cell plan", text, [(cell, p["plan"], p["claimed"]) for cell, p in plans])
+        text = "Tasks that the round looked at and left, by plan and reason."
+        rows = [(cell, p["plan"], reason, count) for cell, p in plans for reason, count in p["left"].items()]
+        yield _gauge("round_left", "cell plan reason", text, rows)
+
     def _leaders(self) -> Iterable[Metric]:
         leaders = fetch_all(LEADERS)
         text = "1 while a dispatcher leads the cell."
@@ -164,10 +210,9 @@ class Ledger(Collector):
         """Nothing, until traces are sent."""
         for sent, refused, dropped, backlog, failing in fetch_all(TRACES):
             text = "Ended tasks of traces: sent to the collector, not taken by it, or given up beyond the backlog."
-            ended = CounterMetricFamily("slackwater_traced_tasks", text, labels=["outcome"])
-            for outcome, number in (("sent", sent), ("refused", refused), ("dropped", dropped)):
-                ended.add_metric([outcome], float(number))
-            yield ended
+            yield _counter(
+                "traced_tasks", "outcome", text, [("sent", sent), ("refused", refused), ("dropped", dropped)]
+            )
             yield _gauge("trace_backlog", "", "Ended tasks whose spans are to be sent.", [(backlog,)])
             text = "How long the collector has not taken what was sent; 0 while it does."
             yield _gauge("trace_failing_seconds", "", text, [(failing,)])

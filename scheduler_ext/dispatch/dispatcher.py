@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import first_line
-from scheduler_ext.core.types import NOBODY, Plan, Reason, RoundResult, Snapshot
+from scheduler_ext.core.types import NOBODY, Decision, Plan, Reason, RoundResult, Snapshot
 from scheduler_ext.dispatch import redis_client
 from scheduler_ext.dispatch.mutex import LockMirror
 from scheduler_ext.dispatch.queue_manager import QueueManager
@@ -46,10 +46,10 @@ class Dispatcher:
 
     def __init__(self, store: RoundStore, queues: QueueManager, conf: SchedulerConf, holder: str,
                  share: SharePolicy | None = None, *,
-                 watch: Callable[[Snapshot, Plan], None] | None = None) -> None:  # fmt: skip
+                 watch: Callable[[Snapshot, Plan, Sequence[Decision]], None] | None = None) -> None:  # fmt: skip
         """``holder`` names this process uniquely in the leader row.
 
-        ``share`` holds instead of the one the store says is chosen; ``watch`` is shown each round after its claims.
+        ``share`` holds instead of the one the store says is chosen; ``watch`` is shown each round and the claims it won.
         """
         self.store = store
         self.queues = queues
@@ -119,7 +119,7 @@ class Dispatcher:
         # 7. Fit the next snapshot's size, and show this round.
         wider = self.store.look(decided=len(plan.decisions), more=plan.more)
         if self.watch is not None:
-            self.watch(snapshot, plan)
+            self.watch(snapshot, plan, won)
         self.last = RoundResult(
             nominated=len(plan.decisions) + len(plan.left), decided=len(plan.decisions), claimed=len(won), woken=woken,
             promoted=promoted, returned=returned, left=plan.left, utilization_permille=plan.utilization_permille,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from heapq import heapify
 from itertools import count
 from math import lcm
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.resources import filled, subtract, zero
@@ -118,6 +118,16 @@ class Rules:
         return ()
 
 
+class Stand(NamedTuple):
+    """How an account stands before anything is decided."""
+
+    share: float
+    """The part of the cell that it holds."""
+    weight: int
+    waits: bool
+    """Whether a task that is not paused waits in it, and not in one below."""
+
+
 class TreeChooser(Chooser):
     """One round of a share policy."""
 
@@ -200,6 +210,13 @@ class TreeChooser(Chooser):
 
     def account_at_top(self, line: LineView) -> str:
         return self._lines[line.line_id].top.name
+
+    def stands(self) -> dict[Path, Stand]:
+        """How each account stands, by its path."""
+        lines = [state.view for state in self._lines.values() if state.heads and not state.view.paused]
+        waits = {self._paths[view.line_id] for view in lines if view.tenant_id not in self._paused}
+        return {path: Stand(account.share / max(1, self._measure.whole), account.turns, path in waits)
+                for path, account in self._accounts.items()}  # fmt: skip
 
     def refusal(self, line: LineView, task: TaskView, milli: int) -> Reason | None:
         """``HARD_SHARE`` when the task would take its account, or one above, beyond its maximum."""
@@ -381,9 +398,9 @@ class TreeChooser(Chooser):
     def _count_due(self, snapshot: Snapshot, apart: dict[int, tuple[Slots, Vector]]) -> None:
         """Whoever waits or holds something at the top is due a share of the cell; what is paused waits for nothing."""
         waiting = {line.tenant_id for line in snapshot.lines}
-        paused = {number for number, tenant in snapshot.tenants.items() if tenant.paused}
+        self._paused = {number for number, tenant in snapshot.tenants.items() if tenant.paused}
         for state in self._lines.values():
-            if not state.view.paused and state.view.tenant_id not in paused:
+            if not state.view.paused and state.view.tenant_id not in self._paused:
                 state.top.waits += len(state.heads)
         due = sum(
             each.turns for each in self._accounts.values() if each.parent is self._top and (each.waits or each.share)

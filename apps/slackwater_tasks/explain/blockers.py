@@ -8,8 +8,6 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
-
 from scheduler_ext.core.states import Category, TaskState
 from scheduler_ext.core.types import LineView, Reason, TaskView
 from scheduler_ext.preemption.controller import MAX_HOLD_S
@@ -20,7 +18,7 @@ from slackwater_conf import conf
 from slackwater_tasks.explain import queries
 from slackwater_tasks.explain.forecast import MAX_JOBS
 from slackwater_tasks.ledger import sql
-from slackwater_tasks.ledger.connection import fetch_all, fetch_value
+from slackwater_tasks.ledger.connection import Borrowed, fetch_all, fetch_value
 from slackwater_tasks.ledger.round_store import PgRoundStore
 from slackwater_tasks.read.tasks import word
 
@@ -30,18 +28,10 @@ MAX_COUNTED = 10_000
 HEADS = 64
 KINDS = (
     "dependency", "start_time", "back_off", "position", "share", "tenant_in_flight", "hard_share", "mutex", "rate",
-    "peak", "paused", "no_slot", "reserved", "yielded", "never_fits", "no_node", "dispatcher",
+    "peak", "paused", "no_slot", "no_resource", "reserved", "yielded", "never_fits", "no_node", "dispatcher",
 )  # fmt: skip
 
 Blocker = dict[str, Any]
-
-
-class _Borrowed:
-    """Django's own connection in the place of one of the engine's: what this transaction has written is seen too."""
-
-    def __init__(self) -> None:
-        connection.ensure_connection()
-        self.conn = connection.connection
 
 
 def blocker(kind: str, detail: str, clears: str, *, at: datetime | None = None, tasks: list[str] | None = None,
@@ -57,7 +47,7 @@ class Blockers:
         self.row = row
         self.state = state
         self.conf = replace(conf().scheduler, cell=row["cell"])
-        borrowed: Any = _Borrowed()
+        borrowed: Any = Borrowed()
         self.store = PgRoundStore(self.conf, "explain", borrowed)
         lines = fetch_value("SELECT count(*) FROM slackwater_tasks_line")
         ready = [self._nominated()] if not row["pending"] else []
@@ -154,7 +144,14 @@ class Blockers:
                 "Utilization falls, or a window with another ceiling opens.",
             )  # fmt: skip
         if reason is None and isinstance(gate.place(line, task, short_milli(task)), Reason):
-            fitting = sum(1 for node in gate.ledger.nodes if offers(node, shape))
+            able = [node for node in gate.ledger.nodes if offers(node, shape)]
+            fitting, slots = len(able), sum(1 for node in able if node.room(task.kind) > 0)
+            if slots:
+                yield blocker(
+                    "no_resource", f"A slot is free on {slots} of {fitting} nodes that could take the tier "
+                    f"{self.row['tier']}, but not the resources it asks for.", "A task there ends, or a node joins.",
+                )  # fmt: skip
+                return
             yield blocker(
                 "no_slot", f"No fitting node has room for the tier {self.row['tier']}: {fitting} could take it and "
                 "are busy.", "A task there ends, or a node joins.",

@@ -133,6 +133,14 @@ class Database:
 
 
 # -- over Django's own connection, which sees what its transaction has written ---------------------------------------
+class Borrowed:
+    """It in the place of one of the engine's, for what explains and shows."""
+
+    def __init__(self) -> None:
+        connection.ensure_connection()
+        self.conn = connection.connection
+
+
 def fetch_all(query: str, params: Any = None) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(query, params)

@@ -1,15 +1,18 @@
-"""What is kept of live rounds where that is asked for: records that can be decided again, and a shadow's account."""
+"""What is kept of live rounds: an account of them, and where asked for records to decide again and a shadow's account."""
 
 from __future__ import annotations
 
+import json
 import logging
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.core.types import Plan, Snapshot
+from scheduler_ext.core.types import Decision, Plan, Snapshot
 from scheduler_ext.round import replay
 from scheduler_ext.round.shadow import Shadow
+from scheduler_ext.round.tally import Tally
 from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.ledger.round_store import PgRoundStore
 
@@ -20,6 +23,9 @@ MAX_RECORDED = 256 << 20
 """The most bytes that recorded rounds take; the oldest go first."""
 RECORDED_S = 86_400.0
 """Recorded rounds older than this go."""
+TELL_S = 1.0
+"""How often the account of the rounds is written, while it changes."""
+TELL = "UPDATE slackwater_tasks_leader SET rounds = %s WHERE cell = %s AND holder = %s"
 ADD = """
 INSERT INTO slackwater_tasks_shadowuse AS s (cell, first, second, tenant_id, started, waited_s, sooner, sooner_s, later, later_s,
     since, updated_at)
@@ -35,7 +41,7 @@ COLUMNS = ("started", "waited_s", "sooner", "sooner_s", "later", "later_s")
 
 
 class RoundWatcher:
-    """Shown every round by the dispatcher after its claims; where nothing is asked for it does nothing."""
+    """Shown every round by the dispatcher after its claims."""
 
     def __init__(self, conf: SchedulerConf, store: PgRoundStore) -> None:
         """Policies are those that ``store`` says are chosen."""
@@ -45,9 +51,11 @@ class RoundWatcher:
         self._shadow: Shadow | None = None
         self._names = ("", "", "")
         self._flushed = time.monotonic()
+        self._tally, self._written, self._told = Tally(conf), float("-inf"), ""
 
-    def __call__(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Record the round and let the shadow decide it."""
+    def __call__(self, snapshot: Snapshot, plan: Plan, won: Sequence[Decision]) -> None:
+        """Count the round, record it and let the shadow decide it."""
+        self._count(snapshot, plan, won)
         chosen = self.store.chosen()
         if self.recorder is not None and (plan.decisions or plan.left):
             self.recorder.write(replay.record(snapshot, self.conf, chosen.share.name, chosen.share.parameters, plan))
@@ -63,6 +71,18 @@ class RoundWatcher:
             self._shadow.watch(snapshot, plan)
         if time.monotonic() - self._flushed >= FLUSH_S:
             self._flush(self.store.db)
+
+    def _count(self, snapshot: Snapshot, plan: Plan, won: Sequence[Decision]) -> None:
+        """Count the round, and write the account where it has changed: an idle cell writes nothing."""
+        self._tally.count(snapshot, plan, won)
+        if (now := time.monotonic()) - self._written < TELL_S:
+            return
+        self._written = now
+        account = self._tally.take(self.store.reference.plans)
+        told = json.dumps({**account, "rounds": 0})
+        if told != self._told:
+            self._told = told
+            self.store.db.conn.execute(TELL, (json.dumps(account), self.conf.cell, self.store.holder))
 
     def _flush(self, db: Database) -> None:
         """Add what the shadow has counted to its table."""

@@ -87,6 +87,8 @@ class Reference:
     read_at: float = float("-inf")
     lines: dict[int, LineInfo] = field(default_factory=dict)
     tenants: dict[int, tuple[bool, int, int, int, int]] = field(default_factory=dict)
+    plans: dict[int, str] = field(default_factory=dict)
+    """The name of each tenant's plan."""
     paused: frozenset[int] = frozenset()
     """Handlers that are."""
     handlers: dict[int, tuple[str, WorkKind, bool]] = field(default_factory=dict)
@@ -251,7 +253,9 @@ class PgRoundStore(RoundStore):
                 row[0]: LineInfo(row[1], Category(row[2]), row[3], row[4], row[5], tuple(row[6:12]), row[12], row[13])
                 for row in lines.fetchall()
             }
-            ref.tenants = {row[0]: row[1:] for row in tenants.fetchall()}
+            found = tenants.fetchall()
+            ref.tenants = {row[0]: row[1:6] for row in found}
+            ref.plans = {row[0]: row[6] for row in found}
             ref.run_times, ref.common_times = learnt(times.fetchall())
             ref.handlers = {row[0]: (row[1], WorkKind(row[2]), row[3]) for row in handlers.fetchall()}
             paused = frozenset(id_ for id_, known in ref.handlers.items() if known[2])

@@ -64,6 +64,7 @@ class Leader(models.Model):
     grace_until = models.DateTimeField(
         null=True, help_text="No node is declared lost before: the database itself had been away."
     )
+    rounds = models.JSONField(null=True, help_text="How much rounds could claim lately, did, and why not more.")
 
     def __str__(self) -> str:
         return f"{self.cell}: {self.holder} ({self.epoch})"

@@ -22,17 +22,13 @@ WHERE l.phase = :phase.IN_FLIGHT AND l.state = :state.RUNNING AND (%(tenant)s::b
     AND (%(node)s::bigint IS NULL OR l.node_id = %(node)s) AND (%(cell)s::text IS NULL OR o.cell = %(cell)s)
 ORDER BY l.started_at, l.task_id LIMIT %(limit)s
 """)
-# What is held is counted once for all; weights are shared out among those that have unfinished work and are not paused.
 TENANTS = named("""
 WITH held AS (
     SELECT tenant_id, count(*) FILTER (WHERE state = :state.QUEUED)::int AS queued,
-        count(*) FILTER (WHERE state = :state.RUNNING)::int AS running, sum(slot_milli) / 1000.0 AS slots
+        count(*) FILTER (WHERE state = :state.RUNNING)::int AS running
     FROM slackwater_tasks_livetask WHERE phase = :phase.IN_FLIGHT GROUP BY tenant_id)
-SELECT t.slug AS tenant, t.name, p.slug AS plan, p.weight, t.paused, t.cell, coalesce(c.unfinished, 0) AS unfinished,
-    coalesce(c.urgent_unfinished, 0) AS urgent, coalesce(h.queued, 0) AS queued, coalesce(h.running, 0) AS running,
-    round(100 * coalesce(h.slots, 0) / nullif(sum(h.slots) OVER (PARTITION BY t.cell), 0), 1)::float8 AS held_percent,
-    CASE WHEN c.unfinished > 0 AND NOT t.paused THEN round(100.0 * p.weight / sum(p.weight) FILTER (
-        WHERE c.unfinished > 0 AND NOT t.paused) OVER (PARTITION BY t.cell), 1)::float8 END AS entitled_percent
+SELECT t.id, t.slug AS tenant, t.name, p.slug AS plan, p.weight, t.paused, t.cell, coalesce(c.unfinished, 0) AS unfinished,
+    coalesce(c.urgent_unfinished, 0) AS urgent, coalesce(h.queued, 0) AS queued, coalesce(h.running, 0) AS running
 FROM slackwater_tenants_tenant t JOIN slackwater_tenants_plan p ON p.id = t.plan_id
 LEFT JOIN slackwater_tenants_tenantcounter c ON c.tenant_id = t.id LEFT JOIN held h ON h.tenant_id = t.id
 ORDER BY coalesce(c.unfinished, 0) DESC, t.slug
@@ -51,8 +47,18 @@ def running(
 
 
 def tenants(tenant: str = "") -> list[dict[str, Any]]:
-    """Each tenant with what it holds and what its weight entitles it to, the one with most work first."""
-    return [row for row in fetch_dicts(TENANTS) if tenant in ("", row["tenant"])]
+    """Each tenant with the part of its cell that it holds and is entitled to, the one with most work first."""
+    from slackwater_tasks.read.shares import standings  # it loads what decides rounds, which other commands need not
+
+    held = {number: each for _, found in standings().values() for number, each in found.tenants.items()}
+    return [_with_share(row, held.get(row.pop("id"))) for row in fetch_dicts(TENANTS) if tenant in ("", row["tenant"])]
+
+
+def _with_share(row: dict[str, Any], held: Any) -> dict[str, Any]:
+    return {
+        **row, "held_percent": round(100 * held.held, 1) if held else 0.0,
+        "entitled_percent": round(100 * held.entitled, 1) if held else None,
+    }  # fmt: skip
 
 
 def owner_of(wanted: UUID) -> int | None:

@@ -153,7 +153,7 @@ def own_tier(cell: Cell, slug: str, cpu_milli: int) -> None:
     Tier.objects.create(slug=slug, tenant=cell.tenant, cpu_milli=cpu_milli, memory_mb=1)
 
 
-def no_slot_of_tier(cell: Cell) -> tuple[UUID, Remove]:
+def no_resource(cell: Cell) -> tuple[UUID, Remove]:
     """Slots are free, but no node has the processors."""
     own_tier(cell, "half", 2_000)
     own_tier(cell, "large", 3_000)
@@ -165,7 +165,7 @@ def reserved(cell: Cell) -> tuple[UUID, Remove]:
     """There is room for it beside what runs, but not beside the larger one that waits for that to end."""
     cell.configure(reserve_after_s=0.0)
     own_tier(cell, "medium", 1_500)
-    large, _ = no_slot_of_tier(cell)
+    large, _ = no_resource(cell)
     return cell.submit(tier="medium"), lambda: cancel(cell.tenant.pk, large)
 
 
@@ -326,7 +326,7 @@ CASES: dict[str, Callable[[Cell], tuple[UUID, Remove]]] = {
     "never_fits": never_fits, "no_node": no_node, "dispatcher": dispatcher,
     "rate of handler": rate_handler, "rate of tenant": rate_tenant, "mutex of two": mutex_of_two,
     "hard_share of pool": hard_share_of_pool, "hard_share kept": hard_share_kept,
-    "peak of delayable": peak_of_delayable, "peak in window": peak_in_window, "no_slot of tier": no_slot_of_tier,
+    "peak of delayable": peak_of_delayable, "peak in window": peak_in_window, "no_resource": no_resource,
     "reserved": reserved, "share": share, "yielded": yielded, "yielded by force": yielded_by_force,
     "start_time of dependant": start_time_of_dependant, "paused line": line_paused,
     "no_node for scripts": no_node_for_scripts, "no_node while starting": no_node_while_starting,
@@ -337,7 +337,7 @@ CASES: dict[str, Callable[[Cell], tuple[UUID, Remove]]] = {
 PASSING = frozenset({"position", "share", "yielded"})
 """What the very next round takes away."""
 FORESEEN = frozenset(
-    {"mutex", "no_slot", "position", "peak", "dependency", "tenant_in_flight", "reserved", "share", "yielded",
+    {"mutex", "no_slot", "no_resource", "position", "peak", "dependency", "tenant_in_flight", "reserved", "share", "yielded",
      "hard_share"}
 )  # fmt: skip
 NAMED = {"mutex": 1, "mutex of two": 2, "dependency": 1, "reserved": 1, "yielded": 1, "yielded by force": 0}

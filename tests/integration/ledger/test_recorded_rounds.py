@@ -15,6 +15,7 @@ from django.core.management import call_command
 
 from slackwater_tasks.control import policies as choosing
 from slackwater_tasks.ledger.round_recorder import Recorder, RoundWatcher
+from slackwater_tasks.read import platform, shares
 from slackwater_tasks.submission.service import submit_many
 from slackwater_tenants.models import Pool, Tenant
 from slackwater_tenants.services import create_tenant
@@ -106,3 +107,28 @@ def test_a_shadow_tells_who_would_have_waited_less(rounds: Rounds) -> None:
     assert rows["big"]["sooner"] > 0
     assert rows["big"]["mean_change_s"] < 0 < rows["small"]["mean_change_s"]
     assert rows["big"]["sooner"] == rows["small"]["later"]
+
+
+def test_what_a_round_could_claim_and_did_is_told_and_how_the_cell_stands(rounds: Rounds) -> None:
+    a, b = create_tenant("a", "A"), create_tenant("b", "B")
+    hand_in(a, 6)
+    rounds.round()
+    (told,) = shares.rounds()
+    plan = a.plan.slug
+    assert (told["could"], told["claimed"], told["rounds"]) == (5, 4, 1), "four slots, and one of scripts"
+    assert told["plans"] == [{"plan": plan, "claimed": 4, "left": {"no_slot": 2}}]
+    assert [(one["took"], one["claimed"], one["why"]) for one in told["nodes"]] == [(4, 4, "no_slot")]
+    hand_in(b, 1)
+    (cell,) = shares.shares()
+    wanted = [("a", 1.0, 0.5, True), ("b", 0.0, 0.5, True)]
+    assert [(row["tenant"], row["held"], row["entitled"], row["waits"]) for row in cell["tenants"]] == wanted
+    assert (cell["policy"], cell["utilization"], cell["jain"]) == ("dominant_resource", 1.0, 0.5)
+    Tenant.objects.filter(pk=b.pk).update(paused=True)
+    assert shares.shares()[0]["jain"] == 1, "who is paused waits for nothing"
+    assert [row["tenant"] for row in platform.tenants()] == ["a", "b"]
+    rounds.end(rounds.running)
+    assert isinstance(rounds.dispatcher.watch, RoundWatcher)
+    rounds.dispatcher.watch._written = float("-inf")
+    rounds.changed()
+    rounds.round()
+    assert (shares.rounds()[0]["claims"], shares.rounds()[0]["nodes"][0]["why"]) == (6, "paused")

@@ -58,7 +58,8 @@ def test_top_shows_who_runs_what() -> None:
     assert "hand-1" in shown
     (row,) = run_json("top", "--once", "--tenant", "acme")["running"]
     assert (row["tenant"], row["node"], row["name"]) == ("acme", "hand-1", "long")
-    assert run_json("tenants")[0]["held_percent"] == 100
+    (row,) = run_json("tenants")
+    assert (row["held_percent"], row["entitled_percent"]) == (25, 100), "of the four slots of its kind"
 
 
 def test_a_watch_shows_the_same_again_until_it_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

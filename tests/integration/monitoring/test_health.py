@@ -107,11 +107,15 @@ def test_metrics_tell_what_the_ledger_holds_in_a_fixed_number_of_queries() -> No
     assert found["slackwater_capacity", "cpu_milli", "default"] == 1500
     assert found["slackwater_nodes", "active", "default"] == 1
     assert found["slackwater_refused_from_redis", "claim"] >= 7
-    assert not [labels for labels in found if "acme" in labels or ids[0] in labels]
+    assert not [labels for labels in found if ("acme" in labels and "share" not in labels[0]) or ids[0] in labels]
+    assert (
+        found["slackwater_share_entitled", "acme", "default"],
+        found["slackwater_jain_index", "default", "dominant_resource"],
+    ) == (1, 1)
     acme.task()
     with CaptureQueriesContext(connection) as more:
         metrics()
-    assert len(more) == len(queries) <= 20
+    assert len(more) == len(queries) <= 24
 
 
 @pytest.mark.django_db

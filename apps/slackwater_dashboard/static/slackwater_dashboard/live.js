@@ -138,6 +138,31 @@
     ]);
     fill("sw-leaders", table(["Cell", "State", "Leader", "Epoch#", "Renewed#"], leaders, "No dispatcher has led yet: nothing is started."));
   }
+  function shares(now) {
+    const percent = (part) => `${(100 * part).toFixed(1)} %`;
+    const policies = now.shares.flatMap((cell) => [
+      `${cell.cell}: `, el("a", { href: root.dataset.policies }, cell.policy),
+      `, ${percent(cell.utilization)} in use, Jain's index ${cell.jain.toFixed(3)}. `,
+    ]);
+    fill("sw-policy", ...policies);
+    const held = now.shares.flatMap((cell) => cell.tenants.map((one) => [
+      cell.cell, one.tenant, bar(Math.min(1000, 1000 * one.held)), percent(one.entitled), one.waits ? badge("waits", "scheduled") : "",
+    ]));
+    fill("sw-shares", table(["Cell", "Tenant", "Holds", "Entitled to#", ""], held, "No tenant holds or waits for anything."));
+    const busiest = (cell) => `${cell.cell}: ${cell.claimed} claimed (at most ${cell.limit}), ${cell.could.toFixed(1)} slots were free. `;
+    fill("sw-round", ...now.rounds.map(busiest));
+    const says = (cell, why) => el("span", { title: cell.says[why] || "" }, why.replaceAll("_", " "));
+    const rows = now.rounds.flatMap((cell) => [
+      ...cell.plans.map((one) => [
+        cell.cell, `plan ${one.plan}`, "", whole.format(one.claimed),
+        el("span", {}, ...Object.entries(one.left).flatMap(([why, count]) => [`${whole.format(count)} `, says(cell, why), " "])),
+      ]),
+      ...cell.nodes.map((one) => [
+        cell.cell, `node ${one.node}`, `${one.took.toFixed(1)} of ${one.could.toFixed(1)}`, whole.format(one.claimed), says(cell, one.why),
+      ]),
+    ]);
+    fill("sw-rounds", table(["Cell", "", "Slots taken#", "Claimed#", "Why not more"], rows, "No dispatcher has told of a round."));
+  }
   function components(now) {
     const rows = now.components.map((one) => [
       one.kind, one.cell, one.where, one.alive ? badge("alive", "succeeded") : badge("silent", "failed"), seconds(one.up_s), `${seconds(one.silent_s)} ago`,
@@ -169,7 +194,7 @@
     }
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     const now = await answer.json();
-    alerts(now); tiles(now); throughput(now); states(now); nodes(now); lists(now); components(now);
+    alerts(now); tiles(now); throughput(now); states(now); nodes(now); lists(now); shares(now); components(now);
     root.dataset.at = now.now;
     lastGood = Date.now();
     stale("");

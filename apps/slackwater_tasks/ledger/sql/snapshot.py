@@ -44,7 +44,7 @@ FROM slackwater_tasks_line n JOIN slackwater_tenants_tenant t ON t.id = n.tenant
     JOIN slackwater_resources_tier r ON r.id = n.tier_id
 """
 TENANTS = """
-SELECT t.id, t.paused, p.weight, p.max_in_flight, p.guaranteed_permille, p.maximum_permille
+SELECT t.id, t.paused, p.weight, p.max_in_flight, p.guaranteed_permille, p.maximum_permille, p.slug
 FROM slackwater_tenants_tenant t JOIN slackwater_tenants_plan p ON p.id = t.plan_id
 """
 HANDLERS = "SELECT id, name, kind, paused FROM slackwater_resources_handler"

@@ -1,0 +1,59 @@
+"""How each cell stands and what its rounds did: one account for the live page, ``/metrics`` and the commands.
+
+Unscoped, because operators see all tenants. What it costs grows with what is in flight and the active lines.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any, Final
+
+from scheduler_ext.round.standing import Standing, standing
+from scheduler_ext.round.tally import WHY
+from slackwater_conf import conf
+from slackwater_tasks.ledger.connection import Borrowed, fetch_all
+from slackwater_tasks.ledger.round_store import PgRoundStore
+
+MAX_TENANTS: Final = 100
+"""Tenants of a cell that are told of: those that hold most, or are owed most."""
+CELLS: Final = """
+SELECT cell FROM slackwater_tenants_tenant UNION
+SELECT cell FROM slackwater_resources_node WHERE state IN ('starting', 'active', 'draining') ORDER BY 1
+"""
+ROUNDS: Final = """
+SELECT cell, rounds::text FROM slackwater_tasks_leader WHERE rounds IS NOT NULL AND expires_at > clock_timestamp() ORDER BY 1
+"""
+
+
+def standings() -> dict[str, tuple[str, Standing]]:
+    """Of each cell the name of its share policy, and how it stands under it."""
+    found = {}
+    borrowed: Any = Borrowed()
+    for (cell,) in fetch_all(CELLS):
+        store = PgRoundStore(replace(conf().scheduler, cell=cell), "shares", borrowed)
+        snapshot, share = store.view(1), store.chosen().share
+        found[cell] = (share.name, standing(snapshot, share.policy))
+    return found
+
+
+def shares() -> list[dict[str, Any]]:
+    """Each cell: policy, utilization, Jain's index, and its tenants' shares with their names, most first."""
+    names = dict(fetch_all("SELECT id, slug FROM slackwater_tenants_tenant"))
+    return [
+        {
+            "cell": cell, "policy": policy, "utilization": found.utilization, "jain": found.jain,
+            "tenants": [
+                {"tenant": names.get(number, ""), "held": each.held, "entitled": each.entitled, "waits": each.waits}
+                for number, each in sorted(
+                    found.tenants.items(), key=lambda item: (-max(item[1].held, item[1].entitled), item[0])
+                )[:MAX_TENANTS]
+            ],
+        }
+        for cell, (policy, found) in standings().items()
+    ]  # fmt: skip
+
+
+def rounds() -> list[dict[str, Any]]:
+    """Of each cell that is led the account of its rounds, as the leader last wrote it, with its reasons in words."""
+    return [{"cell": cell, **json.loads(text), "says": WHY} for cell, text in fetch_all(ROUNDS)]

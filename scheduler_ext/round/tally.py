@@ -1,0 +1,152 @@
+"""How much rounds could claim, did, and why not more: by plan and by node, of the busiest round since it was asked last.
+
+To count on costs a round next to nothing: it is kept as it is, and looked through when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.resources import add, fits, subtract, zero
+from scheduler_ext.core.types import (
+    MILLI,
+    Decision,
+    LineView,
+    NodeView,
+    Plan,
+    Reason,
+    Snapshot,
+    Vector,
+    WorkKind,
+)
+from scheduler_ext.policies.holdings import taken_by
+from scheduler_ext.round.gate import share_milli
+from scheduler_ext.round.node_account import Node
+
+MAX_NODES: Final = 200
+"""Nodes told of: those that claimed most."""
+WHY: Final = {
+    **{reason.name.lower(): reason.value for reason in Reason},
+    "no_resource": "a slot is free, but not the resources its tier asks for",
+    "round_full": "the round claimed as much as one may",
+    "no_work": "nothing waited that it could run",
+}
+"""Why not more was claimed, in words."""
+Waiting = set[tuple[WorkKind, int | None, Vector, str]]
+"""What was left: kind, handler, what it takes, and why."""
+
+
+class Tally:
+    """One dispatcher's."""
+
+    def __init__(self, conf: SchedulerConf) -> None:
+        self._limit = conf.round_limit
+        self._rounds = self._claimed = 0
+        self._size = (-1, -1)
+        self._busiest: tuple[Snapshot, Plan, Sequence[Decision]] | None = None
+
+    def count(self, snapshot: Snapshot, plan: Plan, won: Sequence[Decision]) -> None:
+        """One more round."""
+        self._rounds += 1
+        self._claimed += len(won)
+        if (size := (len(won), len(plan.left))) > self._size:
+            self._size, self._busiest = size, (snapshot, plan, won)
+
+    def take(self, plans: Mapping[int, str]) -> dict[str, Any]:
+        """The account of the busiest round, as JSON takes it, and the sums so far; ``plans``: each tenant's by its id."""
+        if self._busiest is None:
+            return {}
+        (snapshot, plan, won), self._busiest, self._size = self._busiest, None, (-1, -1)
+        full = len(plan.decisions) >= self._limit
+        lines = {line.line_id: line for line in snapshot.lines}
+        nodes = [_NodeAccount(view) for view in snapshot.nodes]
+        by_id = {node.view.node_id: node for node in nodes}
+        for decision in won:
+            by_id[decision.node_id].take(decision, lines[decision.line_id])
+        by_plan, waiting = self._left(snapshot, plan, nodes, plans, full=full)
+        for decision in won:
+            row = by_plan.setdefault(plans.get(lines[decision.line_id].tenant_id, ""), Counter())
+            row["claimed"] += 1
+        shown = sorted(nodes, key=lambda node: -node.claimed)[:MAX_NODES]
+        return {
+            "rounds": self._rounds, "claims": self._claimed, "limit": self._limit, "claimed": len(won),
+            "could": sum(node.could for node in nodes) / MILLI,
+            "plans": [
+                {"plan": name, "claimed": row.pop("claimed", 0), "left": dict(row)} for name, row in sorted(by_plan.items())
+            ],
+            "nodes": [
+                {"node": node.view.name, "could": node.could / MILLI, "took": node.took / MILLI, "claimed": node.claimed,
+                 "why": "round_full" if full else node.why(waiting)} for node in shown
+            ],
+        }  # fmt: skip
+
+    def _left(self, snapshot: Snapshot, plan: Plan, nodes: Sequence[_NodeAccount], plans: Mapping[int, str], *,
+              full: bool) -> tuple[dict[str, Counter[str]], Waiting]:  # fmt: skip
+        """What was left by plan and why, those behind the first of their line with it; and what that asks for."""
+        by_plan: dict[str, Counter[str]] = {}
+        waiting: Waiting = set()
+        known: dict[tuple[WorkKind, int | None], bool] = {}
+        for line in snapshot.lines:
+            row = by_plan.setdefault(plans.get(line.tenant_id, ""), Counter())
+            front = Reason.SHARE
+            for task in line.heads:
+                reason = plan.left.get(task.task_id)
+                if reason is None:
+                    continue
+                front = reason = front if reason is Reason.POSITION else reason
+                name = reason.name.lower()
+                key = (task.kind, task.handler_id)
+                if reason is Reason.NO_SLOT:
+                    if key not in known:
+                        known[key] = any(node.has_slot(*key) for node in nodes)
+                    name = "no_resource" if known[key] else name
+                elif reason is Reason.SHARE and full:
+                    name = "round_full"
+                row[name] += 1
+                waiting.add((*key, taken_by(line, task.kind), name))
+        return by_plan, waiting
+
+
+class _NodeAccount:
+    """What one node had free when the round began, and what the round took of it."""
+
+    def __init__(self, view: NodeView) -> None:
+        self.view = view
+        self._account = Node(view, 0)
+        self._left = {kind: max(0, MILLI * (slots - self._account.counts[kind]))
+                      for kind, slots in self._account.slots.items()}  # fmt: skip
+        if WorkKind.PROCESS in self._left:
+            self._left[WorkKind.PROCESS] = max(0, self._left[WorkKind.PROCESS] - view.batch_milli)
+        self.could = sum(self._left.values())
+        self.took = self.claimed = 0
+        self._taken = zero()
+
+    def take(self, decision: Decision, line: LineView) -> None:
+        """One claim; short tasks share slots, and one of their vectors for each child."""
+        milli = MILLI if decision.exclusive else share_milli(decision.expected_us)
+        self._left[decision.kind] -= milli
+        self.took += milli
+        self.claimed += 1
+        if decision.exclusive:
+            self._taken = add(self._taken, taken_by(line, decision.kind))
+
+    def has_slot(self, kind: WorkKind, handler: int | None) -> bool:
+        """Whether it runs such work and has a slot left for it."""
+        return self._left.get(kind, 0) > 0 and (handler is None or handler in self.view.handlers)
+
+    def why(self, waiting: Waiting) -> str:
+        """Why no more was claimed for it."""
+        if not any(left > 0 for left in self._left.values()):
+            return "no_slot"
+        free = subtract(self._account.free, self._taken)
+        runs = [each for each in waiting if each[0] in self._left
+                and (each[1] is None or each[1] in self.view.handlers)]  # fmt: skip
+        if not runs:
+            return "no_work"
+        if not any(self.has_slot(kind, handler) for kind, handler, _, _ in runs):
+            return "no_slot"
+        roomy = [each for each in runs if self.has_slot(*each[:2]) and fits(each[2], free)]
+        return min(each[3] for each in roomy) if roomy else "no_resource"
