@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("slackwater_tasks", "0007_latest_start")]
+    dependencies = [("slackwater_tasks", "0008_run_times")]
     operations = [
         migrations.AddField(
             "leader",
