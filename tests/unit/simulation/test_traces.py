@@ -15,7 +15,7 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import Category
 from scheduler_ext.policies.registry import order_policy, share_policy
-from scheduler_ext.simulation import plots, report, scenarios, traces
+from scheduler_ext.simulation import report, scenarios, traces
 from scheduler_ext.simulation.engine import Engine
 from scheduler_ext.simulation.generator import generate
 from scheduler_ext.simulation.model import Cell, Job, Run, Trace
@@ -206,6 +206,8 @@ def test_measures_of_a_run_done_by_hand() -> None:
 
 
 def test_curves_and_pictures(tmp_path: Path) -> None:
+    from scheduler_ext.simulation import plots  # matplotlib: half a second, in each process that collects the tests
+
     jobs = [Job(index, index * SECOND, 5 * SECOND, tenant=index % 2) for index in range(10)]
     done = run(Trace(name="curves", jobs=jobs, tenants={0: "a", 1: "b"}), Cell(slots=2))
     at = report.times(done)
