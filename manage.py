@@ -8,6 +8,6 @@ if __name__ == "__main__":
     root = Path(__file__).resolve().parent
     sys.path[:0] = [str(root / "platform"), str(root / "apps")]
 
-    from slackwater.__main__ import main
+    from slackwater.__main__ import manage
 
-    main()
+    manage()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from scheduler_ext.task.context import TaskContext, TaskInterrupted, checkpoint, current, once
     from scheduler_ext.task.effects import DidNotHappen, InDoubt
     from scheduler_ext.task.handlers import export, handler
+    from slackwater.client import ApiError, AsyncClient, Client, TaskFailed, TimedOut
     from slackwater.durable import install
     from slackwater_schedules.services import create_schedule
     from slackwater_tasks.control.cancel import cancel
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 __all__ = [
-    "DJANGO_APPS", "Conflict", "DidNotHappen", "InDoubt", "InvalidInput", "NotFound", "SlackwaterError",
-    "Submission", "TaskContext", "TaskInterrupted", "Tenant", "WorkKind", "cancel", "checkpoint",
-    "create_schedule", "create_tenant", "current", "edit", "export", "handler", "install", "once", "retry", "submit",
-    "submit_canvas", "submit_many", "submit_workflow",
+    "DJANGO_APPS", "ApiError", "AsyncClient", "Client", "Conflict", "DidNotHappen", "InDoubt", "InvalidInput",
+    "NotFound", "SlackwaterError", "Submission", "TaskContext", "TaskFailed", "TaskInterrupted", "Tenant", "TimedOut",
+    "WorkKind", "cancel", "checkpoint", "create_schedule", "create_tenant", "current", "edit", "export", "handler",
+    "install", "once", "retry", "submit", "submit_canvas", "submit_many", "submit_workflow",
 ]  # fmt: skip
 
 DJANGO_APPS = (
@@ -51,6 +52,7 @@ _HOMES = {
     "scheduler_ext.task.context": ("TaskContext", "TaskInterrupted", "checkpoint", "current", "once"),
     "scheduler_ext.task.effects": ("DidNotHappen", "InDoubt"),
     "scheduler_ext.task.handlers": ("export", "handler"),
+    "slackwater.client": ("ApiError", "AsyncClient", "Client", "TaskFailed", "TimedOut"),
     "slackwater.durable": ("install",),
     "slackwater_schedules.services": ("create_schedule",),
     "slackwater_tasks.control.cancel": ("cancel",),

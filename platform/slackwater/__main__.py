@@ -1,12 +1,28 @@
-"""``slackwater COMMAND``, ``python -m slackwater COMMAND`` and ``manage.py COMMAND``: hand over to Django."""
+"""``slackwater COMMAND``, ``python -m slackwater COMMAND``: tenants' commands over REST, and those of the platform."""
 
 from __future__ import annotations
 
 import os
 import sys
 
+from slackwater.cli import NAMES
+
+OURS = frozenset({*NAMES, "help", "-h", "--help", "--version"})
+
 
 def main() -> None:
+    """Run a tenant's command; anything else, and all that follows ``manage``, is a command of the platform."""
+    words = sys.argv[1:]
+    if not words or words[0] in OURS:
+        from slackwater.cli import command
+
+        raise SystemExit(command.main(["--help"] if words == ["help"] else words))
+    if words[0] == "manage":
+        del sys.argv[1]
+    manage()
+
+
+def manage() -> None:
     """Run a management command, with the settings of the embedded servers unless told otherwise."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "slackwater.settings.embedded")
     try:
@@ -14,8 +30,9 @@ def main() -> None:
         from django.core.management import execute_from_command_line
     except ModuleNotFoundError as error:
         raise SystemExit(
-            f"slackwater: {error.name} is not installed here: run `make env` and take .venv/bin/python, "
-            "or `pip install 'slackwater[embedded]'`"
+            f"slackwater: {sys.argv[1:2] or ['manage']} is a command of the platform, and {error.name} is not installed "
+            "here: `pip install 'slackwater[embedded]'`, or in a clone `make env` and .venv/bin/python; "
+            f"what is here: {', '.join(NAMES)}"
         ) from error
     try:
         sys.argv[1:2] = [name.replace("-", "_") if name[:1] != "-" else name for name in sys.argv[1:2]]  # import-beat

@@ -10,6 +10,7 @@ STEERING: Final = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206
 STEERS: Final = re.compile(f"[{STEERING}]")
 """Finds one; names may have none."""
 NOT_LAID_OUT: Final = re.compile(f"(?![\n\t])[{STEERING}]")
+IN_JSON: Final = re.compile(f"(?!\n)[{STEERING}]")
 
 
 def harmless(text: str, *, lines: bool = False) -> str:
@@ -19,3 +20,8 @@ def harmless(text: str, *, lines: bool = False) -> str:
 
 def _escape(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()
+
+
+def harmless_json(text: str) -> str:
+    """JSON on any number of lines with what steers a terminal escaped as JSON spells it."""
+    return IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

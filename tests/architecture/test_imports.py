@@ -40,6 +40,8 @@ def loaded(argv: list[str], code: str) -> set[str]:
 @pytest.mark.parametrize(
     ("argv", "code", "absent", "most"),
     [
+        (["slackwater", "status"], "from slackwater.cli import command; assert command.main(['status', '--url', 'x']) == 2",
+         CLIENTS | SITE | {"django", "psycopg", "rich", "click", "pygments"}, 400),
         ([""], "import slackwater.settings.test", CLIENTS | SITE | {"psycopg", "structlog"}, 230),
         (["manage.py", "status"], SET_UP + "import slackwater.management.commands.status", CLIENTS | SITE, 830),
         (["manage.py", "run_dispatcher"], SET_UP + "import slackwater.management.commands.run_dispatcher",
@@ -48,7 +50,7 @@ def loaded(argv: list[str], code: str) -> set[str]:
         (["celery", "worker"], "import slackwater.celery", SITE | {"django_celery_beat"}, 1270),
         (["manage.py", "create_demo"], SET_UP + "import slackwater.management.commands.create_demo", SITE, 960),
     ],
-    ids=["settings", "status", "dispatcher", "upkeep", "worker", "create_demo"],
+    ids=["tenant", "settings", "status", "dispatcher", "upkeep", "worker", "create_demo"],
 )  # fmt: skip
 def test_a_process_loads_what_it_needs(argv: list[str], code: str, absent: set[str], most: int) -> None:
     modules = loaded(argv, code)

@@ -21,6 +21,7 @@ EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 GROUPS: dict[str, list[str]] = PROJECT["dependency-groups"]
 ASKED = {
     "requirements.txt": [
+        *PROJECT["project"]["dependencies"],
         *EXTRAS["embedded"],
         *EXTRAS["server"],
         *EXTRAS["django"],

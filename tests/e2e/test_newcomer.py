@@ -126,7 +126,8 @@ def _a_recorded_workflow_runs_in_order(var: Path, path: Path, *, tasks: int, edg
 def test_the_readmes_first_tasks_run_as_they_stand(var: Path) -> None:
     text = (ROOT / "README.md").read_text()
     shell = next(block for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) if "curl" in block)
-    python = next(block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "urllib" in block)
+    python = next(block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "Client" in block)
+    command_line, wanted = re.findall(r"^\.venv/bin/python (-m slackwater .*)\n# (.*)$", text, re.MULTILINE)[0]
     env = {"PATH": os.environ["PATH"]}
     command = ["sh", "-c", shell.replace("var/demo.env", str(var / "demo.env"))]
     said = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=60).stdout
@@ -134,3 +135,5 @@ def test_the_readmes_first_tasks_run_as_they_stand(var: Path) -> None:
     env |= settings_in(var / "demo.env")
     said = subprocess.run([sys.executable, "-c", python], env=env, capture_output=True, text=True, check=True).stdout
     assert said == "{'left': 5, 'right': 9}\n"
+    words = [sys.executable, *command_line.split()]
+    assert subprocess.run(words, env=env, capture_output=True, text=True, check=True).stdout == f"{wanted}\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import re
 import sys
 import time
 import uuid
@@ -23,20 +22,11 @@ from rich.progress import Progress
 from rich.table import Table
 
 from scheduler_ext.core import errors
-from scheduler_ext.core.plain_text import STEERING, harmless
+from scheduler_ext.core.plain_text import harmless, harmless_json
+from slackwater.exit_codes import exit_code
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
 
-EXIT_CODES: dict[type[errors.SlackwaterError], int] = {
-    errors.InvalidInput: 2,
-    errors.NotFound: 3,
-    errors.Conflict: 4,
-    errors.LimitExceeded: 5,
-    errors.NotGranted: 6,
-    errors.NotPermitted: 6,
-    errors.Unavailable: 75,
-}
-"""Exit codes by error; 1 is any other failure, 75 means: try again later."""
 ID_CHARS = 36
 COLOURS = {"done": "green", "in_progress": "cyan", "failed": "red", "waiting": "yellow"}
 
@@ -116,7 +106,7 @@ class PlatformCommand(BaseCommand):
         return self.as_json or not self.console.is_terminal
 
     def _fail(self, error: errors.SlackwaterError) -> NoReturn:
-        code = next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), 1)
+        code = exit_code(error)
         if self.as_json:
             problem = {"code": error.code, "detail": error.message, "field": error.field}
             self.stderr.write(json.dumps(problem))
@@ -126,8 +116,7 @@ class PlatformCommand(BaseCommand):
     def show(self, value: Any) -> None:
         """Print a value as JSON."""
         said = json.dumps(value, cls=DjangoJSONEncoder, indent=2, ensure_ascii=False)
-        # Below U+0080 JSON escapes what steers a terminal; the rest is escaped here, as JSON spells it.
-        self.stdout.write(re.sub(f"(?![\n])[{STEERING}]", lambda found: f"\\u{ord(found[0]):04x}", said))
+        self.stdout.write(harmless_json(said))
 
     def answer(self, value: Any, *lines: str) -> None:
         """Print a value as JSON where that is asked for, else the lines that tell it to people."""

@@ -47,11 +47,12 @@ def section(name: str) -> str:
     actions = [action for action in parser._actions if action.dest not in COMMON]
     parts = [f"## `{name}`", parser.description or ""]
     if actions:
-        parts.append(table(("argument", "what it does"), (_row(action) for action in actions)))
+        parts.append(table(("argument", "what it does"), (argument(action) for action in actions)))
     return "\n\n".join(parts)
 
 
-def _row(action: argparse.Action) -> tuple[str, str]:
+def argument(action: argparse.Action) -> tuple[str, str]:
+    """One argument with its help."""
     value = ""
     if action.nargs != 0 and action.option_strings:
         value = " " + str(action.metavar or action.dest.upper())

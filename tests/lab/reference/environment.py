@@ -53,8 +53,8 @@ STARTING = {
     "SLACKWATER_PYTHON": "The Python `make` builds `.venv/` with; the first of 3.11 or newer it finds when not set.",
 }
 CLIENTS = {
-    "SLACKWATER_URL": "In `var/demo.env`: where the API is. The examples read it.",
-    "SLACKWATER_KEY": "In `var/demo.env`: the demo tenant's key. The examples read it.",
+    "SLACKWATER_URL": "Where the platform's API is: read by the client and the command `slackwater`. `var/demo.env` has it.",
+    "SLACKWATER_KEY": "The API key that they send. `var/demo.env` has that of the demo tenant.",
 }
 SCRIPTS = {
     "SLACKWATER_TASK_ID": "Id of the task.",

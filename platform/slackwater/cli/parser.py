@@ -1,0 +1,114 @@
+"""What the command takes."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Final
+
+import slackwater
+
+TEXT: Final = """Your tasks on a Slackwater platform, over REST: SLACKWATER_URL says where it is, SLACKWATER_KEY who you are.
+
+  slackwater submit demo.add 2 3 --wait
+  slackwater submit mail.send --kwarg to=a@example.org --category urgent
+  slackwater submit --file workflow.json
+  slackwater logs ID --follow"""
+MORE: Final = """`slackwater manage COMMAND` and any other COMMAND (up, doctor, import-beat, …) are commands of the platform's own
+machine; `slackwater manage help` lists them.
+
+exit codes: 0 done · 1 failed · 2 wrong input · 3 not found · 4 in conflict with its state · 5 over a limit · 6 not allowed ·
+10 what was waited for did not succeed · 75 unavailable, try again later · 124 not ended in the time given · 130 interrupted"""
+
+
+def parser(flags: dict[str, dict[str, Any]]) -> argparse.ArgumentParser:
+    """The whole command; ``flags`` are those of the fields of a task."""
+    whole = argparse.ArgumentParser(
+        "slackwater", description=TEXT, epilog=MORE, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    whole.add_argument("--version", action="version", version=f"slackwater {slackwater.__version__}")
+    commands = whole.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    def command(name: str, help: str) -> argparse.ArgumentParser:  # noqa: A002 - argparse's word
+        made = commands.add_parser(name, help=help, description=help)
+        made.add_argument("--json", action="store_true", help="print JSON for programs")
+        made.add_argument("--url", help="where the platform is; SLACKWATER_URL unless given")
+        return made
+
+    _submit(command("submit", "Submit a task, several, or a workflow."), flags)
+    one = command("status", "Show a task or a workflow, or the latest tasks.")
+    one.add_argument("id", nargs="?", help="of a task or a workflow; without it, the latest tasks")
+    _wait(one)
+    _narrowing(one, "state", "status", "handler", "name", "tag", "category", "tier", "workflow-id")
+    one = command("logs", "Show what a task printed and logged.")
+    one.add_argument("id")
+    one.add_argument("-f", "--follow", action="store_true", help="go on until it has ended")
+    one.add_argument("--chunks", action="store_true", help="show what it yields instead")
+    one.add_argument("--stream", help="stdout, stderr, log or platform")
+    one.add_argument("--level", help="the least: debug, info, warning, error, critical")
+    one = command("cancel", "Cancel tasks: at once while they wait; one that runs is asked to end.")
+    one.add_argument("ids", nargs="+", metavar="ID")
+    one.add_argument("--dependents", action="store_true", help="also all that depends on them")
+    one.add_argument("--reason", default="", help="why; their history tells it")
+    command("retry", "Run failed, cancelled or expired tasks again.").add_argument("ids", nargs="+", metavar="ID")
+    command("explain", "Say why a task waits, and when it will likely start.").add_argument("id")
+    one = command("events", "Follow what happens live: of a task, a workflow, or everything.")
+    one.add_argument("--task", metavar="ID")
+    one.add_argument("--workflow", metavar="ID")
+    one.add_argument("--after", metavar="EVENT", help="go on after this event")
+    _lists(command)
+    return whole
+
+
+def _lists(command: Any) -> None:
+    one = command("workflows", "Show the latest workflows, or one with its tasks; cancel it, or run it again.")
+    one.add_argument("id", nargs="?")
+    one.add_argument("--cancel", action="store_true")
+    one.add_argument("--retry", action="store_true", help="run again what failed in it")
+    one.add_argument("--reason", default="", help="of a cancellation")
+    _wait(one)
+    _narrowing(one, "status", "name", "tag")
+    one = command(
+        "schedules", "Show schedules, or one with its next firings; pause it, resume it, run it now, delete it."
+    )
+    one.add_argument("id", nargs="?")
+    does = one.add_mutually_exclusive_group()
+    for name in ("pause", "resume", "run", "delete"):
+        does.add_argument(f"--{name}", action="store_const", const=name, dest="do")
+    does.add_argument("--create", metavar="FILE", help="make one of a JSON file; - for standard input")
+    _narrowing(one, "kind", "name", "handler")
+    one = command("dead-letters", "Show tasks whose attempts are used up; run them again.")
+    one.add_argument("--retry", nargs="+", metavar="ID", default=[], help="run these again")
+    _narrowing(one, "handler", "name", "tag", "outcome")
+    command("handlers", "Show what can be called, or one with the schema of its arguments.").add_argument(
+        "name", nargs="?"
+    )
+    one = command("usage", "Show what was used, by day, tier and category, and its price.")
+    one.add_argument("--since", metavar="DAY")
+    one.add_argument("--until", metavar="DAY")
+    command("limits", "Show your plan's limits, and how much of them is used.")
+    command("whoami", "Show whose key this is, and what it may do.")
+
+
+def _submit(one: argparse.ArgumentParser, flags: dict[str, dict[str, Any]]) -> None:
+    one.add_argument("handler", nargs="?", help="name of an exported function")
+    one.add_argument("arguments", nargs="*", metavar="ARG", help="its arguments: JSON, or else text")
+    one.add_argument("--file", help='JSON: a task, a list of tasks, or {"name": …, "tasks": […]}; - for standard input')
+    one.add_argument(
+        "--kwarg", action="append", default=[], metavar="NAME=VALUE", help="one, as JSON or text; repeatable"
+    )
+    one.add_argument("--script", metavar="FILE", help="a file, which is stored, or the SHA-256 of a stored one")
+    _wait(one)
+    for name, how in flags.items():
+        one.add_argument(name, **how)
+
+
+def _wait(one: argparse.ArgumentParser) -> None:
+    one.add_argument(
+        "--wait", nargs="?", type=float, const=float("inf"), metavar="SECONDS", help="wait for the end, at most so long"
+    )
+
+
+def _narrowing(one: argparse.ArgumentParser, *names: str) -> None:
+    one.add_argument("--limit", type=int, default=20, help="rows at most (20)")
+    for name in names:
+        one.add_argument(f"--{name}", dest=f"by_{name.replace('-', '_')}", metavar="VALUE", help="only those of it")
