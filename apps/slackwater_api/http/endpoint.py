@@ -28,8 +28,9 @@ from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.auth import BearerAuthentication, Principal
 from slackwater_api.http.body import read_object
 from slackwater_api.http.once import REPLAYED, idempotency_key, made_once
-from slackwater_api.http.operation import Operation, answer, unchanged
+from slackwater_api.http.operation import QUOTE, Operation, answer, asks_quote, unchanged
 from slackwater_api.http.problems import MethodNotAllowed, as_response, problem
+from slackwater_tasks.explain.quote import quote
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
 
@@ -164,6 +165,8 @@ class ApiView(PublicView):
     def respond(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """The answer; with an idempotency key the one that the first request got."""
         work = partial(self._respond, request, *args, **kwargs)
+        if self.operation is not None and self.operation.quotes and asks_quote(request):
+            return Response(quote(self.tenant, lambda: dict(work().data)), content_type=QUOTE)
         if self.operation is None or not self.operation.keeps_answer:
             return work()
         key = idempotency_key(request)

@@ -12,7 +12,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers as s
 
-from slackwater_api.http.operation import PARTIAL, Operation, names_of
+from slackwater_api.http.operation import PARTIAL, QUOTE, Operation, names_of
 from slackwater_api.http.pagination import PAGING
 from slackwater_api.http.problems import PROBLEM_TYPE, STATUS, problem_body
 
@@ -69,6 +69,11 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     OpenApiParameter.HEADER,
     description="A word of your choice, at most 200 letters: a repeat with the same key and body within a day does nothing, and "
     "returns the first answer with Idempotency-Replayed: true; with another body it is a 422.",
+)
+DRY_RUN = OpenApiParameter(
+    "dry_run",
+    bool,
+    description="`true`: validate, price and forecast it all, and store nothing: the answer is 200 with a quote.",
 )
 SUBMISSION = [
     IDEMPOTENCY_KEY,
@@ -198,12 +203,14 @@ def describe(
     examples: Sequence[OpenApiExample] = (),
     media: str = "application/json",
     conditional: bool = False,
+    quote: Any = None,
 ) -> Callable[[View], View]:
     """Describe a method of an endpoint; the scope is checked, and unknown parameters are refused, as described.
 
     The parameters of its address are those that the method takes. ``problems``: statuses besides those that every
     endpoint has, every address with parameters and every body. ``body``: a shape;
-    ``NO_BODY`` for nothing or ``{}``. ``conditional``: a change that heeds ``If-Match``. What answers 200 with a shape
+    ``NO_BODY`` for nothing or ``{}``. ``conditional``: a change that heeds ``If-Match``. ``quote``: the shape of what ``dry_run``
+    answers. What answers 200 with a shape
     to a GET gets an ETag, and takes ``fields`` and, where it is a list, ``sort``.
     """
     shape = answers.get(200)
@@ -221,14 +228,18 @@ def describe(
         if conditional:
             shown.append(IF_MATCH)
             statuses.add(412)
+        if quote is not None:
+            shown.append(DRY_RUN)
         keeps = view.__name__ not in {"get", "put"} and IDEMPOTENCY_KEY not in shown
         if keeps:
             shown.append(IDEMPOTENCY_KEY)
-        operation = Operation(query=_query(shown), scope=scope, keeps_answer=keeps, takes_nothing=body is NO_BODY)
+        operation = Operation(query=_query(shown), scope=scope, keeps_answer=keeps, takes_nothing=body is NO_BODY, quotes=quote is not None)
         if reads and view.__name__ == "get":
             operation, shown = _reading(shape, shown, scope)
             replies[200, PARTIAL] = OpenApiResponse(OpenApiTypes.OBJECT, description="With `fields`: a part.")
             replies[304] = OpenApiResponse(description="Nothing has changed since `If-None-Match`.")
+        if quote is not None:
+            replies[200, QUOTE] = OpenApiResponse(quote, description="With `dry_run`: a quote; nothing was stored.")
         problem_examples = [problem_example(code) for code in DETAILS if STATUS[code][0] in statuses]
         described: View = extend_schema(
             operation_id=operation_id,

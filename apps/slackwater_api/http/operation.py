@@ -26,6 +26,8 @@ from slackwater_api.http.problems import PreconditionFailed
 
 PARTIAL = "application/vnd.slackwater.partial+json"
 """The media type of an answer that ``fields`` has narrowed: a part of the shape, not the shape."""
+QUOTE = "application/vnd.slackwater.quote+json"
+"""The media type of a quote: what a submission would do, of which nothing was done."""
 TAGS = re.compile(r'\s*(?:W/)?"[\x21\x23-\x7e]*"\s*(?:,\s*(?:W/)?"[\x21\x23-\x7e]*"\s*)*')
 TAG = re.compile(r'(W/)?("[\x21\x23-\x7e]*")')
 MAX_HEADER = 4_000
@@ -45,6 +47,8 @@ class Operation:
     """Whether it heeds an idempotency key by keeping its answer. Submissions do by the tasks they stored."""
     takes_nothing: bool = False
     """Whether its body must be empty, or ``{}``."""
+    quotes: bool = False
+    """Whether ``dry_run`` asks for a quote instead."""
     fields: frozenset[str] = frozenset()
     """The names that ``fields`` may list: of a list, the fields of its items. Empty: the answer cannot be narrowed."""
     is_list: bool = False
@@ -78,6 +82,14 @@ class Operation:
                 known = ", ".join(sorted(self.fields))
                 raise InvalidInput(f"there is no field {name[:60]!r}; known are {known}", field="fields")
         return names
+
+
+def asks_quote(request: Request) -> bool:
+    """Whether the client asks what a submission would do; ``InvalidInput`` for a word that is neither yes nor no."""
+    text = str(request.query_params.get("dry_run", "false"))
+    if text not in {"true", "false"}:
+        raise InvalidInput("must be true or false", field="dry_run")
+    return text == "true"
 
 
 def names_of(answer: Any) -> tuple[frozenset[str], frozenset[str], bool]:

@@ -57,3 +57,9 @@ def _predicted(why: Blockers, blockers: list[Blocker]) -> dict[str, Any] | None:
     floor = max([now, *(b["at"] for b in blockers if b["at"] is not None)])
     names = ("earliest", "likely", "latest")
     return {name: max(floor, now + timedelta(seconds=min(s, 3e8))) for name, s in zip(names, found, strict=True)}
+
+
+def predicted_start(task_id: UUID, row: dict[str, Any]) -> dict[str, Any] | None:
+    """When a waiting task starts that has the row of :data:`ROW`, stored or not; ``None`` where nobody can tell."""
+    why = Blockers(task_id, row, TaskState(row["state"]))
+    return _predicted(why, list(why.found()))

@@ -1,4 +1,4 @@
-"""The shape of an explanation."""
+"""The shapes of an explanation, and of a quote."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from rest_framework import serializers as s
 
-from slackwater_api.v1.shapes.common import STATES
+from slackwater_api.v1.shapes.common import CATEGORIES, STATES
 from slackwater_tasks.explain.blockers import KINDS
 
 
@@ -39,4 +39,59 @@ class Explanation(s.Serializer[Any]):
     blockers = BlockerOut(many=True)
     latest_start = s.DateTimeField(allow_null=True)
     predicted_start = PredictedStart(allow_null=True, help_text="Null where nobody can tell.")
+    as_of = s.DateTimeField()
+
+
+class PriceOut(s.Serializer[Any]):
+    """A price, in millionths of the unit that is charged."""
+
+    expected_micros = s.IntegerField(allow_null=True, help_text="One run of the usual length; null: none is learnt.")
+    most_micros = s.IntegerField(help_text="Every attempt is used, and runs to its cap.")
+
+
+class QuoteItem(s.Serializer[Any]):
+    """Tasks of a submission that are alike, with all that was left open filled in."""
+
+    tasks = s.IntegerField()
+    handler = s.CharField(allow_null=True)
+    script = s.CharField(allow_null=True, help_text="Its path, or its SHA-256.")
+    category = s.ChoiceField(CATEGORIES)
+    tier = s.CharField()
+    delay_tolerance_s = s.FloatField()
+    execution_cap_s = s.FloatField()
+    attempts = s.IntegerField()
+    attempt_micros = s.IntegerField(help_text="Each attempt.")
+    hour_micros = s.IntegerField(help_text="An hour of the tier in this category.")
+    expected_run_s = s.FloatField(allow_null=True, help_text="The usual length of a run; null: none is learnt.")
+    price = PriceOut()
+    predicted_start = PredictedStart(allow_null=True, help_text="Of the first of them; null where nobody can tell.")
+
+
+class Patience(s.Serializer[Any]):
+    """What the same would cost with another category or tolerance, and when its first task would start."""
+
+    category = s.ChoiceField(CATEGORIES)
+    delay_tolerance_s = s.FloatField()
+    price = PriceOut()
+    predicted_start = PredictedStart(allow_null=True)
+
+
+class LimitsLeft(s.Serializer[Any]):
+    """What your plan would still allow after the submission."""
+
+    submissions_now = s.IntegerField()
+    waiting = s.IntegerField()
+    in_flight = s.IntegerField()
+
+
+class Quote(s.Serializer[Any]):
+    """What a submission would do. Nothing of it was stored."""
+
+    created = s.BooleanField(help_text="False: its id or key was used before, and it would get the first answer.")
+    tasks = s.IntegerField()
+    price = PriceOut()
+    items = QuoteItem(many=True, help_text="The first hundred kinds of tasks.")
+    predicted_start = PredictedStart(allow_null=True, help_text="Of the task that starts first.")
+    patience = Patience(many=True, help_text="Other categories and tolerances that your plan allows.")
+    limits_left = LimitsLeft()
     as_of = s.DateTimeField()

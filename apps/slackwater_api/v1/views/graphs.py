@@ -22,6 +22,7 @@ from slackwater_api.http.openapi import (
 from slackwater_api.v1.filters import WorkflowTaskFilter
 from slackwater_api.v1.shapes import graphs as shapes
 from slackwater_api.v1.shapes.common import listing
+from slackwater_api.v1.shapes.explain import Quote
 from slackwater_api.v1.shapes.tasks import TaskSummary, WorkflowSubmitted
 from slackwater_api.v1.views.tasks import TASKS, read_reason
 from slackwater_tasks.control import workflows
@@ -73,6 +74,7 @@ class WorkflowTasks(ApiView, path="workflows/<uuid:workflow_id>/tasks", tag="wor
             request_example("one more", GROWTH),
             answer_example("stored", {"id": EXAMPLE_ID, "task_ids": [EXAMPLE_ID], "created": True}, 201),
         ],
+        quote=Quote,
     )
     def post(self, request: Request, workflow_id: UUID) -> Response:
         """Add tasks, all or none, whether it runs or has ended; what is there stays as it is."""
@@ -109,6 +111,7 @@ class RetryWorkflow(ApiView, path="workflows/<uuid:workflow_id>/retry", tag="wor
         problems=(409, 429),
         body=shapes.WorkflowRetry,
         examples=[request_example("from the failed tasks", {})],
+        quote=Quote,
     )
     def post(self, request: Request, workflow_id: UUID) -> Response:
         """Give the tasks their attempts anew; what succeeded and is not concerned stays."""

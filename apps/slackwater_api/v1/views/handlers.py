@@ -16,6 +16,7 @@ from slackwater_api.http.once import idempotency_key
 from slackwater_api.http.openapi import EXAMPLE_ID, SUBMISSION, answer_example, describe, request_example
 from slackwater_api.http.tenant_document import tenant_document
 from slackwater_api.v1.shapes.common import listing
+from slackwater_api.v1.shapes.explain import Quote
 from slackwater_api.v1.shapes.handlers import Document, HandlerOut
 from slackwater_api.v1.shapes.tasks import Submitted
 from slackwater_api.v1.views.tasks import submitted
@@ -89,6 +90,7 @@ class CallHandler(ApiView, path="handlers/<str:handler_name>/tasks", tag="handle
             request_example("arguments", {"to": "a@example.org"}),
             answer_example("stored", {"id": EXAMPLE_ID, "task_ids": [EXAMPLE_ID], "created": True}, 201),
         ],
+        quote=Quote,
     )
     def post(self, request: Request, handler_name: str) -> Response:
         """The body is the arguments by name; the other fields of the task stand in the query."""

@@ -13,9 +13,11 @@ from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.body import read_json, read_object
 from slackwater_api.http.endpoint import READ, SUBMIT, ApiView, created
 from slackwater_api.http.openapi import NO_BODY, describe, request_example
+from slackwater_api.http.operation import asks_quote
 from slackwater_api.http.sorting import Column, PagedList, each, moment
 from slackwater_api.v1.filters import FireFilter, ScheduleFilter
 from slackwater_api.v1.shapes.common import as_shape, listing
+from slackwater_api.v1.shapes.explain import Quote
 from slackwater_api.v1.shapes.schedules import (
     BackfillIn,
     BackfillOut,
@@ -69,6 +71,10 @@ def _detail(schedule: Schedule) -> dict[str, Any]:
     return as_shape(ScheduleDetail, schedule, next_firing_at=schedule.next_fire_at, next_firings=upcoming)
 
 
+def _firing(fire: ScheduleFire) -> dict[str, Any]:
+    return as_shape(FiringOut, fire)
+
+
 class Schedules(ApiView, path="schedules", tag="schedules"):
     @describe(
         "create_schedule",
@@ -78,10 +84,13 @@ class Schedules(ApiView, path="schedules", tag="schedules"):
         problems=(409,),
         body=ScheduleIn,
         examples=[request_example("weekly", EXAMPLE)],
+        quote=Quote,
     )
     def post(self, request: Request) -> Response:
         """Store a schedule; it fires from its next time on."""
         made = services.create_schedule(self.tenant, read_json(request._request), actor=self.actor)
+        if asks_quote(request):  # of what it would submit now
+            return Response(_firing(services.run_now(self.tenant.pk, made.pk, actor=self.actor)))
         return created(_detail(made), f"/api/v1/schedules/{made.pk}")
 
     @describe("list_schedules", "List schedules by name", READ, {200: listing(ScheduleSummary)}, *SCHEDULES.parameters)
@@ -113,12 +122,13 @@ class RunSchedule(ApiView, path="schedules/<uuid:schedule_id>/run", tag="schedul
         {201: FiringOut},
         body=NO_BODY,
         problems=(409, 429),
+        quote=Quote,
     )
     def post(self, request: Request, schedule_id: UUID) -> Response:
         """Submit what it submits, now; its times stay. 409 where its overlap rule skips the firing."""
         made = services.run_now(self.tenant.pk, schedule_id, actor=self.actor)
         kind, found = ("workflows", made.workflow_id) if made.workflow_id else ("tasks", made.task_id)
-        return created(as_shape(FiringOut, made), f"/api/v1/{kind}/{found}")
+        return created(_firing(made), f"/api/v1/{kind}/{found}")
 
 
 class OneSchedule(ApiView, path="schedules/<uuid:schedule_id>", tag="schedules"):
@@ -177,6 +187,7 @@ class BackfillSchedule(ApiView, path="schedules/<uuid:schedule_id>/backfill", ta
         problems=(409, 429),
         body=BackfillIn,
         examples=[request_example("a day", {"start": "2026-01-01T00:00:00Z", "end": "2026-01-01T23:59:59Z"})],
+        quote=Quote,
     )
     def post(self, request: Request, schedule_id: UUID) -> Response:
         """Submit the firings of the range that never became tasks, as one workflow; 200 when none were missing."""

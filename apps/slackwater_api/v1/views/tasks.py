@@ -28,7 +28,7 @@ from slackwater_api.http.sorting import BY_AGE, Column, PagedList, moment, whole
 from slackwater_api.live.status_cache import Statuses, is_about_status
 from slackwater_api.v1.filters import TaskFilter
 from slackwater_api.v1.shapes.common import listing
-from slackwater_api.v1.shapes.explain import Explanation
+from slackwater_api.v1.shapes.explain import Explanation, Quote
 from slackwater_api.v1.shapes.tasks import (
     AttemptOut,
     CancelIn,
@@ -114,6 +114,7 @@ class Tasks(ApiView, path="tasks", tag="tasks"):
             *SUBMIT_EXAMPLES,
             answer_example("stored", {"id": EXAMPLE_ID, "task_ids": [EXAMPLE_ID], "created": True}, 201),
         ],
+        quote=Quote,
     )
     def post(self, request: Request) -> Response:
         """Store the tasks; 200 with the first ids when the idempotency key was used before."""
@@ -164,6 +165,7 @@ class OneTask(ApiView, path="tasks/<uuid:task_id>", tag="tasks"):
             request_example("once", {"handler": "demo.add", "args": [2, 3]}),
             answer_example("stored", {"id": EXAMPLE_ID, "task_ids": [EXAMPLE_ID], "created": True}, 201),
         ],
+        quote=Quote,
     )
     def put(self, request: Request, task_id: UUID) -> Response:
         """The id is a UUID of version 7 that you make: what is sent again under it is stored once (200)."""
@@ -268,6 +270,7 @@ class RetryTask(ApiView, path="tasks/<uuid:task_id>/retry", tag="tasks"):
         {200: TaskDetail},
         body=NO_BODY,
         problems=(409, 429),
+        quote=Quote,
     )
     def post(self, request: Request, task_id: UUID) -> Response:
         """Give it its attempts anew; its dead letter goes."""

@@ -25,6 +25,7 @@ from slackwater_api.http.openapi import (
 from slackwater_api.http.sorting import BY_AGE, Column, PagedList, moment, whole
 from slackwater_api.v1.filters import DeadLetterFilter, ScriptFilter, WorkflowFilter
 from slackwater_api.v1.shapes.common import listing
+from slackwater_api.v1.shapes.explain import Quote
 from slackwater_api.v1.shapes.platform import DeadLetterOut, ScriptDetail, ScriptIn, ScriptSummary
 from slackwater_api.v1.shapes.tasks import TaskDetail, WorkflowDetail, WorkflowIn, WorkflowSubmitted, WorkflowSummary
 from slackwater_api.v1.views.tasks import WAIT, hold
@@ -90,6 +91,7 @@ class Workflows(ApiView, path="workflows", tag="workflows"):
             request_example("diamond", DIAMOND),
             answer_example("stored", {"id": EXAMPLE_ID, "task_ids": [EXAMPLE_ID], "created": True}, 201),
         ],
+        quote=Quote,
     )
     def post(self, request: Request) -> Response:
         """Check and store the whole graph, or nothing of it."""
@@ -213,6 +215,7 @@ class RetryDeadLetter(ApiView, path="dead-letters/<uuid:task_id>/retry", tag="de
         {200: TaskDetail},
         body=NO_BODY,
         problems=(409, 429),
+        quote=Quote,
     )
     def post(self, request: Request, task_id: UUID) -> Response:
         """Give the task its attempts anew and remove its dead letter."""
