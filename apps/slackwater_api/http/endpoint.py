@@ -166,7 +166,7 @@ class ApiView(PublicView):
         """The answer; with an idempotency key the one that the first request got."""
         work = partial(self._respond, request, *args, **kwargs)
         if self.operation is not None and self.operation.quotes and asks_quote(request):
-            return Response(quote(self.tenant, lambda: dict(work().data)), content_type=QUOTE)
+            return Response(quote(self.tenant, lambda: dict(cast("Response", work()).data)), content_type=QUOTE)
         if self.operation is None or not self.operation.keeps_answer:
             return work()
         key = idempotency_key(request)

@@ -233,7 +233,13 @@ def describe(
         keeps = view.__name__ not in {"get", "put"} and IDEMPOTENCY_KEY not in shown
         if keeps:
             shown.append(IDEMPOTENCY_KEY)
-        operation = Operation(query=_query(shown), scope=scope, keeps_answer=keeps, takes_nothing=body is NO_BODY, quotes=quote is not None)
+        operation = Operation(
+            query=_query(shown),
+            scope=scope,
+            keeps_answer=keeps,
+            takes_nothing=body is NO_BODY,
+            quotes=quote is not None,
+        )
         if reads and view.__name__ == "get":
             operation, shown = _reading(shape, shown, scope)
             replies[200, PARTIAL] = OpenApiResponse(OpenApiTypes.OBJECT, description="With `fields`: a part.")

@@ -99,7 +99,9 @@ def quote(tenant: Tenant, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         seen = _look(tenant, make)
         transaction.savepoint_rollback(point)
         stop = time.monotonic() + FORECASTS_S
-        starts = [_start(tenant, group.category, group, row, stop) for group, row in zip(seen.groups, seen.rows, strict=True)]
+        starts = [
+            _start(tenant, group.category, group, row, stop) for group, row in zip(seen.groups, seen.rows, strict=True)
+        ]
         patience = list(_patience(tenant, seen, stop))
         transaction.set_rollback(True)
     items = [_item(tenant, group, start) for group, start in zip(seen.groups[:MAX_ITEMS], starts, strict=False)]
@@ -131,7 +133,10 @@ def _ids(tenant: Tenant, answer: dict[str, Any]) -> Sequence[Any]:
     if answer.get("task_id") or "state" in answer:
         return [answer.get("task_id") or answer["id"]]
     workflows = [i for i in [answer.get("workflow_id"), *answer.get("workflow_ids", ())] if i]
-    return [row[0] for row in fetch_all("SELECT id FROM slackwater_tasks_task WHERE workflow_id = ANY(%s::uuid[])", [workflows])]
+    return [
+        row[0]
+        for row in fetch_all("SELECT id FROM slackwater_tasks_task WHERE workflow_id = ANY(%s::uuid[])", [workflows])
+    ]
 
 
 def _row(tenant: Tenant, task_id: UUID) -> dict[str, Any] | None:
@@ -163,7 +168,9 @@ def _variants(tenant: Tenant, group: Group) -> list[tuple[int, int, dict[str, An
     return found
 
 
-def _start(tenant: Tenant, category: int, group: Group, row: dict[str, Any] | None, stop: float) -> dict[str, Any] | None:
+def _start(
+    tenant: Tenant, category: int, group: Group, row: dict[str, Any] | None, stop: float
+) -> dict[str, Any] | None:
     """When the task of a row starts; ``None`` where nobody can tell, or no time is left."""
     if not row or row["state"] is None or row["pending"] or time.monotonic() > stop:
         return None

@@ -21,7 +21,7 @@ SCHEDULE = {"name": "nightly", "kind": "daily", "rule": {"times": ["03:00"]}, "t
 def stored() -> list[Any]:
     """How many rows there are of all that a submission could write, and what the counters say."""
     with connection.cursor() as cur:
-        cur.execute(" UNION ALL ".join(f"SELECT count(*) FROM slackwater_tasks_{name}" for name in COUNTED))  # noqa: S608 - ours
+        cur.execute(" UNION ALL ".join(f"SELECT count(*) FROM slackwater_tasks_{name}" for name in COUNTED))
         rows = cur.fetchall()
         cur.execute("SELECT * FROM slackwater_tenants_tenantcounter ORDER BY 1")
         rows += cur.fetchall()
@@ -29,7 +29,7 @@ def stored() -> list[Any]:
         return [*rows, *cur.fetchall()]
 
 
-def quoted(cell: Cell, path: str, body: Any = None, method: str = "POST", **headers: str) -> dict[str, Any]:
+def quoted(cell: Cell, path: str, body: Any = None, method: str = "POST", **headers: Any) -> dict[str, Any]:
     """The quote; nothing was stored for it."""
     before = stored()
     answer: Answer = cell.client.call(method, f"{path}?dry_run=true", body, **headers)
@@ -56,7 +56,9 @@ def test_a_quote_prices_forecasts_and_says_what_patience_saves(cell: Cell) -> No
     # 10 for the attempt, and ten seconds of an hour of 72,000; at most two attempts of a hundred.
     assert found["price"] == {"expected_micros": 210, "most_micros": 4020}
     assert (found["created"], found["tasks"], found["items"][0]["tier"]) == (True, 1, "basic")
-    assert found["predicted_start"]["earliest"] <= found["predicted_start"]["likely"] <= found["predicted_start"]["latest"]
+    assert (
+        found["predicted_start"]["earliest"] <= found["predicted_start"]["likely"] <= found["predicted_start"]["latest"]
+    )
     cheapest = min(found["patience"], key=lambda one: one["price"]["expected_micros"])
     assert (cheapest["category"], cheapest["price"]["expected_micros"]) == ("offpeak", 60)
     assert all(one["predicted_start"] for one in found["patience"] if one["category"] != "offpeak")
