@@ -140,10 +140,16 @@ async def _probe(slot: AnySlot, canary: Path) -> str:
     return _SAID.get(ended.code) or ended.fault or said or f"its first script ended with {ended.code}"
 
 
-async def try_all(conf: SchedulerConf, *, groups: bool = True) -> tuple[Found, ...]:
+async def try_all(conf: SchedulerConf, *, groups: bool = True, wanted: str = "") -> tuple[Found, ...]:
+    """Try every level, strongest first; with ``wanted``, none that is weaker than the one it chooses."""
     root = tempfile.mkdtemp(prefix="slackwater-try-")
+    found: list[Found] = []
     try:
-        return tuple([await try_level(level, root, conf, groups=groups) for level in STRONGEST_FIRST])
+        for level in STRONGEST_FIRST:
+            found.append(await try_level(level, root, conf, groups=groups))
+            if wanted and found[-1].works and choose(tuple(found), wanted) is level:
+                break
+        return tuple(found)
     finally:
         shutil.rmtree(root, ignore_errors=True)
 

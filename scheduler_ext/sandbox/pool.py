@@ -24,8 +24,8 @@ class SlotPool:
 
     @cached_property
     def found(self) -> tuple[Found, ...]:
-        """Every level, strongest first, tried on first use. Not to be asked for in a running event loop."""
-        return asyncio.run(detect.try_all(self.conf, groups=self.groups))
+        """The levels down to the one that is taken, tried on first use. Not to be asked for in a running event loop."""
+        return asyncio.run(detect.try_all(self.conf, groups=self.groups, wanted=self.conf.sandbox))
 
     @cached_property
     def level(self) -> str:

@@ -118,6 +118,7 @@ def test_the_bill_of_materials_names_each_package_with_its_hashes(tmp_path: Path
         assert [h for reference in one["externalReferences"] for h in reference["hashes"]], one["name"]
 
 
+@pytest.mark.slow
 def test_an_audit_that_must_be_done_fails_when_it_cannot(tmp_path: Path) -> None:
     """The advisory database cannot be reached through a proxy that is not there."""
     env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "AUDIT_TIMEOUT": "60"}

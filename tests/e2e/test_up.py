@@ -212,6 +212,7 @@ def test_components_and_servers_that_die_come_back(var: Path) -> None:
         assert up.wait(STOP) == 0
 
 
+@pytest.mark.slow
 def test_servers_of_ones_own_are_used(var: Path, transactional_db: None, database_url: str, redis_url: str) -> None:
     with platform(var, SLACKWATER_DATABASE_URL=database_url, SLACKWATER_REDIS_URL=redis_url) as up:
         said = up.wait_for("Slackwater is up", timeout=START)

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+LONGEST_PAUSE_S = 0.1
 
 
 def wait_until(predicate: Callable[[], T], *, timeout: float = 60.0, message: str = "", interval: float = 0.02) -> T:
-    """Return the first truthy answer of `predicate`; times in seconds.
+    """Return the first truthy answer of `predicate`; times in seconds. It is asked less and less often, if that is long.
 
     Raises AssertionError with the message and the last answer when the time is up.
     """
@@ -22,3 +23,4 @@ def wait_until(predicate: Callable[[], T], *, timeout: float = 60.0, message: st
             what = message or getattr(predicate, "__name__", "the condition")
             raise AssertionError(f"not within {timeout:g} s: {what} (last answer: {answer!r})")
         time.sleep(interval)
+        interval = max(interval, min(1.1 * interval, LONGEST_PAUSE_S))

@@ -205,6 +205,7 @@ def become(request: dict[str, Any]) -> None:
     command = command[3:] if command[1] == "-W" else command[1:]
     if command[:2] == ["-m", "celery"]:
         _lend_agents()
+        os.environ["CELERY_SKIP_CHECKS"] = "1"  # the zygote has made them
     if command[0] == "-m":
         sys.argv = command[1:]
         runpy.run_module(command[1], run_name="__main__", alter_sys=True)
@@ -214,7 +215,7 @@ def become(request: dict[str, Any]) -> None:
 
 
 def forget_settings() -> None:
-    """Let Django read its settings again, and the databases with them."""
+    """Let Django read its settings again, and the databases with them; each command sets it up once more."""
     from django.conf import settings
     from django.db import connections
 
@@ -225,9 +226,6 @@ def forget_settings() -> None:
     connections._settings = None  # type: ignore[attr-defined]
     with contextlib.suppress(AttributeError):
         delattr(connections._connections, "default")  # type: ignore[attr-defined]
-    import django
-
-    django.setup()
 
 
 def _title(command: Sequence[str]) -> None:

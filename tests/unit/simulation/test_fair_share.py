@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable
+from functools import cache
 
 import pytest
 
@@ -53,15 +54,20 @@ def held(run: Run, tenant: int, *, until: float = 300.0) -> float:
     return ran[tenant] / ran.total()
 
 
+@cache
+def in_no_hurry(share: str) -> Run:
+    """A wants twice the cell, B a little more than its half of it."""
+    return simulate(jobs(steady(1, 16.0) + steady(2, 4.4)), EIGHT, share=share)
+
+
 @pytest.mark.parametrize("share", POLICIES)
 @pytest.mark.parametrize(
     "claims", [{"category": Category.URGENT}, {"tolerance": 1.0}], ids=["urgent", "hardly any tolerance"]
 )
 def test_a_claim_to_be_in_a_hurry_wins_no_share(share: str, claims: dict[str, object]) -> None:
-    """A wants twice the cell, B a little more than its half of it; A says that all of it is in a hurry."""
-    other = steady(2, 4.4)
-    honest = simulate(jobs(steady(1, 16.0) + other), EIGHT, share=share)
-    hurried = simulate(jobs(steady(1, 16.0, **claims) + other), EIGHT, share=share)  # type: ignore[arg-type]
+    """A says that all it wants is in a hurry."""
+    honest = in_no_hurry(share)
+    hurried = simulate(jobs(steady(1, 16.0, **claims) + steady(2, 4.4)), EIGHT, share=share)  # type: ignore[arg-type]
     for run in (honest, hurried):
         assert held(run, 2) == pytest.approx(0.5, abs=0.02)
     mean = [sum(waits(run, 2)) / len(waits(run, 2)) for run in (honest, hurried)]

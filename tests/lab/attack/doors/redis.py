@@ -86,7 +86,7 @@ def strike(expected: str, send: Callable[[Prey], Any], ground: Ground) -> str:
         if expected != NOTHING:
             what = f"{expected} is counted"
             wait_until(
-                lambda: counts(ground)[expected] > before[expected], timeout=COUNTED_S, interval=0.1, message=what
+                lambda: counts(ground)[expected] > before[expected], timeout=COUNTED_S, interval=0.5, message=what
             )
         works(ground)
         state = call(ground, f"/tasks/{target.waiting}/status")["state"]
