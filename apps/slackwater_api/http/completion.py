@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from slackwater_api.http import rate_limit
 from slackwater_tasks.spec import FIELDS
 
 TAGS: Final = {
@@ -30,6 +31,8 @@ HEADERS: Final = {
     "ETag": ("What If-None-Match and If-Match take.", "string"),
     "Location": ("The address of what was made.", "string"),
     "Retry-After": ("Seconds until it may be tried again.", "integer"),
+    "RateLimit": ("Of what was counted: what is left of each limit, and the seconds until it is more.", "string"),
+    "RateLimit-Policy": ("Those limits (draft-ietf-httpapi-ratelimit-headers-10).", "string"),
 }
 LINKS: Final = {
     "submit_tasks": ("get_task", "task_id", "id"),
@@ -71,6 +74,8 @@ def _complete_answers(operation: dict[str, Any]) -> None:
             names.append("Location")
         if status in {"429", "503"}:
             names.append("Retry-After")
+        if "429" in operation["responses"] and (status < "300" or status == "429"):
+            names += rate_limit.HEADERS
         answer["headers"] = {
             name: {"description": HEADERS[name][0], "schema": {"type": HEADERS[name][1]}} for name in names
         }

@@ -25,12 +25,14 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from scheduler_ext.core.errors import InvalidInput
+from slackwater_api.http import rate_limit
 from slackwater_api.http.auth import BearerAuthentication, Principal
 from slackwater_api.http.body import read_object
 from slackwater_api.http.once import REPLAYED, idempotency_key, made_once
 from slackwater_api.http.operation import QUOTE, Operation, answer, asks_quote, unchanged
 from slackwater_api.http.problems import MethodNotAllowed, as_response, problem
 from slackwater_tasks.explain.quote import quote
+from slackwater_tasks.submission import limits
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
 
@@ -167,10 +169,15 @@ class ApiView(PublicView):
         work = partial(self._respond, request, *args, **kwargs)
         if self.operation is not None and self.operation.quotes and asks_quote(request):
             return Response(quote(self.tenant, lambda: dict(cast("Response", work()).data)), content_type=QUOTE)
+        limits.noted.left = None
         if self.operation is None or not self.operation.keeps_answer:
-            return work()
-        key = idempotency_key(request)
-        return work() if key is None else made_once(self.tenant, request._request, key, work)
+            response = work()
+        else:
+            key = idempotency_key(request)
+            response = work() if key is None else made_once(self.tenant, request._request, key, work)
+        for name, value in rate_limit.headers(limits.noted.left).items():
+            response[name] = value
+        return response
 
     def _respond(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """An answer with its ETag, sorted and narrowed as asked."""

@@ -13,6 +13,7 @@ from django.db import InterfaceError, OperationalError
 from rest_framework.response import Response
 
 from scheduler_ext.core import errors
+from slackwater_api.http import rate_limit
 from slackwater_resources.faults import ENDED
 
 log = logging.getLogger(__name__)
@@ -182,19 +183,8 @@ def _headers(error: errors.SlackwaterError) -> dict[str, str]:
     if isinstance(error, errors.LimitExceeded):
         wait = error.retry_after if error.retry_after is not None else QUOTA_RETRY_S
         seconds = max(1, math.ceil(wait))
-        name = "submissions" if error.code == "limit_exceeded" else "quota"
-        return {
-            "Retry-After": str(seconds), "RateLimit": f'"{name}";r=0;t={seconds}', **_policy(name, error.extra)
-        }  # fmt: skip
+        return {"Retry-After": str(seconds), **rate_limit.refused(error, seconds)}
     return {}
-
-
-def _policy(name: str, extra: dict[str, Any]) -> dict[str, str]:
-    """The limit itself, where it is a rate: so many at once, and the seconds in which as many come back."""
-    per_hour, burst = extra.get("limit"), extra.get("burst")
-    if not per_hour or not burst:
-        return {}
-    return {"RateLimit-Policy": f'"{name}";q={burst};w={max(1, round(burst * 3600 / per_hour))}'}
 
 
 def as_response(found: Problem) -> Response:

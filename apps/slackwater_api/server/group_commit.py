@@ -19,6 +19,7 @@ import structlog
 from django.http.response import HttpResponseBase
 
 from scheduler_ext.core.errors import InvalidInput
+from slackwater_api.http import rate_limit
 from slackwater_api.http.auth import Principal, principal_of
 from slackwater_api.http.body import parse
 from slackwater_api.http.endpoint import SUBMIT
@@ -28,7 +29,7 @@ from slackwater_api.server.submission import TaskRequest
 from slackwater_api.v1.views.tasks import submitted
 from slackwater_conf import conf
 from slackwater_tasks.runtime import trace_context
-from slackwater_tasks.submission import group_commit
+from slackwater_tasks.submission import group_commit, limits
 from slackwater_tasks.submission.service import Single, Submission
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
@@ -113,12 +114,16 @@ def answers(entries: Sequence[Entry]) -> list[HttpResponseBase]:
         except Exception as error:  # noqa: BLE001 (the boundary: every error becomes a problem, and is logged)
             found[n] = request.problem(error)
     for some in by_tenant.values():
-        for (n, _, _), outcome in zip(some, _stored(some[0][1], [one for _, _, one in some]), strict=True):
+        limits.noted.left = None
+        stored = _stored(some[0][1], [one for _, _, one in some])
+        left = rate_limit.headers(limits.noted.left)
+        for (n, _, _), outcome in zip(some, stored, strict=True):
             request = requests[n]
             if isinstance(outcome, Exception):
                 found[n] = request.problem(outcome)
             else:
-                found[n] = request.answer(*submitted(outcome))
+                status, body, headers = submitted(outcome)
+                found[n] = request.answer(status, body, {**headers, **(left if outcome.created else {})})
     return [found[n] for n in range(len(entries))]
 
 

@@ -43,23 +43,27 @@ MAX_LET_BY = 64
 """Tasks noted that another was asked to make room for."""
 
 
-def count_if_allowed(cur: Any, counts: Sequence[sql.store.Count]) -> set[int]:
-    """Raise the counters of the tenants that their plans allow it; returns whose they are. A prepared cursor's."""
+Counted = dict[int, tuple[int, float]]
+"""By tenant, as its counters stand now: unfinished tasks, and the seconds until its rate's bucket is full again."""
+
+
+def count_if_allowed(cur: Any, counts: Sequence[sql.store.Count]) -> Counted:
+    """Raise the counters of the tenants that their plans allow it; returns those. A prepared cursor's."""
     return _count(cur, counts, sql.store.count_statement(len(counts)), [])
 
 
 def store_if_counted(cur: Any, counts: Sequence[sql.store.Count], wide: Sequence[Sequence[Any]],
-                     narrow: Sequence[Sequence[Any]]) -> set[int]:  # fmt: skip
-    """Count and write a few tasks in one statement; returns the tenants whose counters allowed it. A prepared cursor's."""
+                     narrow: Sequence[Sequence[Any]]) -> Counted:  # fmt: skip
+    """Count and write a few tasks in one statement; returns the counters that allowed it. A prepared cursor's."""
     statement = sql.store.store_statement(len(counts), (len(wide), TASK_COLUMNS), (len(narrow), LIVE_COLUMNS))
     return _count(cur, counts, statement, [*wide, *narrow])
 
 
-def _count(cur: Any, counts: Sequence[sql.store.Count], statement: str, rows: Sequence[Sequence[Any]]) -> set[int]:
+def _count(cur: Any, counts: Sequence[sql.store.Count], statement: str, rows: Sequence[Sequence[Any]]) -> Counted:
     if len(counts) > 1:
         cur.execute(sql.store.LOCK_COUNTERS, [array(count.tenant for count in counts)])
     values = [value for row in (*counts, *rows) for value in row]
-    return {row[0] for row in cur.execute(statement, values).fetchall()}
+    return {tenant: (unfinished, ahead) for tenant, unfinished, ahead in cur.execute(statement, values).fetchall()}
 
 
 def store(cur: Any, wide: Iterable[str], narrow: Iterable[str]) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import threading
+from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from scheduler_ext.core.errors import InvalidInput, LimitExceeded, NotGranted, QuotaExceeded, TooLarge
@@ -18,6 +21,45 @@ SELECT unfinished,
         - clock_timestamp())::float8
 FROM slackwater_tenants_tenantcounter WHERE tenant_id = $1
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """What a tenant's plan still allows after a submission that was counted."""
+
+    rate: int
+    """Submissions that would be accepted at once."""
+    more_in_s: float
+    """Until there is room for one more."""
+    waiting: int
+    """Tasks that may come to wait."""
+    plan: Plan
+
+
+class _Noted(threading.local):
+    """What this thread was told last."""
+
+    left: Left | None = None
+
+
+noted = _Noted()
+
+
+def note(plan: Plan, unfinished: int, ahead_s: float) -> None:
+    """Note how the counters stand after they were raised, for the answer that this thread gives."""
+    rate, more_in_s = room(plan, ahead_s)
+    waiting = max(0, plan.max_waiting - unfinished)
+    noted.left = Left(rate=rate, more_in_s=more_in_s, waiting=waiting, plan=plan)
+
+
+def room(plan: Plan, ahead_s: float) -> tuple[int, float]:
+    """The submissions that the rate would accept at once, and the seconds until it is one more.
+
+    ``ahead_s``: until the bucket is full again.
+    """
+    step = 3600.0 / plan.tasks_per_hour
+    used = max(0, math.ceil(ahead_s / step))
+    return max(0, plan.burst - used), ahead_s - (used - 1) * step if used else 0.0
 
 
 def count_of(tenant: Tenant, *, n: int, urgent: int, charged: int) -> Count:
@@ -59,7 +101,8 @@ def refuse(cur: Any, tenant: Tenant, count: Count) -> NoReturn:
     unfinished, ahead_s = cur.execute(WHY, (tenant.pk,)).fetchone()
     wait = ahead_s + (count.charged - plan.burst) * count.step
     if wait > 0:
-        raise LimitExceeded(retry_after=wait, limit=plan.tasks_per_hour, burst=plan.burst)
+        available = room(plan, ahead_s)[0]
+        raise LimitExceeded(retry_after=wait, limit=plan.tasks_per_hour, burst=plan.burst, available=available)
     if unfinished + count.n > plan.max_waiting:
         raise QuotaExceeded(
             f"the plan allows {plan.max_waiting} tasks waiting; {unfinished} wait, {count.n} were submitted",

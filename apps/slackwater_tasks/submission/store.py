@@ -132,7 +132,9 @@ def _write(parts: Sequence[_Rows]) -> set[int]:
             transitions.store(cur, wide_lines, (line for part in left for line in part.narrow_lines()))
         if len(parts) == 1 and not stored:
             limits.refuse(cur, parts[0].tenant, counts[0])
-    return stored
+    for part in parts[:1]:
+        limits.note(part.tenant.plan, *stored.get(part.tenant.pk, (0, 0.0)))
+    return set(stored)
 
 
 def _write_rest(part: Part) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import uuid
 from datetime import timedelta
 from uuid import UUID
@@ -200,9 +201,21 @@ def test_over_the_rate_the_answer_says_when_to_come_again(acme: ApiClient) -> No
     plan = acme.tenant.plan
     plan.burst, plan.tasks_per_hour = 2, 60
     plan.save()
-    assert [acme.post("/tasks", {"handler": HANDLER}).status for _ in range(2)] == [201, 201]
+    first, second = (acme.post("/tasks", {"handler": HANDLER}) for _ in range(2))
+    assert (first.status, second.status) == (201, 201)
+    policy = f'"submissions";q=2;w=120, "waiting";q={plan.max_waiting}'
+    assert first.headers["RateLimit-Policy"] == second.headers["RateLimit-Policy"] == policy
+    rates = [re.fullmatch(r'"submissions";r=(\d);t=(\d+), "waiting";r=(\d+)', one.headers["RateLimit"])
+             for one in (first, second)]  # fmt: skip
+    assert [rate and (rate[1], int(rate[3])) for rate in rates] == [
+        ("1", plan.max_waiting - 1), ("0", plan.max_waiting - 2),
+    ]  # fmt: skip
+    assert all(rate and 1 <= int(rate[2]) <= 60 for rate in rates)
     answer = acme.post("/tasks", {"handler": HANDLER})
     assert (answer.status, answer.code, answer.body["title"]) == (429, "limit_exceeded", "Limit exceeded")
     assert 1 <= int(answer.headers["Retry-After"]) <= 60
-    assert answer.headers["RateLimit"].startswith('"submissions";r=0;t=')
+    assert answer.headers["RateLimit"] == f'"submissions";r=0;t={answer.headers["Retry-After"]}'
+    assert answer.headers["RateLimit-Policy"] == '"submissions";q=2;w=120'
+    assert answer.body["retry_after_s"] == int(answer.headers["Retry-After"])
+    assert "RateLimit" not in acme.get("/limits").headers
     assert Task._plain.count() == 2

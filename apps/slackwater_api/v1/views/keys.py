@@ -64,7 +64,6 @@ class Keys(ApiView, path="keys", tag="organisation"):
         "Create a key of the organisation or of a user",
         MANAGE,
         {201: shapes.KeyMade},
-        problems=(429,),
         body=shapes.KeyIn,
         examples=[request_example("for a machine", {"name": "nightly import", "scopes": ["submit", "read"]})],
     )

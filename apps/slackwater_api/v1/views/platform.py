@@ -111,7 +111,7 @@ class Rates(ApiView, path="rates", tag="limits"):
         "Limit how often tasks start",
         MANAGE,
         {201: RateOut},
-        problems=(409, 429),
+        problems=(409,),
         body=RateIn,
         examples=[request_example("60 calls a minute", {"key": "bank", "starts": 60, "window_s": 60})],
     )

@@ -34,7 +34,6 @@ class Secrets(ApiView, path="secrets", tag="secrets"):
         "Store or replace a secret",
         MANAGE,
         {201: shapes.SecretOut, 200: shapes.SecretOut},
-        problems=(429,),
         body=shapes.SecretIn,
         conditional=True,
         examples=[request_example("a key of yours", {"name": "MAIL_KEY", "value": "s3cret"})],

@@ -29,7 +29,7 @@ class Tiers(ApiView, path="tiers", tag="tiers"):
         "Create a tier of your own",
         MANAGE,
         {201: TierOut},
-        problems=(409, 429),
+        problems=(409,),
         body=shapes.TierIn,
         examples=[request_example("wide", EXAMPLE)],
     )

@@ -70,7 +70,6 @@ class Webhooks(ApiView, path="webhooks", tag="webhooks"):
         "Create a webhook, or a subscription by e-mail",
         MANAGE,
         {201: shapes.WebhookMade},
-        problems=(429,),
         body=shapes.WebhookIn,
         examples=[
             request_example("failures", EXAMPLE),

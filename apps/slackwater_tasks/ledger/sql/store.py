@@ -50,7 +50,7 @@ WHERE c.tenant_id = ANY(ARRAY[u.tenant]) AND c.unfinished + u.n <= u.most
         + u.charged * u.step * interval '1 second' <= clock_timestamp() + u.burst * u.step * interval '1 second'
     AND (u.urgent = 0
          OR c.urgent_unfinished + u.urgent <= greatest(u.urgent_free, (c.unfinished + u.n) * u.permille / 1000))
-RETURNING c.tenant_id
+RETURNING c.tenant_id, c.unfinished, extract(epoch FROM c.theoretical_arrival - clock_timestamp())::float8 AS ahead_s
 """  # noqa: S608 - names and types of ours
 
 
@@ -72,7 +72,7 @@ def store_statement(tenants: int, wide: tuple[int, tuple[str, ...]], narrow: tup
         if rows:
             inserts.append(_insert(label, model, columns, rows, first))
             first += rows * len(columns)
-    return f"WITH counted AS ({count_statement(tenants)}), {', '.join(inserts)} SELECT tenant_id FROM counted"  # noqa: S608
+    return f"WITH counted AS ({count_statement(tenants)}), {', '.join(inserts)} SELECT * FROM counted"  # noqa: S608
 
 
 def _insert(label: str, model: type[models.Model], columns: Sequence[str], rows: int, first: int) -> str:
