@@ -28,6 +28,7 @@ TAGS: Final = {
 }
 HEADERS: Final = {
     "X-Request-Id": ("The request's id, as the server's logs have it.", "string"),
+    "Link": ("The next page, and the first.", "string"),
     "ETag": ("What If-None-Match and If-Match take.", "string"),
     "Location": ("The address of what was made.", "string"),
     "Retry-After": ("Seconds until it may be tried again.", "integer"),
@@ -70,6 +71,8 @@ def _complete_answers(operation: dict[str, Any]) -> None:
         names = ["X-Request-Id"]
         if status == "200" and any(each["name"] == "If-None-Match" for each in operation.get("parameters", ())):
             names.append("ETag")
+        if status == "200" and any(each["name"] == "cursor" for each in operation.get("parameters", ())):
+            names.append("Link")
         if status == "201":
             names.append("Location")
         if status in {"429", "503"}:

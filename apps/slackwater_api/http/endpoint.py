@@ -37,7 +37,7 @@ from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-READ, SUBMIT, CANCEL, MANAGE, OPERATE = "read", "submit", "cancel", "manage", "operate"
+READ, SUBMIT, CANCEL, MANAGE, OPERATE, ANY = "read", "submit", "cancel", "manage", "operate", "any"
 
 
 class OneRenderer(BaseContentNegotiation):
@@ -151,7 +151,7 @@ class ApiView(PublicView):
         """Authenticate, check the scope, and enter the tenant: nothing of another tenant exists inside."""
         principal = cast("Principal", request.user)
         self.operation = getattr(super().handler(request), "operation", None)
-        if self.operation is not None:
+        if self.operation is not None and self.operation.scope != ANY:
             principal.require(self.operation.scope)
         structlog.contextvars.bind_contextvars(tenant=principal.tenant.slug)
         return tenant_scope(principal.tenant.pk)

@@ -250,7 +250,7 @@ def describe(
         described: View = extend_schema(
             operation_id=operation_id,
             summary=summary,
-            description=f"Needs the scope `{scope}`.",
+            description="Needs any scope." if scope == "any" else f"Needs the scope `{scope}`.",
             request=None if body in (None, NO_BODY) else {"application/json": body},
             responses={**replies, **_problems(sorted(statuses))},
             parameters=[*shown, REQUEST_ID],

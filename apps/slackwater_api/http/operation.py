@@ -42,7 +42,7 @@ class Operation:
     query: frozenset[str]
     """Every parameter it takes in the query."""
     scope: str
-    """The scope it needs."""
+    """The scope it needs; ``any``: whichever the key has."""
     keeps_answer: bool = False
     """Whether it heeds an idempotency key by keeping its answer. Submissions do by the tasks they stored."""
     takes_nothing: bool = False
@@ -187,7 +187,24 @@ def answer(operation: Operation, request: Request, response: Response) -> HttpRe
     else:
         found = HttpResponse(content, content_type=PARTIAL if narrowed else "application/json")
     found["ETag"] = tag
+    if "cursor" in operation.query and (link := _pages(query, data.get("next_cursor"))):
+        found["Link"] = link
     return found
+
+
+def _pages(query: QueryDict, following: str | None) -> str:
+    """The first page and the next one as links (RFC 8288), relative to the address that was asked for."""
+    pages = {"next": following} if following else {}
+    if "cursor" in query:
+        pages["first"] = None
+    links = []
+    for relation, cursor in pages.items():
+        given = query.copy()
+        given.pop("cursor", None)
+        if cursor:
+            given["cursor"] = cursor
+        links.append(f'<?{given.urlencode()}>; rel="{relation}"')
+    return ", ".join(links)
 
 
 @contextmanager

@@ -193,6 +193,7 @@ LISTS: dict[str, Callable[[Objects], str]] = {
     "logs": lambda theirs: f"/logs?workflow_id={theirs.workflow_id}",
     "tiers": lambda _: "/tiers",
     "organization": lambda _: "/organization",
+    "whoami": lambda _: "/whoami",
     "teams": lambda _: "/teams",
     "members": lambda theirs: f"/members?team={theirs.team_slug}",
     "keys": lambda theirs: f"/keys?member={theirs.member_id}",
@@ -341,6 +342,8 @@ def test_each_method_needs_its_scope(route: str, view: Any, parameters: set[str]
     values |= {parameter: str(uuid.uuid4()) for parameter in parameters - set(values)}
     for method in (method for method in METHODS if hasattr(view, method.lower())):
         needed = getattr(view, method.lower()).operation.scope
+        if route == "whoami":  # every key may know itself
+            continue
         if method == "GET":
             assert needed == ("manage" if route in {"keys", "keys/<str:key_id>"} else "read")
         assert needed == (needed if method == "GET" else NEEDS.get(f"{method} {route}", needed))

@@ -32,6 +32,40 @@ class OrganizationOut(s.Serializer[Any]):
     role = s.ChoiceField(ROLES, allow_null=True)
 
 
+class OwnKey(s.Serializer[Any]):
+    """The key that asks."""
+
+    id = s.CharField(help_text="Its visible part, by which history names it.")
+    name = s.CharField()
+    expires_at = s.DateTimeField(allow_null=True)
+
+
+class OwnOrganization(s.Serializer[Any]):
+    """Whose key it is."""
+
+    slug = s.CharField()
+    name = s.CharField()
+    plan = s.CharField()
+
+
+class OwnMember(s.Serializer[Any]):
+    """The user whose key it is."""
+
+    id = s.UUIDField()
+    username = s.CharField()
+    role = s.ChoiceField(ROLES)
+
+
+class WhoAmI(s.Serializer[Any]):
+    """Who asks, and what it may do."""
+
+    version = s.CharField(help_text="Of the interface.")
+    key = OwnKey()
+    scopes = s.ListField(child=s.ChoiceField(SCOPES), help_text="Of the key, within its member's role.")
+    organization = OwnOrganization()
+    member = OwnMember(allow_null=True, help_text="Null: the key is the organisation's.")
+
+
 class OrganizationChange(s.Serializer[Any]):
     """The fields of an organisation that can be changed."""
 

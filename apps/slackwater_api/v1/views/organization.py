@@ -12,7 +12,8 @@ from rest_framework.response import Response
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.auth import Principal, remembered
 from slackwater_api.http.body import read_json
-from slackwater_api.http.endpoint import MANAGE, READ, ApiView, created
+from slackwater_api.http.endpoint import ANY, MANAGE, READ, ApiView, created
+from slackwater_api.http.index import VERSION
 from slackwater_api.http.openapi import describe, request_example
 from slackwater_api.http.sorting import Column, PagedList, each, moment
 from slackwater_api.v1.shapes import organization as shapes
@@ -33,6 +34,24 @@ def _organization(principal: Principal) -> dict[str, Any]:
         member_id=member.public_id if member else None,
         role=member.role if member else None,
     )
+
+
+class Whoami(ApiView, path="whoami", tag="organisation"):
+    @describe("whoami", "Get who you are by your key", ANY, {200: shapes.WhoAmI})
+    def get(self, request: Request) -> Response:
+        """The key, what it may do, its organisation, plan and user; every key may ask."""
+        key, tenant, member = self.principal.key, self.tenant, self.principal.key.member
+        found = {
+            "version": VERSION,
+            "key": as_shape(shapes.OwnKey, key, id=key.prefix),
+            "scopes": sorted(self.principal.scopes),
+            "organization": as_shape(shapes.OwnOrganization, tenant, plan=tenant.plan.slug),
+            "member": None,
+        }
+        if member is not None:
+            username = member.user.get_username()
+            found["member"] = as_shape(shapes.OwnMember, member, id=member.public_id, username=username)
+        return Response(found)
 
 
 class Organization(ApiView, path="organization", tag="organisation"):
