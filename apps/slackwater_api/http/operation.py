@@ -194,7 +194,7 @@ def answer(operation: Operation, request: Request, response: Response) -> HttpRe
 
 def _pages(query: QueryDict, following: str | None) -> str:
     """The first page and the next one as links (RFC 8288), relative to the address that was asked for."""
-    pages = {"next": following} if following else {}
+    pages: dict[str, str | None] = {"next": following} if following else {}
     if "cursor" in query:
         pages["first"] = None
     links = []
