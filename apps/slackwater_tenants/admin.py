@@ -16,12 +16,13 @@ from unfold.admin import TabularInline
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
-from scheduler_ext.core.errors import Conflict
+from scheduler_ext.core.errors import Conflict, InvalidInput
 from slackwater_adminkit.buttons import Button, ButtonsMixin
 from slackwater_adminkit.display import ago, badge, column
 from slackwater_adminkit.pausing import PausableMixin
 from slackwater_adminkit.services import ServiceAdmin, UndeletedMixin, become
 from slackwater_tenants import pools, services
+from slackwater_tenants.keys import check_origins
 from slackwater_tenants.models import ApiKey, Membership, Plan, Pool, Team, Tenant
 
 
@@ -158,7 +159,7 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]
 
     class Meta:
         model = ApiKey
-        fields = ("tenant", "name", "scopes", "expires_at")
+        fields = ("tenant", "name", "scopes", "expires_at", "origins")
 
     def clean_scopes(self) -> list[str]:
         """Refuse scopes that the user does not have."""
@@ -166,6 +167,13 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]
         if ApiKey.Scope.OPERATE in scopes and not self.may_operate:
             raise forms.ValidationError("scopes: only those who may change nodes can give operate")
         return scopes
+
+    def clean_origins(self) -> list[str]:
+        """Refuse what no browser sends as an origin."""
+        try:
+            return check_origins(self.cleaned_data["origins"] or [])
+        except InvalidInput as error:
+            raise forms.ValidationError(str(error)) from None
 
     def clean_expires_at(self) -> datetime | None:
         """Refuse an expiry in the past."""
@@ -200,12 +208,13 @@ class ApiKeyAdmin(ButtonsMixin, UndeletedMixin, ServiceAdmin):
     def get_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> tuple[str, ...]:
         """The fields of a new key, or the facts of an old one."""
         if obj is None:
-            return ("tenant", "name", "scopes", "expires_at")
+            return ("tenant", "name", "scopes", "expires_at", "origins")
         return (
             "tenant",
             "name",
             "prefix",
             "scope_list",
+            "origin_list",
             "member",
             "created_at",
             "expires_at",
@@ -226,6 +235,7 @@ class ApiKeyAdmin(ButtonsMixin, UndeletedMixin, ServiceAdmin):
         return self.get_fields(request, obj) if obj else ()
 
     scope_list = column("scopes", lambda key: ", ".join(key.scopes))
+    origin_list = column("origins", lambda key: ", ".join(key.origins) or "none")
 
     @admin.display(description="state")
     def state(self, obj: ApiKey) -> SafeString:
@@ -241,7 +251,7 @@ class ApiKeyAdmin(ButtonsMixin, UndeletedMixin, ServiceAdmin):
         """Make the key through the service; its secret lives as long as this request."""
         if change:
             return
-        made, secret = services.create_api_key(obj.tenant, obj.name, obj.scopes, obj.expires_at)
+        made, secret = services.create_api_key(obj.tenant, obj.name, obj.scopes, obj.expires_at, origins=obj.origins)
         become(obj, made)
         request.sw_secret = secret  # type: ignore[attr-defined]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -20,7 +22,9 @@ MAX_KEYS = 1_000
 TENANT_SCOPES = frozenset(ApiKey.Scope.values) - {ApiKey.Scope.OPERATE}
 """The scopes that a tenant may give a key: not that of the platform's operators."""
 MAX_OVERLAP_S = 7 * 86_400
-KEY_FIELDS = ("name", "scopes", "expires_at", "member_id")
+KEY_FIELDS = ("name", "scopes", "expires_at", "member_id", "origins")
+MAX_ORIGINS = 20
+ORIGIN = re.compile(r"https?://[a-z0-9.-]{1,180}(:[0-9]{1,5})?|https?://\[[0-9a-f:.]{2,45}\](:[0-9]{1,5})?")
 
 
 def keys(tenant_id: int) -> QuerySet[ApiKey, ApiKey]:
@@ -55,7 +59,25 @@ def make_key(tenant: Tenant, data: Any) -> tuple[ApiKey, str]:
     expires_at = _moment_of(fields.get("expires_at"))
     if keys(tenant.pk).filter(revoked_at=None).count() >= MAX_KEYS:
         raise NotGranted(f"a tenant has at most {MAX_KEYS} keys; revoke unused ones", limit=MAX_KEYS)
-    return services.create_api_key(tenant, name, sorted(set(scopes)), expires_at, member=member)
+    origins = check_origins(fields.get("origins") or [])
+    return services.create_api_key(tenant, name, sorted(set(scopes)), expires_at, member=member, origins=origins)
+
+
+def check_origins(value: Any) -> list[str]:
+    """Origins as browsers send them; ``InvalidInput`` for anything else."""
+    if not isinstance(value, list) or len(value) > MAX_ORIGINS:
+        raise InvalidInput(f"must be an array of at most {MAX_ORIGINS} origins", field="origins")
+    for n, origin in enumerate(value):
+        if not isinstance(origin, str) or not ORIGIN.fullmatch(origin):
+            raise InvalidInput(
+                "must be an origin as browsers send it, for example https://app.example.org", field=f"origins[{n}]"
+            )
+    return sorted(set(value))
+
+
+def allowed_origins() -> frozenset[str]:
+    """The origins that any key which holds names."""
+    return frozenset(chain.from_iterable(services.live_keys().exclude(origins=[]).values_list("origins", flat=True)))
 
 
 def rotate_key(tenant_id: int, key_id: str, data: Any) -> tuple[ApiKey, str]:
@@ -71,7 +93,9 @@ def rotate_key(tenant_id: int, key_id: str, data: Any) -> tuple[ApiKey, str]:
             raise Conflict("it is revoked or expired; make a new one")
         if ApiKey.Scope.OPERATE in old.scopes:  # or whoever manages the tenant would come to hold it
             raise NotGranted("only the platform's operators can replace a key that operates nodes")
-        made = services.create_api_key(old.tenant, old.name, old.scopes, old.expires_at, member=old.member)
+        made = services.create_api_key(
+            old.tenant, old.name, old.scopes, old.expires_at, member=old.member, origins=old.origins
+        )
         if overlap:
             end = now + timedelta(seconds=overlap)
             old.expires_at = min(end, old.expires_at) if old.expires_at else end

@@ -375,6 +375,13 @@ class ApiKey(models.Model):
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
+    origins = ArrayField(
+        models.CharField(max_length=200),
+        default=list,
+        db_default=[],
+        blank=True,
+        help_text="Origins whose pages may read what it is answered, for example https://app.example.org.",
+    )
 
     class Meta:
         ordering = ["tenant", "name"]
@@ -382,6 +389,18 @@ class ApiKey(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tenant_id}:{self.prefix}"
+
+
+class StreamTicket(models.Model):
+    """Opens one live stream once, with the rights of a key. Only its hash is kept."""
+
+    digest = models.CharField(max_length=64, primary_key=True)
+    key = models.ForeignKey(ApiKey, on_delete=models.CASCADE, related_name="tickets")
+    path = models.CharField(max_length=200)
+    expires_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"{self.key_id}: {self.path}"
 
 
 def plan_numbers(plan: Plan) -> dict[str, Any]:

@@ -69,6 +69,7 @@ def create_api_key(
     expires_at: datetime | None = None,
     *,
     member: Membership | None = None,
+    origins: Sequence[str] = (),
 ) -> tuple[ApiKey, str]:
     """Create a key; returns it with its secret text, which is not stored."""
     unknown = set(scopes) - set(ApiKey.Scope.values)
@@ -88,6 +89,7 @@ def create_api_key(
         scopes=sorted(scopes),
         expires_at=expires_at,
         member=member,
+        origins=list(origins),
     )
     return key, f"{KEY_MARK}_{prefix}_{secret}"
 
@@ -98,12 +100,17 @@ def authenticate(text: str) -> ApiKey:
     prefix, _, secret = rest.partition("_")
     if mark != KEY_MARK or not prefix or not secret:
         raise NotAuthenticated("this is not an API key")
-    valid = Q(expires_at=None) | Q(expires_at__gt=Now())
-    key = ApiKey.objects.select_related("tenant__plan", "member").filter(valid, prefix=prefix, revoked_at=None).first()
+    key = live_keys().filter(prefix=prefix).first()
     if key is None or not hmac.compare_digest(key.secret_hash, _hash(secret)):
         raise NotAuthenticated
     _note_use(key)
     return key
+
+
+def live_keys() -> QuerySet[ApiKey, ApiKey]:
+    """The keys that hold now, each with its tenant and plan."""
+    valid = Q(expires_at=None) | Q(expires_at__gt=Now())
+    return ApiKey.objects.select_related("tenant__plan", "member").filter(valid, revoked_at=None)
 
 
 def _note_use(key: ApiKey) -> None:

@@ -34,7 +34,9 @@ class Visit:
             {"type": "http.request", "body": chunk, "more_body": n + 1 < len(chunks)} for n, chunk in enumerate(chunks)
         ] or [{"type": "http.request", "body": b"", "more_body": False}]
         length = str(sum(map(len, chunks))).encode()
-        headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {key}".encode()), (b"content-length", length)]
+        headers = [(b"host", b"localhost"), (b"content-length", length)]
+        if key:
+            headers.append((b"authorization", f"Bearer {key}".encode()))
         self._scope = {
             "type": "http",
             "asgi": {"version": "3.0"},

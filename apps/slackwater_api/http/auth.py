@@ -13,7 +13,7 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 
 from scheduler_ext.core.errors import NotAuthenticated, NotPermitted
-from slackwater_tenants import services
+from slackwater_tenants import services, tickets
 from slackwater_tenants.members import ROLE_SCOPES
 from slackwater_tenants.models import ApiKey, Tenant
 
@@ -31,6 +31,12 @@ class Principal:
 
     key: ApiKey
     scopes: frozenset[str]
+
+    @classmethod
+    def of(cls, key: ApiKey) -> Principal:
+        """The principal of a key: with its scopes, within its member's role."""
+        scopes = frozenset(key.scopes)
+        return cls(key=key, scopes=scopes & ROLE_SCOPES[key.member.role] if key.member is not None else scopes)
 
     is_authenticated = True
     """The attribute that Django and DRF read of a user."""
@@ -86,10 +92,7 @@ class Remembered:
         if lately is not None:
             return lately
         key = services.authenticate(text)
-        scopes = frozenset(key.scopes)
-        if key.member is not None:
-            scopes &= ROLE_SCOPES[key.member.role]
-        principal = Principal(key=key, scopes=scopes)
+        principal = Principal.of(key)
         with self._lock:
             if len(self._found) >= MAX_CACHED:
                 self._found.clear()
@@ -132,6 +135,20 @@ def key_text(header: str) -> str:
     return text
 
 
+class TicketOrKey(BaseAuthentication):
+    """A key in the header or, without one, a ticket in the address: for live streams."""
+
+    def authenticate(self, request: Request) -> tuple[Principal, ApiKey]:
+        """The principal; ``request.auth`` is the key, also where a ticket stood for it."""
+        text = request.query_params.get("ticket")
+        key = tickets.redeem(text, request.path) if text and not request.META.get("HTTP_AUTHORIZATION") else None
+        return (Principal.of(key), key) if key is not None else BearerAuthentication().authenticate(request)
+
+    def authenticate_header(self, request: Request) -> str:
+        """The challenge of a 401."""
+        return BearerAuthentication().authenticate_header(request)
+
+
 class BearerAuthentication(BaseAuthentication):
     """``Authorization: Bearer KEY``."""
 
@@ -153,3 +170,9 @@ class BearerScheme(OpenApiAuthenticationExtension):
 
     def get_security_definition(self, auto_schema: object) -> dict[str, str]:
         return {"type": "http", "scheme": "bearer", "description": "An API key of your tenant, as shown once."}
+
+
+class TicketScheme(BearerScheme):
+    """The same for streams; that a ticket does as well is said of its parameter."""
+
+    target_class = "slackwater_api.http.auth.TicketOrKey"

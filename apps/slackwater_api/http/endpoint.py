@@ -25,7 +25,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from scheduler_ext.core.errors import InvalidInput
-from slackwater_api.http import rate_limit
+from slackwater_api.http import cors, rate_limit
 from slackwater_api.http.auth import BearerAuthentication, Principal
 from slackwater_api.http.body import read_object
 from slackwater_api.http.once import REPLAYED, idempotency_key, made_once
@@ -89,6 +89,8 @@ class PublicView(APIView):
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Answer a request; whatever goes wrong becomes a problem with the request's id."""
+        if request.method == "OPTIONS" and (asked := cors.preflight(request)) is not None:
+            return asked
         self.args, self.kwargs = args, kwargs
         self.headers = {}
         self.request_id = request_id_of(request)
@@ -110,6 +112,8 @@ class PublicView(APIView):
             patch_cache_control(self.response, private=True, no_cache=True)
         else:
             patch_cache_control(self.response, no_store=True)
+        principal = vars(self.request).get("_user")
+        cors.share(request, self.response, principal.key if isinstance(principal, Principal) else None)
         return self.response
 
     def respond(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponseBase:

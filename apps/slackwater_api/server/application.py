@@ -256,13 +256,13 @@ class AsgiApplication:
             await _send(response, send)
             return
         await send({"type": "http.response.start", "status": 200, "headers": _headers(response)})
-        authorization = _authorization(headers)
+        authorization, ticketed = _authorization(headers), getattr(response, "ticketed", None)
 
         async def write(text: bytes) -> None:
             await send({"type": "http.response.body", "body": text, "more_body": True})
 
         async def allowed() -> bool:
-            return bool(await self.threads.run(may_read, authorization))
+            return bool(await self.threads.run(may_read, authorization, ticketed))
 
         if await _while_there(receive, streams.run(opening, write, allowed)):
             await send({"type": "http.response.body", "body": b"", "more_body": False})

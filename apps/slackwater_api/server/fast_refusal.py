@@ -31,4 +31,5 @@ def answer(request: TaskRequest) -> HttpResponseBase | None:
     if error is None or any(word in request.body for word in MAY_BE_REPEATED):
         return None
     plain = PlainRequest(request.scope)
+    plain.key = principal.key
     return plain.problem(error) if plain.instead is None else plain.instead

@@ -135,6 +135,7 @@ def _stored(tenant: Tenant, singles: Sequence[Single]) -> Sequence[Submission | 
 def _read(entry: Entry, request: PlainRequest) -> tuple[Tenant, Single]:
     """Validates the submitter and parses the task; raises what a view would."""
     principal: Principal = principal_of(entry.request.authorization)
+    request.key = principal.key
     principal.require(SUBMIT)
     data = parse(entry.request.body)
     key = idempotency_key(request.http) if b"idempotency-key" in entry.request.headers else None

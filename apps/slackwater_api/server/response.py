@@ -14,8 +14,10 @@ from django.middleware.security import SecurityMiddleware
 from django.utils.cache import patch_cache_control
 from rest_framework.renderers import JSONRenderer
 
+from slackwater_api.http import cors
 from slackwater_api.http.endpoint import request_id_of
 from slackwater_api.http.problems import PROBLEM_TYPE, problem
+from slackwater_tenants.models import ApiKey
 
 JSON: Final = "application/json"
 
@@ -34,6 +36,8 @@ class PlainRequest:
     def __init__(self, scope: Any, *, sent_on: bool = True) -> None:
         self.http = ASGIRequest(scope, io.BytesIO())
         self.id = request_id_of(self.http)
+        self.key: ApiKey | None = None
+        """Whose request it is, once that is known."""
         self.instead: HttpResponseBase | None = _security.process_request(self.http) if sent_on else None
         """The answer of the middleware if it stops the request, for instance a redirect to HTTPS."""
 
@@ -44,6 +48,7 @@ class PlainRequest:
             response[name] = value
         response["X-Request-Id"] = self.id
         patch_cache_control(response, no_store=True)
+        cors.share(self.http, response, self.key)
         found: HttpResponseBase = _security.process_response(self.http, response)
         return found
 

@@ -10,12 +10,13 @@ from uuid import UUID
 from django.db import Error as DatabaseError
 
 from scheduler_ext.core.errors import InvalidInput, SlackwaterError
-from slackwater_api.http.auth import principal_of
+from slackwater_api.http.auth import Principal, principal_of
 from slackwater_api.live.long_poll import MAX_WAIT_S
 from slackwater_tasks.read import workflows
 from slackwater_tasks.read.tasks import require_task
 from slackwater_tenants.models import ApiKey
 from slackwater_tenants.scoping import tenant_scope
+from slackwater_tenants.tickets import live_key
 
 AWAITED = re.compile(r"/api/v1/(tasks|workflows)/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 SECONDS = re.compile(r"\d{1,6}(\.\d{1,6})?")
@@ -41,10 +42,11 @@ class Wait:
         return True
 
 
-def may_read(authorization: str) -> bool:
-    """Whether this key may still read; runs in a thread, for it asks the database."""
+def may_read(authorization: str, ticketed: ApiKey | None = None) -> bool:
+    """Whether this key may still read, or that of a ticket; runs in a thread, for it asks the database."""
     try:
-        principal_of(authorization).require(ApiKey.Scope.READ)
+        principal = Principal.of(live_key(ticketed.pk)) if ticketed is not None else principal_of(authorization)
+        principal.require(ApiKey.Scope.READ)
     except SlackwaterError:
         return False
     except DatabaseError:

@@ -214,6 +214,7 @@ BODIES: dict[str, list[Callable[[Objects], Any]]] = {
     "tiers": [],  # names nothing that exists
     "rates": [],  # names nothing that exists
     "organization": [],  # one's own alone
+    "stream-tickets": [lambda theirs: {"task_id": theirs.task_id}, lambda theirs: {"workflow_id": theirs.workflow_id}],
     "teams": [],  # names nothing that exists
     "members": [lambda theirs: {"username": "x", "team": theirs.team_slug}],
     "keys": [lambda theirs: {"name": "x", "member_id": theirs.member_id, "scopes": ["read"]}],

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
+from slackwater_tenants.models import StreamTicket
 from tests.support.api import ApiClient, client_of
 
 pytestmark = pytest.mark.django_db
@@ -57,3 +60,51 @@ def test_pages_name_the_next_and_the_first(acme: ApiClient) -> None:
         path = f"/tasks{links['next']}" if "next" in links else ""
     assert (set(found), len(found)) == (wanted, 3)
     assert links["first"] == "?name=a&limit=2"
+
+
+def test_a_page_may_read_what_its_key_is_answered_where_the_key_says_so(acme: ApiClient) -> None:
+    page, asks = "https://app.example.org", {"Access-Control-Request-Method": "POST"}
+    site = Client()
+    before = site.options("/api/v1/tasks", headers={"Origin": page, **asks})
+    assert before.status_code in {401, 405}
+    assert "Access-Control-Allow-Origin" not in before.headers
+    made = acme.post("/keys", {"name": "page", "scopes": ["read"], "origins": [page]}).body
+    assert made["origins"] == [page]
+    asked = site.options("/api/v1/tasks", headers={"Origin": page, **asks})
+    assert (asked.status_code, asked.headers["Access-Control-Allow-Origin"]) == (204, page)
+    assert "Authorization" in asked.headers["Access-Control-Allow-Headers"]
+    hers = ApiClient(acme.tenant, acme.key, made["key"])
+    read, elsewhere = hers.get("/tasks", Origin=page), hers.get("/tasks", Origin="https://evil.example")
+    assert read.headers["Access-Control-Allow-Origin"] == page
+    assert "Origin" in read.headers["Vary"]
+    assert "Origin" in elsewhere.headers["Vary"]
+    assert "Access-Control-Allow-Origin" not in elsewhere.headers
+    assert "Access-Control-Allow-Origin" not in acme.get("/tasks", Origin=page).headers
+    assert hers.post("/tasks", {}, Origin=page).headers["Access-Control-Allow-Origin"] == page  # its 403 too
+    for wrong in ("*", "https://app.example.org/", "null", "app.example.org", 1):
+        answer = acme.post("/keys", {"name": "x", "scopes": ["read"], "origins": [wrong]})
+        assert (answer.status, answer.body["field"]) == (422, "origins[0]")
+
+
+def test_a_ticket_opens_its_stream_once_and_soon(acme: ApiClient) -> None:
+    task_id, site = acme.task(), Client()
+    made = acme.post("/stream-tickets", {"task_id": task_id, "expires_in_s": 30})
+    ticket, url = made.body["ticket"], made.body["url"]
+    assert (made.status, url) == (201, f"/api/v1/tasks/{task_id}/events?ticket={ticket}")
+    assert made.headers["Location"] == url.partition("?")[0]
+    for other in (f"/api/v1/tasks/{task_id}", "/api/v1/events", f"/api/v1/tasks/{task_id}/logs/events"):
+        assert site.get(other, {"ticket": ticket}).status_code in {401, 422}, other
+    opened = site.get(url)
+    assert (opened.status_code, task_id in opened.content.decode()) == (200, True)
+    assert site.get(url).status_code == 401
+    late = acme.post("/stream-tickets", {"task_id": task_id, "stream": "logs"}).body["url"]
+    StreamTicket.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    assert site.get(late).status_code == 401
+    for body in (
+        {"task_id": "x"},
+        {"stream": "logs"},
+        {"task_id": task_id, "workflow_id": task_id},
+        {"expires_in_s": 301},
+    ):
+        assert acme.post("/stream-tickets", body).status == 422
+    assert client_of("other", ("submit",)).post("/stream-tickets", {}).status == 403

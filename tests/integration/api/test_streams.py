@@ -273,12 +273,18 @@ def test_a_quiet_stream_beats_and_ends_with_its_key(acme: ApiClient, monkeypatch
     monkeypatch.setattr(live, "HEARTBEAT_S", 0.05)
     monkeypatch.setattr(live, "RECHECK_KEY_S", 0.2)
 
+    ticket = acme.post("/stream-tickets", {}).body["url"]
+
     async def story(front: AsgiApplication) -> None:
         visit, job = await opened(front, acme, "/events")
-        await until(lambda: visit.body.count(b": beat") > 3)
+        page = Visit(front, "", "GET", ticket)  # which has no key, and the stream all the same
+        follows = asyncio.create_task(page.run())
+        for one in (visit, page):
+            await until(lambda one=one: one.body.count(b": beat") > 8)  # type: ignore[misc]
         assert not job.done()
+        assert not follows.done()
         await asyncio.to_thread(revoke, acme)
-        await job
+        await asyncio.gather(job, follows)
 
     following(story)
 

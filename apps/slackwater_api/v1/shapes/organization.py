@@ -8,7 +8,7 @@ from rest_framework import serializers as s
 
 from slackwater_api.v1.shapes.platform import PAUSED_BY
 from slackwater_resources.own_tiers import RESOURCES
-from slackwater_tenants.keys import TENANT_SCOPES
+from slackwater_tenants.keys import MAX_ORIGINS, ORIGIN, TENANT_SCOPES
 from slackwater_tenants.models import ApiKey, Membership
 
 ROLES: list[str] = Membership.Role.values
@@ -129,6 +129,10 @@ class KeyIn(s.Serializer[Any]):
     member_id = s.UUIDField(
         required=False, allow_null=True, help_text="Whose it is: it never can do more than the role."
     )
+    origins = s.ListField(
+        child=s.RegexField(f"^({ORIGIN.pattern})$"), required=False, max_length=MAX_ORIGINS,
+        help_text="Origins whose pages may read what it is answered; none: no page's.",
+    )  # fmt: skip
 
 
 class KeyOut(s.Serializer[Any]):
@@ -138,6 +142,7 @@ class KeyOut(s.Serializer[Any]):
     name = s.CharField()
     scopes = s.ListField(child=s.ChoiceField(SCOPES))
     member_id = s.UUIDField(allow_null=True)
+    origins = s.ListField(child=s.CharField(), help_text="Origins whose pages may read what it is answered.")
     created_at = s.DateTimeField()
     expires_at = s.DateTimeField(allow_null=True)
     revoked_at = s.DateTimeField(allow_null=True)

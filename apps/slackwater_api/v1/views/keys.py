@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from scheduler_ext.core.errors import InvalidInput
+from slackwater_api.http import cors
 from slackwater_api.http.auth import remembered
 from slackwater_api.http.body import read_json, read_object
 from slackwater_api.http.endpoint import MANAGE, ApiView, created
@@ -70,6 +71,7 @@ class Keys(ApiView, path="keys", tag="organisation"):
     def post(self, request: Request) -> Response:
         """The answer shows it, once."""
         made, text = keys.make_key(self.tenant, read_json(request._request))
+        cors.known.forget()
         return created({**_shown(made), "key": text}, f"/api/v1/keys/{made.prefix}")
 
 

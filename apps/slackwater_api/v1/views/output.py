@@ -18,7 +18,8 @@ from slackwater_api.http.pagination import PAGING, asked_page, decode, encode
 from slackwater_api.live.tails import TailOpening, written
 from slackwater_api.v1.shapes.common import listing
 from slackwater_api.v1.shapes.tasks import ChunkOut, LogLine
-from slackwater_api.v1.views.streams import EVENT_STREAM, LAST_EVENT_ID, RESUME
+from slackwater_api.v1.views.streams import EVENT_STREAM, LAST_EVENT_ID, RESUME, TICKET
+from slackwater_api.v1.views.tickets import TicketedView
 from slackwater_tasks.read import output, tasks
 from slackwater_tasks.read.output import START, Place, Tail
 
@@ -72,7 +73,7 @@ class TaskChunks(ApiView, path="tasks/<uuid:task_id>/chunks", tag="tasks"):
         )
 
 
-class _FollowView(ApiView):
+class _FollowView(TicketedView):
     """The common part of the two that go on while a task runs."""
 
     chunks = False
@@ -96,7 +97,7 @@ class _FollowView(ApiView):
 class FollowLogs(_FollowView, path="tasks/<uuid:task_id>/logs/events", tag="streams"):
     @describe(
         "stream_task_logs", "Follow what a task prints and logs", READ, {200: OpenApiTypes.STR, 204: None},
-        LAST_EVENT_ID, RESUME, STREAM, LEVEL, media=EVENT_STREAM,
+        LAST_EVENT_ID, RESUME, TICKET, STREAM, LEVEL, media=EVENT_STREAM,
     )  # fmt: skip
     def get(self, request: Request, task_id: UUID) -> HttpResponse:
         """Server-sent events: each line, from the first or the last that you have, until the task has ended."""
@@ -111,7 +112,7 @@ class FollowChunks(_FollowView, path="tasks/<uuid:task_id>/chunks/events", tag="
 
     @describe(
         "stream_task_chunks", "Follow what a task yields", READ, {200: OpenApiTypes.STR, 204: None},
-        LAST_EVENT_ID, RESUME, media=EVENT_STREAM,
+        LAST_EVENT_ID, RESUME, TICKET, media=EVENT_STREAM,
     )  # fmt: skip
     def get(self, request: Request, task_id: UUID) -> HttpResponse:
         """Server-sent events: each chunk, from the first or the last that you have, until the task has ended."""

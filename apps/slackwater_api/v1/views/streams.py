@@ -20,10 +20,11 @@ from rest_framework.request import Request
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import FINAL
 from scheduler_ext.dispatch import change_feed, redis_client
-from slackwater_api.http.endpoint import READ, ApiView
+from slackwater_api.http.endpoint import READ
 from slackwater_api.http.openapi import describe
 from slackwater_api.live.change_feed import Batch, Place, confirmed, place_of, read_batch
 from slackwater_api.live.event_streams import RETRY, Opening, changes_for, event, gap
+from slackwater_api.v1.views.tickets import TicketedView
 from slackwater_conf import conf
 from slackwater_tasks.field_kinds import utc_text
 from slackwater_tasks.ledger.hints import keys
@@ -38,6 +39,7 @@ LAST_EVENT_ID = OpenApiParameter(
     OpenApiParameter.HEADER,
     description="The id of the last event you have: the stream goes on after it. Event sources send it by themselves.",
 )
+TICKET = OpenApiParameter("ticket", str, description="In place of a key: POST /stream-tickets gives it.")
 RESUME = OpenApiParameter("last_event_id", str, description="The same, where no header can be set.")
 
 
@@ -87,7 +89,7 @@ def _feed_after(last: tuple[Place, int] | None) -> tuple[Place | None, list[Batc
     return (batches[-1].place if batches else end), batches
 
 
-class _StreamView(ApiView):
+class _StreamView(TicketedView):
     """The common part of the three streams."""
 
     def open(self, request: Request, **subject: Any) -> HttpResponse:
@@ -130,6 +132,7 @@ class TaskEvents(_StreamView, path="tasks/<uuid:task_id>/events", tag="streams")
         {200: OpenApiTypes.STR, 204: None},
         LAST_EVENT_ID,
         RESUME,
+        TICKET,
         media=EVENT_STREAM,
     )
     def get(self, request: Request, task_id: UUID) -> HttpResponse:
@@ -168,6 +171,7 @@ class WorkflowEvents(_StreamView, path="workflows/<uuid:workflow_id>/events", ta
         {200: OpenApiTypes.STR, 204: None},
         LAST_EVENT_ID,
         RESUME,
+        TICKET,
         media=EVENT_STREAM,
     )
     def get(self, request: Request, workflow_id: UUID) -> HttpResponse:
@@ -191,6 +195,7 @@ class TenantEvents(_StreamView, path="events", tag="streams"):
         {200: OpenApiTypes.STR},
         LAST_EVENT_ID,
         RESUME,
+        TICKET,
         media=EVENT_STREAM,
     )
     def get(self, request: Request) -> HttpResponse:
