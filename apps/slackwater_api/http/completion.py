@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from slackwater_api.http import rate_limit
 from slackwater_tasks.spec import FIELDS
 
 TAGS: Final = {
@@ -78,7 +77,7 @@ def _complete_answers(operation: dict[str, Any]) -> None:
         if status in {"429", "503"}:
             names.append("Retry-After")
         if "429" in operation["responses"] and (status < "300" or status == "429"):
-            names += rate_limit.HEADERS
+            names += ("RateLimit", "RateLimit-Policy")
         answer["headers"] = {
             name: {"description": HEADERS[name][0], "schema": {"type": HEADERS[name][1]}} for name in names
         }

@@ -13,7 +13,6 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.cache import patch_vary_headers
 
-from slackwater_api.http.rate_limit import HEADERS as RATE_HEADERS
 from slackwater_tenants.keys import allowed_origins
 from slackwater_tenants.models import ApiKey
 
@@ -25,8 +24,8 @@ PREFLIGHT: Final = {
     "Last-Event-ID, X-Request-Id, traceparent, tracestate",
     "Access-Control-Max-Age": "600",
 }
-EXPOSED: Final = ", ".join(
-    ("ETag", "Idempotency-Replayed", "Link", "Location", "Retry-After", *RATE_HEADERS, "Server-Timing", "X-Request-Id")
+EXPOSED: Final = (
+    "ETag, Idempotency-Replayed, Link, Location, RateLimit, RateLimit-Policy, Retry-After, Server-Timing, X-Request-Id"
 )
 
 
@@ -62,10 +61,8 @@ def preflight(request: HttpRequest) -> HttpResponse | None:
     return HttpResponse(status=204, headers={"Access-Control-Allow-Origin": origin, "Vary": "Origin", **PREFLIGHT})
 
 
-def share(request: HttpRequest, response: HttpResponseBase, key: ApiKey | None) -> None:
+def share(request: HttpRequest, response: HttpResponseBase, key: ApiKey) -> None:
     """Let the page that asks read the answer, where its origin is one of the key's."""
-    if key is None or not key.origins:
-        return
     patch_vary_headers(response, ("Origin",))
     origin = request.META.get("HTTP_ORIGIN")
     if origin in key.origins:

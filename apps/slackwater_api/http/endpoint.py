@@ -5,6 +5,7 @@ It keeps the shape of DRF's dispatch, with one renderer, one parser, no negotiat
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -25,12 +26,12 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from scheduler_ext.core.errors import InvalidInput
-from slackwater_api.http import cors, rate_limit
+from slackwater_api.http import cors
 from slackwater_api.http.auth import BearerAuthentication, Principal
 from slackwater_api.http.body import read_object
 from slackwater_api.http.once import REPLAYED, idempotency_key, made_once
 from slackwater_api.http.operation import QUOTE, Operation, answer, asks_quote, unchanged
-from slackwater_api.http.problems import MethodNotAllowed, as_response, problem
+from slackwater_api.http.problems import RATE_POLICY, WAITING_POLICY, MethodNotAllowed, as_response, problem
 from slackwater_tasks.explain.quote import quote
 from slackwater_tasks.submission import limits
 from slackwater_tenants.models import Tenant
@@ -54,6 +55,18 @@ def request_id_of(request: HttpRequest) -> str:
     """The client's ``X-Request-Id`` where it is a plain word, else a new one."""
     given = request.META.get("HTTP_X_REQUEST_ID", "")
     return given if REQUEST_ID.fullmatch(given) else str(uuid_utils.uuid7())
+
+
+def told_left(left: limits.Left | None) -> dict[str, str]:
+    """The headers that tell what is left of the limits after a submission; none where nothing was counted."""
+    if left is None:
+        return {}
+    plan, soon = left.plan, max(1, math.ceil(left.more_in_s))
+    rate = RATE_POLICY.format(plan.burst, limits.window_s(plan.burst, plan.tasks_per_hour))
+    return {
+        "RateLimit": f'"submissions";r={left.rate};t={soon}, "waiting";r={left.waiting}',
+        "RateLimit-Policy": f"{rate}, {WAITING_POLICY.format(plan.max_waiting)}",
+    }
 
 
 def check_query(request: HttpRequest) -> None:
@@ -113,7 +126,8 @@ class PublicView(APIView):
         else:
             patch_cache_control(self.response, no_store=True)
         principal = vars(self.request).get("_user")
-        cors.share(request, self.response, principal.key if isinstance(principal, Principal) else None)
+        if isinstance(principal, Principal) and principal.key.origins:
+            cors.share(request, self.response, principal.key)
         return self.response
 
     def respond(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -179,7 +193,7 @@ class ApiView(PublicView):
         else:
             key = idempotency_key(request)
             response = work() if key is None else made_once(self.tenant, request._request, key, work)
-        for name, value in rate_limit.headers(limits.noted.left).items():
+        for name, value in told_left(limits.noted.left).items():
             response[name] = value
         return response
 

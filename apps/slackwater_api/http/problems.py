@@ -13,8 +13,8 @@ from django.db import InterfaceError, OperationalError
 from rest_framework.response import Response
 
 from scheduler_ext.core import errors
-from slackwater_api.http import rate_limit
 from slackwater_resources.faults import ENDED
+from slackwater_tasks.submission.limits import window_s
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +102,10 @@ STATUS: Final[dict[str, tuple[int, str]]] = {
 """Code -> (HTTP status, title). The only such table; a code keeps its meaning for ever."""
 
 MAX_FIELD: Final = 300
+RATE_POLICY: Final = '"submissions";q={};w={}'
+WAITING_POLICY: Final = '"waiting";q={}'
+"""Items of ``RateLimit-Policy`` (draft-ietf-httpapi-ratelimit-headers-10): the rate, with the seconds in which as many
+come back, and the tasks that may be unfinished."""
 UNAVAILABLE_RETRY_S: Final = 2.0
 QUOTA_RETRY_S: Final = 5.0
 """The seconds to wait that are sent where the end of work cannot be known."""
@@ -183,8 +187,18 @@ def _headers(error: errors.SlackwaterError) -> dict[str, str]:
     if isinstance(error, errors.LimitExceeded):
         wait = error.retry_after if error.retry_after is not None else QUOTA_RETRY_S
         seconds = max(1, math.ceil(wait))
-        return {"Retry-After": str(seconds), **rate_limit.refused(error, seconds)}
+        return {"Retry-After": str(seconds), **_refused(error, seconds)}
     return {}
+
+
+def _refused(error: errors.LimitExceeded, seconds: int) -> dict[str, str]:
+    """The limit that was met, as ``endpoint.told_left`` tells what is left: more of it comes in so many seconds."""
+    limit, burst, left = error.extra.get("limit"), error.extra.get("burst"), error.extra.get("available", 0)
+    if not isinstance(error, errors.QuotaExceeded):
+        name, policy = "submissions", RATE_POLICY.format(burst, window_s(burst, limit)) if limit and burst else ""
+    else:
+        name, policy = ("urgent", "") if error.field else ("waiting", WAITING_POLICY.format(limit))
+    return {"RateLimit": f'"{name}";r={left};t={seconds}', **({"RateLimit-Policy": policy} if policy else {})}
 
 
 def as_response(found: Problem) -> Response:

@@ -19,10 +19,9 @@ import structlog
 from django.http.response import HttpResponseBase
 
 from scheduler_ext.core.errors import InvalidInput
-from slackwater_api.http import rate_limit
 from slackwater_api.http.auth import Principal, principal_of
 from slackwater_api.http.body import parse
-from slackwater_api.http.endpoint import SUBMIT
+from slackwater_api.http.endpoint import SUBMIT, told_left
 from slackwater_api.http.once import idempotency_key
 from slackwater_api.server.response import PlainRequest
 from slackwater_api.server.submission import TaskRequest
@@ -116,7 +115,7 @@ def answers(entries: Sequence[Entry]) -> list[HttpResponseBase]:
     for some in by_tenant.values():
         limits.noted.left = None
         stored = _stored(some[0][1], [one for _, _, one in some])
-        left = rate_limit.headers(limits.noted.left)
+        left = told_left(limits.noted.left)
         for (n, _, _), outcome in zip(some, stored, strict=True):
             request = requests[n]
             if isinstance(outcome, Exception):

@@ -48,7 +48,8 @@ class PlainRequest:
             response[name] = value
         response["X-Request-Id"] = self.id
         patch_cache_control(response, no_store=True)
-        cors.share(self.http, response, self.key)
+        if self.key is not None and self.key.origins:
+            cors.share(self.http, response, self.key)
         found: HttpResponseBase = _security.process_response(self.http, response)
         return found
 

@@ -62,6 +62,11 @@ def room(plan: Plan, ahead_s: float) -> tuple[int, float]:
     return max(0, plan.burst - used), ahead_s - (used - 1) * step if used else 0.0
 
 
+def window_s(burst: int, per_hour: int) -> int:
+    """The whole seconds in which a burst comes back."""
+    return max(1, round(burst * 3600 / per_hour))
+
+
 def count_of(tenant: Tenant, *, n: int, urgent: int, charged: int) -> Count:
     """How ``n`` tasks are counted, of which ``charged`` count against the rate.
 
