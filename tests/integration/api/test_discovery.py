@@ -97,12 +97,12 @@ def test_a_ticket_opens_its_stream_once_and_soon(acme: ApiClient) -> None:
     opened = site.get(url)
     assert (opened.status_code, task_id in opened.content.decode()) == (200, True)
     assert site.get(url).status_code == 401
-    late = acme.post("/stream-tickets", {"task_id": task_id, "stream": "logs"}).body["url"]
+    late = acme.post("/stream-tickets", {"task_id": task_id, "follow": "logs"}).body["url"]
     StreamTicket.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
     assert site.get(late).status_code == 401
     for body in (
         {"task_id": "x"},
-        {"stream": "logs"},
+        {"follow": "logs"},
         {"task_id": task_id, "workflow_id": task_id},
         {"expires_in_s": 301},
     ):

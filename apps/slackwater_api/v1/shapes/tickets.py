@@ -14,7 +14,7 @@ class TicketIn(s.Serializer[Any]):
 
     task_id = s.UUIDField(required=False, allow_null=True)
     workflow_id = s.UUIDField(required=False, allow_null=True, help_text="This or task_id, not both.")
-    stream = s.ChoiceField(KINDS, required=False, default="events", help_text="logs, chunks: of a task.")
+    follow = s.ChoiceField(KINDS, required=False, default="events", help_text="logs, chunks: of a task.")
     expires_in_s = s.IntegerField(
         required=False, min_value=1, max_value=300, default=60, help_text="Until when it can be used."
     )

@@ -46,16 +46,16 @@ class StreamTickets(ApiView, path="stream-tickets", tag="streams"):
 
 def _place(data: dict[str, Any]) -> str:
     """The stream that is asked for; it must be there."""
-    stream, task_id, workflow_id = data.get("stream", "events"), _id(data, "task_id"), _id(data, "workflow_id")
-    if stream not in KINDS:
-        raise InvalidInput(f"must be one of {', '.join(KINDS)}", field="stream")
+    follow, task_id, workflow_id = data.get("follow", "events"), _id(data, "task_id"), _id(data, "workflow_id")
+    if follow not in KINDS:
+        raise InvalidInput(f"must be one of {', '.join(KINDS)}", field="follow")
     if task_id is not None and workflow_id is not None:
         raise InvalidInput("give task_id or workflow_id, not both", field="workflow_id")
-    if stream != "events" and task_id is None:
+    if follow != "events" and task_id is None:
         raise InvalidInput("must be given: only tasks write", field="task_id")
     if task_id is not None:
         tasks.require_task(task_id)
-        return f"tasks/{task_id}/{PLACES[stream]}"
+        return f"tasks/{task_id}/{PLACES[follow]}"
     if workflow_id is not None:
         workflows.find(workflow_id)
         return f"workflows/{workflow_id}/events"
