@@ -30,7 +30,7 @@ def manage() -> None:
         from django.core.management import execute_from_command_line
     except ModuleNotFoundError as error:
         raise SystemExit(
-            f"slackwater: {sys.argv[1:2] or ['manage']} is a command of the platform, and {error.name} is not installed "
+            f"slackwater: {' '.join(sys.argv[1:2]) or 'manage'} is a command of the platform, and {error.name} is not installed "
             "here: `pip install 'slackwater[embedded]'`, or in a clone `make env` and .venv/bin/python; "
             f"what is here: {', '.join(NAMES)}"
         ) from error

@@ -46,6 +46,10 @@ class _Client(Tasks, Output, Workflows, Schedules, Programs, Webhooks, Platform)
     def __getstate__(self) -> Any:
         raise TypeError("a client holds a key and connections: make another one where it is needed")
 
+    def _is_sealed(self) -> bool:
+        """Whether the connection is by TLS: without it, loading the world's certificates is time lost."""
+        return self.url.startswith("https:")
+
     def _sent(self, call: Call) -> dict[str, Any]:
         """A request as httpx takes it."""
         headers = {"Authorization": f"Bearer {self._key}", "User-Agent": f"slackwater/{slackwater.__version__}"}
@@ -66,7 +70,7 @@ class Client(_Client):
         transport: httpx.BaseTransport | None = None, verify: Any = True,
     ) -> None:  # fmt: skip
         super().__init__(url, key, timeout_s=timeout_s, retries=retries)
-        self._http = httpx.Client(transport=transport, verify=verify)
+        self._http = httpx.Client(transport=transport, verify=verify if self._is_sealed() else False)
 
     def __enter__(self) -> Self:
         return self
@@ -133,7 +137,7 @@ class AsyncClient(_Client):
         transport: httpx.AsyncBaseTransport | None = None, verify: Any = True,
     ) -> None:  # fmt: skip
         super().__init__(url, key, timeout_s=timeout_s, retries=retries)
-        self._http = httpx.AsyncClient(transport=transport, verify=verify)
+        self._http = httpx.AsyncClient(transport=transport, verify=verify if self._is_sealed() else False)
 
     async def __aenter__(self) -> Self:
         return self
