@@ -1,13 +1,17 @@
 """The app's configuration."""
 
 from django.apps import AppConfig
+from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from slackwater_conf import conf
 
+BACKEND = "slackwater.django_tasks.SlackwaterBackend"
+"""The backend of ``django.tasks`` by whose tasks a worker has more handlers."""
+
 
 class SlackwaterConfig(AppConfig):
-    """The commands, and the durable tasks of Celery applications beside."""
+    """The commands, and the durable tasks of Celery applications and of ``django.tasks``."""
 
     name = "slackwater"
 
@@ -17,7 +21,12 @@ class SlackwaterConfig(AppConfig):
             durable = conf().durable
         except ImproperlyConfigured:  # ``manage.py check`` says what is wrong
             return
-        if durable:
+        backends = {params.get("BACKEND") for params in getattr(settings, "TASKS", {}).values()}
+        if durable or BACKEND in backends:
             from slackwater.durable import install_everywhere
 
             install_everywhere()
+        if BACKEND in backends:
+            from slackwater.django_tasks import discover
+
+            discover()

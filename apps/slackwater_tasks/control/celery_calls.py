@@ -20,6 +20,7 @@ from scheduler_ext.task.running import task as running_task
 from slackwater_conf import conf
 from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.control.edit import allow, rewrite
+from slackwater_tasks.control.owner import owner
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.ledger.connection import fetch_all
 from slackwater_tasks.submission.canvas import compile_canvas, submit_canvas
@@ -52,7 +53,7 @@ class CeleryCalls(Ledger):
         if running is not None:
             return _from_task(signature, running)
         tasks, _ = compile_canvas(signature)
-        tenant = self._find(signature)
+        tenant = owner(signature.task)
         if len(tasks) > 1:
             ids = [str(one) for one in submit_canvas(tenant, signature, actor=ACTOR).result_ids]
         else:
@@ -100,22 +101,6 @@ class CeleryCalls(Ledger):
 
     def unreachable(self, task_id: str) -> bool:
         return connection.in_atomic_block and task_id in _uncommitted
-
-    def _find(self, signature: Any) -> Tenant:
-        tenants = Tenant.objects.select_related("plan")
-        tenant_id = tenant_in_context()
-        if tenant_id is not None:
-            return tenants.get(pk=tenant_id)
-        slug = conf().tenant
-        if not slug:
-            raise NoTenant(
-                f"{signature.task} is a handler: whose task shall it be? Name a tenant in SLACKWATER_TENANT, submit it "
-                "inside tenant_scope(), or with slackwater_tasks.submission.service.submit()"
-            )
-        found = tenants.filter(slug=slug).first()
-        if found is None:
-            raise NoTenant(f"SLACKWATER_TENANT names {slug!r}; there is no such tenant")
-        return found
 
 
 def _tenant_id(task_id: str) -> int:
