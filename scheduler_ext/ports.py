@@ -162,6 +162,12 @@ class TaskBackend(Protocol):
         ``ArtifactsTooLarge`` beyond the plan, ``AttemptReplaced`` when this attempt has lost its task.
         """
 
+    def upload_size(self, upload_id: str) -> int:
+        """The bytes of a whole upload of the task's tenant; ``NotFound`` without one."""
+
+    def read_upload(self, upload_id: str, start: int, end: int) -> bytes:
+        """Its bytes from ``start`` up to ``end``."""
+
     def load_checkpoint(self) -> Saved | None:
         """The latest one that is whole, or ``None``; a damaged one is noted in the task's history."""
 

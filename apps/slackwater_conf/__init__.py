@@ -75,6 +75,9 @@ class Conf:
     metrics_token: str = ""
     """The bearer token that ``/metrics`` requires. Not set: it answers only requests from the same machine that came through
     no proxy."""
+    artifacts_url: str = ""
+    """Where the content of artifacts and uploads lies: `file:///folder` that every process sees, or `s3://bucket/prefix` (the
+    bucket's keys, region and endpoint come from the variables `AWS_…`). Not set: in the database, beside the tasks."""
     webhook_private: bool = False
     """True lets webhooks be sent into private networks (loopback and link-local addresses too); every tenant can then reach
     what the upkeep process can."""
@@ -127,6 +130,8 @@ class Conf:
         for name in ("api_threads", "api_max_body_bytes", "api_max_body_values", "alerts_every_s"):
             if getattr(self, name) <= 0:
                 raise WrongSetting(name.upper(), "must be greater than 0")
+        if self.artifacts_url and not self.artifacts_url.startswith(("file:///", "s3://")):
+            raise WrongSetting("ARTIFACTS_URL", "must begin with file:/// or s3://")
         if len(self.capacity) not in {0, 6}:
             raise WrongSetting("CAPACITY", "must be six numbers")
         if self.public_url.endswith("/"):

@@ -65,7 +65,8 @@ class PlanAdmin(ServiceAdmin):
                     ("scripts", "script_network", "max_cap_s", "max_checkpoint_bytes"),
                     "delay_tolerance_s",
                     "handler_defaults",
-                    ("max_own_tiers", "largest_tier", "max_artifact_bytes"),
+                    ("max_own_tiers", "largest_tier"),
+                    ("max_artifact_bytes", "max_upload_bytes"),
                     ("max_log_bytes", "max_stream_bytes"),
                 )
             },

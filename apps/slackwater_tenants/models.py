@@ -77,6 +77,9 @@ class Plan(models.Model):
     max_artifact_bytes = models.PositiveIntegerField(
         "artifacts (bytes)", default=16_777_216, db_default=16_777_216, help_text="Of one task, together."
     )
+    max_upload_bytes = models.PositiveBigIntegerField(
+        "uploads (bytes)", default=1_073_741_824, db_default=1_073_741_824, help_text="Of one tenant, together."
+    )
     max_own_tiers = models.PositiveIntegerField(
         "own tiers", default=10, help_text="How many tiers of its own a client may have."
     )
@@ -407,9 +410,9 @@ def plan_numbers(plan: Plan) -> dict[str, Any]:
     """The numbers of a plan by name, as the API's ``limits`` shows them."""
     names = (
         "tasks_per_hour burst max_waiting max_in_flight tiers max_cap_s max_payload_bytes max_dag_tasks max_dag_edges "
-        "max_dag_depth max_artifact_bytes max_own_tiers largest_tier max_urgent_permille weight guaranteed_permille "
-        "maximum_permille handlers scripts script_network delay_tolerance_s rate_starts rate_per_s refuse_impossible "
-        "handler_defaults refuse_late max_checkpoint_bytes max_log_bytes max_stream_bytes dead_letter_retries "
+        "max_dag_depth max_artifact_bytes max_upload_bytes max_own_tiers largest_tier max_urgent_permille weight "
+        "guaranteed_permille maximum_permille handlers scripts script_network delay_tolerance_s rate_starts rate_per_s "
+        "refuse_impossible handler_defaults refuse_late max_checkpoint_bytes max_log_bytes max_stream_bytes dead_letter_retries "
         "dead_letter_after_s retention_days"
     )
     return {{"rate_per_s": "rate_window_s"}.get(name, name): getattr(plan, name) for name in names.split()}

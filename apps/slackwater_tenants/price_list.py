@@ -23,6 +23,7 @@ PLANS: Final[dict[str, dict[str, Any]]] = {
         "rate_starts": 30,
         "tiers": ["basic"],
         "max_artifact_bytes": MIB,
+        "max_upload_bytes": 64 * MIB,
         "max_own_tiers": 0,
         "largest_tier": {},
         "max_cap_s": 300,

@@ -7,8 +7,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.core.work import DEFAULT_CONTENT_TYPE, Effect, File, Started
@@ -17,6 +18,7 @@ from scheduler_ext.task import network_ports, redaction, running
 from scheduler_ext.task.checkpoints import Checkpoint, TaskYielded, pausing
 from scheduler_ext.task.effects import perform
 from scheduler_ext.task.output import output
+from scheduler_ext.task.uploads import UploadedFile
 
 
 class NotInTask(SlackwaterError):
@@ -143,6 +145,14 @@ class TaskContext:
         data = content.encode() if isinstance(content, str) else bytes(content)
         kind = content_type or ("text/plain" if isinstance(content, str) else DEFAULT_CONTENT_TYPE)
         self._backend.save_artifacts([File(name=name, content=data, content_type=kind)])
+
+    def open_upload(self, upload_id: str) -> BinaryIO:
+        """A file that a client of the tenant has uploaded, open for reading from any place; close it.
+
+        ``NotFound`` when the tenant has no whole upload of that id. Pieces are read as they are asked for.
+        """
+        size = self._backend.upload_size(upload_id)
+        return UploadedFile.opened(size, partial(self._backend.read_upload, upload_id))
 
     @property
     def checkpoint(self) -> Checkpoint:

@@ -43,7 +43,7 @@ def test_run_contained_and_are_told_what_they_exceeded(
     leaves = store_script(platform.tenant, "leaves.sh", b'printf hi >"$SLACKWATER_ARTIFACTS/out.txt"\n')
     left = platform.wait(platform.submit(script=leaves.sha256))
     (artifact,) = left.artifacts(manager="_plain").all()
-    assert (left.state, artifact.name, bytes(artifact.content)) == (TaskState.SUCCEEDED, "out.txt", b"hi")
+    assert (left.state, artifact.name, bytes(artifact.content or b"")) == (TaskState.SUCCEEDED, "out.txt", b"hi")
     seen = platform.wait(platform.submit(script=looks.sha256))
     assert (seen.state, [log.text for log in seen.logs(manager="_plain").all()]) == (TaskState.SUCCEEDED, [])
     assert seen.result != 0

@@ -90,9 +90,10 @@ class ApiClient:
 def read(response: Any) -> Answer:
     """The response with its JSON."""
     kind = response.headers.get("Content-Type", "")
-    body = json.loads(response.content) if "json" in kind and response.content else response.content
+    content = b"".join(response)
+    body = json.loads(content) if "json" in kind and content else content
     if kind.startswith("text/event-stream"):
-        body = response.content.decode()
+        body = content.decode()
     return Answer(response.status_code, body, response.headers)
 
 

@@ -17,6 +17,7 @@ TAGS: Final = {
     "schedules": "Work that is submitted again and again.",
     "dead letters": "Tasks whose attempts are used up.",
     "scripts": "Files of your own that tasks run.",
+    "uploads": "Files of your own that tasks read, sent in pieces.",
     "secrets": "Values that scripts and handlers are given.",
     "streams": "Changes as they happen (server-sent events).",
     "webhooks": "Changes sent to an address of yours.",
@@ -90,7 +91,7 @@ def _complete_answers(operation: dict[str, Any]) -> None:
 
 def _complete_body(method: str, operation: dict[str, Any], schemas: dict[str, Any]) -> None:
     body = operation["requestBody"]
-    schema = body["content"]["application/json"]["schema"]
+    schema = next(iter(body["content"].values()))["schema"]
     if method == "patch" or operation["operationId"] in NEED_A_BODY:
         body["required"] = True
     for name in _reached(schema, schemas):

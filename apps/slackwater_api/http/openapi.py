@@ -114,6 +114,7 @@ IN_PATH = {
         ("tier_name", str, "The tier's name.", None),
         ("category", str, "The line's category.", None),
         ("secret_name", str, "The secret's name.", None),
+        ("upload_id", OpenApiTypes.UUID, "The id of the upload.", None),
         ("artifact_name", str, "The file's name, a relative path.", None),
         ("sha256", str, "The SHA-256 of the script.", "^[0-9a-f]{64}$"),
         ("handler_name", str, "The handler's name.", None),
@@ -202,6 +203,7 @@ def describe(
     problems: Sequence[int] = (),
     examples: Sequence[OpenApiExample] = (),
     media: str = "application/json",
+    takes: str = "application/json",
     conditional: bool = False,
     quote: Any = None,
 ) -> Callable[[View], View]:
@@ -209,9 +211,9 @@ def describe(
 
     The parameters of its address are those that the method takes. ``problems``: statuses besides those that every
     endpoint has, every address with parameters and every body. ``body``: a shape;
-    ``NO_BODY`` for nothing or ``{}``. ``conditional``: a change that heeds ``If-Match``. ``quote``: the shape of what ``dry_run``
-    answers. What answers 200 with a shape
-    to a GET gets an ETag, and takes ``fields`` and, where it is a list, ``sort``.
+    ``NO_BODY`` for nothing or ``{}``. ``media``, ``takes``: the types of answer and body. ``conditional``: a change that heeds
+    ``If-Match``. ``quote``: the shape of what ``dry_run`` answers. What answers 200 with a shape to a GET gets an ETag, and
+    takes ``fields`` and, where it is a list, ``sort``.
     """
     shape = answers.get(200)
     reads = body is None and set(answers) == {200} and media == "application/json" and names_of(shape)[0]
@@ -251,7 +253,7 @@ def describe(
             operation_id=operation_id,
             summary=summary,
             description="Needs any scope." if scope == "any" else f"Needs the scope `{scope}`.",
-            request=None if body in (None, NO_BODY) else {"application/json": body},
+            request=None if body in (None, NO_BODY) else {takes: body},
             responses={**replies, **_problems(sorted(statuses))},
             parameters=[*shown, REQUEST_ID],
             examples=[*examples, *_answered(operation_id, media), *problem_examples],

@@ -186,6 +186,8 @@ def answer(operation: Operation, request: Request, response: Response) -> HttpRe
         found = HttpResponse(status=304)
     else:
         found = HttpResponse(content, content_type=PARTIAL if narrowed else "application/json")
+    for name, value in response.headers.items():
+        found.headers.setdefault(name, value)
     found["ETag"] = tag
     if "cursor" in operation.query and (link := _pages(query, data.get("next_cursor"))):
         found["Link"] = link

@@ -64,6 +64,17 @@ class PreconditionFailed(errors.SlackwaterError):
     code = "precondition_failed"
 
 
+class RangeNotSatisfiable(errors.SlackwaterError):
+    """The content has no such bytes."""
+
+    code = "range_not_satisfiable"
+
+    def __init__(self, size: int = 0) -> None:
+        """``size``: of the content, which the answer names in ``Content-Range`` (RFC 9110, 15.5.17)."""
+        self.size = size
+        super().__init__(f"The content has {size} bytes.")
+
+
 class InternalError(errors.SlackwaterError):
     """Something went wrong on our side; it has been logged under the request id."""
 
@@ -85,6 +96,7 @@ STATUS: Final[dict[str, tuple[int, str]]] = {
     "too_large": (413, "Too large"),
     "stream_too_large": (413, "Stream too large"),
     "unsupported_media_type": (415, "Unsupported media type"),
+    "range_not_satisfiable": (416, "Range not satisfiable"),
     "invalid_input": (422, "Invalid input"),
     "unknown_dependency": (422, "Unknown dependency"),
     "dependency_cycle": (422, "Dependency cycle"),
@@ -182,6 +194,8 @@ def _headers(error: errors.SlackwaterError) -> dict[str, str]:
         return {"WWW-Authenticate": 'Bearer realm="slackwater"'}
     if isinstance(error, MethodNotAllowed):
         return {"Allow": error.allowed}
+    if isinstance(error, RangeNotSatisfiable):
+        return {"Content-Range": f"bytes */{error.size}"}
     if isinstance(error, errors.Unavailable):
         return {"Retry-After": f"{UNAVAILABLE_RETRY_S:.0f}"}
     if isinstance(error, errors.LimitExceeded):

@@ -19,7 +19,7 @@ from urllib.parse import parse_qs
 from django.core.handlers.asgi import ASGIRequest
 from django.core.handlers.base import BaseHandler
 from django.core.handlers.exception import convert_exception_to_response
-from django.http import HttpResponse
+from django.http import HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.middleware.security import SecurityMiddleware
 from django.urls import resolve, set_script_prefix
@@ -176,7 +176,18 @@ class AsgiApplication:
             body.close()
             incoming.release()
         response["Server-Timing"] = f"app;dur={(time.perf_counter() - began) * 1000:.2f}"
-        await _send(response, send)
+        if isinstance(response, StreamingHttpResponse):
+            await self._send_pieces(response, send)
+        else:
+            await _send(response, send)
+
+    async def _send_pieces(self, response: StreamingHttpResponse, send: Send) -> None:
+        """Send a download as it is read: a piece is read in a thread, when the client has taken the one before."""
+        await send({"type": "http.response.start", "status": response.status_code, "headers": _headers(response)})
+        pieces = iter(response)
+        while piece := await self.threads.run(next, pieces, b""):
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
     async def _taken_in(
         self, scope: Scope, headers: Headers, length: int | None, incoming: Body, body: Any

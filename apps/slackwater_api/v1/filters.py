@@ -260,6 +260,11 @@ class ScriptFilter(ListFilter):
     name_pattern = Pattern("name")
 
 
+class UploadFilter(ListFilter):
+    name = exact_name()
+    name_pattern = Pattern("name")
+
+
 class DeliveryFilter(ListFilter):
     state = SomeOf([str(state) for state in Delivery.State.values], lookup_expr="in")
     event = SomeOf([*ALL_EVENTS, "ping"], lookup_expr="in")

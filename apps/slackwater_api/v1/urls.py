@@ -23,6 +23,7 @@ from slackwater_api.v1.views import (
     tasks,
     tickets,
     tiers,
+    uploads,
     webhooks,
     work,
 )
@@ -37,7 +38,7 @@ class Sha256(StringConverter):
 register_converter(Sha256, "sha256")
 MODULES = (
     tasks, work, graphs, bulk, artifacts, streams, output, schedules, webhooks, secrets, platform, organization, keys,
-    tiers, handlers, tickets,
+    tiers, handlers, tickets, uploads,
 )  # fmt: skip
 PATHS: dict[str, type[ApiView]] = {
     view.path: view

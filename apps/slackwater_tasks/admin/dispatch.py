@@ -8,7 +8,7 @@ from uuid import UUID
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, StreamingHttpResponse
 from django.shortcuts import get_object_or_404
 from django.urls import path, reverse
 from django.utils import timezone
@@ -25,6 +25,7 @@ from slackwater_adminkit.services import AllTenantsMixin, ReadOnlyMixin, Service
 from slackwater_tasks.control.lines import set_line_paused
 from slackwater_tasks.models import Artifact, Leader, Line, Script
 from slackwater_tasks.read.tasks import word
+from slackwater_tasks.runtime import artifacts
 
 TEXT_SHOWN = 100_000
 DOWNLOAD = "admin:slackwater_tasks_artifact_download"
@@ -89,12 +90,13 @@ class ArtifactAdmin(AllTenantsMixin, ReadOnlyMixin, BigTableAdmin):
             *super().get_urls(),
         ]
 
-    def download(self, request: HttpRequest, artifact_id: UUID) -> HttpResponse:
+    def download(self, request: HttpRequest, artifact_id: UUID) -> StreamingHttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        found = get_object_or_404(Artifact.objects.unscoped(), pk=artifact_id)  # the operators' view, as above
+        rows = Artifact.objects.unscoped().defer("content")  # the operators' view, as above
+        found = get_object_or_404(rows, pk=artifact_id)
         name = content_disposition_header(as_attachment=True, filename=found.name.rpartition("/")[2])
-        response = HttpResponse(bytes(found.content), content_type="application/octet-stream")
+        response = StreamingHttpResponse(artifacts.content(found), content_type="application/octet-stream")
         response["Content-Disposition"] = name or "attachment"
         return response
 

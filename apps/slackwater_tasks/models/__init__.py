@@ -11,7 +11,16 @@ from slackwater_tasks.models.history import Attempt, AttemptLog, Chunk, DeadLett
 from slackwater_tasks.models.outbox import Listener, Outbox, TaskTrace
 from slackwater_tasks.models.policies import PastUse, PolicyChoice, RankSweep, ShadowUse
 from slackwater_tasks.models.rates import Impossible, RateLimit, RateStart
-from slackwater_tasks.models.runtime import Artifact, Checkpoint, Effect, Resumable, Secret
+from slackwater_tasks.models.runtime import (
+    Artifact,
+    Checkpoint,
+    Effect,
+    EmptiedFolder,
+    Resumable,
+    Secret,
+    Upload,
+    UploadPart,
+)
 from slackwater_tasks.models.submission import IdempotencyKey, Script, Workflow
 from slackwater_tasks.models.task import LiveTask, Task
 
@@ -24,6 +33,7 @@ __all__ = [
     "DeadLetter",
     "Dependency",
     "Effect",
+    "EmptiedFolder",
     "IdempotencyKey",
     "Impossible",
     "Leader",
@@ -47,6 +57,8 @@ __all__ = [
     "Task",
     "TaskEvent",
     "TaskTrace",
+    "Upload",
+    "UploadPart",
     "Workflow",
     "new_id",
 ]

@@ -69,7 +69,8 @@ class Artifact(LedgerRow):
     content_type = models.CharField(max_length=100, default="application/octet-stream")
     size = models.PositiveIntegerField()
     sha256 = models.CharField(max_length=64)
-    content = models.BinaryField()
+    content = models.BinaryField(null=True, help_text="Empty where it lies as an object outside of the database.")
+    key = models.CharField(max_length=200, default="", db_default="", help_text="The object that has its content.")
     fence = models.IntegerField(help_text="The claim that saved it.")
     saved_at = models.DateTimeField(db_default=Now())
 
@@ -79,6 +80,52 @@ class Artifact(LedgerRow):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Upload(TenantOwned):
+    """A file that a client hands over in pieces, for tasks to read: ``runtime/uploads.py``."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey("slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+")
+    name = models.CharField(max_length=200)
+    content_type = models.CharField(max_length=100, default="application/octet-stream")
+    size = models.BigIntegerField(help_text="As announced.")
+    received = models.BigIntegerField(default=0, help_text="Bytes that are here.")
+    sha256 = models.CharField(max_length=64, default="", help_text="Once it is whole.")
+    created_at = models.DateTimeField(db_default=Now())
+    finished_at = models.DateTimeField(null=True)
+    expires_at = models.DateTimeField(null=True, help_text="When it is deleted; never, where the plan keeps all.")
+
+    class Meta(TenantOwned.Meta):
+        ordering = ["-id"]
+        indexes = [models.Index(fields=["expires_at"], name="slackwater_upload_expiry")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class UploadPart(LedgerRow):
+    """A piece of an upload."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    upload = models.ForeignKey(Upload, on_delete=models.CASCADE, related_name="parts", db_index=False)
+    start = models.BigIntegerField()
+    size = models.PositiveIntegerField()
+    content = models.BinaryField(null=True)
+    key = models.CharField(max_length=200, default="")
+
+    class Meta(LedgerRow.Meta):
+        constraints = [models.UniqueConstraint(fields=["upload", "start"], name="slackwater_upload_part")]
+
+
+class EmptiedFolder(models.Model):
+    """A folder of objects whose owner is gone: its objects go soon."""
+
+    path = models.CharField(max_length=200, primary_key=True)
+    at = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return self.path
 
 
 class Effect(TenantOwned):

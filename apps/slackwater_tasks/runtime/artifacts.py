@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from scheduler_ext.core.work import File
 from scheduler_ext.task.artifacts import MAX_ARTIFACTS, ArtifactsTooLarge, check_name, check_type
 from scheduler_ext.task.effects import AttemptReplaced
 from slackwater_tasks.models import Artifact, Task, new_id
+from slackwater_tasks.runtime import objects
 from slackwater_tasks.runtime.attempt import Attempt
 
 HOLD = named("""
@@ -23,10 +24,15 @@ JOIN slackwater_tenants_plan p ON p.id = t.plan_id
 WHERE l.task_id = %s AND l.fence = %s AND l.state = :state.RUNNING FOR SHARE OF l
 """)
 KEEP = """
-INSERT INTO slackwater_tasks_artifact (id, task_id, tenant_id, name, content_type, size, sha256, content, fence)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
-ON CONFLICT (task_id, name) DO UPDATE SET content_type = excluded.content_type, size = excluded.size,
-    sha256 = excluded.sha256, content = excluded.content, fence = excluded.fence, saved_at = clock_timestamp()
+INSERT INTO slackwater_tasks_artifact (id, task_id, tenant_id, name, content_type, size, sha256, content, key, fence)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+ON CONFLICT (task_id, name) DO UPDATE SET id = excluded.id, content_type = excluded.content_type, size = excluded.size,
+    sha256 = excluded.sha256, content = excluded.content, key = excluded.key, fence = excluded.fence,
+    saved_at = clock_timestamp()
+"""
+REPLACED = """
+INSERT INTO slackwater_tasks_emptiedfolder (path)
+SELECT key FROM slackwater_tasks_artifact WHERE task_id = %s AND name = ANY(%s) AND key <> '' ON CONFLICT DO NOTHING
 """
 TOTAL = "SELECT count(*), coalesce(sum(size), 0)::bigint FROM slackwater_tasks_artifact WHERE task_id = %s"
 
@@ -39,19 +45,22 @@ class PgArtifacts(Attempt):
             check_name(file.name)
             check_type(file.content_type)
         if files:
-            self.db.repeatable(lambda conn: self._keep(conn, files))
+            folder = objects.folder_of_task(self.task.tenant_id, self.task.task_id)
+            kept = [(file, objects.keep(folder, file.content)) for file in files]
+            self.db.repeatable(lambda conn: self._keep(conn, kept))
 
-    def _keep(self, conn: Any, files: Sequence[File]) -> None:
+    def _keep(self, conn: Any, files: Sequence[tuple[File, objects.Content]]) -> None:
         task = self.task
         row = conn.execute(HOLD, (task.task_id, task.fence)).fetchone()
         if row is None:
             raise AttemptReplaced("this attempt has lost its task: its artifacts are not kept")
-        for file in files:
+        conn.execute(REPLACED, (task.task_id, [file.name for file, _ in files]))
+        for file, content in files:
             conn.execute(
                 KEEP,
                 (
                     new_id(), task.task_id, task.tenant_id, file.name, file.content_type, len(file.content),
-                    hashlib.sha256(file.content).hexdigest(), file.content, task.fence,
+                    hashlib.sha256(file.content).hexdigest(), content.here, content.key, task.fence,
                 ),
             )  # fmt: skip
         number, size = conn.execute(TOTAL, (task.task_id,)).fetchone()
@@ -81,8 +90,14 @@ def of_task(task_id: UUID) -> QuerySet[Any]:
 
 
 def get(task_id: UUID, name: str) -> Artifact:
-    """One with its content; ``NotFound`` when the task has none of that name."""
-    found: Artifact | None = of_task(task_id).filter(name=name).first() if "\x00" not in name else None
+    """One, its content left where it is; ``NotFound`` when the task has none of that name."""
+    rows = of_task(task_id).defer("content")
+    found: Artifact | None = rows.filter(name=name).first() if "\x00" not in name else None
     if found is None:
         raise NotFound("The task has no artifact of that name.")
     return found
+
+
+def content(row: Artifact, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+    """Its bytes from ``start`` up to ``end``, in pieces."""
+    return objects.read("slackwater_tasks_artifact", row.pk, row.key, start, row.size if end is None else end)

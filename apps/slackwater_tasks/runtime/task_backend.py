@@ -11,10 +11,11 @@ from django.db import connection
 from scheduler_ext.core.work import Started
 from scheduler_ext.ports import TaskBackend
 from slackwater_tasks.ledger.connection import Database
-from slackwater_tasks.runtime import trace_context
+from slackwater_tasks.runtime import trace_context, uploads
 from slackwater_tasks.runtime.artifacts import PgArtifacts
 from slackwater_tasks.runtime.checkpoints import PgCheckpoints
 from slackwater_tasks.runtime.effects import PgEffects
+from slackwater_tenants.scoping import tenant_scope
 
 PORTS = (
     "SELECT r.ports FROM slackwater_tasks_task t JOIN slackwater_resources_tier r ON r.id = t.tier_id WHERE t.id = %s"
@@ -40,6 +41,16 @@ class PgTaskBackend(PgEffects, PgArtifacts, PgCheckpoints, TaskBackend):
     def submit(self, items: Sequence[Mapping[str, Any]], *, join: bool, key: str) -> list[str]:
         _fresh()
         return [str(task_id) for task_id in self._add_subtasks(self.task, items, join=join, key=key)]
+
+    def upload_size(self, upload_id: str) -> int:
+        _fresh()
+        with tenant_scope(self.task.tenant_id):
+            return uploads.find_whole(upload_id).size
+
+    def read_upload(self, upload_id: str, start: int, end: int) -> bytes:
+        _fresh()
+        with tenant_scope(self.task.tenant_id):
+            return b"".join(uploads.content(uploads.find_whole(upload_id), start, end))
 
     def ports(self) -> int:
         row = self.db.conn.execute(PORTS, (self.task.task_id,)).fetchone()

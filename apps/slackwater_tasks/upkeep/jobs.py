@@ -14,6 +14,7 @@ from scheduler_ext.upkeep import Job
 from slackwater_tasks.graph.relatives import GraphUpkeep
 from slackwater_tasks.ledger import sql, transitions
 from slackwater_tasks.ledger.connection import Database
+from slackwater_tasks.runtime import objects
 from slackwater_tasks.runtime.checkpoints import forget_ended
 from slackwater_tasks.runtime.work_store import PgWorkStore
 from slackwater_tasks.upkeep import paused_time, retention
@@ -55,6 +56,7 @@ class LedgerUpkeep:
             Job(name="parked mutex keys", every_s=2.0, run=self.unpark),
             Job(name="old idempotency keys", every_s=60.0, run=self.forget_keys, full=BATCH),
             Job(name="checkpoints of ended tasks", every_s=60.0, run=partial(forget_ended, self.db, BATCH), full=BATCH),
+            Job(name="objects of what is gone", every_s=60.0, run=partial(objects.empty, self.db), full=objects.BATCH),
             Job(name="retention", every_s=60.0, run=partial(retention.prune, self.db), full=retention.BATCH),
         ]
 

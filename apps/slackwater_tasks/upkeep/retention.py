@@ -14,6 +14,7 @@ from scheduler_ext.core.states import IN_FLIGHT
 from slackwater_resources.models import Tier
 from slackwater_tasks.ledger.connection import Database, execute
 from slackwater_tasks.models import LiveTask
+from slackwater_tasks.runtime import objects, uploads
 from slackwater_tenants.models import Tenant
 
 BATCH = 1_000
@@ -66,6 +67,7 @@ _BESIDE = (
     "deadletter",
 )  # fmt: skip
 PAST = (
+    objects.GONE,
     *(f"DELETE FROM slackwater_tasks_{table} WHERE task_id = ANY(%s)" for table in _BESIDE),  # noqa: S608 - ours
     "DELETE FROM slackwater_tasks_dependency WHERE child_id = ANY(%s)",
     "DELETE FROM slackwater_tasks_dependency WHERE parent_id = ANY(%s)",
@@ -79,7 +81,7 @@ def prune(db: Database, tenant_id: int | None = None) -> int:
 
     Tasks are counted, and the keys of effects, which go only where no tenant is named.
     """
-    count = 0
+    count = uploads.expire(db, BATCH) if tenant_id is None else 0
     for tenant, days in db.conn.execute(TENANTS).fetchall():
         if tenant_id in (None, tenant):
             params = {"tenant": tenant, "days": days, "batch": BATCH}
@@ -150,6 +152,7 @@ def delete_tenant(tenant: Tenant, *, progress: Callable[[int], None] = lambda _:
         # Its own tiers are protected by its lines, so the lines go first.
         tenant.lines(manager="_plain").all().delete()
         Tier.objects.filter(tenant=tenant).delete()
+        uploads.forget_all(tenant)
         tenant.delete()
     return count
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.errors import InvalidInput, Unavailable
 from scheduler_ext.core.work import File, Format, ScriptWork, Started
 from scheduler_ext.ports import WorkStore
 from scheduler_ext.sandbox.base import Saves
@@ -57,7 +57,7 @@ class Saving:
         files = [File(name=name, content=content) for name, content in files_of(packed)]
         try:
             await self._do(lambda: self.work.backend(task).save_artifacts(files))
-        except (InvalidInput, AttemptReplaced) as error:
+        except (InvalidInput, AttemptReplaced, Unavailable) as error:
             return f"its artifacts are not kept: {error}"
         return ""
 

@@ -109,6 +109,7 @@ class Objects:
     artifact_name: str
     rate_id: str
     node_id: str
+    upload_id: str
     category: str = "offpeak"
     handler_name: str = "secret.handler"
 
@@ -163,6 +164,7 @@ def own_something(client: ApiClient) -> Objects:
         "secret/file",
         str(rate),
         str(a_node()),
+        client.call("POST", "/uploads", Upload_Length="0", Upload_Metadata="filename c2VjcmV0").body["id"],
     )
     return Objects(task_id, workflow, sha256, made.body["id"], "theirs_alone", *ids)
 
@@ -184,6 +186,7 @@ LISTS: dict[str, Callable[[Objects], str]] = {
     "workflows": lambda _: "/workflows",
     "scripts": lambda _: "/scripts",
     "secrets": lambda _: "/secrets",
+    "uploads": lambda _: "/uploads",
     "dead-letters": lambda _: "/dead-letters",
     "schedules": lambda _: "/schedules",
     "webhooks": lambda _: "/webhooks",
@@ -211,6 +214,7 @@ BODIES: dict[str, list[Callable[[Objects], Any]]] = {
     ],
     "workflows": [lambda theirs: {"tasks": [{"name": "a", "handler": HANDLER, "depends_on": [theirs.task_id]}]}],
     "secrets": [],  # names nothing that exists
+    "uploads": [],  # names nothing that exists
     "tiers": [],  # names nothing that exists
     "rates": [],  # names nothing that exists
     "organization": [],  # one's own alone

@@ -137,6 +137,7 @@ PLANS: dict[str, dict[str, str]] = {
     },
     "artifacts": {
         "HOLD": "livetask.pkey",
+        "REPLACED": "",
         "KEEP": "",
         "TOTAL": "",
     },

@@ -125,4 +125,4 @@ def test_operators_download_them_in_the_admin(store: PgArtifacts) -> None:
     assert stranger.get(f"{url}download/").status_code == 403
     assert f"{url}download/" in root.get(f"{url}change/").content.decode()
     got = root.get(f"{url}download/")
-    assert (got.content, got.headers["Content-Disposition"]) == (b"<script>", 'attachment; filename="b.txt"')
+    assert (b"".join(got), got.headers["Content-Disposition"]) == (b"<script>", 'attachment; filename="b.txt"')

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from uuid import UUID
 
-from django.http import HttpResponse
-from django.utils.http import content_disposition_header
+from django.http import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
 from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from slackwater_api.http import ranges
 from slackwater_api.http.endpoint import READ, ApiView
 from slackwater_api.http.openapi import describe
 from slackwater_api.v1.shapes.common import listing
@@ -39,15 +40,15 @@ class OneArtifact(ApiView, path="tasks/<uuid:task_id>/artifacts/<path:artifact_n
         "get_task_artifact",
         "Download a file a task left behind",
         READ,
-        {200: OpenApiTypes.BINARY},
+        {200: OpenApiTypes.BINARY, 206: OpenApiTypes.BINARY},
+        *ranges.HEADERS,
+        problems=(416,),
         media="application/octet-stream",
     )
-    def get(self, request: Request, task_id: UUID, artifact_name: str) -> HttpResponse:
-        """Its bytes, to be saved: whatever a task wrote, no browser shows it as a page of this server."""
+    def get(self, request: Request, task_id: UUID, artifact_name: str) -> HttpResponseBase:
+        """Its bytes, or one range of them, to be saved."""
         found = artifacts.get(task_id, artifact_name)
-        response = HttpResponse(bytes(found.content), content_type="application/octet-stream")
-        name = content_disposition_header(as_attachment=True, filename=found.name.rpartition("/")[2])
-        response["Content-Disposition"] = name or "attachment"
-        response["X-Content-Type-Options"] = "nosniff"
+        name = found.name.rpartition("/")[2]
+        response = ranges.download(request, name, found.size, found.sha256, partial(artifacts.content, found))
         response["X-Artifact-SHA256"] = found.sha256
         return response
