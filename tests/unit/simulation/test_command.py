@@ -97,6 +97,7 @@ def test_more_nodes_wait_less_and_more_load_waits_more(work: str) -> None:
     assert wait("--nodes", "4") < wait() < wait("--load", "3")
 
 
+@pytest.mark.slow
 def test_the_quota_scenario_with_its_own_queues() -> None:
     found = json.loads(simulate("quota", "--policy", "fifo/capacity", "--json", "-"))[0]
     assert found["makespan_s"] <= 75

@@ -296,6 +296,7 @@ def test_round_robin_with_a_tiny_slice_is_close_to_processor_sharing() -> None:
         assert mean == pytest.approx(size / 0.4, rel=0.12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load", [0.5, 0.8])
 def test_the_wait_of_m_m_1_is_near_its_formula(load: float) -> None:
     jobs = _poisson(40_000, load, 1, lambda rng: rng.expovariate(1))

@@ -36,7 +36,10 @@ SETTINGS = {
     "log_line_prefix": "%m [%p] ",
 }
 # For tests, whose data nobody misses.
-VOLATILE_SETTINGS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "shared_buffers": "128MB"}
+VOLATILE_SETTINGS = {
+    "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "shared_buffers": "128MB",
+    "autovacuum_naptime": "60s",
+}  # fmt: skip
 # Working out a password's hash is most of what a connection costs its client.
 VOLATILE_CLUSTER = ("-N", "-c", "scram_iterations=1")
 
