@@ -154,8 +154,9 @@ def own_something(client: ApiClient) -> Objects:
     Artifact._plain.create(
         task_id=task_id, tenant=client.tenant, name="secret/file", size=1, sha256="", content=b"x", fence=1
     )
-    ids = (hook, sent, "their-team", str(member), str(key), "their-tier", "secret/file", str(rate), str(a_node()), client.call("POST", "/uploads", Upload_Length="0", Upload_Metadata="filename c2VjcmV0").body["id"])
-    return Objects(task_id, workflow, sha256, made.body["id"], "theirs_alone", *ids)
+    upload = client.call("POST", "/uploads", Upload_Length="0", Upload_Metadata="filename c2VjcmV0").body["id"]
+    own = ("their-team", str(member), str(key), "their-tier", "secret/file", str(rate), str(a_node()), upload)
+    return Objects(task_id, workflow, sha256, made.body["id"], "theirs_alone", hook, sent, *own)
 
 
 def a_node() -> uuid.UUID:
