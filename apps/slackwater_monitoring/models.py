@@ -30,6 +30,9 @@ class Subscription(TenantOwned):
         models.CharField(max_length=63), default=list, blank=True, help_text="Only tasks with one of these."
     )
     handlers = ArrayField(models.CharField(max_length=200), default=list, blank=True, help_text="Only these: mail.*")
+    include_result = models.BooleanField(
+        default=False, db_default=False, help_text="What a task returned goes with its task.succeeded."
+    )
     enabled = models.BooleanField(default=True)
     disabled_reason = models.CharField(max_length=200, blank=True)
     failing_since = models.DateTimeField(null=True, help_text="No delivery has succeeded since.")
@@ -90,6 +93,22 @@ class Delivery(TenantOwned):
 
     def __str__(self) -> str:
         return f"{self.event} ({self.pk})"
+
+
+class Told(TenantOwned):
+    """What a tenant was told of, besides its work, so that it is told once."""
+
+    pk = models.CompositePrimaryKey("tenant", "event", "subject")
+    tenant = models.ForeignKey("slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_index=False)
+    event = models.CharField(max_length=32)
+    subject = models.CharField(max_length=100)
+    at = models.DateTimeField()
+
+    class Meta(TenantOwned.Meta):
+        verbose_name_plural = "told"
+
+    def __str__(self) -> str:
+        return f"{self.event}: {self.subject}"
 
 
 class Usage(TenantOwned):

@@ -10,7 +10,7 @@ from scheduler_ext.upkeep import Job
 from slackwater_conf import conf
 from slackwater_monitoring import usage
 from slackwater_monitoring.alerts.evaluation import PULSE
-from slackwater_monitoring.notify import deliveries, workflow_events
+from slackwater_monitoring.notify import deliveries, tenant_events, workflow_events
 from slackwater_monitoring.notify.sender import disable_long_failing
 from slackwater_tasks.ledger import hints
 from slackwater_tasks.ledger.connection import Database
@@ -50,6 +50,8 @@ def jobs() -> list[Job]:
     return [
         Job(name="events to deliver", every_s=0.25, run=partial(spread, db)),
         Job(name="ended workflows", every_s=0.5, run=partial(end_workflows, db), full=MAX_ENDED),
+        Job(name="failed firings and quotas", every_s=5.0, run=partial(_told, db, tenant_events.tell_soon, MAX_ENDED)),
+        Job(name="keys that expire", every_s=60.0, run=partial(_told, db, tenant_events.tell_later, MAX_ENDED)),
         Job(name="usage", every_s=5.0, run=partial(db.repeatable, usage.add_up), full=usage.MAX_BATCH),
         Job(name="receivers that fail for days", every_s=60.0, run=partial(disable_long_failing, db)),
         Job(name="old deliveries", every_s=60.0, run=delete(OLD_DELIVERIES, MAX_PRUNED, KEPT_DAYS), full=MAX_PRUNED),

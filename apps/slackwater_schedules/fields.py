@@ -12,6 +12,7 @@ from slackwater_schedules.occurrences import Missed
 from slackwater_schedules.recurrence import Kind
 from slackwater_schedules.rules import MAX_INTERVAL_S, check_zone, read_instant
 from slackwater_tasks.field_kinds import Flag, Object, Whole, clean_name
+from slackwater_tasks.submission import templates
 
 RULE_FIELDS: Final = frozenset({"kind", "rule", "time_zone", "start_at", "end_at"})
 OBJECT: Final = Object()
@@ -19,6 +20,8 @@ NOT_IN_TEMPLATE: Final = {
     "depends_on": "a scheduled task depends on nothing; overlap orders it with the one before",
     "condition": "a scheduled task depends on nothing",
     "start_at": "the schedule says when it starts",
+    "start_in_s": "the schedule says when it starts",
+    "expires_at": "it belongs to one firing; expires_in_s counts from each",
     "idempotency_key": "each firing is made once already",
 }
 
@@ -50,7 +53,18 @@ def _template(value: Any, field: str) -> dict[str, Any]:
     return dict(value)
 
 
+def _use_of_template(value: dict[str, Any], field: str) -> dict[str, Any]:
+    known = ("template", *templates.USE)
+    for name in value:
+        if name not in known:
+            _fail(f"{field}.{name[:60]}", f"there is no such field; known are {', '.join(known)}")
+    templates.NAME.check(value["template"], f"{field}.template")
+    return dict(value)
+
+
 def _workflow_template(value: Any, field: str) -> dict[str, Any]:
+    if "template" in OBJECT.check(value, field):
+        return _use_of_template(value, field)
     for name in OBJECT.check(value, field):
         if name not in ("name", "tags", "metadata", "tasks"):
             _fail(f"{field}.{name[:60]}", "there is no such field; known are name, tags, metadata, tasks")

@@ -116,6 +116,7 @@ class ScheduleFire(TenantOwned):
                 fields=["schedule", "-fire_at"], name="slackwater_fire_tasks", condition=Q(task_id__isnull=False)
             ),
             models.Index(fields=["fired_at"], name="slackwater_fire_age"),
+            models.Index(fields=["fired_at"], name="slackwater_fire_failed", condition=Q(outcome="failed")),
         ]
 
     def __str__(self) -> str:

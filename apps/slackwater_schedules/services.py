@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django.db import IntegrityError, transaction
 
-from scheduler_ext.core.errors import Conflict, InvalidInput, NotGranted
+from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, NotGranted
 from slackwater_schedules import firing
 from slackwater_schedules.fields import RULE_FIELDS, parse_schedule
 from slackwater_schedules.firing import due_time, rule_of
@@ -98,6 +98,8 @@ def _check_task(tenant: Tenant, schedule: Schedule) -> None:
             admit(tenant, specs, payloads=payloads, where="tasks", workflow=True)
         else:
             admit(tenant, [parse_task(build_task(schedule, schedule.anchor_at))])
+    except NotFound as error:
+        raise InvalidInput(error.message, field="workflow.template") from None
     except (InvalidInput, NotGranted) as error:
         error.field = f"{where}.{error.field}" if error.field else where
         raise
@@ -141,7 +143,7 @@ def _apply(schedule: Schedule, values: Mapping[str, Any], now: datetime) -> None
         values = {"task": {}, "workflow": None, **values}
     for name, value in values.items():
         setattr(schedule, name, value)
-    if {"task", "name"} & set(values):
+    if {"task", "workflow", "name"} & set(values):
         _check_task(schedule.tenant, schedule)
     if was_paused and not schedule.paused:
         _set_next(schedule, next_after(rule_of(schedule), now))

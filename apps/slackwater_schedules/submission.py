@@ -23,7 +23,7 @@ from slackwater_tasks.field_kinds import utc_text
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.ledger.connection import fetch_all
 from slackwater_tasks.models import LiveTask
-from slackwater_tasks.submission import many_tenants
+from slackwater_tasks.submission import many_tenants, templates
 from slackwater_tasks.submission import service as tasks
 from slackwater_tenants.models import Tenant
 
@@ -98,6 +98,10 @@ def build_task(schedule: Schedule, fire_at: datetime) -> dict[str, Any]:
 def build_workflow(schedule: Schedule, fire_at: datetime, waits_for: Sequence[str] = ()) -> dict[str, Any]:
     """Makes the workflow of a firing; its first tasks wait for the end of the tasks ``waits_for``."""
     template = schedule.workflow or {}
+    if "template" in template:
+        known = {"$fire_at": written(fire_at), "$schedule": schedule.name}
+        use = {"name": schedule.name, **_fill({k: v for k, v in template.items() if k != "template"}, known)}
+        template = templates.fill(schedule.tenant_id, template["template"], use)
     items = [_filled(task, schedule, fire_at) for task in template.get("tasks", ())]
     for item in items:
         if waits_for and not item.get("depends_on"):

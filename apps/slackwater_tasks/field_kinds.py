@@ -242,6 +242,32 @@ class Object(Kind):
         return of_type(value, dict, "an object", path)
 
 
+class Metadata(Kind):
+    """A small JSON object of strings, by which its owner finds and knows it again."""
+
+    MOST: ClassVar[int] = 32
+    NAME: ClassVar[Text] = Text(63, empty=False)
+    VALUE: ClassVar[Text] = Text(500)
+
+    def check(self, value: Any, path: str) -> dict[str, str]:
+        found = of_type(value, dict, "an object of strings", path)
+        if len(found) > self.MOST:
+            raise InvalidInput(f"must have at most {self.MOST} names", field=path)
+        for name, text in found.items():
+            self.NAME.check(name, path)
+            self.VALUE.check(of_type(text, str, "a string", f"{path}.{name}"), f"{path}.{name}")
+        return found
+
+    def stored(self, value: dict[str, str]) -> dict[str, str] | None:
+        return value or None
+
+    def loaded(self, value: dict[str, str] | None) -> dict[str, str]:
+        return value or {}
+
+    def shown(self, value: dict[str, str] | None) -> dict[str, str]:
+        return value or {}
+
+
 class Retry(Kind):
     """A back-off between attempts."""
 

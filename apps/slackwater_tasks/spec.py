@@ -31,6 +31,7 @@ from slackwater_tasks.field_kinds import (
     Choice,
     Field,
     Flag,
+    Metadata,
     Moment,
     Object,
     Retry,
@@ -74,6 +75,18 @@ class TaskSpec:
     start_at: datetime | None = given(
         Moment(), None, nullable=True, group=WHERE_AND_WHEN, help="No start before; with a time zone.", shown=LISTED
     )
+    start_in_ms: int | None = given(
+        Seconds(), None, name="start_in_s", column="", nullable=True, shown="", group=WHERE_AND_WHEN,
+        help="The same, counted from its submission: one of both.",
+    )  # fmt: skip
+    expires_at: datetime | None = given(
+        Moment(), None, nullable=True, group=WHERE_AND_WHEN,
+        help="Not started by then, it does not start any more: it ends as expired. No pause puts it off.",
+    )  # fmt: skip
+    expires_in_ms: int | None = given(
+        Seconds(positive=True), None, name="expires_in_s", column="", nullable=True, shown="", group=WHERE_AND_WHEN,
+        help="The same, counted from its submission: one of both.",
+    )  # fmt: skip
     priority: int = given(Whole(0, 1000), 0, group=WHERE_AND_WHEN, help="Larger is first in its line.", shown=LISTED)
     delay_tolerance_ms: int | None = given(
         Seconds(), None, name="delay_tolerance_s", nullable=True, fallback="the plan's for the category",
@@ -115,6 +128,10 @@ class TaskSpec:
     tags: tuple[str, ...] = given(
         Texts(32, 63), (), group=NEEDS, shown=LISTED, flag="--tag", help="Words to find it by."
     )
+    metadata: dict[str, str] = given(
+        Metadata(), {}, group=NEEDS, shown=LISTED,
+        help="Names and texts of yours: they come back with it and its events, and lists find it by them.",
+    )  # fmt: skip
     idempotency_key: str = given(
         Text(200), column="", editable=False, group=NEEDS, shown="",
         help="A second submission with the same key returns the first answer.",
@@ -184,15 +201,14 @@ def parse_fields(data: Any, where: str = "") -> dict[str, Any]:
 
 
 OTHER_WORDS: Final = {
+    "countdown": "start_in_s", "delay": "start_in_s",
     "eta": "start_at", "run_at": "start_at", "task": "handler", "function": "handler", "arguments": "args",
     "agrs": "args", "kwarg": "kwargs", "kwrags": "kwargs", "labels": "tags", "timeout": "execution_cap_s",
     "time_limit": "execution_cap_s", "delay_tolerance": "delay_tolerance_s", "execution_cap": "execution_cap_s",
 }  # fmt: skip
 """What others call a field, Celery above all: the value may stay."""
 HINTS: Final = {
-    "countdown": "give start_at, a moment",
-    "delay": "give start_at, a moment",
-    "expires": "give delay_tolerance_s, with on_late: give_up",
+    "expires": "give expires_at, a moment, or expires_in_s",
     "max_retries": "give total_attempts, the first run included",
     "retries": "give total_attempts, the first run included",
     "soft_time_limit": "give execution_cap_s; a handler is told some seconds before it ends",
@@ -310,7 +326,20 @@ def parse_task(data: Any, where: str = "") -> TaskSpec:
     payload = dump_payload(values.get("args", []), values.get("kwargs", {}), where)
     if references.MARK in payload[0] or references.MARK in payload[1]:
         check_references(values, set(values.get("depends_on", ())), where)
+    check_times(values, where)
     return TaskSpec(**values, payload=payload, chosen=frozenset(values) - ARGUMENTS)
+
+
+def check_times(values: Mapping[str, Any], where: str = "") -> None:
+    """``InvalidInput`` for a moment that is given twice, and for an end that comes before the start."""
+    for moment in ("start", "expires"):
+        if values.get(f"{moment}_in_ms") is not None and values.get(f"{moment}_at") is not None:
+            raise InvalidInput(f"give {moment}_at or {moment}_in_s, not both", field=join(where, f"{moment}_in_s"))
+    for unit in ("at", "in_ms"):
+        start, end = values.get(f"start_{unit}"), values.get(f"expires_{unit}")
+        if start is not None and end is not None and end <= start:
+            field = f"expires_{unit}".replace("_ms", "_s")
+            raise InvalidInput("it would expire before it may start", field=join(where, field))
 
 
 Payload = tuple[str, str]

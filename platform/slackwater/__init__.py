@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from slackwater_tasks.control.cancel import cancel
     from slackwater_tasks.control.edit import edit
     from slackwater_tasks.control.rerun import retry
+    from slackwater_tasks.control.resubmit import resubmit
     from slackwater_tasks.submission.canvas import submit_canvas
     from slackwater_tasks.submission.service import Submission, submit, submit_many, submit_workflow
     from slackwater_tenants.models import Tenant
@@ -31,7 +32,7 @@ __all__ = [
     "DJANGO_APPS", "ApiError", "AsyncClient", "Client", "Conflict", "DidNotHappen", "InDoubt", "InvalidInput",
     "NotFound", "SlackwaterError", "Submission", "TaskContext", "TaskFailed", "TaskInterrupted", "Tenant", "TimedOut",
     "WorkKind", "cancel", "checkpoint", "create_schedule", "create_tenant", "current", "edit", "export", "handler",
-    "install", "once", "retry", "submit", "submit_canvas", "submit_many", "submit_workflow",
+    "install", "once", "resubmit", "retry", "submit", "submit_canvas", "submit_many", "submit_workflow",
 ]  # fmt: skip
 
 DJANGO_APPS = (
@@ -58,6 +59,7 @@ _HOMES = {
     "slackwater_tasks.control.cancel": ("cancel",),
     "slackwater_tasks.control.edit": ("edit",),
     "slackwater_tasks.control.rerun": ("retry",),
+    "slackwater_tasks.control.resubmit": ("resubmit",),
     "slackwater_tasks.submission.canvas": ("submit_canvas",),
     "slackwater_tasks.submission.service": ("Submission", "submit", "submit_many", "submit_workflow"),
     "slackwater_tenants.models": ("Tenant",),

@@ -30,7 +30,7 @@ class TaskState(IntEnum):
     CANCELLED = 8
     """Stopped on request, or because what it needed failed or was cancelled."""
     EXPIRED = 9
-    """Its latest start passed and its client had asked to give up then."""
+    """Not started in time: by its ``expires_at``, or by its latest start where its client had asked to give up then."""
     SKIPPED = 10
     """A branch not taken: it was to run only if something failed and nothing did, or all it needed was skipped or
     succeeded and something was skipped. No failure."""
@@ -62,10 +62,10 @@ TRANSITIONS: Final[dict[tuple[TaskState | None, TaskState], str]] = {
     (_S.BLOCKED, _S.FAILED): "no registered node could run it for too long",
     (_S.BLOCKED, _S.CANCELLED): "cancelled, or what it needed did not come",
     (_S.BLOCKED, _S.SKIPPED): "a branch not taken",
-    (_S.BLOCKED, _S.EXPIRED): "latest start passed",
+    (_S.BLOCKED, _S.EXPIRED): "not started by its latest start, or before it expired",
     (_S.SCHEDULED, _S.READY): "its time has come",
     (_S.SCHEDULED, _S.CANCELLED): "cancelled",
-    (_S.SCHEDULED, _S.EXPIRED): "latest start passed",
+    (_S.SCHEDULED, _S.EXPIRED): "not started by its latest start, or before it expired",
     (
         _S.READY,
         _S.BLOCKED,
@@ -74,10 +74,11 @@ TRANSITIONS: Final[dict[tuple[TaskState | None, TaskState], str]] = {
     (_S.READY, _S.QUEUED): "claimed for a node by the dispatcher",
     (_S.READY, _S.FAILED): "no registered node can ever run it",
     (_S.READY, _S.CANCELLED): "cancelled",
-    (_S.READY, _S.EXPIRED): "latest start passed",
+    (_S.READY, _S.EXPIRED): "not started by its latest start, or before it expired",
     (_S.QUEUED, _S.RUNNING): "started by a worker",
     (_S.QUEUED, _S.READY): "handed back, or its claim expired, or Redis was emptied",
     (_S.QUEUED, _S.CANCELLED): "cancelled",
+    (_S.QUEUED, _S.EXPIRED): "not started before it expired",
     (_S.RUNNING, _S.SUCCEEDED): "finished",
     (_S.RUNNING, _S.FAILED): "the last attempt failed",
     (_S.RUNNING, _S.SCHEDULED): "an attempt failed; it retries after a back-off",

@@ -52,7 +52,7 @@ def _rows(names: str, given: str, fate: Fate, *becomes: str) -> tuple[Option, ..
 _MESSAGE = "It says how a message travels; the ledger sends none."
 OPTIONS: Final = (
     *_rows("countdown eta", CALLED, Fate.FIELD, "`start_at`. An `eta` without a zone is UTC."),
-    *_rows("expires", BOTH, Fate.FIELD, "`delay_tolerance_s` with `on_late: give_up`: what has not begun by then ends as",
+    *_rows("expires", BOTH, Fate.FIELD, "`expires_at` or `expires_in_s`: what has not begun by then ends as",
            "`expired`, in Celery's words `REVOKED`."),
     *_rows("priority", BOTH, Fate.FIELD, "`priority`, larger first. With a broker of Redis, where Celery's 0 comes",
            "first, it is 9 less that."),
@@ -211,8 +211,11 @@ def fields_of_call(options: Mapping[str, Any], app: Any, now: datetime, where: s
         found["start_at"] = now + timedelta(seconds=float(options["countdown"]))
     if options.get("eta") is not None:
         found["start_at"] = _moment(options["eta"])
-    if options.get("expires") is not None:
-        found |= _until(options["expires"], found.get("start_at", now), now)
+    if (expires := options.get("expires")) is not None:
+        if isinstance(expires, (int, float)):  # counted from the call, as Celery counts them
+            found["expires_in_s"] = max(0.001, expires)
+        else:
+            found["expires_at"] = _moment(expires)
     if options.get("priority") is not None:
         found["priority"] = priority(options["priority"], app)
     if options.get("time_limit"):
@@ -224,9 +227,3 @@ def fields_of_call(options: Mapping[str, Any], app: Any, now: datetime, where: s
 def _moment(value: Any) -> datetime:
     moment = datetime.fromisoformat(value) if isinstance(value, str) else value
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-
-
-def _until(expires: Any, start: datetime, now: datetime) -> dict[str, Any]:
-    """It must begin by then, or not at all. Seconds count from the call, as Celery counts them."""
-    end = now + timedelta(seconds=float(expires)) if isinstance(expires, (int, float)) else _moment(expires)
-    return {"delay_tolerance_s": max(0.0, (end - max(start, now)).total_seconds()), "on_late": "give_up"}

@@ -12,6 +12,7 @@ from slackwater_tasks.field_kinds import (
     Field,
     Flag,
     Kind,
+    Metadata,
     Moment,
     Object,
     Retry,
@@ -79,10 +80,14 @@ RETRY = Values(
     ({"base_s": 1}, {}), ([], {"base": 1}, {"base_s": -1}, "x"),
     'object: `{"base_s": 1, "factor": 2, "max_s": 60, "jitter": 0.2}`',
 )  # fmt: skip
+METADATA = Values(
+    ({}, {"order": "7", "by": ""}), ([], {"a": 1}, {"": "x"}, {"a": "x" * 501}, {str(n): "" for n in range(33)}, None),
+    "JSON object of at most 32 texts of at most 500 characters",
+)  # fmt: skip
 KINDS: dict[type[Kind], Callable[[Any], Values]] = {
     Text: _text, Whole: _whole, Seconds: _seconds, Choice: _choice, Texts: _texts, Sha256: lambda _: SHA256,
     Flag: lambda _: FLAG, Moment: lambda _: MOMENT, Array: lambda _: ARRAY, Object: lambda _: OBJECT,
-    Retry: lambda _: RETRY,
+    Retry: lambda _: RETRY, Metadata: lambda _: METADATA,
 }  # fmt: skip
 
 

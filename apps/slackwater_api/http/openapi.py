@@ -117,6 +117,7 @@ IN_PATH = {
         ("upload_id", OpenApiTypes.UUID, "The id of the upload.", None),
         ("artifact_name", str, "The file's name, a relative path.", None),
         ("sha256", str, "The SHA-256 of the script.", "^[0-9a-f]{64}$"),
+        ("template_name", str, "The template's name.", None),
         ("handler_name", str, "The handler's name.", None),
     )
 }

@@ -30,6 +30,8 @@ QUOTE = "application/vnd.slackwater.quote+json"
 """The media type of a quote: what a submission would do, of which nothing was done."""
 TAGS = re.compile(r'\s*(?:W/)?"[\x21\x23-\x7e]*"\s*(?:,\s*(?:W/)?"[\x21\x23-\x7e]*"\s*)*')
 TAG = re.compile(r'(W/)?("[\x21\x23-\x7e]*")')
+DEEP = frozenset({"metadata"})
+"""Parameters that stand for an object: ``metadata[name]=value``."""
 MAX_HEADER = 4_000
 IDENTITY = ("id", "name", "day", "slug", "sha256", "category", "tier", "kind", "number", "attempt", "stream", "at")
 """What an item of a list may be called by."""
@@ -60,7 +62,7 @@ class Operation:
         for name, values in query.lists():
             if len(values) > 1:
                 raise InvalidInput("is given more than once; several values stand in one, by comma", field=name[:60])
-            if name not in self.query:
+            if name not in self.query and not (name.endswith("]") and name.partition("[")[0] in self.query & DEEP):
                 words = ", ".join(sorted(self.query)) or "none"
                 raise InvalidInput(f"there is no such parameter; known are {words}", field=name[:60])
 

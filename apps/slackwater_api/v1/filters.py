@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import django_filters
+from django import forms
 from django.db.models import Q, QuerySet
 from django.http import QueryDict
 from drf_spectacular.types import OpenApiTypes
@@ -19,11 +20,14 @@ from slackwater_monitoring.models import Delivery
 from slackwater_monitoring.notify.subscriptions import ALL_EVENTS
 from slackwater_schedules.models import Schedule, ScheduleFire
 from slackwater_schedules.recurrence import Kind
+from slackwater_tasks.field_kinds import Metadata
 from slackwater_tasks.models import Task
 from slackwater_tasks.read.tasks import LIVE_STATES, in_states
 from slackwater_tasks.read.workflows import in_statuses
 
 EARLIEST, LATEST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+DEEP = re.compile(r"metadata\[.*\]", re.DOTALL)
+"""A parameter that names what is looked for in an object."""
 YES_NO = ["true", "false"]
 
 
@@ -99,6 +103,45 @@ class Pattern(django_filters.CharFilter):  # type: ignore[misc]
         return found
 
 
+class _Names(forms.Widget):
+    """Reads ``metadata[NAME]=VALUE``, for any name."""
+
+    def value_from_datadict(self, data: Any, files: Any, name: str) -> dict[str, str] | str | None:
+        """What stands in brackets, with its value; the value itself where nothing does."""
+        if name in data:
+            return str(data[name])
+        found = {key[len(name) + 1 : -1]: text for key, text in data.items() if DEEP.fullmatch(key)}
+        return found or None
+
+
+class _MetadataField(forms.Field):
+    widget = _Names
+
+    def clean(self, value: Any) -> Any:
+        """What is asked for, checked like what is stored."""
+        if isinstance(value, str):
+            raise forms.ValidationError("name what is looked for: metadata[NAME]=VALUE")
+        try:
+            return Metadata().check(value or {}, "metadata")
+        except InvalidInput as error:
+            raise forms.ValidationError(error.message) from None
+
+
+class MetadataFilter(django_filters.Filter):  # type: ignore[misc]
+    """Rows whose metadata has all that is named."""
+
+    field_class = _MetadataField
+
+    def __init__(self) -> None:
+        super().__init__(
+            "metadata", lookup_expr="contains", help_text="`metadata[NAME]=VALUE`; several narrow together."
+        )
+
+    def filter(self, rows: QuerySet[Any], value: dict[str, str]) -> QuerySet[Any]:
+        """``rows`` narrowed, where anything is asked for."""
+        return rows.filter(metadata__contains=value) if value else rows
+
+
 class ListFilter(django_filters.FilterSet):  # type: ignore[misc]
     """The filters of one list: declared once, for the query and for the OpenAPI document."""
 
@@ -120,6 +163,9 @@ class ListFilter(django_filters.FilterSet):  # type: ignore[misc]
 
 def _parameter(name: str, each: django_filters.Filter) -> OpenApiParameter:
     kind: Any = str
+    if isinstance(each, MetadataFilter):
+        texts = {"type": "object", "additionalProperties": {"type": "string"}}
+        return OpenApiParameter(name, texts, style="deepObject", description=each.extra.get("help_text") or "")
     if isinstance(each, MomentFilter):
         kind = OpenApiTypes.DATETIME
     elif isinstance(each, django_filters.UUIDFilter) and not isinstance(each, Ids):
@@ -143,6 +189,7 @@ class TaskFilter(ListFilter):
     name = exact_name()
     name_pattern = Pattern("name")
     tag = django_filters.CharFilter(method="by_tag", max_length=63)
+    metadata = MetadataFilter()
     workflow_id = django_filters.UUIDFilter()
     submitted_after = after("submitted_at")
     submitted_before = before("submitted_at")
@@ -184,8 +231,15 @@ def matching_tasks(wanted: Any, where: str = "filter") -> QuerySet[Any]:
         raise InvalidInput(f"must be an object with at least one of {known}", field=where)
     query = QueryDict(mutable=True)
     for name, value in wanted.items():
+        if DEEP.fullmatch(name) and isinstance(value, str):
+            query[name] = value
+            continue
         if name not in TaskFilter.base_filters:
             raise InvalidInput(f"there is no such filter; known are {known}", field=f"{where}.{name[:60]}")
+        if name == "metadata" and isinstance(value, dict):
+            for key, text in Metadata().check(value, f"{where}.metadata").items():
+                query[f"metadata[{key}]"] = text
+            continue
         values = value if isinstance(value, list) else [value]
         if not values or not all(isinstance(entry, str) and entry for entry in values):
             raise InvalidInput("must be a string or an array of strings", field=f"{where}.{name}")
@@ -226,6 +280,7 @@ class WorkflowFilter(ListFilter):
     name_pattern = Pattern("name")
     status = SomeOf([status.label for status in ClientStatus], method="by_status")
     tag = django_filters.CharFilter(method="by_tag", max_length=63)
+    metadata = MetadataFilter()
     submitted_after = after("submitted_at")
     submitted_before = before("submitted_at")
 
@@ -253,6 +308,10 @@ class DeadLetterFilter(ListFilter):
 
     def by_tag(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
         return rows.filter(task__tags__contains=[value])
+
+
+class TemplateFilter(ListFilter):
+    name_pattern = Pattern("name")
 
 
 class ScriptFilter(ListFilter):

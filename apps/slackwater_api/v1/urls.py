@@ -21,6 +21,7 @@ from slackwater_api.v1.views import (
     secrets,
     streams,
     tasks,
+    templates,
     tickets,
     tiers,
     uploads,
@@ -38,7 +39,7 @@ class Sha256(StringConverter):
 register_converter(Sha256, "sha256")
 MODULES = (
     tasks, work, graphs, bulk, artifacts, streams, output, schedules, webhooks, secrets, platform, organization, keys,
-    tiers, handlers, tickets, uploads,
+    tiers, handlers, tickets, uploads, templates,
 )  # fmt: skip
 PATHS: dict[str, type[ApiView]] = {
     view.path: view

@@ -28,7 +28,7 @@ class SubscriptionAdmin(AllTenantsMixin, ButtonsMixin, ReadOnlyMixin, ServiceAdm
     list_filter = (("tenant", AutocompleteSelectFilter), ("channel", ChoicesDropdownFilter), "enabled")
     search_fields = ("url", "description", "tenant__slug")
     fields = (
-        "tenant", "channel", "url", "description", "events", "tags", "handlers", "enabled", "disabled_reason",
+        "tenant", "channel", "url", "description", "events", "tags", "handlers", "include_result", "enabled", "disabled_reason",
         "failing_since", "before_until", "created_at", "created_by", "updated_at",
     )  # fmt: skip
     buttons: ClassVar = {

@@ -11,11 +11,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.states import Category, Event, Outcome, TaskState, client_status
+from scheduler_ext.task import redaction
 from slackwater_monitoring.models import Subscription
 from slackwater_monitoring.notify.subscriptions import EVENTS, MAX_TRIES, covers
 from slackwater_tasks.field_kinds import utc_text
 from slackwater_tasks.models import new_id
+from slackwater_tasks.runtime.sealed import open_all
+from slackwater_tasks.runtime.work_store import SECRETS
 from slackwater_tenants.services import is_granted
 
 TAKE = """
@@ -24,12 +28,13 @@ DELETE FROM slackwater_tasks_outbox WHERE id IN (SELECT id FROM slackwater_tasks
 RETURNING id, tenant_id, task_id::text, events, state, outcome, fence, attempt, at, retry_at, reason
 """
 SUBSCRIPTIONS = """
-SELECT id::text, tenant_id, channel, events, tags, handlers FROM slackwater_monitoring_subscription
+SELECT id::text, tenant_id, channel, events, tags, handlers, include_result FROM slackwater_monitoring_subscription
 WHERE tenant_id = ANY(%s) AND enabled
 """
 TASKS = """
 SELECT t.id::text, t.name, t.handler, t.script_sha256, t.script_path, t.workflow_id::text, t.category, t.tags,
-       t.submitted_at, t.total_attempts, coalesce(l.latest_start, t.latest_start), coalesce(w.url, '')
+       t.submitted_at, t.total_attempts, coalesce(l.latest_start, t.latest_start), coalesce(w.url, ''),
+       t.metadata
 FROM slackwater_tasks_task t LEFT JOIN slackwater_tasks_livetask l ON l.task_id = t.id
     LEFT JOIN slackwater_tasks_taskwebhook w ON w.task_id = t.id
 WHERE t.id = ANY(%s::uuid[])
@@ -54,6 +59,13 @@ FROM unnest(%(ids)s::uuid[], %(tenants)s::bigint[], %(subscriptions)s::uuid[], %
     %(urls)s::text[], %(payloads)s::text[], %(mails)s::bool[])
     AS u(id, tenant, subscription, event, task, url, payload, mail)
 """
+RESULTS = """
+SELECT id::text, tenant_id, CASE WHEN octet_length(coalesce(result, 'null')::text) <= %s
+    THEN coalesce(result, 'null')::text END
+FROM slackwater_tasks_task WHERE id = ANY(%s::uuid[])
+"""
+MAX_RESULT_BYTES: Final = 65_536
+"""Of a result that goes with its event."""
 MIN_RETRY_S: Final = 10.0
 MAX_RETRY_S: Final = 86_400.0
 RETRY_EVENTS: Final = Event.LATE | Event.EXPIRED
@@ -90,6 +102,7 @@ class Asked:
     events: list[str]
     tags: list[str]
     handlers: list[str]
+    include_result: bool
 
     def wants(self, event: str, task: Mapping[str, Any]) -> bool:
         """Whether it asked for this event of this task."""
@@ -121,14 +134,16 @@ def spread(conn: Any, most: int, notices: list[Notice] | None = None) -> int:
     tasks = {row[0]: _task(row) for row in conn.execute(TASKS, ([r.task_id for r in rows],)).fetchall()}
     late = [row.tenant_id for row in rows if row.events & RETRY_EVENTS]
     again = {t: _moment(s, now) for t, s, now in conn.execute(WORK_AHEAD, (late,)).fetchall()} if late else {}
+    results = _results(conn, rows, asked)
     made = [
-        (asking, name, row.task_id, task["webhook"], _payload(name, row, task, again.get(row.tenant_id)))
+        (asking, name, row.task_id, task["webhook"],
+         _payload(name, row, task, again.get(row.tenant_id), results.get(row.task_id) if asking.include_result else None))
         for row in rows
         if (task := tasks.get(row.task_id)) is not None
         for event in Event(row.events)
         for asking in asked.get(row.tenant_id, ())
         if asking.wants(name := NAMES[event], task)
-    ]
+    ]  # fmt: skip
     if made:
         deliver(conn, made)
     if notices is not None:
@@ -172,6 +187,7 @@ def _task(row: Sequence[Any]) -> dict[str, Any]:
         "total_attempts": row[9],
         "latest_start": utc_text(row[10]) if row[10] else None,
         "webhook": row[11],
+        "metadata": row[12] or {},
     }
 
 
@@ -179,8 +195,44 @@ def _moment(ahead_s: float, now: datetime) -> datetime:
     return now + timedelta(seconds=min(MAX_RETRY_S, max(MIN_RETRY_S, float(ahead_s))))
 
 
-def _payload(name: str, row: Happened, task: Mapping[str, Any], again: datetime | None) -> dict[str, Any]:
-    """The payload: the event, its time, and the task as it was then."""
+def _results(conn: Any, rows: Sequence[Happened], asked: Mapping[int, Sequence[Asked]]) -> dict[str, dict[str, Any]]:
+    """What tasks returned, without their tenants' secrets, by task: for the subscriptions that ask for it."""
+    wanted = {tenant for tenant, all_asked in asked.items() if any(one.include_result for one in all_asked)}
+    ids = [row.task_id for row in rows if row.events & Event.SUCCEEDED and row.tenant_id in wanted]
+    found: dict[str, dict[str, Any]] = {}
+    secrets: dict[int, list[str] | None] = {}
+    for task_id, tenant_id, text in conn.execute(RESULTS, (MAX_RESULT_BYTES, ids)).fetchall() if ids else ():
+        if tenant_id not in secrets:
+            secrets[tenant_id] = _secrets(conn, tenant_id)
+        hidden = secrets[tenant_id]
+        why = (
+            "it is too large" if text is None else "the secrets to leave out cannot be read" if hidden is None else None
+        )
+        value = None if text is None or hidden is None else _blotted(json.loads(text), hidden)
+        found[task_id] = {"result": value, "result_withheld": why}
+    return found
+
+
+def _secrets(conn: Any, tenant_id: int) -> list[str] | None:
+    try:
+        return redaction.longest_first(open_all(tenant_id, conn.execute(SECRETS, (tenant_id,)).fetchall()).values())
+    except ConfigurationError:
+        return None
+
+
+def _blotted(value: Any, secrets: Sequence[str]) -> Any:
+    if isinstance(value, str):
+        return redaction.blotted(value, secrets)
+    if isinstance(value, list):
+        return [_blotted(each, secrets) for each in value]
+    if isinstance(value, dict):
+        return {redaction.blotted(name, secrets): _blotted(each, secrets) for name, each in value.items()}
+    return value
+
+
+def _payload(name: str, row: Happened, task: Mapping[str, Any], again: datetime | None,
+             result: Mapping[str, Any] | None = None) -> dict[str, Any]:  # fmt: skip
+    """The payload: the event, its time, and the task as it was then; what it returned where that was asked for."""
     state = TaskState(row.state)
     data = {
         **{field: value for field, value in task.items() if field != "webhook"},
@@ -194,4 +246,6 @@ def _payload(name: str, row: Happened, task: Mapping[str, Any], again: datetime 
     }
     if EVENTS[name] & RETRY_EVENTS and again is not None:
         data["try_again_at"] = utc_text(again)
+    if EVENTS[name] is Event.SUCCEEDED and result is not None:
+        data |= result
     return {"type": name, "timestamp": utc_text(row.at), "data": data}

@@ -58,10 +58,10 @@ def _word(event: str) -> str:
 
 def _line(payload: Mapping[str, Any]) -> str:
     data = payload["data"]
-    what = data.get("name") or data.get("handler") or "task"
-    text = (
-        f"{payload['timestamp']}  {_word(payload['type'])}: {what} ({data.get('task_id') or data.get('workflow_id')})"
-    )
+    what = data.get("name") or data.get("handler") or data.get("quota") or "task"
+    ids = ("task_id", "workflow_id", "schedule_id", "key_id")
+    of = next((data[name] for name in ids if data.get(name)), f"{data.get('used')} of {data.get('limit')}")
+    text = f"{payload['timestamp']}  {_word(payload['type'])}: {what} ({of})"
     if data.get("reason"):
         text += f": {data['reason']}"
     if data.get("try_again_at"):

@@ -28,9 +28,10 @@ from slackwater_tenants.models import Tenant
 EVENTS: Final = {f"task.{event.name.lower()}": event for event in Event if event.name}
 """Names of events of tasks, as clients write them."""
 WORKFLOW_EVENTS: Final = ("workflow.succeeded", "workflow.failed")
-ALL_EVENTS: Final = (*EVENTS, *WORKFLOW_EVENTS)
+TENANT_EVENTS: Final = ("schedule.failed", "quota.warning", "quota.exhausted", "key.expiring")
+ALL_EVENTS: Final = (*EVENTS, *WORKFLOW_EVENTS, *TENANT_EVENTS)
 """Names of all events."""
-WILDCARDS: Final = ("*", "task.*", "workflow.*")
+WILDCARDS: Final = ("*", "task.*", "workflow.*", "schedule.*", "quota.*", "key.*")
 """What stands for several, those that are yet to come included."""
 
 
@@ -93,6 +94,7 @@ FIELDS: Final[dict[str, Callable[[Any, str], Any]]] = {
     "tags": _texts(63),
     "handlers": _texts(200),
     "description": Text(200).check,
+    "include_result": Flag().check,
     "enabled": Flag().check,
 }
 CHANGEABLE: Final = frozenset(FIELDS) - {"channel"}

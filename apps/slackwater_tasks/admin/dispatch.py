@@ -23,7 +23,7 @@ from slackwater_adminkit.display import ago, badge, column
 from slackwater_adminkit.pausing import PausableMixin
 from slackwater_adminkit.services import AllTenantsMixin, ReadOnlyMixin, ServiceAdmin
 from slackwater_tasks.control.lines import set_line_paused
-from slackwater_tasks.models import Artifact, Leader, Line, Script
+from slackwater_tasks.models import Artifact, Leader, Line, Script, WorkflowTemplate
 from slackwater_tasks.read.tasks import word
 from slackwater_tasks.runtime import artifacts
 
@@ -68,6 +68,17 @@ class ScriptAdmin(AllTenantsMixin, ReadOnlyMixin, BigTableAdmin):
     def text(self, obj: Script) -> SafeString:
         text = bytes(obj.content)[:TEXT_SHOWN].decode("utf-8", "replace")
         return format_html('<pre class="sw-pre">{}</pre>', text)
+
+
+@admin.register(WorkflowTemplate)
+class WorkflowTemplateAdmin(AllTenantsMixin, ReadOnlyMixin, ServiceAdmin):
+    """Workflows with parameters, by name and version; their tenants store them over REST."""
+
+    list_display = ("name", "version", "tenant", "description", "created_at", "created_by")
+    list_select_related = ("tenant",)
+    list_filter = (("tenant", AutocompleteSelectFilter),)
+    search_fields = ("name", "description", "tenant__slug")
+    fields = ("name", "version", "tenant", "description", "parameters", "workflow", "created_at", "created_by")
 
 
 @admin.register(Artifact)

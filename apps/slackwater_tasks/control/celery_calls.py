@@ -129,7 +129,7 @@ def _from_task(signature: Any, running: TaskContext) -> list[str]:
     number = running.next_call()
     tasks, results = compile_canvas(signature, prefix=f"{running.task_id}.{number}:")
     # Without the moments, which differ from one attempt to the next.
-    said = [{key: value for key, value in task.items() if key != "start_at"} for task in tasks]
+    said = [{key: value for key, value in task.items() if key not in {"start_at", "expires_at"}} for task in tasks]
     digest = hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:16]
     items = tasks if len(tasks) > 1 else [_alone(tasks[0])]
     key = f"celery:{running.task_id}:{number}:{digest}"

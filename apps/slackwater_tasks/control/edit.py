@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -20,13 +20,22 @@ from scheduler_ext.task.celery_options import MOST_ATTEMPTS
 from scheduler_ext.task.effects import AttemptReplaced
 from scheduler_ext.task.references import MARK
 from slackwater_tasks.control import stored_task
-from slackwater_tasks.field_kinds import Seconds, utc_text
+from slackwater_tasks.field_kinds import Seconds, json_type, utc_text
 from slackwater_tasks.ledger import active_policies, events, hints, reference_cache, rows, transitions
 from slackwater_tasks.ledger.connection import prepared_cursor
 from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.models import LiveTask, Task
 from slackwater_tasks.read.tasks import word
-from slackwater_tasks.spec import COLUMNS, EDITABLE, FIELDS, TaskSpec, check_references, dump_payload, parse_fields
+from slackwater_tasks.spec import (
+    COLUMNS,
+    EDITABLE,
+    FIELDS,
+    TaskSpec,
+    check_references,
+    check_times,
+    dump_payload,
+    parse_fields,
+)
 from slackwater_tasks.submission import admission, limits
 
 REWRITE = named("""
@@ -49,6 +58,10 @@ def edit(tenant_id: int, task_id: UUID, changes: Mapping[str, Any], *, actor: st
             raise InvalidInput("cannot be changed after submission", field=name)
     if not values:
         raise InvalidInput("give at least one field to change")
+    check_times(values)
+    if times := _from_now(values):
+        values |= times
+        changes = {name.replace("_in_s", "_at"): value for name, value in changes.items()}
     with transaction.atomic():
         live = LiveTask.objects.unscoped().for_tenant(tenant_id).select_for_update().filter(pk=task_id).first()
         task = stored_task.find(tenant_id, task_id)
@@ -56,15 +69,79 @@ def edit(tenant_id: int, task_id: UUID, changes: Mapping[str, Any], *, actor: st
             state = TaskState(live.state) if live is not None else TaskState(task.state or 0)
             raise Conflict(f"only a waiting task can be changed; it is {word(state)}", state=word(state))
         old = stored_task.spec_of(task)
-        new = replace(old, **values)
-        if "args" in values or "kwargs" in values:
-            new = replace(new, payload=dump_payload(new.args, new.kwargs, ""))
-            if MARK in new.payload[0] or MARK in new.payload[1]:
-                check_references({"args": new.args, "kwargs": new.kwargs}, stored_task.names_of_parents(task))
-            if new.handler and (arguments := reference_cache.arguments(new.handler)) is not None:
-                admission.check_arguments(new.handler, arguments, new.payload)
+        new = _with(task, old, values)
         _write_edit(task, live, old, new, actor, list(changes))
         transaction.on_commit(partial(hints.wake_dispatcher, task.tenant.cell))
+
+
+def _with(task: Task, old: TaskSpec, values: Mapping[str, Any]) -> TaskSpec:
+    """The specification with other values; new arguments are checked as a submission's are."""
+    new = replace(old, **values)
+    if "args" in values or "kwargs" in values:
+        new = replace(new, payload=dump_payload(new.args, new.kwargs, ""))
+        if MARK in new.payload[0] or MARK in new.payload[1]:
+            check_references({"args": new.args, "kwargs": new.kwargs}, stored_task.names_of_parents(task))
+        if new.handler and (arguments := reference_cache.arguments(new.handler)) is not None:
+            admission.check_arguments(new.handler, arguments, new.payload)
+    return new
+
+
+def merged(old: TaskSpec, changes: Any, known: Collection[str]) -> dict[str, Any]:
+    """The values that a merge patch (RFC 7396) of ``known`` fields changes; ``InvalidInput`` names the field."""
+    if not isinstance(changes, Mapping):
+        raise InvalidInput(f"must be an object, not {json_type(changes)}")
+    for name in changes:
+        if name in FIELDS and name not in known:
+            raise InvalidInput("cannot be changed here", field=name)
+    objects = {
+        name: getattr(old, FIELDS[name].attribute) for name in ("kwargs", "metadata", "retry") if name in changes
+    }
+    return parse_fields({**changes, **{name: _patched(was, changes[name]) for name, was in objects.items()}})
+
+
+def _patched(was: Any, patch: Any) -> Any:
+    if not isinstance(patch, Mapping):
+        return patch
+    found = dict(was) if isinstance(was, Mapping) else {}
+    for name, value in patch.items():
+        if value is None:
+            found.pop(name, None)
+        else:
+            found[name] = _patched(found.get(name), value)
+    return found
+
+
+RUNS_AT_ONCE: Final = EDITABLE - {"start_at", "start_in_s", "expires_at", "expires_in_s"}
+"""What can be changed of a task that is run again as soon as it can be."""
+
+
+def edit_ended(task: Task, changes: Any, *, actor: str) -> None:
+    """Change a task that has ended and is about to be run again, in the caller's transaction."""
+    old = stored_task.spec_of(task)
+    values = merged(old, changes, RUNS_AT_ONCE)
+    new = _with(task, old, values)
+    accepted = stored_task.accepted_again(task, new, pending=0)
+    _check_plan(task, new)
+    effective = replace(new, delay_tolerance_ms=accepted.tolerance_ms, cap_ms=accepted.cap_ms)
+    detail = {name: _shown(old, effective, name) for name in changes}
+    state = TaskState(task.state or 0)
+    event = events.row(task.tenant_id, task.pk, state, before=state, actor=actor, reason="edited", detail=detail)
+    with connection.cursor() as cur:
+        events.write(cur, [event])
+    _save_wide(task, accepted)
+
+
+def _check_plan(task: Task, new: TaskSpec) -> None:
+    if new.cap_ms is not None:
+        limits.check_cap(task.tenant.plan, new.cap_ms, field="execution_cap_s")
+    limits.check_payload(task.tenant.plan, sum(len(text.encode()) for text in new.payload), field="args")
+
+
+def _from_now(values: dict[str, Any]) -> dict[str, Any]:
+    """The moments that ``values`` give in seconds from now, which are taken out of them."""
+    given = {name: values.pop(f"{name}_in_ms", None) for name in ("start", "expires")}
+    now = reference_cache.now()
+    return {f"{name}_at": now + timedelta(milliseconds=ms) for name, ms in given.items() if ms is not None}
 
 
 def rewrite(running: Started, args: list[Any], kwargs: dict[str, Any]) -> None:
@@ -92,9 +169,7 @@ def allow(running: Started, attempts: int) -> None:
 
 def _write_edit(task: Task, live: LiveTask, old: TaskSpec, new: TaskSpec, actor: str, names: list[str]) -> None:
     tenant = task.tenant
-    if new.cap_ms is not None:
-        limits.check_cap(tenant.plan, new.cap_ms, field="execution_cap_s")
-    limits.check_payload(tenant.plan, sum(len(text.encode()) for text in new.payload), field="args")
+    _check_plan(task, new)
     accepted = stored_task.accepted_again(task, new, pending=live.pending)
     chosen, at = active_policies.current(tenant.cell), task.submitted_at
     row = rows.live_row(tenant.pk, accepted, at, at, chosen)._asdict()
@@ -104,6 +179,8 @@ def _write_edit(task: Task, live: LiveTask, old: TaskSpec, new: TaskSpec, actor:
     total = live.total_attempts - old.total_attempts + new.total_attempts
     row["total_attempts"] = max(total, live.attempts + 1)
     _keep_latest_start(row, live, new, moved="start_at" in names)
+    if live.expires_at is None and "expires_at" not in names:
+        row["expires_at"] = None  # it has started once, or runs again
     before, after = TaskState(live.state), TaskState(row["state"])
     if before is TaskState.SCHEDULED and live.attempts and "start_at" not in names:
         row["state"], row["not_before"], after = int(before), live.not_before, before  # a back-off goes on

@@ -68,7 +68,7 @@ def _parents(task: Task) -> tuple[str, ...]:
 
 def accepted_at_once(task: Task, *, pending: int) -> Accepted:
     """A stored task as :func:`accepted_again` has it, to be run as soon as it can be."""
-    return accepted_again(task, replace(spec_of(task), start_at=None), pending=pending)
+    return accepted_again(task, replace(spec_of(task), start_at=None, expires_at=None), pending=pending)
 
 
 def accepted_again(task: Task, spec: TaskSpec, *, pending: int) -> Accepted:

@@ -9,12 +9,13 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from scheduler_ext.core.errors import Conflict, NotFound
+from scheduler_ext.core.errors import Conflict, NotFound, SlackwaterError
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import EdgeOutcome, RunCondition, TaskState, is_final, turn
 from scheduler_ext.core.work import Changes
 from slackwater_tasks.control import stored_task
 from slackwater_tasks.control.cancel import tell
+from slackwater_tasks.control.edit import edit_ended
 from slackwater_tasks.control.quiesce import quiesce, repeat_on_deadlock
 from slackwater_tasks.control.rerun import Revived, revive
 from slackwater_tenants.models import Tenant
@@ -48,23 +49,26 @@ class _Graph:
     children: dict[str, list[str]]
 
 
-def rerun(tenant: Tenant, workflow_id: UUID, *, task_id: UUID | None = None, actor: str = "") -> list[UUID]:
+def rerun(tenant: Tenant, workflow_id: UUID, *, task_id: UUID | None = None, changes: Any = None,
+          actor: str = "") -> list[UUID]:  # fmt: skip
     """Run a workflow again: from its failed tasks, or ``task_id`` and all that follows; returns the tasks' ids.
 
     From the failed: every failed, expired or cancelled task whose turn can come again. They count against the
-    tenant's limits like new ones. ``Conflict`` when nothing is to be run again, or a task concerned has not ended.
+    tenant's limits like new ones. ``changes``: a merge patch of the fields of ``task_id``. ``Conflict`` when
+    nothing is to be run again, or a task concerned has not ended.
     """
-    return repeat_on_deadlock(partial(_rerun, tenant, workflow_id, task_id, actor))
+    return repeat_on_deadlock(partial(_rerun, tenant, workflow_id, task_id, changes, actor))
 
 
-def _rerun(tenant: Tenant, workflow_id: UUID, task_id: UUID | None, actor: str) -> list[UUID]:
-    changes: Changes = []
+def _rerun(tenant: Tenant, workflow_id: UUID, task_id: UUID | None, changes: Any, actor: str,
+           ) -> list[UUID]:  # fmt: skip
+    told: Changes = []
     with connection.cursor() as cur:
         cur.execute(LOCK, (workflow_id, tenant.pk))
         if cur.fetchone() is None:
             raise NotFound(f"There is no workflow {workflow_id}.")
         cur.execute(WHOLE, (workflow_id,))
-        quiesce(cur, [row[0] for row in cur.fetchall()], changes)
+        quiesce(cur, [row[0] for row in cur.fetchall()], told)
         found = _read(cur, workflow_id)
         if task_id is None:
             chosen, reason = _failed(found), "run again from the failed tasks"
@@ -72,8 +76,14 @@ def _rerun(tenant: Tenant, workflow_id: UUID, task_id: UUID | None, actor: str) 
             chosen, reason = _following(found, str(task_id)), f"run again from {task_id} on"
         if not chosen:
             raise Conflict("no task of the workflow failed, expired or was cancelled and could run now")
+        if changes and task_id is not None:
+            try:
+                edit_ended(stored_task.find(tenant.pk, task_id), changes, actor=actor)
+            except SlackwaterError as error:
+                error.field = f"changes.{error.field}"
+                raise
         again = _reset(cur, tenant, found, chosen, actor, reason)
-    transaction.on_commit(partial(tell, tenant.cell, changes + again, set()))
+    transaction.on_commit(partial(tell, tenant.cell, told + again, set()))
     return [UUID(change[0]) for change in again]
 
 

@@ -57,6 +57,9 @@ class _Resolved(NamedTuple):
     delay_tolerance_ms: int
     cap_ms: int
     retry: str | None
+    start_at: datetime | None
+    expires_at: datetime | None
+    metadata: str | None
     submitted_at: datetime
     submitted_by: str
     admitted_by: int | None
@@ -86,11 +89,24 @@ def task_row(tenant_id: int, workflow_id: UUID | None, task: Accepted, at: datet
         delay_tolerance_ms=task.tolerance_ms,
         cap_ms=task.cap_ms,
         retry=json.dumps(spec.retry) if spec.retry is not None else None,
+        start_at=start_of(spec, at),
+        expires_at=expiry_of(spec, at),
+        metadata=json.dumps(spec.metadata, ensure_ascii=False) if spec.metadata else None,
         submitted_at=at,
         submitted_by=actor[:120],
         admitted_by=components.own.id,
     )
     return (*resolved, *(stored(value) for stored, value in zip(_STORED, _of_spec(spec), strict=True)))
+
+
+def start_of(spec: TaskSpec, at: datetime) -> datetime | None:
+    """The moment before which it is not to start, of a task that is submitted ``at`` a time."""
+    return spec.start_at if spec.start_in_ms is None else at + timedelta(milliseconds=spec.start_in_ms)
+
+
+def expiry_of(spec: TaskSpec, at: datetime) -> datetime | None:
+    """The moment after which it is not to start."""
+    return spec.expires_at if spec.expires_in_ms is None else at + timedelta(milliseconds=spec.expires_in_ms)
 
 
 class LiveRow(NamedTuple):
@@ -117,6 +133,7 @@ class LiveRow(NamedTuple):
     not_before: datetime | None
     latest_start: datetime | None
     promote_at: datetime | None
+    expires_at: datetime | None
     rate_key: str | None
     fence: int = 0
     attempts: int = 0
@@ -155,6 +172,7 @@ def live_row(tenant_id: int, task: Accepted, at: datetime, arrived: datetime, ch
         not_before=not_before,
         latest_start=latest_start,
         promote_at=promote_at,
+        expires_at=expiry_of(spec, at),
         rate_key=spec.rate_key or None,
     )
 
@@ -166,7 +184,7 @@ def _kind(spec: TaskSpec) -> int:
 def rank_of(tenant_id: int, task: Accepted, arrived: datetime, chosen: Chosen) -> tuple[int, int]:
     """The place of a task in its line."""
     order, spec = chosen.order_of(tenant_id, task.line_id), task.spec
-    start = max(spec.start_at or arrived, arrived)
+    start = max(start_of(spec, arrived) or arrived, arrived)
     level = first_level(order, task.line_id)
     run_time = chosen.run_times.get((tenant_id, spec.handler)) if chosen.run_times else None
     return order.rank(rank_input(arrived, start, task.tolerance_ms, task.cap_ms, spec.priority, level, run_time))
@@ -195,7 +213,8 @@ def microseconds(moment: datetime) -> int:
 
 def _timing(task: Accepted, at: datetime) -> tuple[TaskState, datetime | None, datetime | None, datetime | None]:
     """State, not before, latest start and promotion of a task that is stored (or edited) at ``at``."""
-    later = task.spec.start_at if task.spec.start_at is not None and task.spec.start_at > at else None
+    start = start_of(task.spec, at)
+    later = start if start is not None and start > at else None
     # What is urgent, and given up when it is late, never moves.
     promotable = task.spec.category is not Category.URGENT or task.spec.on_late is OnLate.RUN_FIRST
     if task.pending:

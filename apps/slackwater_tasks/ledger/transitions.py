@@ -328,9 +328,10 @@ WAITING = (TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY, TaskState.QU
 
 
 def end_if_waiting(cur: Any, ids: Sequence[str], final: TaskState, *, reason: str, actor: str,
-                   states: Iterable[TaskState] = WAITING) -> list[tuple[Any, ...]]:  # fmt: skip
+                   states: Iterable[TaskState] = WAITING, hard: bool = False) -> list[tuple[Any, ...]]:  # fmt: skip
     """End tasks that have not started; returns those it ended.
 
+    ``hard``: of those that expire, whether they do by their ``expires_at``, and not by their latest start.
     Each as (task id, has children, mutex key, tenant id, workflow id).
     """
     if not ids:
@@ -341,6 +342,7 @@ def end_if_waiting(cur: Any, ids: Sequence[str], final: TaskState, *, reason: st
         "final": int(final),
         "reason": reason,
         "actor": actor,
+        "hard": hard,
         "events": int(_TOLD_UNRUN[final]),
     }
     return list(cur.execute(sql.finish.END_WAITING, params).fetchall())

@@ -21,7 +21,7 @@ from slackwater_tasks.models.runtime import (
     Upload,
     UploadPart,
 )
-from slackwater_tasks.models.submission import IdempotencyKey, Script, Workflow
+from slackwater_tasks.models.submission import IdempotencyKey, Script, Workflow, WorkflowTemplate
 from slackwater_tasks.models.task import LiveTask, Task
 
 __all__ = [
@@ -60,5 +60,6 @@ __all__ = [
     "Upload",
     "UploadPart",
     "Workflow",
+    "WorkflowTemplate",
     "new_id",
 ]

@@ -43,6 +43,28 @@ class Workflow(TenantOwned):
         return self.name or str(self.id)
 
 
+class WorkflowTemplate(TenantOwned):
+    """A version of a workflow with parameters, stored under a name. Versions never change."""
+
+    tenant = models.ForeignKey("slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="workflow_templates")
+    name = models.CharField(max_length=100)
+    version = models.PositiveIntegerField()
+    description = models.CharField(max_length=500, blank=True)
+    parameters = models.JSONField(help_text="JSON Schema of the object of parameters.")
+    workflow = models.JSONField(help_text='What is submitted; {"$param": NAME} stands for a parameter.')
+    created_at = models.DateTimeField(db_default=Now())
+    created_by = models.CharField(max_length=120, blank=True)
+
+    class Meta(TenantOwned.Meta):
+        ordering = ["name", "-version"]
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "name", "version"], name="slackwater_template_version")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name}, version {self.version}"
+
+
 class Script(TenantOwned):
     """A file in a tenant's script store, addressed by the SHA-256 of its content."""
 

@@ -62,6 +62,9 @@ class Task(TenantOwned):
         null=True, blank=True, help_text="The component that admitted it. No reference: components are forgotten."
     )
     start_at = models.DateTimeField(null=True, blank=True)
+    expires_at = models.DateTimeField(null=True, blank=True, help_text="Not started by then, it expires.")
+    metadata = models.JSONField(null=True, blank=True, help_text="Names and texts of its submitter's.")
+    copied_from = models.UUIDField(null=True, blank=True, help_text="The ended task it was made from, edited.")
     # From here on: written when the task becomes final, and emptied when it runs again.
     state = models.SmallIntegerField(choices=choices(TaskState), null=True, help_text="Final state; empty while live.")
     finished_at = models.DateTimeField(null=True)
@@ -81,6 +84,12 @@ class Task(TenantOwned):
             models.Index(fields=["workflow"], name="slackwater_task_workflow", condition=Q(workflow__isnull=False)),
             models.Index(fields=["id"], name="slackwater_task_release", condition=Q(release_pending=True)),
             GinIndex(fields=["tags"], name="slackwater_task_tags", condition=~Q(tags=[])),
+            GinIndex(
+                fields=["metadata"],
+                name="slackwater_task_metadata",
+                opclasses=["jsonb_path_ops"],
+                condition=Q(metadata__isnull=False),
+            ),
         ]
         constraints = [
             models.CheckConstraint(
@@ -146,6 +155,7 @@ class LiveTask(models.Model):
     not_before = models.DateTimeField(null=True)
     latest_start = models.DateTimeField(null=True)
     promote_at = models.DateTimeField(null=True, help_text="When it becomes urgent; empty when it is, or never does.")
+    expires_at = models.DateTimeField(null=True, help_text="Not started by then, it expires; empty once it started.")
     node = LooseKey("slackwater_resources.Node", on_delete=models.PROTECT, null=True)
     last_node = models.IntegerField(null=True, help_text="Where its last attempt failed.")
     slot_milli = models.SmallIntegerField(default=1000, help_text="Thousandths of a slot its claim takes.")
@@ -180,6 +190,7 @@ class LiveTask(models.Model):
                     phase__in=[TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY],
                 ),
             ),
+            models.Index(fields=["expires_at"], name="slackwater_live_expires", condition=Q(expires_at__isnull=False)),
             models.Index(
                 fields=["mutex_key", "phase"], name="slackwater_live_mutex", condition=Q(mutex_key__isnull=False)
             ),

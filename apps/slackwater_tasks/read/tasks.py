@@ -83,6 +83,7 @@ def _detail(row: dict[str, Any]) -> dict[str, Any]:
         "checkpoints": row["declared"],
         "checkpoint": _saved(row["saved"]),
         "submitted_by": row["submitted_by"] or None,
+        "copied_from": row["copied_from"],
         "admitted_by": row["admitted_by"],
         "scheduling_type": row["scheduling_type"],
         "node": row["node"],
@@ -104,7 +105,7 @@ SELECT {", ".join(f"t.{column}" for column in COLUMNS)},
        l.latest_start AS live__latest_start, t.latest_start, extract(epoch FROM late.by)::float8 AS late_by_s,
        l.not_before AS live__not_before,
        l.cancel_requested AS live__cancel_requested, l.progress AS live__progress, l.pending AS live__pending,
-       t.submitted_by, t.admitted_by, t.result, t.error, n.name AS node,
+       t.submitted_by, t.admitted_by, t.copied_from, t.result, t.error, n.name AS node,
        CASE WHEN starts_with(t.submitted_by, 'schedule:') THEN (
            SELECT s.kind FROM slackwater_schedules_schedule s
            WHERE s.tenant_id = t.tenant_id AND s.name = substr(t.submitted_by, 10)) ELSE 'once' END AS scheduling_type,

@@ -50,7 +50,7 @@ def check_fits(tenant: Tenant, spec: TaskSpec, vector: Vector, handler_id: int |
 
 def check_wait(tenant: Tenant, spec: TaskSpec, tolerance_ms: int, path: str) -> None:
     """``Impossible`` when the tenant's own work ahead takes longer, at best, than the start may be delayed."""
-    if spec.start_at is not None or spec.depends_on:
+    if spec.start_at is not None or spec.start_in_ms or spec.depends_on:
         return  # nobody knows how much is ahead of it then
     wait_s = float(fetch_value(AHEAD, [spec.category is Category.URGENT, tenant.cell, tenant.pk]) or 0)
     if wait_s * 1000 > tolerance_ms:

@@ -31,7 +31,17 @@ from slackwater_tasks.submission.idempotency import Key, Submission
 from slackwater_tasks.submission.store import Part, store
 from slackwater_tenants.models import Tenant
 
-__all__ = ["Single", "Submission", "put", "store_script", "submit", "submit_many", "submit_together", "submit_workflow"]
+__all__ = [
+    "Single",
+    "Submission",
+    "put",
+    "store_script",
+    "submit",
+    "submit_many",
+    "submit_spec",
+    "submit_together",
+    "submit_workflow",
+]
 
 OWN_ID_AGE_MS: Final = 86_400_000
 """The age of a client's own id: as long as its repeats are known."""
@@ -84,6 +94,12 @@ def submit(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "", idempote
         key = Key.of(idempotency_key, spec.idempotency_key, data)
         trace = trace or trace_context.current()
         return _accept(tenant, [spec], [spec.payload], [actor], key=key, where="", trace=trace)
+
+
+def submit_spec(tenant: Tenant, spec: TaskSpec, *, actor: str) -> UUID:
+    """Submit one task that was read already; returns its id."""
+    with refusal_cache.gate(tenant, 1, repeat=False):
+        return _accept(tenant, [spec], [spec.payload], [actor], where="", trace=trace_context.current()).task_ids[0]
 
 
 def put(tenant: Tenant, task_id: UUID, data: Mapping[str, Any], *, actor: str = "",

@@ -105,15 +105,16 @@ class LedgerUpkeep:
         return count
 
     def expire_late(self) -> int:
-        """End tasks whose latest start has passed and whose client asked to give up then; tell the other clients."""
+        """End tasks that may not start any more, and those given up when late; tell the clients of what else is late."""
 
         def work(conn: Any) -> list[Any]:
             rows = conn.execute(sql.due.LATE, (BATCH,)).fetchall()
             transitions.tell_late(conn, [task_id for task_id, on_late in rows if on_late == LateMark.TELL])
             late = [task_id for task_id, on_late in rows if on_late != LateMark.TELL]
-            return transitions.end_if_waiting(
-                conn, late, TaskState.EXPIRED, reason="its latest start passed", actor="upkeep", states=UNCLAIMED
-            )
+            end = partial(transitions.end_if_waiting, conn, final=TaskState.EXPIRED, actor="upkeep")
+            over = [row[0] for row in conn.execute(sql.due.EXPIRED, (BATCH,)).fetchall()]
+            gone = end(over, reason="it was not started before it expired", hard=True)
+            return gone + end(late, reason="its latest start passed", states=UNCLAIMED)
 
         gone = self.db.repeatable(work)
         followed = self.work.follow_up([(row[0], TaskState.EXPIRED, row[1], row[2]) for row in gone])

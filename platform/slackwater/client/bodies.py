@@ -17,6 +17,9 @@ EventsEnum: TypeAlias = Literal[
     "*",
     "task.*",
     "workflow.*",
+    "schedule.*",
+    "quota.*",
+    "key.*",
     "task.started",
     "task.succeeded",
     "task.failed",
@@ -31,6 +34,10 @@ EventsEnum: TypeAlias = Literal[
     "task.skipped",
     "workflow.succeeded",
     "workflow.failed",
+    "schedule.failed",
+    "quota.warning",
+    "quota.exhausted",
+    "key.expiring",
 ]
 ChannelEnum: TypeAlias = Literal["webhook", "email", "task"]
 
@@ -53,6 +60,9 @@ class PatchedTaskChange(TypedDict, total=False):
     tier: str
     category: Category
     start_at: str | datetime | None
+    start_in_s: float | None
+    expires_at: str | datetime | None
+    expires_in_s: float | None
     priority: int
     delay_tolerance_s: float | None
     on_late: OnLate
@@ -64,6 +74,7 @@ class PatchedTaskChange(TypedDict, total=False):
     mutex_scope: MutexScopeEnum
     rate_key: str | None
     tags: Sequence[str]
+    metadata: dict[str, str]
 
 
 class TaskIn(PatchedTaskChange, total=False):
@@ -139,6 +150,7 @@ class PatchedWebhookChange(TypedDict, total=False):
     tags: Sequence[str]
     handlers: Sequence[str]
     description: str
+    include_result: bool
     enabled: bool
 
 
@@ -181,6 +193,7 @@ class TaskFilter(TypedDict, total=False):
     handler: str | Sequence[str]
     handler_pattern: str | Sequence[str]
     id: str | Sequence[str]
+    metadata: str | Sequence[str]
     name: str | Sequence[str]
     name_pattern: str | Sequence[str]
     scheduling_type: str | Sequence[str]
@@ -209,6 +222,7 @@ class DeliveryFilter(TypedDict, total=False):
 class WorkflowFilter(TypedDict, total=False):
     """What narrows the list, and its order."""
 
+    metadata: str | Sequence[str]
     name: str | Sequence[str]
     name_pattern: str | Sequence[str]
     sort: str | Sequence[str]

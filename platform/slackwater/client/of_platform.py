@@ -14,6 +14,9 @@ EventsEnum: TypeAlias = Literal[
     "*",
     "task.*",
     "workflow.*",
+    "schedule.*",
+    "quota.*",
+    "key.*",
     "task.started",
     "task.succeeded",
     "task.failed",
@@ -28,6 +31,10 @@ EventsEnum: TypeAlias = Literal[
     "task.skipped",
     "workflow.succeeded",
     "workflow.failed",
+    "schedule.failed",
+    "quota.warning",
+    "quota.exhausted",
+    "key.expiring",
 ]
 DeliveryOutStateEnum: TypeAlias = Literal["pending", "delivered", "failed"]
 Category: TypeAlias = Literal["urgent", "delayable", "periodic", "offpeak"]
@@ -153,6 +160,7 @@ class WebhookOut(TypedDict):
     tags: list[str]
     handlers: list[str]
     description: str | None
+    include_result: bool
     enabled: bool
     disabled_reason: str | None
     failing_since: str | None

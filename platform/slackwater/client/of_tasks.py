@@ -77,6 +77,7 @@ class TaskSummary(TypedDict):
     start_at: str | None
     priority: int
     tags: list[str]
+    metadata: dict[str, str]
     id: str
     workflow_id: str | None
     status: TaskStatus
@@ -116,6 +117,7 @@ class TaskDetail(TaskSummary):
 
     args: list[Any]
     kwargs: dict[str, Any]
+    expires_at: str | None
     delay_tolerance_s: float
     on_late: OnLate
     execution_cap_s: float
@@ -133,6 +135,7 @@ class TaskDetail(TaskSummary):
     late_by_s: float | None
     checkpoint: CheckpointOut | None
     submitted_by: str | None
+    copied_from: str | None
     admitted_by: int | None
     scheduling_type: str | None
     node: str | None

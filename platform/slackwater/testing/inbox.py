@@ -39,7 +39,7 @@ HOLDER = "slackwater.testing"
 MOST_RUNS = 1_000
 JUMP = """
 UPDATE slackwater_tasks_livetask SET not_before = not_before - %(by)s, latest_start = latest_start - %(by)s,
-    promote_at = promote_at - %(by)s
+    promote_at = promote_at - %(by)s, expires_at = expires_at - %(by)s
 """
 
 

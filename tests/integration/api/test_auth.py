@@ -112,6 +112,7 @@ class Objects:
     upload_id: str
     category: str = "offpeak"
     handler_name: str = "secret.handler"
+    template_name: str = "secret.template"
 
     @property
     def names(self) -> dict[str, str]:
@@ -144,6 +145,7 @@ def own_something(client: ApiClient) -> Objects:
         "/members", {"username": f"secret-{client.tenant.slug}", "role": "owner", "team": "their-team"}
     ).body["id"]
     key = client.post("/keys", {"name": "secret", "member_id": member, "scopes": ["read"]}).body["id"]
+    client.post("/workflow-templates", {"name": "secret.template", "workflow": {"tasks": [{"handler": HANDLER}]}})
     client.post("/tiers", {"name": "their-tier", "cpu_milli": 1, "memory_mb": 1})
     Line._plain.create(
         tenant=client.tenant,
@@ -175,6 +177,7 @@ LISTS: dict[str, Callable[[Objects], str]] = {
     "tasks": lambda theirs: f"/tasks?workflow_id={theirs.workflow_id}",
     "workflows": lambda _: "/workflows",
     "scripts": lambda _: "/scripts",
+    "workflow-templates": lambda _: "/workflow-templates",
     "secrets": lambda _: "/secrets",
     "uploads": lambda _: "/uploads",
     "dead-letters": lambda _: "/dead-letters",
@@ -197,24 +200,28 @@ LISTS: dict[str, Callable[[Objects], str]] = {
     "handlers": lambda _: "/handlers",
     "openapi.json": lambda _: "/openapi.json?fields=openapi",  # what is one's own in it is the list of handlers
 }
+NAME_NOTHING = (
+    "secrets",
+    "uploads",
+    "tiers",
+    "rates",
+    "organization",
+    "teams",
+    "scripts",
+    "webhooks",
+    "workflow-templates",
+    "schedules/preview",
+)
 BODIES: dict[str, list[Callable[[Objects], Any]]] = {
+    **{route: [] for route in NAME_NOTHING},
     "tasks": [
         lambda theirs: {"handler": HANDLER, "depends_on": [theirs.task_id]},
         lambda theirs: {"script": theirs.sha256},
     ],
     "workflows": [lambda theirs: {"tasks": [{"name": "a", "handler": HANDLER, "depends_on": [theirs.task_id]}]}],
-    "secrets": [],  # names nothing that exists
-    "uploads": [],  # names nothing that exists
-    "tiers": [],  # names nothing that exists
-    "rates": [],  # names nothing that exists
-    "organization": [],  # one's own alone
     "stream-tickets": [lambda theirs: {"task_id": theirs.task_id}, lambda theirs: {"workflow_id": theirs.workflow_id}],
-    "teams": [],  # names nothing that exists
     "members": [lambda theirs: {"username": "x", "team": theirs.team_slug}],
     "keys": [lambda theirs: {"name": "x", "member_id": theirs.member_id, "scopes": ["read"]}],
-    "scripts": [],  # names nothing that exists
-    "webhooks": [],  # names nothing that exists
-    "schedules/preview": [],  # names nothing that exists
     "schedules": [
         lambda theirs: {
             "name": "s",
@@ -243,6 +250,8 @@ PLATFORM = {"nodes/<uuid:node_id>/drain", "nodes/<uuid:node_id>/resume"}
 # A body that would be good for one's own object, so that the 404 is not a 422 by luck.
 BODY: dict[str, dict[str, Any]] = {
     "workflows/<uuid:workflow_id>/tasks": {"POST": {"tasks": [{"name": "x", "handler": HANDLER}]}},
+    "tasks/<uuid:task_id>/resubmit": {"POST": {}},
+    "workflow-templates/<str:template_name>/submit": {"POST": {}},
     "tasks/<uuid:task_id>": {"PATCH": {"priority": 3}, "PUT": {"handler": HANDLER}},
     "webhooks/<uuid:webhook_id>": {"PATCH": {"enabled": False}},
     "teams/<str:team_slug>": {"PATCH": {"name": "taken over"}},

@@ -34,8 +34,8 @@ def test_all_faults_are_told_at_once(acme: ApiClient) -> None:
 @pytest.mark.parametrize(
     ("word", "meant"),
     [
-        ("eta", "start_at"), ("countdown", "start_at"), ("time_limit", "execution_cap_s"), ("queue", "category"),
-        ("max_retries", "total_attempts"), ("labels", "tags"), ("agrs", "args"), ("expires", "delay_tolerance_s"),
+        ("eta", "start_at"), ("countdown", "start_in_s"), ("time_limit", "execution_cap_s"), ("queue", "category"),
+        ("max_retries", "total_attempts"), ("labels", "tags"), ("agrs", "args"), ("expires", "expires_in_s"),
         ("task_id", "PUT"),
     ],
 )  # fmt: skip

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 import uuid_utils
+from django.conf import settings
 from django.db import connections
 
 from slackwater_monitoring.models import Subscription
@@ -127,3 +133,78 @@ def test_a_task_is_put_under_an_id_of_ones_own(acme: ApiClient) -> None:
     for wrong in (uuid.uuid4(), old):
         assert acme.call("PUT", f"/tasks/{wrong}", task).body["field"] == "task_id"
     assert Task._plain.count() == 2
+
+
+# A server that dies right after each change is committed, before a byte of its answer.
+DYING = """
+import json, os, signal, sys
+import django
+django.setup()
+from django.conf import settings
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.test import Client
+
+given = json.load(sys.stdin)
+settings.SECRET_KEY, settings.ALLOWED_HOSTS = given["secret"], ["testserver"]
+commit = BaseDatabaseWrapper._commit
+
+def commit_and_die(self):
+    commit(self)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+BaseDatabaseWrapper._commit = commit_and_die
+ends = []
+for key, (method, path, body) in given["changes"].items():
+    child = os.fork()
+    if not child:
+        headers = {"Authorization": given["authorization"], "Idempotency-Key": key}
+        Client().generic(method, "/api/v1" + path, json.dumps(body), content_type="application/json", headers=headers)
+        os._exit(0)
+    ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(json.dumps(ends))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.django_db(transaction=True)
+def test_a_repeat_after_a_crash_between_commit_and_answer_gets_the_first_answer(
+    database_url: str, redis_url: str, tmp_path: Path
+) -> None:
+    forget_lookups()
+    furnish()
+    acme = client_of("acme")
+    waiting = acme.task(start_at="2040-01-01T00:00:00Z")
+    ended = acme.task()
+    acme.post(f"/tasks/{ended}/cancel")
+    hook = {"url": "https://example.org/h", "events": ["task.failed"]}
+    flow = {"tasks": [{"name": "a", "handler": HANDLER}]}
+    changes: dict[str, tuple[str, str, Any]] = {
+        "one": ("POST", "/tasks", {"handler": HANDLER}),
+        "several": ("POST", "/tasks", [{"handler": HANDLER}] * 20),
+        "flow": ("POST", "/workflows", flow),
+        "anew": ("POST", f"/tasks/{ended}/resubmit", {"args": [1]}),
+        "key": ("POST", "/keys", MACHINE),
+        "hook": ("POST", "/webhooks", hook),
+        "cancel": ("POST", f"/tasks/{waiting}/cancel", {}),
+    }
+    env = {
+        **os.environ, "SLACKWATER_DATABASE_URL": database_url, "SLACKWATER_REDIS_URL": redis_url,
+        "SLACKWATER_VAR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "slackwater.settings.embedded",
+        "PYTHONPATH": "platform:apps:.",
+    }  # fmt: skip
+    given = {"changes": changes, "authorization": f"Bearer {acme.text}", "secret": settings.SECRET_KEY}
+    server = [sys.executable, "-W", "ignore", "-c", DYING]
+    done = subprocess.run(server, input=json.dumps(given), env=env, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == json.dumps([-9] * len(changes)), done.stderr
+    kinds = (Task._plain, ApiKey.objects, Subscription._plain, IdempotencyKey.objects)
+    before = [rows.count() for rows in kinds]
+    assert before == [2 + 1 + 20 + 1 + 1, 2, 1, len(changes)], "each was committed"
+    for key, (method, path, body) in changes.items():
+        found = [acme.call(method, path, body, Idempotency_Key=key) for _ in range(2)]
+        assert all(replayed(answer) and answer.status in {200, 201} for answer in found), (key, found[0].body)
+        assert found[0].body == found[1].body
+        other = {**body, "name": "another"} if isinstance(body, dict) else body[1:]
+        assert acme.call(method, path, other, Idempotency_Key=key).code == "idempotency_mismatch", key
+    assert [rows.count() for rows in kinds] == before
+    made = acme.call(*changes["key"], Idempotency_Key="key").body["key"]
+    assert acme.get("/tasks", Authorization=f"Bearer {made}").status == 200, "the key it shows is the one that was made"

@@ -34,7 +34,7 @@ from tests.support.api import HANDLER, Answer, ApiClient, client_of, forget_look
 
 SHOWN_BY_ANOTHER = {
     "put_task", "submit_tasks", "submit_workflow", "add_workflow_tasks", "backfill_schedule", "cancel_task", "put_secret",
-    "call_handler",
+    "call_handler", "store_workflow_template",
 }  # fmt: skip
 """Operations that answer with either of two statuses and one shape: one of them is shown."""
 PLAIN = json.loads(json.dumps(document(), default=str))
@@ -192,9 +192,12 @@ def owned(acme: ApiClient) -> dict[str, Any]:
     key = acme.post("/keys", {"name": "k", "member_id": other, "scopes": ["read"]}).body["id"]
     acme.post("/tiers", {"name": "own", "cpu_milli": 100, "memory_mb": 100})
     acme.task(tier="own", category="offpeak")
+    acme.post("/workflow-templates", {
+        "name": "own", "parameters": {"properties": {"day": {}}}, "workflow": {"tasks": [{"name": "w", "handler": HANDLER}]},
+    })  # fmt: skip
     return {
         "team_slug": "crew", "member_id": member, "key_id": key, "tier_name": "own", "category": "offpeak",
-        "handler_name": HANDLER,
+        "handler_name": HANDLER, "template_name": "own",
     }  # fmt: skip
 
 
@@ -333,6 +336,8 @@ def test_every_example_is_accepted(acme: ApiClient, path: str, method: str, body
     if "{" in path:
         values |= owned(acme)
     acme.post(f"/workflows/{values['workflow_id']}/cancel")  # so that there is something to run again
+    if path.endswith("/resubmit"):
+        acme.post(f"/tasks/{values['task_id']}/cancel")
     if method == "PUT":
         values["task_id"] = str(uuid_utils.uuid7())
     answer = acme.call(method, path.removeprefix("/api/v1").format(**values), body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
@@ -81,3 +82,42 @@ def test_a_subscription_may_ask_for_all_events_of_a_kind(acme: ApiClient) -> Non
     assert covers(["task.*"], "task.failed")
     assert not covers(["task.*"], "workflow.failed")
     assert covers(["*"], "workflow.failed")
+
+
+def test_relative_moments_are_resolved_and_exclude_the_absolute_ones(acme: ApiClient) -> None:
+    for wrong, field in (
+        ({"start_in_s": 1, "start_at": "2040-01-01T00:00:00Z"}, "start_in_s"),
+        ({"expires_in_s": 1, "expires_at": "2040-01-01T00:00:00Z"}, "expires_in_s"),
+        ({"start_in_s": 5, "expires_in_s": 5}, "expires_in_s"),
+        ({"start_at": "2040-01-02T00:00:00Z", "expires_at": "2040-01-01T00:00:00Z"}, "expires_at"),
+    ):
+        assert acme.post("/tasks", {"handler": HANDLER, **wrong}).body["field"] == field
+    many = acme.post("/tasks", [{"handler": HANDLER, "start_in_s": 60}] * 9).body["task_ids"]  # enough for COPY
+    for task in (acme.task(start_in_s=60), many[8]):
+        found = Task._plain.get(pk=task)
+        assert found.start_at == found.submitted_at + timedelta(seconds=60)
+        assert acme.get(f"/tasks/{task}").body["state"] == "scheduled"
+    changed = acme.patch(f"/tasks/{many[0]}", {"start_in_s": 0, "expires_in_s": 90, "metadata": {"a": "b"}})
+    assert (changed.body["state"], changed.body["metadata"]) == ("ready", {"a": "b"})
+    assert LiveTask._plain.get(pk=many[0]).expires_at == Task._plain.get(pk=many[0]).expires_at is not None
+    detail = acme.get(f"/tasks/{many[0]}/history").body["items"][-1]["detail"]
+    assert set(detail) == {"start_at", "expires_at", "metadata"}
+    assert acme.patch(f"/tasks/{many[1]}", {"start_in_s": 1, "start_at": None}).status == 200
+
+
+def test_metadata_comes_back_and_finds(acme: ApiClient) -> None:
+    odd = {"order": "7", "ümlaut [x]": "a,b\\"}
+    task, other = acme.task(metadata=odd, name="a"), acme.task(metadata={"order": "8"}, name="b")
+    copied = acme.post("/tasks", [{"handler": HANDLER, "metadata": odd}] * 9).body["task_ids"]
+    assert all(acme.get(f"/tasks/{each}").body["metadata"] == odd for each in (task, copied[8]))
+    assert acme.get(f"/tasks/{acme.task()}").body["metadata"] == {}
+    assert ids(acme, "/tasks?metadata[order]=8", "id") == [other]
+    assert ids(acme, "/tasks?metadata%5Border%5D=7&name=a", "id") == [task]
+    assert ids(acme, "/tasks?metadata[order]=7&metadata[by]=me") == []
+    for wrong, field in (("metadata=7", "metadata"), ("metadata[]=7", "metadata"), ("tag[x]=7", "tag[x]")):
+        assert acme.get(f"/tasks?{wrong}").body["field"] == field
+    done = acme.post("/tasks/cancel", {"filter": {"metadata": {"order": "8"}}, "dry_run": True})
+    assert done.body["task_ids"] == [other]
+    acme.post("/workflows", {"metadata": {"run": "3"}, "tasks": [{"name": "a", "handler": HANDLER}]})
+    assert len(ids(acme, "/workflows?metadata[run]=3", "id")) == 1
+    assert ids(acme, "/workflows?metadata[run]=4", "id") == []

@@ -50,6 +50,7 @@ PLANS: dict[str, dict[str, str]] = {
         "PROMOTABLE": "livetask.promote",
         "PROMOTE": "livetask.pkey task.pkey",
         "LATE": "livetask.late",
+        "EXPIRED": "livetask.expires",
         "TELL_LATE": "livetask.pkey",
     },
     "finish": {

@@ -131,7 +131,7 @@ def test_periodic_tasks_become_schedules(acme: Tenant) -> None:
     morning = made["each morning"]
     assert (morning.kind, morning.rule, morning.time_zone) == ("cron", {"cron": "30 6,7,8 * * *"}, "Europe/Berlin")
     assert morning.task == {
-        "handler": "shop.mail", "args": [1], "kwargs": {}, "delay_tolerance_s": 60.0, "on_late": "give_up"
+        "handler": "shop.mail", "args": [1], "kwargs": {}, "expires_in_s": 60
     }  # fmt: skip
     assert (made["in Tokyo"].rule, made["in Tokyo"].time_zone) == ({"cron": "* 3 * * *"}, "Asia/Tokyo")
     assert made["weekdays"].rule == {"cron": "0,20,40 * * * 1,2,3,4,5"}

@@ -22,7 +22,6 @@ from slackwater_resources.models import Handler
 from slackwater_resources.registry import PgNodeStore
 from slackwater_tasks.models import RateLimit
 from slackwater_tasks.models import Task as Row
-from slackwater_tasks.models.base import OnLate
 from slackwater_tasks.submission.canvas import submit_canvas
 from slackwater_tasks.submission.service import submit, submit_many
 from slackwater_tenants.models import Tenant
@@ -97,7 +96,7 @@ def test_the_options_of_a_call_become_fields(acme: Tenant) -> None:
     price = f.si(Decimal("1.10"), {2}).set(eta=due, expires=due + timedelta(minutes=5), time_limit=7, priority=8,
                                            queue="high", headers={"who": "ann"}, soft_time_limit=3)  # fmt: skip
     row = Row._plain.get(pk=submit_canvas(acme, price).task_ids[0])
-    assert (row.start_at, row.delay_tolerance_ms, row.on_late) == (due, 300_000, OnLate.GIVE_UP)
+    assert (row.start_at, row.expires_at) == (due, due + timedelta(minutes=5))
     assert (row.cap_ms, row.priority, row.total_attempts) == (7_000, 8, 6)
     assert row.args == [{"__type__": "decimal", "__value__": "1.10"}, [2]]
     assert row.kwargs == {CALL: {"headers": {"who": "ann"}, "soft_time_limit": 3, TYPED: True}}

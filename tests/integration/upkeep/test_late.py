@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
@@ -10,7 +11,7 @@ import redis
 from django.db import connection
 from django.test import Client
 
-from scheduler_ext.core.states import Event, TaskState
+from scheduler_ext.core.states import Event, Outcome, TaskState
 from slackwater_dashboard import live
 from slackwater_resources.models import Handler, Tier
 from slackwater_tasks.ledger import transitions
@@ -157,3 +158,32 @@ def test_what_is_late_goes_before_what_is_urgent_and_the_promise_stays_told(cell
     assert f"slackwater_started_on_time_today{{{line}}} 0.0" in text
     live._memory = live._Memory()
     assert live.snapshot()["tenants"][0]["on_time"] == 0.5
+
+
+def test_what_has_not_started_when_it_expires_never_does(cell: Cell) -> None:
+    Listener.objects.create(tenant=cell.tenant, events=int(Event.EXPIRED))
+    forget_lookups()
+    waiting, claimed = cell.submit(start_in_s=3600, expires_in_s=7200), cell.submit(expires_in_s=3600)
+    begun, blocked = cell.submit(expires_in_s=3600), cell.submit(depends_on=[str(waiting)], expires_in_s=7200)
+    cell.round()
+    (ran,) = cell.started(begun)
+    cell.worker.end([ran], Outcome.FAILED, error="ValueError: no")
+    assert LiveTask.objects.unscoped().get(pk=begun).expires_at is None, "it has started once: its retry is free"
+    with connection.cursor() as cur:
+        cur.execute("UPDATE slackwater_tasks_livetask SET expires_at = clock_timestamp() - interval '1 ms'"
+                    " WHERE expires_at IS NOT NULL")  # fmt: skip
+    assert cell.started(claimed) == [], "a claim that comes too late starts nothing"
+    upkeep = LedgerUpkeep(cell.worker.conf, lambda changes: None)
+    try:
+        assert upkeep.expire_late() == 3
+    finally:
+        upkeep.db.close()
+    rows = {row.pk: row for row in Task.objects.unscoped().all()}
+    assert [rows[i].state for i in (waiting, claimed, blocked, begun)] == [TaskState.EXPIRED] * 3 + [None]
+    assert rows[waiting].start_at == rows[waiting].submitted_at + timedelta(hours=1)
+    assert rows[waiting].expires_at == rows[waiting].submitted_at + timedelta(hours=2)
+    assert rows[claimed].reason.startswith("it was not started before it expired: 20")
+    told = Outbox.objects.unscoped().filter(events=Event.EXPIRED)
+    assert {row.task_id for row in told} == {waiting, claimed, blocked}
+    past = cell.client.get(f"/tasks/{claimed}/history").body["items"][-1]
+    assert (past["from"], past["to"], past["reason"]) == ("queued", "expired", rows[claimed].reason)

@@ -48,7 +48,7 @@ def test_what_is_stored_is_loaded_and_shown_as_it_was_given(field: Field) -> Non
     for sample in values_of(field).accepted:
         value = field.kind.check(sample, field.name)
         assert field.kind.loaded(field.kind.stored(value)) == value
-        if field.name != "start_at":
+        if field.name not in ("start_at", "expires_at"):
             assert field.kind.shown(field.kind.stored(value)) == (None if sample == "" else sample)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rest_framework import serializers as s
 
-from slackwater_api.v1.shapes.tasks import TaskIn
+from slackwater_api.v1.shapes.tasks import TaskIn, TaskRerun
 
 
 class CriticalPathOut(s.Serializer[Any]):
@@ -61,6 +61,7 @@ class WorkflowRetry(s.Serializer[Any]):
     task_id = s.UUIDField(
         required=False, help_text="This task and all that follows. Not given: from the tasks that failed."
     )
+    changes = TaskRerun(required=False, help_text="What of that task is to differ, a merge patch. Needs task_id.")
 
 
 class WorkflowRetried(s.Serializer[Any]):

@@ -25,6 +25,10 @@ class WebhookChange(s.Serializer[Any]):
         child=s.CharField(max_length=200), required=False, help_text="Only tasks of these handlers: mail.*"
     )
     description = s.CharField(max_length=200, allow_blank=True, required=False)
+    include_result = s.BooleanField(
+        required=False,
+        help_text="What a task returned goes with task.succeeded, up to 64 KiB and without your secrets.",
+    )
     enabled = s.BooleanField(required=False)
 
 
@@ -49,6 +53,7 @@ class WebhookOut(s.Serializer[Any]):
     tags = s.ListField(child=s.CharField())
     handlers = s.ListField(child=s.CharField())
     description = s.CharField(allow_null=True)
+    include_result = s.BooleanField()
     enabled = s.BooleanField()
     disabled_reason = s.CharField(allow_null=True, help_text="Why the platform disabled it.")
     failing_since = s.DateTimeField(allow_null=True, help_text="No delivery has succeeded since.")

@@ -29,7 +29,9 @@ class ScheduleFields(s.Serializer[Any]):
     overlap = s.ChoiceField(Schedule.Overlap.values, required=False)
     task = s.DictField(child=Anything(), required=False, help_text="What is submitted: the fields of a task …")
     workflow = s.DictField(
-        child=Anything(), required=False, help_text="… or of a workflow: name, tags, metadata, tasks."
+        child=Anything(),
+        required=False,
+        help_text="… or of a workflow: name, tags, metadata, tasks; or template, version, parameters.",
     )
 
 

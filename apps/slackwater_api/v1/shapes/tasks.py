@@ -9,6 +9,8 @@ from drf_spectacular.utils import inline_serializer
 from rest_framework import serializers as s
 
 from slackwater_api.v1.shapes.common import KINDS, OUTCOMES, STATES, STATUSES, AnyList, Anything, seconds
+from slackwater_tasks.control.edit import RUNS_AT_ONCE
+from slackwater_tasks.control.resubmit import CHANGEABLE
 from slackwater_tasks.field_kinds import (
     LISTED,
     Array,
@@ -16,6 +18,7 @@ from slackwater_tasks.field_kinds import (
     Field,
     Flag,
     Kind,
+    Metadata,
     Moment,
     Object,
     Retry,
@@ -52,6 +55,9 @@ _ACCEPTED: dict[type[Kind], Callable[..., s.Field[Any, Any, Any, Any]]] = {
     Array: lambda _kind, **more: AnyList(**more),
     Object: lambda _kind, **more: s.DictField(child=Anything(), **more),
     Retry: lambda _kind, **more: RetryIn(**more),
+    Metadata: lambda kind, **more: s.DictField(
+        child=s.CharField(max_length=kind.VALUE.longest, allow_blank=True), **more
+    ),
 }
 _SHOWN: dict[type[Kind], Callable[[Any], s.Field[Any, Any, Any, Any]]] = {
     Text: lambda kind: s.CharField(allow_null=kind.empty),
@@ -65,6 +71,7 @@ _SHOWN: dict[type[Kind], Callable[[Any], s.Field[Any, Any, Any, Any]]] = {
     Array: lambda _kind: AnyList(),
     Object: lambda _kind: s.DictField(child=Anything()),
     Retry: lambda _kind: RetryIn(allow_null=True),
+    Metadata: lambda _kind: s.DictField(child=s.CharField()),
 }
 
 
@@ -93,6 +100,20 @@ class TaskChange(s.Serializer[Any]):
 
     def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
         return {name: accepted(field) for name, field in FIELDS.items() if field.editable}
+
+
+class TaskAnew(s.Serializer[Any]):
+    """What of an ended task is to differ: a merge patch, in which null stands for the default."""
+
+    def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
+        return {name: accepted(FIELDS[name]) for name in FIELDS if name in CHANGEABLE}
+
+
+class TaskRerun(s.Serializer[Any]):
+    """What of a task of a workflow is to differ when it runs again."""
+
+    def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
+        return {name: accepted(FIELDS[name]) for name in FIELDS if name in RUNS_AT_ONCE}
 
 
 class WorkflowIn(s.Serializer[Any]):
@@ -184,6 +205,7 @@ class TaskDetail(TaskSummary):
     checkpoints = s.BooleanField(help_text="It, or its handler, declares that it saves checkpoints.")
     checkpoint = CheckpointOut(allow_null=True, help_text="Null: none is kept.")
     submitted_by = s.CharField(allow_null=True, help_text="Like `key:PREFIX`, `schedule:NAME`, `task:ID`.")
+    copied_from = s.UUIDField(allow_null=True, help_text="The ended task that it was submitted anew from.")
     admitted_by = s.IntegerField(allow_null=True, help_text="The number of the submitter that admitted it.")
     scheduling_type = s.CharField(
         allow_null=True, help_text="The kind of its schedule, `once` without one; null: its schedule is gone."

@@ -9,6 +9,7 @@ from uuid import UUID
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.body import read_fields, read_object, read_task_id
 from slackwater_api.http.endpoint import CANCEL, READ, SUBMIT, ApiView, created
 from slackwater_api.http.once import idempotency_key
@@ -27,6 +28,7 @@ from slackwater_api.v1.shapes.tasks import TaskSummary, WorkflowSubmitted
 from slackwater_api.v1.views.tasks import TASKS, read_reason
 from slackwater_tasks.control import workflows
 from slackwater_tasks.control.workflow_rerun import rerun
+from slackwater_tasks.field_kinds import Object
 from slackwater_tasks.graph import relatives
 from slackwater_tasks.models import Task
 from slackwater_tasks.read.workflows import find
@@ -115,7 +117,10 @@ class RetryWorkflow(ApiView, path="workflows/<uuid:workflow_id>/retry", tag="wor
     )
     def post(self, request: Request, workflow_id: UUID) -> Response:
         """Give the tasks their attempts anew; what succeeded and is not concerned stays."""
-        data: dict[str, Any] = read_object(request._request, "task_id")
+        data: dict[str, Any] = read_object(request._request, "task_id", "changes")
         first = None if data.get("task_id") is None else read_task_id(data, "task_id")
-        ids = rerun(self.tenant, workflow_id, task_id=first, actor=self.actor)
+        changes = Object().check(data.get("changes") or {}, "changes")
+        if changes and first is None:
+            raise InvalidInput("say by task_id which task is changed", field="changes")
+        ids = rerun(self.tenant, workflow_id, task_id=first, changes=changes, actor=self.actor)
         return Response({"task_ids": ids})

@@ -34,6 +34,7 @@ from slackwater_api.v1.shapes.tasks import (
     CancelIn,
     HistoryEntry,
     Submitted,
+    TaskAnew,
     TaskChange,
     TaskDetail,
     TaskIn,
@@ -44,6 +45,7 @@ from slackwater_api.v1.waits import read_seconds
 from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.control.edit import edit
 from slackwater_tasks.control.rerun import retry
+from slackwater_tasks.control.resubmit import resubmit
 from slackwater_tasks.explain.explanation import explain
 from slackwater_tasks.field_kinds import Text
 from slackwater_tasks.models import LiveTask, Task
@@ -276,3 +278,22 @@ class RetryTask(ApiView, path="tasks/<uuid:task_id>/retry", tag="tasks"):
         """Give it its attempts anew; its dead letter goes."""
         retry(self.tenant.pk, task_id, actor=self.actor)
         return Response(tasks.task(task_id))
+
+
+class ResubmitTask(ApiView, path="tasks/<uuid:task_id>/resubmit", tag="tasks"):
+    @describe(
+        "resubmit_task",
+        "Submit an ended task anew, edited",
+        SUBMIT,
+        {201: Submitted},
+        body=TaskAnew,
+        problems=(403, 409, 429),
+        examples=[
+            request_example("another argument", {"kwargs": {"to": "b@example.org"}, "tier": "regular"}),
+            answer_example("stored", {"id": EXAMPLE_ID, "task_ids": [EXAMPLE_ID], "created": True}, 201),
+        ],
+    )
+    def post(self, request: Request, task_id: UUID) -> Response:
+        """A new task, whose ``copied_from`` is this one: what is given is merged over what it had."""
+        made = resubmit(self.tenant.pk, task_id, read_json(request._request), actor=self.actor)
+        return created({"id": made, "task_ids": [made], "created": True}, f"/api/v1/tasks/{made}")

@@ -47,7 +47,7 @@ WITH started AS (
     UPDATE slackwater_tasks_livetask l SET state = :state.RUNNING, started_at = clock_timestamp(), batch = %(batch)s
     FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS given(id, fence)
     WHERE l.task_id = ANY(ARRAY[given.id]) AND l.fence = given.fence AND l.state = :state.QUEUED AND l.node_id = %(node)s
-        AND NOT l.cancel_requested
+        AND NOT l.cancel_requested AND (l.expires_at IS NULL OR l.expires_at > clock_timestamp())
         AND {_LEASED}
     RETURNING l.task_id, l.tenant_id, l.fence, l.attempts){tell}
 SELECT started.task_id::text, started.fence, started.tenant_id, {_WORK}, started.attempts + 1, t.name, t.workflow_id::text

@@ -57,6 +57,11 @@ WHERE on_late IN (:late.GIVE_UP, :late.TELL) AND phase IN (:phase.BLOCKED, :phas
     AND NOT EXISTS (SELECT 1 FROM slackwater_tasks_pause WHERE kind = 'handler' AND subject = l.handler_id)
 ORDER BY latest_start LIMIT %s
 """)
+# Whatever is paused: this moment is not put off.
+EXPIRED = named("""
+SELECT task_id::text FROM slackwater_tasks_livetask WHERE expires_at <= statement_timestamp() AND state <> :state.RUNNING
+ORDER BY expires_at LIMIT %s
+""")
 TELL_LATE = named("""
 WITH late AS (
     UPDATE slackwater_tasks_livetask SET on_late = :late.RUN_FIRST WHERE task_id = ANY(%s::uuid[])

@@ -112,7 +112,8 @@ back AS (
     UPDATE slackwater_tasks_livetask l SET state = CASE WHEN ended.delay > 0 THEN :state.SCHEDULED ELSE :state.READY END,
         attempts = l.attempts + 1,
             not_before = CASE WHEN ended.delay > 0 THEN clock_timestamp() + ended.delay * interval '1 second' END,
-        node_id = NULL, last_node = %(node)s, claim_expires_at = NULL, started_at = NULL, batch = 0, progress = NULL
+        node_id = NULL, last_node = %(node)s, claim_expires_at = NULL, started_at = NULL, batch = 0, progress = NULL,
+        expires_at = NULL
     FROM ended WHERE l.task_id = ANY(ARRAY[ended.id]) AND l.state = :state.RUNNING
     RETURNING l.task_id, l.tenant_id, l.attempts, l.fence, l.queued_at, l.state, l.mutex_key, l.not_before, ended.*),
 {recorded("back", "back.attempts")},
@@ -138,9 +139,9 @@ locked AS (
 gone AS (
     DELETE FROM slackwater_tasks_livetask l USING locked WHERE l.task_id = ANY(ARRAY[locked.task_id])
     RETURNING l.task_id, l.tenant_id, l.attempts, l.fence, l.has_children, l.mutex_key, l.latest_start, locked.was,
-        left(%(reason)s || CASE WHEN %(final)s = :state.EXPIRED AND l.latest_start IS NOT NULL
-            THEN ': ' || to_char(l.latest_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.MS') || ' UTC'
-            ELSE '' END, 300) AS why),
+        left(%(reason)s || coalesce(': ' || to_char(CASE WHEN %(final)s = :state.EXPIRED
+            THEN CASE WHEN %(hard)s::bool THEN l.expires_at ELSE l.latest_start END END
+            AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.MS') || ' UTC', ''), 300) AS why),
 done AS (
     UPDATE slackwater_tasks_task t SET state = %(final)s, finished_at = clock_timestamp(), attempts_used = gone.attempts,
         reason = left(gone.why, 200), latest_start = gone.latest_start, release_pending = gone.has_children

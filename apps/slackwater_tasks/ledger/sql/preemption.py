@@ -22,7 +22,7 @@ WITH ended AS (
     AS given(id, fence, outcome, started, finished, error, exit_code, worker, cpu, memory, disk)),
 back AS (
     UPDATE slackwater_tasks_livetask l SET state = :state.READY, node_id = NULL, claim_expires_at = NULL,
-        started_at = NULL, batch = 0,
+        started_at = NULL, batch = 0, expires_at = NULL,
         on_late = :late.RUN_FIRST, promote_at = NULL
     FROM ended WHERE l.task_id = ANY(ARRAY[ended.id]) AND l.fence = ended.fence AND l.state = :state.RUNNING
         AND l.node_id = %(node)s

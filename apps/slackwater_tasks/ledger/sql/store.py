@@ -102,6 +102,7 @@ EDIT: Final = named("""
 UPDATE slackwater_tasks_livetask SET line_id = %(line_id)s, state = %(state)s, rank_group = %(rank_group)s,
     rank = %(rank)s, priority = %(priority)s, total_attempts = %(total_attempts)s, mutex_key = %(mutex_key)s,
     mutex_limit = %(mutex_limit)s, tolerance_ms = %(tolerance_ms)s, on_late = %(on_late)s, rate_key = %(rate_key)s,
-    parked = NULL, not_before = %(not_before)s, latest_start = %(latest_start)s, promote_at = %(promote_at)s
+    parked = NULL, not_before = %(not_before)s, latest_start = %(latest_start)s, promote_at = %(promote_at)s,
+    expires_at = %(expires_at)s
 WHERE task_id = %(task_id)s AND state IN (:state.BLOCKED, :state.SCHEDULED, :state.READY)
 """)

@@ -14,7 +14,19 @@ from django.core.management.base import CommandParser
 
 from scheduler_ext.core.errors import InvalidInput
 from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, parse_json, scoped
-from slackwater_tasks.field_kinds import Array, Choice, Field, Flag, Kind, Object, Retry, Seconds, Texts, Whole
+from slackwater_tasks.field_kinds import (
+    Array,
+    Choice,
+    Field,
+    Flag,
+    Kind,
+    Metadata,
+    Object,
+    Retry,
+    Seconds,
+    Texts,
+    Whole,
+)
 from slackwater_tasks.read import tasks as reading
 from slackwater_tasks.spec import FIELDS
 from slackwater_tasks.submission import service
@@ -36,9 +48,10 @@ OPTIONS: dict[type[Kind], dict[str, Any]] = {
     Array: {"metavar": "JSON"},
     Object: {"metavar": "JSON"},
     Retry: {"metavar": "JSON"},
+    Metadata: {"metavar": "JSON"},
 }
 """How the flags of some kinds of fields are read; the others take a text."""
-JSON_KINDS = (Array, Object, Retry)
+JSON_KINDS = (Array, Object, Retry, Metadata)
 
 
 class Command(PlatformCommand):
