@@ -201,17 +201,9 @@ LISTS: dict[str, Callable[[Objects], str]] = {
     "openapi.json": lambda _: "/openapi.json?fields=openapi",  # what is one's own in it is the list of handlers
 }
 NAME_NOTHING = (
-    "secrets",
-    "uploads",
-    "tiers",
-    "rates",
-    "organization",
-    "teams",
-    "scripts",
-    "webhooks",
-    "workflow-templates",
-    "schedules/preview",
-)
+    "secrets", "uploads", "tiers", "rates", "organization", "teams", "scripts",
+    "webhooks", "workflow-templates", "schedules/preview",
+)  # fmt: skip
 BODIES: dict[str, list[Callable[[Objects], Any]]] = {
     **{route: [] for route in NAME_NOTHING},
     "tasks": [
