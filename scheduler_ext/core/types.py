@@ -130,6 +130,8 @@ class LineView:
     paused: bool = False
     late: bool = False
     """Its tasks are past their latest start: within their tenant's share they go before all others, urgent ones too."""
+    kind: WorkKind = WorkKind.PROCESS
+    """In a simulated run: the slot that each of its tasks takes."""
 
     @property
     def precedence(self) -> int:

@@ -6,11 +6,12 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable
 from heapq import heappop, heappush
 from math import exp
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TaskView, Vector, WorkKind
 from scheduler_ext.policies.accounts import LAST, Account, remembered
 from scheduler_ext.policies.base import CATEGORY_REASONS
+from scheduler_ext.policies.holdings import taken_by
 from scheduler_ext.policies.tree import SHORT_MEMORY_S, Path, Rules, TreeChooser
 from scheduler_ext.policies.tree_nodes import Branch, Line, Place, place_of
 
@@ -18,6 +19,10 @@ FADE_STEPS: Final = 512
 """Past use fades in steps of such a part of the memory."""
 MAX_SPAN: Final = 300.0
 """After so many times the memory all that is remembered is counted from a new landmark, so that no number overflows."""
+
+
+Need = tuple[Vector, WorkKind]
+"""What a line's tasks ask for."""
 
 
 class Ages:
@@ -44,7 +49,7 @@ class Ages:
         return bool(forward)
 
 
-class Need(NamedTuple):
+class Starving(NamedTuple):
     """An account below its minimum share, with the first of its tasks that would start."""
 
     account: Account
@@ -53,10 +58,10 @@ class Need(NamedTuple):
 
 
 class RunningTree(TreeChooser):
-    """A tree of lines for each vector and category, over one set of accounts.
+    """A tree of lines for each vector, kind of slot and category, over one set of accounts.
 
-    When a task finds no room, all lines with its vector wait together, untouched, until there is room for
-    it; so do all lines of a category at its ceiling.
+    When a task finds no room, all lines with its vector and kind wait together, untouched, until there is room for
+    it; so do all lines of a category and kind at its ceiling.
     """
 
     def __init__(self, snapshot: Snapshot, rules: Rules) -> None:
@@ -64,10 +69,19 @@ class RunningTree(TreeChooser):
         self._dropped: list[Line] = []
         self._left: list[Account] = []
         super().__init__(snapshot, rules)
-        self.blocked: set[Vector] = set()
-        """Vectors that found no room."""
+        if not snapshot.pools and not any(tenant.used for tenant in snapshot.tenants.values()):
+            # What no line asks for, nobody will ever hold.
+            needs = [line.vector for line in snapshot.lines]
+            counted = self._measure.counted
+            self._measure.counted = tuple(each for each in counted if any(need[each[0]] for need in needs))
+        self.blocked: set[Need] = set()
+        """What found no room."""
+        self._shut: set[tuple[int, WorkKind]] = set()
+        """Categories at their ceiling, by the slots they would take."""
+        self._returned: dict[int, Vector] = {}
+        """By line: what a task of it gives back, as a negative amount."""
         self._open: list[list[Branch]] = []
-        self._sorted: dict[tuple[frozenset[Vector], frozenset[int]], list[list[Branch]]] = {}
+        self._sorted: dict[Any, list[list[Branch]]] = {}
         self._sort_roots()
         of_account: dict[Path, list[Branch]] = {}
         for (_, _, path), branch in self._branches.items():
@@ -177,8 +191,15 @@ class RunningTree(TreeChooser):
         super().accept(line, task, milli)
         self._lines[line.line_id].top.waits -= 1
 
+    def accept_alone(self, line: LineView, task: TaskView) -> None:
+        """A task that has become ready starts at once while nothing else waits: as if offered, picked and accepted."""
+        top = self._lines[line.line_id].top
+        if not top.share:
+            self._share_out(self._due + top.turns)
+        self._charge(self._lines[line.line_id].leaf.account, task.kind, MILLI, taken_by(line, task.kind))
+
     def take(self, line: LineView, task: TaskView) -> None:
-        self._charge(self._lines[line.line_id].leaf.account, task.kind, MILLI, line.vector)
+        self._charge(self._lines[line.line_id].leaf.account, task.kind, MILLI, taken_by(line, task.kind))
         self.withdraw(line, task)
 
     def leave(self, line: LineView, task: TaskView) -> None:
@@ -191,7 +212,7 @@ class RunningTree(TreeChooser):
     @property
     def waits_for_room(self) -> bool:
         """Whether something was passed over and must be tried again once there is room."""
-        return bool(self.blocked or self._closed or self._skipped or self._dropped)
+        return bool(self.blocked or self._shut or self._skipped or self._dropped)
 
     @property
     def has_floors(self) -> bool:
@@ -200,15 +221,15 @@ class RunningTree(TreeChooser):
     def account_of(self, line: LineView) -> Account:
         return self._lines[line.line_id].leaf.account
 
-    def starving(self) -> list[Need]:
+    def starving(self) -> list[Starving]:
         """Accounts below their minimum share with work that waits."""
-        found: dict[int, Need] = {}
+        found: dict[int, Starving] = {}
         for state in self._lines.values():
             waiting = state.skipped or state.heads[state.at : state.at + 1]
             each: Account | None = state.leaf.account
             while waiting and each is not None:
                 if each.share < each.floor and (id(each) not in found or waiting[0].rank < found[id(each)].head.rank):
-                    found[id(each)] = Need(each, state.view, waiting[0])
+                    found[id(each)] = Starving(each, state.view, waiting[0])
                 each = each.parent
         return list(found.values())
 
@@ -253,7 +274,10 @@ class RunningTree(TreeChooser):
     def release(self, line: LineView, milli: int = MILLI) -> None:
         """A task of ``line`` has ended and gives back what it took."""
         state = self._lines[line.line_id]
-        self._charge(state.leaf.account, WorkKind.PROCESS, -milli, tuple([-need for need in line.vector]))
+        back = self._returned.get(line.line_id)
+        if back is None:
+            back = self._returned[line.line_id] = tuple([-need for need in taken_by(line, line.kind)])
+        self._charge(state.leaf.account, line.kind, -milli, back)
         if not state.top.waits and not state.top.share:
             self._share_out(self._due - state.top.turns)
         clock = self._clock
@@ -264,18 +288,18 @@ class RunningTree(TreeChooser):
     def reject(self, line: LineView, task: TaskView, reason: Reason) -> None:
         """As in a round; for want of room, all of the same vector wait."""
         if reason is Reason.NO_SLOT:
-            self.blocked.add(line.vector)
+            self.blocked.add((line.vector, line.kind))
             self._sort_roots()
         elif reason in CATEGORY_REASONS:
-            self._closed.add(int(line.category))
+            self._shut.add((int(line.category), line.kind))
             self._sort_roots()
         elif reason is Reason.HARD_SHARE:
             self._drop(self._lines[line.line_id])
         else:
             super().reject(line, task, reason)
 
-    def reopen(self, has_room: Callable[[Vector], bool]) -> None:
-        """Room has come back: try again what was passed over, and the vectors for which there is room now."""
+    def reopen(self, has_room: Callable[[Vector, WorkKind], bool]) -> None:
+        """Room has come back: try again what was passed over, and that for which there is room now."""
         for state in self._skipped:
             passed = sorted(state.skipped, key=_rank)
             start = state.at - len(passed)
@@ -291,9 +315,9 @@ class RunningTree(TreeChooser):
             if state.at < len(state.heads):
                 self._enter(state)
         self._dropped.clear()
-        if self.blocked or self._closed:
-            self.blocked = {vector for vector in self.blocked if not has_room(vector)}
-            self._closed.clear()
+        if self.blocked or self._shut:
+            self.blocked = {need for need in self.blocked if not has_room(*need)}
+            self._shut.clear()
             self._sort_roots()
 
     def _gone(self, top: Account) -> None:
@@ -329,19 +353,19 @@ class RunningTree(TreeChooser):
 
     def _sort_roots(self) -> None:
         """The trees to choose from, category by category; the same few sets come again and again."""
-        state = (frozenset(self.blocked), frozenset(self._closed))
+        state = (frozenset(self.blocked), frozenset(self._shut))
         known = self._sorted.get(state)
         if known is None:
             by_category: dict[int, list[Branch]] = {}
             for key, root in self._roots.items():
-                vector, category = cast("tuple[Vector, int]", key)
-                if vector not in self.blocked and category not in self._closed:
+                need, category = cast("tuple[Need, int]", key)
+                if need not in self.blocked and (category, need[1]) not in self._shut:
                     by_category.setdefault(category, []).append(root)
             known = self._sorted[state] = [by_category[category] for category in sorted(by_category)]
         self._open = known
 
     def _root_of(self, view: LineView) -> Hashable:
-        return (view.vector, view.precedence)
+        return ((view.vector, view.kind), view.precedence)
 
     def _drop(self, state: Line) -> None:
         self._dropped.append(state)

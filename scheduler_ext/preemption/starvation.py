@@ -15,7 +15,7 @@ from scheduler_ext.core.resources import filled
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.types import Snapshot, TaskView
 from scheduler_ext.policies.accounts import Account
-from scheduler_ext.policies.incremental_tree import Need, RunningTree
+from scheduler_ext.policies.incremental_tree import RunningTree, Starving
 from scheduler_ext.policies.share.fair import Running, spared, victims
 from scheduler_ext.preemption.choose import KINDS, Ask, Turn, without
 from scheduler_ext.round.node_account import Node
@@ -30,7 +30,7 @@ class Room:
     look_at: float | None = None
 
 
-Candidates = Callable[[Node, Need], Iterable[Running]]
+Candidates = Callable[[Node, Starving], Iterable[Running]]
 """The tasks of a node that may make room."""
 
 
@@ -59,7 +59,7 @@ class Starvation:
         return Room([], look_at=look_at)
 
 
-def _fewest(need: Need, nodes: Iterable[Node], candidates: Candidates) -> list[str]:
+def _fewest(need: Starving, nodes: Iterable[Node], candidates: Candidates) -> list[str]:
     best: list[str] = []
     vector, head = filled(need.line.vector), need.head
     for node in nodes:
@@ -90,7 +90,7 @@ def ask(
         idle.pop(line.line_id, None)
     tree = RunningTree(replace(world, lines=(*world.lines, *idle.values())), share)
 
-    def candidates(node: Node, need: Need) -> list[Running]:
+    def candidates(node: Node, need: Starving) -> list[Running]:
         return [
             _running(turn, tree, need.account)
             for turn in turns

@@ -36,11 +36,8 @@ def ceilings(conf: SchedulerConf, now: float) -> dict[Category, int]:
 
 
 def expected_end(task: TaskView, now: float) -> float | None:
-    """By when others may rely on it that a task has ended which starts now: nine in ten of its runs would have.
-
-    Its cap stands in while nothing is learnt.
-    """
-    span_us = task.long_us or task.expected_us
+    """When a task that starts now is expected to end; while nothing is learnt, by when it has at the latest."""
+    span_us = task.expected_us or task.long_us
     return now + span_us / 1e6 if span_us else None
 
 

@@ -168,6 +168,11 @@ class Ledger:
             shape.full_short = (self._releases, milli)
         return second
 
+    @property
+    def keeps_room(self) -> bool:
+        """Whether a node's room is kept for a task."""
+        return bool(self._reserved)
+
     def kept_for(self) -> frozenset[str]:
         """The tasks that a node's room is kept for."""
         return frozenset(node.reserved.task_id for node in self._reserved if node.reserved is not None)

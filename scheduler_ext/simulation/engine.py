@@ -22,6 +22,7 @@ from scheduler_ext.round.gate import Gate, expected_end
 from scheduler_ext.round.longest_waiting import make_room
 from scheduler_ext.round.node_account import Node
 from scheduler_ext.simulation.layout import edges_of, lines_of, tenants_of
+from scheduler_ext.simulation.learning import Learning
 from scheduler_ext.simulation.model import Cell, Job, Run, Trace
 from scheduler_ext.simulation.preemption import Preemptor
 from scheduler_ext.simulation.timers import Timers
@@ -31,7 +32,6 @@ PROGRESS_EVERY: Final = 10_000
 NO_EVENT: Final = 1 << 62
 BACKFILL_DEPTH: Final = 64
 """Jobs that are tried behind a reservation before the rest waits for the next event."""
-_KINDS: Final = (WorkKind.PROCESS,)
 
 
 class Engine:
@@ -49,8 +49,13 @@ class Engine:
         past_use: Mapping[str, float] | None = None,
         backfill: bool = True,
         progress: Callable[[int], None] | None = None,
+        learning: Learning | None = None,
+        until: int | None = None,
     ) -> None:
-        """``backfill`` keeps a node for what does not fit yet; ``progress`` hears how many jobs have ended."""
+        """``backfill`` keeps a node for what does not fit yet; ``progress`` hears how many jobs have ended.
+
+        ``learning``: expected run times are learnt from what has ended; ``until``: end when that job has started.
+        """
         conf = conf or SchedulerConf()
         self._trace = trace
         self._cell = cell
@@ -58,7 +63,7 @@ class Engine:
         self._share_name = share.name
         self._slicing = hasattr(order, "quantum_us")
         self._joins = hasattr(order, "level_of")
-        self._backfill = backfill and len({job.vector for job in trace.jobs}) > 1
+        self._backfill = backfill and len({(job.vector, job.kind) for job in trace.jobs}) > 1
         """Where all ask for the same, what finds no room leaves none that another could take."""
         self._progress = progress
         lines, self._following = lines_of(trace)
@@ -78,6 +83,14 @@ class Engine:
         if hasattr(share, "starvation_s") and self._chooser.has_floors:
             self._preemptor = Preemptor(self._chooser, share.starvation_s)
         self._clocked = self._timers is not None or bool(share.memory_s)
+        self._kinds = tuple({job.kind for job in trace.jobs})
+        self._learning, self._until = learning, until
+        self._plain = not (self._backfill or self._slicing or self._preemptor or self._timers)
+        """Nothing but room decides about a job that arrives while nothing waits."""
+        self._begin(trace)
+
+    def _begin(self, trace: Trace) -> None:
+        """Nothing has happened yet."""
         self._alarm: int | None = None
         self._began: dict[int, int] = {}
         """With pre-emption: when each running job began this time."""
@@ -89,7 +102,7 @@ class Engine:
         self._children, self._missing = edges_of(trace)
         self._serving: dict[int, int] = {}
         self._now = self._next = 0
-        self._waiting = self._ended = self._preemptions = self._decisions = 0
+        self._waiting = self._ended = self._preemptions = self._decisions = self._backfilled = 0
         self._started = [-1] * len(trace.jobs)
         self._finished = [-1] * len(trace.jobs)
         self._segments: list[tuple[int, int, int]] = []
@@ -116,6 +129,7 @@ class Engine:
             seconds=clock() - begin,
             segments=self._segments,
             unplaced=self._unplaced,
+            backfilled=self._backfilled,
             tenants=self._tenants,
         )
 
@@ -133,10 +147,7 @@ class Engine:
             while ends and ends[0][0] == now:
                 self._end(heappop(ends)[2])
             while self._next < count and jobs[self._next].arrived_us == now:
-                job = jobs[self._next]
-                self._next += 1
-                if not self._missing or not self._missing[job.index]:
-                    self._offer(job)
+                self._arrive(jobs[self._next])
             if self._waiting:
                 self._drain()
                 if self._preemptor is not None:
@@ -144,6 +155,8 @@ class Engine:
             elif self._over:
                 self._give_back()
                 self._freed.clear()
+            if self._until is not None and self._started[self._until] >= 0:
+                return
         self._give_up()
 
     def _next_time(self) -> int:
@@ -185,9 +198,18 @@ class Engine:
 
     # -- what happens ------------------------------------------------------------------------------
 
+    def _arrive(self, job: Job) -> None:
+        self._next += 1
+        if self._missing and self._missing[job.index]:
+            return
+        if self._waiting or not self._plain or not self._start_at_once(job):
+            self._offer(job)
+
     def _offer(self, job: Any) -> None:
         """A job has become ready."""
         line = job.line
+        if self._learning is not None:
+            self._learning.expect(job)
         if self._slicing:
             job.level = self._serving.get(line.line_id, 0) if self._joins else 0
         job.rank = self._order.rank(job)
@@ -238,6 +260,8 @@ class Engine:
                 return
         self._finished[job.index] = self._now
         self._ended += 1
+        if self._learning is not None:
+            self._learning.ended(job)
         if self._children:
             self._release_children(job)
         if self._progress is not None and self._ended % PROGRESS_EVERY == 0:
@@ -291,10 +315,12 @@ class Engine:
             chooser.reopen(self._has_room)
             self._freed.clear()
             if self._backfill:
+                if self._learning is not None:
+                    self._learning.correct(self._now)
                 queue = self._queue
                 queue.kept = make_room(gate, chooser, queue.kept, queue.turns, queue.longest(), self._place)
         passed_over = 0
-        while passed_over < BACKFILL_DEPTH and ledger.has_room(_KINDS):
+        while passed_over < BACKFILL_DEPTH and ledger.has_room(self._kinds):
             picked = chooser.pick()
             if picked is None:
                 break
@@ -310,6 +336,29 @@ class Engine:
                 reason = node
             passed_over += reason is Reason.RESERVED
             self._leave(line, task, reason)
+
+    def _start_at_once(self, job: Any) -> bool:
+        """Start a job that arrives while nothing waits: the same decision as by way of the lines; False without room."""
+        gate, chooser, line, jobs = self._gate, self._chooser, job.line, self._trace.jobs
+        if chooser.waits_for_room or (self._next < len(jobs) and jobs[self._next].arrived_us == self._now):
+            return False  # two that arrive together are in the order's hands
+        if self._over:
+            self._give_back()
+            gate.ledger.forget_reservations()
+            self._freed.clear()
+        gate.now = self._now / 1e6
+        chooser.settle()
+        if gate.refusal(line, job, 0) or chooser.refusal(line, job, MILLI):
+            return False
+        node = gate.place(line, job, 0)
+        if not isinstance(node, Node):
+            return False
+        job.rank = self._order.rank(job)
+        self._decisions += 1
+        self._waiting += 1
+        chooser.accept_alone(line, job)
+        self._start(job, node, line)
+        return True
 
     def _place(self, line: LineView, job: Any) -> None:
         node = self._gate.place(line, job, 0)
@@ -344,11 +393,11 @@ class Engine:
         The same decision as the long way, without taking the room out of the ledger and putting it back.
         """
         gate, chooser = self._gate, self._chooser
-        if len(self._over) > 1 or self._backfill or chooser.waits_for_room or gate.ledger.has_room(_KINDS):
+        if len(self._over) > 1 or self._backfill or chooser.waits_for_room or gate.ledger.has_room(self._kinds):
             return False
         picked = chooser.pick()
         node, ended, _ = self._over[0]
-        if picked is None or picked[0].vector != ended.vector:
+        if picked is None or picked[0].vector != ended.vector or picked[0].kind is not ended.kind:
             return False
         line, task = picked
         if gate.refusal(line, task, 0) or chooser.refusal(line, task, MILLI):
@@ -363,7 +412,7 @@ class Engine:
     def _give_back(self) -> None:
         ledger = self._gate.ledger
         for node, line, ends_at in self._over:
-            ledger.release_exclusive(node, ledger.shape(line.vector, WorkKind.PROCESS, None), ends_at)
+            ledger.release_exclusive(node, ledger.shape(line.vector, line.kind, None), ends_at)
             self._freed.append(node)
         self._over.clear()
 
@@ -371,6 +420,7 @@ class Engine:
         self._waiting -= 1
         if self._backfill:
             self._queue.remove(job)
+            self._backfilled += self._gate.ledger.keeps_room
         now = self._now
         job.node = node
         if self._started[job.index] < 0:
@@ -382,6 +432,8 @@ class Engine:
         else:
             end = now + job.run_us
         job.ends_at = expected_end(job, self._gate.now) if self._backfill else None
+        if self._learning is not None and job.ends_at is not None:
+            self._learning.started(job, now)
         heappush(self._ends, (end, job.index, job))
         if self._timers is not None:
             self._timers.started(job, now)
@@ -404,10 +456,8 @@ class Engine:
             return
         self._chooser.reject(line, job, reason)
 
-    def _has_room(self, vector: Vector) -> bool:
+    def _has_room(self, vector: Vector, kind: WorkKind) -> bool:
         if self._backfill:
             return True
-        for node in self._freed:  # noqa: SIM110 - a generator would cost more than the question
-            if fits(vector, node.free):
-                return True
-        return False
+        needed = self._gate.ledger.shape(vector, kind, None).vector
+        return any(node.room(kind) > 0 and fits(needed, node.free) for node in self._freed)

@@ -36,13 +36,13 @@ import yaml
 from scheduler_ext.core import ceiling_windows, resources
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import Category
-from scheduler_ext.core.types import CLIENT
+from scheduler_ext.core.types import CLIENT, WorkKind
 from scheduler_ext.simulation.model import ONE_CPU, Cell, Job, RateLimit, Trace
 
 MICRO: Final = 1_000_000
 _TENANT_KEYS: Final = (
-    "arrivals", "category", "client", "expected", "handler", "name", "pool", "priority", "rate_key", "run_s", "tolerance_s",
-    "vector", "weight",
+    "arrivals", "category", "client", "expected", "handler", "kind", "name", "pool", "priority", "rate_key", "run_s",
+    "tolerance_s", "vector", "weight",
 )  # fmt: skip
 
 
@@ -149,6 +149,8 @@ def _jobs(tenant: Mapping[str, Any], number: int, duration: float, rng: random.R
         vector = resources.from_mapping(
             _mapping(tenant["vector"], f"{where}.vector", resources.DIMENSIONS), field=f"{where}.vector"
         )
+    expected = _expected(tenant.get("expected", True), f"{where}.expected")
+    kind = _kind(tenant.get("kind", "process"), f"{where}.kind")
     tolerance = tenant.get("tolerance_s")
     client = str(tenant.get("client", ""))
     if "/" in client:
@@ -164,7 +166,9 @@ def _jobs(tenant: Mapping[str, Any], number: int, duration: float, rng: random.R
             vector=vector,
             category=_category(tenant.get("category", "delayable"), where),
             priority=int(_number(tenant, "priority", where, default=0, least=-1000)),
-            expected_us=run if tenant.get("expected", True) else None,
+            expected_us=expected(run, rng),
+            kind=kind,
+            handler=str(tenant.get("handler", "")),
             tolerance_us=None if tolerance is None else int(float(tolerance) * MICRO),
             pool=pool,
             rates=rates,
@@ -245,12 +249,31 @@ def _distribution(value: Any, where: str) -> Callable[[random.Random], float]:
     raise InvalidInput(f"must be one of {known}", field=f"{where}.distribution")
 
 
+def _expected(value: Any, where: str) -> Callable[[int, random.Random], int | None]:
+    """What is known of a run time beforehand: it, nothing, or a request that is so many times as long."""
+    if isinstance(value, Mapping):
+        draw = _distribution(value, where)
+        return lambda run, rng: max(1, int(run * draw(rng)))
+    return lambda run, _: run if value else None
+
+
+def _kind(value: Any, where: str) -> WorkKind:
+    try:
+        return WorkKind(str(value))
+    except ValueError:
+        raise InvalidInput(f"must be one of {', '.join(WorkKind)}", field=where) from None
+
+
 def _cell(value: Any) -> Cell:
     given = _mapping(value, "cell", ("nodes", "slots", "capacity"))
+    slots = given.get("slots", 4)
+    by_kind = _mapping(slots, "cell.slots", tuple(WorkKind)) if isinstance(slots, Mapping) else {"process": slots}
+    counts = {_kind(kind, "cell.slots"): int(_number(by_kind, kind, "cell.slots", least=0)) for kind in by_kind}
     capacity = given.get("capacity")
     return Cell(
         nodes=int(_number(given, "nodes", "cell", default=1, least=1)),
-        slots=int(_number(given, "slots", "cell", default=4, least=1)),
+        slots=counts.pop(WorkKind.PROCESS, 0),
+        others=counts,
         capacity=None
         if capacity is None
         else resources.from_mapping(_mapping(capacity, "cell.capacity", resources.DIMENSIONS), field="cell.capacity"),

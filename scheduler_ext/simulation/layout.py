@@ -3,38 +3,38 @@
 from __future__ import annotations
 
 from scheduler_ext.core.states import Category
-from scheduler_ext.core.types import LineView, TenantView, Vector
-from scheduler_ext.simulation.model import Trace
+from scheduler_ext.core.types import LineView, TenantView, Vector, WorkKind
+from scheduler_ext.simulation.model import Job, Trace
 
 
 def lines_of(trace: Trace) -> tuple[list[LineView], dict[int, LineView]]:
-    """One line for each (tenant, category, vector, pool), and where what waits in one goes next as its time runs out.
+    """One line for each (tenant, category, vector, kind, pool), and where what waits in one goes next as its time runs out.
 
     That is its tenant's urgent line, and from there the line of what is late.
 
     Each job is made new and told its line.
     """
-    lines: dict[tuple[int, Category, Vector, str, bool], LineView] = {}
+    lines: dict[tuple[int, Category, Vector, WorkKind, str, bool], LineView] = {}
 
-    def line_of(tenant: int, category: Category, vector: Vector, pool: str, *, late: bool = False) -> LineView:
-        key = (tenant, category, vector, pool, late)
+    def line_of(job: Job, category: Category, *, late: bool = False) -> LineView:
+        key = (job.tenant, category, job.vector, job.kind, job.pool, late)
         if key not in lines:
             number = len(lines)
             lines[key] = LineView(
-                line_id=number, tenant_id=tenant, category=category, tier_id=number, vector=vector, heads=(), pool=pool,
-                late=late,
+                line_id=number, tenant_id=job.tenant, category=category, tier_id=number, vector=job.vector, heads=(),
+                pool=job.pool, late=late, kind=job.kind,
             )  # fmt: skip
         return lines[key]
 
     following: dict[int, LineView] = {}
     for job in trace.jobs:
-        line = job.line = line_of(job.tenant, job.category, job.vector, job.pool)
+        line = job.line = line_of(job, job.category)
         job.remaining_us, job.level = job.run_us, 0
         if job.latest_start_us is not None and line.line_id not in following:
-            urgent = line_of(job.tenant, Category.URGENT, job.vector, job.pool)
+            urgent = line_of(job, Category.URGENT)
             if urgent is not line:
                 following[line.line_id] = urgent
-            following[urgent.line_id] = line_of(job.tenant, Category.URGENT, job.vector, job.pool, late=True)
+            following[urgent.line_id] = line_of(job, Category.URGENT, late=True)
     return list(lines.values()), following
 
 

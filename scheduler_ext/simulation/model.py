@@ -19,7 +19,6 @@ class Job:
     Times are whole microseconds since the trace began.
     """
 
-    kind: ClassVar[WorkKind] = WorkKind.PROCESS
     handler_id: ClassVar[int | None] = None
     alone: ClassVar[bool] = True
     mutex_limit: ClassVar[int] = 1
@@ -39,6 +38,9 @@ class Job:
     mutex_key: str | None = None
     parents: Sequence[int] = ()
     pool: str = ""
+    kind: WorkKind = WorkKind.PROCESS
+    handler: str = ""
+    """What its run time is learnt by, beside its tenant."""
     name: InitVar[str] = ""
     idempotent: bool = True
     rates: tuple[int, ...] = ()
@@ -93,6 +95,8 @@ class Trace:
     """Windows by time of day in which other ceilings hold, as the setting of that name has them."""
     limits: Mapping[int, RateLimit] = field(default_factory=dict)
     """Execution rates by the ids that jobs name."""
+    requested: bool = True
+    """Whether ``expected_us`` of its jobs was known beforehand: a log without requested times has the real ones there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +105,9 @@ class Cell:
 
     nodes: int = 1
     slots: int = 2
+    """Process slots of one node."""
+    others: Mapping[WorkKind, int] = field(default_factory=dict)
+    """Its slots of other kinds."""
     capacity: Vector | None = None
     """Of one node; by default a CPU for each slot and plenty of everything else."""
 
@@ -109,9 +116,12 @@ class Cell:
         plenty = 1_000_000_000
         capacity = self.capacity or (1000 * self.slots, plenty, plenty, plenty, plenty, plenty)
         return tuple(
-            NodeView(node_id=number, name=f"node{number}", capacity=capacity, slots={WorkKind.PROCESS: self.slots})
+            NodeView(
+                node_id=number, name=f"node{number}", capacity=capacity,
+                slots={WorkKind.PROCESS: self.slots, **self.others},
+            )
             for number in range(1, self.nodes + 1)
-        )
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,4 +142,6 @@ class Run:
     """With time slices: (job, start, end) of each slice."""
     unplaced: Mapping[int, str] = field(default_factory=dict)
     """Jobs that could never run, with the reason."""
+    backfilled: int = 0
+    """Starts beside room that was kept for another."""
     tenants: Mapping[int, TenantView] = field(default_factory=dict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from scheduler_ext.policies.incremental_tree import Need, RunningTree
+from scheduler_ext.policies.incremental_tree import RunningTree, Starving
 from scheduler_ext.policies.share.fair import Running, spared
 from scheduler_ext.preemption.starvation import Starvation
 from scheduler_ext.round.node_account import Node
@@ -34,7 +34,7 @@ class Preemptor:
     def check(self, now: int, began_us: dict[int, int]) -> tuple[list[Job], int | None]:
         """Jobs to end now for one pool that has starved long enough, and when to look again."""
 
-        def candidates(node: Node, need: Need) -> list[Running]:
+        def candidates(node: Node, need: Starving) -> list[Running]:
             return [self._view(job, need, began_us) for job in self._jobs[node.node_id].values()]
 
         nodes = self._nodes.values()
@@ -42,7 +42,7 @@ class Preemptor:
         running = {str(index): job for jobs in self._jobs.values() for index, job in jobs.items()} if room.tasks else {}
         return [running[name] for name in room.tasks], None if room.look_at is None else int(room.look_at)
 
-    def _view(self, job: Job, need: Need, began_us: dict[int, int]) -> Running:
+    def _view(self, job: Job, need: Starving, began_us: dict[int, int]) -> Running:
         return Running(
             task_id=str(job.index),
             vector=job.vector,

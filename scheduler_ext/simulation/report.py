@@ -48,6 +48,8 @@ class Measures:
     """Jain's index of the tenants' mean speed (run time over time in the system): 1 is even."""
     missed_latest_start: int
     preemptions: int
+    backfilled: int
+    """Starts beside room that was kept for another."""
     simulated_in_s: float
     jobs_per_second: float
 
@@ -68,7 +70,9 @@ class Columns:
         latest = [job.latest_start if job.latest_start is not None else np.inf for job in jobs]
         self.latest: Floats = np.array(latest, dtype=np.float64)[self.kept]
         views = run.cell.views()
-        self.slots = float(sum(sum(view.slots.values()) for view in views))
+        self.kinds = sorted({job.kind for job in jobs})
+        """Slots of each kind are counted by themselves."""
+        self.slots = [max(1.0, sum(view.slots.get(kind, 0) for view in views)) for kind in self.kinds]
         capacity = np.array([view.capacity for view in views], dtype=np.float64).sum(axis=0)
         self.capacity: Floats = np.where(capacity > 0, capacity, np.inf)
         if run.segments:
@@ -81,6 +85,8 @@ class Columns:
             self.span_start, self.span_end = self.started, self.ended
         vectors = np.array([job.vector for job in jobs], dtype=np.float64).reshape(-1, SIZE)
         self.span_need: Floats = vectors[self.span_job]
+        kinds = np.array([self.kinds.index(job.kind) for job in jobs], dtype=np.int64)
+        self.span_kind = kinds[self.span_job]
         self.span_tenant = tenants[self.span_job]
 
 
@@ -109,6 +115,7 @@ def measure(run: Run) -> Measures:
         jain=_jain(columns),
         missed_latest_start=int((columns.started > columns.latest).sum()),
         preemptions=run.preemptions,
+        backfilled=run.backfilled,
         simulated_in_s=run.seconds,
         jobs_per_second=len(waits) / run.seconds if run.seconds > 0 else 0.0,
     )
@@ -122,7 +129,7 @@ _COLUMNS: Final = (
     ("mean wait", "wait_mean_s", "{:.2f}"), ("p50", "wait_p50_s", "{:.2f}"), ("p95", "wait_p95_s", "{:.2f}"),
     ("p99", "wait_p99_s", "{:.2f}"), ("slowdown", "slowdown_mean", "{:.2f}"), ("makespan", "makespan_s", "{:.1f}"),
     ("use", "utilization", "{:.1%}"), ("Jain", "jain", "{:.3f}"), ("missed", "missed_latest_start", "{}"),
-    ("pre-empted", "preemptions", "{}"),
+    ("pre-empted", "preemptions", "{}"), ("backfilled", "backfilled", "{}"),
 )  # fmt: skip
 
 
@@ -184,7 +191,9 @@ def shares_over_time(run: Run, at: Floats) -> dict[int, Floats]:
 def dominant(columns: Columns, mine: npt.NDArray[np.bool_], at: Floats) -> Floats:
     """The larger of slots and dominant resource that some of the spans hold at each time, as a part of the cell."""
     start, end = columns.span_start[mine], columns.span_end[mine]
-    share = _held(start, end, np.ones(len(start)), at) / columns.slots
+    share = np.zeros(len(at))
+    for kind, slots in enumerate(columns.slots):
+        share = np.maximum(share, _held(start, end, (columns.span_kind[mine] == kind) * 1.0, at) / slots)
     for dimension in range(SIZE):
         need = columns.span_need[mine, dimension]
         if need.any():
@@ -220,7 +229,7 @@ def _utilization(columns: Columns, makespan: float) -> float:
     if makespan <= 0:
         return 0.0
     spans = columns.span_end - columns.span_start
-    used = [float(spans.sum()) / columns.slots]
+    used = [float(spans[columns.span_kind == kind].sum()) / slots for kind, slots in enumerate(columns.slots)]
     used += [
         float((spans * columns.span_need[:, dimension]).sum()) / float(columns.capacity[dimension])
         for dimension in range(SIZE)

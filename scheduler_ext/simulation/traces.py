@@ -46,6 +46,7 @@ def read_swf(path: Path) -> tuple[Trace, Cell]:
     tenants: dict[int, str] = {}
     machine = 0
     begins_at = 0.0
+    requested = False
     for number, line in enumerate(_lines(path), start=1):
         if line.startswith(";"):
             key, _, value = line[1:].partition(":")
@@ -61,6 +62,7 @@ def read_swf(path: Path) -> tuple[Trace, Cell]:
         if run < 0 or processors <= 0 or values[1] < 0:
             continue
         tenant = values[11]
+        requested = requested or values[8] > 0
         tenants.setdefault(tenant, f"user {tenant}")
         jobs.append(
             Job(
@@ -70,12 +72,13 @@ def read_swf(path: Path) -> tuple[Trace, Cell]:
                 tenant=tenant,
                 vector=(processors * 1000, 0, 0, 0, 0, 0),
                 expected_us=max(1, (values[8] if values[8] > 0 else run) * MICRO),
+                handler=str(values[13]),
                 name=str(values[0]),
             )
         )
     widest = max((job.vector[0] // 1000 for job in jobs), default=1)
     slots = machine or widest
-    trace = Trace(name=path.stem, jobs=_in_order(jobs), tenants=tenants, begins_at=begins_at)
+    trace = Trace(name=path.stem, jobs=_in_order(jobs), tenants=tenants, begins_at=begins_at, requested=requested)
     return trace, Cell(nodes=1, slots=slots)
 
 

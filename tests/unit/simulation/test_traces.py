@@ -14,10 +14,12 @@ import pytest
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import Category
+from scheduler_ext.core.types import WorkKind
 from scheduler_ext.policies.registry import order_policy, share_policy
 from scheduler_ext.simulation import report, scenarios, traces
 from scheduler_ext.simulation.engine import Engine
 from scheduler_ext.simulation.generator import generate
+from scheduler_ext.simulation.learning import Learning
 from scheduler_ext.simulation.model import Cell, Job, Run, Trace
 
 RECORDED = Path(__file__).resolve().parents[3].parent / "shared" / "data"
@@ -297,3 +299,28 @@ def test_hurried_work_keeps_its_tolerance() -> None:
     assert (job.arrived_us, job.latest_start) == (5 * SECOND, 6.0)
     with pytest.raises(InvalidInput):
         traces.hurry(trace, 0)
+
+
+def test_slots_of_each_kind_are_counted_by_themselves_and_run_times_are_learnt() -> None:
+    wide = {"cpu_milli": 1000}
+    document = {
+        "cell": {"nodes": 1, "slots": {"process": 2, "coroutine": 4}},
+        "tenants": [
+            {"name": "a", "kind": "coroutine", "run_s": {"value": 10}, "arrivals": {"process": "fixed", "every_s": 0, "count": 6}},
+            {"name": "b", "run_s": {"value": 10}, "arrivals": {"process": "fixed", "every_s": 0, "count": 3}, "vector": wide,
+             "expected": {"distribution": "constant", "value": 5}},
+        ],
+    }  # fmt: skip
+    conf = SchedulerConf(delayable_permille=1000, peak_permille=1000)
+    trace, cell = generate(document)
+    asked = {job.expected_us for job in trace.jobs if job.tenant == 1}
+    assert asked == {50 * SECOND}
+    done = Engine(
+        trace, cell, order=order_policy("fifo"), share=share_policy("equal"), conf=conf, learning=Learning(trace)
+    ).run(time.perf_counter)
+    starts = Counter((job.kind, start) for job, start in zip(trace.jobs, done.started_us, strict=True))
+    assert starts == {
+        (WorkKind.COROUTINE, 0): 4, (WorkKind.COROUTINE, 10 * SECOND): 2,
+        (WorkKind.PROCESS, 0): 2, (WorkKind.PROCESS, 10 * SECOND): 1,
+    }  # fmt: skip
+    assert report.measure(done).utilization == 1.0 * 6 / 8

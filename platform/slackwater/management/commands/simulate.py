@@ -18,6 +18,7 @@ from scheduler_ext.policies.registry import ORDER_POLICIES, SHARE_POLICIES, orde
 from scheduler_ext.simulation import report, scenarios, task_report, traces
 from scheduler_ext.simulation.engine import Engine
 from scheduler_ext.simulation.generator import moment
+from scheduler_ext.simulation.learning import Learning
 from scheduler_ext.simulation.model import Run, Trace
 from slackwater.management.console import PlatformCommand, parse_json
 from slackwater_tasks.field_kinds import Object
@@ -56,6 +57,11 @@ class Command(PlatformCommand):
         parser.add_argument(
             "--begins", metavar="TIME", help="when the trace begins, like 2026-01-05T18:00:00+01:00, for windows"
         )
+        parser.add_argument(
+            "--expect", choices=("given", "learnt", "requested"), default="given",
+            help="how long a task is expected to run: what the trace says (of a log without requests: the real time), "
+            "what was learnt from tasks that have ended by then, or what was requested and else nothing",
+        )  # fmt: skip
         parser.add_argument("--no-backfill", action="store_true", help="keep no node for what does not fit yet")
         parser.add_argument(
             "--json", dest="file", type=Path, metavar="FILE", help="write the numbers as JSON ('-': print them)"
@@ -93,6 +99,7 @@ class Command(PlatformCommand):
                     share=share_policy(share, _known(given, SHARE_POLICIES[share])),
                     conf=conf,
                     backfill=not options["no_backfill"],
+                    learning=_learning(options["expect"], trace),
                     progress=lambda done, bar=bar: progress.update(bar, completed=done),  # type: ignore[misc]
                 )
                 runs.append(engine.run(time.perf_counter))
@@ -183,6 +190,10 @@ def _conf(options: Mapping[str, Any], trace: Trace) -> SchedulerConf:
         delayable_permille=options["ceiling"] or 1000,
         ceiling_windows=trace.ceiling_windows if options["windows"] is None else options["windows"],
     )
+
+
+def _learning(expect: str, trace: Trace) -> Learning | None:
+    return None if expect == "given" else Learning(trace, learns=expect == "learnt")
 
 
 def _positive(value: int | None, default: int, option: str) -> int:
