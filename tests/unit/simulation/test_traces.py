@@ -302,12 +302,12 @@ def test_hurried_work_keeps_its_tolerance() -> None:
 
 
 def test_slots_of_each_kind_are_counted_by_themselves_and_run_times_are_learnt() -> None:
-    wide = {"cpu_milli": 1000}
+    six, three = ({"process": "fixed", "every_s": 0, "count": count} for count in (6, 3))
     document = {
-        "cell": {"nodes": 1, "slots": {"process": 2, "coroutine": 4}},
+        "cell": {"nodes": 1, "slots": {"process": 2, "coroutine": 4}, "capacity": {"cpu_milli": 9000}},
         "tenants": [
-            {"name": "a", "kind": "coroutine", "run_s": {"value": 10}, "arrivals": {"process": "fixed", "every_s": 0, "count": 6}},
-            {"name": "b", "run_s": {"value": 10}, "arrivals": {"process": "fixed", "every_s": 0, "count": 3}, "vector": wide,
+            {"name": "a", "kind": "coroutine", "run_s": {"value": 10}, "arrivals": six},
+            {"name": "b", "run_s": {"value": 10}, "arrivals": three,
              "expected": {"distribution": "constant", "value": 5}},
         ],
     }  # fmt: skip
