@@ -26,6 +26,7 @@ import django
 from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
 from django.utils.module_loading import autodiscover_modules, import_string
 
@@ -249,9 +250,11 @@ def _begin(task: Task[..., Any], args: Any, kwargs: Mapping[str, Any]) -> TaskRe
 
 def _backend_of(task: Task[..., Any]) -> SlackwaterBackend:
     """The task's own backend; the first of this kind where it was enqueued by ``using(backend=…)``."""
-    for backend in (task.get_backend(), *task_backends.all()):
-        if isinstance(backend, SlackwaterBackend):
-            return backend
+    for alias in (task.backend, *task_backends):
+        with suppress(ImproperlyConfigured):  # what another alias names may not be there
+            backend = task_backends[alias]
+            if isinstance(backend, SlackwaterBackend):
+                return backend
     raise LookupError(f"no backend in TASKS is a SlackwaterBackend, and {task.module_path} was enqueued with one")
 
 

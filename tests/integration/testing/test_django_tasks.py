@@ -19,7 +19,7 @@ from django_tasks.signals import task_enqueued, task_finished, task_started
 
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import Category
-from slackwater.django_tasks import NotRun, SlackwaterBackend, discover
+from slackwater.django_tasks import NotRun, SlackwaterBackend, _backend_of, discover
 from slackwater.testing.inbox import Inbox
 from slackwater.testing.plugin import slackwater_eager, slackwater_inbox
 from slackwater_tasks.control.cancel import cancel
@@ -85,7 +85,11 @@ def tell(name: str) -> Any:
 @pytest.fixture(autouse=True)
 def _backend(slackwater_inbox: Inbox) -> Iterator[None]:
     told.clear()
-    tasks = {"default": {"BACKEND": "slackwater.django_tasks.SlackwaterBackend", "QUEUES": [], "OPTIONS": OPTIONS}}
+    tasks = {
+        "missing": {"BACKEND": "does.not.exist"},
+        "plain": {"BACKEND": "django_tasks.backends.dummy.DummyBackend"},
+        "default": {"BACKEND": "slackwater.django_tasks.SlackwaterBackend", "QUEUES": [], "OPTIONS": OPTIONS},
+    }
     receivers = [(signal, tell(name)) for name, signal in
                  (("enqueued", task_enqueued), ("started", task_started), ("finished", task_finished))]  # fmt: skip
     for signal, receiver in receivers:
@@ -187,6 +191,7 @@ def test_coroutines_enqueue_are_run_and_read(slackwater_inbox: Inbox) -> None:
 def test_what_cannot_be_is_refused_when_it_is_said() -> None:
     discover()  # no module of the tests' apps has a task
     assert list(default_task_backend.check()) == []
+    assert _backend_of(add.using(backend="plain")) == task_backends["default"]
     with pytest.raises(InvalidTask, match="module level"):
         task()(lambda: None)
     with pytest.raises(InvalidTask, match="priority"):
