@@ -91,9 +91,18 @@ def test_a_retry_runs_as_often_as_it_says(platform: Platform, worker: ManagedPro
     assert sorted(ran(tmp_path)) == sorted(expected)
 
 
-def test_what_a_handler_hands_in_are_tasks_of_its_tenant(
-    platform: Platform, worker: ManagedProcess, tmp_path: Path
+def test_what_a_handler_hands_in_are_tasks_of_its_tenant_and_what_strays_in_is_none(
+    platform: Platform, worker: ManagedProcess, tmp_path: Path, redis_url: str
 ) -> None:
+    """One platform: none of them disturbs the others."""
+    for number, trial in enumerate((_handed_in, _replaced)):
+        (folder := tmp_path / str(number)).mkdir()
+        trial(platform, folder)
+    (folder := tmp_path / "stray").mkdir()
+    _strays_are_refused(platform, worker, folder, redis_url)
+
+
+def _handed_in(platform: Platform, tmp_path: Path) -> None:
     task_id = platform.submit("calls.nests", str(tmp_path), kwargs={"fail": True})
     found = result(platform, task_id)
     ways = {name: result(platform, one) for name, one in found.items() if isinstance(one, str)}
@@ -108,14 +117,15 @@ def test_what_a_handler_hands_in_are_tasks_of_its_tenant(
     wait_until(lambda: ran(tmp_path).count("plain") == 2, message="what is no handler goes where it went")
 
 
-def test_a_replacement_is_the_task(platform: Platform, worker: ManagedProcess, tmp_path: Path) -> None:
+def _replaced(platform: Platform, tmp_path: Path) -> None:
+    before = Task.objects.unscoped().count()  # the test is no tenant
     one = platform.submit("calls.becomes", str(tmp_path))
     assert result(platform, one) == "paid"
     assert ran(tmp_path) == ["becomes", "other 0", "becomes", "other 1"], "its retry runs the task anew"
     many = platform.wait(platform.submit("calls.becomes", str(tmp_path), kwargs={"many": True}), timeout=30)
     assert many.state == TaskState.FAILED
     assert "replace() takes a single signature here" in many.error
-    assert Task.objects.unscoped().count() == 2  # the test is no tenant
+    assert Task.objects.unscoped().count() == before + 2  # the test is no tenant
 
 
 def test_elsewhere_a_tenant_is_needed(
@@ -139,7 +149,7 @@ def test_elsewhere_a_tenant_is_needed(
         calling.note.delay(str(tmp_path), "nobody's")
 
 
-def test_a_stray_message_is_refused(platform: Platform, worker: ManagedProcess, tmp_path: Path, redis_url: str) -> None:
+def _strays_are_refused(platform: Platform, worker: ManagedProcess, tmp_path: Path, redis_url: str) -> None:
     stranger = Celery("stranger", broker=celery_broker_url(redis_url), set_as_current=False)
     stranger.conf.task_default_queue = "slackwater"
     for number in range(3):

@@ -35,6 +35,9 @@ def test_work_of_every_kind_runs_and_is_recorded(platform: Platform, tmp_path: P
     _mounted_scripts(platform, tmp_path)
     _references(platform)
     _mutex(platform)
+    _cancelled_before_and_during_the_run(platform)
+    _the_execution_cap_ends_the_whole_tree_and_is_told(platform)
+    _edited_while_it_waits(platform)
     _measured(platform)
     wait_until(lambda: platform.unfinished() == 0, message="the counter is back at nought")
 
@@ -169,8 +172,7 @@ def _mutex(platform: Platform) -> None:
     assert all(before[1] <= after[0] for before, after in pairwise(spans)), spans
 
 
-def test_cancelling_before_and_during_the_run(platform: Platform) -> None:
-    platform.up()
+def _cancelled_before_and_during_the_run(platform: Platform) -> None:
     later = platform.submit("demo.noop", start_at="2099-01-01T00:00:00Z")
     assert cancel(platform.tenant.pk, later, actor="test") is TaskState.CANCELLED
     assert platform.row(later).state == TaskState.CANCELLED
@@ -188,8 +190,7 @@ def test_cancelling_before_and_during_the_run(platform: Platform) -> None:
     assert platform.wait(task_id, timeout=30).state == TaskState.CANCELLED
 
 
-def test_the_execution_cap_ends_the_whole_tree_and_is_told(platform: Platform) -> None:
-    platform.up()
+def _the_execution_cap_ends_the_whole_tree_and_is_told(platform: Platform) -> None:
     sleeping = platform.submit("demo.sleep", 60, execution_cap_s=0.3, total_attempts=1)
     spinning = platform.submit("demo.spin", 60, execution_cap_s=0.3, total_attempts=1)
     daemon = b"setsid sh -c 'sleep 77.125' & trap '' TERM; sleep 60\n"
@@ -208,8 +209,7 @@ def test_the_execution_cap_ends_the_whole_tree_and_is_told(platform: Platform) -
     assert platform.wait(platform.submit("demo.noop")).state == TaskState.SUCCEEDED
 
 
-def test_a_waiting_task_can_be_edited_and_its_history_tells(platform: Platform) -> None:
-    platform.up()
+def _edited_while_it_waits(platform: Platform) -> None:
     task_id = platform.submit("demo.add", 1, 2, start_at="2099-01-01T00:00:00Z")
     edit(platform.tenant.pk, task_id, {"args": [20, 22], "start_at": None, "priority": 7}, actor="key:1")
     task = platform.wait(task_id)
