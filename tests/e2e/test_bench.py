@@ -46,6 +46,7 @@ def test_a_mixed_run_is_complete_and_counted(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "bench").iterdir() if path.is_dir()] == [], "its servers' data is left"
 
 
+@pytest.mark.slow
 def test_the_small_measurements_run(tmp_path: Path) -> None:
     arguments = ("--set", "sizes=1,20", "--set", "tasks=40", "--set", "waiting=100")
     done = bench(tmp_path, "--micro", "batches", *arguments)
