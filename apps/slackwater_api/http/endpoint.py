@@ -28,6 +28,7 @@ from rest_framework.views import APIView
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http import cors
 from slackwater_api.http.auth import BearerAuthentication, Principal
+from slackwater_api.http.blotting import blotted
 from slackwater_api.http.body import read_object
 from slackwater_api.http.once import REPLAYED, idempotency_key, made_once
 from slackwater_api.http.operation import QUOTE, Operation, answer, asks_quote, unchanged
@@ -200,6 +201,8 @@ class ApiView(PublicView):
     def _respond(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """An answer with its ETag, sorted and narrowed as asked."""
         response = super().respond(request, *args, **kwargs)
+        if type(response) is Response and not self.principal.may(SUBMIT):
+            response.data = blotted(response.data)
         if self.operation is None or type(response) is not Response or response.status_code != 200:
             return response
         if request.method in {"POST", "PUT"}:

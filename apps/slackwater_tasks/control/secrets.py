@@ -21,6 +21,8 @@ from slackwater_tenants.models import Tenant
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 MAX_BYTES = 16_384
+LEAST = 8
+"""Characters: what is shorter is guessed, and cannot be blotted out without blotting out other things."""
 MAX_TOTAL_BYTES = 24_576
 """All secrets of a tenant together: a script gets them in its environment."""
 SHOWN = ("name", "updated_at", "updated_by")
@@ -32,9 +34,9 @@ def put(tenant: Tenant, name: str, value: Any, *, actor: str = "") -> bool:
         raise InvalidInput("must be 1 to 63 letters, digits and underscores, and not begin with a digit", field="name")
     if not isinstance(value, str):
         raise InvalidInput("must be a string", field="value")
-    if not value or len(value.encode()) > MAX_BYTES:
-        raise InvalidInput(f"must have 1 to {MAX_BYTES} bytes", field="value")
     clean_text(value, "value")
+    if len(value) < LEAST or len(value.encode()) > MAX_BYTES:
+        raise InvalidInput(f"must have at least {LEAST} characters, and at most {MAX_BYTES} bytes", field="value")
     others = Secret.objects.unscoped().for_tenant(tenant.pk).exclude(name=name)  # the tenant is named
     used = sum(len(sealed) - NONCE - TAG for sealed in others.values_list("sealed", flat=True))
     if used + len(value.encode()) > MAX_TOTAL_BYTES:

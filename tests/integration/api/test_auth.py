@@ -132,7 +132,7 @@ def own_something(client: ApiClient) -> Objects:
         "/schedules",
         {"name": "secret", "kind": "daily", "task": {"handler": HANDLER}, "rule": {"times": ["07:00"]}},
     )
-    client.post("/secrets", {"name": "theirs_alone", "value": "secret"})
+    client.post("/secrets", {"name": "theirs_alone", "value": "secret-value"})
     hook = client.post("/webhooks", {"url": "https://secret.example", "events": ["task.failed"]}).body["id"]
     sent = client.post(f"/webhooks/{hook}/ping").body["id"]
     Usage._plain.create(tenant=client.tenant, day=timezone.now().date(), tier="secret", category=1, attempts=1)

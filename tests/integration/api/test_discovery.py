@@ -108,3 +108,12 @@ def test_a_ticket_opens_its_stream_once_and_soon(acme: ApiClient) -> None:
     ):
         assert acme.post("/stream-tickets", body).status == 422
     assert client_of("other", ("submit",)).post("/stream-tickets", {}).status == 403
+
+
+def test_who_may_only_read_sees_no_secret_in_arguments(acme: ApiClient) -> None:
+    path = f"/tasks/{acme.task(kwargs={'password': 'hush', 'to': 'ann'})}"
+    viewer = ApiClient(acme.tenant, acme.key, acme.post("/keys", {"name": "v", "scopes": ["read"]}).body["key"])
+    assert acme.get(path).body["kwargs"] == {"password": "hush", "to": "ann"}
+    shown = viewer.get(path)
+    assert shown.body["kwargs"] == {"password": "***", "to": "ann"}
+    assert viewer.get(path, If_None_Match=shown.headers["ETag"]).status == 304

@@ -248,7 +248,7 @@ def test_answers_have_the_shapes_described(acme: ApiClient) -> None:
     task_id = ended(acme)
     acme.task()
     workflow_id = acme.post("/workflows", {"tasks": [{"name": "a", "handler": HANDLER}]}).body["id"]
-    acme.post("/secrets", {"name": "s", "value": "v"})
+    acme.post("/secrets", {"name": "s", "value": "the value"})
     acme.post("/rates", {"key": "bank", "starts": 60, "window_s": 60})
     sha256 = acme.post("/scripts", {"name": "s", "content": "#"}).body["sha256"]
     schedule = {"name": "s", "kind": "interval", "rule": {"every_s": 60}, "task": {"handler": HANDLER}}

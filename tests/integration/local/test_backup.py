@@ -47,7 +47,7 @@ def test_a_dump_restores_everything(database_url: str, tmp_path: Path) -> None:
     tenant = client_of("acme").tenant
     submit_workflow(tenant, {"tasks": [{"name": n, "handler": HANDLER} for n in "abc"]})
     submit(tenant, {"handler": HANDLER, "args": ["kept"]})
-    secrets.put(tenant, "KEY", "value")
+    secrets.put(tenant, "KEY", "the value")
     dump, copy = tmp_path / "slackwater.dump", f"restored_{uuid4().hex[:8]}"
     tools = programs()
     subprocess.run([tools / "pg_dump", "--format=custom", f"--file={dump}", database_url], check=True, timeout=100)

@@ -324,7 +324,7 @@ def test_what_the_plan_does_not_allow_stays_a_dead_letter_and_is_named(acme: Ten
 def test_long_work_says_how_far_it_is(acme: Tenant) -> None:
     seen: list[int] = []
     for n in range(3):
-        secrets.put(acme, f"S{n}", "value")
+        secrets.put(acme, f"S{n}", "the value")
     assert secrets.reseal(progress=lambda: seen.append(1)) == len(seen) == 3
     assert run_json("reseal_secrets") == {"resealed": 3}
     # Nobody looks on: no bar, and no empty lines where it would be.

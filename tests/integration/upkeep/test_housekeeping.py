@@ -168,7 +168,7 @@ def fill(tenant: Tenant) -> None:
     )
     done = submit(tenant, {"handler": HANDLER, "idempotency_key": "k"}).task_ids[0]
     worker.end(worker.start(done), logs="out")
-    secrets.put(tenant, "KEY", "value")
+    secrets.put(tenant, "KEY", "the value")
     create_api_key(tenant, "key")
     tier = Tier.objects.create(slug="own", tenant=tenant, cpu_milli=1, memory_mb=1)
     Line._plain.create(tenant=tenant, category=2, tier=tier)

@@ -74,7 +74,7 @@ class SecretIn(s.Serializer[Any]):
     """A secret to keep."""
 
     name = s.RegexField(r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")
-    value = s.CharField(max_length=16_384, help_text="Never shown again.")
+    value = s.CharField(min_length=8, max_length=16_384, help_text="Never shown again.")
 
 
 class SecretOut(s.Serializer[Any]):

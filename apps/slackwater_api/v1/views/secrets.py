@@ -36,7 +36,7 @@ class Secrets(ApiView, path="secrets", tag="secrets"):
         {201: shapes.SecretOut, 200: shapes.SecretOut},
         body=shapes.SecretIn,
         conditional=True,
-        examples=[request_example("a key of yours", {"name": "MAIL_KEY", "value": "s3cret"})],
+        examples=[request_example("a key of yours", {"name": "MAIL_KEY", "value": "s3cret-of-mine"})],
     )
     def post(self, request: Request) -> Response:
         """Keep a value for the tenant's own tasks; nobody can read it back. ``If-Match``: only replace."""
