@@ -8,7 +8,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, NotGranted
+from scheduler_ext.core.errors import Conflict, Faults, InvalidInput, NotFound, NotGranted
 from slackwater_resources.models import Tier
 from slackwater_tenants.members import check_fields, lock_tenant, slug_of
 from slackwater_tenants.models import Tenant
@@ -36,12 +36,12 @@ def get_tier(tenant: Tenant, slug: str) -> Tier:
 
 def create_tier(tenant: Tenant, data: Any) -> Tier:
     """A new tier of the tenant's own. A name it had before comes back with the new numbers."""
-    fields = check_fields(data, FIELDS)
-    slug = slug_of(fields, "name")
-    values = _checked(tenant, fields)
-    for name in NEEDED:
-        if name not in values:
-            raise InvalidInput("must be given", field=name)
+    faults = Faults()
+    fields = check_fields(data, FIELDS, faults)
+    slug = faults.of(slug_of, fields, "name")
+    values = _checked(tenant, fields, faults)
+    faults.needed(fields, *NEEDED)
+    faults.tell()
     with transaction.atomic():
         lock_tenant(tenant.pk)
         if Tier.objects.filter(tenant=None, slug=slug).exists():
@@ -60,8 +60,10 @@ def create_tier(tenant: Tenant, data: Any) -> Tier:
 
 def change_tier(tenant: Tenant, slug: str, data: Any) -> Tier:
     """Change an own tier's numbers: they count from the next round on, for the tasks that wait too."""
-    fields = check_fields(data, FIELDS[1:])
-    values = _checked(tenant, fields)
+    faults = Faults()
+    fields = check_fields(data, FIELDS[1:], faults)
+    values = _checked(tenant, fields, faults)
+    faults.tell()
     if not values:
         raise InvalidInput("give at least one field to change")
     with transaction.atomic():
@@ -87,18 +89,19 @@ def _own(tenant: Tenant, slug: str) -> Tier:
     return tier
 
 
-def _checked(tenant: Tenant, fields: dict[str, Any]) -> dict[str, int]:
-    """The numbers given, each within the plan; ``InvalidInput`` and ``NotGranted`` name the field."""
+def _checked(tenant: Tenant, fields: dict[str, Any], faults: Faults) -> dict[str, int]:
+    """The numbers given, each within the plan; ``NotGranted`` names the field."""
     values = {}
     for name in RESOURCES:
         if name in fields:
             least = 1 if name in NEEDED else 0
             most = tenant.plan.largest_tier.get(name, 0)
-            values[name] = _number(fields[name], name, least, most, "the plan's largest tier of one's own")
+            values[name] = faults.of(_number, fields[name], name, least, most, "the plan's largest tier of one's own")
     if "default_execution_cap_s" in fields:
         most = tenant.plan.max_cap_s
         what = "the plan's longest cap"
-        values["default_cap_s"] = _number(fields["default_execution_cap_s"], "default_execution_cap_s", 1, most, what)
+        given = fields["default_execution_cap_s"]
+        values["default_cap_s"] = faults.of(_number, given, "default_execution_cap_s", 1, most, what)
     return values
 
 

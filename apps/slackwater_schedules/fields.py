@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NoReturn
 
-from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.errors import Faults, InvalidInput
 from slackwater_schedules.models import MAX_JITTER_S, MAX_MISSED_LIMIT, Schedule
 from slackwater_schedules.occurrences import Missed
 from slackwater_schedules.recurrence import Kind
@@ -110,14 +110,13 @@ FIELDS: Final[dict[str, Callable[[Any, str], Any]]] = {
 }
 
 
-def parse_schedule(data: Any) -> dict[str, Any]:
-    """Check ``data`` field by field; ``InvalidInput`` names the field. What belongs together is checked by services."""
+def parse_schedule(data: Any, *needed: str) -> dict[str, Any]:
+    """Check ``data`` field by field; ``InvalidInput`` names each at fault. What belongs together is checked by services."""
     if not isinstance(data, Mapping):
         raise InvalidInput("must be an object")
-    values: dict[str, Any] = {}
-    for name, value in data.items():
-        if name not in FIELDS:
-            shown = str(name)[:60].encode("ascii", "backslashreplace").decode()
-            raise InvalidInput(f"there is no such field; known are {', '.join(FIELDS)}", field=shown)
-        values[name] = FIELDS[name](value, name)
+    faults = Faults()
+    fields = faults.unknown(data, FIELDS)
+    values = {name: faults.of(FIELDS[name], value, name) for name, value in fields.items()}
+    faults.needed(fields, *needed)
+    faults.tell()
     return values

@@ -43,10 +43,7 @@ def create_schedule(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "")
 
 
 def _build(tenant: Tenant, data: Mapping[str, Any], now: datetime, actor: str) -> Schedule:
-    values = parse_schedule(data)
-    for name in ("name", "kind"):
-        if name not in values:
-            raise InvalidInput("must be given", field=name)
+    values = parse_schedule(data, "name", "kind")
     if ("task" in values) == ("workflow" in values):
         raise InvalidInput("give exactly one of task and workflow", field="task")
     values.setdefault("task", {})

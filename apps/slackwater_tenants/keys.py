@@ -13,7 +13,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, NotGranted
+from scheduler_ext.core.errors import Conflict, Faults, InvalidInput, NotFound, NotGranted
 from slackwater_tenants import services
 from slackwater_tenants.members import ROLE_SCOPES, check_fields, get_member, text_of
 from slackwater_tenants.models import ApiKey, Membership, Tenant
@@ -42,25 +42,30 @@ def get_key(tenant_id: int, key_id: str) -> ApiKey:
 
 def make_key(tenant: Tenant, data: Any) -> tuple[ApiKey, str]:
     """A key of the tenant, or of a member with what the role allows; returns it with its text, shown this once."""
-    fields = check_fields(data, KEY_FIELDS)
-    name = text_of(fields, "name", 120)
-    member = _member_of(tenant.pk, fields.get("member_id"))
-    allowed = ROLE_SCOPES[member.role] if member else TENANT_SCOPES
-    scopes = fields.get("scopes", [])
+    faults = Faults()
+    fields = check_fields(data, KEY_FIELDS, faults)
+    name = faults.of(text_of, fields, "name", 120)
+    member = faults.of(_member_of, tenant.pk, fields.get("member_id"))
+    scopes = faults.of(_scopes_of, fields.get("scopes", []), member)
+    expires_at = faults.of(_moment_of, fields.get("expires_at"))
+    origins = faults.of(check_origins, fields.get("origins") or [])
+    faults.tell()
+    if keys(tenant.pk).filter(revoked_at=None).count() >= MAX_KEYS:
+        raise NotGranted(f"a tenant has at most {MAX_KEYS} keys; revoke unused ones", limit=MAX_KEYS)
+    return services.create_api_key(tenant, name, scopes, expires_at, member=member, origins=origins)
+
+
+def _scopes_of(scopes: Any, member: Membership | None) -> list[str]:
     if not isinstance(scopes, list) or not all(isinstance(scope, str) for scope in scopes):
         raise InvalidInput("must be an array of strings", field="scopes")
     if ApiKey.Scope.OPERATE in scopes:
         raise NotGranted("only the platform's operators can give operate", field="scopes")
     if not scopes or set(scopes) - TENANT_SCOPES:
         raise InvalidInput(f"must name at least one of {', '.join(sorted(TENANT_SCOPES))}", field="scopes")
-    beyond = sorted(set(scopes) & set(ApiKey.Scope.values) - allowed)
+    beyond = sorted(set(scopes) - ROLE_SCOPES[member.role]) if member is not None else []
     if beyond and member is not None:
         raise InvalidInput(f"the role {member.role} does not allow {', '.join(beyond)}", field="scopes")
-    expires_at = _moment_of(fields.get("expires_at"))
-    if keys(tenant.pk).filter(revoked_at=None).count() >= MAX_KEYS:
-        raise NotGranted(f"a tenant has at most {MAX_KEYS} keys; revoke unused ones", limit=MAX_KEYS)
-    origins = check_origins(fields.get("origins") or [])
-    return services.create_api_key(tenant, name, sorted(set(scopes)), expires_at, member=member, origins=origins)
+    return sorted(set(scopes))
 
 
 def check_origins(value: Any) -> list[str]:

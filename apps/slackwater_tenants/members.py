@@ -12,7 +12,7 @@ from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 from django.db.models import Count, QuerySet
 
-from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound
+from scheduler_ext.core.errors import Conflict, Faults, InvalidInput, NotFound
 from scheduler_ext.core.plain_text import STEERS
 from slackwater_tenants.models import SLUG, Membership, Team, Tenant
 
@@ -27,14 +27,18 @@ TEAM_FIELDS = ("slug", "name")
 MEMBER_FIELDS = ("username", "email", "role", "team")
 
 
-def check_fields(data: Any, known: tuple[str, ...]) -> dict[str, Any]:
-    """``data`` as an object of ``known`` fields; ``InvalidInput`` names one that is not."""
+def check_fields(data: Any, known: tuple[str, ...], faults: Faults | None = None) -> dict[str, Any]:
+    """``data`` as an object of ``known`` fields; ``InvalidInput`` names those that are not.
+
+    ``faults``: where they are collected, for the caller to tell with its own.
+    """
     if not isinstance(data, dict):
         raise InvalidInput("The body must be an object.")
-    for name in data:
-        if name not in known:
-            raise InvalidInput(f"there is no such field; known are {', '.join(known)}", field=name[:60])
-    return data
+    found = faults or Faults()
+    fields = found.unknown(data, known)
+    if faults is None:
+        found.tell()
+    return fields
 
 
 def text_of(data: Mapping[str, Any], name: str, most: int, *, least: int = 1) -> str:
@@ -73,8 +77,10 @@ def get_team(tenant_id: int, slug: str) -> Team:
 
 def create_team(tenant: Tenant, data: Any) -> Team:
     """A new team; ``Conflict`` when its slug is taken."""
-    fields = check_fields(data, TEAM_FIELDS)
-    slug, name = slug_of(fields, "slug"), text_of(fields, "name", 120)
+    faults = Faults()
+    fields = check_fields(data, TEAM_FIELDS, faults)
+    slug, name = faults.of(slug_of, fields, "slug"), faults.of(text_of, fields, "name", 120)
+    faults.tell()
     try:
         with transaction.atomic():
             Team.objects.create(tenant=tenant, slug=slug, name=name)
@@ -138,20 +144,27 @@ def _email_of(data: Mapping[str, Any]) -> str:
     return value
 
 
+def _username_of(data: Mapping[str, Any]) -> str:
+    username = text_of(data, "username", 150)
+    try:
+        get_user_model().username_validator(username)
+    except ValidationError as error:
+        raise InvalidInput(str(error.messages[0]), field="username") from None
+    return username
+
+
 def create_member(tenant: Tenant, data: Any) -> Membership:
     """A new user with a role. ``Conflict`` when the name is taken: a client cannot take in users of others.
 
     It has no password: it works by keys of its own, until an administrator of the platform gives it one.
     """
-    fields = check_fields(data, MEMBER_FIELDS)
-    username = text_of(fields, "username", 150)
-    email, role = _email_of(fields), _role_of(fields.get("role", Membership.Role.VIEWER))
-    team = _team_of(tenant.pk, fields.get("team"))
+    faults = Faults()
+    fields = check_fields(data, MEMBER_FIELDS, faults)
+    username = faults.of(_username_of, fields)
+    email, role = faults.of(_email_of, fields), faults.of(_role_of, fields.get("role", Membership.Role.VIEWER))
+    team = faults.of(_team_of, tenant.pk, fields.get("team"))
+    faults.tell()
     users = get_user_model()
-    try:
-        users.username_validator(username)
-    except ValidationError as error:
-        raise InvalidInput(str(error.messages[0]), field="username") from None
     with transaction.atomic():
         lock_tenant(tenant.pk)
         if Membership.objects.filter(tenant=tenant).count() >= MAX_MEMBERS:
@@ -167,21 +180,25 @@ def create_member(tenant: Tenant, data: Any) -> Membership:
 
 def change_member(tenant_id: int, member_id: UUID, data: Any) -> Membership:
     """Change role, team or address; ``Conflict`` when no owner would be left. Keys follow the role at once."""
-    fields = check_fields(data, MEMBER_FIELDS[1:])
+    faults = Faults()
+    fields = check_fields(data, MEMBER_FIELDS[1:], faults)
+    role = faults.of(_role_of, fields["role"]) if "role" in fields else None
+    team = faults.of(_team_of, tenant_id, fields.get("team"))
+    email = faults.of(_email_of, fields)
+    faults.tell()
     if not fields:
         raise InvalidInput("give at least one field to change")
     with transaction.atomic():
         lock_tenant(tenant_id)
         found = get_member(tenant_id, member_id)
-        if "role" in fields:
-            role = _role_of(fields["role"])
+        if role is not None:
             if role != Membership.Role.OWNER:
                 _keep_an_owner(found)
             found.role = role
         if "team" in fields:
-            found.team = _team_of(tenant_id, fields["team"])
+            found.team = team
         if "email" in fields:
-            _change_email(found, _email_of(fields))
+            _change_email(found, email)
         found.save(update_fields=["role", "team"])
     return found
 

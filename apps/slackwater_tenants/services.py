@@ -16,7 +16,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from scheduler_ext.core.errors import Conflict, InvalidInput, NotAuthenticated, NotFound, NotGranted
+from scheduler_ext.core.errors import Conflict, Faults, InvalidInput, NotAuthenticated, NotFound, NotGranted
 from slackwater_tenants.members import check_fields, text_of
 from slackwater_tenants.models import ApiKey, Membership, Plan, Tenant, TenantCounter
 from slackwater_tenants.price_list import PLANS
@@ -160,12 +160,14 @@ def change_tenant(tenant: Tenant, data: object) -> None:
 
     ``InvalidInput`` names the field at fault.
     """
-    fields = check_fields(data, ("name", "paused"))
+    faults = Faults()
+    fields = check_fields(data, ("name", "paused"), faults)
+    name, paused = faults.of(text_of, {"name": tenant.name, **fields}, "name", 200), fields.get("paused", tenant.paused)
+    if not isinstance(paused, bool):
+        faults.found.append(InvalidInput("must be true or false", field="paused"))
+    faults.tell()
     if not fields:
         raise InvalidInput("give at least one field to change")
-    name, paused = text_of({"name": tenant.name, **fields}, "name", 200), fields.get("paused", tenant.paused)
-    if not isinstance(paused, bool):
-        raise InvalidInput("must be true or false", field="paused")
     with transaction.atomic():
         if "name" in fields:
             tenant.name = name

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Final
+import difflib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, ClassVar, Final, ParamSpec, TypeVar, cast
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class SlackwaterError(Exception):
@@ -46,6 +50,49 @@ def together(faults: Sequence[SlackwaterError]) -> SlackwaterError:
     if len(faults) > 1:
         first.extra["errors"] = [each for fault in faults for each in fault.told()][:MOST_FAULTS]
     return first
+
+
+class Faults:
+    """The faults of one input, collected so that one answer tells of all."""
+
+    def __init__(self) -> None:
+        self.found: list[InvalidInput] = []
+
+    def of(self, read: Callable[P, T], *args: P.args, **given: P.kwargs) -> T:
+        """What ``read`` makes of a part; where that is at fault, nothing that is worth using: :meth:`tell` comes next."""
+        try:
+            return read(*args, **given)
+        except InvalidInput as fault:
+            self.found.append(fault)
+            return cast("T", None)
+
+    def unknown(self, data: Mapping[Any, Any], known: Collection[str]) -> dict[str, Any]:
+        """``data`` without fields there are not: each is a fault, which says what was probably meant."""
+        for name in data:
+            if name not in known:
+                self.found.append(no_such_field(str(name), known))
+        return {name: value for name, value in data.items() if name in known}
+
+    def needed(self, data: Mapping[str, Any], *names: str) -> None:
+        """Each of ``names`` must be given."""
+        self.found += [InvalidInput("must be given", field=name) for name in names if name not in data]
+
+    def tell(self) -> None:
+        """Raise the first, which tells of all."""
+        if self.found:
+            raise together(self.found)
+
+
+def no_such_field(name: str, known: Collection[str]) -> InvalidInput:
+    """The fault of a field there is not; a JSON Patch renames one that is misspelt."""
+    shown = name[:60].encode("ascii", "backslashreplace").decode()
+    meant = next(iter(difflib.get_close_matches(name[:60].lower(), known, n=1)), None)
+    if meant is None:
+        words = f"known are {', '.join(sorted(known))}" if known else "the body is empty, or {}"
+        return InvalidInput(f"there is no such field; {words}", field=shown or '""')
+    pointer = shown.replace("~", "~0").replace("/", "~1")
+    suggestion = [{"op": "move", "from": f"/{pointer}", "path": f"/{meant}"}]
+    return InvalidInput(f"there is no such field; did you mean {meant}?", field=shown, suggestion=suggestion)
 
 
 class UnknownDependency(InvalidInput):

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.http import HttpRequest
 
-from scheduler_ext.core.errors import InvalidInput, TooLarge
+from scheduler_ext.core.errors import Faults, InvalidInput, TooLarge
 from slackwater_api.http import cost
 from slackwater_api.http.pieces import is_deep, split
 from slackwater_api.http.problems import MalformedBody, UnsupportedMediaType
@@ -62,11 +62,10 @@ def read_fields(request: HttpRequest, *known: str) -> dict[str, Any]:
 
 
 def _only(data: Any, known: tuple[str, ...]) -> dict[str, Any]:
-    for name in _object(data):
-        if name not in known:
-            words = f"known: {', '.join(sorted(known))}" if known else "the body is empty, or {}"
-            raise InvalidInput(f"there is no such field; {words}", field=name[:60])
-    return _object(data)
+    faults = Faults()
+    fields = faults.unknown(_object(data), known)
+    faults.tell()
+    return fields
 
 
 def _object(data: Any) -> dict[str, Any]:

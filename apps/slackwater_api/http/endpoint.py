@@ -95,6 +95,8 @@ class PublicView(APIView):
     content_negotiation_class = OneRenderer
     metadata_class = None
     request_id = ""
+    array = ""
+    """What faults call the body, where that is an array."""
     format_kwarg = None
 
     def enter(self, request: Request) -> Any:
@@ -118,7 +120,8 @@ class PublicView(APIView):
                 with self.enter(wrapped):
                     response = self.respond(wrapped, *args, **kwargs)
             except Exception as error:  # noqa: BLE001 (the boundary: every error becomes a problem, and is logged)
-                response = as_response(problem(error, self.request_id))
+                elsewhere = {*request.GET, *kwargs} if request.method in {"POST", "PATCH", "PUT"} else None
+                response = as_response(problem(error, self.request_id, elsewhere, self.array))
                 vars(response)["_has_been_logged"] = True  # Django would log each refusal of a client as a warning
             self.response = self.finalize_response(wrapped, cast("Response", response), *args, **kwargs)
         self.response["X-Request-Id"] = self.request_id

@@ -36,6 +36,7 @@ class Fault(s.Serializer[Any]):
     code = s.CharField()
     detail = s.CharField()
     field = s.CharField(required=False)
+    pointer = s.CharField(required=False, help_text="The field as a JSON Pointer (RFC 6901), where it is in the body.")
     suggestion = PatchStep(many=True, required=False)
 
 

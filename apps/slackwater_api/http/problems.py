@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -114,6 +115,9 @@ STATUS: Final[dict[str, tuple[int, str]]] = {
 """Code -> (HTTP status, title). The only such table; a code keeps its meaning for ever."""
 
 MAX_FIELD: Final = 300
+HEADERS: Final = frozenset({"Idempotency-Key", "If-Match", "If-None-Match", "Last-Event-ID"})
+"""What a fault may name that stands in no body."""
+STEP: Final = re.compile(r"[^.\[\]]+")
 RATE_POLICY: Final = '"submissions";q={};w={}'
 WAITING_POLICY: Final = '"waiting";q={}'
 """Items of ``RateLimit-Policy`` (draft-ietf-httpapi-ratelimit-headers-10): the rate, with the seconds in which as many
@@ -158,8 +162,12 @@ def problem_body(code: str, detail: str, request_id: str) -> dict[str, Any]:
     }
 
 
-def problem(error: Exception, request_id: str) -> Problem:
-    """The answer to ``error``. What is internal is logged with its traceback and not shown."""
+def problem(error: Exception, request_id: str, elsewhere: Collection[str] | None = None, array: str = "") -> Problem:
+    """The answer to ``error``. What is internal is logged with its traceback and not shown.
+
+    ``elsewhere``: names of what was sent beside the body, whose fields get JSON pointers; ``None`` where there is no body.
+    ``array``: what fields call a body that is an array.
+    """
     ours = normalized(error)
     status, _ = STATUS[ours.code]
     if status >= 500 and not isinstance(ours, errors.Unavailable):
@@ -172,7 +180,7 @@ def problem(error: Exception, request_id: str) -> Problem:
         body["field"] = _path(ours.field)
     headers = _headers(ours)
     if isinstance(ours, errors.InvalidInput):
-        body["errors"] = [_shown(each) for each in ours.told()]
+        body["errors"] = [_shown(each, elsewhere, array) for each in ours.told()]
     if "Retry-After" in headers:
         body["retry_after_s"] = int(headers["Retry-After"])
     extra = {key: value for key, value in ours.extra.items() if key != "retry_after"}
@@ -180,8 +188,15 @@ def problem(error: Exception, request_id: str) -> Problem:
     return Problem(status=status, body=body, headers=headers)
 
 
-def _shown(fault: dict[str, Any]) -> dict[str, Any]:
-    return {**fault, "field": _path(fault["field"])} if "field" in fault else fault
+def _shown(fault: dict[str, Any], elsewhere: Collection[str] | None, array: str) -> dict[str, Any]:
+    if "field" not in fault:
+        return fault
+    path = _path(fault["field"])
+    if elsewhere is None or path in elsewhere or path in HEADERS:
+        return {**fault, "field": path}
+    steps = [step.replace("~", "~0").replace("/", "~1") for step in STEP.findall(path)]
+    steps = steps[1:] if array and steps[:1] == [array] else steps
+    return {**fault, "field": path, "pointer": "".join(f"/{step}" for step in steps)}
 
 
 def _path(text: str) -> str:

@@ -56,7 +56,7 @@ class PlainRequest:
     def problem(self, error: Exception) -> HttpResponseBase:
         """The problem for ``error``; an internal one is logged under this request's id."""
         with structlog.contextvars.bound_contextvars(request_id=self.id):
-            found = problem(error, self.id)
+            found = problem(error, self.id, ())
         return self.answer(found.status, found.body, found.headers, PROBLEM_TYPE)
 
 

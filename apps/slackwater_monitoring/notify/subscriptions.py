@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, NotGranted
+from scheduler_ext.core.errors import Conflict, Faults, InvalidInput, NotFound, NotGranted
 from scheduler_ext.core.states import Event
 from slackwater_monitoring.models import Delivery, Subscription
 from slackwater_monitoring.notify.webhook_signature import make_secret
@@ -100,14 +100,13 @@ FIELDS: Final[dict[str, Callable[[Any, str], Any]]] = {
 CHANGEABLE: Final = frozenset(FIELDS) - {"channel"}
 
 
-def _parse(data: Any, known: frozenset[str]) -> dict[str, Any]:
+def _parse(data: Any, known: frozenset[str], faults: Faults) -> dict[str, Any]:
     if not isinstance(data, Mapping):
         raise InvalidInput("The body must be an object.")
-    for name in data:
-        if name not in known:
-            why = "cannot be changed" if name in FIELDS else "there is no such field"
-            raise InvalidInput(why, field=str(name)[:60])
-    return {name: FIELDS[name](value, name) for name, value in data.items()}
+    fixed = [name for name in data if name in FIELDS and name not in known]
+    faults.found += [InvalidInput("cannot be changed", field=name) for name in fixed]
+    fields = faults.unknown({name: value for name, value in data.items() if name not in fixed}, known)
+    return {name: faults.of(FIELDS[name], value, name) for name, value in fields.items()}
 
 
 # -- subscriptions ----------------------------------------------------------------------------------------------------
@@ -126,14 +125,16 @@ def get(tenant_id: int, subscription_id: UUID) -> Subscription:
 
 def create(tenant: Tenant, data: Any, *, actor: str = "") -> Made:
     """Make a subscription; ``InvalidInput`` names the field at fault. Its secret is in the answer and nowhere else."""
-    values = _parse(data, frozenset(FIELDS))
+    faults = Faults()
+    values = _parse(data, frozenset(FIELDS), faults)
     channel = values.setdefault("channel", Subscription.Channel.WEBHOOK.value)
-    if channel == Subscription.Channel.WEBHOOK and not values.get("url"):
-        raise InvalidInput("says where to send: give an address", field="url")
-    if channel != Subscription.Channel.WEBHOOK and "url" in values:
-        raise InvalidInput(NO_ADDRESS[channel], field="url")
+    if channel == Subscription.Channel.WEBHOOK and not data.get("url"):
+        faults.found.append(InvalidInput("says where to send: give an address", field="url"))
+    if channel in NO_ADDRESS and "url" in values:
+        faults.found.append(InvalidInput(NO_ADDRESS[channel], field="url"))
     if "events" not in values:
-        raise InvalidInput("must be an array with at least one event", field="events")
+        faults.found.append(InvalidInput("must be an array with at least one event", field="events"))
+    faults.tell()
     made = Subscription(id=new_id(), tenant=tenant, created_by=actor[:120], **values)
     secret = make_secret() if channel != Subscription.Channel.EMAIL else ""
     if secret:
@@ -150,7 +151,9 @@ def create(tenant: Tenant, data: Any, *, actor: str = "") -> Made:
 
 def change(tenant_id: int, subscription_id: UUID, data: Any) -> Subscription:
     """Change fields; enabling a disabled subscription sends the deliveries that waited."""
-    values = _parse(data, CHANGEABLE)
+    faults = Faults()
+    values = _parse(data, CHANGEABLE, faults)
+    faults.tell()
     with transaction.atomic():
         lock_tenant(tenant_id)
         found = get(tenant_id, subscription_id)

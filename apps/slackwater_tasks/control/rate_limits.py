@@ -8,7 +8,7 @@ from uuid import NAMESPACE_OID, UUID, uuid5
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 
-from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, NotGranted
+from scheduler_ext.core.errors import Conflict, Faults, InvalidInput, NotFound, NotGranted
 from slackwater_resources.models import Handler
 from slackwater_tasks.field_kinds import Text, Whole
 from slackwater_tasks.models import RateLimit
@@ -36,12 +36,15 @@ def limits_of(tenant: Tenant) -> list[dict[str, Any]]:
 
 def set_limit(tenant: Tenant, data: Any) -> dict[str, Any]:
     """Set a limit of the tenant's own: of a rate key, of a handler, or of all its tasks."""
-    check_fields(data, FIELDS)
-    key, name = KEY.check(data.get("key", ""), "key"), HANDLER.check(data.get("handler", ""), "handler")
+    faults = Faults()
+    fields = check_fields(data, FIELDS, faults)
+    key = faults.of(KEY.check, fields.get("key", ""), "key")
+    name = faults.of(HANDLER.check, fields.get("handler", ""), "handler")
+    starts = faults.of(Whole(1, MAX_STARTS).check, fields.get("starts"), "starts")
+    per_s = faults.of(Whole(1, MAX_FRAME_S).check, fields.get("window_s"), "window_s")
     if key and name:
-        raise InvalidInput("give a key or a handler, not both", field="key")
-    starts = Whole(1, MAX_STARTS).check(data.get("starts"), "starts")
-    per_s = Whole(1, MAX_FRAME_S).check(data.get("window_s"), "window_s")
+        faults.found.append(InvalidInput("give a key or a handler, not both", field="key"))
+    faults.tell()
     handler = None
     if name:
         handler = Handler.objects.filter(name=name).first()

@@ -13,7 +13,7 @@ from typing import Any
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from scheduler_ext.core.errors import InvalidInput, NotFound, NotGranted
+from scheduler_ext.core.errors import Faults, InvalidInput, NotFound, NotGranted
 from slackwater_tasks.field_kinds import clean_text
 from slackwater_tasks.models import Secret
 from slackwater_tasks.runtime.sealed import NONCE, TAG, open_sealed, seal
@@ -30,13 +30,10 @@ SHOWN = ("name", "updated_at", "updated_by")
 
 def put(tenant: Tenant, name: str, value: Any, *, actor: str = "") -> bool:
     """Store or replace a secret; returns whether it is new. ``InvalidInput`` names the field at fault."""
-    if not NAME.fullmatch(name):
-        raise InvalidInput("must be 1 to 63 letters, digits and underscores, and not begin with a digit", field="name")
-    if not isinstance(value, str):
-        raise InvalidInput("must be a string", field="value")
-    clean_text(value, "value")
-    if len(value) < LEAST or len(value.encode()) > MAX_BYTES:
-        raise InvalidInput(f"must have at least {LEAST} characters, and at most {MAX_BYTES} bytes", field="value")
+    faults = Faults()
+    faults.of(_check_name, name)
+    faults.of(_check_value, value)
+    faults.tell()
     others = Secret.objects.unscoped().for_tenant(tenant.pk).exclude(name=name)  # the tenant is named
     used = sum(len(sealed) - NONCE - TAG for sealed in others.values_list("sealed", flat=True))
     if used + len(value.encode()) > MAX_TOTAL_BYTES:
@@ -45,6 +42,19 @@ def put(tenant: Tenant, name: str, value: Any, *, actor: str = "") -> bool:
         )
     values = {"sealed": seal(tenant.pk, name, value), "updated_at": Now(), "updated_by": actor[:120]}
     return bool(Secret._plain.update_or_create(tenant=tenant, name=name, defaults=values)[1])
+
+
+def _check_name(name: str) -> None:
+    if not NAME.fullmatch(name):
+        raise InvalidInput("must be 1 to 63 letters, digits and underscores, and not begin with a digit", field="name")
+
+
+def _check_value(value: Any) -> None:
+    if not isinstance(value, str):
+        raise InvalidInput("must be a string", field="value")
+    clean_text(value, "value")
+    if len(value) < LEAST or len(value.encode()) > MAX_BYTES:
+        raise InvalidInput(f"must have at least {LEAST} characters, and at most {MAX_BYTES} bytes", field="value")
 
 
 def rows(name: str) -> QuerySet[Secret]:

@@ -27,8 +27,38 @@ def test_all_faults_are_told_at_once(acme: ApiClient) -> None:
     tasks = [{"handler": HANDLER}, {"handler": HANDLER, "priority": -1}, {"handler": 7}, 5]
     several = acme.post("/tasks", tasks).body["errors"]
     assert [fault["field"] for fault in several] == ["tasks[1].priority", "tasks[2].handler", "tasks[3]"]
+    assert [fault["pointer"] for fault in several] == ["/1/priority", "/2/handler", "/3"]
+    assert acme.post("/workflows", {"tasks": tasks}).body["errors"][0]["pointer"] == "/tasks/1/priority"
+    assert "pointer" not in acme.get("/tasks?limit=0").body["errors"][0]
     assert len(acme.post("/tasks", [{"handler": 7}] * 500).body["errors"]) == 100
     assert not Task._plain.exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "fields"),
+    [
+        ("/webhooks", {"url": 5, "evnets": [], "tags": "x"}, {"url", "evnets", "tags", "events"}),
+        ("/schedules", {"kind": "x", "jitter_s": -1, "rul": {}}, {"kind", "jitter_s", "rul", "name"}),
+        (
+            "/keys",
+            {"name": 1, "scopes": [], "expires": 1, "origins": ["x"]},
+            {"name", "scopes", "expires", "origins[0]"},
+        ),
+        ("/members", {"username": "", "role": "x", "email": "x", "team": "x"}, {"username", "role", "email", "team"}),
+        ("/teams", {"slug": "A B", "nam": "x"}, {"slug", "nam", "name"}),
+        ("/tiers", {"name": "A", "memory_mb": -1}, {"name", "memory_mb", "cpu_milli"}),
+        ("/rates", {"starts": 0, "key": 5}, {"starts", "window_s", "key"}),
+        ("/secrets", {"name": "1", "value": "short"}, {"name", "value"}),
+        ("/scripts", {"content": 5}, {"name", "content"}),
+    ],
+)
+def test_every_body_tells_all_its_faults(acme: ApiClient, path: str, body: object, fields: set[str]) -> None:
+    answer = acme.post(path, body)
+    assert (answer.status, {fault["field"] for fault in answer.body["errors"]}) == (422, fields)
+    assert all(fault["pointer"] for fault in answer.body["errors"])
+    for fault in answer.body["errors"]:
+        if fault["field"] in {"evnets", "rul", "nam"}:
+            assert fault["suggestion"][0]["op"] == "move"
 
 
 @pytest.mark.parametrize(

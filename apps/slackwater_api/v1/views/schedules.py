@@ -9,7 +9,7 @@ from uuid import UUID
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.errors import Faults, InvalidInput
 from slackwater_api.http.body import read_json, read_object
 from slackwater_api.http.endpoint import READ, SUBMIT, ApiView, created
 from slackwater_api.http.openapi import NO_BODY, describe, request_example
@@ -192,13 +192,10 @@ class BackfillSchedule(ApiView, path="schedules/<uuid:schedule_id>/backfill", ta
     def post(self, request: Request, schedule_id: UUID) -> Response:
         """Submit the firings of the range that never became tasks, as one workflow; 200 when none were missing."""
         data = read_object(request._request, "start", "end")
-        done = backfill(
-            self.tenant.pk,
-            schedule_id,
-            MOMENT.check(data.get("start"), "start"),
-            MOMENT.check(data.get("end"), "end"),
-            actor=self.actor,
-        )
+        faults = Faults()
+        start, end = (faults.of(MOMENT.check, data.get(name), name) for name in ("start", "end"))
+        faults.tell()
+        done = backfill(self.tenant.pk, schedule_id, start, end, actor=self.actor)
         body = {"workflow_id": done.workflow_id, "task_ids": done.task_ids, "workflow_ids": done.workflow_ids}
         location = f"/api/v1/workflows/{done.workflow_id}" if done.workflow_id else f"/api/v1/schedules/{schedule_id}"
         return created(body, location, new=bool(done.workflow_id or done.workflow_ids))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduler_ext.core.errors import InvalidInput, NotFound
+from scheduler_ext.core.errors import NotFound
 from slackwater_api.http.body import read_fields
 from slackwater_api.http.endpoint import MANAGE, READ, ApiView, created
 from slackwater_api.http.openapi import describe, request_example
@@ -41,9 +41,7 @@ class Secrets(ApiView, path="secrets", tag="secrets"):
     def post(self, request: Request) -> Response:
         """Keep a value for the tenant's own tasks; nobody can read it back. ``If-Match``: only replace."""
         data = read_fields(request._request, "name", "value")
-        name = data.get("name")
-        if not isinstance(name, str):
-            raise InvalidInput("must be a string", field="name")
+        name = data["name"] if isinstance(data.get("name"), str) else ""
         with unchanged(request, secrets.rows(name), lambda: _there(name)):
             new = secrets.put(self.tenant, name, data.get("value"), actor=self.actor)
         return created(secrets.shown(name), f"/api/v1/secrets/{name}", new=new)

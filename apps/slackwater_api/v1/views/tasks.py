@@ -124,6 +124,7 @@ class Tasks(ApiView, path="tasks", tag="tasks"):
         tenant, actor, key = self.tenant, self.actor, idempotency_key(request)
         trace = trace_context.of_request(request.META)
         if isinstance(data, list | Pieces):
+            self.array = "tasks"
             many = service.submit_many(tenant, data, actor=actor, idempotency_key=key, trace=trace)
             return created({"task_ids": many.task_ids, "created": many.created}, "/api/v1/tasks", first=many.created)
         if not isinstance(data, dict):

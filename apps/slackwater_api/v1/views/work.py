@@ -10,7 +10,7 @@ from uuid import UUID
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.errors import Faults, InvalidInput
 from slackwater_api.http.body import read_fields, read_submission
 from slackwater_api.http.endpoint import CANCEL, READ, SUBMIT, ApiView, created
 from slackwater_api.http.once import idempotency_key
@@ -31,6 +31,7 @@ from slackwater_api.v1.shapes.tasks import TaskDetail, WorkflowDetail, WorkflowI
 from slackwater_api.v1.views.tasks import WAIT, hold
 from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.control.scripts import delete_script
+from slackwater_tasks.field_kinds import of_type
 from slackwater_tasks.models import DeadLetter, Script, Workflow
 from slackwater_tasks.read import dead_letters, tasks, workflows
 from slackwater_tasks.runtime import trace_context
@@ -158,9 +159,11 @@ class Scripts(ApiView, path="scripts", tag="scripts"):
     def post(self, request: Request) -> Response:
         """Store a script under the hash of its content; the same content is stored once."""
         data = read_fields(request._request, "name", "content", "content_base64")
-        if not isinstance(data.get("name"), str):
-            raise InvalidInput("must be a string", field="name")
-        script = service.store_script(self.tenant, data["name"], _content(data))
+        faults = Faults()
+        name = faults.of(of_type, data.get("name"), str, "a string", "name")
+        content = faults.of(_content, data)
+        faults.tell()
+        script = service.store_script(self.tenant, name, content)
         return created(dead_letters.script_summary(script), f"/api/v1/scripts/{script.sha256}")
 
     @describe(
