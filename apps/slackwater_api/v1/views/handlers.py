@@ -96,7 +96,8 @@ class CallHandler(ApiView, path="handlers/<str:handler_name>/tasks", tag="handle
         """The body is the arguments by name; the other fields of the task stand in the query."""
         kwargs = read_any_object(request._request)
         handlers.handler(self.tenant, handler_name)
-        given = {name: _value(OPTIONS[name], str(text)) for name, text in request.query_params.items()}
+        asked = request.query_params.items()
+        given = {name: _value(OPTIONS[name], str(text)) for name, text in asked if name in OPTIONS}
         data = {**given, "handler": handler_name, "kwargs": kwargs}
         trace = trace_context.of_request(request.META)
         try:
