@@ -90,6 +90,7 @@ def test_every_submission_can_be_quoted_and_refuses_what_it_would_refuse(cell: C
     assert quoted(cell, f"/schedules/{plan['id']}/backfill", past)["tasks"] == 2
     for body, code in (({"handler": "no.such"}, "invalid_input"), ({**task, "tier": "huge"}, "invalid_input")):
         assert cell.client.post("/tasks?dry_run=true", body).code == code
+    assert quoted(cell, f"/handlers/{HANDLER}/tasks", {})["tasks"] == 1
     assert cell.client.post("/tasks?dry_run=yes", task).body["field"] == "dry_run"
     cell.tenant.plan.max_urgent_permille = 0
     cell.tenant.plan.save()
