@@ -64,7 +64,7 @@ def test_a_dump_restores_everything(database_url: str, tmp_path: Path) -> None:
             held = conn.execute("SELECT fence, state FROM slackwater_tasks_livetask").fetchall()
             assert len(held) == 4
             (sealed,) = conn.execute("SELECT sealed FROM slackwater_tasks_secret").fetchone() or (b"",)
-            assert open_sealed(tenant.pk, "KEY", bytes(sealed)) == "value", "the key is not in the dump"
+            assert open_sealed(tenant.pk, "KEY", bytes(sealed)) == "the value", "the key is not in the dump"
     finally:
         with psycopg.connect(admin, autocommit=True) as conn:
             conn.execute(f'DROP DATABASE "{copy}" WITH (FORCE)')
