@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from django.urls import reverse
 from django.utils.html import format_html
@@ -65,6 +66,10 @@ def context_of(task: Task) -> dict[str, Any]:
             "watch": reverse("admin:sw_task", args=[task.pk]),
             "seen": watch_mark(state, live.fence if live else 0, live.progress if live else None),
         }
+
+
+def _link(task_id: UUID | None) -> Any:
+    return format_html('<a href="{}">{}</a>', graphs.task_url(task_id), task_id) if task_id else ""
 
 
 def _holders(task: Task, why: dict[str, Any] | None) -> list[dict[str, Any]]:
@@ -152,7 +157,10 @@ def _attributes(task: Task, detail: dict[str, Any]) -> list[tuple[str, Any]]:
         ("Checkpoints", _checkpoint(saved) if saved else "declared, none is kept" if detail["checkpoints"] else ""),
         ("Condition", detail["condition"].replace("_", " ") if detail["depends_on"] else ""),
         ("Tags", ", ".join(detail["tags"])),
+        ("Metadata", ", ".join(f"{name}: {text}" for name, text in detail["metadata"].items())),
         ("Start at", detail["start_at"]),
+        ("Expires at", detail["expires_at"]),
+        ("Submitted anew from", _link(detail["copied_from"])),
         ("Not before", detail["not_before"]),
         ("Latest start", detail["latest_start"]),
         ("Late by", f"{detail['late_by_s']:.1f} s" if detail["late_by_s"] else ""),

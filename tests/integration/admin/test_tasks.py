@@ -30,7 +30,7 @@ class TestTasks:
         form = add_form(
             tenant, name="from the page", handler=HANDLER, args='["a", 1]', kwargs='{"k": null}', category="urgent",
             priority="7", tags="x, y", execution_cap_s="12.5", delay_tolerance_s="3", mutex_key="door",
-            mutex_limit="2", mutex_scope="dependent",
+            mutex_limit="2", mutex_scope="dependent", metadata='{"order": "7"}', expires_in_s="900",
         )  # fmt: skip
         response = page.post(reverse("admin:slackwater_tasks_task_add"), form)
         assert response.status_code == 302, response.context["adminform"].form.errors
@@ -45,6 +45,8 @@ class TestTasks:
         assert (task.cap_ms, task.delay_tolerance_ms, task.tags) == (12_500, 3_000, ["x", "y"])
         assert (task.mutex_key, task.mutex_limit, task.mutex_scope) == ("door", 2, MutexScope.DEPENDENT)
         assert task.submitted_by == "user:root"
+        assert task.expires_at is not None
+        assert b"order: 7" in page.get(response["Location"]).content
         assert TenantCounter.objects.get(pk=tenant.pk).unfinished == 1
 
     def test_adding_a_script_stores_it(self, page: Client, tenant: Tenant) -> None:
