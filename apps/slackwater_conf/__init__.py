@@ -14,6 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import ConfigurationError
+from scheduler_ext.core.labels import fault_in
 
 UNSET: Mapping[str, Any] = {}
 
@@ -55,7 +56,8 @@ class Conf:
     """The resources of a worker's machine, if they should not be measured: six numbers, comma-separated: CPU in
     thousandths, memory MiB, disk MiB, IOPS, kbit/s, ports."""
     labels: tuple[str, ...] = ()
-    """Labels a worker's node carries, comma-separated."""
+    """Labels a worker's node carries, comma-separated: `ssd,gpu=a100,zone=eu`. Tasks, handlers and plans may require or
+    prefer them: see [Labels](../how-to/labels.md)."""
     script_slots: int = 0
     """Scripts a worker runs at once; 0: as many as it has pool processes."""
     secrets_keys: tuple[str, ...] = ()
@@ -134,6 +136,9 @@ class Conf:
             raise WrongSetting("ARTIFACTS_URL", "must begin with file:/// or s3://")
         if len(self.capacity) not in {0, 6}:
             raise WrongSetting("CAPACITY", "must be six numbers")
+        for label in self.labels:
+            if fault := fault_in(label):
+                raise WrongSetting("LABELS", f"has {label!r}, which {fault}")
         if self.public_url.endswith("/"):
             object.__setattr__(self, "public_url", self.public_url.rstrip("/"))
 

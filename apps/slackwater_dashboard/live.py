@@ -164,7 +164,14 @@ def _read(throughput: Throughput) -> dict[str, Any]:
         ],
         "throughput": {"interval_s": INTERVAL_S, "series": throughput.series(now)},
         "demand": [
-            {"cell": d.cell, "kind": d.kind, "slots": d.slots, "demand": d.demand, "wanted": d.wanted, "ratio": d.ratio}
+            {
+                "cell": d.cell,
+                "kind": f"{d.kind} {d.labels}".rstrip(),
+                "slots": d.slots,
+                "demand": d.demand,
+                "wanted": d.wanted,
+                "ratio": d.ratio,
+            }
             for d in demands()
         ],
         "start_delay": _percentiles(delay),

@@ -24,7 +24,7 @@ from scheduler_ext.dispatch.refusals import Kind, refusals
 from slackwater_conf import conf
 from slackwater_tasks.ledger.connection import fetch_all, fetch_value
 from slackwater_tasks.ledger.sql.snapshot import ACTIVE_LINES
-from slackwater_tasks.read.autoscaling import by_cell, by_tier, demands, wanted
+from slackwater_tasks.read.autoscaling import by_cell, by_labels, by_tier, demands, wanted
 from slackwater_tasks.read.overview import RESOURCES
 from slackwater_tasks.read.shares import rounds, shares
 
@@ -151,7 +151,7 @@ class Ledger(Collector):
         yield _gauge("capacity", "cell resource", text, capacity)
 
     def _demand(self) -> Iterable[Metric]:
-        found, tiers = demands(), wanted()
+        found, tiers = [one for one in demands() if not one.labels], wanted()
         yield _gauge("slots", "cell kind", "Slots of the active nodes.", [(d.cell, d.kind, d.slots) for d in found])
         text = "Slots that the work in flight and the ready work would take at once."
         yield _gauge("demand_slots", "cell kind", text, [(d.cell, d.kind, d.demand) for d in found])
@@ -159,6 +159,8 @@ class Ledger(Collector):
         yield _gauge("wanted_slots", "cell kind", text, [(d.cell, d.kind, d.wanted) for d in found])
         text = "Workers that the work of a tier asks for, where they run nothing else; tenants' own tiers are one."
         yield _gauge("wanted_workers", "cell tier", text, [(*key, count) for key, count in by_tier(tiers).items()])
+        text = "Workers that the work of a cell asks for that requires these labels; those that ask for most."
+        yield _gauge("labels_wanted_workers", "cell labels", text, [(*key, n) for key, n in by_labels(tiers).items()])
         text = "Workers that all work of a cell asks for."
         yield _gauge("cell_wanted_workers", "cell", text, by_cell(tiers).items())
 

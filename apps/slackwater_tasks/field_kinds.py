@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 from django.utils.dateparse import parse_datetime
 
 from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.labels import fault_in
 from scheduler_ext.core.plain_text import STEERS
 from scheduler_ext.core.retry import RetryPolicy
 
@@ -212,6 +213,8 @@ class Texts(Kind):
 
     most: int
     longest: int
+    labels: bool = False
+    """Each is a label of nodes. Most tasks have none: no column is filled then."""
 
     def check(self, value: Any, path: str) -> tuple[str, ...]:
         if not isinstance(value, (list, tuple)):
@@ -219,13 +222,20 @@ class Texts(Kind):
         if len(value) > self.most:
             raise InvalidInput(f"must have at most {self.most} entries", field=path)
         one = Text(self.longest, empty=False)
-        return tuple(one.check(entry, f"{path}[{n}]") for n, entry in enumerate(value))
+        found = tuple(one.check(entry, f"{path}[{n}]") for n, entry in enumerate(value))
+        for n, entry in enumerate(found if self.labels else ()):
+            if fault := fault_in(entry):
+                raise InvalidInput(fault, field=f"{path}[{n}]")
+        return tuple(dict.fromkeys(found)) if self.labels else found
 
-    def stored(self, value: tuple[str, ...]) -> list[str]:
-        return list(value)
+    def stored(self, value: tuple[str, ...]) -> list[str] | None:
+        return None if self.labels and not value else list(value)
 
-    def loaded(self, value: list[str]) -> tuple[str, ...]:
-        return tuple(value)
+    def loaded(self, value: list[str] | None) -> tuple[str, ...]:
+        return tuple(value or ())
+
+    def shown(self, value: list[str] | None) -> list[str]:
+        return list(value or ())
 
 
 class Array(Kind):

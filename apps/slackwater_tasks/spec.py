@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from scheduler_ext.core import labels
 from scheduler_ext.core.errors import MOST_FAULTS, InvalidInput, together
 from scheduler_ext.core.states import Category, RunCondition
 from scheduler_ext.task import celery_json, references
@@ -86,6 +87,14 @@ class TaskSpec:
     expires_in_ms: int | None = given(
         Seconds(positive=True), None, name="expires_in_s", column="", nullable=True, shown="", group=WHERE_AND_WHEN,
         help="The same, counted from its submission: one of both.",
+    )  # fmt: skip
+    require_labels: tuple[str, ...] = given(
+        Texts(labels.MOST, labels.LONGEST, labels=True), (), group=WHERE_AND_WHEN, flag="--require-label",
+        help="Runs only on nodes that have all of them: `ssd`, `gpu=a100`; `gpu`: of any value.",
+    )  # fmt: skip
+    prefer_labels: tuple[str, ...] = given(
+        Texts(labels.MOST, labels.LONGEST, labels=True), (), group=WHERE_AND_WHEN, flag="--prefer-label",
+        help="Of the nodes with room, those that have most of them come first.",
     )  # fmt: skip
     priority: int = given(Whole(0, 1000), 0, group=WHERE_AND_WHEN, help="Larger is first in its line.", shown=LISTED)
     delay_tolerance_ms: int | None = given(
@@ -203,7 +212,8 @@ def parse_fields(data: Any, where: str = "") -> dict[str, Any]:
 OTHER_WORDS: Final = {
     "countdown": "start_in_s", "delay": "start_in_s",
     "eta": "start_at", "run_at": "start_at", "task": "handler", "function": "handler", "arguments": "args",
-    "agrs": "args", "kwarg": "kwargs", "kwrags": "kwargs", "labels": "tags", "timeout": "execution_cap_s",
+    "agrs": "args", "kwarg": "kwargs", "kwrags": "kwargs", "labels": "require_labels", "node_selector": "require_labels",
+    "timeout": "execution_cap_s",
     "time_limit": "execution_cap_s", "delay_tolerance": "delay_tolerance_s", "execution_cap": "execution_cap_s",
 }  # fmt: skip
 """What others call a field, Celery above all: the value may stay."""

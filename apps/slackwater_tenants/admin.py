@@ -62,6 +62,7 @@ class PlanAdmin(ServiceAdmin):
                 "fields": (
                     "tiers",
                     "handlers",
+                    ("require_labels", "prefer_labels"),
                     ("scripts", "script_network", "max_cap_s", "max_checkpoint_bytes"),
                     "delay_tolerance_s",
                     "handler_defaults",

@@ -13,7 +13,10 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from scheduler_ext.core.labels import FORM
+
 SLUG = RegexValidator(r"^[a-z0-9][a-z0-9-]{0,62}$", "Lower-case letters, digits and dashes, at most 63.")
+LABEL = RegexValidator(rf"^{FORM.pattern}$", "NAME or NAME=VALUE, without spaces and commas.")
 
 
 def default_tolerances() -> dict[str, int]:
@@ -106,6 +109,20 @@ class Plan(models.Model):
         models.CharField(max_length=200), default=all_handlers, help_text="Patterns of handler names granted: mail.*"
     )
     scripts = models.BooleanField(default=True, help_text="May run scripts.")
+    require_labels = ArrayField(
+        models.CharField(max_length=63, validators=[LABEL]),
+        default=list,
+        db_default=[],
+        blank=True,
+        help_text="Its tasks run only on nodes with all of these labels: pool=shared. From the next submission on.",
+    )
+    prefer_labels = ArrayField(
+        models.CharField(max_length=63, validators=[LABEL]),
+        default=list,
+        db_default=[],
+        blank=True,
+        help_text="Of the nodes with room, those that have most of them come first.",
+    )
     refuse_impossible = models.BooleanField(
         "refuse what no node can run",
         default=False,
@@ -411,7 +428,8 @@ def plan_numbers(plan: Plan) -> dict[str, Any]:
     names = (
         "tasks_per_hour burst max_waiting max_in_flight tiers max_cap_s max_payload_bytes max_dag_tasks max_dag_edges "
         "max_dag_depth max_artifact_bytes max_upload_bytes max_own_tiers largest_tier max_urgent_permille weight "
-        "guaranteed_permille maximum_permille handlers scripts script_network delay_tolerance_s rate_starts rate_per_s "
+        "guaranteed_permille maximum_permille handlers require_labels "
+        "prefer_labels scripts script_network delay_tolerance_s rate_starts rate_per_s "
         "refuse_impossible handler_defaults refuse_late max_checkpoint_bytes max_log_bytes max_stream_bytes dead_letter_retries "
         "dead_letter_after_s retention_days"
     )

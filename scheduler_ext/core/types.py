@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from scheduler_ext.core.labels import Labels
 from scheduler_ext.core.states import Category
 
 Vector = tuple[int, ...]
@@ -64,6 +65,7 @@ class Reason(StrEnum):
     """Why a task that could run was left waiting by a round."""
 
     NO_NODE = "no node is registered that advertises this handler or kind"
+    NO_LABELS = "no registered node that could run it has the labels it requires"
     NEVER_FITS = "its tier is larger than every registered node"
     NO_SLOT = "every fitting node is busy"
     PEAK = "utilization is above its category's ceiling"
@@ -128,6 +130,8 @@ class LineView:
     pool: str = ""
     """Path of the pool or capacity queue it belongs to, ``/``-separated; empty: its tenant's own."""
     paused: bool = False
+    labels: Labels | None = None
+    """What its tasks ask of a node's labels; ``None``: nothing, as most."""
     late: bool = False
     """Its tasks are past their latest start: within their tenant's share they go before all others, urgent ones too."""
     kind: WorkKind = WorkKind.PROCESS
@@ -186,6 +190,7 @@ class NodeView:
     """How many tasks of each kind it runs at once."""
     handlers: frozenset[int] = frozenset()
     labels: frozenset[str] = frozenset()
+    """Its own, and the names of those with a value."""
     exclusive_used: Vector = ()
     """Sum of the vectors of tasks in flight that hold a slot of their own."""
     batch_peak: Vector = ()

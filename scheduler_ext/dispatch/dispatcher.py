@@ -34,6 +34,7 @@ _ASIDE = {
     Reason.MUTEX: Reason.MUTEX,
     Reason.RATE: Reason.RATE,
     Reason.NO_NODE: Reason.NEVER_FITS,
+    Reason.NO_LABELS: Reason.NEVER_FITS,
     Reason.NEVER_FITS: Reason.NEVER_FITS,
 }
 """Reasons for which a task is parked, with what its parking is called."""

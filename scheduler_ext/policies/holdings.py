@@ -23,7 +23,7 @@ from scheduler_ext.core.types import (
 def need_of(line: LineView, task: TaskView) -> Hashable:
     """All that decides whether any node has room for a task."""
     return (
-        line.vector, task.kind, task.handler_id, task.avoid_node, task.alone or bool(task.rates),
+        line.vector, line.labels, task.kind, task.handler_id, task.avoid_node, task.alone or bool(task.rates),
         task.expected_us, task.long_us,
     )  # fmt: skip
 

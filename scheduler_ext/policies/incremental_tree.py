@@ -8,6 +8,7 @@ from heapq import heappop, heappush
 from math import exp
 from typing import Any, Final, NamedTuple, cast
 
+from scheduler_ext.core.labels import Labels
 from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TaskView, Vector, WorkKind
 from scheduler_ext.policies.accounts import LAST, Account, remembered
 from scheduler_ext.policies.base import CATEGORY_REASONS
@@ -21,8 +22,8 @@ MAX_SPAN: Final = 300.0
 """After so many times the memory all that is remembered is counted from a new landmark, so that no number overflows."""
 
 
-Need = tuple[Vector, WorkKind]
-"""What a line's tasks ask for."""
+Need = tuple[Vector, WorkKind, Labels | None]
+"""What a line's tasks ask for, which decides whether a node has room: all lines with the same wait together."""
 
 
 class Ages:
@@ -58,9 +59,9 @@ class Starving(NamedTuple):
 
 
 class RunningTree(TreeChooser):
-    """A tree of lines for each vector, kind of slot and category, over one set of accounts.
+    """A tree of lines for each vector, kind of slot, set of labels and category, over one set of accounts.
 
-    When a task finds no room, all lines with its vector and kind wait together, untouched, until there is room for
+    When a task finds no room, all lines that ask for the same wait together, untouched, until there is room for
     it; so do all lines of a category and kind at its ceiling.
     """
 
@@ -286,9 +287,9 @@ class RunningTree(TreeChooser):
                 branch.push(clock)
 
     def reject(self, line: LineView, task: TaskView, reason: Reason) -> None:
-        """As in a round; for want of room, all of the same vector wait."""
+        """As in a round; for want of room, all that ask for the same wait."""
         if reason is Reason.NO_SLOT:
-            self.blocked.add((line.vector, line.kind))
+            self.blocked.add((line.vector, line.kind, line.labels))
             self._sort_roots()
         elif reason in CATEGORY_REASONS:
             self._shut.add((int(line.category), line.kind))
@@ -298,7 +299,7 @@ class RunningTree(TreeChooser):
         else:
             super().reject(line, task, reason)
 
-    def reopen(self, has_room: Callable[[Vector, WorkKind], bool]) -> None:
+    def reopen(self, has_room: Callable[[Vector, WorkKind, Labels | None], bool]) -> None:
         """Room has come back: try again what was passed over, and that for which there is room now."""
         for state in self._skipped:
             passed = sorted(state.skipped, key=_rank)
@@ -365,7 +366,7 @@ class RunningTree(TreeChooser):
         self._open = known
 
     def _root_of(self, view: LineView) -> Hashable:
-        return ((view.vector, view.kind), view.precedence)
+        return ((view.vector, view.kind, view.labels), view.precedence)
 
     def _drop(self, state: Line) -> None:
         self._dropped.append(state)

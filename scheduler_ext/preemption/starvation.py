@@ -65,6 +65,8 @@ def _fewest(need: Starving, nodes: Iterable[Node], candidates: Candidates) -> li
     for node in nodes:
         if head.handler_id is not None and head.handler_id not in node.handlers:
             continue
+        if need.line.labels is not None and not need.line.labels.require <= node.labels:
+            continue
         named = victims(vector, node.free, candidates(node, need), slots=node.room(head.kind))
         if named and (not best or len(named) < len(best)):
             best = named

@@ -148,7 +148,7 @@ class Gate:
         ledger = self.ledger
         if self._pending is not None:
             self._reserve_first(task)
-        shape = ledger.shape(line.vector, task.kind, task.handler_id)
+        shape = ledger.shape(line.vector, task.kind, task.handler_id, line.labels)
         if shape.impossible is not None:
             return shape.impossible
         node = self._place_short(shape, task, milli) if milli else self._place_exclusive(shape, task)
@@ -163,12 +163,13 @@ class Gate:
 
     def finds_room(self, line: LineView, task: TaskView) -> bool:
         """Whether a node has room for a slot of its own; none is looked for where no node could ever have it."""
-        shape = self.ledger.shape(line.vector, task.kind, task.handler_id)
+        shape = self.ledger.shape(line.vector, task.kind, task.handler_id, line.labels)
         return shape.impossible is not None or self.ledger.find_exclusive(shape) is not None
 
     def keep_room(self, line: LineView, task: TaskView) -> None:
         """Keep a node for this task before any that came after it starts."""
-        self._first, self._pending = task, self.ledger.shape(line.vector, task.kind, task.handler_id)
+        shape = self.ledger.shape(line.vector, task.kind, task.handler_id, line.labels)
+        self._first, self._pending = task, shape
 
     def keep_no_room(self) -> None:
         """Keep a node for nobody in particular."""

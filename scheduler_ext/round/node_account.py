@@ -16,7 +16,7 @@ class Node:
 
     __slots__ = (
         "batch_count", "batch_milli", "batch_peak", "batch_place", "capacity", "children", "counts", "ends",
-        "exclusive_used", "free", "handlers", "held", "index", "node_id", "place", "reserved", "size", "slots",
+        "exclusive_used", "free", "handlers", "held", "index", "labels", "node_id", "place", "reserved", "size", "slots",
     )  # fmt: skip
 
     def __init__(self, view: NodeView, index: int) -> None:
@@ -24,6 +24,7 @@ class Node:
         self.node_id = view.node_id
         self.capacity = filled(view.capacity)
         self.handlers = view.handlers
+        self.labels = view.labels
         self.slots = {kind: count for kind, count in view.slots.items() if count > 0}
         self.counts = {kind: view.exclusive_count.get(kind, 0) for kind in self.slots}
         self.children = 0
@@ -85,13 +86,21 @@ class Node:
 class Shape:
     """Tasks that ask for the same: which nodes could ever take them, and what is known not to fit any more."""
 
-    __slots__ = ("floor", "full_at", "full_short", "handler", "impossible", "kind", "needs", "vector")
+    __slots__ = (
+        "among", "choices", "floor", "full_at", "full_short", "handler", "impossible", "kind", "needs", "vector",
+    )  # fmt: skip
 
-    def __init__(self, vector: Vector, kind: WorkKind, handler: int | None, floor: int) -> None:
+    def __init__(
+        self, vector: Vector, kind: WorkKind, handler: int | None, floor: int, among: frozenset[int] | None = None
+    ) -> None:
         self.vector = vector
         self.kind = kind
         self.handler = handler
         self.floor = floor
+        self.among = among
+        """Places of the nodes that have the labels it requires; ``None``: it requires none."""
+        self.choices: tuple[Shape, ...] = ()
+        """The same on fewer nodes: those with most of the labels it prefers first."""
         self.needs = tuple([(dimension, need) for dimension, need in enumerate(vector) if need])
         """The dimensions it asks anything of."""
         self.impossible: Reason | None = None

@@ -8,9 +8,10 @@ node holds for them their largest vector times that number.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from scheduler_ext.core.labels import Labels
 from scheduler_ext.core.resources import SIZE, add, fits, part, peak, subtract
 from scheduler_ext.core.types import MILLI, PER_CHILD, NodeView, Reason, Vector, WorkKind
 from scheduler_ext.round.node_account import BatchPlace, Node, Place, Shape
@@ -41,7 +42,7 @@ class Ledger:
         self._free = [0] * SIZE
         self._below: dict[int, bool] = {}
         """By ceiling: whether the resources are below it; most short tasks of a round change none of them."""
-        self._shapes: dict[tuple[Vector, WorkKind, int | None], Shape] = {}
+        self._shapes: dict[tuple[Vector, WorkKind, int | None, Labels | None], Shape] = {}
         self._orders: dict[WorkKind, list[Place]] = {kind: [] for kind in WorkKind}
         self._batch: list[BatchPlace] = []
         self._releases = 0
@@ -92,44 +93,82 @@ class Ledger:
             self._below[ceiling_permille] = known
         return known
 
-    def shape(self, vector: Vector, kind: WorkKind, handler: int | None) -> Shape:
+    def shape(self, vector: Vector, kind: WorkKind, handler: int | None, labels: Labels | None = None) -> Shape:
         """The shape of a task, with the reason why no node could ever take it, if so."""
-        key = (vector, kind, handler)
+        key = (vector, kind, handler, labels)
         known = self._shapes.get(key)
         if known is None:
             if kind in PER_CHILD:
                 vector = part(vector, PER_CHILD[kind])
             floor = max([need * part for need, part in zip(vector, self._parts, strict=True)])
             known = self._shapes[key] = Shape(vector, kind, handler, floor)
+            if labels is not None:
+                self._bind(known, labels)
             known.impossible = self._impossible(known)
         return known
 
+    def _bind(self, shape: Shape, labels: Labels) -> None:
+        """Note the nodes that have the labels it requires, and in which order they are tried."""
+        among = [node for node in self.nodes if labels.require <= node.labels]
+        shape.among = frozenset([node.index for node in among])
+        if not labels.prefer:
+            return
+        liked: dict[int, list[int]] = {}
+        for node in among:
+            liked.setdefault(len(labels.prefer & node.labels), []).append(node.index)
+        if len(liked) > 1:
+            shape.choices = tuple([
+                Shape(shape.vector, shape.kind, shape.handler, shape.floor, frozenset(liked[count]))
+                for count in sorted(liked, reverse=True)
+            ])  # fmt: skip
+
     def _impossible(self, shape: Shape) -> Reason | None:
-        offered = False
+        found = Reason.NO_NODE
         for node in self.nodes:
             if shape.kind in node.slots and (shape.handler is None or shape.handler in node.handlers):
-                offered = True
+                if shape.among is not None and node.index not in shape.among:
+                    found = Reason.NO_LABELS if found is Reason.NO_NODE else found
+                    continue
+                found = Reason.NEVER_FITS
                 if fits(shape.vector, node.capacity):
                     return None
-        return Reason.NEVER_FITS if offered else Reason.NO_NODE
+        return found
+
+    def _by_choice(self, find: Callable[[Shape], Node | None], shape: Shape, avoid: int | None) -> Node | None:
+        """The node of the first choice that has one, another than ``avoid`` if there is one."""
+        second: Node | None = None
+        kept = False
+        for choice in shape.choices:
+            node = find(choice)
+            kept = kept or self.kept
+            if node is not None and node.node_id != avoid:
+                return node
+            second = second or node
+        self.kept = kept
+        return second
 
     def find_exclusive(self, shape: Shape, avoid: int | None = None, ends_at: float | None = None) -> Node | None:
         """The node with the least free room that takes an exclusive task, another than ``avoid`` if there is one."""
         self.kept = False
         if shape.full_at == self._releases:
             return None
-        order, nodes, handler, vector, kind = (
+        if shape.choices:
+            return self._by_choice(lambda choice: self.find_exclusive(choice, avoid, ends_at), shape, avoid)
+        order, nodes, handler, vector, kind, among = (
             self._orders[shape.kind],
             self.nodes,
             shape.handler,
             shape.vector,
             shape.kind,
+            shape.among,
         )
         first, least = shape.needs[0] if shape.needs else (0, 0)
         second: Node | None = None
         for position in range(bisect_left(order, (shape.floor, -1)), len(order)):
             node = nodes[order[position][1]]
-            if handler is not None and handler not in node.handlers:
+            if (handler is not None and handler not in node.handlers) or (
+                among is not None and node.index not in among
+            ):
                 continue
             # A glance at one dimension spares most of the comparisons; short tasks may make way, so not with them.
             if node.free[first] < least and not node.batch_count:
@@ -153,9 +192,13 @@ class Ledger:
         releases, tried = shape.full_short
         if releases == self._releases and milli >= tried:
             return None
-        nodes, handler, vector = self.nodes, shape.handler, shape.vector
+        if shape.choices:
+            return self._by_choice(lambda choice: self.find_short(choice, milli, avoid, ends_at), shape, avoid)
+        nodes, handler, vector, among = self.nodes, shape.handler, shape.vector, shape.among
         second: Node | None = None
         for place in self._batch:
+            if among is not None and place[2] not in among:
+                continue
             node = nodes[place[2]]
             if (handler is None or handler in node.handlers) and node.takes_short(milli, vector):
                 if node.reserved is not None and not allows_short(node, milli, vector, ends_at):

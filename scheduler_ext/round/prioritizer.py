@@ -210,7 +210,7 @@ class _Round:
         """Why no node could ever run a line's tasks of a kind and handler, and what stops all of them now."""
         if stop is Reason.PAUSED:
             return None, stop
-        return self.gate.ledger.shape(line.vector, kind, handler).impossible, (
+        return self.gate.ledger.shape(line.vector, kind, handler, line.labels).impossible, (
             stop or self._category_stops.get((line.category, kind))
         )
 

@@ -75,6 +75,7 @@ def offers(node: Node, shape: Shape) -> bool:
     return (
         shape.kind in node.slots
         and (shape.handler is None or shape.handler in node.handlers)
+        and (shape.among is None or node.index in shape.among)
         and fits(shape.vector, node.capacity)
     )
 

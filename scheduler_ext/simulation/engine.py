@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from scheduler_ext.conf import PROMOTE_LEAD_MS, SchedulerConf
 from scheduler_ext.core.errors import ConfigurationError
+from scheduler_ext.core.labels import Labels
 from scheduler_ext.core.resources import fits
 from scheduler_ext.core.types import LATE_GROUP, MILLI, LineView, Reason, Snapshot, TenantView, Vector, WorkKind
 from scheduler_ext.policies.base import OrderPolicy, SharePolicy
@@ -399,6 +400,8 @@ class Engine:
         node, ended, _ = self._over[0]
         if picked is None or picked[0].vector != ended.vector or picked[0].kind is not ended.kind:
             return False
+        if picked[0].labels is not ended.labels:
+            return False
         line, task = picked
         if gate.refusal(line, task, 0) or chooser.refusal(line, task, MILLI):
             return False
@@ -412,7 +415,7 @@ class Engine:
     def _give_back(self) -> None:
         ledger = self._gate.ledger
         for node, line, ends_at in self._over:
-            ledger.release_exclusive(node, ledger.shape(line.vector, line.kind, None), ends_at)
+            ledger.release_exclusive(node, ledger.shape(line.vector, line.kind, None, line.labels), ends_at)
             self._freed.append(node)
         self._over.clear()
 
@@ -442,7 +445,7 @@ class Engine:
             self._preemptor.started(job)
 
     def _leave(self, line: LineView, job: Any, reason: Reason) -> None:
-        if reason in (Reason.NEVER_FITS, Reason.NO_NODE):
+        if reason in (Reason.NEVER_FITS, Reason.NO_NODE, Reason.NO_LABELS):
             # It would wait for ever: it leaves its line, as upkeep gives up what no node can ever run.
             self._unplaced[job.index] = reason.value
             self._waiting -= 1
@@ -456,8 +459,12 @@ class Engine:
             return
         self._chooser.reject(line, job, reason)
 
-    def _has_room(self, vector: Vector, kind: WorkKind) -> bool:
+    def _has_room(self, vector: Vector, kind: WorkKind, labels: Labels | None) -> bool:
         if self._backfill:
             return True
-        needed = self._gate.ledger.shape(vector, kind, None).vector
-        return any(node.room(kind) > 0 and fits(needed, node.free) for node in self._freed)
+        shape = self._gate.ledger.shape(vector, kind, None, labels)
+        needed, among = shape.vector, shape.among
+        return any(
+            node.room(kind) > 0 and fits(needed, node.free) and (among is None or node.index in among)
+            for node in self._freed
+        )

@@ -5,7 +5,7 @@
     duration_s: 3600
     begins: 2026-01-05T18:00:00+01:00
     ceiling_windows: 22:00-06:00 Europe/Berlin
-    cell: {nodes: 2, slots: 8}
+    cell: {nodes: 2, slots: 8, labels: [[gpu=a100]]}
     rates:
       - {tenant: shop, key: bank, starts: 60, per_s: 60}
     tenants:
@@ -17,6 +17,7 @@
         vector: {cpu_milli: 500}
         tolerance_s: 2
         rate_key: bank
+        require_labels: [gpu]
       - name: archive
         arrivals: {process: fixed, every_s: 0.1, count: 350, start_s: 10}
         run_s: {distribution: constant, value: 0.2}
@@ -35,14 +36,15 @@ import yaml
 
 from scheduler_ext.core import ceiling_windows, resources
 from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.labels import fault_in, labels_of
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import CLIENT, WorkKind
 from scheduler_ext.simulation.model import ONE_CPU, Cell, Job, RateLimit, Trace
 
 MICRO: Final = 1_000_000
 _TENANT_KEYS: Final = (
-    "arrivals", "category", "client", "expected", "handler", "kind", "name", "pool", "priority", "rate_key", "run_s",
-    "tolerance_s", "vector", "weight",
+    "arrivals", "category", "client", "expected", "handler", "kind", "name", "pool", "prefer_labels", "priority",
+    "rate_key", "require_labels", "run_s", "tolerance_s", "vector", "weight",
 )  # fmt: skip
 
 
@@ -156,6 +158,7 @@ def _jobs(tenant: Mapping[str, Any], number: int, duration: float, rng: random.R
     if "/" in client:
         raise InvalidInput("must be a name without slashes", field=f"{where}.client")
     pool = str(tenant.get("pool", "")) or (f"{CLIENT}{client}" if client else "")
+    asked = labels_of(*(_labels(tenant.get(name), f"{where}.{name}") for name in ("require_labels", "prefer_labels")))
     for arrival in _arrivals(tenant.get("arrivals"), duration, rng, f"{where}.arrivals"):
         run = max(1, int(draw(rng) * MICRO))
         yield Job(
@@ -171,6 +174,7 @@ def _jobs(tenant: Mapping[str, Any], number: int, duration: float, rng: random.R
             handler=str(tenant.get("handler", "")),
             tolerance_us=None if tolerance is None else int(float(tolerance) * MICRO),
             pool=pool,
+            labels=asked,
             rates=rates,
         )
 
@@ -265,19 +269,32 @@ def _kind(value: Any, where: str) -> WorkKind:
 
 
 def _cell(value: Any) -> Cell:
-    given = _mapping(value, "cell", ("nodes", "slots", "capacity"))
+    given = _mapping(value, "cell", ("nodes", "slots", "capacity", "labels"))
     slots = given.get("slots", 4)
     by_kind = _mapping(slots, "cell.slots", tuple(WorkKind)) if isinstance(slots, Mapping) else {"process": slots}
     counts = {_kind(kind, "cell.slots"): int(_number(by_kind, kind, "cell.slots", least=0)) for kind in by_kind}
-    capacity = given.get("capacity")
+    capacity, labels = given.get("capacity"), given.get("labels") or []
+    if not isinstance(labels, list):
+        raise InvalidInput("must be a list, with the labels of each of the first nodes", field="cell.labels")
     return Cell(
         nodes=int(_number(given, "nodes", "cell", default=1, least=1)),
         slots=counts.pop(WorkKind.PROCESS, 0),
         others=counts,
+        labels=tuple(_labels(each, f"cell.labels[{n}]") for n, each in enumerate(labels)),
         capacity=None
         if capacity is None
         else resources.from_mapping(_mapping(capacity, "cell.capacity", resources.DIMENSIONS), field="cell.capacity"),
     )
+
+
+def _labels(value: Any, where: str) -> tuple[str, ...]:
+    """Labels of a node, or that work asks for."""
+    if value is not None and not isinstance(value, list):
+        raise InvalidInput("must be a list of labels", field=where)
+    for n, label in enumerate(value or ()):
+        if fault := fault_in(label) if isinstance(label, str) else "must be a string":
+            raise InvalidInput(fault, field=f"{where}[{n}]")
+    return tuple(value or ())
 
 
 def _category(value: Any, where: str) -> Category:

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from scheduler_ext.core.states import Category
-from scheduler_ext.core.types import LineView, TenantView, Vector, WorkKind
+from scheduler_ext.core.types import LineView, TenantView
 from scheduler_ext.simulation.model import Job, Trace
 
 
 def lines_of(trace: Trace) -> tuple[list[LineView], dict[int, LineView]]:
-    """One line for each (tenant, category, vector, kind, pool), and where what waits in one goes next as its time runs out.
+    """One line for each (tenant, category, vector, kind, pool, labels), and where its work goes next as its time runs out.
 
     That is its tenant's urgent line, and from there the line of what is late.
 
     Each job is made new and told its line.
     """
-    lines: dict[tuple[int, Category, Vector, WorkKind, str, bool], LineView] = {}
+    lines: dict[tuple[Any, ...], LineView] = {}
 
     def line_of(job: Job, category: Category, *, late: bool = False) -> LineView:
-        key = (job.tenant, category, job.vector, job.kind, job.pool, late)
+        key = (job.tenant, category, job.vector, job.kind, job.pool, job.labels, late)
         if key not in lines:
             number = len(lines)
             lines[key] = LineView(
                 line_id=number, tenant_id=job.tenant, category=category, tier_id=number, vector=job.vector, heads=(),
-                pool=job.pool, late=late, kind=job.kind,
+                pool=job.pool, labels=job.labels, late=late, kind=job.kind,
             )  # fmt: skip
         return lines[key]
 

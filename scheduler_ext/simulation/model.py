@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Any, ClassVar
 
+from scheduler_ext.core.labels import Labels, with_names
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import LineView, NodeView, TenantView, Vector, WorkKind
 
@@ -41,6 +42,7 @@ class Job:
     kind: WorkKind = WorkKind.PROCESS
     handler: str = ""
     """What its run time is learnt by, beside its tenant."""
+    labels: Labels | None = None
     name: InitVar[str] = ""
     idempotent: bool = True
     rates: tuple[int, ...] = ()
@@ -101,13 +103,15 @@ class Trace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """Equal nodes. A slot runs one task at a time."""
+    """Nodes that are equal but for their labels. A slot runs one task at a time."""
 
     nodes: int = 1
     slots: int = 2
     """Process slots of one node."""
     others: Mapping[WorkKind, int] = field(default_factory=dict)
     """Its slots of other kinds."""
+    labels: tuple[tuple[str, ...], ...] = ()
+    """Of the first nodes, each; further nodes have none."""
     capacity: Vector | None = None
     """Of one node; by default a CPU for each slot and plenty of everything else."""
 
@@ -119,6 +123,7 @@ class Cell:
             NodeView(
                 node_id=number, name=f"node{number}", capacity=capacity,
                 slots={WorkKind.PROCESS: self.slots, **self.others},
+                labels=with_names(self.labels[number - 1] if number <= len(self.labels) else ()),
             )
             for number in range(1, self.nodes + 1)
         )  # fmt: skip

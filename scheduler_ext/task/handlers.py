@@ -11,12 +11,13 @@ or, in one step, ``@handler(name="photos.thumbnail")`` on a plain function.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from scheduler_ext.core.errors import ConfigurationError
+from scheduler_ext.core.labels import MOST, fault_in
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import WorkKind
 from scheduler_ext.core.work import Export
@@ -38,6 +39,8 @@ def export(
     checkpoints: bool = False,
     category: str | None = None,
     delay_tolerance_s: float | None = None,
+    require_labels: Sequence[str] = (),
+    prefer_labels: Sequence[str] = (),
 ) -> Any:
     """Offer a Celery task to tenants under ``name`` (its Celery name by default); returns the task.
 
@@ -45,13 +48,16 @@ def export(
     process by default, a coroutine for an ``async def``.
     ``checkpoints``: it saves them, and yields when it is asked to.
     ``category`` and ``delay_tolerance_s``: those of its tasks, unless a tenant's plan or the submission says otherwise.
+    ``require_labels``: its tasks run only on nodes that have all of them (``gpu=a100``), beside what the submission
+    requires; ``prefer_labels``: those come first, unless the submission says otherwise.
     Raises :class:`ConfigurationError` when the name is taken by another task, or an option cannot be kept.
     """
     from scheduler_ext.task.celery_options import terms_of
 
     schema, terms = schema_of(task.run) if getattr(task, "typing", True) else None, terms_of(task)
     _enter(inspect.unwrap(task.run), task.name, name or task.name, kind, idempotent, checkpoints, schema,
-           defaults={**terms.defaults, **_urgency(category, delay_tolerance_s)}, repeats=terms.repeats,
+           defaults={**terms.defaults, **_urgency(category, delay_tolerance_s), **_labels(require_labels, prefer_labels)},
+           repeats=terms.repeats,
            rate=terms.rate)  # fmt: skip
     if task.soft_time_limit and of_task(task.name).kind is not WorkKind.PROCESS:  # type: ignore[union-attr]  # entered
         raise ConfigurationError(f"{task.name}: a soft_time_limit needs a process of its own", field="kind")
@@ -60,7 +66,8 @@ def export(
 
 def handler(
     *, name: str, kind: WorkKind | None = None, idempotent: bool = False, checkpoints: bool = False,
-    category: str | None = None, delay_tolerance_s: float | None = None, **options: Any
+    category: str | None = None, delay_tolerance_s: float | None = None, require_labels: Sequence[str] = (),
+    prefer_labels: Sequence[str] = (), **options: Any
 ) -> Callable[[F], Any]:  # fmt: skip
     """Make a function a Celery task and export it under ``name``; ``options`` go to Celery's ``shared_task``."""
 
@@ -69,7 +76,8 @@ def handler(
     def decorate(function: F) -> Any:
         schema = schema_of(function, bound=bool(options.get("bind"))) if options.get("typing", True) else None
         _enter(function, name, name, kind, idempotent, checkpoints, schema,
-               defaults=_urgency(category, delay_tolerance_s))  # fmt: skip
+               defaults={**_urgency(category, delay_tolerance_s),
+                         **_labels(require_labels, prefer_labels)})  # fmt: skip
         return shared_task(name=name, **options)(function)  # type: ignore[no-untyped-call]  # Celery's decorator has no types
 
     return decorate
@@ -84,6 +92,18 @@ def _urgency(category: str | None, delay_tolerance_s: float | None) -> dict[str,
         raise ConfigurationError("must not be negative", field="delay_tolerance_s")
     given = {"category": category, "delay_tolerance_s": delay_tolerance_s}
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _labels(require: Sequence[str], prefer: Sequence[str]) -> dict[str, Any]:
+    """Labels that a handler's tasks ask for; :class:`ConfigurationError` names the one that is none."""
+    given = {"require_labels": require, "prefer_labels": prefer}
+    for name, labels in given.items():
+        if isinstance(labels, str) or len(labels) > MOST:
+            raise ConfigurationError(f"must be a list of at most {MOST} labels", field=name)
+        for label in labels:
+            if fault := fault_in(label):
+                raise ConfigurationError(f"{label!r} {fault}", field=name)
+    return {name: list(labels) for name, labels in given.items() if labels}
 
 
 def _enter(

@@ -61,6 +61,9 @@ def _choice(kind: Choice) -> Values:
 
 
 def _texts(kind: Texts) -> Values:
+    if kind.labels:
+        wrong = (["a b"], ["a,b"], ["=a"], ["a="], ["a=b=c"], [""], [1], "a", None, ["x"] * (kind.most + 1))
+        return Values(([], ["ssd", "gpu=a100"]), wrong, f"array of at most {kind.most} labels: `NAME`, `NAME=VALUE`")
     return Values(
         ([], ["a", "b"]), (["x"] * (kind.most + 1), ["x" * (kind.longest + 1)], [""], [1], "a", None),
         f"array of at most {kind.most:,} texts of at most {kind.longest:,} characters",

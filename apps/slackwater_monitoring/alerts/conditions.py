@@ -122,7 +122,8 @@ def _capacity(rule: Rule, now: datetime) -> Iterator[Signal]:
     for one in demands():
         if one.demand and one.slots < one.wanted * rule.threshold:
             detail = f"{one.slots:g} {one.kind} slots for a demand of {one.demand:g}; {one.wanted:g} are wanted"
-            yield Signal(rule="capacity_low", cell=one.cell, subject=one.kind, detail=detail)
+            subject = f"{one.kind} {one.labels}"[:120].rstrip()
+            yield Signal(rule="capacity_low", cell=one.cell, subject=subject, detail=detail)
 
 
 def _failures(rule: Rule, now: datetime) -> Iterator[Signal]:

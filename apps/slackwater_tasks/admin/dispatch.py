@@ -35,7 +35,7 @@ DOWNLOAD = "admin:slackwater_tasks_artifact_download"
 class LineAdmin(AllTenantsMixin, PausableMixin, ReadOnlyMixin, ServiceAdmin):
     """Lines exist by use. The one thing an operator does to them is to pause them."""
 
-    list_display = ("shown_category", "tenant", "tier", "state")
+    list_display = ("shown_category", "tenant", "tier", "labels", "state")
     list_select_related = ("tenant", "tier")
     list_filter = (("tenant", AutocompleteSelectFilter), ("category", ChoicesDropdownFilter), "paused")
     search_fields = ("tenant__slug", "tier__slug")
@@ -44,6 +44,8 @@ class LineAdmin(AllTenantsMixin, PausableMixin, ReadOnlyMixin, ServiceAdmin):
     ordering = ("tenant__slug", "category", "tier__cpu_milli")
 
     shown_category = column("category", lambda line: word(Category(line.category)), ordering="category")
+
+    labels = column("labels", lambda line: ", ".join([*line.require_labels, *(f"({it})" for it in line.prefer_labels)]))
 
     def set_paused(self, obj: Line, *, paused: bool) -> bool:
         return set_line_paused(obj, paused=paused)

@@ -6,7 +6,7 @@ from typing import Any
 
 from slackwater_tasks.field_kinds import Flag
 from slackwater_tasks.models import Line
-from slackwater_tasks.read.overview import find_line
+from slackwater_tasks.read.overview import find_lines
 from slackwater_tenants.members import check_fields
 from slackwater_tenants.services import pause_by_itself, pause_by_platform
 
@@ -28,5 +28,4 @@ def change_own_line(tenant_id: int, category: str, tier: str, data: Any) -> None
     ``NotGranted``: it is paused by those who run the platform. ``InvalidInput`` names the field at fault.
     """
     paused = Flag().check(check_fields(data, ("paused",)).get("paused"), "paused")
-    line = find_line(tenant_id, category, tier)
-    pause_by_itself(Line.objects.unscoped().filter(pk=line.pk), paused=paused)  # found by its tenant
+    pause_by_itself(find_lines(tenant_id, category, tier), paused=paused)

@@ -79,7 +79,9 @@ def accepted_again(task: Task, spec: TaskSpec, *, pending: int) -> Accepted:
         spec=spec,
         payload=spec.payload,
         tier=tier,
-        line_id=reference_cache.line_id(task.tenant_id, int(spec.category), tier.id),
+        line_id=reference_cache.line_id(
+            task.tenant_id, int(spec.category), tier.id, admission.labels_asked(task.tenant.plan, spec)
+        ),
         handler_id=reference_cache.handler_id(spec.handler) if spec.handler else None,
         tolerance_ms=admission.default_tolerance(task.tenant.plan, spec),
         cap_ms=spec.cap_ms or tier.default_cap_ms,

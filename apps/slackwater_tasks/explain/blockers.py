@@ -28,7 +28,7 @@ MAX_COUNTED = 10_000
 HEADS = 64
 KINDS = (
     "dependency", "start_time", "back_off", "position", "share", "tenant_in_flight", "hard_share", "mutex", "rate",
-    "peak", "paused", "no_slot", "no_resource", "reserved", "yielded", "never_fits", "no_node", "dispatcher",
+    "peak", "paused", "no_slot", "no_resource", "reserved", "yielded", "never_fits", "no_labels", "no_node", "dispatcher",
 )  # fmt: skip
 
 Blocker = dict[str, Any]
@@ -130,9 +130,9 @@ class Blockers:
         yield from self._fits(gate, line, task)
 
     def _fits(self, gate: Gate, line: LineView, task: TaskView) -> Iterator[Blocker]:
-        shape = gate.ledger.shape(line.vector, task.kind, task.handler_id)
+        shape = gate.ledger.shape(line.vector, task.kind, task.handler_id, line.labels)
         if shape.impossible is not None:
-            yield self._impossible(shape.impossible)
+            yield self._impossible(shape.impossible, line)
             return
         reason = gate.refusal(line, task, short_milli(task))
         if reason is Reason.PEAK:
@@ -152,8 +152,10 @@ class Blockers:
                     f"{self.row['tier']}, but not the resources it asks for.", "A task there ends, or a node joins.",
                 )  # fmt: skip
                 return
+            labelled = sorted(line.labels.require) if line.labels is not None else []
+            whose = f" with the label{'s' * (len(labelled) > 1)} {', '.join(labelled)}" if labelled else ""
             yield blocker(
-                "no_slot", f"No fitting node has room for the tier {self.row['tier']}: {fitting} could take it and "
+                "no_slot", f"No fitting node{whose} has room for the tier {self.row['tier']}: {fitting} could take it and "
                 "are busy.", "A task there ends, or a node joins.",
             )  # fmt: skip
         elif reason is None and self._left((replace(line, heads=(task,)),)) is Reason.HARD_SHARE:
@@ -163,13 +165,15 @@ class Blockers:
                 "others.", "A task that holds part of the share ends.",
             )  # fmt: skip
 
-    def _impossible(self, reason: Reason) -> Blocker:
+    def _impossible(self, reason: Reason, line: LineView) -> Blocker:
         since, after = self.row["impossible_since"], self.conf.impossible_after_s
         ends = since + timedelta(seconds=after) if since and after else None
         until = f" It is given up at {ends:%H:%M:%S} UTC." if ends else ""
         if reason is Reason.NEVER_FITS:
             detail = f"The tier {self.row['tier']} is larger than every registered node.{until}"
             return blocker("never_fits", detail, "A node registers that is large enough, or its tier is edited.")
+        if reason is Reason.NO_LABELS:
+            return self._no_labels(line, until)
         if self.row["awaited"]:
             detail = f"No worker has exported the handler {self.row['handler']} yet: it is declared, and waits for the first."
             return blocker("no_node", detail, "A node registers that does.")
@@ -179,6 +183,16 @@ class Blockers:
             names = ", ".join(name for (name,) in starting)
             return blocker("no_node", f"The node that runs {what} is starting: {names}.{until}", "It has started.")
         return blocker("no_node", f"No registered node runs {what}.{until}", "A node registers that does.")
+
+    def _no_labels(self, line: LineView, until: str) -> Blocker:
+        """Which of the labels no node has at all; all of them where some node has each, and none all."""
+        asked = line.labels.require if line.labels is not None else frozenset()
+        had = frozenset().union(*(node.labels for node in self.snapshot.nodes))
+        lacking = sorted(asked - had)
+        named = ", ".join(lacking or sorted(asked))
+        detail = f"No registered node that could run it has the label{'s' * (',' in named)} {named}"
+        return blocker("no_labels", f"{detail}{'' if lacking else ' together'}.{until}",
+                       "A node with them registers, or the task is edited.")  # fmt: skip
 
     def _mutex(self, task: TaskView) -> Iterator[Blocker]:
         key = self.row["mutex_key"]

@@ -68,6 +68,7 @@ class Present(Cell):
         return tuple(
             NodeView(
                 node_id=node.node_id, name=node.name, capacity=node.capacity, slots={WorkKind.PROCESS: slots},
+                labels=node.labels,
             )
             for node in self.live
             if (slots := node.slots.get(WorkKind.PROCESS, 0) + node.slots.get(WorkKind.SCRIPT, 0))
@@ -186,6 +187,6 @@ def _job(store: PgRoundStore, task: _Waiting, index: int, places: dict[str, int]
         index, 0 if running else SOON_US + int(task.arrives_s * 1e6), max(1, int(run_s * 1e6)),
         tenant=task.tenant_id, vector=info.vector, priority=task.priority,
         category=Category.URGENT if running else info.category, expected_us=max(1, int(run_s * 1e6)),
-        mutex_key=task.mutex_key, pool=store.pool_of(info), rates=() if running else task.rates,
+        mutex_key=task.mutex_key, pool=store.pool_of(info), labels=info.labels, rates=() if running else task.rates,
         parents=[places[p] for p in task.parents if p in places], name=task.task_id,
     )  # fmt: skip

@@ -60,7 +60,7 @@ def park_hopeless(conn: Any, conf: SchedulerConf, nodes: Sequence[NodeView], lin
     for line in lines:
         for task in line.heads:
             if task.task_id in wanted:
-                reason = ledger.shape(line.vector, task.kind, task.handler_id).impossible
+                reason = ledger.shape(line.vector, task.kind, task.handler_id, line.labels).impossible
                 if reason is not None:
                     found.setdefault(reason, []).append(task.task_id)
     return sum(transitions.park_impossible(conn, ids, reason.value) for reason, ids in found.items())

@@ -11,6 +11,8 @@ from typing import Any, Generic, TypeVar
 from django.db import transaction
 from django.db.models import Q
 
+from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.labels import Labels
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import LateMark, Repeats
 from scheduler_ext.core.work import Export
@@ -24,6 +26,13 @@ from slackwater_tasks.spec import parse_fields
 
 T = TypeVar("T")
 TIER_TTL_S = 2.0
+MOST_LABELLED = 256
+"""Lines with labels that one tenant may have: each is read with every look at the ledger."""
+# Whoever uses the labels again needs no new line.
+LABELLED = """
+SELECT count(*) FROM slackwater_tasks_line WHERE tenant_id = %s AND NOT (require_labels = '{}' AND prefer_labels = '{}')
+    AND NOT (require_labels = %s::varchar[] AND prefer_labels = %s::varchar[])
+"""
 ARGUMENTS_TTL_S = 5.0
 
 
@@ -81,7 +90,7 @@ _clock: _Aged[float] = _Aged(
 )
 """How far the database's clock is ahead of this process's."""
 # Lines and handlers never change their ids; tiers are read anew.
-_lines: dict[tuple[int, int, int], int] = {}
+_lines: dict[tuple[int, int, int, Labels | None], int] = {}
 _handlers: dict[str, int] = {}
 _arguments: dict[str, tuple[float, Arguments | None]] = {}
 _tiers: dict[int, tuple[float, dict[str, TierInfo]]] = {}
@@ -137,15 +146,22 @@ def forget_tiers(tenant_id: int) -> None:
     _tiers.pop(tenant_id, None)
 
 
-def line_id(tenant_id: int, category: int, tier_id: int) -> int:
-    """The line of a tenant, category and tier, made on first use.
+def line_id(tenant_id: int, category: int, tier_id: int, labels: Labels | None = None) -> int:
+    """The line of a tenant, category, tier and what is asked of labels, made on first use.
 
     Made on a statement of its own: two submitters that need it at once both find it.
     """
-    key = (tenant_id, category, tier_id)
+    key = (tenant_id, category, tier_id, labels)
     found = _lines.get(key)
     if found is None:
-        found = int(fetch_value(sql.snapshot.MAKE_LINE, key))
+        require, prefer = (sorted(labels.require), sorted(labels.prefer)) if labels is not None else ([], [])
+        if labels is not None and fetch_value(LABELLED, [tenant_id, require, prefer]) >= MOST_LABELLED:
+            raise InvalidInput(
+                f"at most {MOST_LABELLED} lines with labels are kept of an organisation, one for each category, tier and "
+                "set of labels it has used",
+                field="require_labels" if require else "prefer_labels",
+            )
+        found = int(fetch_value(sql.snapshot.MAKE_LINE, (tenant_id, category, tier_id, require, prefer)))
         _remember(_lines, key, found)
     return found
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.labels import Labels, labels_of
 from scheduler_ext.core.resources import add, part, peak, zero
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
@@ -78,6 +79,7 @@ class LineInfo:
     vector: Vector
     pool_id: int | None = None
     client: str = ""
+    labels: Labels | None = None
 
 
 @dataclass(slots=True)
@@ -151,14 +153,17 @@ class PgRoundStore(RoundStore):
     def promote(self, limit: int) -> Changes:
         with self.db.conn.transaction():
             rows = self.db.conn.execute(sql.due.PROMOTABLE, (limit,)).fetchall()
-            moves = [(task_id, self._urgent_line(tenant, tier)) for task_id, tenant, tier in rows]
+            moves = [(task_id, self._urgent_line(*line)) for task_id, *line in rows]
             return transitions.promote(self.db.conn, moves)
 
-    def _urgent_line(self, tenant_id: int, tier_id: int) -> int:
+    def _urgent_line(self, tenant_id: int, tier_id: int, require: list[str], prefer: list[str]) -> int:
+        alike = (tenant_id, tier_id, Category.URGENT, labels_of(require, prefer))
         for line_id, info in self.reference.lines.items():
-            if info.tenant_id == tenant_id and info.tier_id == tier_id and info.category is Category.URGENT:
+            if (info.tenant_id, info.tier_id, info.category, info.labels) == alike:
                 return line_id
-        row = self.db.conn.execute(sql.snapshot.MAKE_LINE, (tenant_id, int(Category.URGENT), tier_id)).fetchone()
+        row = self.db.conn.execute(
+            sql.snapshot.MAKE_LINE, (tenant_id, int(Category.URGENT), tier_id, require, prefer)
+        ).fetchone()
         self.reference.read_at = float("-inf")
         assert row is not None
         return int(row[0])
@@ -250,7 +255,17 @@ class PgRoundStore(RoundStore):
             handlers = conn.execute(sql.snapshot.HANDLERS)
             limits = conn.execute(sql.rates.LIMITS)
             ref.lines = {
-                row[0]: LineInfo(row[1], Category(row[2]), row[3], row[4], row[5], tuple(row[6:12]), row[12], row[13])
+                row[0]: LineInfo(
+                    row[1],
+                    Category(row[2]),
+                    row[3],
+                    row[4],
+                    row[5],
+                    tuple(row[6:12]),
+                    row[12],
+                    row[13],
+                    labels_of(row[14], row[15]),
+                )
                 for row in lines.fetchall()
             }
             found = tenants.fetchall()
@@ -413,6 +428,7 @@ class PgRoundStore(RoundStore):
         return LineView(
             line_id=line_id, tenant_id=info.tenant_id, category=info.category, tier_id=info.tier_id,
             vector=info.vector, heads=heads, paused=info.paused, pool=self.pool_of(info),
+            labels=info.labels,
         )  # fmt: skip
 
     def look(self, *, decided: int, more: bool) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, NamedTuple
 
+from scheduler_ext.core.labels import with_names
 from scheduler_ext.core.resources import total, zero
 from scheduler_ext.core.types import (
     MILLI,
@@ -94,7 +95,7 @@ def node_view(row: tuple[Any, ...], flight: Flight, ends: tuple[RunEnd, ...] = (
     return NodeView(
         node_id=node_id, name=name, capacity=tuple(capacity),
         slots={WorkKind(kind): count for kind, count in slots.items()}, handlers=frozenset(handlers),
-        labels=frozenset(labels), exclusive_used=flight.exclusive_used, batch_peak=flight.batch_peak,
+        labels=with_names(labels), exclusive_used=flight.exclusive_used, batch_peak=flight.batch_peak,
         exclusive_count=flight.exclusive_count, batch_milli=flight.batch_milli, batch_count=flight.batch_count,
         ends=ends,
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Value
 from django.db.models.functions import Now
@@ -12,11 +13,13 @@ from slackwater_tenants.scoping import TenantOwned
 
 
 class Line(TenantOwned):
-    """The ready tasks of one tenant, category and tier, in order."""
+    """The ready tasks of one tenant, category and tier that ask for the same labels of nodes, in order."""
 
     tenant = models.ForeignKey("slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="lines")
     category = models.PositiveSmallIntegerField(choices=choices(Category))
     tier = models.ForeignKey("slackwater_resources.Tier", on_delete=models.PROTECT, related_name="+")
+    require_labels = ArrayField(models.CharField(max_length=63), default=list, db_default=[], blank=True)
+    prefer_labels = ArrayField(models.CharField(max_length=63), default=list, db_default=[], blank=True)
     paused = models.BooleanField(default=False)
     paused_by_itself = models.BooleanField(
         default=False, db_default=False, help_text="By its tenant, which may end the pause."
@@ -34,10 +37,17 @@ class Line(TenantOwned):
     )
 
     class Meta(TenantOwned.Meta):
-        constraints = [models.UniqueConstraint(fields=["tenant", "category", "tier"], name="slackwater_line_unique")]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "category", "tier", "require_labels", "prefer_labels"], name="slackwater_line_alike"
+            )
+        ]
 
     def __str__(self) -> str:
-        return f"{self.tenant} · {Category(self.category).name.lower()} · {self.tier}"
+        labels = " ".join([*self.require_labels, *(f"({label})" for label in self.prefer_labels)])
+        return " · ".join(
+            filter(None, (str(self.tenant), Category(self.category).name.lower(), str(self.tier), labels))
+        )
 
 
 class RunTime(models.Model):

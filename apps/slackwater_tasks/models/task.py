@@ -53,6 +53,10 @@ class Task(TenantOwned):
     )
     rate_key = models.CharField(max_length=150, blank=True, default="", db_default="")
     condition = models.SmallIntegerField(choices=choices(RunCondition), default=RunCondition.ALL_SUCCEEDED)
+    require_labels = ArrayField(
+        models.CharField(max_length=63), null=True, blank=True, help_text="What a node must have. Empty for most."
+    )
+    prefer_labels = ArrayField(models.CharField(max_length=63), null=True, blank=True)
     tags = ArrayField(models.CharField(max_length=63), default=list, blank=True)
     submitted_at = models.DateTimeField()
     submitted_by = models.CharField(

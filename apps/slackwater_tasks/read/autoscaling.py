@@ -13,8 +13,9 @@ from math import ceil
 from typing import Any, Final, TypeVar
 
 from scheduler_ext.conf import LOOKAHEAD_US, SHORT_US
+from scheduler_ext.core.labels import with_names
 from scheduler_ext.core.sql import named
-from scheduler_ext.core.types import PER_CHILD, WorkKind
+from scheduler_ext.core.types import PER_CHILD, Reason, WorkKind
 from slackwater_conf import conf
 from slackwater_resources.models import Tier
 from slackwater_tasks.ledger.connection import fetch_all
@@ -23,26 +24,31 @@ from slackwater_tasks.ledger.sql.snapshot import ACTIVE_LINES, SLOT_KIND
 K = TypeVar("K")
 Counted = dict[str, Fraction]
 """By kind of slot."""
+Key = tuple[str, int, str, bool]
+"""Cell, tier, the labels it requires, and whether no node has them."""
 MAX_COUNTED: Final = 10_000
 """Ready tasks counted of each line."""
+MOST_SETS: Final = 50
+"""Sets of labels that figures are told of: tenants choose their words."""
 
 CELLS = """
 SELECT cell FROM slackwater_tenants_tenant UNION
 SELECT cell FROM slackwater_resources_node WHERE state IN ('starting', 'active', 'draining')
 """
 SLOTS = """
-SELECT n.cell, k.key, sum(k.value::int)::int FROM slackwater_resources_node n, jsonb_each_text(n.slots) k
-WHERE n.state = 'active' AND n.lease_expires_at > clock_timestamp() GROUP BY 1, 2
+SELECT n.cell, k.key, n.labels, sum(k.value::int)::int FROM slackwater_resources_node n, jsonb_each_text(n.slots) k
+WHERE n.state = 'active' AND n.lease_expires_at > clock_timestamp() GROUP BY 1, 2, 3
 """
+_LABELS = "array_to_string(n.require_labels, ',')"
 IN_FLIGHT = named(f"""
-SELECT t.cell, {SLOT_KIND}, n.tier_id, sum(l.slot_milli)::bigint FROM slackwater_tasks_livetask l
+SELECT t.cell, {SLOT_KIND}, n.tier_id, {_LABELS}, sum(l.slot_milli)::bigint FROM slackwater_tasks_livetask l
 JOIN slackwater_tasks_line n ON n.id = l.line_id JOIN slackwater_tenants_tenant t ON t.id = l.tenant_id
 LEFT JOIN slackwater_resources_handler h ON h.id = l.handler_id
-WHERE l.phase = :phase.IN_FLIGHT GROUP BY 1, 2, 3
+WHERE l.phase = :phase.IN_FLIGHT GROUP BY 1, 2, 3, 4
 """)  # noqa: S608 - statements of ours
 # The active lines by a loose scan of the ready index, each up to a number.
 READY = named(f"""{ACTIVE_LINES}
-SELECT t.cell, w.kind, n.tier_id, w.count, r.mean_us
+SELECT t.cell, w.kind, n.tier_id, {_LABELS}, w.count, r.mean_us
 FROM active a JOIN slackwater_tasks_line n ON n.id = a.line_id JOIN slackwater_tenants_tenant t ON t.id = n.tenant_id
 CROSS JOIN LATERAL (
     SELECT x.kind, x.name, count(*) AS count FROM (
@@ -53,10 +59,21 @@ CROSS JOIN LATERAL (
 LEFT JOIN slackwater_tasks_runtime r ON r.tenant_id = n.tenant_id AND r.key = w.name AND r.samples >= 5
 WHERE NOT (t.paused OR n.paused)
 """)  # noqa: S608 - statements of ours
+# What waits beside its line because no node has its labels: nodes that have them would run it.
+LACKING = named(f"""
+SELECT t.cell, {SLOT_KIND}, n.tier_id, {_LABELS}, count(*), NULL::float8
+FROM slackwater_tasks_impossible i JOIN slackwater_tasks_livetask l ON l.task_id = i.task_id
+    AND l.state = :state.BLOCKED AND l.parked = -1
+JOIN slackwater_tasks_line n ON n.id = l.line_id JOIN slackwater_tenants_tenant t ON t.id = l.tenant_id
+LEFT JOIN slackwater_resources_handler h ON h.id = l.handler_id
+WHERE i.reason = %s AND NOT (t.paused OR n.paused OR coalesce(h.paused, false)) GROUP BY 1, 2, 3, 4
+""")  # noqa: S608 - statements of ours
 # A cell that is scaled to zero has no node: the last one that was there tells what a worker offers.
 TYPICAL = """
-SELECT DISTINCT ON (cell) cell, capacity, slots::text
-FROM slackwater_resources_node ORDER BY cell, (state = 'active') DESC, id DESC
+SELECT cell, labels, capacity, slots FROM (
+    SELECT DISTINCT ON (cell, labels) cell, labels, capacity, slots::text, state = 'active' AS active, id
+    FROM slackwater_resources_node ORDER BY cell, labels, (state = 'active') DESC, id DESC) newest
+ORDER BY active DESC, id DESC
 """
 
 
@@ -66,6 +83,8 @@ class Demand:
 
     cell: str
     kind: str
+    labels: str = ""
+    """Of the work that requires these labels, and the nodes that have them; empty: of all."""
     slots: float
     """What its active nodes have."""
     demand: float
@@ -87,6 +106,10 @@ class Wanted:
     tier: str
     own: bool
     """Whether it is a tenant's own tier."""
+    labels: str
+    """What the work requires of a node's labels, comma-separated; empty: nothing."""
+    lacking: bool
+    """Whether no node has them: it waits for one that does."""
     ready: int
     """Tasks that could start now, counted up to a number in each line."""
     in_flight_slots: float
@@ -104,52 +127,96 @@ class Wanted:
 
 
 def demands() -> list[Demand]:
-    """Every kind of slot of every cell, by name. Costs what is in flight and the active lines, not the backlog."""
+    """Every kind of slot of every cell, by name, and then of each set of labels that work requires.
+
+    Costs what is in flight and the active lines, not the backlog.
+    """
     settings = conf().scheduler
-    milli: dict[tuple[str, str], float] = {}
-    slots = {(cell, kind): int(count or 0) for cell, kind, count in fetch_all(SLOTS)}
-    for cell, kind, _, held in fetch_all(IN_FLIGHT):
-        milli[cell, kind] = milli.get((cell, kind), 0) + int(held)
-    for cell, kind, _, count, mean_us in fetch_all(READY, {"most": MAX_COUNTED}):
-        # A task known to be short asks for the part of a slot that a claim of it takes; any other for a whole one.
-        short = kind == "process" and mean_us is not None and mean_us <= SHORT_US
-        each = max(1, mean_us * 1000 / LOOKAHEAD_US) if short else 1000
-        milli[cell, kind] = milli.get((cell, kind), 0) + count * each
+    milli: dict[tuple[str, str, str], float] = {}
+    for cell, kind, _, labels, held in fetch_all(IN_FLIGHT):
+        for asked in {"", labels}:
+            milli[cell, kind, asked] = milli.get((cell, kind, asked), 0) + int(held)
+    lacking = fetch_all(LACKING, [Reason.NO_LABELS.value])
+    for whose, rows in ((("",), fetch_all(READY, {"most": MAX_COUNTED})), ((), lacking)):
+        for cell, kind, _, labels, count, mean_us in rows:
+            # A task known to be short asks for the part of a slot that a claim of it takes; any other for a whole one.
+            short = kind == "process" and mean_us is not None and mean_us <= SHORT_US
+            each = max(1, mean_us * 1000 / LOOKAHEAD_US) if short else 1000
+            for asked in {*whose, labels}:
+                milli[cell, kind, asked] = milli.get((cell, kind, asked), 0) + count * each
+    slots = _slots(milli.keys())
     return [
         Demand(
-            cell=key[0], kind=key[1], slots=float(slots.get(key, 0)), demand=round(milli.get(key, 0)) / 1000,
+            cell=key[0], kind=key[1], labels=key[2], slots=float(slots.get(key, 0)), demand=round(milli.get(key, 0)) / 1000,
             wanted=round(milli.get(key, 0)) / 1000 * settings.resource_ratio_permille / 1000,
         )
-        for key in sorted(slots.keys() | milli.keys())
+        for key in sorted(slots.keys() | milli.keys(), key=lambda key: (key[0], key[2], key[1]))
     ]  # fmt: skip
+
+
+def _slots(asked: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str, str], int]:
+    """What the active nodes have of each kind, in all and by what is asked of their labels."""
+    sets = {(cell, labels) for cell, _, labels in asked if labels}
+    found: dict[tuple[str, str, str], int] = {}
+    for cell, kind, labels, count in fetch_all(SLOTS):
+        has = with_names(labels)
+        for name in ("", *(each for whose, each in sets if whose == cell and has.issuperset(each.split(",")))):
+            found[cell, kind, name] = found.get((cell, kind, name), 0) + int(count or 0)
+    return found
 
 
 def wanted() -> list[Wanted]:
     """Every shared tier and every tier with work, in each cell. Costs what is in flight and the active lines."""
     settings = conf().scheduler
-    held: dict[tuple[str, int], Counted] = {}
-    for cell, kind, tier, milli in fetch_all(IN_FLIGHT):
-        held.setdefault((cell, tier), {})[kind] = Fraction(int(milli), 1000)
-    ready = _waiting(fetch_all(READY, {"most": MAX_COUNTED}), int(settings.scale_within_s * 1e6))
-    typical = {cell: (capacity, json.loads(slots)) for cell, capacity, slots in fetch_all(TYPICAL)}
+    held: dict[Key, Counted] = {}
+    for cell, kind, tier, labels, milli in fetch_all(IN_FLIGHT):
+        held.setdefault((cell, tier, labels, False), {})[kind] = Fraction(int(milli), 1000)
+    within_us = int(settings.scale_within_s * 1e6)
+    ready = _waiting(fetch_all(READY, {"most": MAX_COUNTED}), within_us, lacking=False)
+    ready |= _waiting(fetch_all(LACKING, [Reason.NO_LABELS.value]), within_us, lacking=True)
     cells = [cell for (cell,) in fetch_all(CELLS)]
     shared = Tier.objects.filter(tenant=None, retired_at=None).values_list("pk", flat=True)
-    keys = {(cell, tier) for cell in cells for tier in shared} | held.keys() | ready.keys()
-    tiers = Tier.objects.in_bulk({tier for _, tier in keys})
+    keys = {(cell, tier, "", False) for cell in cells for tier in shared} | held.keys() | ready.keys()
+    tiers = Tier.objects.in_bulk({key[1] for key in keys})
     return sorted(
-        _rated(keys, tiers, held, ready, typical, settings.resource_ratio_permille),
-        key=lambda one: (one.cell, one.tier),
+        _rated(keys, tiers, held, ready, _typical(keys), settings.resource_ratio_permille),
+        key=lambda one: (one.cell, one.tier, one.labels, one.lacking),
     )
+
+
+def _typical(keys: Iterable[Key]) -> dict[tuple[str, str], tuple[list[int], dict[str, int]]]:
+    """By cell and labels what a worker offers: the newest that has them, or else the newest of the cell."""
+    rows = [
+        (cell, with_names(labels), capacity, json.loads(slots)) for cell, labels, capacity, slots in fetch_all(TYPICAL)
+    ]
+    found = {}
+    for cell, labels in {(key[0], key[2]) for key in keys}:
+        asked = frozenset(labels.split(",")) if labels else frozenset()
+        there = [row for row in rows if row[0] == cell]
+        best = next((row for row in there if asked <= row[1]), there[0] if there else None)
+        if best is not None:
+            found[cell, labels] = best[2], best[3]
+    return found
 
 
 def by_cell(found: Iterable[Wanted]) -> dict[str, int]:
     """Whole workers for each cell whose workers run every tier."""
-    return _whole((one.cell, one.shares) for one in found)
+    return _whole((one.cell, one.shares) for one in found if not one.lacking)
 
 
 def by_tier(found: Iterable[Wanted]) -> dict[tuple[str, str], int]:
     """Whole workers for each cell and shared tier; tenants' own tiers together as ``own``, for names are theirs."""
-    return _whole(((one.cell, "own" if one.own else one.tier), one.shares) for one in found)
+    return _whole(((one.cell, "own" if one.own else one.tier), one.shares) for one in found if not one.lacking)
+
+
+def by_labels(found: Iterable[Wanted]) -> dict[tuple[str, str], int]:
+    """Whole workers for each cell and set of labels, also of those that no node has; ``""``: what requires none.
+
+    Of very many sets those that ask for most.
+    """
+    all_sets = _whole(((one.cell, one.labels), one.shares) for one in found)
+    most = sorted(all_sets, key=lambda key: (key[1] != "", -all_sets[key], key))[:MOST_SETS]
+    return {key: all_sets[key] for key in sorted(most)}
 
 
 def _whole(found: Iterable[tuple[K, Mapping[str, Fraction]]]) -> dict[K, int]:
@@ -162,38 +229,40 @@ def _whole(found: Iterable[tuple[K, Mapping[str, Fraction]]]) -> dict[K, int]:
     return {key: ceil(max(shares.values(), default=Fraction(0))) for key, shares in sums.items()}
 
 
-def _waiting(rows: Iterable[tuple[Any, ...]], within_us: int) -> dict[tuple[str, int], tuple[int, Counted]]:
-    """By cell and tier: ready tasks, and slots. A task asks for at most a slot, and for one where nothing is learnt."""
-    found: dict[tuple[str, int], tuple[int, Counted]] = {}
-    for cell, kind, tier, count, mean_us in rows:
+def _waiting(rows: Iterable[tuple[Any, ...]], within_us: int, *, lacking: bool) -> dict[Key, tuple[int, Counted]]:
+    """By cell, tier and labels: ready tasks, and slots. A task asks for at most a slot, and for one where nothing is learnt."""
+    found: dict[Key, tuple[int, Counted]] = {}
+    for cell, kind, tier, labels, count, mean_us in rows:
+        key = (cell, tier, labels, lacking)
         learnt = within_us if mean_us is None else min(round(mean_us), within_us)
-        so_far, slots = found.get((cell, tier), (0, {}))
+        so_far, slots = found.get(key, (0, {}))
         slots[kind] = slots.get(kind, Fraction(0)) + Fraction(count * learnt, within_us)
-        found[cell, tier] = (so_far + count, slots)
+        found[key] = (so_far + count, slots)
     return found
 
 
 def _rated(
-    keys: Iterable[tuple[str, int]], tiers: Mapping[int, Tier], held: Mapping[tuple[str, int], Counted],
-    ready: Mapping[tuple[str, int], tuple[int, Counted]], typical: Mapping[str, tuple[list[int], dict[str, int]]],
-    permille: int,
+    keys: Iterable[Key], tiers: Mapping[int, Tier], held: Mapping[Key, Counted],
+    ready: Mapping[Key, tuple[int, Counted]],
+    typical: Mapping[tuple[str, str], tuple[list[int], dict[str, int]]], permille: int,
 ) -> Iterator[Wanted]:  # fmt: skip
-    for cell, tier_id in keys:
+    for key in keys:
+        cell, tier_id, labels, lacking = key
         if tier_id not in tiers:
             continue
         tier = tiers[tier_id]
-        count, waiting = ready.get((cell, tier_id), (0, {}))
-        running = held.get((cell, tier_id), {})
+        count, waiting = ready.get(key, (0, {}))
+        running = held.get(key, {})
         asked = {kind: (running.get(kind, Fraction(0)) + waiting.get(kind, Fraction(0))) * permille / 1000
                  for kind in running.keys() | waiting.keys()}  # fmt: skip
-        capacity, slots = typical.get(cell, ([], {}))
+        capacity, slots = typical.get((cell, labels), ([], {}))
         fits = min([max(1, have // need) for have, need in zip(capacity, tier.vector, strict=False) if need], default=1)
         shares = {kind: each / max(1, int(slots.get(kind, 0))) for kind, each in asked.items()}
         shares["resources"] = (
             sum((each / PER_CHILD.get(WorkKind(kind), 1) for kind, each in asked.items()), Fraction(0)) / fits
         )
         yield Wanted(
-            cell=cell, tier=tier.slug, own=tier.tenant_id is not None, ready=count,
+            cell=cell, tier=tier.slug, own=tier.tenant_id is not None, labels=labels, lacking=lacking, ready=count,
             in_flight_slots=float(sum(running.values())), waiting_slots=float(sum(waiting.values())),
             per_worker=max(1, min(fits, int(slots.get("process", 1)))), shares=shares,
         )  # fmt: skip

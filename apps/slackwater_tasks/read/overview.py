@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from scheduler_ext.core.errors import NotFound
@@ -91,13 +91,14 @@ def _node(node: Node) -> dict[str, Any]:
 
 
 LINES = named("""
-SELECT n.id, n.category, r.slug, n.paused, n.paused_by_itself, w.ready, w.oldest
+SELECT array_agg(n.id), n.category, r.slug, bool_and(n.paused), bool_and(n.paused_by_itself), sum(w.ready)::int,
+    min(w.oldest)
 FROM slackwater_tasks_line n JOIN slackwater_resources_tier r ON r.id = n.tier_id
 CROSS JOIN LATERAL (
     SELECT count(*)::int AS ready, min(x.latest_start) AS oldest FROM (
         SELECT l.latest_start FROM slackwater_tasks_livetask l WHERE l.line_id = n.id
             AND l.phase = :phase.READY LIMIT %(most)s + 1) x) w
-WHERE n.tenant_id = %(tenant)s ORDER BY n.category, r.slug
+WHERE n.tenant_id = %(tenant)s GROUP BY n.category, r.slug ORDER BY n.category, r.slug
 """)
 IN_FLIGHT_BY_LINE = named("""
 SELECT line_id, state, count(*)::int FROM slackwater_tasks_livetask WHERE phase = :phase.IN_FLIGHT
@@ -105,19 +106,21 @@ SELECT line_id, state, count(*)::int FROM slackwater_tasks_livetask WHERE phase 
 """)
 
 
-def find_line(tenant_id: int, category: str, tier: str) -> Line:
-    """The tenant's line of that category and tier, by their names; ``NotFound`` when it has none."""
+def find_lines(tenant_id: int, category: str, tier: str) -> QuerySet[Line]:
+    """The tenant's line of that category and tier, by their names: one for each set of labels its tasks ask for.
+
+    ``NotFound`` when it has none.
+    """
     number = Category.__members__.get(category.upper()) if category == category.lower() else None
-    rows = Line.objects.unscoped().filter(tenant_id=tenant_id, tier__slug=tier)  # the tenant is named
-    found: Line | None = rows.filter(category=number).first() if number is not None else None
-    if found is None:
+    rows = Line.objects.unscoped().filter(tenant_id=tenant_id, tier__slug=tier, category=number)  # the tenant is named
+    if number is None or not rows.exists():
         raise NotFound(f"There is no line {category[:63]}/{tier[:63]}; a line exists from its first task on.")
-    return found
+    return rows.order_by("pk")
 
 
 def queue(tenant: Tenant, category: str, tier: str) -> dict[str, Any]:
     """One line of the tenant's; ``NotFound`` when it has none of that category and tier."""
-    find_line(tenant.pk, category, tier)
+    find_lines(tenant.pk, category, tier)
     return next(row for row in queues(tenant) if (row["category"], row["tier"]) == (category, tier))
 
 
@@ -133,11 +136,11 @@ def queues(tenant: Tenant) -> list[dict[str, Any]]:
             "paused_by": paused_by(paused, itself) or paused_by(tenant.paused, tenant.paused_by_itself),
             "ready": min(ready, MAX_COUNTED),
             "ready_is_minimum": ready > MAX_COUNTED,
-            "queued": held.get((line, TaskState.QUEUED), 0),
-            "running": held.get((line, TaskState.RUNNING), 0),
+            "queued": sum(held.get((line, TaskState.QUEUED), 0) for line in alike),
+            "running": sum(held.get((line, TaskState.RUNNING), 0) for line in alike),
             "earliest_latest_start": oldest,
         }
-        for line, category, tier, paused, itself, ready, oldest in lines
+        for alike, category, tier, paused, itself, ready, oldest in lines
     ]
 
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from scheduler_ext.core.dag import Dag
 from scheduler_ext.core.errors import InvalidInput, NotGranted, UnknownDependency
+from scheduler_ext.core.labels import Labels, labels_of
 from scheduler_ext.task.arguments import Arguments
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.ledger.rows import Accepted
@@ -152,6 +153,8 @@ class _Admission:
         if declared is None:
             declared = self._declared[spec.handler] = self._defaults(spec.handler)
         left = {name: value for name, value in declared.items() if name not in spec.chosen}
+        if spec.require_labels and (more := declared.get("require_labels")):
+            left["require_labels"] = tuple(dict.fromkeys((*more, *spec.require_labels)))
         if "cap_ms" in left:
             left["cap_ms"] = min(left["cap_ms"], self.tenant.plan.max_cap_s * 1000)
         return replace(spec, **left) if left else spec
@@ -166,6 +169,7 @@ class _Admission:
     def _find(self, spec: TaskSpec, path: str) -> Found:
         key = (
             spec.tier, spec.cap_ms, spec.category, spec.handler, spec.script, spec.script_path, spec.delay_tolerance_ms,
+            spec.require_labels, spec.prefer_labels,
         )  # fmt: skip
         known = self._known.get(key)
         if known is None:
@@ -180,11 +184,15 @@ class _Admission:
         limits.check_cap(tenant.plan, cap_ms, field=join(path, "execution_cap_s"))
         handler_id = _runnable(tenant, spec, path, self.scripts)
         tolerance_ms = default_tolerance(tenant.plan, spec)
+        labels = labels_asked(tenant.plan, spec)
         if tenant.plan.refuse_impossible:
-            feasibility.check_fits(tenant, spec, tier.vector, handler_id, path)
+            feasibility.check_fits(tenant, spec, tier.vector, handler_id, path, labels)
         if tenant.plan.refuse_late:
             feasibility.check_wait(tenant, spec, tolerance_ms, path)
-        line_id = reference_cache.line_id(tenant.pk, int(spec.category), tier.id)
+        try:
+            line_id = reference_cache.line_id(tenant.pk, int(spec.category), tier.id, labels)
+        except InvalidInput as error:
+            raise InvalidInput(str(error), field=join(path, error.field or "")) from None
         arguments = reference_cache.arguments(spec.handler) if spec.handler else None
         return tier, line_id, handler_id, tolerance_ms, cap_ms, arguments
 
@@ -219,6 +227,11 @@ def default_tolerance(plan: Plan, spec: TaskSpec) -> int:
     if spec.delay_tolerance_ms is not None:
         return spec.delay_tolerance_ms
     return int(plan.delay_tolerance_s.get(spec.category.name.lower(), 300) * 1000)
+
+
+def labels_asked(plan: Plan, spec: TaskSpec) -> Labels | None:
+    """What a task asks of the labels of nodes: its own, its handler's, and its plan's."""
+    return labels_of((*plan.require_labels, *spec.require_labels), (*plan.prefer_labels, *spec.prefer_labels))
 
 
 def _runnable(tenant: Tenant, spec: TaskSpec, path: str, scripts: set[str]) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from scheduler_ext.core.errors import Impossible
+from scheduler_ext.core.labels import Labels
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import Reason, Vector, WorkKind
 from scheduler_ext.round.placement import Ledger
@@ -30,8 +31,9 @@ WHERE c.tenant_id = %s
 """
 
 
-def check_fits(tenant: Tenant, spec: TaskSpec, vector: Vector, handler_id: int | None, path: str) -> None:
-    """``Impossible`` when no registered node is large enough, or none runs its handler.
+def check_fits(tenant: Tenant, spec: TaskSpec, vector: Vector, handler_id: int | None, path: str,
+               labels: Labels | None = None) -> None:  # fmt: skip
+    """``Impossible`` when no registered node is large enough, none runs its handler, or none has its labels.
 
     A cell without nodes refuses nothing: they may just be starting.
     """
@@ -40,9 +42,12 @@ def check_fits(tenant: Tenant, spec: TaskSpec, vector: Vector, handler_id: int |
         return
     handler = Handler.objects.get(pk=handler_id) if handler_id is not None else None
     kind = WorkKind.SCRIPT if handler is None else WorkKind(handler.kind)
-    reason = Ledger(nodes).shape(vector, kind, handler_id).impossible
+    reason = Ledger(nodes).shape(vector, kind, handler_id, labels).impossible
     if reason is Reason.NEVER_FITS:
         raise Impossible(f"the tier {spec.tier!r} is larger than every registered node", field=join(path, "tier"))
+    if reason is Reason.NO_LABELS and labels is not None:
+        said = f"no registered node that could run it has {', '.join(sorted(labels.require))}"
+        raise Impossible(said, field=join(path, "require_labels"))
     if reason is not None and not (handler is not None and handler.awaited):
         name = "handler" if spec.handler else "script" if spec.script else "script_path"
         raise Impossible("no registered node runs it", field=join(path, name))

@@ -14,7 +14,7 @@ from slackwater_resources.services import set_handler_paused
 from slackwater_schedules import services as schedules
 from slackwater_schedules.models import Schedule
 from slackwater_tasks.control.lines import set_line_paused
-from slackwater_tasks.read.overview import find_line
+from slackwater_tasks.read.overview import find_lines
 from slackwater_tenants import services as tenants
 from slackwater_tenants.models import Tenant
 
@@ -55,7 +55,8 @@ class PauseCommand(PlatformCommand):
 
     def _line(self, tenant: Tenant, name: str) -> bool:
         category, _, tier = name.partition("/")
-        return set_line_paused(find_line(tenant.pk, category, tier), paused=self.paused)
+        changed = [set_line_paused(line, paused=self.paused) for line in find_lines(tenant.pk, category, tier)]
+        return any(changed)
 
     def _handler(self, name: str) -> bool:
         found = Handler.objects.filter(name=name).first()

@@ -303,6 +303,11 @@ def never_fits(cell: Cell) -> tuple[UUID, Remove]:
     return task, lambda: edit(cell.tenant.pk, task, {"tier": "basic"})
 
 
+def no_labels(cell: Cell) -> tuple[UUID, Remove]:
+    task = cell.submit(require_labels=["gpu"])
+    return task, lambda: edit(cell.tenant.pk, task, {"require_labels": []})
+
+
 def no_node(cell: Cell) -> tuple[UUID, Remove]:
     Handler.objects.create(name="demo.nowhere")
 
@@ -323,7 +328,7 @@ CASES: dict[str, Callable[[Cell], tuple[UUID, Remove]]] = {
     "dependency": dependency, "start_time": start_time, "back_off": back_off, "mutex": mutex, "rate": rate,
     "tenant_in_flight": tenant_in_flight, "hard_share": hard_share, "peak": peak, "no_slot": no_slot,
     "position": position, "paused tenant": tenant_paused, "paused handler": handler_paused,
-    "never_fits": never_fits, "no_node": no_node, "dispatcher": dispatcher,
+    "never_fits": never_fits, "no_labels": no_labels, "no_node": no_node, "dispatcher": dispatcher,
     "rate of handler": rate_handler, "rate of tenant": rate_tenant, "mutex of two": mutex_of_two,
     "hard_share of pool": hard_share_of_pool, "hard_share kept": hard_share_kept,
     "peak of delayable": peak_of_delayable, "peak in window": peak_in_window, "no_resource": no_resource,

@@ -25,9 +25,8 @@ from slackwater_monitoring import right_sizing, usage
 from slackwater_resources import services
 from slackwater_resources.models import Node
 from slackwater_tasks.control import lines, rate_limits
-from slackwater_tasks.models import Line
 from slackwater_tasks.read import overview
-from slackwater_tasks.read.overview import find_line
+from slackwater_tasks.read.overview import find_lines
 
 log = structlog.get_logger(__name__)
 ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{64}")
@@ -64,7 +63,7 @@ class OneQueue(ApiView, path="queues/<str:category>/<str:tier_name>", tag="platf
     def patch(self, request: Request, category: str, tier_name: str) -> Response:
         """Its tasks are accepted and none is started; time paused does not count against delay tolerances."""
         tenant_id = self.tenant.pk
-        with self.unchanged(Line.objects.filter(pk=find_line(tenant_id, category, tier_name).pk)):
+        with self.unchanged(find_lines(tenant_id, category, tier_name)):
             lines.change_own_line(tenant_id, category, tier_name, read_json(request._request))
         return self.get(request, category, tier_name)
 

@@ -59,7 +59,7 @@ INSERT INTO slackwater_tasks_taskevent (task_id, tenant_id, from_state, to_state
 SELECT task_id, tenant_id, :state.READY, :state.BLOCKED, fence, 'dispatcher', left('impossible now: ' || %(reason)s,
     300) FROM parked
 """)
-# The ledger's rule: a slot of its kind, its handler, and room for its vector on an empty node. Threads and coroutines
+# The ledger's rule: a slot of its kind, its handler, its labels, and room for its vector on an empty node. Threads and coroutines
 # take their part of it.
 NOW_POSSIBLE = named("""
 SELECT i.task_id::text FROM slackwater_tasks_impossible i
@@ -74,6 +74,8 @@ WHERE EXISTS (
         SELECT CASE needed.kind WHEN 'thread' THEN 8 WHEN 'coroutine' THEN 128 ELSE 1 END AS many) at_once
     WHERE node.cell = t.cell AND node.state = 'active' AND node.lease_expires_at > clock_timestamp() AND node.slots ? needed.kind
         AND (l.handler_id IS NULL OR l.handler_id = ANY(node.handlers))
+        AND (n.require_labels = '{}'
+             OR n.require_labels <@ (node.labels || ARRAY(SELECT split_part(x, '=', 1)::varchar FROM unnest(node.labels) x)))
         AND r.cpu_milli <= node.capacity[1] * at_once.many AND r.memory_mb <= node.capacity[2] * at_once.many
         AND r.disk_mb <= node.capacity[3] * at_once.many AND r.iops <= node.capacity[4] * at_once.many
         AND r.bandwidth_kbps <= node.capacity[5] * at_once.many AND r.ports <= node.capacity[6] * at_once.many)

@@ -13,7 +13,7 @@ from slackwater.management.console import PlatformCommand
 from slackwater_resources import services
 from slackwater_resources.models import Node
 from slackwater_tasks.read import overview
-from slackwater_tasks.read.autoscaling import by_cell, wanted
+from slackwater_tasks.read.autoscaling import by_cell, by_labels, wanted
 
 ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 ACTIONS = {"drain": services.drain_node, "resume": services.activate_node}
@@ -54,27 +54,34 @@ class Command(PlatformCommand):
         self.answer_table(
             rows,
             "Nodes",
-            ["id", "cell", "name", "host", "state", "CPU", "memory", "slots", "in flight", "heartbeat"],
+            ["id", "cell", "name", "host", "state", "CPU", "memory", "slots", "labels", "in flight", "heartbeat"],
             [(r["id"], r["cell"], r["name"], r["hostname"], r["state"], f"{r['capacity'].get('cpu_milli', 0) / 1000:g}",
               f"{r['capacity'].get('memory_mb', 0)} MiB", " ".join(f"{k}:{n}" for k, n in r["slots"].items()),
-              r["in_flight"], r["heartbeat_at"]) for r in rows],
+              " ".join(r["labels"]), r["in_flight"], r["heartbeat_at"]) for r in rows],
             empty="No node is registered; start a worker.",
         )  # fmt: skip
 
     def _wanted(self) -> None:
         found = wanted()
         cells = by_cell(found)
-        names = ("cell", "tier", "ready", "in_flight_slots", "waiting_slots", "per_worker", "workers")
+        names = ("cell", "tier", "labels", "ready", "in_flight_slots", "waiting_slots", "per_worker", "workers")
         rows = [[getattr(one, name) for name in names] for one in found]
         if self.as_json:
             self.show(
                 {
                     "cells": [{"cell": cell, "workers": count} for cell, count in cells.items()],
+                    "labels": [
+                        {"cell": cell, "labels": labels, "workers": count}
+                        for (cell, labels), count in by_labels(found).items()
+                    ],
                     "tiers": [dict(zip(names, row, strict=True)) for row in rows],
                 }
             )
             return
         self.show_table("Wanted workers, by tier", [name.replace("_", " ") for name in names], rows, empty="No cell.")
+        sets = [(*key, count) for key, count in by_labels(found).items()]
+        if any(labels for _, labels, _ in sets):
+            self.show_table("By labels", ["cell", "labels", "workers"], sets, empty="")
         self.show_table("In all", ["cell", "workers"], list(cells.items()), empty="No cell.")
 
 

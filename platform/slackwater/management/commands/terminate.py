@@ -10,7 +10,7 @@ from django.core.management.base import CommandParser
 from scheduler_ext.core.errors import InvalidInput
 from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, task_id
 from slackwater_tasks.control.terminate import WAIT_S, Subject, terminate
-from slackwater_tasks.read.overview import find_line
+from slackwater_tasks.read.overview import find_lines
 from slackwater_tenants.models import Tenant
 
 
@@ -53,4 +53,4 @@ class Command(PlatformCommand):
         if kind == "workflow":
             return [Subject.of_workflow(tenant, task_id(name))]
         category, _, tier = name.partition("/")
-        return [Subject.of_line(find_line(tenant.pk, category, tier))]
+        return [Subject.of_line(line) for line in find_lines(tenant.pk, category, tier)]
