@@ -15,6 +15,7 @@ from uuid import UUID
 from django.db import transaction
 
 from scheduler_ext.core.errors import SlackwaterError
+from scheduler_ext.core.labels import labels_of
 from scheduler_ext.core.states import Category
 from slackwater_tasks.control.edit import edit
 from slackwater_tasks.explain.explanation import predicted_start
@@ -175,7 +176,8 @@ def _start(
     if not row or row["state"] is None or row["pending"] or time.monotonic() > stop:
         return None
     # The line may have been new, and been taken back with the rest.
-    line_id = reference_cache.line_id(tenant.pk, category, group.tier_id)
+    labels = labels_of(row["require_labels"] or (), row["prefer_labels"] or ())
+    line_id = reference_cache.line_id(tenant.pk, category, group.tier_id, labels)
     return predicted_start(group.first, {**row, "line_id": line_id})
 
 

@@ -61,9 +61,8 @@ def test_a_task_waits_for_its_labels_says_which_and_starts_when_a_node_has_them(
     let_go(cell)
     assert not cell.claimed(task)  # the label is still nowhere
     # What an autoscaler is told: this much is asked of nodes with both, and there is none.
-    found = {(one.kind, one.labels): (one.slots, one.demand) for one in demands()}
-    assert found["process", "gpu=a100,ssd"] == (0, 1)
-    assert found["process", ""] == (5, 1)
+    found = {f"{one.kind} {one.labels}": (one.slots, one.demand) for one in demands()}
+    assert (found["process gpu=a100,ssd"], found["process "]) == ((0, 1), (5, 1))
     told = StringIO()
     call_command("nodes", "--wanted", "--json", stdout=told)
     sets = {row["labels"]: row["workers"] for row in json.loads(told.getvalue())["labels"]}
