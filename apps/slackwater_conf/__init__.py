@@ -136,9 +136,8 @@ class Conf:
             raise WrongSetting("ARTIFACTS_URL", "must begin with file:/// or s3://")
         if len(self.capacity) not in {0, 6}:
             raise WrongSetting("CAPACITY", "must be six numbers")
-        for label in self.labels:
-            if fault := fault_in(label):
-                raise WrongSetting("LABELS", f"has {label!r}, which {fault}")
+        if faults := [f"has {label!r}, which {fault}" for label in self.labels if (fault := fault_in(label))]:
+            raise WrongSetting("LABELS", faults[0])
         if self.public_url.endswith("/"):
             object.__setattr__(self, "public_url", self.public_url.rstrip("/"))
 

@@ -3,6 +3,17 @@
 from django.contrib.postgres.fields import ArrayField
 from django.db import migrations, models
 
+# Back: one line again for each tenant, category and tier.
+JOIN = """
+SET CONSTRAINTS ALL IMMEDIATE;
+CREATE TEMPORARY TABLE joined ON COMMIT DROP AS
+SELECT id, first FROM (
+    SELECT id, min(id) OVER (PARTITION BY tenant_id, category, tier_id) AS first FROM slackwater_tasks_line) n WHERE id <> first;
+UPDATE slackwater_tasks_livetask l SET line_id = joined.first FROM joined WHERE l.line_id = joined.id;
+DELETE FROM slackwater_tasks_line n USING joined WHERE n.id = joined.id;
+SET CONSTRAINTS ALL DEFERRED
+"""
+
 
 def _of_line() -> ArrayField:
     return ArrayField(models.CharField(max_length=63), blank=True, db_default=[], default=list)
@@ -35,4 +46,5 @@ class Migration(migrations.Migration):
             ),
         ),
         migrations.RemoveConstraint("line", "slackwater_line_unique"),
+        migrations.RunSQL(migrations.RunSQL.noop, JOIN),
     ]
