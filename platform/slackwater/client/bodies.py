@@ -63,6 +63,8 @@ class PatchedTaskChange(TypedDict, total=False):
     start_in_s: float | None
     expires_at: str | datetime | None
     expires_in_s: float | None
+    require_labels: Sequence[str]
+    prefer_labels: Sequence[str]
     priority: int
     delay_tolerance_s: float | None
     on_late: OnLate

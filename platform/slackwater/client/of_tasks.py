@@ -30,6 +30,7 @@ BlockerOutKindEnum: TypeAlias = Literal[
     "reserved",
     "yielded",
     "never_fits",
+    "no_labels",
     "no_node",
     "dispatcher",
 ]
@@ -118,6 +119,8 @@ class TaskDetail(TaskSummary):
     args: list[Any]
     kwargs: dict[str, Any]
     expires_at: str | None
+    require_labels: list[str]
+    prefer_labels: list[str]
     delay_tolerance_s: float
     on_late: OnLate
     execution_cap_s: float
