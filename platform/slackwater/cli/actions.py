@@ -28,6 +28,10 @@ def submit(client: Client, options: argparse.Namespace, out: Output) -> int:
         raise InvalidInput("give a handler, --script, --script-path or --file, and one of them")
     key = options.field_idempotency_key
     data = _read_json(options.file) if options.file else _task(client, options)
+    if options.dry_run:
+        path = "/workflows" if isinstance(data, dict) and "tasks" in data else "/tasks"
+        out.pairs(client.request("POST", path, data, query={"dry_run": True}))
+        return 0
     if isinstance(data, list):
         found: Any = client.submit_many(data, idempotency_key=key)
     elif isinstance(data, dict) and "tasks" in data:

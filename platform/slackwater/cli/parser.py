@@ -97,6 +97,9 @@ def _submit(one: argparse.ArgumentParser, flags: dict[str, dict[str, Any]]) -> N
         "--kwarg", action="append", default=[], metavar="NAME=VALUE", help="one, as JSON or text; repeatable"
     )
     one.add_argument("--script", metavar="FILE", help="a file, which is stored, or the SHA-256 of a stored one")
+    one.add_argument(
+        "--dry-run", action="store_true", help="store nothing: check it, say its price and its likely start"
+    )
     _wait(one)
     for name, how in flags.items():
         one.add_argument(name, **how)

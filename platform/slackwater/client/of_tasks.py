@@ -188,6 +188,61 @@ class Explanation(TypedDict):
     as_of: str
 
 
+class PriceOut(TypedDict):
+    """A price, in millionths of the unit that is charged."""
+
+    expected_micros: int | None
+    most_micros: int
+
+
+class QuoteItem(TypedDict):
+    """Tasks of a submission that are alike, with all that was left open filled in."""
+
+    tasks: int
+    handler: str | None
+    script: str | None
+    category: Category
+    tier: str
+    delay_tolerance_s: float
+    execution_cap_s: float
+    attempts: int
+    attempt_micros: int
+    hour_micros: int
+    expected_run_s: float | None
+    price: PriceOut
+    predicted_start: PredictedStart | None
+
+
+class Patience(TypedDict):
+    """What the same would cost with another category or tolerance, and when its first task would start."""
+
+    category: Category
+    delay_tolerance_s: float
+    price: PriceOut
+    predicted_start: PredictedStart | None
+
+
+class LimitsLeft(TypedDict):
+    """What your plan would still allow after the submission."""
+
+    submissions_now: int
+    waiting: int
+    in_flight: int
+
+
+class Quote(TypedDict):
+    """What a submission would do. Nothing of it was stored."""
+
+    created: bool
+    tasks: int
+    price: PriceOut
+    items: list[QuoteItem]
+    predicted_start: PredictedStart | None
+    patience: list[Patience]
+    limits_left: LimitsLeft
+    as_of: str
+
+
 HistoryEntry = TypedDict(
     "HistoryEntry",
     {

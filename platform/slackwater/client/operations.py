@@ -21,6 +21,7 @@ from slackwater.client.of_tasks import (
     Explanation,
     HistoryEntry,
     LogLine,
+    Quote,
     Submitted,
     TaskDetail,
     TaskGraphOut,
@@ -81,6 +82,12 @@ class Tasks(Base):
     def submit_many(self, tasks: Iterable[TaskIn], *, idempotency_key: str | None = None) -> Flow[Submitted]:
         """Submit several tasks, all or none; they may depend on each other by ``name``."""
         return self.ask(change("POST", "/tasks", list(tasks), once=idempotency_key))
+
+    @operation
+    def quote(self, handler: str | None = None, /, **fields: Unpack[TaskIn]) -> Flow[Quote]:
+        """What ``submit`` would do: checked, priced and forecast, and nothing stored."""
+        body = {**fields, **({} if handler is None else {"handler": handler})}
+        return self.ask(change("POST", "/tasks", body, query={"dry_run": True}))
 
     @operation
     def put(self, task_id: str, /, **fields: Unpack[TaskIn]) -> Flow[Submitted]:

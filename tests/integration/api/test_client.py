@@ -60,6 +60,7 @@ def test_tasks_and_workflows_are_submitted_read_changed_and_cancelled(client: Cl
         "created": False,
     }
     assert client.get(made["id"])["priority"] == 3
+    assert client.quote(HANDLER)["tasks"] == 1
     assert client.edit(made["id"], priority=7)["priority"] == 7
     assert client.explain(made["id"])["waiting"] is True
     assert client.status(made["id"])["state"] == "ready"
@@ -187,6 +188,7 @@ def test_the_command_names_what_is_wrong(run: Command, acme: ApiClient, monkeypa
     problem = json.loads(run("submit", HANDLER, "--tier", "huge", "--json")[2])
     assert (problem["code"], problem["field"]) == ("invalid_input", "tier")
     assert run("status", acme.tenant.slug)[0] == 3
+    assert json.loads(run("submit", HANDLER, "--dry-run", "--json")[1])["created"] is True
     assert run("submit", HANDLER, "--file", "x")[0] == run("submit")[0] == run("submit", "--nothing")[0] == 2
     assert "slackwater submit" in run("--help")[1]
     monkeypatch.setenv("SLACKWATER_KEY", "sw_wrong")

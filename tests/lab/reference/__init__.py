@@ -27,10 +27,10 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/plans.md": plans.render,
     "reference/task-fields.md": task_fields.render,
     "reference/celery-options.md": celery_options.render,
-    "reference/client.md": client.render,
     "reference/rooms.md": rooms.render,
     "../platform/slackwater/client/of_tasks.py": client_shapes.of_tasks,
     "../platform/slackwater/client/of_platform.py": client_shapes.of_platform,
     "../platform/slackwater/client/bodies.py": client_shapes.bodies,
+    "reference/client.md": client.render,
 }
 """Path under docs/ -> what writes it."""

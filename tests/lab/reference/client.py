@@ -7,10 +7,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from slackwater.cli.fields import flags
 from slackwater.cli.parser import parser
-from slackwater.client import Client
-from slackwater.client.binding import following, listing, operation
 from tests.lab.reference.commands import argument
 from tests.lab.reference.markdown import code, page, plain, table
 
@@ -19,11 +16,13 @@ What [the client and the command](../how-to/client.md) have. Of `AsyncClient` op
 gone through by `async for`. `**fields` are [the fields of a task](task-fields.md) or of what the method is about,
 `**narrowed` the filters of the list.
 """
-KINDS = {operation: "", listing: "list", following: "stream"}
+KINDS = {"operation": "", "listing": "list", "following": "stream"}
 
 
 def render() -> str:
-    """The page."""
+    """The page. What is written of the client before it (``client_shapes``) is what the client needs."""
+    from slackwater.cli.fields import flags
+
     methods = table(("method", "", "what it does"), _methods())
     commands: Any = next(one for one in parser(flags())._actions if isinstance(one, argparse._SubParsersAction))
     parts = [_command(name, one) for name, one in commands.choices.items()]
@@ -38,14 +37,16 @@ def render() -> str:
 
 
 def _methods() -> Iterator[tuple[str, str, str]]:
+    from slackwater.client import Client
+
     for kind in Client.__mro__:
         for name, found in vars(kind).items():
-            if type(found) in KINDS:
+            if type(found).__name__ in KINDS:
                 given = inspect.signature(found.__wrapped__).parameters.values()
                 shown = ", ".join(str(one.replace(annotation=one.empty)) for one in given if one.name != "self")
                 yield (
                     code(f"{name}({shown})"),
-                    KINDS[type(found)],
+                    KINDS[type(found).__name__],
                     plain((found.__doc__ or "").split("\n\n", maxsplit=1)[0]),
                 )
 

@@ -19,9 +19,9 @@ SENT: Final = (
     "PatchedTaskChange", "TaskIn", "PatchedScheduleChange", "ScheduleIn", "PreviewIn", "PatchedWebhookChange", "WebhookIn",
 )  # fmt: skip
 OF_TASKS: Final = (
-    "Submitted", "WorkflowSubmitted", "TaskSummary", "TaskDetail", "TaskStatusOut", "Explanation", "HistoryEntry", "AttemptOut",
-    "LogLine", "ChunkOut", "ArtifactOut", "TaskGraphOut", "BulkCancelled", "BulkRetried", "WorkflowSummary",
-    "WorkflowDetail", "WorkflowCancelled", "WorkflowRetried", "DeadLetterOut",
+    "Submitted", "WorkflowSubmitted", "TaskSummary", "TaskDetail", "TaskStatusOut", "Explanation", "Quote",
+    "HistoryEntry", "AttemptOut", "LogLine", "ChunkOut", "ArtifactOut", "TaskGraphOut", "BulkCancelled",
+    "BulkRetried", "WorkflowSummary", "WorkflowDetail", "WorkflowCancelled", "WorkflowRetried", "DeadLetterOut",
 )  # fmt: skip
 OF_PLATFORM: Final = (
     "ScheduleSummary", "ScheduleDetail", "FiringOut", "PreviewOut", "BackfillOut", "HandlerOut", "ScriptSummary",
