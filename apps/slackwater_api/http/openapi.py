@@ -64,9 +64,11 @@ NO_BODY = "no body"
 REQUEST_ID = OpenApiParameter(
     "X-Request-Id", str, OpenApiParameter.HEADER, description="Your own id of this request; it comes back."
 )
+TAG = r'(W/)?"[!#-~]*"'
+TAGS = {"type": "string", "pattern": rf"^(\*|{TAG}( *, *{TAG})*)$", "maxLength": 4_000}
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
-    str,
+    {"type": "string", "pattern": "^[!-~]([ -~]{0,198}[!-~])?$"},
     OpenApiParameter.HEADER,
     description="A word of your choice, at most 200 letters: a repeat with the same key and body within a day does nothing, and "
     "returns the first answer with Idempotency-Replayed: true; with another body it is a 422.",
@@ -89,13 +91,13 @@ SUBMISSION = [
 """The headers of every submission."""
 IF_NONE_MATCH = OpenApiParameter(
     "If-None-Match",
-    str,
+    TAGS,
     OpenApiParameter.HEADER,
     description="The ETag of what you have: 304 without a body while nothing has changed.",
 )
 IF_MATCH = OpenApiParameter(
     "If-Match",
-    str,
+    TAGS,
     OpenApiParameter.HEADER,
     description="The ETag of what you have read, in whole: 412 where it has changed since.",
 )

@@ -171,7 +171,7 @@ def _parameter(name: str, each: django_filters.Filter) -> OpenApiParameter:
     elif isinstance(each, django_filters.UUIDFilter) and not isinstance(each, Ids):
         kind = OpenApiTypes.UUID
     elif isinstance(each, django_filters.NumberFilter):
-        kind = int
+        kind = {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}
     enum = each.known if isinstance(each, OneOf) and not isinstance(each, SomeOf) else None
     return OpenApiParameter(name, kind, enum=enum, description=each.extra.get("help_text") or "")
 

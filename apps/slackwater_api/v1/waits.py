@@ -19,7 +19,7 @@ from slackwater_tenants.scoping import tenant_scope
 from slackwater_tenants.tickets import live_key
 
 AWAITED = re.compile(r"/api/v1/(tasks|workflows)/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
-SECONDS = re.compile(r"\d{1,6}(\.\d{1,6})?")
+SECONDS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,3})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +56,10 @@ def may_read(authorization: str, ticketed: ApiKey | None = None) -> bool:
 
 def read_seconds(text: str) -> float:
     """``wait`` in seconds, at most 60; ``InvalidInput`` for anything but a plain number."""
-    if not SECONDS.fullmatch(text) or not text.isascii():
+    seconds = float(text) if SECONDS.fullmatch(text) else -1.0
+    if not 0 <= seconds <= MAX_WAIT_S:
         raise InvalidInput(f"must be a number of seconds from 0 to {MAX_WAIT_S:.0f}", field="wait")
-    return min(float(text), MAX_WAIT_S)
+    return seconds
 
 
 def asked_wait(path: str, query: Mapping[str, list[str]]) -> Wait | None:
