@@ -49,6 +49,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("Events", "timeline", "slackwater_tasks.taskevent"),
             ("Firings", "alarm_on", "slackwater_schedules.schedulefire"),
             ("Deliveries", "send", "slackwater_monitoring.delivery"),
+            ("Receipts", "receipt_long", "slackwater_monitoring.receiptpage"),
         ),
     ),
     (

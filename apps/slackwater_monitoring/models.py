@@ -172,9 +172,61 @@ class UsageMark(models.Model):
     done = models.BigIntegerField(default=0, help_text="The last attempt that is in.")
     seen = models.BigIntegerField(default=0, help_text="The next ones go as far as this.")
     seen_by = models.TextField(default="0", help_text="Once this transaction is over, none of them can still appear.")
+    events_done = models.BigIntegerField(default=0, db_default=0, help_text="The same of entries of histories.")
+    events_seen = models.BigIntegerField(default=0, db_default=0)
 
     def __str__(self) -> str:
         return str(self.done)
+
+
+class Terms(TenantOwned):
+    """What holds for what a tenant submits from a moment on: prices and policies."""
+
+    pk = models.CompositePrimaryKey("tenant", "version")
+    tenant = models.ForeignKey("slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_index=False)
+    version = models.IntegerField()
+    since = models.DateTimeField()
+    terms = models.JSONField()
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id}: version {self.version}"
+
+
+class ReceiptKey(models.Model):
+    """A key that seals receipts, or has sealed some."""
+
+    id = models.CharField(primary_key=True, max_length=16, help_text="Of the SHA-256 of the public key.")
+    public = models.BinaryField()
+    sealed = models.BinaryField(help_text="The private key, encrypted.")
+    created_at = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return self.id
+
+
+class ReceiptPage(TenantOwned):
+    """Receipts of a tenant that were made at once, compressed, with the seal of the last."""
+
+    tenant = models.ForeignKey("slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_index=False)
+    first = models.BigIntegerField(help_text="The number of its first receipt.")
+    last = models.BigIntegerField()
+    since = models.DateTimeField(help_text="The earliest end in it.")
+    until = models.DateTimeField(help_text="The latest end in it.")
+    charged_micros = models.BigIntegerField()
+    before = models.BinaryField(help_text="The hash that its first receipt follows.")
+    head = models.BinaryField(help_text="The hash of its last receipt.")
+    key_id = models.CharField(max_length=16)
+    signature = models.BinaryField()
+    body = models.BinaryField()
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta(TenantOwned.Meta):
+        ordering = ["tenant", "first"]
+        constraints = [models.UniqueConstraint(fields=["tenant", "first"], name="slackwater_receipts_once")]
+        indexes = [models.Index(fields=["tenant", "until"], name="slackwater_receipts_until")]
+
+    def __str__(self) -> str:
+        return f"{self.first} to {self.last}"
 
 
 class Pulse(models.Model):

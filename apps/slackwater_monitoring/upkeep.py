@@ -12,6 +12,7 @@ from slackwater_monitoring import usage
 from slackwater_monitoring.alerts.evaluation import PULSE
 from slackwater_monitoring.notify import deliveries, tenant_events, workflow_events
 from slackwater_monitoring.notify.sender import disable_long_failing
+from slackwater_monitoring.receipts import pages, terms
 from slackwater_tasks.ledger import hints
 from slackwater_tasks.ledger.connection import Database
 
@@ -52,10 +53,12 @@ def jobs() -> list[Job]:
         Job(name="ended workflows", every_s=0.5, run=partial(end_workflows, db), full=MAX_ENDED),
         Job(name="failed firings and quotas", every_s=5.0, run=partial(_told, db, tenant_events.tell_soon, MAX_ENDED)),
         Job(name="keys that expire", every_s=60.0, run=partial(_told, db, tenant_events.tell_later, MAX_ENDED)),
+        Job(name="terms", every_s=5.0, run=partial(db.repeatable, terms.note)),
         Job(name="usage", every_s=5.0, run=partial(db.repeatable, usage.add_up), full=usage.MAX_BATCH),
         Job(name="receivers that fail for days", every_s=60.0, run=partial(disable_long_failing, db)),
         Job(name="old deliveries", every_s=60.0, run=delete(OLD_DELIVERIES, MAX_PRUNED, KEPT_DAYS), full=MAX_PRUNED),
         Job(name="sign of life", every_s=PULSE_S, run=partial(pulse, db)),
+        Job(name="old receipts", every_s=60.0, run=delete(pages.OLD, pages.KEPT_DAYS, MAX_PRUNED), full=MAX_PRUNED),
         Job(name="old alerts", every_s=60.0, run=delete(OLD_ALERTS, ALERTS_KEPT_DAYS)),
         Job(name="old logins", every_s=60.0, run=delete(OLD_LOGINS, LOGINS_KEPT_DAYS, MAX_PRUNED), full=MAX_PRUNED),
     ]

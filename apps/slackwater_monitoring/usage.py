@@ -1,4 +1,4 @@
-"""Usage of tenants: attempts added up by day, tier and category, each exactly once, in batches.
+"""Usage of tenants, and receipts: attempts accounted by day, tier and category, each exactly once, in batches.
 
 Attempts have rising numbers, but a number may become visible after a larger one did: its transaction was slower. So a
 range is added up in two steps. First its end is noted, with the newest transaction of that moment; only when that one
@@ -18,39 +18,31 @@ from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category
 from slackwater_monitoring.models import OnTime, Usage
+from slackwater_monitoring.receipts import pages
+from slackwater_monitoring.receipts.account import Account, usage_columns
+from slackwater_monitoring.receipts.starts import Starts
 from slackwater_tasks.field_kinds import seconds
 from slackwater_tasks.read.tasks import word
 
-MAX_BATCH: Final = 50_000
+MAX_BATCH: Final = 2_000
+"""Soon followed by another when it is full: some 10,000 a second at the most, for a tenth of a processor."""
 MAX_DAYS: Final = 400
 
 MARK = """
-SELECT done, seen, pg_snapshot_xmin(pg_current_snapshot()) >= seen_by::xid8 FROM slackwater_monitoring_usagemark
-WHERE id = 1 FOR UPDATE SKIP LOCKED
+SELECT done, seen, events_done, events_seen, pg_snapshot_xmin(pg_current_snapshot()) >= seen_by::xid8
+FROM slackwater_monitoring_usagemark WHERE id = 1 FOR UPDATE SKIP LOCKED
 """
 FIRST_MARK = """
 INSERT INTO slackwater_monitoring_usagemark (id, done, seen, seen_by) VALUES (1, 0, 0, '0') ON CONFLICT DO NOTHING
 """
-# A tier's price is that of its hour; the plan's word for the category weighs it.
-ADD_UP = named("""
-WITH a AS (
-    SELECT a.tenant_id, (a.finished_at AT TIME ZONE 'UTC')::date AS day, t.tier_id, t.category, count(*) AS attempts,
-        count(*) FILTER (WHERE a.outcome = :outcome.SUCCEEDED) AS succeeded,
-        sum(extract(epoch FROM a.finished_at - a.started_at) * 1000)::bigint AS run_ms,
-        coalesce(sum(a.cpu_ms), 0)::bigint AS cpu_ms
-    FROM slackwater_tasks_attempt a JOIN slackwater_tasks_task t ON t.id = a.task_id
-    WHERE a.id > %(after)s AND a.id <= %(to)s GROUP BY 1, 2, 3, 4)
+ADD_UP = """
 INSERT INTO slackwater_monitoring_usage AS u (tenant_id, day, tier, category, attempts, succeeded, run_ms, cpu_ms, price_micros)
-SELECT a.tenant_id, a.day, r.slug, a.category, sum(a.attempts), sum(a.succeeded), sum(a.run_ms), sum(a.cpu_ms),
-    sum(a.attempts * p.price_micros_per_attempt + round(a.run_ms / 3600000.0 * r.price_micros_per_hour
-        * coalesce((p.price_permille->>(ARRAY['urgent', 'delayable', 'periodic', 'offpeak'])[a.category])::numeric,
-            1000) / 1000))::bigint
-FROM a JOIN slackwater_resources_tier r ON r.id = a.tier_id JOIN slackwater_tenants_tenant n ON n.id = a.tenant_id
-JOIN slackwater_tenants_plan p ON p.id = n.plan_id GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
+SELECT * FROM unnest(%s::bigint[], %s::date[], %s::text[], %s::int[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[],
+    %s::bigint[])
 ON CONFLICT (tenant_id, day, tier, category) DO UPDATE SET attempts = u.attempts + excluded.attempts,
     succeeded = u.succeeded + excluded.succeeded, run_ms = u.run_ms + excluded.run_ms,
     cpu_ms = u.cpu_ms + excluded.cpu_ms, price_micros = u.price_micros + excluded.price_micros
-""")
+"""
 # First attempts against their latest starts: the task's own once it has ended, until then the live row's.
 KEPT_PROMISES = """
 INSERT INTO slackwater_monitoring_ontime AS o (tenant_id, day, tier, category, handler, started, on_time)
@@ -85,29 +77,51 @@ ON CONFLICT (tenant_id, kind, name, tier_id) DO UPDATE SET runs = s.runs + exclu
 """)
 KEPT_RUNS: Final = 200
 # Asked first, in a statement of its own: whoever has one of these numbers is then among the transactions noted.
-LAST = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM slackwater_tasks_attempt_id_seq"
+LAST = """
+SELECT CASE WHEN a.is_called THEN a.last_value ELSE 0 END, CASE WHEN e.is_called THEN e.last_value ELSE 0 END
+FROM slackwater_tasks_attempt_id_seq a, slackwater_tasks_taskevent_id_seq e
+"""
 NOTE = """
-UPDATE slackwater_monitoring_usagemark SET done = %(done)s, seen = %(seen)s,
-    seen_by = pg_snapshot_xmax(pg_current_snapshot())::text WHERE id = 1
+UPDATE slackwater_monitoring_usagemark SET done = %(done)s, seen = %(seen)s, events_done = %(events_done)s,
+    events_seen = %(events_seen)s, seen_by = pg_snapshot_xmax(pg_current_snapshot())::text WHERE id = 1
 """
 
 
+_starts = Starts()
+
+
 def add_up(conn: Any) -> int:
-    """Add up the next range of attempts, in the transaction of ``conn``; returns how many numbers it had."""
+    """Account for the next range of attempts, and of ends without one, in the transaction of ``conn``.
+
+    Returns how many numbers it had.
+    """
     row = conn.execute(MARK).fetchone()
     if row is None:
         conn.execute(FIRST_MARK)  # or another process is at it
         return 0
-    done, seen, complete = row
+    done, seen, events_done, events_seen, complete = row
     if not complete:
         return 0
-    if seen > done:
-        conn.execute(ADD_UP, {"after": done, "to": seen})
-        conn.execute(KEPT_PROMISES, {"after": done, "to": seen})
-        conn.execute(MEASURE, {"after": done, "to": seen, "kept": KEPT_RUNS})
-    last = conn.execute(LAST).fetchone()[0]
-    conn.execute(NOTE, {"done": seen, "seen": min(seen + MAX_BATCH, max(seen, last))})
-    return int(seen - done)
+    if seen > done or events_seen > events_done:
+        marks = {"after": done, "to": seen, "events_after": events_done, "events_to": events_seen}
+        _account(conn, marks)
+    last, last_event = conn.execute(LAST).fetchone()
+    conn.execute(NOTE, {"done": seen, "seen": _next(seen, last), "events_done": events_seen,
+                        "events_seen": _next(events_seen, last_event)})  # fmt: skip
+    return int(max(seen - done, events_seen - events_done))
+
+
+def _next(seen: int, last: int) -> int:
+    return min(seen + MAX_BATCH, max(seen, last))
+
+
+def _account(conn: Any, marks: dict[str, int]) -> None:
+    account = Account(conn, marks, _starts)
+    pages.write(conn, account.receipts(conn))
+    if account.usage:
+        conn.execute(ADD_UP, usage_columns(account.usage))
+    conn.execute(KEPT_PROMISES, marks)
+    conn.execute(MEASURE, {**marks, "kept": KEPT_RUNS})
 
 
 def days(since: str | None, until: str | None, fields: tuple[str, str]) -> tuple[date, date]:

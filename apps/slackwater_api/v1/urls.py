@@ -17,6 +17,7 @@ from slackwater_api.v1.views import (
     organization,
     output,
     platform,
+    receipts,
     schedules,
     secrets,
     streams,
@@ -39,7 +40,7 @@ class Sha256(StringConverter):
 register_converter(Sha256, "sha256")
 MODULES = (
     tasks, work, graphs, bulk, artifacts, streams, output, schedules, webhooks, secrets, platform, organization, keys,
-    tiers, handlers, tickets, uploads, templates,
+    tiers, handlers, tickets, uploads, templates, receipts,
 )  # fmt: skip
 PATHS: dict[str, type[ApiView]] = {
     view.path: view
