@@ -183,6 +183,8 @@ LISTS: dict[str, Callable[[Objects], str]] = {
     "webhooks": lambda _: "/webhooks",
     "usage": lambda _: "/usage",
     "usage/hints": lambda _: "/usage/hints",
+    "receipts": lambda theirs: f"/receipts?task_id={theirs.task_id}",
+    "receipt-keys": lambda _: "/receipt-keys",
     "events": lambda _: "/events?last_event_id=1-1",
     "logs": lambda theirs: f"/logs?workflow_id={theirs.workflow_id}",
     "tiers": lambda _: "/tiers",

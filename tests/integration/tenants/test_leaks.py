@@ -31,7 +31,7 @@ from tests.support.webhooks import ALL, hook
 OPERATORS = {
     "create_api_key", "create_demo", "create_tenant", "delete_tenant", "doctor", "migrate", "nodes", "prune",
     "reseal_secrets",
-    "run_dispatcher", "run_upkeep", "shell", "simulate", "up", "workflow_report",
+    "run_dispatcher", "run_upkeep", "shell", "simulate", "up", "verify_receipts", "workflow_report",
 }  # fmt: skip
 """Commands of the platform's operator, which speak for no tenant."""
 Case = Callable[[Objects], list[str]]
