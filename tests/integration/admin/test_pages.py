@@ -75,7 +75,7 @@ class TestPages:
         assert refused == {
             "deadletter", "attempt", "taskevent", "line", "leader", "script", "node", "handler",
             "schedulefire", "subscription", "delivery", "artifact", "ranksweep", "alert", "component",
-            "login", "logentry", "receiptpage",
+            "login", "logentry", "receiptpage", "workflowtemplate",
         }  # fmt: skip
 
     def test_an_unknown_task_is_not_found(self, page: Client) -> None:
