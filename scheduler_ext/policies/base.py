@@ -21,6 +21,10 @@ class RankInput:
     priority: int = 0
     level: int = 0
     """Turns or levels used so far: the cycle of round robin, the level of a feedback queue."""
+    path_us: int = 0
+    """In a graph: the longest way from its start to the graph's end; 0 for a task by itself."""
+    work_us: int | None = None
+    """All work of the graph it belongs to."""
 
 
 LINE_REASONS: Final = frozenset({Reason.PAUSED})

@@ -13,6 +13,7 @@ from scheduler_ext.policies.order.feedback import Feedback
 from scheduler_ext.policies.order.fifo import Fifo
 from scheduler_ext.policies.order.round_robin import RoundRobin
 from scheduler_ext.policies.order.shortest_first import ShortestFirst
+from scheduler_ext.policies.order.workflow import SmallestWorkflow
 from scheduler_ext.policies.share.nested import LEVELS, NestedShare
 from scheduler_ext.policies.share.terms import PooledShare
 
@@ -22,6 +23,7 @@ ORDER_POLICIES: Final[dict[str, type[Any]]] = {
     "shortest_first": ShortestFirst,
     "round_robin": RoundRobin,
     "feedback": Feedback,
+    "workflow": SmallestWorkflow,
 }
 SHARE_POLICIES: Final[dict[str, type[Any]]] = {**LEVELS, "nested": NestedShare}
 

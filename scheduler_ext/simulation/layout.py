@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from scheduler_ext.core.dag import Dag
+from scheduler_ext.core.precedence import inherit, weigh
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import LineView, TenantView
 from scheduler_ext.simulation.model import Job, Trace
@@ -28,6 +30,7 @@ def lines_of(trace: Trace) -> tuple[list[LineView], dict[int, LineView]]:
             )  # fmt: skip
         return lines[key]
 
+    _weigh(trace)
     following: dict[int, LineView] = {}
     for job in trace.jobs:
         line = job.line = line_of(job, job.category)
@@ -38,6 +41,20 @@ def lines_of(trace: Trace) -> tuple[list[LineView], dict[int, LineView]]:
                 following[line.line_id] = urgent
             following[urgent.line_id] = line_of(job, Category.URGENT, late=True)
     return list(lines.values()), following
+
+
+def _weigh(trace: Trace) -> None:
+    """What the graph of the jobs says of their order, as a submission counts it."""
+    jobs = trace.jobs
+    if not any(job.parents for job in jobs):
+        return
+    dag = Dag([""] * len(jobs), [job.parents for job in jobs])
+    found = inherit(dag, [(job.category is Category.URGENT, job.priority) for job in jobs])
+    weights = weigh(dag, [job.expected_us for job in jobs])
+    for job, (urgent, priority), weight in zip(jobs, found, weights, strict=True):
+        job.priority, (job.path_us, job.work_us) = priority, weight
+        if urgent:
+            job.category = Category.URGENT
 
 
 def tenants_of(trace: Trace) -> dict[int, TenantView]:

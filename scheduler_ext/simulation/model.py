@@ -55,6 +55,8 @@ class Job:
     cap_us: int = field(default=0, init=False)
     long_us: int = field(default=0, init=False)
     level: int = field(default=0, init=False)
+    path_us: int = field(default=0, init=False)
+    work_us: int | None = field(default=None, init=False)
     rank: tuple[int, int] = field(default=(0, 0), init=False)
     line: LineView = field(init=False)
     """Set by :func:`~scheduler_ext.simulation.layout.lines_of`."""

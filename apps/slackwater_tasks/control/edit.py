@@ -13,6 +13,7 @@ from django.db import connection, transaction
 
 from scheduler_ext.conf import PROMOTE_LEAD_MS
 from scheduler_ext.core.errors import Conflict, InvalidInput
+from scheduler_ext.core.precedence import Weight
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import UNCLAIMED, Category, TaskState
 from scheduler_ext.core.work import Started
@@ -21,7 +22,7 @@ from scheduler_ext.task.effects import AttemptReplaced
 from scheduler_ext.task.references import MARK
 from slackwater_tasks.control import stored_task
 from slackwater_tasks.field_kinds import Seconds, json_type, utc_text
-from slackwater_tasks.ledger import active_policies, events, hints, reference_cache, rows, transitions
+from slackwater_tasks.ledger import active_policies, events, hints, precedence, reference_cache, rows, transitions
 from slackwater_tasks.ledger.connection import prepared_cursor
 from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.models import LiveTask, Task
@@ -172,6 +173,7 @@ def _write_edit(task: Task, live: LiveTask, old: TaskSpec, new: TaskSpec, actor:
     _check_plan(task, new)
     accepted = stored_task.accepted_again(task, new, pending=live.pending)
     chosen, at = active_policies.current(tenant.cell), task.submitted_at
+    accepted.weight = Weight(live.path_us, live.work_us or 0) if live.path_us is not None else None
     row = rows.live_row(tenant.pk, accepted, at, at, chosen)._asdict()
     if new.start_at is not None and new.start_at <= reference_cache.now() and row["state"] == TaskState.SCHEDULED:
         row["state"], row["not_before"] = int(TaskState.READY), None
@@ -193,7 +195,9 @@ def _write_edit(task: Task, live: LiveTask, old: TaskSpec, new: TaskSpec, actor:
         if not transitions.edit_if_waiting(cur, row):
             raise Conflict("the state of the task has just changed; try again")
         events.write(cur, [event])
-    _save_wide(task, accepted)
+        _save_wide(task, accepted)
+        if {"priority", "category", "tier"} & set(names):
+            precedence.press(cur, chosen, [task.pk], itself=live.has_children)
     moved = (new.category is Category.URGENT) - (old.category is Category.URGENT)
     if moved:
         with prepared_cursor() as prepared:

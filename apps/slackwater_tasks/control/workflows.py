@@ -16,13 +16,13 @@ from scheduler_ext.core.work import Started
 from scheduler_ext.task.effects import AttemptReplaced
 from slackwater_tasks.control.terminate import Subject, end_all
 from slackwater_tasks.graph import relatives
-from slackwater_tasks.ledger import copy_format, reference_cache
+from slackwater_tasks.ledger import active_policies, copy_format, precedence, reference_cache
 from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.runtime.trace_context import TraceContext
 from slackwater_tasks.spec import TaskSpec, parse_task
 from slackwater_tasks.submission import admission, idempotency, limits
-from slackwater_tasks.submission.dependencies import link_outside
+from slackwater_tasks.submission.dependencies import link_outside, press_outside
 from slackwater_tasks.submission.idempotency import Key, Submission
 from slackwater_tasks.submission.service import check_list, no_inner_keys
 from slackwater_tasks.submission.store import EDGE_COLUMNS, Part, store
@@ -96,6 +96,9 @@ def _add(cur: Any, tenant: Tenant, place: _Place | None, specs: Sequence[TaskSpe
                 trace=trace)  # fmt: skip
     store([part], reference_cache.now())
     joined = _join(cur, tasks, before) if before else 0
+    press_outside(tenant, tasks, batch.outside)
+    if before:
+        precedence.press(cur, active_policies.current(tenant.cell), before)
     if place is not None:
         edges = len(batch.edges) + len({(parent, n) for parent, n, _ in batch.outside}) + joined
         cur.execute(GROW, (len(tasks), edges, workflow_id))

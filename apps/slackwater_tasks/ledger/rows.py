@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from scheduler_ext.conf import PROMOTE_LEAD_MS
+from scheduler_ext.core.precedence import Weight
 from scheduler_ext.core.states import Category, TaskState
 from scheduler_ext.policies.base import RankInput
 from slackwater_resources import components
@@ -42,6 +43,17 @@ class Accepted:
     has_children: bool = False
     checkpoints: bool = False
     """It, or its handler, declares checkpoints: it never shares a batch."""
+    weight: Weight | None = None
+    """What its graph says of its order; ``None`` for one by itself."""
+    pressed: bool = False
+    """What needs it is urgent, or it is itself."""
+    inherited: int = 0
+    """The highest priority of those that need it."""
+
+    @property
+    def priority(self) -> int:
+        """Its own, or that of the most pressing task that needs it."""
+        return max(self.spec.priority, self.inherited)
 
 
 class _Resolved(NamedTuple):
@@ -140,9 +152,13 @@ class LiveRow(NamedTuple):
     batch: int = 0
     cancel_requested: bool = False
     slot_milli: int = 1000
+    path_us: int | None = None
+    work_us: int | None = None
 
 
-LIVE_COLUMNS = LiveRow._fields
+GRAPH_COLUMNS = LiveRow._fields
+LIVE_COLUMNS = GRAPH_COLUMNS[:-2]
+"""Those that a task of no graph has anything in."""
 
 
 def live_row(tenant_id: int, task: Accepted, at: datetime, arrived: datetime, chosen: Chosen) -> LiveRow:
@@ -159,7 +175,7 @@ def live_row(tenant_id: int, task: Accepted, at: datetime, arrived: datetime, ch
         rank=rank,
         kind=_kind(spec),
         handler_id=task.handler_id,
-        priority=spec.priority,
+        priority=task.priority,
         total_attempts=spec.total_attempts,
         pending=task.pending,
         condition=int(spec.condition),
@@ -174,6 +190,8 @@ def live_row(tenant_id: int, task: Accepted, at: datetime, arrived: datetime, ch
         promote_at=promote_at,
         expires_at=expiry_of(spec, at),
         rate_key=spec.rate_key or None,
+        path_us=task.weight.path_us if task.weight else None,
+        work_us=task.weight.work_us if task.weight else None,
     )
 
 
@@ -187,15 +205,18 @@ def rank_of(tenant_id: int, task: Accepted, arrived: datetime, chosen: Chosen) -
     start = max(start_of(spec, arrived) or arrived, arrived)
     level = first_level(order, task.line_id)
     run_time = chosen.run_times.get((tenant_id, spec.handler)) if chosen.run_times else None
-    return order.rank(rank_input(arrived, start, task.tolerance_ms, task.cap_ms, spec.priority, level, run_time))
+    return order.rank(
+        rank_input(arrived, start, task.tolerance_ms, task.cap_ms, task.priority, level, run_time, task.weight)
+    )
 
 
 def rank_input(arrived: datetime, start: datetime, tolerance_ms: int, cap_ms: int, priority: int, level: int,
-               run_time_us: int | None) -> RankInput:  # fmt: skip
+               run_time_us: int | None, weight: Weight | None = None) -> RankInput:  # fmt: skip
     """What an order goes by; ``start``: the moment from which the task's delay counts."""
     return RankInput(
         arrived_us=microseconds(arrived), latest_start_us=microseconds(start) + tolerance_ms * 1000,
         expected_us=run_time_us, cap_us=cap_ms * 1000, priority=priority, level=level,
+        path_us=weight.path_us if weight else 0, work_us=weight.work_us if weight else None,
     )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ from scheduler_ext.core.types import Decision
 from scheduler_ext.core.work import NEVER_AGAIN, Change, Finished, Started
 from scheduler_ext.preemption.choose import Ask
 from slackwater_tasks.ledger import copy_format, sql
-from slackwater_tasks.ledger.rows import LIVE_COLUMNS, TASK_COLUMNS
+from slackwater_tasks.ledger.rows import GRAPH_COLUMNS, LIVE_COLUMNS, TASK_COLUMNS
 
 
 def array(values: Iterable[Any]) -> str:
@@ -55,7 +55,10 @@ def count_if_allowed(cur: Any, counts: Sequence[sql.store.Count]) -> Counted:
 def store_if_counted(cur: Any, counts: Sequence[sql.store.Count], wide: Sequence[Sequence[Any]],
                      narrow: Sequence[Sequence[Any]]) -> Counted:  # fmt: skip
     """Count and write a few tasks in one statement; returns the counters that allowed it. A prepared cursor's."""
-    statement = sql.store.store_statement(len(counts), (len(wide), TASK_COLUMNS), (len(narrow), LIVE_COLUMNS))
+    columns: tuple[str, ...] = GRAPH_COLUMNS
+    if not any(row[-1] is not None for row in narrow):  # of no graph: what they have nothing in need not be told
+        columns, narrow = LIVE_COLUMNS, [row[: len(LIVE_COLUMNS)] for row in narrow]
+    statement = sql.store.store_statement(len(counts), (len(wide), TASK_COLUMNS), (len(narrow), columns))
     return _count(cur, counts, statement, [*wide, *narrow])
 
 
@@ -69,7 +72,7 @@ def _count(cur: Any, counts: Sequence[sql.store.Count], statement: str, rows: Se
 def store(cur: Any, wide: Iterable[str], narrow: Iterable[str]) -> None:
     """Write lines of many tasks by COPY; the caller counts them in the same transaction."""
     copy_format.copy_lines(cur, "slackwater_tasks_task", TASK_COLUMNS, wide)
-    copy_format.copy_lines(cur, "slackwater_tasks_livetask", LIVE_COLUMNS, narrow)
+    copy_format.copy_lines(cur, "slackwater_tasks_livetask", GRAPH_COLUMNS, narrow)
 
 
 def revive_if_final(cur: Any, ids: Sequence[UUID]) -> dict[UUID, int]:

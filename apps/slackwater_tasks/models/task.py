@@ -166,6 +166,8 @@ class LiveTask(models.Model):
     queued_at = models.DateTimeField(null=True)
     claim_expires_at = models.DateTimeField(null=True)
     started_at = models.DateTimeField(null=True)
+    path_us = models.BigIntegerField(null=True, help_text="Of a graph: the longest way from its start to an end.")
+    work_us = models.BigIntegerField(null=True, help_text="Of a graph: all the work that it brought.")
     progress = models.JSONField(null=True)
 
     _plain = models.Manager()

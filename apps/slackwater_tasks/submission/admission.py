@@ -11,8 +11,12 @@ from uuid import UUID
 from scheduler_ext.core.dag import Dag
 from scheduler_ext.core.errors import InvalidInput, NotGranted, UnknownDependency
 from scheduler_ext.core.labels import Labels, labels_of
+from scheduler_ext.core.precedence import inherit, weigh
+from scheduler_ext.core.states import Category
 from scheduler_ext.task.arguments import Arguments
+from slackwater_tasks.graph import relatives
 from slackwater_tasks.ledger import reference_cache
+from slackwater_tasks.ledger.connection import fetch_all
 from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.models import Script, new_id
 from slackwater_tasks.spec import NO_PAYLOAD, Payload, TaskSpec, join, parse_fields
@@ -45,7 +49,8 @@ def admit(tenant: Tenant, specs: Sequence[TaskSpec], *, payloads: Sequence[Paylo
     ``payloads``: the tasks' arguments, where their specs are shared and have none. ``ids``: those the tasks shall have.
     """
     paths = [f"{where}[{n}]" if where else "" for n in range(len(specs))]
-    parents, outside = _parents(specs, paths, tenant.plan, workflow=workflow)
+    dag, outside = _parents(specs, paths, tenant.plan, workflow=workflow)
+    parents = dag.parents if dag is not None else [()] * len(specs)
     webhook_address.check_tasks(tenant.pk, specs, paths)
     ids = ids or [new_id() for _ in specs]
     has_children = {parent for needs in parents for parent in needs}
@@ -57,16 +62,31 @@ def admit(tenant: Tenant, specs: Sequence[TaskSpec], *, payloads: Sequence[Paylo
         for n, (spec, payload, path) in enumerate(zip(specs, own, paths, strict=True))
     ]
     edges = [(ids[parent], ids[n]) for n, needs in enumerate(parents) for parent in needs]
+    if dag is not None and edges:
+        _order(tenant, dag, tasks)
     return Batch(tasks=tasks, edges=edges, outside=outside)
 
 
+def _order(tenant: Tenant, dag: Dag, tasks: Sequence[Accepted]) -> None:
+    """Note what the graph says of the order of its tasks: the paths before them, and what needs them."""
+    keys = [relatives.run_time_key(task.spec) for task in tasks]
+    learnt: dict[str, int] = dict(fetch_all(relatives.LEARNT, [tenant.pk, list(set(keys))]))
+    urgent = [task.spec.category is Category.URGENT for task in tasks]
+    own = list(zip(urgent, [task.spec.priority for task in tasks], strict=True))
+    weights = weigh(dag, [learnt.get(key) for key in keys])
+    for task, before, (pressed, priority), weight in zip(tasks, urgent, inherit(dag, own), weights, strict=True):
+        task.weight, task.inherited, task.pressed = weight, priority, pressed
+        if pressed and not before:
+            task.line_id = reference_cache.line_id(tenant.pk, int(Category.URGENT), task.tier.id)
+
+
 def _parents(specs: Sequence[TaskSpec], paths: Sequence[str], plan: Plan, *, workflow: bool,
-             ) -> tuple[Sequence[Sequence[int]], list[Outside]]:  # fmt: skip
-    """Of each task the places of those in the batch that it needs; and the needs that exist already."""
+             ) -> tuple[Dag | None, list[Outside]]:  # fmt: skip
+    """The graph of what needs one another in the batch; and the needs that exist already."""
     if not workflow and not any(spec.depends_on for spec in specs):
-        return [()] * len(specs), []
+        return None, []
     inside, outside = _split_dependencies(specs, paths)
-    return _graph(specs, inside, paths, plan, workflow=workflow).parents, outside
+    return _graph(specs, inside, paths, plan, workflow=workflow), outside
 
 
 def _split_dependencies(specs: Sequence[TaskSpec], paths: Sequence[str],
@@ -145,6 +165,7 @@ class _Admission:
             line_id=line_id, handler_id=handler_id, tolerance_ms=tolerance_ms,
             cap_ms=cap_ms, pending=pending, has_children=has_children,
             checkpoints=spec.checkpoints or spec.handler in self._resumable,
+            pressed=spec.category is Category.URGENT,
         )  # fmt: skip
 
     def _completed(self, spec: TaskSpec) -> TaskSpec:

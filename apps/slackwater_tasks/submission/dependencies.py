@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+from django.db import connection
+
 from scheduler_ext.core.errors import Conflict, UnknownDependency
 from scheduler_ext.core.states import EdgeOutcome, TaskState, edge_outcome, turn
-from slackwater_tasks.ledger import copy_format
+from slackwater_tasks.ledger import active_policies, copy_format, precedence
 from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.submission.admission import Outside
 from slackwater_tasks.submission.store import EDGE_COLUMNS
@@ -70,3 +72,12 @@ def _refuse_unsatisfiable(tasks: Sequence[Accepted], rows: set[tuple[UUID, UUID,
             raise Conflict(
                 f"this dependency has ended, and not as {task.spec.condition.name.lower()} needs it", field=field
             )
+
+
+def press_outside(tenant: Tenant, tasks: Sequence[Accepted], outside: Sequence[Outside]) -> None:
+    """What is pressing about new tasks reaches those that were there before and that they need."""
+    children = {n for _, n, _ in outside}
+    ids = [tasks[n].id for n in children if tasks[n].pending and (tasks[n].priority or tasks[n].pressed)]
+    if ids:
+        with connection.cursor() as cur:
+            precedence.press(cur, active_policies.current(tenant.cell), ids)

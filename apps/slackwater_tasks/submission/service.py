@@ -26,7 +26,7 @@ from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.runtime.trace_context import TraceContext
 from slackwater_tasks.spec import FIELDS, Payload, TaskSpec, body_hash, dump_metadata, parse_task, parse_tasks
 from slackwater_tasks.submission import admission, idempotency, refusal_cache
-from slackwater_tasks.submission.dependencies import link_outside
+from slackwater_tasks.submission.dependencies import link_outside, press_outside
 from slackwater_tasks.submission.idempotency import Key, Submission
 from slackwater_tasks.submission.store import Part, store
 from slackwater_tenants.models import Tenant
@@ -239,6 +239,7 @@ def _accept_in_transaction(part: Part, outside: Sequence[admission.Outside], key
             named = (workflow.name, len(ids), edges, at, detail, list(workflow.tags), workflow.metadata)
             cur.execute(INSERT_WORKFLOW, (workflow_id, tenant.pk, *named))
     store([replace(part, tasks=tasks, workflow_id=workflow_id)], at)
+    press_outside(tenant, tasks, outside)
     if workflow_id is not None and len(part.edges) >= relatives.PACKED_FROM and not outside:
         transaction.on_commit(partial(relatives.keep_new, tenant.pk, workflow_id, tasks, part.edges), robust=True)
     return Submission(task_ids=ids, workflow_id=workflow_id)

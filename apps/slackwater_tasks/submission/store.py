@@ -15,7 +15,7 @@ from scheduler_ext.core.states import Category, EdgeOutcome
 from slackwater_tasks.ledger import active_policies, copy_format, hints, rows, transitions
 from slackwater_tasks.ledger.connection import prepared_cursor
 from slackwater_tasks.ledger.copy_format import COPY_FROM
-from slackwater_tasks.ledger.rows import LIVE_COLUMNS, TASK_COLUMNS, Accepted, LiveRow
+from slackwater_tasks.ledger.rows import GRAPH_COLUMNS, TASK_COLUMNS, Accepted, LiveRow
 from slackwater_tasks.ledger.sql.store import Count
 from slackwater_tasks.runtime import checkpoints, trace_context
 from slackwater_tasks.runtime.trace_context import TraceContext
@@ -100,7 +100,7 @@ def _new_rows(part: Part, at: datetime) -> _Rows:
     return _Rows(
         tenant, limits.count_of(tenant, n=n, urgent=urgent_of(tasks), charged=n), map(wide, items), map(narrow, tasks),
         partial(copy_format.alike, items, lambda item: (id(item[0].spec), item[1]), wide, _WIDE_VARIES),
-        partial(copy_format.alike, tasks, lambda task: (id(task.spec), task.pending, task.has_children), narrow, _NARROW_VARIES),
+        partial(copy_format.alike, tasks, _alike, narrow, _NARROW_VARIES),
     )  # fmt: skip
 
 
@@ -110,8 +110,14 @@ _WIDE_VARIES: Final[Sequence[tuple[int, Callable[[tuple[Accepted, str]], str]]]]
     (TASK_COLUMNS.index("kwargs"), lambda item: copy_format.json_text(item[0].payload[1])),
 )
 _NARROW_VARIES: Final[Sequence[tuple[int, Callable[[Accepted], str]]]] = (
-    (LIVE_COLUMNS.index("task_id"), lambda task: copy_format.uuid_text(task.id)),
+    (GRAPH_COLUMNS.index("task_id"), lambda task: copy_format.uuid_text(task.id)),
 )
+
+
+def _alike(task: Accepted) -> Any:
+    """What tells the live rows of two tasks apart, but for their ids."""
+    known = (id(task.spec), task.pending, task.has_children)
+    return known if task.weight is None else (*known, task.weight, task.inherited, task.line_id)
 
 
 def _write(parts: Sequence[_Rows]) -> set[int]:

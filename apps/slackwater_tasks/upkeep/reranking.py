@@ -14,10 +14,10 @@ from uuid import UUID
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.types import LATE_GROUP
-from slackwater_tasks.ledger import active_policies
+from slackwater_tasks.ledger import active_policies, precedence
 from slackwater_tasks.ledger.active_policies import TTL_S, Chosen
 from slackwater_tasks.ledger.connection import Database
-from slackwater_tasks.ledger.rows import first_level, rank_input
+from slackwater_tasks.ledger.rows import first_level
 
 BATCH = 2000
 AT_ONCE_S = 0.5
@@ -40,9 +40,7 @@ WHERE cell = %s AND passes > 0 FOR UPDATE SKIP LOCKED
 """
 # What is late stands before every order.
 READ = f"""
-SELECT l.task_id, l.tenant_id, l.line_id, l.rank_group, l.rank, l.priority, l.tolerance_ms, t.cap_ms, t.handler,
-       t.submitted_at, greatest(t.submitted_at, t.start_at),
-       r.level, i.serving
+SELECT {precedence.PLACE}, r.level, i.serving
 FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id JOIN slackwater_tasks_line i ON i.id = l.line_id
 JOIN slackwater_tenants_tenant n ON n.id = l.tenant_id
 LEFT JOIN slackwater_tasks_resumable r ON r.task_id = l.task_id
@@ -92,9 +90,7 @@ def _step(conn: Any, cell: str, chosen: Chosen) -> int | None:
 
 def _place(chosen: Chosen, row: Any) -> tuple[int, int]:
     """The place of a task under the order chosen now, as a submission would give it."""
-    _, tenant, line, _, _, priority, tolerance_ms, cap_ms, handler, arrived, start, level, serving = row
-    order = chosen.order_of(tenant, line)
+    tenant, line, priority, (level, serving) = row[1], row[2], row[5], row[13:]
     if level is None:  # it has had no turn yet
-        level = first_level(order, line, serving)
-    run_time = chosen.run_times.get((tenant, handler))
-    return order.rank(rank_input(arrived, start, tolerance_ms, cap_ms, priority, level, run_time))
+        level = first_level(chosen.order_of(tenant, line), line, serving)
+    return precedence.place(chosen, row, line, priority, level)

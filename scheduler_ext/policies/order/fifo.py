@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scheduler_ext.policies.base import RankInput
-from scheduler_ext.policies.order.places import by_priority, number
+from scheduler_ext.policies.order.places import ahead, by_priority, number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,4 +15,4 @@ class Fifo:
     name: str = "fifo"
 
     def rank(self, task: RankInput) -> tuple[int, int]:
-        return by_priority(task.priority), number(task.arrived_us)
+        return by_priority(task.priority), number(task.arrived_us - ahead(task.path_us))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.policies.base import RankInput
-from scheduler_ext.policies.order.places import LEVELS, by_priority_then_level, number
+from scheduler_ext.policies.order.places import LEVELS, ahead, by_priority_then_level, number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class RoundRobin:
 
     def rank(self, task: RankInput) -> tuple[int, int]:
         """Priority and cycle, then arrival."""
-        return by_priority_then_level(task.priority, task.level), number(task.arrived_us)
+        return by_priority_then_level(task.priority, task.level), number(task.arrived_us - ahead(task.path_us))
 
     def quantum_us(self, level: int) -> int:
         """The same slice in every cycle."""

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.policies.base import RankInput
-from scheduler_ext.policies.order.places import by_priority, number
+from scheduler_ext.policies.order.places import ahead, by_priority, number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,5 +38,5 @@ class ShortestFirst:
         learnt."""
         expected = task.expected_us if task.expected_us is not None else task.cap_us
         return by_priority(task.priority), number(
-            task.arrived_us + min(self.weight * expected, self.most_s * 1_000_000)
+            task.arrived_us + min(self.weight * expected, self.most_s * 1_000_000) - ahead(task.path_us)
         )

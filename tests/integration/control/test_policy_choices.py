@@ -176,7 +176,7 @@ def test_the_command_lists_shows_sets_and_unsets(rounds: Rounds) -> None:
     tenant = create_tenant("a", "A")
     hand_in(tenant, [10])
     Pool.objects.create(slug="team", parent=Pool.objects.create(slug="org"))
-    assert {"kind": "share", "policy": "equal"}.items() <= policies("list")[5].items()
+    assert {"kind": "share", "policy": "equal"}.items() <= policies("list")[6].items()
     policies("set", "share", "capacity", "memory_s=60")
     policies("set", "order", "shortest_first", "weight=7", "--tenant", "a")
     policies("set", "order", "deadline", "--tenant", "a", "--line", "delayable/basic")

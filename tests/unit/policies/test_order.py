@@ -13,6 +13,7 @@ from scheduler_ext.policies.order.feedback import Feedback
 from scheduler_ext.policies.order.fifo import Fifo
 from scheduler_ext.policies.order.round_robin import RoundRobin
 from scheduler_ext.policies.order.shortest_first import ShortestFirst
+from scheduler_ext.policies.order.workflow import SmallestWorkflow
 from scheduler_ext.policies.registry import ORDER_POLICIES, order_policy
 
 
@@ -110,3 +111,20 @@ def test_wrong_parameters_name_their_field(name: str, parameters: dict[str, Any]
     with pytest.raises(ConfigurationError) as caught:
         order_policy(name, parameters)
     assert caught.value.field == f"order_policy.{next(iter(parameters))}"
+
+
+@pytest.mark.parametrize("name", sorted(ORDER_POLICIES))
+def test_of_what_arrived_together_the_longest_path_goes_first(name: str) -> None:
+    policy, hour = order_policy(name), 3_600_000_000
+    ranks = [policy.rank(given(arrived_us=hour, path_us=path, work_us=9)) for path in (0, 1, 100, 102, hour)]
+    assert ranks == sorted(ranks, reverse=True)
+    assert len(set(ranks)) == 5
+    assert policy.rank(given(path_us=hour, work_us=9)) > policy.rank(given(arrived_us=990_000, work_us=9)), "10 ms"
+
+
+def test_the_smallest_workflow_goes_first_within_its_guard() -> None:
+    policy = SmallestWorkflow(weight=2, most_s=100)
+    large, small = given(work_us=40_000_000), given(arrived_us=70_000_000, work_us=5_000_000)
+    assert policy.rank(small) < policy.rank(large) < policy.rank(given(arrived_us=72_000_000, work_us=5_000_000))
+    assert policy.rank(given(work_us=10**15)) < policy.rank(given(arrived_us=102_000_000, work_us=1))
+    assert policy.rank(given(expected_us=7)) < policy.rank(given(cap_us=8)), "by itself: as long as it runs"

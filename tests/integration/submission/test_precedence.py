@@ -1,0 +1,93 @@
+"""What others wait for is as pressing as they are, and of a workflow the longest path goes first."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import connection
+
+from scheduler_ext.core.states import Category
+from slackwater_conf import conf
+from slackwater_tasks.control.edit import edit
+from slackwater_tasks.ledger import active_policies
+from slackwater_tasks.ledger.connection import fetch_all
+from slackwater_tasks.models import LiveTask, RunTime
+from slackwater_tasks.submission.service import submit, submit_workflow
+from slackwater_tasks.upkeep.reranking import READ, _place
+from slackwater_tenants.models import Tenant
+from slackwater_tenants.services import create_tenant
+from tests.support.api import HANDLER, client_of, forget_lookups, furnish
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def acme() -> Tenant:
+    forget_lookups()
+    furnish()
+    return create_tenant("acme", "Acme")
+
+
+def hand_in(acme: Tenant, *needs: str, **fields: Any) -> UUID:
+    return submit(acme, {"handler": HANDLER, "depends_on": list(needs), **fields}).task_ids[0]
+
+
+def stand(task: UUID) -> tuple[int, str]:
+    """Priority, and the category of the line it stands in."""
+    live = LiveTask._plain.select_related("line").get(pk=task)
+    return live.priority, Category(live.line.category).name.lower()
+
+
+@pytest.mark.parametrize("extra", [0, 8])
+def test_a_workflow_is_ordered_by_its_graph_when_it_is_submitted(acme: Tenant, extra: int) -> None:
+    """By one statement for a few, by COPY for many."""
+    RunTime.objects.create(tenant=acme, key=HANDLER, samples=9, mean_us=2_000_000)
+    names: dict[str, list[str]] = {"start": [], "long": ["start"], "longer": ["long"], "short": ["start"]}
+    tasks: list[dict[str, Any]] = [
+        {"name": name, "handler": HANDLER, "depends_on": needs} for name, needs in names.items()
+    ]
+    tasks[2] |= {"category": "urgent", "priority": 7}
+    tasks += [{"name": f"more{n}", "handler": HANDLER} for n in range(extra)]
+    ids = submit_workflow(acme, {"name": "flow", "tasks": tasks}).task_ids
+    live = {name: LiveTask._plain.get(pk=task) for name, task in zip(names, ids, strict=False)}
+    assert [live[name].path_us for name in names] == [6_000_000, 4_000_000, 2_000_000, 2_000_000]
+    assert {each.work_us for each in live.values()} == {8_000_000}
+    assert [stand(task) for task in ids[:4]] == [(7, "urgent")] * 3 + [(0, "delayable")]
+    assert live["start"].rank < live["long"].rank < live["longer"].rank
+    assert [stand(task) for task in ids[4:]] == [(0, "delayable")] * extra
+    chosen = active_policies.read(fetch_all, conf().scheduler, "default")
+    with connection.cursor() as cursor:
+        cursor.execute(READ, (UUID(int=0), "default", 100))
+        kept = [(row[3], row[4]) == _place(chosen, row) for row in cursor.fetchall()]
+    assert kept == [True] * (4 + extra), "a change of order that changes nothing moves nothing"
+
+
+def test_a_dependant_presses_what_was_there_before_and_lets_it_go_again(acme: Tenant) -> None:
+    first = hand_in(acme)
+    second = hand_in(acme, str(first), priority=3)
+    other = hand_in(acme)
+    assert stand(first) == (3, "delayable")
+    last = hand_in(acme, str(second), priority=1000, category="urgent")
+    assert [stand(task) for task in (first, second, other)] == [(1000, "urgent")] * 2 + [(0, "delayable")]
+    ranks = {row.pk: (row.rank_group, row.rank) for row in LiveTask._plain.all()}
+    assert ranks[first] < ranks[other]
+    edit(acme.pk, last, {"priority": 9, "category": "delayable"})
+    assert stand(second) == (9, "delayable")
+    assert stand(first) == (9, "urgent"), "what is ready stays urgent: it may have been promoted"
+    edit(acme.pk, second, {"priority": 20})
+    assert (stand(first)[0], stand(second)[0]) == (20, 20)
+    edit(acme.pk, second, {"priority": 1})
+    assert (stand(first)[0], stand(second)[0]) == (9, 9), "what needs it presses it still"
+
+
+def test_its_history_says_why_it_goes_before_others() -> None:
+    forget_lookups()
+    furnish()
+    client = client_of("acme")
+    parent = client.task()
+    client.task(depends_on=[parent], priority=5)
+    past = client.get(f"/tasks/{parent}/history").body["items"]
+    assert "needs it" in past[-1]["reason"]
+    assert client.get(f"/tasks/{parent}").body["priority"] == 0, "its own stays what was submitted"
