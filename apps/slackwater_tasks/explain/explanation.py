@@ -15,6 +15,9 @@ from slackwater_tasks.ledger.connection import fetch_named
 from slackwater_tasks.read.tasks import word
 from slackwater_tenants.scoping import current_tenant_id
 
+UNFORESEEN = frozenset({"paused", "never_fits", "no_node", "dispatcher"})
+"""Blockers that somebody has to remove."""
+
 
 def explain(task_id: UUID) -> dict[str, Any]:
     """Why the task of the tenant in context waits; ``NotFound`` when it has none such. Changes nothing."""
@@ -25,14 +28,15 @@ def explain(task_id: UUID) -> dict[str, Any]:
     waits = state in UNCLAIMED
     answer: dict[str, Any] = {
         "task_id": task_id, "state": word(state), "waiting": waits, "summary": "", "blockers": [],
-        "latest_start": row["latest_start"], "predicted_start": None, "as_of": row["now"],
+        "latest_start": row["latest_start"], "predicted_start": None, "not_predicted": None, "as_of": row["now"],
     }  # fmt: skip
     if not waits:
         answer["summary"] = _not_waiting(state, row)
         return answer
     why = Blockers(task_id, row, state)
     answer["blockers"] = blockers = list(why.found())
-    answer["predicted_start"] = _predicted(why, blockers)
+    predicted = _predicted(why, blockers)
+    answer["not_predicted" if isinstance(predicted, str) else "predicted_start"] = predicted
     answer["summary"] = blockers[0]["detail"] if blockers else "Nothing holds it: it starts with the next round."
     return answer
 
@@ -45,14 +49,14 @@ def _not_waiting(state: TaskState, row: dict[str, Any]) -> str:
     return f"It is claimed for {row['node']} and starts as soon as a slot there has done what lies before it."
 
 
-def _predicted(why: Blockers, blockers: list[Blocker]) -> dict[str, Any] | None:
-    """The forecast as moments; ``None`` where nobody can tell."""
-    kinds = {blocker["kind"] for blocker in blockers}
-    if kinds & {"paused", "never_fits", "no_node", "dispatcher"}:
-        return None
+def _predicted(why: Blockers, blockers: list[Blocker]) -> dict[str, Any] | str:
+    """The forecast as moments; or why nobody can tell."""
+    for blocker in blockers:
+        if blocker["kind"] in UNFORESEEN:
+            return f"Nobody knows when this ends: {blocker['detail']}"
     found = forecast(why.conf, why.store, why.snapshot, why.id, why.row["mutex_key"], why.ahead, why.row["parked"])
-    if found is None:
-        return None
+    if isinstance(found, str):
+        return found
     now = datetime.now(UTC)
     floor = max([now, *(b["at"] for b in blockers if b["at"] is not None)])
     names = ("earliest", "likely", "latest")
@@ -62,4 +66,5 @@ def _predicted(why: Blockers, blockers: list[Blocker]) -> dict[str, Any] | None:
 def predicted_start(task_id: UUID, row: dict[str, Any]) -> dict[str, Any] | None:
     """When a waiting task starts that has the row of :data:`ROW`, stored or not; ``None`` where nobody can tell."""
     why = Blockers(task_id, row, TaskState(row["state"]))
-    return _predicted(why, list(why.found()))
+    found = _predicted(why, list(why.found()))
+    return None if isinstance(found, str) else found

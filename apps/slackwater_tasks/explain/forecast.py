@@ -1,13 +1,19 @@
-"""When a waiting task will likely start: the simulator, run forward from the present state with the live policies."""
+"""When a waiting task will likely start: the simulator, run forward from the present state with the live policies.
+
+Each run draws the run times from what was learnt of them ("Monte Carlo"), so that the interval is as wide as what is known.
+"""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from random import Random
 from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.run_times import Quantiles, bucket_of, merged, script_keys
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import NodeView, Snapshot, WorkKind
@@ -15,24 +21,32 @@ from scheduler_ext.policies.base import OrderPolicy
 from scheduler_ext.policies.registry import order_policy
 from scheduler_ext.simulation.engine import Engine
 from scheduler_ext.simulation.model import Cell, Job, RateLimit, Trace
-from slackwater_tasks.ledger.round_store import PgRoundStore
+from slackwater_tasks.ledger.round_store import LEARNT_FROM, PgRoundStore
 
 MAX_JOBS = 3_000
-UNKNOWN_S = (0.1, 1.0, 60.0)
-"""What a run is taken to last where nothing is learnt: at best, likely, at worst."""
-SPREAD = (0.5, 1.0, 2.0)
-"""A learnt run time is taken times these."""
+RUNS = 40
+"""Futures that are drawn, at most; fewer where that takes longer than ``BUDGET_S``, but never fewer than ``LEAST``."""
+LEAST = 8
+BUDGET_S = 0.5
+INTERVAL = (0.1, 0.5, 0.9)
+"""Earliest, likely and latest are these quantiles of the futures: eight in ten lie between the outer two."""
+SHORTEST_S = 0.01
+"""A run of which nothing is learnt lasts from this to its cap, each order of magnitude as likely as another."""
+WIDEST_S = 10.0
+"""It is known when it starts if that is at most so much, and three times the likely wait, should all that is unknown run
+to its cap."""
 SOON_US = 1_000
 """What waits now arrives this long after what runs."""
+BY_ITSELF = "l.alone OR l.total_attempts = 1"
 
-RUNNING = named("""
+RUNNING = named(f"""
 SELECT l.task_id::text, l.tenant_id, l.line_id, t.handler, extract(epoch FROM clock_timestamp() - l.started_at)::float8,
-       l.mutex_key
+       l.mutex_key, l.kind, l.handler_id, {BY_ITSELF}, t.cap_ms
 FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id
     WHERE l.phase = :phase.IN_FLIGHT LIMIT %s
-""")
+""")  # noqa: S608 - statements of ours
 # The task, what it needs and has not ended, and who waits for its key with it.
-WAITING = named("""
+WAITING = named(f"""
 WITH RECURSIVE up AS (
     SELECT %(id)s::uuid AS id
     UNION SELECT d.parent_id FROM slackwater_tasks_dependency d JOIN up ON up.id = d.child_id
@@ -47,10 +61,14 @@ SELECT l.task_id::text, l.tenant_id, l.line_id, t.handler, l.rank_group, l.rank,
        greatest(0, extract(epoch FROM l.not_before - clock_timestamp()))::float8,
        ARRAY(SELECT d.parent_id::text FROM slackwater_tasks_dependency d WHERE d.child_id = l.task_id
            AND d.outcome = :edge.PENDING),
-       l.handler_id, l.rate_key
+       l.handler_id, l.rate_key, l.kind, {BY_ITSELF}, t.cap_ms
 FROM wanted JOIN slackwater_tasks_livetask l ON l.task_id = wanted.id JOIN slackwater_tasks_task t ON t.id = l.task_id
 WHERE l.phase IN (:phase.BLOCKED, :phase.SCHEDULED, :phase.READY)
-""")
+""")  # noqa: S608 - statements of ours
+SCRIPTS = "SELECT id::text, script_sha256, script_path, name FROM slackwater_tasks_task WHERE id = ANY(%s::uuid[])"
+LEARNT = """
+SELECT tenant_id, key, mean_us, buckets FROM slackwater_tasks_runtime WHERE key = ANY(%s) AND samples >= %s
+"""
 # What counts against a rate now, and since when; a claim whose start is not known counts from now.
 RATE_STARTS = """
 SELECT limit_id, coalesce(extract(epoch FROM clock_timestamp() - at), 0)::float8 FROM slackwater_tasks_ratestart LIMIT 20000
@@ -64,15 +82,30 @@ class Present(Cell):
     live: tuple[NodeView, ...] = ()
 
     def views(self) -> tuple[NodeView, ...]:
-        """The nodes, empty; a script's slot counts like any other."""
+        """The nodes, empty, with their slots of each kind."""
         return tuple(
             NodeView(
-                node_id=node.node_id, name=node.name, capacity=node.capacity, slots={WorkKind.PROCESS: slots},
-                labels=node.labels,
+                node_id=node.node_id, name=node.name, capacity=node.capacity, slots=node.slots, labels=node.labels,
             )
             for node in self.live
-            if (slots := node.slots.get(WorkKind.PROCESS, 0) + node.slots.get(WorkKind.SCRIPT, 0))
         )  # fmt: skip
+
+
+class Spread:
+    """How long such tasks run."""
+
+    def __init__(self, mean_us: float, buckets: dict[int, float]) -> None:
+        """Where no more than the mean is known, from half of it to twice."""
+        self.mean_us = mean_us
+        self._known = Quantiles(buckets or {bucket_of(mean_us * 2 ** (n / 10)): 1.0 for n in range(-10, 11)})
+
+    def left_us(self, ran_us: float, drawn: float) -> float:
+        """How much longer one runs that has run for ``ran_us``; ``drawn``, from 0 to 1, says which one it is.
+
+        One that has outrun all that was seen runs for up to twice as long again.
+        """
+        within = self._known.part_within(ran_us)
+        return self._known.at(within + drawn * (1 - within)) - ran_us if within < 1 else 2 * drawn * ran_us
 
 
 @dataclass(slots=True)
@@ -91,63 +124,111 @@ class _Waiting:
     priority: int = 0
     parents: Sequence[str] = ()
     rates: tuple[int, ...] = ()
+    kind: WorkKind = WorkKind.PROCESS
+    cap_s: float = 3600.0
+    spread: Spread | None = None
+    """``None``: nothing is learnt of how long it runs."""
 
 
 def forecast(conf: SchedulerConf, store: PgRoundStore, snapshot: Snapshot, task_id: str, mutex_key: str | None,
-             ahead: int, rate: int | None = None) -> tuple[float, float, float] | None:  # fmt: skip
-    """In how many seconds the task starts, at best, likely and at worst; ``None`` when it would never.
+             ahead: int, rate: int | None = None) -> tuple[float, float, float] | str:  # fmt: skip
+    """In how many seconds the task starts: the earliest, the likely and the latest; or why nobody can tell.
 
     ``ahead``: how many stand before it in its line. ``rate``: the limit for which it is parked, with those that wait
     for it before it.
     """
     tasks = _collect(store, snapshot, {"id": task_id, "key": mutex_key, "rate": rate, "most": MAX_JOBS // 6})
     if task_id not in tasks or not snapshot.nodes:
-        return None
-    limits = _limits(store)
-    found = [_run(conf, store, snapshot, list(tasks.values()), task_id, n, limits) for n in range(3)]
-    known = [seconds for seconds in found if seconds is not None]
-    if not known:
-        return None
+        return "No node is at work, or it stands too far back to be looked at."
+    _learn(store, tasks)
     line_id = tasks[task_id].line_id
     seen = sum(1 for t in tasks.values() if t.line_id == line_id and t.elapsed_s is None and t.task_id != task_id)
+    present = [t for t in tasks.values() if t.line_id in store.reference.lines]
+    found = _futures(conf, store, snapshot, present, task_id)
+    if None in found[int(len(found) * INTERVAL[2]) :]:
+        return "As things stand it would not start."
     # A long line is looked at from its head only: the rest of it goes on as the head does.
     stretch = max(1.0, ahead / seen) if seen else 1.0
-    low, likely, high = (known[-1] if seconds is None else seconds for seconds in found)
-    return min(low, likely) * stretch, likely * stretch, max(likely, high) * stretch
+    low, likely, high = (stretch * (found[int(len(found) * part)] or 0.0) for part in INTERVAL)
+    unknown = sum(1 for t in tasks.values() if t.spread is None and t.task_id != task_id)
+    at_worst = _run(conf, store, snapshot, present, task_id, _limits(store), None) if unknown else likely
+    if at_worst is None or at_worst > WIDEST_S + 3 * likely:
+        return f"It hangs on {unknown} task{'s' * (unknown > 1)} before it whose run times nobody knows yet."
+    return low, likely, high
+
+
+def _futures(conf: SchedulerConf, store: PgRoundStore, snapshot: Snapshot, tasks: list[_Waiting],
+             task_id: str) -> list[float | None]:  # fmt: skip
+    """When the task starts in each of the futures that are drawn, the soonest first."""
+    tasks.sort(key=lambda t: (t.elapsed_s is None, t.arrives_s, t.rank, t.task_id))
+    limits, rng, until = _limits(store), Random(task_id), time.perf_counter() + BUDGET_S
+    found: list[float | None] = []
+    while len(found) < RUNS and (len(found) < LEAST or time.perf_counter() < until):
+        found.append(_run(conf, store, snapshot, tasks, task_id, limits, rng))
+    return sorted(found, key=lambda seconds: float("inf") if seconds is None else seconds)
 
 
 def _collect(store: PgRoundStore, snapshot: Snapshot, params: dict[str, Any]) -> dict[str, _Waiting]:
     conn, names = store.db.conn, store.reference.handlers
     tasks: dict[str, _Waiting] = {}
     for row in conn.execute(RUNNING, (MAX_JOBS,)).fetchall():
-        tasks[row[0]] = _Waiting(row[0], row[1], row[2], row[3], elapsed_s=row[4] or 0.0, mutex_key=row[5])
+        kind = store.kind_of(row[6], row[7], by_itself=row[8])
+        tasks[row[0]] = _Waiting(
+            row[0], row[1], row[2], row[3], elapsed_s=row[4] or 0.0, mutex_key=row[5], kind=kind, cap_s=row[9] / 1000,
+        )  # fmt: skip
     for line in snapshot.lines:
         for head in line.heads[:MAX_JOBS]:
             name = names[head.handler_id][0] if head.handler_id in names else ""
             tasks[head.task_id] = _Waiting(
                 head.task_id, line.tenant_id, abs(line.line_id), name, rank=head.rank, mutex_key=head.mutex_key,
-                priority=head.priority, rates=head.rates,
+                priority=head.priority, rates=head.rates, kind=head.kind, cap_s=(head.long_us or 3600e6) / 1e6,
             )  # fmt: skip
     for row in conn.execute(WAITING, params).fetchall():
         tasks[row[0]] = _Waiting(
             row[0], row[1], row[2], row[3], rank=(row[4], row[5]), mutex_key=row[6], priority=row[7],
             arrives_s=row[8] or 0.0, parents=row[9], rates=store.rates.of(row[1], row[10], row[11]),
+            kind=store.kind_of(row[12], row[10], by_itself=row[13]), cap_s=row[14] / 1000,
         )  # fmt: skip
     return tasks
 
 
+def _learn(store: PgRoundStore, tasks: dict[str, _Waiting]) -> None:
+    """Tell each task how long such tasks run: its tenant's, else those of all tenants together."""
+    conn = store.db.conn
+    keys = {each.task_id: [each.handler] for each in tasks.values() if each.handler}
+    scripts = [each.task_id for each in tasks.values() if not each.handler]
+    for task_id, *what in conn.execute(SCRIPTS, (scripts,)).fetchall() if scripts else ():
+        keys[task_id] = script_keys(*what)
+    wanted = {key for of_task in keys.values() for key in of_task}
+    own: dict[tuple[int, str], tuple[float, dict[int, float]]] = {}
+    common: dict[str, tuple[float, dict[int, float]]] = {}
+    for tenant, key, mean_us, counted in conn.execute(LEARNT, (list(wanted), LEARNT_FROM)).fetchall():
+        given = json.loads(counted) if isinstance(counted, str) else counted  # as Django's own connection has it
+        buckets = {int(bucket): float(count) for bucket, count in given.items()}
+        own[tenant, key] = (mean_us, buckets)
+        common[key] = (mean_us, merged(common[key][1], buckets) if key in common else buckets)
+    spreads: dict[int, Spread] = {}
+    for each in tasks.values():
+        known = [own[each.tenant_id, key] for key in keys.get(each.task_id, ()) if (each.tenant_id, key) in own]
+        if not known and each.handler in common:
+            known = [common[each.handler]]
+        if known:
+            each.spread = spreads.setdefault(id(known[0]), Spread(*known[0]))
+
+
 def _run(conf: SchedulerConf, store: PgRoundStore, snapshot: Snapshot, tasks: list[_Waiting], task_id: str,
-         case: int, limits: dict[int, RateLimit]) -> float | None:  # fmt: skip
-    """The simulated start of the task, in seconds; ``None`` when it does not."""
-    tasks = [t for t in tasks if t.line_id in store.reference.lines]
-    tasks.sort(key=lambda t: (t.elapsed_s is None, t.arrives_s, t.rank, t.task_id))
+         limits: dict[int, RateLimit], rng: Random | None) -> float | None:  # fmt: skip
+    """The simulated start of the task in one future, in seconds; ``None`` when it does not.
+
+    Without ``rng`` in the one where what is unknown runs to its cap.
+    """
     places = {t.task_id: n for n, t in enumerate(tasks)}
-    jobs = [_job(store, t, n, places, case) for n, t in enumerate(tasks)]
+    jobs = [_job(store, t, n, places, rng) for n, t in enumerate(tasks)]
     tenants = {i: replace(view, in_flight=0, used=(), used_slots_milli={}) for i, view in snapshot.tenants.items()}
     trace = Trace(name="now", jobs=jobs, begins_at=snapshot.now, limits=limits)
     engine = Engine(
         trace, Present(live=snapshot.nodes), order=_order(store, tasks[places[task_id]]), share=store.share(),
-        conf=conf, tenants=tenants,
+        conf=conf, tenants=tenants, until=places[task_id],
     )  # fmt: skip
     started = engine.run(time.perf_counter).started_us[places[task_id]]
     return None if started < 0 else max(0.0, started / 1e6)
@@ -175,18 +256,23 @@ def _order(store: PgRoundStore, task: _Waiting) -> OrderPolicy:
     return order_policy("fifo") if hasattr(order, "quantum_us") else order
 
 
-def _job(store: PgRoundStore, task: _Waiting, index: int, places: dict[str, int], case: int) -> Job:
+def _job(store: PgRoundStore, task: _Waiting, index: int, places: dict[str, int], rng: Random | None) -> Job:
     info = store.reference.lines[task.line_id]
-    reference = store.reference
-    learnt = reference.run_times.get((task.tenant_id, task.handler)) or reference.common_times.get(task.handler)
-    run_s = learnt.mean_us / 1e6 * SPREAD[case] if learnt else UNKNOWN_S[case]
+    spread, elapsed_us = task.spread, (task.elapsed_s or 0.0) * 1e6
+    if spread is not None:
+        run_us = spread.left_us(elapsed_us, rng.random() if rng else 0.5)
+    elif rng is None:
+        run_us = task.cap_s * 1e6
+    else:
+        shortest = max(SHORTEST_S, task.elapsed_s or 0.0)
+        run_us = (shortest * max(1.0, task.cap_s / shortest) ** rng.random()) * 1e6 - elapsed_us
     running = task.elapsed_s is not None
-    if task.elapsed_s is not None:
-        run_s = max(run_s / 20, run_s - task.elapsed_s)
     return Job(
-        index, 0 if running else SOON_US + int(task.arrives_s * 1e6), max(1, int(run_s * 1e6)),
+        index, 0 if running else SOON_US + int(task.arrives_s * 1e6), max(1, int(min(run_us, task.cap_s * 1e6))),
         tenant=task.tenant_id, vector=info.vector, priority=task.priority,
-        category=Category.URGENT if running else info.category, expected_us=max(1, int(run_s * 1e6)),
-        mutex_key=task.mutex_key, pool=store.pool_of(info), labels=info.labels, rates=() if running else task.rates,
+        category=Category.URGENT if running else info.category,
+        expected_us=max(1, int(spread.mean_us)) if spread is not None else None,
+        mutex_key=task.mutex_key, pool=store.pool_of(info), labels=info.labels,
+        rates=() if running else task.rates, kind=task.kind,
         parents=[places[p] for p in task.parents if p in places], name=task.task_id,
     )  # fmt: skip

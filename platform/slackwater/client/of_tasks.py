@@ -185,6 +185,7 @@ class Explanation(TypedDict):
     blockers: list[BlockerOut]
     latest_start: str | None
     predicted_start: PredictedStart | None
+    not_predicted: str | None
     as_of: str
 
 

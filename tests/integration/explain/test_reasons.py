@@ -15,7 +15,7 @@ from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.control.edit import edit
 from slackwater_tasks.explain.blockers import KINDS
 from slackwater_tasks.ledger.transitions import unpark
-from slackwater_tasks.models import Line, PolicyChoice, RateLimit, Resumable
+from slackwater_tasks.models import Line, PolicyChoice, RateLimit, Resumable, RunTime
 from slackwater_tasks.submission.service import store_script, submit, submit_workflow
 from slackwater_tenants.models import Plan, Pool, Tenant
 from slackwater_tenants.services import create_tenant
@@ -361,6 +361,8 @@ def test_removing_the_named_blocker_starts_the_task(cell: Cell, name: str) -> No
         assert kind in cell.kinds(task), "before a round"
         if kind not in PASSING:
             assert not cell.claimed(task)
+    known = {"samples": 50, "mean_us": 1e6}  # else nobody could tell when it starts
+    RunTime.objects.update_or_create(tenant=cell.tenant, key=HANDLER, defaults=known)
     found = cell.explain(task)
     blockers = {blocker["kind"]: blocker for blocker in found["blockers"]}
     assert kind in blockers
@@ -369,6 +371,7 @@ def test_removing_the_named_blocker_starts_the_task(cell: Cell, name: str) -> No
     if name in NAMED:
         assert len(blockers[kind]["task_ids"]) == NAMED[name], "its own tenant's are named, others' are not"
     predicted = found["predicted_start"]
+    assert (predicted is None) == bool(found["not_predicted"])
     if kind in FORESEEN and name != "peak in window":  # that window never closes
         assert predicted["earliest"] <= predicted["likely"] <= predicted["latest"]
     remove()
