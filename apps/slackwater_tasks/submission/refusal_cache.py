@@ -91,7 +91,7 @@ def known(tenant: Tenant) -> LimitExceeded | None:
         return None
     if not plan.tasks_per_hour or not plan.burst:
         return None  # no time would help: admission says so
-    return LimitExceeded(retry_after=refusal.until - now, limit=plan.tasks_per_hour, burst=plan.burst)
+    return LimitExceeded(retry_after=refusal.until - now, limit=plan.tasks_per_hour, burst=plan.burst, available=0)
 
 
 def check(tenant: Tenant, n: int) -> None:
@@ -110,7 +110,7 @@ def check(tenant: Tenant, n: int) -> None:
     if until > now:
         _keep(tenant.pk, _Refusal(refusal.mark, until, heard))
         wait = until - now + (n - 1) * 3600.0 / plan.tasks_per_hour
-        raise LimitExceeded(retry_after=wait, limit=plan.tasks_per_hour, burst=plan.burst)
+        raise LimitExceeded(retry_after=wait, limit=plan.tasks_per_hour, burst=plan.burst, available=0)
 
 
 @contextmanager
