@@ -87,14 +87,14 @@ def test_schedules_and_webhooks_are_changed_and_removed_as_they_were_read(acme: 
 
 
 def test_secrets_are_replaced_and_forgotten_as_they_were_read(acme: ApiClient) -> None:
-    secret, other = {"name": "MAIL", "value": "one"}, {"name": "MAIL", "value": "two"}
+    secret, other = {"name": "MAIL", "value": "the first"}, {"name": "MAIL", "value": "the second"}
     assert acme.post("/secrets", secret, If_Match='"none"').status == 412  # there is nothing to replace
     assert acme.get("/secrets").body["items"] == []
     assert acme.post("/secrets", secret).status == 201
     tag = acme.get("/secrets/MAIL").headers["ETag"]
     assert acme.post("/secrets", other, If_Match=tag).status == 200
     assert acme.post("/secrets", secret, If_Match=tag).status == 412
-    assert reveal(acme.tenant.pk, "MAIL") == "two"
+    assert reveal(acme.tenant.pk, "MAIL") == "the second"
     assert acme.call("DELETE", "/secrets/MAIL", If_Match=tag).status == 412
     tag = acme.get("/secrets/MAIL").headers["ETag"]
     assert acme.call("DELETE", "/secrets/MAIL", If_Match=tag).status == 204
