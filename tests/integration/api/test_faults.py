@@ -65,7 +65,7 @@ def test_every_body_tells_all_its_faults(acme: ApiClient, path: str, body: objec
     ("word", "meant"),
     [
         ("eta", "start_at"), ("countdown", "start_in_s"), ("time_limit", "execution_cap_s"), ("queue", "category"),
-        ("max_retries", "total_attempts"), ("labels", "tags"), ("agrs", "args"), ("expires", "expires_in_s"),
+        ("max_retries", "total_attempts"), ("labels", "require_labels"), ("agrs", "args"), ("expires", "expires_in_s"),
         ("task_id", "PUT"),
     ],
 )  # fmt: skip
