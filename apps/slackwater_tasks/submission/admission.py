@@ -77,7 +77,8 @@ def _order(tenant: Tenant, dag: Dag, tasks: Sequence[Accepted]) -> None:
     for task, before, (pressed, priority), weight in zip(tasks, urgent, inherit(dag, own), weights, strict=True):
         task.weight, task.inherited, task.pressed = weight, priority, pressed
         if pressed and not before:
-            task.line_id = reference_cache.line_id(tenant.pk, int(Category.URGENT), task.tier.id)
+            labels = labels_asked(tenant.plan, task.spec)
+            task.line_id = reference_cache.line_id(tenant.pk, int(Category.URGENT), task.tier.id, labels)
 
 
 def _parents(specs: Sequence[TaskSpec], paths: Sequence[str], plan: Plan, *, workflow: bool,

@@ -91,3 +91,16 @@ def test_its_history_says_why_it_goes_before_others() -> None:
     past = client.get(f"/tasks/{parent}/history").body["items"]
     assert "needs it" in past[-1]["reason"]
     assert client.get(f"/tasks/{parent}").body["priority"] == 0, "its own stays what was submitted"
+
+
+def test_what_is_pressed_keeps_to_its_labels(acme: Tenant) -> None:
+    first = hand_in(acme, require_labels=["gpu=a100"], prefer_labels=["zone=eu"])
+    hand_in(acme, str(first), category="urgent")
+    flow = [
+        {"name": "a", "handler": HANDLER, "require_labels": ["gpu=a100"], "prefer_labels": ["zone=eu"]},
+        {"name": "b", "handler": HANDLER, "depends_on": ["a"], "category": "urgent"},
+    ]
+    second = submit_workflow(acme, {"tasks": flow}).task_ids[0]
+    for task in (first, second):
+        line = LiveTask._plain.select_related("line").get(pk=task).line
+        assert (line.category, line.require_labels, line.prefer_labels) == (Category.URGENT, ["gpu=a100"], ["zone=eu"])
