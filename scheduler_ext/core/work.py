@@ -177,9 +177,13 @@ class Export:
     """At most so many starts in so many seconds, of all tenants together."""
 
 
-Change = tuple[str, int, int, str | None] | tuple[str, int, int, str | None, int]
+Change = (
+    tuple[str, int, int, str | None]
+    | tuple[str, int, int, str | None, int]
+    | tuple[str, int, int, str | None, None, Mapping[str, str]]
+)
 """A change of state that was accepted: task id, state, tenant id, workflow id; of an attempt that did not succeed its
-outcome too."""
+outcome too; of what is near its latest start, late or expired the ``reason``."""
 Changes = list[Change]
 
 

@@ -237,3 +237,39 @@ def test_a_newcomer_starts_after_at_most_one_task_of_each_other(
         job.tenant for job in jobs if came.arrived_us < run.started_us[job.index] < run.started_us[came.index]
     )
     assert max(between.values(), default=0) <= 1
+
+
+@fewer(60)
+@given(
+    st.integers(1, 4),
+    st.lists(
+        st.tuples(
+            st.integers(0, 2), st.integers(0, 60), st.integers(1, 40), st.sampled_from(Category),
+            st.sampled_from([None, 0, 5, 30, 600]), st.integers(0, 2),
+        ),
+        min_size=2, max_size=40,
+    ),
+    st.sampled_from(["equal", "dominant_resource", "fair", "capacity", "nested"]),
+    st.sampled_from(["fifo", "shortest_first", "deadline"]),
+)  # fmt: skip
+def test_what_is_late_starts_before_all_of_its_tenant_that_is_not(
+    slots: int, work: list[tuple[int, int, int, Category, int | None, int]], share_name: str, order_name: str
+) -> None:
+    """Urgent work of a higher priority too; tenants, arrivals, run times, categories and tolerances as they come."""
+    second = 1_000_000
+    jobs = [
+        Job(index, at * second, run * second, tenant=tenant, category=category, priority=priority,
+            expected_us=run * second, tolerance_us=None if tolerance is None else tolerance * second)
+        for index, (tenant, at, run, category, tolerance, priority) in enumerate(sorted(work, key=lambda one: one[1]))
+    ]  # fmt: skip
+    started = Engine(
+        Trace(name="late", jobs=jobs), Cell(nodes=1, slots=slots),
+        order=order_policy(order_name), share=share_policy(share_name), conf=OPEN,
+    ).run(time.perf_counter).started_us  # fmt: skip
+    for late in jobs:
+        for other in jobs:
+            if late.tenant != other.tenant or late.latest_start_us is None:
+                continue
+            moment = started[other.index]
+            punctual = other.latest_start_us is None or moment < other.latest_start_us
+            assert not (punctual and late.latest_start_us <= moment < started[late.index])

@@ -43,6 +43,11 @@ Row = tuple[str, int, int | None, str | None, int | None, dict[str, Any] | None]
 """(task id, state, tenant id, workflow id, outcome of an attempt that did not succeed, what else is told of it)."""
 
 
+def is_change(row: Row) -> bool:
+    """Whether it tells a change of state, perhaps with its reason, and not a notice."""
+    return row[5] is None or row[5].keys() == {"reason"}
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Changes of state that were published together."""
@@ -90,7 +95,7 @@ def read_batch(reader: change_feed.Reader, entry_id: bytes, fields: Any) -> Batc
 def confirmed(batch: Batch) -> Batch:
     """A batch that may be a repeat, with the changes that hold by the ledger. Runs in a thread that may use the database."""
     now = states([row[0] for row in batch.changes])
-    rows = [row for row in batch.changes if row[5] is None and now.get(row[0]) == row[1]]
+    rows = [row for row in batch.changes if is_change(row) and now.get(row[0]) == row[1]]
     if len(rows) < len(batch.changes):
         refusals.add(Kind.CHANGE, "changes that are so no more", len(batch.changes) - len(rows))
     return replace(batch, changes=rows, proven=True)

@@ -16,7 +16,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from scheduler_ext.core.states import Outcome, TaskState, client_status, is_final
-from slackwater_api.live.change_feed import Batch, Feed, Place, Row, name_of
+from slackwater_api.live.change_feed import Batch, Feed, Place, Row, is_change, name_of
 from slackwater_tasks.field_kinds import utc_text
 
 HEARTBEAT_S: Final = 15.0
@@ -66,7 +66,7 @@ def change(batch: Batch, n: int, row: Row) -> bytes:
     event_id, at = f"{name_of(batch.place)}.{n}", utc_text(datetime.fromtimestamp(batch.at_ms / 1000, UTC))
     if notice is not None and "progress" in notice:
         return event("progress", {"task_id": task_id, "workflow_id": workflow_id, **notice, "at": at}, event_id)
-    if notice is not None:
+    if not is_change(row):
         return event("workflow" if task_id == workflow_id else "notice", notice, event_id)
     state = TaskState(number)
     data = {
@@ -78,7 +78,7 @@ def change(batch: Batch, n: int, row: Row) -> bytes:
     }
     if outcome is not None:
         data["outcome"] = Outcome(outcome).name.lower()
-    return event("task", data, event_id)
+    return event("task", data | (notice or {}), event_id)
 
 
 def changes_for(key: Key, batches: Iterable[Batch], after: tuple[Place, int] | None = None) -> list[tuple[bytes, bool]]:
@@ -95,7 +95,7 @@ def changes_for(key: Key, batches: Iterable[Batch], after: tuple[Place, int] | N
 
 def _ends(key: Key, row: Row) -> bool:
     # A workflow's own end is told as a notice of it.
-    return key[1] == row[0] and (row[5] is None or row[0] == row[3]) and is_final(TaskState(row[1]))
+    return key[1] == row[0] and (is_change(row) or row[0] == row[3]) and is_final(TaskState(row[1]))
 
 
 @dataclass(eq=False, slots=True)

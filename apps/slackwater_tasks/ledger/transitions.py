@@ -335,7 +335,7 @@ def end_if_waiting(cur: Any, ids: Sequence[str], final: TaskState, *, reason: st
     """End tasks that have not started; returns those it ended.
 
     ``hard``: of those that expire, whether they do by their ``expires_at``, and not by their latest start.
-    Each as (task id, has children, mutex key, tenant id, workflow id).
+    Each as (task id, has children, mutex key, tenant id, workflow id, reason).
     """
     if not ids:
         return []
@@ -404,7 +404,8 @@ def promote(cur: Any, moves: Sequence[tuple[str, int]]) -> list[Change]:
     """Move ready tasks to the urgent line of their tenant and tier, and to its front what is late: (task id, line id)."""
     if not moves:
         return []
-    return list(cur.execute(sql.due.PROMOTE, ([m[0] for m in moves], [m[1] for m in moves])).fetchall())
+    rows = cur.execute(sql.due.PROMOTE, ([m[0] for m in moves], [m[1] for m in moves])).fetchall()
+    return [(*row[:4], None, {"reason": row[4]}) for row in rows]
 
 
 _NO_TURN = {

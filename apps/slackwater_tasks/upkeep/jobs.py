@@ -118,7 +118,8 @@ class LedgerUpkeep:
 
         gone = self.db.repeatable(work)
         followed = self.work.follow_up([(row[0], TaskState.EXPIRED, row[1], row[2]) for row in gone])
-        self.publish([*((row[0], int(TaskState.EXPIRED), row[3], row[4]) for row in gone), *followed])
+        over: Changes = [(row[0], int(TaskState.EXPIRED), row[3], row[4], None, {"reason": row[5]}) for row in gone]
+        self.publish(over + followed)
         return len(gone)
 
     def release(self) -> int:

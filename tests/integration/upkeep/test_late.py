@@ -9,17 +9,20 @@ from uuid import UUID
 import pytest
 import redis
 from django.db import connection
+from django.db.models.functions import Now
 from django.test import Client
 
 from scheduler_ext.core.states import Event, Outcome, TaskState
 from slackwater_dashboard import live
 from slackwater_resources.models import Handler, Tier
 from slackwater_tasks.ledger import transitions
+from slackwater_tasks.ledger.hints import tell_changes
 from slackwater_tasks.models import Listener, LiveTask, Outbox, Task, TaskEvent
 from slackwater_tasks.upkeep.jobs import LedgerUpkeep
 from tests.support.api import HANDLER, forget_lookups
 from tests.support.cell import Cell
 from tests.support.hand_worker import raw_cursor
+from tests.support.streams import events_in
 from tests.support.usage import settle
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -84,7 +87,7 @@ def test_a_latest_start_that_passes_is_run_first_or_given_up_as_asked(cell: Cell
     first = cell.submit(delay_tolerance_s=0.001)
     given_up = cell.submit(delay_tolerance_s=0.001, on_late="give_up")
     before = cell.submit()
-    upkeep = LedgerUpkeep(cell.worker.conf, lambda changes: None)
+    upkeep, came = LedgerUpkeep(cell.worker.conf, tell_changes), place(cell)
     try:
         assert upkeep.expire_late() == 1
     finally:
@@ -93,6 +96,7 @@ def test_a_latest_start_that_passes_is_run_first_or_given_up_as_asked(cell: Cell
     assert gone.state == TaskState.EXPIRED
     assert gone.latest_start is not None
     assert gone.reason == f"its latest start passed: {gone.latest_start:%Y-%m-%d %H:%M:%S.%f}"[:-3] + " UTC"
+    assert streamed(cell, given_up, came) == [("expired", gone.reason)]
     events = TaskEvent.objects.unscoped().filter(task_id=given_up)  # the test is no tenant
     assert [e.to_state for e in events] == [TaskState.EXPIRED]
     # The other is urgent now, and gets the first slot that is free.
@@ -123,23 +127,42 @@ def pass_latest_start(task_id: UUID) -> None:
         )
 
 
+def place(cell: Cell) -> str:
+    """Where the tenant's stream stands."""
+    found: str = events_in(cell.client.get("/events").body)[0]["id"]
+    return found
+
+
+def streamed(cell: Cell, task_id: UUID, since: str) -> list[tuple[str, str | None]]:
+    """What a client that follows the task hears: states, with reasons."""
+    events = events_in(cell.client.get(f"/tasks/{task_id}/events", Last_Event_ID=since).body)
+    return [(event["state"], event.get("reason")) for event in events if event["kind"] == "task"]
+
+
 def queued() -> list[UUID]:
     return list(LiveTask.objects.unscoped().filter(state=TaskState.QUEUED).values_list("pk", flat=True))
 
 
 def test_what_is_late_goes_before_what_is_urgent_and_the_promise_stays_told(cell: Cell) -> None:
     urgent = cell.submit(category="urgent", priority=1000)
-    near, late, punctual = cell.submit(delay_tolerance_s=0.2), cell.submit(), cell.submit(category="urgent")
+    near, late, punctual = cell.submit(delay_tolerance_s=600), cell.submit(), cell.submit(category="urgent")
+    LiveTask.objects.unscoped().filter(pk=near).update(promote_at=Now())
     pass_latest_start(late)
     cell.resize(1)
+    came = place(cell)
     cell.round()
+    for task_id in (near, late):
+        told = [entry["reason"] for entry in cell.client.get(f"/tasks/{task_id}/history").body["items"]]
+        assert streamed(cell, task_id, came)[0] == (
+            "ready",
+            next(reason for reason in told if "latest start" in reason),
+        )
     assert queued() == [late], "before urgent work of a higher priority that came first"
     body = cell.client.get(f"/tasks/{late}").body
     promised = body["latest_start"]
     assert promised is not None
     assert body["late_by_s"] >= 5
-    told = [entry["reason"] for entry in cell.client.get(f"/tasks/{late}/history").body["items"]]
-    assert any("its latest start passed" in reason for reason in told)
+    assert "its latest start passed" in str(streamed(cell, late, came)[0])
     with raw_cursor() as cur:
         claims = [(str(late), LiveTask.objects.unscoped().get(pk=late).fence)]
         started = transitions.start_if_queued(cur, cell.worker.node.pk, claims)

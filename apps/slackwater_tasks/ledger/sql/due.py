@@ -37,14 +37,14 @@ moved AS (
         rank_group = CASE WHEN due.late THEN {LATE_GROUP} ELSE l.rank_group END,
         rank = CASE WHEN due.late THEN (extract(epoch FROM l.latest_start) * 1000000)::bigint ELSE l.rank END
     FROM due WHERE l.task_id = ANY(ARRAY[due.task_id])
-    RETURNING l.task_id, l.tenant_id, l.fence, due.moves, due.late),
+    RETURNING l.task_id, l.tenant_id, l.fence, due.moves OR due.late AS told, CASE WHEN due.late
+        THEN 'its latest start passed: it goes before all that is not late'
+        ELSE 'its latest start is near: it is urgent now' END AS why),
 noted AS (
     INSERT INTO slackwater_tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
-    SELECT task_id, tenant_id, :state.READY, :state.READY, fence, 'dispatcher', CASE WHEN late
-        THEN 'its latest start passed: it goes before all that is not late'
-        ELSE 'its latest start is near: it is urgent now' END FROM moved WHERE moves OR late)
-SELECT m.task_id::text, :state.READY, m.tenant_id, t.workflow_id::text FROM moved m
-JOIN slackwater_tasks_task t ON {task_of("m")} WHERE m.moves OR m.late
+    SELECT task_id, tenant_id, :state.READY, :state.READY, fence, 'dispatcher', why FROM moved WHERE told)
+SELECT m.task_id::text, :state.READY, m.tenant_id, t.workflow_id::text, m.why FROM moved m
+JOIN slackwater_tasks_task t ON {task_of("m")} WHERE m.told
 """)  # noqa: S608 - a number of ours
 # Those whose client gives up then (2), and those whose client is only told so (3).
 # While a tenant, line or handler is paused no time passes for its tasks.

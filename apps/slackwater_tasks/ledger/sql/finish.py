@@ -146,7 +146,7 @@ done AS (
     UPDATE slackwater_tasks_task t SET state = %(final)s, finished_at = clock_timestamp(), attempts_used = gone.attempts,
         reason = left(gone.why, 200), latest_start = gone.latest_start, release_pending = gone.has_children
     FROM gone WHERE {task_of("gone")}
-    RETURNING t.id, t.tenant_id, t.category, t.workflow_id, gone.has_children, gone.mutex_key),
+    RETURNING t.id, t.tenant_id, t.category, t.workflow_id, gone.has_children, gone.mutex_key, gone.why),
 notices AS (
     INSERT INTO slackwater_tasks_outbox (tenant_id, task_id, events, state, fence, attempt, reason)
     SELECT listener.tenant_id, gone.task_id, listener.events & %(events)s, %(final)s, gone.fence, gone.attempts,
@@ -161,5 +161,5 @@ dead AS (
     SELECT gone.task_id, gone.tenant_id, NULL, gone.why, 0 FROM gone
     WHERE %(final)s = :state.FAILED ON CONFLICT (task_id) DO NOTHING),
 {_COUNTED}
-SELECT id::text, has_children, mutex_key, tenant_id, workflow_id::text FROM done
+SELECT id::text, has_children, mutex_key, tenant_id, workflow_id::text, why FROM done
 """)  # noqa: S608 - statements of ours
