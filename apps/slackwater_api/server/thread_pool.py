@@ -51,11 +51,11 @@ class ThreadPool:
             self._after()
 
     def close(self) -> None:
-        """End the threads; each closes its connections first."""
-        barrier = threading.Barrier(self._threads)
+        """End the threads once they have done what they were given; each closes its connections first."""
+        together = threading.Barrier(self._threads)
 
         def last() -> None:
-            barrier.wait(timeout=10)
+            together.wait()  # for as long as the busiest needs: no other may take its turn and leave its connection open
             connections.close_all()
 
         for _ in range(self._threads):
