@@ -13,7 +13,7 @@ BENCH_ARGS ?= --peers all --runs 3 --workload noop:20000 --workload sleep10ms:10
 # Where this is set, each of the many processes that follow would compile all that it imports: two of three seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env env-dev env-browser lock up check test test-slow test-external test-browser lint format types audit bench torture \
+.PHONY: help env env-dev env-browser lock up check test test-slow test-external test-browser lint format types audit bench bench-fairness torture \
 	sandbox-score attack sbom docs
 
 help: ## show this list
@@ -83,6 +83,9 @@ sbom: env-dev ## write the bill of materials of what is installed, CycloneDX wit
 
 bench: env-dev ## compare with Celery and its peers, write docs/benchmarks.md
 	@$(PYTHON) -m tests.lab bench $(BENCH_ARGS)
+
+bench-fairness: env-dev ## each promise about fairness as a case in the simulator, written into docs/fairness.md
+	@$(PYTHON) -m tests.lab fairness $(FAIRNESS_ARGS)
 
 torture: env-dev ## a mixed workload on real processes that are killed, stopped and cut off at random
 	@$(PYTHON) -m tests.lab torture $(TORTURE_ARGS)

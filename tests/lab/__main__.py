@@ -1,4 +1,4 @@
-"""``python -m tests.lab bench | torture | sandbox_score | attack | docs``: the laboratory's commands, as Django's own look."""
+"""``python -m tests.lab bench | torture | sandbox_score | attack | docs | fairness``: the laboratory, as Django's own look."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ COMMANDS: Final = {
     "torture": "torture",
     "sandbox_score": "sandbox_score",
     "docs": "reference",
+    "fairness": "fairness",
     "attack": "attack",
 }
 

@@ -262,10 +262,10 @@ def test_the_recorded_workflows_run_in_order_and_near_their_bound() -> None:
             assert all(done.ended_us[parent] <= start for parent in job.parents)
         # Graham's bound for list scheduling: at most twice the optimum.
         work = sum(job.run_us for job in trace.jobs) / 4
-        assert max(done.ended_us) <= work + _critical(trace)
+        assert max(done.ended_us) <= work + critical(trace)
 
 
-def _critical(trace: Trace) -> int:
+def critical(trace: Trace) -> int:
     longest: dict[int, int] = {}
 
     def of(index: int) -> int:

@@ -1,0 +1,185 @@
+"""The cases: what was measured with the release before, and what the simulator says now. Default policies."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from math import prod
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from scheduler_ext.core.states import Category
+from scheduler_ext.simulation import report, scenarios, traces
+from scheduler_ext.simulation.model import Cell, Job, Run, Trace
+from tests.unit.simulation.test_examples import SECOND, simulate
+from tests.unit.simulation.test_fair_share import EIGHT, Given, held, jobs, steady, waits
+from tests.unit.simulation.test_traces import critical
+
+SHARE: Final = "dominant_resource"
+NOT_MEASURED: Final = "not measured"
+
+
+class Row(NamedTuple):
+    """One figure."""
+
+    promise: str
+    case: str
+    before: str
+    now: str
+
+
+def fair(given: Iterable[Given], cell: Cell = EIGHT) -> Run:
+    return simulate(jobs(given), cell, share=SHARE)
+
+
+def tags() -> Iterator[Row]:
+    """Urgency and a short tolerance."""
+    promise = "urgency buys no share"
+    backlog = [(tenant, 0.0, 1.0) for tenant in (1, 2) for _ in range(600)]
+    urgent = fair([(*one, Category.URGENT if one[0] == 1 else Category.DELAYABLE, None) for one in backlog])
+    case = "A all urgent, B delayable, both with a backlog: B's share"
+    yield Row(promise, case, "0.000", f"{held(urgent, 2, until=60.0):.3f}")
+    lied = fair([(*one, Category.DELAYABLE, 1.0 if one[0] == 1 else None) for one in backlog])
+    yield Row(promise, "A tolerates 1 s, B says nothing: B's share", "0.002", f"{held(lied, 2, until=60.0):.3f}")
+    for said, claims in (("delayable", {}), ("all urgent", {"category": Category.URGENT})):
+        run = fair(steady(1, 16.0, **claims) + steady(2, 4.4))
+        found = waits(run, 2)
+        yield Row(promise, f"A {said} at twice the cell, B at 55 % of it: B's mean wait", NOT_MEASURED,
+                  f"{sum(found) / len(found):.2f} s")  # fmt: skip
+    rng = random.Random(7)
+    flood: list[Given] = [
+        (n, rng.random(), 0.5 + rng.random(), Category.DELAYABLE, None) for n in (2, 3) for _ in range(3000)
+    ]
+    found = waits(fair(steady(1, 1.0, category=Category.URGENT) + flood), 1)
+    yield Row(promise, "urgent within its share beside a flood, tasks of 0.5 to 1.5 s: p99 wait", NOT_MEASURED,
+              f"{found[int(len(found) * 0.99)]:.2f} s")  # fmt: skip
+
+
+def ties() -> Iterator[Row]:
+    """Who comes later."""
+    promise = "ties go to who was served least"
+    run = fair(
+        [(n, 0.0, 1.0, Category.DELAYABLE, None) for n in (1, 2) for _ in range(50)]
+        + [(3, 1.0, 1.0, Category.DELAYABLE, None)] * 4,
+        Cell(nodes=1, slots=2),
+    )
+    starts = sorted(run.started_us[job.index] / SECOND for job in run.trace.jobs if job.tenant == 3)
+    case = "two slots, A and B with 50 tasks of 1 s, C with four after 1 s: C starts at"
+    yield Row(promise, case, "50, 51, 52, 52.5 s", ", ".join(f"{at:g}" for at in starts) + " s")
+    run = fair(
+        [(1, 0.0, 1.0, Category.URGENT, None)] * 24 + [(2, 0.5, 1.0, Category.URGENT, None)] * 4,
+        Cell(nodes=1, slots=1),
+    )
+    order = sorted(run.trace.jobs, key=lambda job: run.started_us[job.index])
+    yield Row(promise, "one slot, B 24 tasks, C four half a second later: the first nine", "B B B B B B B B B",
+              " ".join("BC"[job.tenant - 1] for job in order[:9]))  # fmt: skip
+
+
+def resources() -> Iterator[Row]:
+    """Tiers of several sizes, and a client of several tenants."""
+    work = [
+        Job(n, 0, SECOND, tenant=n % 2, vector=((4 if n % 2 else 1) * 1000, 0, 0, 0, 0, 0), expected_us=SECOND)
+        for n in range(2000)
+    ]
+    run = simulate(work, Cell(nodes=1, slots=16), share=SHARE)
+    until, cpu = 30 * SECOND, [0, 0]
+    for job in work:
+        cpu[job.tenant] += job.vector[0] * max(0, min(run.ended_us[job.index], until) - run.started_us[job.index])
+    yield Row("the dominant resource counts", "tasks of 4 CPUs against tasks of 1, 16 CPUs: parts of the CPU",
+              "0.75 / 0.25", f"{cpu[1] / sum(cpu):.2f} / {cpu[0] / sum(cpu):.2f}")  # fmt: skip
+    split = jobs((n, 0.0, 1.0, Category.DELAYABLE, None) for n in range(6) for _ in range(200))
+    for job in split:
+        job.pool = "client acme" if job.tenant else ""
+    run = simulate(split, EIGHT, share=SHARE)
+    yield Row("a client's tenants share as one", "A as five tenants, B as one: B's share", "0.167",
+              f"{held(run, 0, until=40.0):.3f}")  # fmt: skip
+
+
+def late() -> Iterator[Row]:
+    """What passes its latest start."""
+    urgent: list[Given] = [(1, 0.0, 1.0, Category.URGENT, None)] * 100
+    run = fair([*urgent, (1, 0.0, 1.0, Category.DELAYABLE, 5.0)], Cell(nodes=1, slots=1))
+    (task,) = (job for job in run.trace.jobs if job.latest_start_us is not None)
+    yield Row("late means first", "behind 100 urgent tasks of 1 s of its tenant, tolerance 5 s: starts at",
+              NOT_MEASURED, f"{run.started_us[task.index] / SECOND:g} s")  # fmt: skip
+
+
+def wide() -> Iterator[Row]:
+    """Three thousand jobs on 128 CPUs, expected one to eight times as long as they run."""
+    worst = {}
+    for order in ("fifo", "shortest_first"):
+        rng, at, work = random.Random(9), 0.0, []
+        for n in range(3000):
+            at += rng.expovariate(1 / 190)
+            width, run_s = rng.choice([1, 1, 2, 4, 8, 8, 16, 32, 64, 128]), rng.lognormvariate(6.0, 1.2)
+            work.append(Job(n, int(at * SECOND), int(run_s * SECOND), vector=(width * 1000, 0, 0, 0, 0, 0),
+                            expected_us=int(run_s * rng.uniform(1, 8) * SECOND)))  # fmt: skip
+        worst[order] = report.measure(simulate(work, Cell(nodes=1, slots=128), order, SHARE)).wait_max_s
+    yield Row("wide jobs get their turn", "3,000 jobs, 128 CPUs: worst wait under shortest_first by fifo's",
+              "10.2 × (another log)", f"{worst['shortest_first'] / worst['fifo']:.2f} ×")  # fmt: skip
+
+
+_EXAMPLES: Final = (
+    ("fifo", "9.67, after arrival"), ("shortest_first", "9.67"), ("round_robin", "a mean of 12"), ("drf", "not told"),
+)  # fmt: skip
+"""And what ``manage.py simulate`` told of the same work."""
+
+
+def examples() -> Iterator[Row]:
+    """`manage.py simulate --example`."""
+    for name, before in _EXAMPLES:
+        work = scenarios.example(name)
+        order, share = work.policy.split("/")
+        run = simulate(work.trace.jobs, work.cell, order, share, order_parameters=dict(work.order_parameters))
+        if name == "drf":
+            first = [sum(run.started_us[job.index] == 0 for job in run.trace.jobs if job.tenant == n) for n in (0, 1)]
+            now = f"{first[0]} + {first[1]}"
+        elif name == "round_robin":
+            now = ", ".join(f"{end / SECOND:g}" for end in run.ended_us)
+        else:
+            now = f"{report.measure(run).end_mean_s:.2f}"
+        what = {"drf": "tasks at once", "round_robin": "ends, s"}.get(name, "mean completion, s")
+        yield Row("worked examples", f"`manage.py simulate --example {name}`: {what}", before, now)
+
+
+def workflows(folder: Path) -> Iterator[Row]:
+    """Recorded workflows, each alone and sixty in a mix."""
+    recorded = [traces.read(path)[0] for path in sorted(folder.glob("*.json"))]
+    promise, ratios = "order in and between workflows", []
+    for trace in recorded:
+        for slots in (2, 4, 8):
+            run = simulate(trace.jobs, Cell(nodes=1, slots=slots), share=SHARE)
+            bound = max(critical(trace), sum(job.run_us for job in trace.jobs) / slots)
+            ratios.append(max(run.ended_us) / bound)
+    yield Row(promise, f"{len(recorded)} recorded workflows on 2, 4 and 8 slots: makespan by its bound, geometric mean",
+              "1.076 (other workflows)", f"{prod(ratios) ** (1 / len(ratios)):.3f}")  # fmt: skip
+    for size, work_s in (("as large as recorded", None), ("with 5 to 200 s of work each, evenly", (5.0, 200.0))):
+        for load in (0.7, 0.9):
+            found = [
+                [_mix(recorded, load, seed, order, work_s) for order in ("fifo", "workflow")] for seed in (1, 2, 3)
+            ]
+            gains = sorted(f"{other / fifo - 1:+.0%}" for fifo, other in found)
+            case = (
+                f"sixty arrive, {size}; 8 slots, load {load}, three mixes: mean completion, `workflow` against `fifo`"
+            )
+            yield Row(promise, case, "no such order", ", ".join(gains))
+
+
+def _mix(recorded: list[Trace], load: float, seed: int, order: str, work_s: tuple[float, float] | None) -> float:
+    """Mean seconds from a workflow's arrival to its last end; with ``work_s`` each is scaled to so much work."""
+    rng, slots, at, made, groups = random.Random(seed), 8, 0.0, list[Job](), list[tuple[float, range]]()
+    drawn = [rng.choice(recorded) for _ in range(60)]
+    works = [sum(job.run_us for job in trace.jobs) / SECOND for trace in drawn]
+    wanted = [rng.uniform(*work_s) for _ in drawn] if work_s else works
+    mean = sum(wanted) / len(wanted)
+    for trace, work, want in zip(drawn, works, wanted, strict=True):
+        at += rng.expovariate(load * slots / mean)
+        scale, first = want / work, len(made)
+        for job in trace.jobs:
+            run_us = max(1, int(job.run_us * scale))
+            made.append(Job(first + job.index, int(at * SECOND), run_us, expected_us=run_us,
+                            parents=tuple(first + parent for parent in job.parents)))  # fmt: skip
+        groups.append((at, range(first, len(made))))
+    parameters = {"most_s": int(2 * mean)} if order == "workflow" else {}
+    run = simulate(made, Cell(nodes=1, slots=slots), order, SHARE, order_parameters=parameters)
+    return sum(max(run.ended_us[n] for n in members) / SECOND - at for at, members in groups) / len(groups)
