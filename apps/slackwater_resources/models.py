@@ -31,6 +31,10 @@ class Tier(models.Model):
         editable=False,
         help_text="Since then it can be named no more; the tasks that have it keep it.",
     )
+    derived = models.BooleanField(
+        default=False, db_default=False, editable=False,
+        help_text="Made of another for tasks that named other resources; no list shows it.",
+    )  # fmt: skip
     price_micros_per_hour = models.PositiveBigIntegerField(
         "price of an hour (millionths)", default=0, help_text="In millionths of the unit you charge in."
     )

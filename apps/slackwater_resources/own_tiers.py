@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from scheduler_ext.core.errors import Conflict, Faults, InvalidInput, NotFound, NotGranted
@@ -17,6 +19,10 @@ RESOURCES = ("cpu_milli", "memory_mb", "disk_mb", "iops", "bandwidth_kbps", "por
 NEEDED = ("cpu_milli", "memory_mb")
 FIELDS = ("name", *RESOURCES, "default_execution_cap_s")
 DEFAULT_CAP_S = 600
+SHORT = dict(zip(RESOURCES, ("cpu", "mem", "disk", "iops", "net", "ports"), strict=True))
+"""The resources in the name of a tier that was made of another."""
+MOST_DERIVED = 256
+"""Tiers made of others that one tenant has."""
 
 
 def own_tiers(tenant_id: int) -> QuerySet[Tier, Tier]:
@@ -49,13 +55,49 @@ def create_tier(tenant: Tenant, data: Any) -> Tier:
         if own_tiers(tenant.pk).filter(slug=slug).exists():
             raise Conflict(f"there is a tier {slug!r} already", field="name")
         most = tenant.plan.max_own_tiers
-        if own_tiers(tenant.pk).count() >= most:
+        if own_tiers(tenant.pk).filter(derived=False).count() >= most:
             raise NotGranted(f"the plan allows {most} tiers of one's own", limit=most)
         empty = dict.fromkeys(RESOURCES, 0) | {"default_cap_s": min(DEFAULT_CAP_S, tenant.plan.max_cap_s)}
         values = {**empty, **values}
         values["price_micros_per_hour"] = price_of(values)
         back = {**values, "retired_at": None}
         return Tier.objects.update_or_create(tenant=tenant, slug=slug, defaults=back)[0]
+
+
+def derived_slug(slug: str, resources: Mapping[str, int]) -> str:
+    """The name of a tier with other resources: ``regular-mem4096``."""
+    changes = "-".join(f"{SHORT[name]}{resources[name]}" for name in RESOURCES if name in resources)
+    found = f"{slug}-{changes}"
+    return found if len(found) <= 63 else f"{slug[:40]}-{hashlib.sha256(found.encode()).hexdigest()[:20]}"
+
+
+def derive_tier(tenant: Tenant, base_id: int, resources: Mapping[str, int], field: str) -> Tier:
+    """A tier of the tenant's with ``resources`` in place of what the tier ``base_id`` has, made on first use.
+
+    More than that has is within the plan's largest tier, or ``NotGranted``; less is always granted. It costs what the shared
+    tiers would for the same.
+    """
+    base = Tier.objects.get(pk=base_id)
+    values = {name: getattr(base, name) for name in RESOURCES}
+    for name, value in resources.items():
+        most = max(tenant.plan.largest_tier.get(name, 0), values[name])
+        least = 1 if name in NEEDED else 0
+        values[name] = _number(value, f"{field}.{name}", least, most, "the plan's largest tier of one's own")
+    slug = derived_slug(base.slug, resources)
+    with transaction.atomic():
+        lock_tenant(tenant.pk)
+        made = Tier.objects.filter(tenant=tenant, slug=slug, derived=True).first()
+        if made is None:
+            if Tier.objects.filter(tenant=tenant, derived=True).count() >= MOST_DERIVED:
+                raise NotGranted(f"at most {MOST_DERIVED} different resources are kept of an organisation", field=field)
+            if Tier.objects.filter(Q(tenant=tenant) | Q(tenant=None), slug=slug).exists():
+                raise Conflict(f"there is a tier {slug!r}: name that", field=field)
+            made = Tier(tenant=tenant, slug=slug, derived=True, default_cap_s=base.default_cap_s)
+        for name, value in values.items():
+            setattr(made, name, value)
+        made.price_micros_per_hour, made.retired_at = price_of(values), None
+        made.save()
+    return made
 
 
 def change_tier(tenant: Tenant, slug: str, data: Any) -> Tier:

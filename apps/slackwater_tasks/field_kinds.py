@@ -15,6 +15,7 @@ from django.utils.dateparse import parse_datetime
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.labels import fault_in
 from scheduler_ext.core.plain_text import STEERS
+from scheduler_ext.core.resources import DIMENSIONS
 from scheduler_ext.core.retry import RetryPolicy
 
 T = TypeVar("T")
@@ -276,6 +277,24 @@ class Metadata(Kind):
 
     def shown(self, value: dict[str, str] | None) -> dict[str, str]:
         return value or {}
+
+
+class Resources(Kind):
+    """Whole numbers by resource."""
+
+    NAMES: ClassVar[tuple[str, ...]] = DIMENSIONS
+    MOST: ClassVar[int] = 2_147_483_647
+
+    def check(self, value: Any, path: str) -> dict[str, int]:
+        found = of_type(value, dict, "an object of whole numbers", path)
+        for name, number in found.items():
+            if name not in self.NAMES:
+                raise InvalidInput(
+                    f"there is no such resource; known: {', '.join(self.NAMES)}", field=f"{path}.{name[:60]}"
+                )
+            if not 0 <= of_type(number, int, "a whole number", f"{path}.{name}") <= self.MOST:
+                raise InvalidInput(f"must be from 0 to {self.MOST}", field=f"{path}.{name}")
+        return found
 
 
 class Retry(Kind):

@@ -35,6 +35,7 @@ from slackwater_tasks.field_kinds import (
     Metadata,
     Moment,
     Object,
+    Resources,
     Retry,
     Seconds,
     Sha256,
@@ -69,6 +70,10 @@ class TaskSpec:
     tier: str = given(
         Text(63, empty=False), "basic", column="tier_id", group=WHERE_AND_WHEN,
         help="What it needs: basic, regular, premium, or your own.", shown=LISTED,
+    )  # fmt: skip
+    resources: dict[str, int] = given(
+        Resources(), {}, column="", editable=False, shown="", group=WHERE_AND_WHEN,
+        help="In place of what the tier has, within the plan: memory_mb, cpu_milli, disk_mb, iops, bandwidth_kbps, ports.",
     )  # fmt: skip
     category: Category = given(
         Choice(Category), Category.DELAYABLE, group=WHERE_AND_WHEN, shown=LISTED, help="How urgent its kind of work is."

@@ -15,6 +15,7 @@ from slackwater_tasks.field_kinds import (
     Metadata,
     Moment,
     Object,
+    Resources,
     Retry,
     Seconds,
     Sha256,
@@ -87,10 +88,15 @@ METADATA = Values(
     ({}, {"order": "7", "by": ""}), ([], {"a": 1}, {"": "x"}, {"a": "x" * 501}, {str(n): "" for n in range(33)}, None),
     "JSON object of at most 32 texts of at most 500 characters",
 )  # fmt: skip
+RESOURCES = Values(
+    ({}, {"memory_mb": 64}), ([], {"gpus": 1}, {"memory_mb": -1}, {"memory_mb": 1.5}, {"cpu_milli": True}, "1", None),
+    "JSON object of whole numbers by resource",
+)  # fmt: skip
 KINDS: dict[type[Kind], Callable[[Any], Values]] = {
     Text: _text, Whole: _whole, Seconds: _seconds, Choice: _choice, Texts: _texts, Sha256: lambda _: SHA256,
     Flag: lambda _: FLAG, Moment: lambda _: MOMENT, Array: lambda _: ARRAY, Object: lambda _: OBJECT,
     Retry: lambda _: RETRY, Metadata: lambda _: METADATA,
+    Resources: lambda _: RESOURCES,
 }  # fmt: skip
 
 

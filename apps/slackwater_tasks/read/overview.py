@@ -28,7 +28,7 @@ SEEN = [Node.State.STARTING, Node.State.ACTIVE, Node.State.DRAINING]
 
 def tiers(tenant: Tenant) -> list[dict[str, Any]]:
     """The tiers a tenant may name: the shared ones of its plan, and its own."""
-    own = Q(tenant=tenant, retired_at=None)
+    own = Q(tenant=tenant, retired_at=None, derived=False)
     return [tier(row) for row in Tier.objects.filter(own | Q(tenant=None, slug__in=tenant.plan.tiers))]
 
 

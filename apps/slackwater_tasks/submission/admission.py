@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,6 +14,7 @@ from scheduler_ext.core.labels import Labels, labels_of
 from scheduler_ext.core.precedence import inherit, weigh
 from scheduler_ext.core.states import Category
 from scheduler_ext.task.arguments import Arguments
+from slackwater_resources import own_tiers
 from slackwater_tasks.graph import relatives
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.ledger.connection import fetch_all
@@ -191,7 +192,7 @@ class _Admission:
     def _find(self, spec: TaskSpec, path: str) -> Found:
         key = (
             spec.tier, spec.cap_ms, spec.category, spec.handler, spec.script, spec.script_path, spec.delay_tolerance_ms,
-            spec.require_labels, spec.prefer_labels,
+            spec.require_labels, spec.prefer_labels, *spec.resources.items(),
         )  # fmt: skip
         known = self._known.get(key)
         if known is None:
@@ -201,6 +202,8 @@ class _Admission:
     def _look_up(self, spec: TaskSpec, path: str) -> Found:
         tenant = self.tenant
         tier = resolve_tier(tenant, spec.tier, join(path, "tier"))
+        if spec.resources:
+            tier = _with_resources(tenant, tier, spec.resources, join(path, "resources"))
         longest = tenant.plan.max_cap_s * 1000
         cap_ms = spec.cap_ms if spec.cap_ms is not None else min(tier.default_cap_ms, longest)
         limits.check_cap(tenant.plan, cap_ms, field=join(path, "execution_cap_s"))
@@ -242,6 +245,19 @@ def resolve_tier(tenant: Tenant, slug: str, field: str) -> reference_cache.TierI
     if tier.shared:
         limits.check_tier(tenant.plan, slug, field=field)
     return tier
+
+
+def _with_resources(
+    tenant: Tenant, tier: reference_cache.TierInfo, resources: Mapping[str, int], field: str
+) -> reference_cache.TierInfo:
+    """The tier with some resources changed: one of the tenant's own, made on first use."""
+    slug = own_tiers.derived_slug(tier.slug, resources)
+    known = reference_cache.tiers(tenant.pk).get(slug)
+    if known is None or known.shared:
+        made = own_tiers.derive_tier(tenant, tier.id, resources, field)
+        reference_cache.forget_tiers(tenant.pk)
+        known = reference_cache.TierInfo(made.pk, slug, made.default_cap_s * 1000, shared=False, vector=made.vector)
+    return known
 
 
 def default_tolerance(plan: Plan, spec: TaskSpec) -> int:

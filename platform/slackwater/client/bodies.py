@@ -79,12 +79,24 @@ class PatchedTaskChange(TypedDict, total=False):
     metadata: dict[str, str]
 
 
+class ResourcesIn(TypedDict, total=False):
+    """ResourcesIn"""
+
+    cpu_milli: int
+    memory_mb: int
+    disk_mb: int
+    iops: int
+    bandwidth_kbps: int
+    ports: int
+
+
 class TaskIn(PatchedTaskChange, total=False):
     """A task to run: exactly one of `handler`, `script` and `script_path`."""
 
     handler: str | None
     script: str | None
     script_path: str | None
+    resources: ResourcesIn
     checkpoints: bool
     depends_on: Sequence[str]
     condition: RunCondition

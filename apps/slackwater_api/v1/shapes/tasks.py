@@ -21,6 +21,7 @@ from slackwater_tasks.field_kinds import (
     Metadata,
     Moment,
     Object,
+    Resources,
     Retry,
     Seconds,
     Sha256,
@@ -55,6 +56,11 @@ _ACCEPTED: dict[type[Kind], Callable[..., s.Field[Any, Any, Any, Any]]] = {
     Array: lambda _kind, **more: AnyList(**more),
     Object: lambda _kind, **more: s.DictField(child=Anything(), **more),
     Retry: lambda _kind, **more: RetryIn(**more),
+    Resources: lambda kind, **more: inline_serializer(
+        "ResourcesIn",
+        {name: s.IntegerField(min_value=0, max_value=kind.MOST, required=False) for name in kind.NAMES},
+        **more,
+    ),
     Metadata: lambda kind, **more: s.DictField(
         child=s.CharField(max_length=kind.VALUE.longest, allow_blank=True), **more
     ),

@@ -22,6 +22,7 @@ from slackwater_tasks.field_kinds import (
     Kind,
     Metadata,
     Object,
+    Resources,
     Retry,
     Seconds,
     Texts,
@@ -49,9 +50,10 @@ OPTIONS: dict[type[Kind], dict[str, Any]] = {
     Object: {"metavar": "JSON"},
     Retry: {"metavar": "JSON"},
     Metadata: {"metavar": "JSON"},
+    Resources: {"metavar": "JSON"},
 }
 """How the flags of some kinds of fields are read; the others take a text."""
-JSON_KINDS = (Array, Object, Retry, Metadata)
+JSON_KINDS = (Array, Object, Retry, Metadata, Resources)
 
 
 class Command(PlatformCommand):
