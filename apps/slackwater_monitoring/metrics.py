@@ -22,6 +22,7 @@ from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category, TaskState
 from scheduler_ext.dispatch.refusals import Kind, refusals
 from slackwater_conf import conf
+from slackwater_tasks.explain.hits import records
 from slackwater_tasks.ledger.connection import fetch_all, fetch_value
 from slackwater_tasks.ledger.sql.snapshot import ACTIVE_LINES
 from slackwater_tasks.read.autoscaling import by_cell, by_labels, by_tier, demands, wanted
@@ -109,6 +110,7 @@ class Ledger(Collector):
         yield from self._demand()
         yield from self._shares()
         yield from self._rounds()
+        yield from self._forecasts()
         yield from self._leaders()
         yield from self._traces()
         refused = Counter({kind: int(count) for kind, count in fetch_all(REFUSED)}) + refusals.counts
@@ -198,6 +200,15 @@ class Ledger(Collector):
         text = "Tasks that the round looked at and left, by plan and reason."
         rows = [(cell, p["plan"], reason, count) for cell, p in plans for reason, count in p["left"].items()]
         yield _gauge("round_left", "cell plan reason", text, rows)
+
+    def _forecasts(self) -> Iterable[Metric]:
+        """Of about the last five hundred that were shown."""
+        found = records().items()
+        text = "Part of the predicted starts shown lately whose interval held the start."
+        rates = [(cell, kept.hit_rate) for cell, kept in found if kept.hit_rate is not None]
+        yield _gauge("forecast_hit_rate", "cell", text, rates)
+        sides = [(cell, side, getattr(kept, f"{side}_factor")) for cell, kept in found for side in ("early", "late")]
+        yield _gauge("forecast_widening", "cell side", "By what a side of predicted starts is stretched.", sides)
 
     def _leaders(self) -> Iterable[Metric]:
         leaders = fetch_all(LEADERS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -10,6 +10,7 @@ from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import UNCLAIMED, TaskState, is_final
 from slackwater_tasks.explain.blockers import Blocker, Blockers
 from slackwater_tasks.explain.forecast import forecast
+from slackwater_tasks.explain.hits import Record, note_shown, records
 from slackwater_tasks.explain.queries import ROW
 from slackwater_tasks.ledger.connection import fetch_named
 from slackwater_tasks.read.tasks import word
@@ -20,7 +21,10 @@ UNFORESEEN = frozenset({"paused", "never_fits", "no_node", "dispatcher"})
 
 
 def explain(task_id: UUID) -> dict[str, Any]:
-    """Why the task of the tenant in context waits; ``NotFound`` when it has none such. Changes nothing."""
+    """Why the task of the tenant in context waits; ``NotFound`` when it has none such.
+
+    It changes nothing, but that a predicted start is noted, to be compared with what happens.
+    """
     row = fetch_named(ROW, [task_id, current_tenant_id()])
     if row is None:
         raise NotFound(f"There is no task {task_id}.")
@@ -28,15 +32,20 @@ def explain(task_id: UUID) -> dict[str, Any]:
     waits = state in UNCLAIMED
     answer: dict[str, Any] = {
         "task_id": task_id, "state": word(state), "waiting": waits, "summary": "", "blockers": [],
-        "latest_start": row["latest_start"], "predicted_start": None, "not_predicted": None, "as_of": row["now"],
+        "latest_start": row["latest_start"], "predicted_start": None, "not_predicted": None, "hit_rate": None,
+        "forecasts_checked": 0, "as_of": row["now"],
     }  # fmt: skip
     if not waits:
         answer["summary"] = _not_waiting(state, row)
         return answer
     why = Blockers(task_id, row, state)
     answer["blockers"] = blockers = list(why.found())
-    predicted = _predicted(why, blockers)
+    record = records().get(row["cell"], Record())
+    predicted = _predicted(why, blockers, record)
     answer["not_predicted" if isinstance(predicted, str) else "predicted_start"] = predicted
+    answer["hit_rate"], answer["forecasts_checked"] = record.hit_rate, record.checked
+    if not isinstance(predicted, str):
+        note_shown(task_id, row["cell"], row["fence"], predicted)
     answer["summary"] = blockers[0]["detail"] if blockers else "Nothing holds it: it starts with the next round."
     return answer
 
@@ -49,7 +58,7 @@ def _not_waiting(state: TaskState, row: dict[str, Any]) -> str:
     return f"It is claimed for {row['node']} and starts as soon as a slot there has done what lies before it."
 
 
-def _predicted(why: Blockers, blockers: list[Blocker]) -> dict[str, Any] | str:
+def _predicted(why: Blockers, blockers: list[Blocker], record: Record) -> dict[str, Any] | str:
     """The forecast as moments; or why nobody can tell."""
     for blocker in blockers:
         if blocker["kind"] in UNFORESEEN:
@@ -57,14 +66,15 @@ def _predicted(why: Blockers, blockers: list[Blocker]) -> dict[str, Any] | str:
     found = forecast(why.conf, why.store, why.snapshot, why.id, why.row["mutex_key"], why.ahead, why.row["parked"])
     if isinstance(found, str):
         return found
-    now = datetime.now(UTC)
-    floor = max([now, *(b["at"] for b in blockers if b["at"] is not None)])
+    now = why.row["now"]
+    floor = max([0.0, *((b["at"] - now).total_seconds() for b in blockers if b["at"] is not None)])
     names = ("earliest", "likely", "latest")
-    return {name: max(floor, now + timedelta(seconds=min(s, 3e8))) for name, s in zip(names, found, strict=True)}
+    times = record.widened(*found, floor)
+    return {name: now + timedelta(seconds=min(s, 3e8)) for name, s in zip(names, times, strict=True)}
 
 
 def predicted_start(task_id: UUID, row: dict[str, Any]) -> dict[str, Any] | None:
     """When a waiting task starts that has the row of :data:`ROW`, stored or not; ``None`` where nobody can tell."""
     why = Blockers(task_id, row, TaskState(row["state"]))
-    found = _predicted(why, list(why.found()))
+    found = _predicted(why, list(why.found()), records().get(row["cell"], Record()))
     return None if isinstance(found, str) else found

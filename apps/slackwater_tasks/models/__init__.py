@@ -6,7 +6,7 @@ row itself, and every writer of these tables is in ``ledger/sql`` (see ``docs/ad
 """
 
 from slackwater_tasks.models.base import MutexScope, OnLate, new_id
-from slackwater_tasks.models.dispatch import Leader, Line, Pause, RunTime
+from slackwater_tasks.models.dispatch import Forecast, ForecastRecord, Leader, Line, Pause, RunTime
 from slackwater_tasks.models.history import Attempt, AttemptLog, Chunk, DeadLetter, Dependency, TaskEvent
 from slackwater_tasks.models.outbox import Listener, Outbox, TaskTrace
 from slackwater_tasks.models.policies import PastUse, PolicyChoice, RankSweep, ShadowUse
@@ -34,6 +34,8 @@ __all__ = [
     "Dependency",
     "Effect",
     "EmptiedFolder",
+    "Forecast",
+    "ForecastRecord",
     "IdempotencyKey",
     "Impossible",
     "Leader",

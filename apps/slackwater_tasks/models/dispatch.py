@@ -96,3 +96,31 @@ class Pause(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["kind", "subject"], name="slackwater_pause_once")]
+
+
+class Forecast(models.Model):
+    """A predicted start that was shown and is not checked yet: the first of each task that waits."""
+
+    task_id = models.UUIDField(primary_key=True)
+    cell = models.CharField(max_length=63, db_index=True)
+    fence = models.IntegerField(help_text="The task's then: a start has a higher one.")
+    earliest = models.DateTimeField()
+    latest = models.DateTimeField()
+    shown_at = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return str(self.task_id)
+
+
+class ForecastRecord(models.Model):
+    """How the forecasts of a cell have held lately, and by what their two sides are widened for it."""
+
+    cell = models.CharField(max_length=63, primary_key=True)
+    hits = models.FloatField(default=0, db_default=0)
+    early = models.FloatField(default=0, db_default=0)
+    late = models.FloatField(default=0, db_default=0)
+    early_factor = models.FloatField(default=1, db_default=1)
+    late_factor = models.FloatField(default=1, db_default=1)
+
+    def __str__(self) -> str:
+        return self.cell

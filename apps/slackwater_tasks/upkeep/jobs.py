@@ -11,6 +11,7 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import UNCLAIMED, LateMark, Outcome, TaskState
 from scheduler_ext.core.work import Changes, Finished
 from scheduler_ext.upkeep import Job
+from slackwater_tasks.explain import hits
 from slackwater_tasks.graph.relatives import GraphUpkeep
 from slackwater_tasks.ledger import sql, transitions
 from slackwater_tasks.ledger.connection import Database
@@ -52,6 +53,7 @@ class LedgerUpkeep:
             Job(name="large graphs packed", every_s=1.0, run=GraphUpkeep(self.db).pack),
             Job(name="execution rates of plans", every_s=2.0, run=partial(self.db.repeatable, settle)),
             Job(name="late tasks", every_s=1.0, run=self.expire_late),
+            Job(name="forecasts", every_s=2.0, run=self.check_forecasts, full=BATCH),
             Job(name="unreleased dependants", every_s=2.0, run=self.release),
             Job(name="parked mutex keys", every_s=2.0, run=self.unpark),
             Job(name="old idempotency keys", every_s=60.0, run=self.forget_keys, full=BATCH),
@@ -133,6 +135,10 @@ class LedgerUpkeep:
     def unpark(self) -> int:
         keys = [row[0] for row in self.db.conn.execute(sql.parking.PARKED_KEYS, (BATCH,)).fetchall()]
         return self.db.repeatable(lambda conn: transitions.unpark(conn, keys)) if keys else 0
+
+    def check_forecasts(self) -> int:
+        """Compare the predicted starts that were shown with what happened."""
+        return self.db.repeatable(lambda conn: hits.check(conn, BATCH))
 
     def forget_keys(self) -> int:
         return int(self.db.conn.execute(OLD_KEYS, (self.conf.idempotency_keys_s, BATCH)).rowcount)

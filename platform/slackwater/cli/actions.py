@@ -137,6 +137,7 @@ def explain(client: Client, options: argparse.Namespace, out: Output) -> int:
     out.pairs({
         "task": found["task_id"], "state": found["state"], "why": found["summary"], "latest_start": found["latest_start"],
         **{f"start_{name}": value for name, value in predicted.items()},
+        **({"hit_rate": found["hit_rate"]} if predicted else {}),
     })  # fmt: skip
     if found["blockers"]:
         out.table(found["blockers"], ("kind", "detail", "clears", "at"))

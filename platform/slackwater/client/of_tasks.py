@@ -186,6 +186,8 @@ class Explanation(TypedDict):
     latest_start: str | None
     predicted_start: PredictedStart | None
     not_predicted: str | None
+    hit_rate: float | None
+    forecasts_checked: int
     as_of: str
 
 

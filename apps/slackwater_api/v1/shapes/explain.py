@@ -24,7 +24,8 @@ class BlockerOut(s.Serializer[Any]):
 class PredictedStart(s.Serializer[Any]):
     """When it will likely start: the present state, run forward in the simulator with the live policies.
 
-    In eight of ten runs, with run times drawn from what was learnt, it starts between ``earliest`` and ``latest``.
+    In eight of ten runs, with run times drawn from what was learnt, it starts between ``earliest`` and ``latest``; both are
+    moved by what the last forecasts of the cell got wrong.
     """
 
     earliest = s.DateTimeField()
@@ -43,6 +44,10 @@ class Explanation(s.Serializer[Any]):
     latest_start = s.DateTimeField(allow_null=True)
     predicted_start = PredictedStart(allow_null=True, help_text="Null where nobody can tell.")
     not_predicted = s.CharField(allow_null=True, help_text="Why nobody can tell when it starts.")
+    hit_rate = s.FloatField(
+        allow_null=True, help_text="The part of the cell's forecasts shown lately whose interval held the start."
+    )
+    forecasts_checked = s.IntegerField(help_text="How many the hit rate rests on; the last count most.")
     as_of = s.DateTimeField()
 
 

@@ -29,6 +29,7 @@ class Command(PlatformCommand):
                 "task": found["task_id"], "state": found["state"], "why": found["summary"],
                 "latest start": found["latest_start"], "likely starts": predicted.get("likely"),
                 "between": predicted.get("earliest"), "and": predicted.get("latest"),
+                "hit rate": found["hit_rate"] if predicted else None,
                 "not predicted": found["not_predicted"],
             }
         )  # fmt: skip
