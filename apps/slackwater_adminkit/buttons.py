@@ -13,6 +13,7 @@ from django.contrib.admin.options import IS_POPUP_VAR
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
 from scheduler_ext.core.errors import SlackwaterError
@@ -40,6 +41,8 @@ class Button:
     """The word after the count of objects it was done to, for example "cancelled"."""
     log: str = ""
     """The entry in the log of changes; empty: the service writes its own."""
+    confirm: str = ""
+    """Name of the admin's method ``(request, obj) -> str``: what it will do, told on a page that asks for a reason first."""
     when: Callable[[Any], bool] = lambda _: True
     """Whether it makes sense for the object now."""
 
@@ -88,7 +91,9 @@ class ButtonsMixin(Base):  # type: ignore[type-arg]
         button = self.buttons[name]
         done: str = getattr(self, button.method or name)(request, obj)
         if button.log:
-            self.log_change(request, obj, button.log)
+            self.log_change(
+                request, obj, f"{button.log} {request.POST['reason'].strip()}" if button.confirm else button.log
+            )
         return done
 
     def press(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
@@ -101,12 +106,26 @@ class ButtonsMixin(Base):  # type: ignore[type-arg]
         obj = self.get_object(request, object_id)
         if obj is None:
             raise Http404
+        if button.confirm and not request.POST.get("reason", "").strip():
+            return self.ask(request, button, obj)
         try:
             messages.success(request, self._do(request, name, obj))
         except SlackwaterError as error:
             tell(request, error)
         back = f"admin:{self.opts.app_label}_{self.opts.model_name}_change"
         return HttpResponseRedirect(reverse(back, args=[obj.pk]))
+
+    def ask(self, request: HttpRequest, button: Button, obj: Any) -> HttpResponse:
+        """A page that says what will be done, and asks why: nothing is done before a reason is given."""
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"{button.label.rstrip('…')}: {obj}",
+            "button": button,
+            "told": getattr(self, button.confirm)(request, obj),
+            "back": reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[obj.pk]),
+            "empty": "reason" in request.POST,
+        }
+        return TemplateResponse(request, "slackwater_adminkit/confirm.html", context)
 
     def shown_buttons(self, request: HttpRequest, obj: Any) -> list[dict[str, Any]]:
         """The buttons that the user may press on this object now."""

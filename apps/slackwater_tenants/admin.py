@@ -153,8 +153,8 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]
         choices=ApiKey.Scope.choices,
         initial=["submit", "read", "cancel"],
         widget=UnfoldAdminCheckboxSelectMultipleWidget,
-        help_text="manage also changes schedules, scripts and keys. operate drains and resumes nodes, whoever's work "
-        "they run: for those who run the platform.",
+        help_text="manage also changes schedules, scripts and keys. operate drains and resumes nodes, and ends "
+        "all work, whosever it is: for those who run the platform.",
     )
     may_operate = False
     """Whether the user may change nodes, and so give a key that scope."""

@@ -23,6 +23,7 @@ from slackwater_api.v1.views import (
     streams,
     tasks,
     templates,
+    terminate,
     tickets,
     tiers,
     uploads,
@@ -40,7 +41,7 @@ class Sha256(StringConverter):
 register_converter(Sha256, "sha256")
 MODULES = (
     tasks, work, graphs, bulk, artifacts, streams, output, schedules, webhooks, secrets, platform, organization, keys,
-    tiers, handlers, tickets, uploads, templates, receipts,
+    tiers, handlers, tickets, uploads, templates, receipts, terminate,
 )  # fmt: skip
 PATHS: dict[str, type[ApiView]] = {
     view.path: view

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from django.contrib import admin
@@ -22,7 +22,9 @@ from slackwater_adminkit.big import BigTableAdmin
 from slackwater_adminkit.display import ago, badge, column
 from slackwater_adminkit.pausing import PausableMixin
 from slackwater_adminkit.services import AllTenantsMixin, ReadOnlyMixin, ServiceAdmin
+from slackwater_tasks.admin.terminate import TERMINATE, TerminateMixin
 from slackwater_tasks.control.lines import set_line_paused
+from slackwater_tasks.control.terminate import Subject
 from slackwater_tasks.models import Artifact, Leader, Line, Script, WorkflowTemplate
 from slackwater_tasks.read.tasks import word
 from slackwater_tasks.runtime import artifacts
@@ -32,9 +34,10 @@ DOWNLOAD = "admin:slackwater_tasks_artifact_download"
 
 
 @admin.register(Line)
-class LineAdmin(AllTenantsMixin, PausableMixin, ReadOnlyMixin, ServiceAdmin):
-    """Lines exist by use. The one thing an operator does to them is to pause them."""
+class LineAdmin(AllTenantsMixin, TerminateMixin, PausableMixin, ReadOnlyMixin, ServiceAdmin):
+    """Lines exist by use. An operator pauses them, or ends all their work."""
 
+    buttons: ClassVar = {**PausableMixin.buttons, "terminate": TERMINATE}
     list_display = ("shown_category", "tenant", "tier", "labels", "state")
     list_select_related = ("tenant", "tier")
     list_filter = (("tenant", AutocompleteSelectFilter), ("category", ChoicesDropdownFilter), "paused")
@@ -49,6 +52,9 @@ class LineAdmin(AllTenantsMixin, PausableMixin, ReadOnlyMixin, ServiceAdmin):
 
     def set_paused(self, obj: Line, *, paused: bool) -> bool:
         return set_line_paused(obj, paused=paused)
+
+    def subject(self, obj: Line) -> Subject:
+        return Subject.of_line(obj)
 
 
 @admin.register(Script)

@@ -16,6 +16,8 @@ from slackwater_adminkit.services import AllTenantsMixin, ReadOnlyMixin, actor
 from slackwater_tasks.admin import graphs, task_form
 from slackwater_tasks.admin.filters import AgeFilter, id_range
 from slackwater_tasks.admin.pages import PagesMixin
+from slackwater_tasks.admin.terminate import TERMINATE, TerminateMixin
+from slackwater_tasks.control.terminate import Subject
 from slackwater_tasks.control.workflows import cancel_workflow
 from slackwater_tasks.models import LiveTask, Workflow
 from slackwater_tasks.read import workflows
@@ -25,7 +27,7 @@ from slackwater_tenants.scoping import tenant_scope
 
 
 @admin.register(Workflow)
-class WorkflowAdmin(AllTenantsMixin, PagesMixin, ReadOnlyMixin, BigTableAdmin):
+class WorkflowAdmin(AllTenantsMixin, TerminateMixin, PagesMixin, ReadOnlyMixin, BigTableAdmin):
     """Graphs of tasks submitted as one."""
 
     buttons: ClassVar = {
@@ -35,7 +37,8 @@ class WorkflowAdmin(AllTenantsMixin, PagesMixin, ReadOnlyMixin, BigTableAdmin):
             danger=True,
             # Unscoped: the workflow says whose they are.
             when=lambda workflow: LiveTask.objects.unscoped().filter(task__workflow=workflow).exists(),
-        )
+        ),
+        "terminate": TERMINATE,
     }
 
     add_form_class = task_form.WorkflowForm
@@ -70,6 +73,9 @@ class WorkflowAdmin(AllTenantsMixin, PagesMixin, ReadOnlyMixin, BigTableAdmin):
     def cancel_rest(self, request: HttpRequest, obj: Workflow) -> str:
         counts = cancel_workflow(obj.tenant, obj.pk, actor=actor(request))
         return f"{counts['cancelled']} tasks were cancelled, {counts['asked']} that run were asked to end."
+
+    def subject(self, obj: Workflow) -> Subject:
+        return Subject.of_workflow(obj.tenant, obj.pk)
 
     def shown(self, request: HttpRequest, obj: Workflow) -> dict[str, Any]:
         with tenant_scope(obj.tenant_id):

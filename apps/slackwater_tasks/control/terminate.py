@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -25,17 +26,26 @@ from slackwater_tenants.services import set_paused
 BATCH: Final = 2_000
 POLL_S: Final = 0.2
 WAIT_S: Final = 30.0
+AT_ONCE_S: Final = 10.0
+"""Who does not wait is answered soon after: saying it again does the rest."""
 # Those that run and were asked to end already have nothing more to be told.
 UNFINISHED: Final = named("""
 SELECT l.task_id::text FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id
 WHERE {} AND NOT (l.state = :state.RUNNING AND l.cancel_requested) ORDER BY l.state, l.task_id LIMIT %s
 """)
-LEFT: Final = """
-SELECT count(*) FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id WHERE {}
-"""
+LIVE: Final = named("""
+SELECT count(*) FILTER (WHERE l.state <> :state.RUNNING),
+    count(*) FILTER (WHERE l.state = :state.RUNNING AND NOT l.cancel_requested), count(*)
+FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id WHERE {}
+""")
 # A dead letter that stayed would be run again by beat.
 BURY: Final = """
 DELETE FROM slackwater_tasks_deadletter d USING slackwater_tasks_task t, slackwater_tasks_line l WHERE t.id = d.task_id
+    AND l.tenant_id = t.tenant_id AND l.category = t.category AND l.tier_id = t.tier_id AND {}
+"""
+BURIED: Final = """
+SELECT count(DISTINCT d.task_id) FROM slackwater_tasks_deadletter d, slackwater_tasks_task t, slackwater_tasks_line l
+WHERE t.id = d.task_id
     AND l.tenant_id = t.tenant_id AND l.category = t.category AND l.tier_id = t.tier_id AND {}
 """
 WORKFLOW: Final = "SELECT 1 FROM slackwater_tasks_workflow WHERE id = %s AND tenant_id = %s"
@@ -52,15 +62,15 @@ class Terminated:
     dead_letters: int = 0
     """Dead letters that are no more, so that beat runs none of them again."""
     left: int = 0
-    """Tasks that still run after the wait: their workers end them by force."""
+    """Tasks that have not ended yet: those that run are ended by force."""
 
 
-def end_all(subject: Subject, *, actor: str, reason: str = "") -> Terminated:
-    """Cancel all that waits of it and ask what runs to end.
+def end_all(subject: Subject, *, actor: str, reason: str, until: float = math.inf) -> Terminated:
+    """Cancel all that waits of it and ask what runs to end; begin no other batch after ``until``.
 
     In bounded transactions, so a crash in between leaves a part cancelled; doing it again does the rest.
     """
-    found, reason = Terminated(), reason or f"all work of {subject.name} was terminated"
+    found = Terminated()
 
     def batch() -> int:
         with connection.cursor() as cur:
@@ -71,7 +81,7 @@ def end_all(subject: Subject, *, actor: str, reason: str = "") -> Terminated:
         found.asked += len(asked)
         return len(changes) + len(asked)
 
-    while repeat_on_deadlock(batch):
+    while repeat_on_deadlock(batch) and time.monotonic() < until:
         pass
     return found
 
@@ -87,6 +97,11 @@ class Subject:
     value: Any
     paused: bool
     pause: Callable[..., Any] | None = None
+
+    @property
+    def where_dead(self) -> str:
+        """``where`` of dead letters: they have no live row, and ``l`` is their line."""
+        return self.where.replace("l.line_id", "l.id")
 
     @classmethod
     def of_tenant(cls, tenant: Tenant) -> Subject:
@@ -110,30 +125,46 @@ class Subject:
         return cls("its workflow", tenant.cell, "t.workflow_id = %s", workflow_id, paused=False)
 
 
-def terminate(subjects: Sequence[Subject], *, actor: str, wait_s: float = WAIT_S) -> Terminated:
+def foretell(subjects: Sequence[Subject]) -> Terminated:
+    """What :func:`terminate` would reach now, besides dependants that end by it; nothing changes."""
+    found = Terminated()
+    for subject in subjects:
+        [(waiting, running, live)] = fetch_all(LIVE.format(subject.where), (subject.value,))
+        dead = int(fetch_value(BURIED.format(subject.where_dead), (subject.value,)))
+        _add(found, Terminated(waiting, running, dead, live))
+    return found
+
+
+def terminate(subjects: Sequence[Subject], *, actor: str, reason: str = "", wait_s: float = WAIT_S) -> Terminated:
     """End all work of these, wait until what ran has ended, and delete its dead letters.
 
-    They are paused meanwhile, so that nothing starts; what was paused before stays so. Schedules are not touched.
+    They are paused while it waits, so that nothing starts; what was paused before stays so. Schedules are not touched.
     """
     with ExitStack() as pauses:
-        for subject in subjects:
+        for subject in subjects if wait_s else ():
             if subject.pause is not None and not subject.paused:
                 subject.pause(paused=True)
                 pauses.callback(subject.pause, paused=False)
-        found = Terminated()
-        until = time.monotonic() + wait_s
+        found, until = Terminated(), time.monotonic() + wait_s
         while True:  # what ran may have submitted more
-            for subject in subjects:
-                _add(found, end_all(subject, actor=actor))
-            found.left = sum(int(fetch_value(LEFT.format(each.where), (each.value,))) for each in subjects)
+            _end_each(found, subjects, actor, reason, until if wait_s else time.monotonic() + AT_ONCE_S)
+            found.left = sum(fetch_all(LIVE.format(each.where), (each.value,))[0][2] for each in subjects)
             if not found.left or time.monotonic() >= until:
                 break
             time.sleep(POLL_S)
         for subject in subjects:
-            found.dead_letters += execute(BURY.format(subject.where.replace("l.line_id", "l.id")), (subject.value,))
+            found.dead_letters += execute(BURY.format(subject.where_dead), (subject.value,))
     return found
+
+
+def _end_each(found: Terminated, subjects: Sequence[Subject], actor: str, reason: str, until: float) -> None:
+    for subject in subjects:
+        why = f"all work of {subject.name} was terminated" + (f": {reason}" if reason else "")
+        _add(found, end_all(subject, actor=actor, reason=why, until=until))
 
 
 def _add(found: Terminated, more: Terminated) -> None:
     found.cancelled += more.cancelled
     found.asked += more.asked
+    found.dead_letters += more.dead_letters
+    found.left += more.left

@@ -205,6 +205,8 @@ NAME_NOTHING = (
     "webhooks", "workflow-templates", "schedules/preview",
 )  # fmt: skip
 BODIES: dict[str, list[Callable[[Objects], Any]]] = {
+    "organization/terminate": [lambda _: {"tenant": "other"}],
+    "platform/terminate": [lambda _: {}],
     **{route: [] for route in NAME_NOTHING},
     "tasks": [
         lambda theirs: {"handler": HANDLER, "depends_on": [theirs.task_id]},

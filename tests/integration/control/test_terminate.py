@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.test import Client
+from django.urls import reverse
 
 from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import Outcome, TaskState
@@ -14,8 +17,8 @@ from slackwater_tasks.control.terminate import Subject, terminate
 from slackwater_tasks.models import DeadLetter, Line, LiveTask, Task, TaskEvent
 from slackwater_tasks.submission.service import submit, submit_workflow
 from slackwater_tenants.models import Tenant
-from slackwater_tenants.services import create_tenant, set_paused
-from tests.support.api import HANDLER, forget_lookups, furnish
+from slackwater_tenants.services import create_api_key, create_tenant, set_paused
+from tests.support.api import HANDLER, ApiClient, forget_lookups, furnish
 from tests.support.hand_worker import HandWorker
 
 pytestmark = pytest.mark.django_db
@@ -86,6 +89,52 @@ def test_the_command_ends_the_platform(capsys: pytest.CaptureFixture[str]) -> No
     told = json.loads(capsys.readouterr().out)
     assert told == {"cancelled": 6, "asked": 2, "dead_letters": 2, "left": 2}
     assert [unfinished(tenant) for tenant in tenants] == [0, 0]
+    call_command("terminate", "platform", "--dry-run", "--json")
+    assert json.loads(capsys.readouterr().out) == {"cancelled": 0, "asked": 0, "dead_letters": 0, "left": 2}
     for arguments in (["line"], ["tenant", "acme"], ["workflow", "no id"]):
         with pytest.raises(CommandError):
             call_command("terminate", *arguments, "--yes")
+
+
+def test_over_rest_a_workflow_a_line_a_tenant_and_by_an_operator_the_platform() -> None:
+    acme, other = fill("acme"), fill("other")
+    client = ApiClient(acme, *create_api_key(acme, "own", ("manage",)))
+    workflow = Task._plain.filter(tenant=acme, workflow__isnull=False)[0].workflow_id
+    told = client.post("/organization/terminate", {"dry_run": True}).body
+    assert told == {"dry_run": True, "cancelled": 3, "asked": 1, "dead_letters": 1, "left": 4}
+    assert unfinished(acme) == 4, "nothing was done"
+    assert client.post("/organization/terminate", {"reason": 5}).body["field"] == "reason"
+    done = client.post(f"/workflows/{workflow}/terminate", {"reason": "withdrawn"}).body
+    assert done == {"dry_run": False, "cancelled": 2, "asked": 0, "dead_letters": 0, "left": 0}
+    assert TaskEvent._plain.filter(reason="all work of its workflow was terminated: withdrawn").count() == 2
+    assert client.post("/queues/urgent/basic/terminate").body["cancelled"] == 1
+    assert client.post("/organization/terminate").body["asked"] == 1
+    assert (unfinished(acme), unfinished(other)) == (0, 4)
+    cancels = ApiClient(acme, *create_api_key(acme, "cancels", ("cancel",)))
+    assert cancels.post("/organization/terminate").status == 403
+    assert client.post("/platform/terminate").status == 403
+    operator = ApiClient(acme, *create_api_key(acme, "operator", ("operate",)))
+    assert operator.post("/platform/terminate").body["cancelled"] == 3
+    assert unfinished(other) == 0
+    assert set(TaskEvent._plain.filter(tenant=other, actor__gt="").values_list("actor", flat=True)) == {"platform"}
+
+
+def test_the_admin_tells_how_much_asks_why_and_writes_the_audit(page: Client) -> None:
+    acme = fill("acme")
+    line = Line.objects.unscoped().get(tenant=acme, category=1)  # the test is no tenant
+    workflow = Task._plain.filter(workflow__isnull=False)[0].workflow_id
+    for model, pk, cancelled in (
+        ("slackwater_tasks_line", line.pk, 1), ("slackwater_tasks_workflow", workflow, 2),
+        ("slackwater_tenants_tenant", acme.pk, 0),
+    ):  # fmt: skip
+        shown = page.get(reverse(f"admin:{model}_change", args=[pk])).content.decode()
+        button = reverse(f"admin:{model}_do", args=[pk, "terminate"])
+        assert button in shown
+        before = unfinished(acme)
+        asked = page.post(button)
+        assert f"This cancels {cancelled} tasks" in asked.content.decode()
+        assert unfinished(acme) == before, "a reason comes first"
+        assert page.post(button, {"reason": "withdrawn"}).status_code == 302
+        assert LogEntry.objects.filter(object_id=str(pk)).get().get_change_message() == "Terminated: withdrawn"
+    assert unfinished(acme) == 0
+    assert TaskEvent._plain.filter(actor="user:root", reason__endswith="terminated: withdrawn").count() == 4

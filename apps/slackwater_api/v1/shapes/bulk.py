@@ -72,3 +72,22 @@ class BulkRetried(BulkDone):
     """The tasks that run again."""
 
     skipped = BulkSkipped(many=True)
+
+
+class TerminateIn(s.Serializer[Any]):
+    """Why all work ends, or only a count of it."""
+
+    dry_run = s.BooleanField(required=False, help_text="Change nothing; answer how much would be done.")
+    reason = s.CharField(
+        required=False, max_length=150, allow_blank=True, help_text="Why; the tasks' history tells it."
+    )
+
+
+class Terminated(s.Serializer[Any]):
+    """How much work was ended, or of a dry run would be."""
+
+    dry_run = s.BooleanField()
+    cancelled = s.IntegerField(help_text="Tasks that waited; of a dry run without dependants elsewhere that end by it.")
+    asked = s.IntegerField(help_text="Running tasks asked to end; they are killed when they do not.")
+    dead_letters = s.IntegerField(help_text="Dead letters deleted, so that none is run again.")
+    left = s.IntegerField(help_text="Tasks that have not ended yet. Say it again until there are none.")

@@ -9,7 +9,8 @@ from django.core.management.base import CommandParser
 
 from scheduler_ext.core.errors import InvalidInput
 from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, task_id
-from slackwater_tasks.control.terminate import WAIT_S, Subject, terminate
+from slackwater_tasks.control.terminate import WAIT_S, Subject, foretell, terminate
+from slackwater_tasks.field_kinds import Text
 from slackwater_tasks.read.overview import find_lines
 from slackwater_tenants.models import Tenant
 
@@ -28,20 +29,29 @@ class Command(PlatformCommand):
             help="CATEGORY/TIER of a line, a workflow's id; a tenant is named by --tenant",
         )  # fmt: skip
         parser.add_argument("--wait", type=float, default=WAIT_S, help=f"seconds for what runs to end ({WAIT_S:g})")
+        parser.add_argument("--reason", default="", help="why; the tasks' history tells it")
+        parser.add_argument("--dry-run", action="store_true", help="only tell how much would end")
         parser.add_argument("--yes", action="store_true", help="it is meant")
 
     def run(self, options: dict[str, Any]) -> None:
         kind, name = options["kind"], options["name"]
         if (kind in ("tenant", "platform")) == bool(name):
             raise InvalidInput("name a tenant by --tenant" if name else f"say which {kind}", field="name")
-        if not options["yes"]:
+        dry_run, reason = options["dry_run"], Text(150).check(options["reason"], "--reason")
+        if not options["yes"] and not dry_run:
             raise InvalidInput(f"say --yes to end all work of this {kind}", field="--yes")
-        done = terminate(self._subjects(kind, name, options["tenant"]), actor=ACTOR, wait_s=options["wait"])
+        subjects = self._subjects(kind, name, options["tenant"])
+        if dry_run:
+            found = foretell(subjects)
+            told = f"would cancel {found.cancelled} that wait, end {found.asked} that run, delete {found.dead_letters}"
+            self.answer(asdict(found), f"{told} dead letters")
+            return
+        done = terminate(subjects, actor=ACTOR, reason=reason, wait_s=options["wait"])
         self.answer(
             asdict(done),
             f"{done.cancelled} waiting ones cancelled, {done.asked} running ones asked to end, "
             f"{done.dead_letters} dead letters deleted",
-            *([f"{done.left} still run: their workers end them by force"] if done.left else []),
+            *([f"{done.left} have not ended: say it again for what they submit"] if done.left else []),
         )
 
     def _subjects(self, kind: str, name: str, slug: str | None) -> list[Subject]:

@@ -1,0 +1,63 @@
+"""Ending all work of a tenant, a line or a workflow in the admin, after a page that tells how much it is."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.http import HttpRequest
+
+from slackwater_adminkit.buttons import Button, ButtonsMixin
+from slackwater_adminkit.services import actor
+from slackwater_tasks.control.terminate import Subject, foretell, terminate
+from slackwater_tasks.field_kinds import Text
+from slackwater_tenants.admin import TenantAdmin
+from slackwater_tenants.models import Tenant
+
+TERMINATE = Button(
+    label="Terminate…",
+    method="terminate_work",
+    confirm="foretell_work",
+    danger=True,
+    title="Cancel what waits, end what runs, delete dead letters",
+    log="Terminated:",
+)
+
+
+class TerminateMixin(ButtonsMixin):
+    """What the button ``TERMINATE`` does."""
+
+    def subject(self, obj: Any) -> Subject:
+        """What is terminated."""
+        raise NotImplementedError
+
+    def foretell_work(self, request: HttpRequest, obj: Any) -> str:
+        """How much would end."""
+        found = foretell([self.subject(obj)])
+        return (
+            f"This cancels {found.cancelled} tasks that wait, asks {found.asked} that run to end and kills them when they "
+            f"do not, and deletes {found.dead_letters} dead letters. Schedules go on; pause them before."
+        )
+
+    def terminate_work(self, request: HttpRequest, obj: Any) -> str:
+        """End it without waiting for what runs."""
+        reason = Text(150).check(request.POST["reason"].strip(), "reason")
+        done = terminate([self.subject(obj)], actor=actor(request), reason=reason, wait_s=0)
+        more = f" {done.left} have not ended yet; do it again for what they submit." if done.left else ""
+        return (
+            f"{done.cancelled} tasks were cancelled, {done.asked} that run were asked to end, {done.dead_letters} dead "
+            f"letters were deleted.{more}"
+        )
+
+
+admin.site.unregister(Tenant)
+
+
+@admin.register(Tenant)
+class TenantWorkAdmin(TerminateMixin, TenantAdmin):
+    """Tenants, with what is done to their work: only here are both known."""
+
+    buttons: ClassVar = {**TenantAdmin.buttons, "terminate": TERMINATE}
+
+    def subject(self, obj: Tenant) -> Subject:
+        return Subject.of_tenant(obj)
