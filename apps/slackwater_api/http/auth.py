@@ -6,6 +6,7 @@ import hashlib
 import threading
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from django.utils import timezone
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
@@ -166,13 +167,17 @@ class BearerScheme(OpenApiAuthenticationExtension):
     """How OpenAPI describes it."""
 
     target_class = "slackwater_api.http.auth.BearerAuthentication"
-    name = "apiKey"
+    name: Any = "apiKey"
 
     def get_security_definition(self, auto_schema: object) -> dict[str, str]:
         return {"type": "http", "scheme": "bearer", "description": "An API key of your tenant, as shown once."}
 
 
 class TicketScheme(BearerScheme):
-    """The same for streams; that a ticket does as well is said of its parameter."""
+    """The same component for streams; that a ticket does as well is said of its parameter."""
 
     target_class = "slackwater_api.http.auth.TicketOrKey"
+    name: Any = []
+
+    def get_security_requirement(self, auto_schema: object) -> dict[str, list[Any]]:
+        return {BearerScheme.name: []}

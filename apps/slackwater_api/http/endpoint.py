@@ -190,6 +190,7 @@ class ApiView(PublicView):
         """The answer; with an idempotency key the one that the first request got."""
         work = partial(self._respond, request, *args, **kwargs)
         if self.operation is not None and self.operation.quotes and asks_quote(request):
+            idempotency_key(request)  # it is not kept, but a faulty one is a fault here too
             return Response(quote(self.tenant, lambda: dict(cast("Response", work()).data)), content_type=QUOTE)
         limits.noted.left = None
         if self.operation is None or not self.operation.keeps_answer:

@@ -16,6 +16,7 @@ import uuid_utils
 from django.db import connection
 from django.test import Client
 from django.utils import timezone
+from drf_spectacular.generators import SchemaGenerator
 from jsonschema_rs import Draft202012Validator
 
 from scheduler_ext.core.states import Outcome, TaskState
@@ -57,6 +58,16 @@ def test_the_document_is_valid_openapi_3_1() -> None:
     assert not errors, (errors[0].instance_path, errors[0].message)
     assert PLAIN["openapi"] == "3.1.0"
     assert PLAIN["components"]["securitySchemes"]["apiKey"]["scheme"] == "bearer"
+
+
+def test_no_two_components_of_the_document_have_one_name(capsys: pytest.CaptureFixture[str]) -> None:
+    SchemaGenerator().get_schema(request=None, public=True)
+    assert "identical names" not in capsys.readouterr().err
+
+
+def test_a_faulty_idempotency_key_is_refused_where_only_a_quote_is_asked_for_too(acme: ApiClient) -> None:
+    answer = acme.call("POST", f"/tasks/{acme.task()}/retry?dry_run=true", Idempotency_Key="x" * 201)
+    assert (answer.status, answer.body["field"]) == (422, "Idempotency-Key")
 
 
 def test_every_address_is_described_and_no_other() -> None:

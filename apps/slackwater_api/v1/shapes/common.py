@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from drf_spectacular.utils import extend_schema_field, inline_serializer
@@ -46,6 +47,7 @@ def seconds(**more: Any) -> s.FloatField:
     return s.FloatField(min_value=0, max_value=MAX_SECONDS, **more)
 
 
+@cache
 def listing(item: type[s.Serializer[Any]]) -> Any:
     """The answer of a list: a page of it."""
     cursor = s.CharField(allow_null=True, help_text="Give it as cursor; null on the last page.")
