@@ -9,6 +9,7 @@ class MonitoringConfig(AppConfig):
     """Health, metrics, alerts and notifications."""
 
     name = "slackwater_monitoring"
+    verbose_name = "Monitoring"
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:

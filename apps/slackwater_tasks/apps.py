@@ -12,6 +12,7 @@ class TasksConfig(AppConfig):
     """Tasks and their past."""
 
     name = "slackwater_tasks"
+    verbose_name = "Tasks"
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:

@@ -7,4 +7,5 @@ class TenantsConfig(AppConfig):
     """Tenants, plans and keys."""
 
     name = "slackwater_tenants"
+    verbose_name = "Tenants"
     default_auto_field = "django.db.models.BigAutoField"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from math import ceil
 from typing import Any, Final
 
 from scheduler_ext.core.sql import named
@@ -121,7 +122,9 @@ def _capacity(rule: Rule, now: datetime) -> Iterator[Signal]:
     del now
     for one in demands():
         if one.demand and one.slots < one.wanted * rule.threshold:
-            detail = f"{one.slots:g} {one.kind} slots for a demand of {one.demand:g}; {one.wanted:g} are wanted"
+            detail = (
+                f"{one.slots:.0f} {one.kind} slots for a demand of {ceil(one.demand)}; {ceil(one.wanted)} are wanted"
+            )
             subject = f"{one.kind} {one.labels}"[:120].rstrip()
             yield Signal(rule="capacity_low", cell=one.cell, subject=subject, detail=detail)
 

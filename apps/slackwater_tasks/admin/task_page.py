@@ -48,7 +48,7 @@ def context_of(task: Task) -> dict[str, Any]:
         return {
             "task": detail,
             "state": state_badge(state),
-            "status": client_status(state).label,
+            "status": client_status(state).label.replace("_", " "),
             "attributes": _attributes(task, detail),
             "live": live,
             "dead": dead,
@@ -150,7 +150,7 @@ def _attributes(task: Task, detail: dict[str, Any]) -> list[tuple[str, Any]]:
         ("Priority", detail["priority"]),
         ("Delay tolerance", f"{detail['delay_tolerance_s']} s, then {detail['on_late'].replace('_', ' ')}"),
         ("Execution cap", f"{detail['execution_cap_s']} s"),
-        ("Attempts", f"{detail['attempts']} of {detail['total_attempts']}"),
+        ("Attempts", f"{detail['attempts']} ended, of {detail['total_attempts']}"),
         ("Own back-off", detail["retry"]),
         ("Mutual exclusion", exclusive),
         ("Rate key", detail["rate_key"]),

@@ -139,9 +139,10 @@
     fill("sw-leaders", table(["Cell", "State", "Leader", "Epoch#", "Renewed#"], leaders, "No dispatcher has led yet: nothing is started."));
   }
   function shares(now) {
+    const part = (number) => whole.format(Math.round(10 * number) / 10);
     const percent = (part) => `${(100 * part).toFixed(1)} %`;
     const policies = now.shares.flatMap((cell) => [
-      `${cell.cell}: `, el("a", { href: root.dataset.policies }, cell.policy),
+      `${cell.cell}: `, el("a", { href: root.dataset.policies }, cell.policy.replaceAll("_", " ")),
       `, ${percent(cell.utilization)} in use, Jain's index ${cell.jain.toFixed(3)}. `,
     ]);
     fill("sw-policy", ...policies);
@@ -149,7 +150,7 @@
       cell.cell, one.tenant, bar(Math.min(1000, 1000 * one.held)), percent(one.entitled), one.waits ? badge("waits", "scheduled") : "",
     ]));
     fill("sw-shares", table(["Cell", "Tenant", "Holds", "Entitled to#", ""], held, "No tenant holds or waits for anything."));
-    const busiest = (cell) => `${cell.cell}: ${cell.claimed} claimed (at most ${cell.limit}), ${cell.could.toFixed(1)} slots were free. `;
+    const busiest = (cell) => `${cell.cell}: ${cell.claimed} claimed (at most ${cell.limit}), ${part(cell.could)} slots of all kinds were free. `;
     fill("sw-round", ...now.rounds.map(busiest));
     const says = (cell, why) => el("span", { title: cell.says[why] || "" }, why.replaceAll("_", " "));
     const rows = now.rounds.flatMap((cell) => [
@@ -158,10 +159,10 @@
         el("span", {}, ...Object.entries(one.left).flatMap(([why, count]) => [`${whole.format(count)} `, says(cell, why), " "])),
       ]),
       ...cell.nodes.map((one) => [
-        cell.cell, `node ${one.node}`, `${one.took.toFixed(1)} of ${one.could.toFixed(1)}`, whole.format(one.claimed), says(cell, one.why),
+        cell.cell, `node ${one.node}`, `${part(one.took)} of ${part(one.could)}`, whole.format(one.claimed), says(cell, one.why),
       ]),
     ]);
-    fill("sw-rounds", table(["Cell", "", "Slots taken#", "Claimed#", "Why not more"], rows, "No dispatcher has told of a round."));
+    fill("sw-rounds", table(["Cell", "", "Slots taken, all kinds#", "Claimed#", "Why not more"], rows, "No dispatcher has told of a round."));
   }
   function components(now) {
     const rows = now.components.map((one) => [
