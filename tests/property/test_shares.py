@@ -272,4 +272,4 @@ def test_what_is_late_starts_before_all_of_its_tenant_that_is_not(
                 continue
             moment = started[other.index]
             punctual = other.latest_start_us is None or moment < other.latest_start_us
-            assert not (punctual and late.latest_start_us <= moment < started[late.index])
+            assert not (punctual and late.latest_start_us < moment < started[late.index])
