@@ -208,3 +208,8 @@ def test_a_repeat_after_a_crash_between_commit_and_answer_gets_the_first_answer(
     assert [rows.count() for rows in kinds] == before
     made = acme.call(*changes["key"], Idempotency_Key="key").body["key"]
     assert acme.get("/tasks", Authorization=f"Bearer {made}").status == 200, "the key it shows is the one that was made"
+
+
+def test_a_faulty_key_is_refused_where_only_a_quote_is_asked_for_too(acme: ApiClient) -> None:
+    answer = acme.call("POST", f"/tasks/{acme.task()}/retry?dry_run=true", Idempotency_Key="x" * 201)
+    assert (answer.status, answer.body["field"]) == (422, "Idempotency-Key")
