@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -162,11 +162,11 @@ class TaskBackend(Protocol):
         ``ArtifactsTooLarge`` beyond the plan, ``AttemptReplaced`` when this attempt has lost its task.
         """
 
-    def upload_size(self, upload_id: str) -> int:
-        """The bytes of a whole upload of the task's tenant; ``NotFound`` without one."""
+    def find_upload(self, upload_id: str) -> tuple[int, Callable[[int, int], bytes]]:
+        """The size of a whole upload of the task's tenant, and what reads it from a byte up to another.
 
-    def read_upload(self, upload_id: str, start: int, end: int) -> bytes:
-        """Its bytes from ``start`` up to ``end``."""
+        ``NotFound`` without one.
+        """
 
     def load_checkpoint(self) -> Saved | None:
         """The latest one that is whole, or ``None``; a damaged one is noted in the task's history."""

@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import count
 from typing import Any, BinaryIO, NoReturn
 
@@ -151,8 +150,7 @@ class TaskContext:
 
         ``NotFound`` when the tenant has no whole upload of that id. Pieces are read as they are asked for.
         """
-        size = self._backend.upload_size(upload_id)
-        return UploadedFile.opened(size, partial(self._backend.read_upload, upload_id))
+        return UploadedFile.opened(*self._backend.find_upload(upload_id))
 
     @property
     def checkpoint(self) -> Checkpoint:

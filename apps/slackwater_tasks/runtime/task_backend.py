@@ -42,15 +42,16 @@ class PgTaskBackend(PgEffects, PgArtifacts, PgCheckpoints, TaskBackend):
         _fresh()
         return [str(task_id) for task_id in self._add_subtasks(self.task, items, join=join, key=key)]
 
-    def upload_size(self, upload_id: str) -> int:
+    def find_upload(self, upload_id: str) -> tuple[int, Callable[[int, int], bytes]]:
         _fresh()
         with tenant_scope(self.task.tenant_id):
-            return uploads.find_whole(upload_id).size
+            row = uploads.find_whole(upload_id)
 
-    def read_upload(self, upload_id: str, start: int, end: int) -> bytes:
-        _fresh()
-        with tenant_scope(self.task.tenant_id):
-            return b"".join(uploads.content(uploads.find_whole(upload_id), start, end))
+        def read(start: int, end: int) -> bytes:
+            _fresh()
+            return b"".join(uploads.content(row, start, end))
+
+        return row.size, read
 
     def ports(self) -> int:
         row = self.db.conn.execute(PORTS, (self.task.task_id,)).fetchone()

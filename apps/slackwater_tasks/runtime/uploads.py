@@ -76,15 +76,14 @@ def find_whole(upload_id: str) -> Upload:
     return row
 
 
-def add(tenant: Tenant, upload_id: UUID, start: int, content: bytes) -> Upload:
+def add(tenant: Tenant, row: Upload, start: int, content: bytes) -> Upload:
     """Keep the piece that begins at ``start``, which must be where the last one ended: ``Conflict`` otherwise."""
-    row = find(upload_id)
     _check(row, start, len(content))
     if not content:
         return row
-    kept = objects.keep(objects.folder_of_upload(tenant.pk, upload_id), content)
+    kept = objects.keep(objects.folder_of_upload(tenant.pk, row.pk), content)
     with transaction.atomic():
-        row = Upload.objects.select_for_update().filter(pk=upload_id).first() or find(upload_id)
+        row = Upload.objects.select_for_update().filter(pk=row.pk).first() or find(row.pk)
         _check(row, start, len(content))
         UploadPart(
             upload=row, tenant_id=tenant.pk, start=start, size=len(content), content=kept.here, key=kept.key

@@ -138,10 +138,10 @@ class OneUpload(ApiView, path="uploads/<uuid:upload_id>", tag="uploads"):
     def patch(self, request: Request, upload_id: UUID) -> Response:
         """A piece as large as a body may be; broken off, ask with HEAD how much is here and go on there."""
         _check_version(request)
-        uploads.find(upload_id)
+        row = uploads.find(upload_id)
         if (request.META.get("CONTENT_TYPE") or "").partition(";")[0].strip().lower() != PIECE:
             raise UnsupportedMediaType(f"The body must be {PIECE}.")
-        row = uploads.add(self.tenant, upload_id, _count(request, "Upload-Offset"), read_bytes(request._request))
+        row = uploads.add(self.tenant, row, _count(request, "Upload-Offset"), read_bytes(request._request))
         return _told(Response(status=204), row)
 
     @describe("delete_upload", "Delete an upload", SUBMIT, {204: None}, conditional=True)
