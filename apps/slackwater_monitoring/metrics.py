@@ -18,6 +18,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from scheduler_ext.core.resources import DIMENSIONS
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category, TaskState
 from scheduler_ext.dispatch.refusals import Kind, refusals
@@ -26,7 +27,6 @@ from slackwater_tasks.explain.hits import records
 from slackwater_tasks.ledger.connection import fetch_all, fetch_value
 from slackwater_tasks.ledger.sql.snapshot import ACTIVE_LINES
 from slackwater_tasks.read.autoscaling import by_cell, by_labels, by_tier, demands, wanted
-from slackwater_tasks.read.overview import RESOURCES
 from slackwater_tasks.read.shares import rounds, shares
 
 MAX_DEAD_COUNTED = 100_000
@@ -146,7 +146,7 @@ class Ledger(Collector):
         capacity = [
             (cell, resource, amount)
             for cell, *amounts in fetch_all(CAPACITY)
-            for resource, amount in zip(RESOURCES, amounts, strict=True)
+            for resource, amount in zip(DIMENSIONS, amounts, strict=True)
         ]
         yield _gauge("nodes", "cell state", "Live nodes.", fetch_all(NODES))
         text = "Resources of the active nodes, in the unit the resource's name ends with."

@@ -11,15 +11,15 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from scheduler_ext.core.errors import Conflict, Faults, InvalidInput, NotFound, NotGranted
+from scheduler_ext.core.resources import DIMENSIONS
 from slackwater_resources.models import Tier
 from slackwater_tenants.members import check_fields, lock_tenant, slug_of
 from slackwater_tenants.models import Tenant
 
-RESOURCES = ("cpu_milli", "memory_mb", "disk_mb", "iops", "bandwidth_kbps", "ports")
 NEEDED = ("cpu_milli", "memory_mb")
-FIELDS = ("name", *RESOURCES, "default_execution_cap_s")
+FIELDS = ("name", *DIMENSIONS, "default_execution_cap_s")
 DEFAULT_CAP_S = 600
-SHORT = dict(zip(RESOURCES, ("cpu", "mem", "disk", "iops", "net", "ports"), strict=True))
+SHORT = dict(zip(DIMENSIONS, ("cpu", "mem", "disk", "iops", "net", "ports"), strict=True))
 """The resources in the name of a tier that was made of another."""
 MOST_DERIVED = 256
 """Tiers made of others that one tenant has."""
@@ -57,7 +57,7 @@ def create_tier(tenant: Tenant, data: Any) -> Tier:
         most = tenant.plan.max_own_tiers
         if own_tiers(tenant.pk).filter(derived=False).count() >= most:
             raise NotGranted(f"the plan allows {most} tiers of one's own", limit=most)
-        empty = dict.fromkeys(RESOURCES, 0) | {"default_cap_s": min(DEFAULT_CAP_S, tenant.plan.max_cap_s)}
+        empty = dict.fromkeys(DIMENSIONS, 0) | {"default_cap_s": min(DEFAULT_CAP_S, tenant.plan.max_cap_s)}
         values = {**empty, **values}
         values["price_micros_per_hour"] = price_of(values)
         back = {**values, "retired_at": None}
@@ -66,7 +66,7 @@ def create_tier(tenant: Tenant, data: Any) -> Tier:
 
 def derived_slug(slug: str, resources: Mapping[str, int]) -> str:
     """The name of a tier with other resources: ``regular-mem4096``."""
-    changes = "-".join(f"{SHORT[name]}{resources[name]}" for name in RESOURCES if name in resources)
+    changes = "-".join(f"{SHORT[name]}{resources[name]}" for name in DIMENSIONS if name in resources)
     found = f"{slug}-{changes}"
     return found if len(found) <= 63 else f"{slug[:40]}-{hashlib.sha256(found.encode()).hexdigest()[:20]}"
 
@@ -78,7 +78,7 @@ def derive_tier(tenant: Tenant, base_id: int, resources: Mapping[str, int], fiel
     tiers would for the same.
     """
     base = Tier.objects.get(pk=base_id)
-    values = {name: getattr(base, name) for name in RESOURCES}
+    values: dict[str, int] = {name: getattr(base, name) for name in DIMENSIONS}
     for name, value in resources.items():
         most = max(tenant.plan.largest_tier.get(name, 0), values[name])
         least = 1 if name in NEEDED else 0
@@ -113,7 +113,7 @@ def change_tier(tenant: Tenant, slug: str, data: Any) -> Tier:
         tier = _own(tenant, slug)
         for name, value in values.items():
             setattr(tier, name, value)
-        tier.price_micros_per_hour = price_of({name: getattr(tier, name) for name in RESOURCES})
+        tier.price_micros_per_hour = price_of({name: getattr(tier, name) for name in DIMENSIONS})
         tier.save()
     return tier
 
@@ -133,8 +133,8 @@ def _own(tenant: Tenant, slug: str) -> Tier:
 
 def _checked(tenant: Tenant, fields: dict[str, Any], faults: Faults) -> dict[str, int]:
     """The numbers given, each within the plan; ``NotGranted`` names the field."""
-    values = {}
-    for name in RESOURCES:
+    values: dict[str, int] = {}
+    for name in DIMENSIONS:
         if name in fields:
             least = 1 if name in NEEDED else 0
             most = tenant.plan.largest_tier.get(name, 0)
@@ -164,6 +164,6 @@ def price_of(values: dict[str, Any]) -> int:
     prices = []
     for tier in Tier.objects.filter(tenant=None):
         # In whole numbers: the largest ratio of two integers, rounded up once, at the end.
-        pairs = [(values[name], getattr(tier, name)) for name in RESOURCES if getattr(tier, name)]
+        pairs = [(values[name], getattr(tier, name)) for name in DIMENSIONS if getattr(tier, name)]
         prices.append(max(-(-tier.price_micros_per_hour * wanted // has) for wanted, has in pairs))
     return min(prices, default=0)

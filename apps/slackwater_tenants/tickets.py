@@ -7,7 +7,6 @@ import secrets
 from datetime import datetime, timedelta
 from typing import Final
 
-from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -41,7 +40,7 @@ def redeem(text: str, path: str) -> ApiKey:
 
 def live_key(key_id: int) -> ApiKey:
     """A key that still holds, with its tenant and plan."""
-    key = live_keys().filter(Q(pk=key_id)).first()
+    key = live_keys().filter(pk=key_id).first()
     if key is None:
         raise NotAuthenticated
     return key

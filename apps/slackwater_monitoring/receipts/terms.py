@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from scheduler_ext.core.states import Category
 from slackwater_conf import conf
 
 # A tenant's first terms hold for all that it submitted before anybody looked.
@@ -33,7 +34,7 @@ ON CONFLICT DO NOTHING
 READ = """
 SELECT tenant_id, version, since, terms FROM slackwater_monitoring_terms WHERE tenant_id = ANY(%s) ORDER BY tenant_id, version
 """
-CATEGORIES = ("", "urgent", "delayable", "periodic", "offpeak")
+CATEGORIES = {int(category): category.name.lower() for category in Category}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from scheduler_ext.core.errors import NotFound
+from scheduler_ext.core.resources import DIMENSIONS
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category, TaskState
 from slackwater_resources.models import Handler, Node, Tier
@@ -22,7 +23,6 @@ from slackwater_tenants.models import Tenant, TenantCounter, plan_numbers
 from slackwater_tenants.services import is_granted, paused_by
 
 MAX_COUNTED = 10_000
-RESOURCES = ("cpu_milli", "memory_mb", "disk_mb", "iops", "bandwidth_kbps", "ports")
 SEEN = [Node.State.STARTING, Node.State.ACTIVE, Node.State.DRAINING]
 
 
@@ -37,7 +37,7 @@ def tier(row: Tier) -> dict[str, Any]:
     return {
         "name": row.slug,
         "own": row.tenant_id is not None,
-        **{name: getattr(row, name) for name in RESOURCES},
+        **{name: getattr(row, name) for name in DIMENSIONS},
         "default_execution_cap_s": row.default_cap_s,
         "price_micros_per_hour": row.price_micros_per_hour,
     }
@@ -87,7 +87,7 @@ def all_nodes(*, gone: bool) -> list[dict[str, Any]]:
 def _node(node: Node) -> dict[str, Any]:
     names = ("name", "state", "slots", "labels", "sandbox", "enforced", "started_at", "heartbeat_at")
     shown = {name: getattr(node, name) for name in names}
-    return {"id": node.incarnation, **shown, "capacity": dict(zip(RESOURCES, node.capacity, strict=False))}
+    return {"id": node.incarnation, **shown, "capacity": dict(zip(DIMENSIONS, node.capacity, strict=False))}
 
 
 LINES = named("""

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -243,6 +244,12 @@ class Cluster:
                 kill_group(member.process.pid)
         if time.monotonic() - member.ended_at >= BACK_OFF_S:
             self.launch(member)
+
+    def answers(self, port: int) -> bool:
+        """Whether the submitter at this port serves requests."""
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=2):
+            return True
+        return False
 
     def close(self) -> None:
         """End all members and both servers."""

@@ -118,7 +118,7 @@ class Torture:
         began = time.monotonic()
         self.ledger.prepare()
         give_up = began + READY_S
-        while not self.ledger.exported("torture.%") and time.monotonic() < give_up:
+        while not self._has_started() and time.monotonic() < give_up:
             time.sleep(LOOK_S)
         if self.mend(None, set()) is None:
             raise RuntimeError("the platform did not begin to work")
@@ -154,6 +154,10 @@ class Torture:
             self.options, verdict, side, recoveries, self.crowd.submitting, self.crowd.asking, self.cluster.crashes,
             time.monotonic() - began, list(stuck), refused, stories, attacker.sent if attacker else Counter(),
         )  # fmt: skip
+
+    def _has_started(self) -> bool:
+        """Whether there are handlers and submitters: an operation that waits for the first start is none that failed."""
+        return self.ledger.exported("torture.%") > 0 and all(map(self.cluster.answers, self.cluster.ports))
 
     def _effects(self) -> list[Path]:
         return list((self.folder / record.EFFECTS).iterdir())

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -84,10 +82,7 @@ class Trial(Torture):
                 return "@torture ready" in log.read()
         if member.role != "submitter":
             return True
-        port = self.cluster.ports[int(member.name.rpartition("-")[2]) - 1]
-        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=2):
-            return True
-        return False
+        return self.cluster.answers(self.cluster.ports[int(member.name.rpartition("-")[2]) - 1])
 
     def migrate(self, target: str, **env: str) -> str:
         """Bring the ledger's schema to a migration, with somebody's open transaction in the way; what it said."""

@@ -6,8 +6,8 @@ from typing import Any
 
 from rest_framework import serializers as s
 
+from scheduler_ext.core.resources import DIMENSIONS
 from slackwater_api.v1.shapes.platform import PAUSED_BY
-from slackwater_resources.own_tiers import RESOURCES
 from slackwater_tenants.keys import MAX_ORIGINS, ORIGIN, TENANT_SCOPES
 from slackwater_tenants.models import ApiKey, Membership
 
@@ -164,7 +164,7 @@ class KeyRotation(s.Serializer[Any]):
 def _amounts(*, required: bool) -> dict[str, s.Field[Any, Any, Any, Any]]:
     return {
         name: s.IntegerField(min_value=1 if least else 0, required=least and required)
-        for name in RESOURCES
+        for name in DIMENSIONS
         for least in [name in {"cpu_milli", "memory_mb"}]
     }
 
