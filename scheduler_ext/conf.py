@@ -55,6 +55,8 @@ class SchedulerConf:
     """The most tasks a child takes at once; at most 256, which is what its journal holds."""
     claim_ttl_s: float = 15.0
     """A claim that has not been started within this time is taken back."""
+    steal_after_s: float = 2.0
+    """A claim that has not been started within this time goes to another node that may run it and idles; 0: it stays."""
     node_lease_s: float = 10.0
     """A node that has not renewed its lease for this long is lost."""
     node_renew_s: float = 2.0

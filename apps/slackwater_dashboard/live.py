@@ -85,7 +85,7 @@ WHERE l.phase = :phase.IN_FLIGHT GROUP BY 1, 2
 """)  # noqa: S608 - a fragment of ours
 LEADERS = """
 SELECT cell, holder, epoch, expires_at > clock_timestamp() AS leads,
-    extract(epoch FROM clock_timestamp() - renewed_at)::float8 AS renewed_s_ago
+    extract(epoch FROM clock_timestamp() - renewed_at)::float8 AS renewed_s_ago, stolen
 FROM slackwater_tasks_leader ORDER BY cell
 """
 # Those that left, or have been silent for long, are for the list of components to tell.

@@ -60,7 +60,8 @@ LEFT JOIN slackwater_resources_tier r ON r.slug = o.tier AND r.tenant_id IS NULL
 WHERE o.day = (clock_timestamp() AT TIME ZONE 'UTC')::date GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4 LIMIT 5000
 """
 LEADERS = """
-SELECT cell, (expires_at > clock_timestamp())::int, epoch, extract(epoch FROM clock_timestamp() - renewed_at)::float8
+SELECT cell, (expires_at > clock_timestamp())::int, epoch, extract(epoch FROM clock_timestamp() - renewed_at)::float8,
+       stolen
 FROM slackwater_tasks_leader
 """
 TRACES = """
@@ -213,11 +214,13 @@ class Ledger(Collector):
     def _leaders(self) -> Iterable[Metric]:
         leaders = fetch_all(LEADERS)
         text = "1 while a dispatcher leads the cell."
-        yield _gauge("dispatcher_leads", "cell", text, [(cell, leads) for cell, leads, _, _ in leaders])
+        yield _gauge("dispatcher_leads", "cell", text, [(cell, leads) for cell, leads, *_ in leaders])
         text = "Rises each time another dispatcher takes over."
-        yield _gauge("dispatcher_epoch", "cell", text, [(cell, epoch) for cell, _, epoch, _ in leaders])
+        yield _gauge("dispatcher_epoch", "cell", text, [(cell, epoch) for cell, _, epoch, *_ in leaders])
         text = "Time since the leader last renewed."
-        yield _gauge("dispatcher_renewed_seconds", "cell", text, [(cell, age) for cell, _, _, age in leaders])
+        yield _gauge("dispatcher_renewed_seconds", "cell", text, [(cell, age) for cell, _, _, age, _ in leaders])
+        text = "Claims taken back from a busy node because another idled."
+        yield _counter("claims_stolen", "cell", text, [(cell, stolen) for cell, *_, stolen in leaders])
 
     def _traces(self) -> Iterable[Metric]:
         """Nothing, until traces are sent."""

@@ -76,7 +76,7 @@ TRANSITIONS: Final[dict[tuple[TaskState | None, TaskState], str]] = {
     (_S.READY, _S.CANCELLED): "cancelled",
     (_S.READY, _S.EXPIRED): "not started by its latest start, or before it expired",
     (_S.QUEUED, _S.RUNNING): "started by a worker",
-    (_S.QUEUED, _S.READY): "handed back, or its claim expired, or Redis was emptied",
+    (_S.QUEUED, _S.READY): "handed back, taken back for an idle node, or its claim expired, or Redis was emptied",
     (_S.QUEUED, _S.CANCELLED): "cancelled",
     (_S.QUEUED, _S.EXPIRED): "not started before it expired",
     (_S.RUNNING, _S.SUCCEEDED): "finished",

@@ -107,7 +107,7 @@ class TaskView:
     mutex_key: str | None = None
     mutex_limit: int = 1
     avoid_node: int | None = None
-    """The node its last attempt failed on; another one is preferred."""
+    """The node its last attempt failed on, or its claim was taken back from; another one is preferred."""
     rates: tuple[int, ...] = ()
     """Ids of the rate limits its start counts against."""
 

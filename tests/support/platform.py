@@ -23,10 +23,11 @@ from tests.support.api import forget_lookups, furnish
 from tests.support.processes import ManagedProcess, manage
 from tests.support.waiting import wait_until
 
-# Leases outlast a machine so busy that an agent is late; a test that waits for the end of one takes BRIEF.
+# Leases outlast a machine so busy that an agent is late; a test that waits for the end of one takes BRIEF. For the same
+# reason a claim stays where it is, unless a test is about its going elsewhere.
 FAST = {
     "node_lease_s": 6.0, "node_renew_s": 0.5, "leader_lease_s": 6.0, "leader_renew_s": 0.5, "claim_ttl_s": 6.0,
-    "retry_base_s": 0.1, "cancel_grace_s": 0.5,
+    "steal_after_s": 0.0, "retry_base_s": 0.1, "cancel_grace_s": 0.5,
 }  # fmt: skip
 BRIEF = {"node_lease_s": 3.0, "claim_ttl_s": 3.0}
 

@@ -126,7 +126,7 @@ class ArtifactAdmin(AllTenantsMixin, ReadOnlyMixin, BigTableAdmin):
 class LeaderAdmin(ReadOnlyMixin, ServiceAdmin):
     """Who dispatches for each cell."""
 
-    list_display = ("cell", "holder", "epoch", "state", "renewed", "expires_at")
+    list_display = ("cell", "holder", "epoch", "state", "renewed", "expires_at", "stolen")
 
     @admin.display(description="state")
     def state(self, obj: Leader) -> SafeString:

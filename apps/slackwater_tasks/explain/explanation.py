@@ -8,6 +8,7 @@ from uuid import UUID
 
 from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import UNCLAIMED, TaskState, is_final
+from slackwater_conf import conf
 from slackwater_tasks.explain.blockers import Blocker, Blockers
 from slackwater_tasks.explain.forecast import forecast
 from slackwater_tasks.explain.hits import Record, note_shown, records
@@ -55,7 +56,13 @@ def _not_waiting(state: TaskState, row: dict[str, Any]) -> str:
         return f"It has ended: {word(state)}."
     if state is TaskState.RUNNING:
         return f"It runs on {row['node']}."
-    return f"It is claimed for {row['node']} and starts as soon as a slot there has done what lies before it."
+    claimed = f"It is claimed for {row['node']} and starts as soon as a slot there has done what lies before it."
+    after = conf().scheduler.steal_after_s
+    return (
+        f"{claimed} If it has not begun {after:g} s after its claim, an idle node that may run it gets it."
+        if after
+        else claimed
+    )
 
 
 def _predicted(why: Blockers, blockers: list[Blocker], record: Record) -> dict[str, Any] | str:

@@ -295,10 +295,10 @@ def retry_policy(conf: SchedulerConf, own: dict[str, Any] | None) -> RetryPolicy
 
 
 def hand_back(cur: Any, node_id: int, claims: Sequence[Claim], *, state: TaskState, actor: str, reason: str,
-              alone: bool = False) -> list[tuple[Any, ...]]:  # fmt: skip
+              alone: bool = False, elsewhere: bool = False) -> list[tuple[Any, ...]]:  # fmt: skip
     """Make claims in ``state`` (QUEUED or RUNNING) ready again; no attempt is spent.
 
-    Returns (task id, mutex key, tenant id, workflow id).
+    ``elsewhere``: another node is preferred from now on. Returns (task id, mutex key, tenant id, workflow id).
     """
     if not claims:
         return []
@@ -307,6 +307,7 @@ def hand_back(cur: Any, node_id: int, claims: Sequence[Claim], *, state: TaskSta
             sql.claims.HAND_BACK,
             {
                 "ids": [c[0] for c in claims], "fences": [c[1] for c in claims], "node": node_id, "alone": alone,
+                "elsewhere": elsewhere,
                 "states": [int(state)], "from_state": int(state), "actor": actor, "reason": reason,
             },
         ).fetchall()

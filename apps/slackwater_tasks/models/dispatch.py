@@ -74,6 +74,9 @@ class Leader(models.Model):
     grace_until = models.DateTimeField(
         null=True, help_text="No node is declared lost before: the database itself had been away."
     )
+    stolen = models.BigIntegerField(
+        default=0, db_default=0, help_text="Claims that were taken back from a busy node because another idled."
+    )
     rounds = models.JSONField(null=True, help_text="How much rounds could claim lately, did, and why not more.")
 
     def __str__(self) -> str:

@@ -161,7 +161,7 @@ class LiveTask(models.Model):
     promote_at = models.DateTimeField(null=True, help_text="When it becomes urgent; empty when it is, or never does.")
     expires_at = models.DateTimeField(null=True, help_text="Not started by then, it expires; empty once it started.")
     node = LooseKey("slackwater_resources.Node", on_delete=models.PROTECT, null=True)
-    last_node = models.IntegerField(null=True, help_text="Where its last attempt failed.")
+    last_node = models.IntegerField(null=True, help_text="Where its last attempt failed, or its claim was taken back.")
     slot_milli = models.SmallIntegerField(default=1000, help_text="Thousandths of a slot its claim takes.")
     queued_at = models.DateTimeField(null=True)
     claim_expires_at = models.DateTimeField(null=True)

@@ -15,6 +15,7 @@ from slackwater_tasks.explain import hits
 from slackwater_tasks.graph.relatives import GraphUpkeep
 from slackwater_tasks.ledger import sql, transitions
 from slackwater_tasks.ledger.connection import Database
+from slackwater_tasks.ledger.round_store import PgRoundStore
 from slackwater_tasks.runtime import objects
 from slackwater_tasks.runtime.checkpoints import forget_ended
 from slackwater_tasks.runtime.work_store import PgWorkStore
@@ -22,6 +23,7 @@ from slackwater_tasks.upkeep import paused_time, retention
 from slackwater_tasks.upkeep.parking import ParkingUpkeep
 from slackwater_tasks.upkeep.plan_rates import settle
 from slackwater_tasks.upkeep.reranking import rerank
+from slackwater_tasks.upkeep.stealing import Stealing
 
 BATCH = 1000
 OLD_KEYS = """
@@ -40,12 +42,14 @@ class LedgerUpkeep:
         self.publish = publish
         self.db = Database("slackwater upkeep")
         self.work = PgWorkStore(conf, "upkeep", self.db)
+        self.stealing = Stealing(conf, self.db, PgRoundStore(conf, "upkeep", self.db), publish)
 
     def jobs(self) -> list[Job]:
         return [
             Job(name="lost nodes", every_s=1.0, run=self.lose_nodes),
             Job(name="work of lost nodes", every_s=1.0, run=self.recover),
             Job(name="expired claims", every_s=1.0, run=self.expire_claims),
+            Job(name="claims of busy nodes", every_s=1.0, run=self.stealing.steal),
             # Before the late tasks: a pause that began a moment ago must be known by then.
             *paused_time.jobs(self.db),
             Job(name="ranks", every_s=0.5, run=partial(rerank, self.conf, self.db)),

@@ -134,9 +134,9 @@
     ]);
     fill("sw-tenants", table(["Tenant", "", "Weight#", "Urgent#", "Unfinished#", "On time today#"], tenants, "No tenant has unfinished tasks."));
     const leaders = now.leaders.map((leader) => [
-      leader.cell, leader.leads ? badge("leads", "succeeded") : badge("lapsed", "failed"), leader.holder, whole.format(leader.epoch), `${seconds(leader.renewed_s_ago)} ago`,
+      leader.cell, leader.leads ? badge("leads", "succeeded") : badge("lapsed", "failed"), leader.holder, whole.format(leader.epoch), `${seconds(leader.renewed_s_ago)} ago`, whole.format(leader.stolen),
     ]);
-    fill("sw-leaders", table(["Cell", "State", "Leader", "Epoch#", "Renewed#"], leaders, "No dispatcher has led yet: nothing is started."));
+    fill("sw-leaders", table(["Cell", "State", "Leader", "Epoch#", "Renewed#", "Claims stolen#"], leaders, "No dispatcher has led yet: nothing is started."));
   }
   function shares(now) {
     const part = (number) => whole.format(Math.round(10 * number) / 10);

@@ -71,12 +71,13 @@ JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[given.id])
 JOIN slackwater_tasks_task t ON {task_of("l")}
 WHERE l.fence = given.fence AND l.state = :state.RUNNING AND l.node_id = %(node)s AND {_LEASED}
 """)  # noqa: S608 - statements of ours
-# Back to READY without spending an attempt; the event says why. alone: a suspect runs by itself next time.
+# Back to READY without spending an attempt; the event says why. alone: a suspect runs by itself next time. elsewhere:
+# on another node, where one has room.
 HAND_BACK = named(f"""
 WITH back AS (
     UPDATE slackwater_tasks_livetask l SET state = :state.READY, node_id = NULL, claim_expires_at = NULL,
         started_at = NULL, batch = 0,
-        alone = l.alone OR %(alone)s
+        alone = l.alone OR %(alone)s, last_node = CASE WHEN %(elsewhere)s THEN l.node_id ELSE l.last_node END
     FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS given(id, fence)
     WHERE l.task_id = ANY(ARRAY[given.id]) AND l.fence = given.fence AND l.state = ANY(%(states)s::int[])
         AND l.node_id = %(node)s
@@ -87,6 +88,16 @@ noted AS (
 SELECT back.task_id::text, back.mutex_key, back.tenant_id, t.workflow_id::text
 FROM back JOIN slackwater_tasks_task t ON {task_of("back")}
 """)  # noqa: S608 - statements of ours
+
+# What no node has begun for too long: as NOMINATE gives ready ones, and who has it.
+UNBEGUN = named("""
+SELECT l.task_id::text, l.line_id, l.fence, l.rank_group, l.rank, l.kind, l.handler_id, l.priority,
+       l.alone OR l.total_attempts = 1, l.mutex_key, l.mutex_limit, l.last_node,
+       extract(epoch FROM l.latest_start)::float8, n.id, n.name
+FROM slackwater_tasks_livetask l JOIN slackwater_resources_node n ON n.id = l.node_id
+WHERE l.phase = :phase.IN_FLIGHT AND l.state = :state.QUEUED AND n.cell = %s
+    AND l.queued_at < clock_timestamp() - %s * interval '1 second' ORDER BY l.queued_at, l.task_id
+""")
 
 
 def _return_queued(which: str) -> str:

@@ -41,3 +41,4 @@ HELD_BY_GONE = named(f"""{_HELD} JOIN slackwater_resources_node n ON n.id = l.no
 WHERE l.phase = :phase.IN_FLIGHT AND n.state IN ('lost', 'left') LIMIT %s
 """)
 HELD_BY = named(f"{_HELD} WHERE l.phase = :phase.IN_FLIGHT AND l.node_id = %s")
+COUNT_STOLEN = "UPDATE slackwater_tasks_leader SET stolen = stolen + %s WHERE cell = %s"
