@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(240)]
 def test_an_idle_worker_takes_over_what_a_stopped_one_has_not_begun(platform: Platform) -> None:
     platform.set(node_lease_s=300.0, claim_ttl_s=300.0, steal_after_s=1.0)
     stopped = platform.up()
+    platform.wait(platform.submit("demo.echo", "it is active"))
     stopped.suspend()
     waiting = [platform.submit("demo.echo", n) for n in range(2)]
     for task_id in waiting:
