@@ -38,16 +38,24 @@ SELECT count(*) FILTER (WHERE l.state <> :state.RUNNING),
     count(*) FILTER (WHERE l.state = :state.RUNNING AND NOT l.cancel_requested), count(*)
 FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id WHERE {}
 """)
-# A dead letter that stayed would be run again by beat.
-BURY: Final = """
-DELETE FROM slackwater_tasks_deadletter d USING slackwater_tasks_task t, slackwater_tasks_line l WHERE t.id = d.task_id
-    AND l.tenant_id = t.tenant_id AND l.category = t.category AND l.tier_id = t.tier_id AND {}
-"""
-BURIED: Final = """
-SELECT count(DISTINCT d.task_id) FROM slackwater_tasks_deadletter d, slackwater_tasks_task t, slackwater_tasks_line l
-WHERE t.id = d.task_id
-    AND l.tenant_id = t.tenant_id AND l.category = t.category AND l.tier_id = t.tier_id AND {}
-"""
+# Whether an array of the line has all and nothing but what the plan and the task ask for.
+_ALIKE: Final = " AND ".join(
+    f"{{0}}.{which} @> (p.{which} || t.{which}) AND {{0}}.{which} <@ (p.{which} || t.{which})"
+    for which in ("require_labels", "prefer_labels")
+)
+_OF_LINE: Final = "{0}.tenant_id = t.tenant_id AND {0}.category = t.category AND {0}.tier_id = t.tier_id"
+# A dead letter stands with the line in which its task would wait again; when its plan asks for other labels by now and
+# there is no such line yet, with each of its category and tier. One that stayed would be run again by beat.
+DEAD: Final = f"""
+SELECT DISTINCT d.task_id FROM slackwater_tasks_deadletter d JOIN slackwater_tasks_task t ON t.id = d.task_id
+    JOIN slackwater_tenants_tenant w ON w.id = t.tenant_id JOIN slackwater_tenants_plan p ON p.id = w.plan_id
+    JOIN slackwater_tasks_line l ON {_OF_LINE.format("l")}
+    AND ({_ALIKE.format("l")} OR NOT EXISTS (
+        SELECT 1 FROM slackwater_tasks_line o WHERE {_OF_LINE.format("o")} AND {_ALIKE.format("o")}))
+WHERE {{}}
+"""  # noqa: S608 - columns of ours
+BURY: Final = f"DELETE FROM slackwater_tasks_deadletter WHERE task_id IN ({DEAD})"  # noqa: S608 - a statement of ours
+BURIED: Final = f"SELECT count(*) FROM ({DEAD}) dead"  # noqa: S608 - a statement of ours
 WORKFLOW: Final = "SELECT 1 FROM slackwater_tasks_workflow WHERE id = %s AND tenant_id = %s"
 
 

@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import Outcome, TaskState
-from slackwater_tasks.control.terminate import Subject, terminate
+from slackwater_tasks.control.terminate import Subject, foretell, terminate
 from slackwater_tasks.models import DeadLetter, Line, LiveTask, Task, TaskEvent
 from slackwater_tasks.submission.service import submit, submit_workflow
 from slackwater_tenants.models import Tenant
@@ -77,6 +77,25 @@ def test_a_line_and_a_workflow_end_and_what_is_beside_them_stays() -> None:
         Subject.of_workflow(create_tenant("other", "Other"), workflow)
     rest = Line.objects.unscoped().get(tenant=acme, category=2)  # the test is no tenant
     assert terminate([Subject.of_line(rest)], actor="me", wait_s=0).dead_letters == 1
+
+
+def test_a_line_takes_none_of_the_dead_letters_of_one_with_other_labels() -> None:
+    acme = create_tenant("acme", "acme")
+    asks: tuple[dict[str, list[str]], ...] = ({}, {"require_labels": ["gpu"]}, {"prefer_labels": ["gpu"]})
+    ids = [submit(acme, {"handler": HANDLER, **labels}).task_ids[0] for labels in asks]
+    lines = [LiveTask._plain.select_related("line").get(pk=task).line for task in ids]
+    LiveTask._plain.all().delete()
+    for task in ids:
+        DeadLetter._plain.create(tenant=acme, task_id=task, reason="it failed")
+    for n, line in enumerate(lines[:2], start=1):
+        assert foretell([Subject.of_line(line)]).dead_letters == 1
+        assert terminate([Subject.of_line(line)], actor="me", wait_s=0).dead_letters == 1
+        assert list(DeadLetter._plain.order_by("pk").values_list("pk", flat=True)) == ids[n:]
+    acme.plan.prefer_labels = ["ssd"]
+    acme.plan.save()
+    assert terminate([Subject.of_line(lines[0])], actor="me", wait_s=0).dead_letters == 1, (
+        "it has no line of its own now"
+    )
 
 
 def test_the_command_ends_the_platform(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,8 @@ from slackwater_tenants.models import Tenant
 class Command(PlatformCommand):
     help = (
         "End all work at once: what waits is cancelled, what runs is asked to end and then killed, dead letters are "
-        "deleted. Nothing starts meanwhile. Schedules go on; pause them apart."
+        "deleted. Nothing starts meanwhile: it is paused, and stays so if this is killed, until `manage.py resume`. "
+        "Schedules go on; pause them apart."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
