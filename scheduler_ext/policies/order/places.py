@@ -1,9 +1,13 @@
-"""Turns priority and level into the group of a rank, which must fit 32 signed bits."""
+"""What orders share: priority and level as the group of a rank, which must fit 32 signed bits, and the guard of the small."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import log2
-from typing import Final
+from typing import ClassVar, Final
+
+from scheduler_ext.core.errors import ConfigurationError
+from scheduler_ext.policies.base import RankInput
 
 HIGHEST_PRIORITY: Final = 1000
 """Priorities are counted from -1000 to 1000; what lies outside counts as the nearest."""
@@ -35,3 +39,31 @@ def ahead(path_us: int) -> int:
 def number(value: int) -> int:
     """``value`` kept within what the database's 64-bit column holds."""
     return max(-LARGEST_NUMBER, min(LARGEST_NUMBER, value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmallestFirst:
+    """Smallest first, and who is large is passed only by what arrives soon enough after it: so nothing starves."""
+
+    by_run_time: ClassVar[bool] = True
+    """It goes by learnt run times, so they are looked up for it."""
+    weight: int
+    """How many times its size a task may be passed by later ones."""
+    most_s: int
+    """For how long at most."""
+
+    def __post_init__(self) -> None:
+        """Refuse what would not order by size."""
+        if self.most_s < 1:
+            raise ConfigurationError("must be at least 1", field="most_s")
+        if not 1 <= self.weight <= 1_000_000:
+            raise ConfigurationError("must be from 1 to 1000000", field="weight")
+
+    def rank(self, task: RankInput) -> tuple[int, int]:
+        """Priority, then arrival + weight x size, up to the bound; less what its path puts it ahead."""
+        guard = min(self.weight * self.size_us(task), self.most_s * 1_000_000)
+        return by_priority(task.priority), number(task.arrived_us + guard - ahead(task.path_us))
+
+    def size_us(self, task: RankInput) -> int:
+        """What it goes by."""
+        raise NotImplementedError
