@@ -83,6 +83,7 @@ TRANSITIONS: Final[dict[tuple[TaskState | None, TaskState], str]] = {
     (_S.RUNNING, _S.FAILED): "the last attempt failed",
     (_S.RUNNING, _S.SCHEDULED): "an attempt failed; it retries after a back-off",
     (_S.RUNNING, _S.READY): "handed back unbegun, yielded, ended to make room, or lost with its node",
+    (_S.RUNNING, _S.BLOCKED): "it goes on as others, and waits for them",
     (_S.RUNNING, _S.CANCELLED): "cancelled while running",
     (_S.FAILED, _S.READY): "run again from the dead letters",
     (_S.FAILED, _S.BLOCKED): "run again; it needs other tasks that run again",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from scheduler_ext.core.errors import InvalidInput
-from scheduler_ext.task.celery_json import CALL, as_schemas_say
+from scheduler_ext.task.celery_json import CALL, ERRBACK, as_schemas_say
 from scheduler_ext.task.references import is_reference
 from scheduler_ext.task.signature import POSITIONAL, REST, Schema
 
@@ -51,6 +51,8 @@ class Arguments:
         args: list[Any] = _read(payload[0])[0] if payload[0] != "[]" else []
         kwargs: dict[str, Any] = _read(payload[1])[0] if payload[1] != "{}" else {}
         if CALL in kwargs:
+            if isinstance(kwargs[CALL], dict) and kwargs[CALL].get(ERRBACK):
+                return  # what it is told of the failure stands before them
             args, kwargs = as_schemas_say(args, kwargs)
         given = self._check_positional(args, path) if args else args
         for name, value in kwargs.items():

@@ -11,6 +11,10 @@ from typing import Any, Final
 
 CALL: Final = "$celery"
 """The keyword argument under which a task keeps what Celery's call gave beside its arguments. A handler never sees it."""
+ERRBACK: Final = "errback"
+"""Says that a task is called for a failure, of which its arguments tell: Celery's request, exception and traceback."""
+GATHERS: Final = "gathers"
+"""Where the result of a task comes from that goes on as a canvas: names of tasks, nested as Celery nests results."""
 TYPED: Final = "typed"
 """Says that values among the arguments are written in Celery's way."""
 _PARTS: Final = {"__type__", "__value__"}

@@ -19,6 +19,7 @@ from celery import Celery
 from celery.canvas import Signature, _chain, chord, group, maybe_signature
 from celery.exceptions import Ignore
 from celery.utils import uuid
+from kombu.utils.functional import maybe_list
 
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.work import Started
@@ -44,6 +45,16 @@ class Ledger(results.Results, Protocol):
         ``running``: the task that submits it; ``None`` outside of one.
         """
 
+    def go_on_as(self, canvas: Signature[Any], running: TaskContext) -> None:
+        """Store a canvas whose result is to be that of the running task: it waits for it from now on."""
+
+    def unsuccessful(self, task: Started, *, gathered: bool) -> results.Seen | None:
+        """The task for which a starting one is called as an errback: the first that has failed of those it watches.
+
+        ``gathered``: the one for which it cannot gather the results of the canvas it went on as: the first that still
+        runs, has failed or was cancelled.
+        """
+
     def release(self) -> None:
         """Close what this process holds open, before it forks others."""
 
@@ -62,6 +73,10 @@ class Replaced(Ignore):
         self.task = task
         self.args_given = list(args)
         self.kwargs_given = dict(kwargs)
+
+
+class GoesOn(Ignore):
+    """The running task waits for the canvas that it goes on as, and ends with its result."""
 
 
 retries: dict[tuple[str, int], float | None] = {}
@@ -158,6 +173,11 @@ class Publishing:
         """``apply_async`` of a canvas that has handlers in it: all of it is stored."""
         if args or kwargs:
             raise InvalidInput("give the arguments to the signatures of the canvas", field="canvas")
+        if not isinstance(canvas, group) and any(map(options.get, LINKS)):
+            canvas = canvas.clone()
+            for name in LINKS:
+                for each in maybe_list(options.pop(name, None)) or ():
+                    getattr(canvas, name)(each)
         kept = LINKS if isinstance(canvas, _chain) else ()
         _refuse({**{key: value for key, value in canvas.options.items() if key not in kept}, **options}, "a canvas")
         ids = self.ledger.submit(canvas, running_task.get())
@@ -190,8 +210,10 @@ def _lead(kind: Any) -> None:
         publishing = of(self.app)
         if publishing is None or self.app.conf.task_always_eager:
             return original(self, args, kwargs, **options)
-        if running_task.get() is not None and self.options.get("replaced_task_nesting"):
-            raise InvalidInput("replace() takes a single signature here; hand the canvas in and return its id")
+        running = running_task.get()
+        if running is not None and self.options.get("replaced_task_nesting"):
+            publishing.ledger.go_on_as(self, running)
+            raise GoesOn("replaced by a canvas")
         kwargs = dict(kwargs or {})
         canvas = self if kind is not chord or "body" not in kwargs else chord(self.tasks, kwargs.pop("body"))
         if not publishing.concerns(canvas):

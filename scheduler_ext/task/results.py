@@ -149,7 +149,7 @@ class LedgerBackend:
                 result, timeout=timeout, interval=interval, on_interval=on_interval, callback=callback,
                 propagate=propagate, **options,
             )  # fmt: skip
-        if self._ledger.unreachable(result.id):
+        if self._ledger.unreachable(result.id) and not result.ready():
             raise RuntimeError(
                 f"the task {result.id} runs once this transaction has committed: it cannot be waited for"
             )
@@ -163,6 +163,11 @@ class LedgerBackend:
             if on_interval is not None:
                 on_interval()
         return result.maybe_throw(propagate=propagate, callback=callback)
+
+    def ensure_chords_allowed(self) -> None:
+        """A running task may go on as a chord without a backend of Celery's."""
+        if running_task.get() is None:
+            self._other.ensure_chords_allowed()
 
     def forget(self, task_id: Any) -> Any:
         """Take a result away."""
@@ -186,7 +191,7 @@ def _status(seen: Seen) -> tuple[str, Any]:
         case TaskState.SUCCEEDED:
             return states.SUCCESS, celery_json.revived(seen.result)
         case TaskState.FAILED:
-            return states.FAILURE, _raised(seen)
+            return states.FAILURE, raised(seen)
         case TaskState.CANCELLED | TaskState.EXPIRED | TaskState.SKIPPED:
             return states.REVOKED, TaskRevokedError(seen.reason or "revoked")
         case TaskState.RUNNING:
@@ -198,7 +203,7 @@ def _status(seen: Seen) -> tuple[str, Any]:
             return (states.RETRY if seen.attempts else states.PENDING), None
 
 
-def _raised(seen: Seen) -> BaseException:
+def raised(seen: Seen) -> BaseException:
     """The exception that a task ended with, as far as its text tells."""
     of_outcome = OF_OUTCOMES.get(seen.reason.split(":")[0].upper().replace(" ", "_"))
     if of_outcome is not None:

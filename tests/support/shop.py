@@ -30,7 +30,7 @@ def mail(self: Any, /, order: int, **options: Any) -> None:
     app.send_task("shop.plain", (order,), colour="red")
     self.retry(countdown=3, max_retries=7)
     self.retry(queue="other")
-    self.replace(chord(group(plain.s(1)), plain.s()))
+    self.replace(chord(group(plain.s(1)), plain.s()))  # as with Celery
 
 
 @app.task(name="shop.forever", max_retries=1_000)

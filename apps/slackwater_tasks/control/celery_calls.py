@@ -11,7 +11,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from scheduler_ext.core.errors import Conflict, NoTenant, NotFound
-from scheduler_ext.core.states import TaskState
+from scheduler_ext.core.states import EdgeOutcome, TaskState
 from scheduler_ext.core.work import Started
 from scheduler_ext.task.context import TaskContext
 from scheduler_ext.task.publishing import Ledger
@@ -21,9 +21,11 @@ from slackwater_conf import conf
 from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.control.edit import allow, rewrite
 from slackwater_tasks.control.owner import owner
+from slackwater_tasks.control.workflows import add_subtasks
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.ledger.connection import fetch_all
-from slackwater_tasks.submission.canvas import compile_canvas, submit_canvas
+from slackwater_tasks.runtime.task_backend import close_if_broken
+from slackwater_tasks.submission.canvas import Feed, compile_canvas, names_in, submit_canvas
 from slackwater_tasks.submission.service import submit
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_in_context
@@ -37,6 +39,10 @@ WHERE t.id = %s AND t.tenant_id = %s
 """
 CHILDREN = """
 SELECT task_id, task_ids FROM slackwater_tasks_idempotencykey WHERE tenant_id = %s AND key LIKE %s ORDER BY created_at
+"""
+UNSUCCESSFUL = """
+SELECT p.id::text FROM slackwater_tasks_dependency d JOIN slackwater_tasks_task p ON p.id = d.parent_id
+WHERE d.child_id = %s AND d.outcome = ANY(%s) AND p.name LIKE %s ORDER BY d.outcome, p.finished_at, p.id LIMIT 1
 """
 FORGET = "UPDATE slackwater_tasks_task SET result = NULL WHERE id = %s AND tenant_id = %s RETURNING id"
 _uncommitted: set[str] = set()
@@ -63,6 +69,20 @@ class CeleryCalls(Ledger):
             transaction.on_commit(partial(_uncommitted.difference_update, ids))
         return ids
 
+    def go_on_as(self, canvas: Any, running: TaskContext) -> None:
+        tasks, feed, key = _compiled(canvas, running)
+        close_if_broken()
+        add_subtasks(running.task, tasks, join=False, key=key, gathers=feed)
+
+    def unsuccessful(self, task: Started, *, gathered: bool) -> Seen | None:
+        close_if_broken()
+        outcomes = (
+            [EdgeOutcome.PENDING, EdgeOutcome.FAILED, EdgeOutcome.CANCELLED] if gathered else [EdgeOutcome.FAILED]
+        )
+        named = f"{task.task_id}.%" if gathered else "%"
+        rows = fetch_all(UNSUCCESSFUL, (task.task_id, list(map(int, outcomes)), named))
+        return _seen(rows[0][0], task.tenant_id) if rows else None
+
     def release(self) -> None:
         connection.close()
 
@@ -73,15 +93,7 @@ class CeleryCalls(Ledger):
         allow(task, attempts)
 
     def look(self, task_id: str) -> Seen | None:
-        rows = fetch_all(LOOK, (task_id, _tenant_id(task_id)))
-        if not rows:
-            return None
-        handler, state, attempts, result, error, reason, progress, finished_at, args, kwargs = rows[0]
-        return Seen(
-            task_id=task_id, handler=handler, state=TaskState(state), attempts=attempts, result=_value(result),
-            error=error, reason=reason, progress=_value(progress), finished_at=finished_at, args=_value(args),
-            kwargs=_value(kwargs),
-        )  # fmt: skip
+        return _seen(task_id, _tenant_id(task_id))
 
     def children(self, task_id: str) -> list[str]:
         rows = fetch_all(CHILDREN, (_tenant_id(task_id), f"celery:{task_id}:%"))
@@ -101,6 +113,18 @@ class CeleryCalls(Ledger):
 
     def unreachable(self, task_id: str) -> bool:
         return connection.in_atomic_block and task_id in _uncommitted
+
+
+def _seen(task_id: str, tenant_id: int) -> Seen | None:
+    rows = fetch_all(LOOK, (task_id, tenant_id))
+    if not rows:
+        return None
+    handler, state, attempts, result, error, reason, progress, finished_at, args, kwargs = rows[0]
+    return Seen(
+        task_id=task_id, handler=handler, state=TaskState(state), attempts=attempts, result=_value(result),
+        error=error, reason=reason, progress=_value(progress), finished_at=finished_at, args=_value(args),
+        kwargs=_value(kwargs),
+    )  # fmt: skip
 
 
 def _tenant_id(task_id: str) -> int:
@@ -126,13 +150,18 @@ def _alone(task: dict[str, Any]) -> dict[str, Any]:
 
 def _from_task(signature: Any, running: TaskContext) -> list[str]:
     """Submit for a running task. A repeated attempt that makes the same calls submits nothing twice."""
+    tasks, feed, key = _compiled(signature, running)
+    items = tasks if len(tasks) > 1 else [_alone(tasks[0])]
+    ids = running.hand_in(items, key=key)
+    by_name = dict(zip((task["name"] for task in tasks), ids, strict=True))
+    return [by_name[name] for name in names_in(feed)]
+
+
+def _compiled(signature: Any, running: TaskContext) -> tuple[list[dict[str, Any]], Feed, str]:
+    """The tasks of a signature, where its result comes from, and the key under which they are stored once."""
     number = running.next_call()
-    tasks, results = compile_canvas(signature, prefix=f"{running.task_id}.{number}:")
+    tasks, feed = compile_canvas(signature, prefix=f"{running.task_id}.{number}:")
     # Without the moments, which differ from one attempt to the next.
     said = [{key: value for key, value in task.items() if key not in {"start_at", "expires_at"}} for task in tasks]
     digest = hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:16]
-    items = tasks if len(tasks) > 1 else [_alone(tasks[0])]
-    key = f"celery:{running.task_id}:{number}:{digest}"
-    ids = running.hand_in(items, key=key)
-    by_name = dict(zip((task["name"] for task in tasks), ids, strict=True))
-    return [by_name[name] for name in results]
+    return tasks, feed, f"celery:{running.task_id}:{number}:{digest}"

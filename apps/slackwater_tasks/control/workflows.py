@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +14,7 @@ from scheduler_ext.core.errors import DuplicateName, NotFound
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import EdgeOutcome
 from scheduler_ext.core.work import Started
+from scheduler_ext.task.celery_json import GATHERS
 from scheduler_ext.task.effects import AttemptReplaced
 from slackwater_tasks.control.terminate import Subject, end_all
 from slackwater_tasks.graph import relatives
@@ -137,15 +139,26 @@ SELECT l.task_id FROM slackwater_tasks_dependency d JOIN slackwater_tasks_liveta
 WHERE d.parent_id = %s AND d.outcome = :edge.PENDING AND l.state = :state.BLOCKED
 ORDER BY l.task_id FOR UPDATE OF l
 """)
+# It goes on once all of them are final, however they ended; and its run may yield.
+GATHER = named("""
+WITH live AS (UPDATE slackwater_tasks_livetask SET condition = :condition.ALL_DONE WHERE task_id = %s
+    RETURNING task_id, tenant_id),
+turns AS (INSERT INTO slackwater_tasks_resumable (task_id, tenant_id, declared) SELECT task_id, tenant_id, true FROM live
+    ON CONFLICT (task_id) DO UPDATE SET declared = true)
+UPDATE slackwater_tasks_task t SET condition = :condition.ALL_DONE,
+    kwargs = t.kwargs || jsonb_build_object('$celery', coalesce(t.kwargs -> '$celery', '{}') || %s::jsonb)
+FROM live WHERE t.id = live.task_id
+""")
 WAIT_LONGER = "UPDATE slackwater_tasks_livetask SET pending = pending + %s WHERE task_id = ANY(%s)"
 
 
 def add_subtasks(
-    task: Started, items: Sequence[Mapping[str, Any]], *, join: bool, key: str | None = None
+    task: Started, items: Sequence[Mapping[str, Any]], *, join: bool, key: str | None = None, gathers: Any = None
 ) -> list[UUID]:
     """Store tasks for a running one: same tenant, same workflow; returns their ids.
 
-    ``join``: what depends on the running task waits for them too. ``AttemptReplaced`` when another attempt runs by now.
+    ``join``: what depends on the running task waits for them too. ``gathers``: it waits for them itself once this run
+    has yielded, and runs again to gather the results that are named. ``AttemptReplaced`` when another attempt runs by now.
     """
     specs = _parse(items)
     tenant = Tenant.objects.select_related("plan").get(pk=task.tenant_id)
@@ -161,6 +174,9 @@ def add_subtasks(
         if join:
             cur.execute(FOLLOWERS, (task.task_id,))
             before = [row[0] for row in cur.fetchall()]
+        if gathers is not None:
+            before = [UUID(task.task_id)]
+            cur.execute(GATHER, (task.task_id, json.dumps({GATHERS: gathers})))
         actor = f"task:{task.task_id}"
         trace = trace_context.current() or trace_context.of_running(cur, task.task_id, task.fence)
         # The key tells what was submitted; of a repeat the moments may differ that its tasks start at.

@@ -222,10 +222,10 @@ def record(cur: Any, conf: SchedulerConf, node_id: int, ended: Sequence[Finished
 
 
 def _pause(cur: Any, node_id: int, ended: Sequence[Finished]) -> tuple[list[tuple[Any, ...]], list[Finished]]:
-    """Make paused tasks ready again, their attempts unspent; returns their rows, and what is left to be recorded.
+    """Make paused tasks ready, their attempts unspent; returns their rows, and what is left to be recorded.
 
-    One that was cancelled meanwhile is cancelled. One that may run only once, and was ended without a checkpoint to
-    go on from, has failed.
+    Who waits for others by now is blocked instead, and who was cancelled meanwhile is cancelled. One that may run only
+    once, and was ended without a checkpoint to go on from, has failed.
     """
     left = [f for f in ended if f.outcome not in PAUSED]
     asked = {f.task_id: f for f in ended if f.outcome in PAUSED}
@@ -246,7 +246,7 @@ def _pause(cur: Any, node_id: int, ended: Sequence[Finished]) -> tuple[list[tupl
         return [], left
     params = {"node": node_id, "fences": [f.fence for f in back], **_columns(back)}
     rows = cur.execute(sql.preemption.PAUSE, params).fetchall()
-    return [(task_id, int(TaskState.READY), False, *rest) for task_id, *rest in rows], left
+    return [(task_id, state, False, *rest) for task_id, state, *rest in rows], left
 
 
 def _split_failed(cur: Any, conf: SchedulerConf, node_id: int, failed: Sequence[Finished], rng: random.Random,

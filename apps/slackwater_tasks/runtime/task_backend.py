@@ -39,16 +39,16 @@ class PgTaskBackend(PgEffects, PgArtifacts, PgCheckpoints, TaskBackend):
         self._add_subtasks = add_subtasks
 
     def submit(self, items: Sequence[Mapping[str, Any]], *, join: bool, key: str) -> list[str]:
-        _fresh()
+        close_if_broken()
         return [str(task_id) for task_id in self._add_subtasks(self.task, items, join=join, key=key)]
 
     def find_upload(self, upload_id: str) -> tuple[int, Callable[[int, int], bytes]]:
-        _fresh()
+        close_if_broken()
         with tenant_scope(self.task.tenant_id):
             row = uploads.find_whole(upload_id)
 
         def read(start: int, end: int) -> bytes:
-            _fresh()
+            close_if_broken()
             return b"".join(uploads.content(row, start, end))
 
         return row.size, read
@@ -60,7 +60,7 @@ class PgTaskBackend(PgEffects, PgArtifacts, PgCheckpoints, TaskBackend):
     def secret(self, name: str) -> str:
         from slackwater_tasks.runtime.sealed import reveal  # few tasks need it, and it loads a library
 
-        _fresh()
+        close_if_broken()
         return reveal(self.task.tenant_id, name)
 
     def trace(self) -> dict[str, str]:
@@ -70,7 +70,7 @@ class PgTaskBackend(PgEffects, PgArtifacts, PgCheckpoints, TaskBackend):
         return trace_context.headers(self.task.task_id, self.task.fence, row)
 
 
-def _fresh() -> None:
+def close_if_broken() -> None:
     """A handler's Django connection may have broken since the last task."""
     if not connection.in_atomic_block:
         connection.close_if_unusable_or_obsolete()

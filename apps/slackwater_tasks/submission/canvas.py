@@ -10,22 +10,24 @@ options says :mod:`scheduler_ext.task.celery_options`; fields of a Slackwater ta
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from celery.canvas import Signature, maybe_signature
 
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.task import handlers
-from scheduler_ext.task.celery_json import CALL
+from scheduler_ext.task.celery_json import CALL, ERRBACK
 from scheduler_ext.task.celery_options import fields_of_call
 from scheduler_ext.task.references import MARK
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.submission.service import submit_workflow
 from slackwater_tenants.models import Tenant
 
+ACCUMULATE: Final = "celery.accumulate"
+"""Celery's task that stands behind a group for the list of its results."""
 Feed = str | list[Any]
 """Where a value comes from: a task's name, or a list of such, nested as Celery nests results."""
 
@@ -48,28 +50,34 @@ class _Compiler:
 
     prefix: str = ""
     tasks: list[dict[str, Any]] = field(default_factory=list)
+    _names: list[str] = field(default_factory=list)
+    """Of the tasks so far, without callbacks and errbacks."""
 
-    def compile(self, signature: Any, feed: Feed | None, where: str) -> Feed:
-        """Add the tasks of a signature that gets ``feed``; returns where its result comes from."""
+    def compile(self, signature: Any, feed: Feed | None, where: str, header: Sequence[str] = ()) -> Feed:
+        """Add the tasks of a signature that gets ``feed``; returns where its result comes from.
+
+        ``header``: the tasks whose failure its errbacks hear of too, as the body of a chord.
+        """
         kind = signature.get("subtask_type")
         if kind == "chain":
-            return self._chain(signature, feed, where)
+            return self._chain(signature, feed, where, header)
         if kind == "group":
             return self._group(_members(signature["kwargs"]["tasks"]), feed, where)
         if kind == "chord":
             return self._chord(signature, feed, where)
         if kind is not None:
             raise InvalidInput(f"a {kind} cannot be stored; write it as a group", field=where)
-        return self._task(signature, feed, where)
+        return self._task(signature, feed, where, header)
 
-    def _chain(self, signature: Any, feed: Feed | None, where: str) -> Feed:
+    def _chain(self, signature: Any, feed: Feed | None, where: str, header: Sequence[str]) -> Feed:
         steps = _members(signature["kwargs"]["tasks"])
         if not steps:
             raise InvalidInput("the chain is empty", field=where)
+        first = len(self._names)
         for n, step in enumerate(steps):
-            feed = self.compile(step, feed, f"{where}.tasks[{n}]")
+            feed = self.compile(step, feed, f"{where}.tasks[{n}]", () if n else header)
         assert feed is not None
-        return self._callbacks(signature, feed, where)
+        return self._callbacks(signature, feed, where, [*header, *self._names[first:]])
 
     def _group(self, members: list[Any], feed: Feed | None, where: str) -> Feed:
         if not members:
@@ -82,9 +90,13 @@ class _Compiler:
         body = signature["kwargs"].get("body")
         if body is None:
             raise InvalidInput("the chord has no body", field=f"{where}.body")
-        return self.compile(body, self._group(members, feed, f"{where}.header"), f"{where}.body")
+        first = len(self._names)
+        collected = self._group(members, feed, f"{where}.header")
+        if body.get("task") == ACCUMULATE:
+            return self._callbacks(body, collected, f"{where}.body", self._names[first:])
+        return self.compile(body, collected, f"{where}.body", self._names[first:])
 
-    def _task(self, signature: Any, feed: Feed | None, where: str) -> Feed:
+    def _task(self, signature: Any, feed: Feed | None, where: str, header: Sequence[str] = ()) -> Feed:
         immutable = bool(signature.get("immutable"))
         args = list(signature.get("args") or ())
         if feed is not None and not immutable:
@@ -95,23 +107,27 @@ class _Compiler:
             kwargs[CALL] = fields.pop(CALL)
         self.tasks.append({
             "name": name, "handler": _handler(signature["task"]), "args": args, "kwargs": kwargs,
-            "depends_on": list(dict.fromkeys(_names(feed))) if feed is not None else [], **fields,
+            "depends_on": list(dict.fromkeys(names_in(feed))) if feed is not None else [], **fields,
         })  # fmt: skip
-        return self._callbacks(signature, name, where)
+        self._names.append(name)
+        return self._callbacks(signature, name, where, [*header, name])
 
-    def _callbacks(self, signature: Any, feed: Feed, where: str) -> Feed:
-        """``link`` runs on success with the result; ``link_error`` on failure, and only without arguments of it."""
-        options = signature.get("options") or {}
+    def _callbacks(self, signature: Any, feed: Feed, where: str, watched: list[str]) -> Feed:
+        """``link`` runs on success with the result; ``link_error`` where one of ``watched`` fails, told which and why."""
+        options, names = signature.get("options") or {}, self._names
         for n, callback in enumerate(_members(options.get("link"))):
+            self._names = []
             self.compile(callback, feed, f"{where}.link[{n}]")
-        for n, callback in enumerate(_members(options.get("link_error"))):
-            if callback.get("subtask_type") is not None or not callback.get("immutable"):
-                raise InvalidInput(
-                    "must be a single immutable signature (.si()): there is no result to give it",
-                    field=f"{where}.link_error[{n}]",
-                )
-            self.compile(callback, feed, f"{where}.link_error[{n}]")
-            self.tasks[-1]["condition"] = "any_failed"
+        for n, errback in enumerate(_members(options.get("link_error"))):
+            if errback.get("subtask_type") is not None:
+                raise InvalidInput("must be a single signature", field=f"{where}.link_error[{n}]")
+            self._names, place = [], len(self.tasks)
+            self._task(errback, None, f"{where}.link_error[{n}]")
+            task = self.tasks[place]
+            task |= {"condition": "any_failed", "depends_on": list(dict.fromkeys(watched))}
+            if not errback.get("immutable"):
+                task["kwargs"][CALL] = {**task["kwargs"].get(CALL, {}), ERRBACK: True}
+        self._names = names
         return feed
 
 
@@ -122,12 +138,12 @@ def _members(value: Any) -> list[Any]:
     return [maybe_signature(one) for one in several]
 
 
-def _names(feed: Feed) -> Iterator[str]:
+def names_in(feed: Feed) -> Iterator[str]:
     if isinstance(feed, str):
         yield feed
         return
     for entry in feed:
-        yield from _names(entry)
+        yield from names_in(entry)
 
 
 def _handler(task: str) -> str:
@@ -145,14 +161,14 @@ def _options(signature: Any, where: str) -> dict[str, Any]:
     return {**found, **own}
 
 
-def compile_canvas(canvas: Any, *, prefix: str = "") -> tuple[list[dict[str, Any]], list[str]]:
-    """The tasks of a signature, chain, group or chord, and the names of those whose results are the canvas's."""
+def compile_canvas(canvas: Any, *, prefix: str = "") -> tuple[list[dict[str, Any]], Feed]:
+    """The tasks of a signature, chain, group or chord, and where its result comes from."""
     signature: Any = maybe_signature(canvas)
     if not isinstance(signature, Signature):
         raise InvalidInput("must be a Celery signature, chain, group or chord", field="canvas")
     compiler = _Compiler(prefix=prefix)
     feed = compiler.compile(signature, None, "canvas")
-    return compiler.tasks, list(_names(feed))
+    return compiler.tasks, feed
 
 
 def submit_canvas(tenant: Tenant, canvas: Any, *, name: str = "", actor: str = "",
@@ -162,11 +178,11 @@ def submit_canvas(tenant: Tenant, canvas: Any, *, name: str = "", actor: str = "
     Every task in it must be exported. ``InvalidInput`` names the place in the canvas that cannot be kept; the other
     errors are those of a workflow's submission.
     """
-    tasks, results = compile_canvas(canvas)
+    tasks, feed = compile_canvas(canvas)
     found = submit_workflow(tenant, {"name": name, "tasks": tasks}, actor=actor, idempotency_key=idempotency_key)
     assert found.workflow_id is not None
     ids = dict(zip((task["name"] for task in tasks), found.task_ids, strict=True))
     return CanvasSubmission(
-        workflow_id=found.workflow_id, task_ids=found.task_ids, result_ids=[ids[one] for one in results],
+        workflow_id=found.workflow_id, task_ids=found.task_ids, result_ids=[ids[one] for one in names_in(feed)],
         created=found.created,
     )  # fmt: skip

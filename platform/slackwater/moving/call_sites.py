@@ -14,7 +14,6 @@ SKIPPED: Final = {"node_modules", "site-packages", "__pycache__", "venv", "env",
 CALLS: Final = {option.name: option for option in OPTIONS if CALLED in option.given}
 ARGUMENTS: Final = {"args", "kwargs", "name"}
 RETRY: Final = {"args", "kwargs", "exc", "throw", "eta", "countdown", "max_retries"}
-CANVASES: Final = {"group", "chain", "chord"}
 MAPS: Final = {"map", "starmap", "chunks"}
 
 
@@ -58,10 +57,6 @@ def _call(node: ast.Call, func: ast.Attribute, where: str, functions: Collection
         for keyword in node.keywords:
             if keyword.arg and keyword.arg not in RETRY:
                 yield _refused(subject, where, "a retry is the same task again", keyword.arg)
-    elif func.attr == "replace" and on == "self" and node.args:
-        given = node.args[0]
-        if isinstance(given, ast.Call) and _last(given.func) in CANVASES:
-            yield _refused(subject, where, "it takes a single signature: call the canvas, and return its id")
 
 
 def _options(node: ast.Call, subject: str, where: str, *, strict: bool) -> Iterator[Finding]:
@@ -73,8 +68,6 @@ def _options(node: ast.Call, subject: str, where: str, *, strict: bool) -> Itera
         if name is None and strict:
             yield Finding(kind="call", subject=subject, where=where, verdict=Verdict.CHANGES, option="**",
                           why="what it brings is known when it runs: an option that cannot be kept is refused then")  # fmt: skip
-        elif name == "link_error" and _needs_result(keyword.value):
-            yield _refused(subject, where, "an errback must be immutable (.si()): there is no result to give it", name)
         elif option is not None:
             yield Finding(kind="call", subject=subject, where=where, option=option.name, verdict=OF_FATE[option.fate],
                           why=option.becomes)  # fmt: skip
@@ -85,11 +78,6 @@ def _options(node: ast.Call, subject: str, where: str, *, strict: bool) -> Itera
         told += 1
     if strict and not told:
         yield Finding(kind="call", subject=subject, where=where, verdict=Verdict.CARRIES)
-
-
-def _needs_result(value: ast.expr) -> bool:
-    several = value.elts if isinstance(value, (ast.List, ast.Tuple)) else [value]
-    return any(isinstance(one, ast.Call) and _last(one.func) in ("s", "subtask") for one in several)
 
 
 def _last(node: ast.expr) -> str:

@@ -11,19 +11,22 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from billiard.einfo import ExceptionInfo
 from celery import _state, signals, states
-from celery.app.task import Task
+from celery.app.task import Context, Task
 from celery.app.trace import task_has_custom
 from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded, TimeLimitExceeded
+from celery.utils.functional import arity_greater
 from kombu.exceptions import EncodeError
 
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.work import Export, Started
 from scheduler_ext.task.celery_json import CALL, TYPED, revived
 from scheduler_ext.task.celery_options import soft_limit
+from scheduler_ext.task.results import Seen, raised
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +76,20 @@ def told(started: Started) -> tuple[Started, Mapping[str, Any]]:
     call = found if isinstance(found, dict) else {}
     args, kwargs = (revived(started.args), revived(kwargs)) if call.get(TYPED) else (started.args, kwargs)
     return replace(started, args=args, kwargs=kwargs), call
+
+
+def of_failure(task: Any, failed: Seen) -> list[Any]:
+    """What an errback is given before its own arguments, as Celery gives it: by how many it takes."""
+    header = getattr(task, "__header__", None)
+    if header is None or isinstance(header, partial) or not arity_greater(header, 1):
+        return [failed.task_id]
+    task_id = failed.task_id
+    request = Context(
+        id=task_id, root_id=task_id, correlation_id=task_id, task=failed.handler, args=revived(failed.args),
+        kwargs=revived({name: value for name, value in failed.kwargs.items() if name != CALL}),
+        retries=max(0, failed.attempts - 1), called_directly=False,
+    )  # fmt: skip
+    return [request, raised(failed), failed.error]
 
 
 class SoftLimit:

@@ -16,11 +16,11 @@ from celery.app.task import Context, Task
 from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry
 
 from scheduler_ext.core.errors import InvalidInput, SlackwaterError
-from scheduler_ext.core.states import Outcome
+from scheduler_ext.core.states import Outcome, is_final
 from scheduler_ext.core.work import NEVER_AGAIN, Export, Finished, Started
 from scheduler_ext.ports import WorkStore
 from scheduler_ext.task import celery_json, context, handlers, network_ports, publishing, redaction, references
-from scheduler_ext.task.celery_json import CALL
+from scheduler_ext.task.celery_json import CALL, ERRBACK, GATHERS
 from scheduler_ext.task.checkpoints import TaskYielded
 from scheduler_ext.task.output import output
 from scheduler_ext.worker.child import celery_run
@@ -116,6 +116,8 @@ def failure(error: BaseException, started: Started) -> End:
     def said(text: str) -> str:
         return printable(redaction.hide(started.tenant_id, text))
 
+    if isinstance(error, publishing.GoesOn):
+        return YIELDED
     if isinstance(error, Retry):
         return End(Outcome.RETRY, error=said(str(error)), retry_in_s=publishing.seconds_until(error.when))
     if isinstance(error, Ignore):
@@ -216,7 +218,8 @@ class Bodies:
         context.enter(context.TaskContext(started, store))
         try:
             started, call = self._given(started, store) if started.args or started.kwargs else (started, NO_CALL)
-            end = await self._awaited(handler, started, call)
+            gathered = self._gathered(started, call[GATHERS], store) if GATHERS in call else None
+            end = gathered or await self._awaited(handler, started, call)
         except asyncio.CancelledError:
             if output.attempts:
                 await asyncio.to_thread(self._closed, YIELDED, started)
@@ -241,6 +244,8 @@ class Bodies:
         call = NO_CALL
         if started.args or started.kwargs:
             started, call = self._given(started, store)
+            if GATHERS in call:
+                return self._gathered(started, call[GATHERS], store)
         request = self._requests.get(started.handler)
         if request is None:
             request = self._requests[started.handler] = Context()
@@ -266,6 +271,8 @@ class Bodies:
         if handler is None:
             return missing(started)
         started, call = self._given(started, store)
+        if GATHERS in call:
+            return self._gathered(started, call[GATHERS], store)
         context.enter(context.TaskContext(started, store))
         try:
             return self._pushed(handler, started, call)
@@ -274,11 +281,31 @@ class Bodies:
             if network_ports.held:
                 network_ports.release(started)
 
-    @staticmethod
-    def _given(started: Started, store: WorkStore) -> tuple[Started, Mapping[str, Any]]:
+    def _given(self, started: Started, store: WorkStore) -> tuple[Started, Mapping[str, Any]]:
         """The task with its arguments as they were given, and what a call of Celery's gave beside them."""
         started = references.filled(started, lambda task_id: celery_json.revived(store.parents(task_id)))
-        return celery_run.told(started) if CALL in started.kwargs else (started, NO_CALL)
+        if CALL not in started.kwargs:
+            return started, NO_CALL
+        started, call = celery_run.told(started)
+        if call.get(ERRBACK) and (failed := self._ledger().unsuccessful(started, gathered=False)) is not None:
+            task = self._handlers[started.handler].task
+            started = replace(started, args=[*celery_run.of_failure(task, failed), *started.args])
+        return started, call
+
+    def _ledger(self) -> publishing.Ledger:
+        found = publishing.of(self.app)
+        assert found is not None, "who runs handlers publishes by way of the ledger"
+        return found.ledger
+
+    def _gathered(self, started: Started, feed: Any, store: WorkStore) -> End:
+        """The end of a task that went on as a canvas: the canvas's."""
+        other = self._ledger().unsuccessful(started, gathered=True)
+        if other is None:
+            gathers = replace(started, args=[{references.MARK: feed}], kwargs={})
+            return dump_result(references.filled(gathers, store.parents).args[0], self.most)
+        if not is_final(other.state):  # it was lost before it could yield
+            return YIELDED
+        return End(Outcome.FAILED, error=other.error or f"{other.handler}: {other.reason}", retry_in_s=NEVER_AGAIN)
 
     def _pushed(self, handler: Handler, started: Started, call: Mapping[str, Any]) -> End:
         """Run it with a request of its own."""

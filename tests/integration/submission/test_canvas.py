@@ -114,7 +114,7 @@ def test_options_and_callbacks_are_kept(acme: Tenant, f: Task) -> None:
     [
         (lambda f: chain(f.s(1), f.s(2).set(colour="red")), "canvas.tasks[1].options.colour"),
         (lambda f: group([]), "canvas"),
-        (lambda f: f.s().on_error(f.s()), "canvas.link_error[0]"),
+        (lambda f: f.s().on_error(chain(f.s(), f.s())), "canvas.link_error[0]"),
         (lambda f: f.s().set(slackwater={"args": [1]}), "canvas.options.slackwater"),
         (lambda f: f.chunks([(1,)], 1), "tasks[0].handler"),
     ],

@@ -1,0 +1,132 @@
+"""Canvases as they run: a task that goes on as one ends with its result, and errbacks are told what has failed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from celery import chain, chord, current_task, group, shared_task
+
+from scheduler_ext.core.states import Outcome, TaskState
+from scheduler_ext.task import handlers
+from slackwater import export
+from slackwater.celery import app
+from slackwater.testing.inbox import Inbox
+from slackwater.testing.plugin import slackwater_inbox
+
+__all__ = ["slackwater_inbox"]
+pytestmark = pytest.mark.django_db
+told: list[tuple[Any, ...]] = []
+
+
+@shared_task(name="canvas.add")
+def add(x: int, y: int) -> int:
+    """The sum."""
+    return x + y
+
+
+@shared_task(name="canvas.total")
+def total(values: list[int]) -> int:
+    """The sum of a list."""
+    return sum(values)
+
+
+@shared_task(name="canvas.fail")
+def fail(*args: Any) -> None:
+    """Fail."""
+    raise LookupError(f"no {len(args)}")
+
+
+@shared_task(name="canvas.becomes", bind=True, acks_late=True)
+def becomes(self: Any, how: str, *, left: int = 0) -> None:
+    """Go on as a canvas."""
+    pair: Any = group(add.s(1, 2), add.s(3, 4))
+    self.replace({
+        "chain": lambda: chain(add.s(1, 2), add.s(10)), "group": lambda: pair, "chord": lambda: chord(pair, total.s()),
+        "last group": lambda: chain(add.s(1, 1), group(add.s(1), add.s(2))), "fails": lambda: chain(fail.si(), add.s(1)),
+        "again": lambda: chain(becomes.si("chord"), add.s(5)), "ordinary": lambda: chain(add.s(1, 2), ordinary.s()),
+    }[how]())  # fmt: skip
+
+
+@shared_task(name="canvas.ordinary")
+def ordinary(value: int) -> None:
+    """No handler."""
+
+
+@shared_task(name="canvas.old")
+def old_errback(task_id: str) -> None:
+    """Be told as Celery 3 did."""
+    told.append(("old", task_id))
+
+
+@shared_task(name="canvas.new")
+def new_errback(request: Any, error: BaseException, trace: str, mark: str = "") -> None:
+    """Be told as Celery does now."""
+    assert current_task.request.id != request.id
+    told.append(("new", request.id, request.task, request.args, type(error), str(error), "Traceback" in trace, mark))
+
+
+@shared_task(name="canvas.own")
+def own(mark: str) -> None:
+    """Be told nothing."""
+    told.append(("own", mark))
+
+
+@pytest.fixture
+def inbox(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Inbox:
+    """An inbox with these tasks as handlers, for this test alone."""
+    monkeypatch.setattr(handlers, "_exports", dict(handlers.exported()))
+    for task in (add, total, fail, becomes, old_errback, new_errback, own):
+        export(app.tasks[task.name])
+    told.clear()
+    found: Inbox = request.getfixturevalue("slackwater_inbox")
+    return found
+
+
+def test_a_task_goes_on_as_a_canvas_and_ends_with_its_result(inbox: Inbox) -> None:
+    results = {"chain": 13, "group": [3, 7], "chord": 10, "last group": [3, 4], "again": 15}
+    given = {how: becomes.delay(how) for how in results}
+    after = chain(becomes.s("group"), total.s()).delay()
+    runs = inbox.run_until_idle()
+    assert {how: one.result for how, one in given.items()} == results
+    assert after.get(timeout=1) == 10, "what follows waits for the canvas"
+    mine = [run for run in runs if str(run.task_id) == given["chord"].id]
+    assert [(run.attempt, run.outcome) for run in mine] == [(1, Outcome.YIELDED), (1, Outcome.SUCCEEDED)], "none spent"
+    children: Any = given["chain"].children
+    assert len(children) == 2
+    assert {task.state for task in inbox.submitted} == {TaskState.SUCCEEDED}
+
+
+def test_who_goes_on_as_what_fails_has_failed(inbox: Inbox) -> None:
+    failed, refused = becomes.delay("fails"), becomes.delay("ordinary")
+    inbox.run_until_idle()
+    with pytest.raises(LookupError, match=r"^no 0$"):
+        failed.get(timeout=1)
+    assert refused.state == "FAILURE"
+    assert "canvas.ordinary" in str(refused.info)
+
+
+@pytest.mark.parametrize("accident", ["lose_lease", "die_after_commit", "run_twice"])
+def test_an_accident_as_it_goes_on_changes_nothing(inbox: Inbox, accident: str) -> None:
+    given = becomes.delay("chord")
+    getattr(inbox, accident)("canvas.becomes")
+    inbox.run_until_idle()
+    assert given.get(timeout=1) == 10
+    ran = Counter(task.handler for task in inbox.submitted)
+    assert ran == {"canvas.becomes": 1, "canvas.add": 2, "canvas.total": 1}
+
+
+def test_errbacks_are_told_as_celery_tells_them(inbox: Inbox) -> None:
+    bad = fail.apply_async((7,), link_error=[old_errback.s(), new_errback.s("m"), own.si("mine")])
+    good = add.apply_async((1, 2), link_error=own.si("never"))
+    steps: Any = chain(fail.si(1), add.s(2)).apply_async(link_error=new_errback.s("chain"))
+    body: Any = total.s().on_error(new_errback.s("body"))
+    chord([add.s(1, 2), fail.si(1, 2)])(body)
+    inbox.run_until_idle()
+    assert ("old", bad.id) in told
+    assert ("new", bad.id, "canvas.fail", [7], LookupError, "no 1", True, "m") in told
+    assert [one[-1] for one in told if one[0] == "own"] == ["mine"]
+    marks = sorted(one[-1] for one in told if one[0] == "new")
+    assert marks == ["body", "chain", "m"], "an earlier step and the header of a chord are heard of"
+    assert (good.state, steps.state) == ("SUCCESS", "REVOKED")
