@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import Any, ClassVar, TypeVar
 
@@ -53,9 +53,18 @@ def clean_name(value: str, path: str) -> None:
         raise InvalidInput("must not contain control characters", field=path)
 
 
-def utc_text(moment: datetime) -> str:
+_ERA = datetime(2000, 1, 1, tzinfo=UTC)
+_ERA_S = _ERA.timestamp()
+
+
+def from_unix(seconds: float) -> datetime:
+    """Seconds of Unix, to the microsecond that ``to_timestamp`` of PostgreSQL makes of them: it counts from 2000."""
+    return _ERA + timedelta(microseconds=round((seconds - _ERA_S) * 1e6))
+
+
+def utc_text(at: datetime) -> str:
     """A moment as every interface writes it: ISO 8601 in UTC, with ``Z``."""
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def seconds(milliseconds: int | None) -> float | int | None:

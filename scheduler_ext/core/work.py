@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from scheduler_ext.core.states import Outcome, Repeats
+from scheduler_ext.core.states import Outcome, Repeats, TaskState
 from scheduler_ext.core.types import WorkKind
 
 
@@ -53,6 +53,12 @@ class Started:
     """1 for the first run."""
     name: str
     workflow_id: str | None = None
+    running_at: float = 0.0
+    """Since when it is running, by the ledger; its own code begins after those before it in its batch."""
+
+    def begun(self) -> Change:
+        """What is told of its beginning."""
+        return self.task_id, int(TaskState.RUNNING), self.tenant_id, self.workflow_id, None, None, self.running_at
 
 
 class Line(NamedTuple):
@@ -177,13 +183,9 @@ class Export:
     """At most so many starts in so many seconds, of all tenants together."""
 
 
-Change = (
-    tuple[str, int, int, str | None]
-    | tuple[str, int, int, str | None, int]
-    | tuple[str, int, int, str | None, None, Mapping[str, str]]
-)
+Change = tuple[str, int, int, str | None, int | None, Mapping[str, str] | None, float]
 """A change of state that was accepted: task id, state, tenant id, workflow id; of an attempt that did not succeed its
-outcome too; of what is near its latest start, late or expired the ``reason``."""
+outcome; of what is near its latest start, late or expired the ``reason``; when, as the ledger has it."""
 Changes = list[Change]
 
 

@@ -20,7 +20,7 @@ from scheduler_ext.core.work import Change
 from scheduler_ext.dispatch.keys import Keys
 
 KEPT = 2_000
-"""Batches kept for those who come back: at most 256 changes each, some 46 MB in all."""
+"""Batches kept for those who come back: at most 256 changes each, some 60 MB in all."""
 FIELD = "c"
 AT = "t"
 MARK = "s"

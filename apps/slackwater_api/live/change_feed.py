@@ -39,8 +39,8 @@ Place = tuple[int, int]
 """Where a batch stands in the feed: Redis' id of it, milliseconds and number."""
 
 
-Row = tuple[str, int, int | None, str | None, int | None, dict[str, Any] | None]
-"""(task id, state, tenant id, workflow id, outcome of an attempt that did not succeed, what else is told of it)."""
+Row = tuple[str, int, int | None, str | None, int | None, dict[str, Any] | None, float | None]
+"""(task id, state, tenant id, workflow id, outcome of an attempt that did not succeed, what else is told of it, when)."""
 
 
 def is_change(row: Row) -> bool:
@@ -77,8 +77,8 @@ def name_of(place: Place) -> str:
 
 def read_row(row: Sequence[Any]) -> Row:
     """A change as it stands in the feed: trailing values that are missing are left out."""
-    tenant_id, workflow_id, outcome, notice = (*row[2:6], None, None, None, None)[:4]
-    return str(row[0]), int(row[1]), tenant_id, workflow_id, outcome, notice
+    tenant_id, workflow_id, outcome, notice, at = (*row[2:7], None, None, None, None, None)[:5]
+    return str(row[0]), int(row[1]), tenant_id, workflow_id, outcome, notice, at
 
 
 def read_batch(reader: change_feed.Reader, entry_id: bytes, fields: Any) -> Batch:

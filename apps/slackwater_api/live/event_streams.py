@@ -11,13 +11,12 @@ import json
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
 from scheduler_ext.core.states import Outcome, TaskState, client_status, is_final
 from slackwater_api.live.change_feed import Batch, Feed, Place, Row, is_change, name_of
-from slackwater_tasks.field_kinds import utc_text
+from slackwater_tasks.field_kinds import from_unix, utc_text
 
 HEARTBEAT_S: Final = 15.0
 """A stream without news says so this often, so that proxies keep it and a client that is gone is noticed."""
@@ -62,8 +61,8 @@ def event(kind: str, data: Any, event_id: str = "") -> bytes:
 
 def change(batch: Batch, n: int, row: Row) -> bytes:
     """A change of state, or a notice of a task, as an event; its id is a position in the feed."""
-    task_id, number, _, workflow_id, outcome, notice = row
-    event_id, at = f"{name_of(batch.place)}.{n}", utc_text(datetime.fromtimestamp(batch.at_ms / 1000, UTC))
+    task_id, number, _, workflow_id, outcome, notice, when = row
+    event_id, at = f"{name_of(batch.place)}.{n}", utc_text(from_unix(batch.at_ms / 1000 if when is None else when))
     if notice is not None and "progress" in notice:
         return event("progress", {"task_id": task_id, "workflow_id": workflow_id, **notice, "at": at}, event_id)
     if not is_change(row):

@@ -68,7 +68,7 @@ def cancel_some(cur: Any, cell: str, ids: Sequence[str], *, actor: str, reason: 
             for task_id, owner, fence, _ in asked
         ],
     )
-    changes: Changes = [(row[0], int(TaskState.CANCELLED), row[3], row[4]) for row in gone]
+    changes = [transitions.changed(row, TaskState.CANCELLED) for row in gone]
     ended = [(row[0], TaskState.CANCELLED) for row in gone if row[1]]
     transitions.release(cur, ended, changes)
     transitions.unpark(cur, [row[2] for row in gone if row[2]])

@@ -48,6 +48,10 @@ SELECT id, max(fence) FROM (
     SELECT task_id AS id, fence FROM slackwater_tasks_attempt WHERE task_id = ANY(%(ids)s::uuid[])
     UNION ALL SELECT task_id, fence FROM slackwater_tasks_taskevent WHERE task_id = ANY(%(ids)s::uuid[])) x GROUP BY id
 """
+NOTED: Final = """
+SELECT task_id, extract(epoch FROM max(at))::float8 FROM slackwater_tasks_taskevent WHERE task_id = ANY(%s::uuid[])
+GROUP BY task_id
+"""
 Skipped = list[tuple[UUID, InvalidInput | NotGranted]]
 """Tasks that the plan does not allow any more, each with the reason."""
 
@@ -134,7 +138,10 @@ def revive(cur: Any, tenant: Tenant, revived: Sequence[Revived], *, actor: str, 
         for row, (_, _, before) in zip(live, revived, strict=True)
     ]  # fmt: skip
     events.write(cur, told)
+    cur.execute(NOTED, (ids,))
+    noted = dict(cur.fetchall())
     return [
-        (str(row.task_id), row.state, tenant.pk, str(task.workflow_id) if task.workflow_id else None)
+        (str(row.task_id), row.state, tenant.pk, str(task.workflow_id) if task.workflow_id else None, None, None,
+         noted[row.task_id])
         for row, (task, _, _) in zip(live, revived, strict=True)
-    ]
+    ]  # fmt: skip

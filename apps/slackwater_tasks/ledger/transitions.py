@@ -131,7 +131,7 @@ _FINAL = {Outcome.SUCCEEDED: TaskState.SUCCEEDED, Outcome.CANCELLED: TaskState.C
 def finish_if_running(cur: Any, node_id: int, ended: Sequence[tuple[Finished, TaskState]]) -> list[tuple[Any, ...]]:
     """Record final attempts by fence; returns those accepted.
 
-    Each as (task id, state, has children, mutex key, tenant id, workflow id).
+    Each as (task id, state, has children, mutex key, tenant id, workflow id, when).
     """
     return list(
         cur.execute(
@@ -200,8 +200,8 @@ def record(cur: Any, conf: SchedulerConf, node_id: int, ended: Sequence[Finished
            rng: random.Random) -> list[tuple[Any, ...]]:  # fmt: skip
     """Record ended attempts: final ones at once, failed ones by the attempts they have left.
 
-    Returns (task id, state, has children, mutex key, tenant id, workflow id) of those accepted; a late or repeated
-    one is not among them.
+    Returns (task id, state, has children, mutex key, tenant id, workflow id, when) of those accepted; a late or
+    repeated one is not among them.
     """
     paused: list[tuple[Any, ...]] = []
     if any(f.outcome in PAUSED for f in ended):
@@ -298,7 +298,7 @@ def hand_back(cur: Any, node_id: int, claims: Sequence[Claim], *, state: TaskSta
               alone: bool = False, elsewhere: bool = False) -> list[tuple[Any, ...]]:  # fmt: skip
     """Make claims in ``state`` (QUEUED or RUNNING) ready again; no attempt is spent.
 
-    ``elsewhere``: another node is preferred from now on. Returns (task id, mutex key, tenant id, workflow id).
+    ``elsewhere``: another node is preferred from now on. Returns (task id, mutex key, tenant id, workflow id, when).
     """
     if not claims:
         return []
@@ -336,7 +336,7 @@ def end_if_waiting(cur: Any, ids: Sequence[str], final: TaskState, *, reason: st
     """End tasks that have not started; returns those it ended.
 
     ``hard``: of those that expire, whether they do by their ``expires_at``, and not by their latest start.
-    Each as (task id, has children, mutex key, tenant id, workflow id, reason).
+    Each as (task id, has children, mutex key, tenant id, workflow id, reason, when).
     """
     if not ids:
         return []
@@ -350,6 +350,11 @@ def end_if_waiting(cur: Any, ids: Sequence[str], final: TaskState, *, reason: st
         "events": int(_TOLD_UNRUN[final]),
     }
     return list(cur.execute(sql.finish.END_WAITING, params).fetchall())
+
+
+def changed(row: Sequence[Any], final: TaskState, notice: Mapping[str, str] | None = None) -> Change:
+    """What is told of a row that :func:`end_if_waiting` returned."""
+    return row[0], int(final), row[3], row[4], None, notice, row[6]
 
 
 def park(cur: Any, ids: Sequence[str]) -> int:
@@ -406,7 +411,7 @@ def promote(cur: Any, moves: Sequence[tuple[str, int]]) -> list[Change]:
     if not moves:
         return []
     rows = cur.execute(sql.due.PROMOTE, ([m[0] for m in moves], [m[1] for m in moves])).fetchall()
-    return [(*row[:4], None, {"reason": row[4]}) for row in rows]
+    return [(*row[:4], None, {"reason": row[4]}, row[5]) for row in rows]
 
 
 _NO_TURN = {
@@ -443,6 +448,6 @@ def release(cur: Any, ended: Sequence[tuple[str, TaskState]], ended_too: list[Ch
                 cur, turns.get(final, ()), final, reason=reason, actor="release", states=(TaskState.BLOCKED,)
             )
             if ended_too is not None:
-                ended_too += [(row[0], int(final), row[3], row[4]) for row in gone]
+                ended_too += [changed(row, final) for row in gone]
             wave += [(row[0], final) for row in gone if row[1]]
     return readied

@@ -20,6 +20,9 @@ class Attempt(LedgerRow):
     node = LooseKey("slackwater_resources.Node", on_delete=models.PROTECT, null=True)
     worker = models.CharField(max_length=120, blank=True, help_text="Slot that ran it.")
     queued_at = models.DateTimeField(null=True)
+    running_at = models.DateTimeField(
+        null=True, help_text="Since when its state was running; it started after those before it in its batch."
+    )
     started_at = models.DateTimeField()
     finished_at = models.DateTimeField()
     outcome = models.SmallIntegerField(choices=choices(Outcome))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from itertools import zip_longest
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -110,20 +111,21 @@ def history(task_id: UUID) -> list[dict[str, Any]]:
         .order_by("id")
         .values("at", "from_state", "to_state", "actor", "reason", "detail")
     )
-    names = ("number", "node__name", "queued_at", "started_at", "finished_at", "outcome", "error")
+    names = ("number", "node__name", "queued_at", "running_at", "started_at", "finished_at", "outcome", "error")
     runs = list(Attempt.objects.filter(task_id=task_id).order_by("fence").values(*names))
     live = (
         LiveTask.objects.filter(pk=task_id).values("state", "queued_at", "started_at", "attempts", "node__name").first()
     )
     parents = Task.objects.filter(pk=task_id, parent_edges__isnull=False).exists()
-    entries = _submission(task, events, parents)
+    placed = [(entry["at"], entry) for entry in _submission(task, events, parents)]
     for row, following in zip_longest(runs, runs[1:]):
-        entries += _claimed(row, row["number"])
-        entries.append(_ended(row, _state_after(row, following, task, events)))
+        begun = row["running_at"] or row["started_at"]
+        placed += [(entry["at"], entry) for entry in _claimed({**row, "started_at": begun}, row["number"])]
+        # Two clocks: the ledger says when it began, its machine when it ended.
+        placed.append((max(begun, row["finished_at"]), _ended(row, _state_after(row, following, task, events))))
     if live is not None and live["state"] in {TaskState.QUEUED, TaskState.RUNNING}:
         if live["state"] == TaskState.QUEUED:
             live["started_at"] = None  # left over from an earlier run
-        entries += _claimed(live, live["attempts"] + 1)
-    entries += [_told(event) for event in events]
-    entries.sort(key=lambda entry: entry["at"])
-    return entries
+        placed += [(entry["at"], entry) for entry in _claimed(live, live["attempts"] + 1)]
+    placed += [(event["at"], _told(event)) for event in events]
+    return [entry for _, entry in sorted(placed, key=itemgetter(0))]

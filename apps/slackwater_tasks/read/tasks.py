@@ -116,7 +116,8 @@ FROM slackwater_tasks_task t
 JOIN slackwater_resources_tier r ON r.id = t.tier_id
 LEFT JOIN slackwater_tasks_livetask l ON l.task_id = t.id
 LEFT JOIN LATERAL (
-    SELECT x.started_at, x.node_id FROM slackwater_tasks_attempt x WHERE x.task_id = t.id AND t.state IS NOT NULL
+    SELECT coalesce(x.running_at, x.started_at) AS started_at, x.node_id FROM slackwater_tasks_attempt x
+    WHERE x.task_id = t.id AND t.state IS NOT NULL
     ORDER BY x.fence DESC LIMIT 1) a ON true
 -- Against its first start since its delay began to count; or, unstarted, against its end, or now.
 LEFT JOIN LATERAL (SELECT greatest(interval '0', coalesce((
@@ -210,10 +211,12 @@ def attempts(task_id: UUID) -> list[dict[str, Any]]:
         "number", "fence", "worker", "queued_at", "started_at", "finished_at", "error", "exit_code",
         "peak_memory_mb", "peak_disk_mb",
     )  # fmt: skip
-    rows = Attempt.objects.filter(task_id=task_id).order_by("fence").values(*names, "cpu_ms", "outcome", "node__name")
+    more = ("running_at", "cpu_ms", "outcome", "node__name")
+    rows = Attempt.objects.filter(task_id=task_id).order_by("fence").values(*names, *more)
     return [
         {
             **{name: None if row[name] == "" else row[name] for name in names},
+            "started_at": row["running_at"] or row["started_at"],
             "outcome": word(Outcome(row["outcome"])),
             "node": row["node__name"],
             "cpu_s": seconds(row["cpu_ms"]),

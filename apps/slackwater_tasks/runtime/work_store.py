@@ -88,8 +88,7 @@ RETURNING l.tenant_id, t.workflow_id::text
 
 
 def _change(row: Sequence[Any], outcome: Outcome | None) -> Change:
-    change = (row[0], row[1], row[4], row[5])
-    return change if outcome is None else (*change, int(outcome))
+    return row[0], row[1], row[4], row[5], None if outcome is None else int(outcome), None, row[6]
 
 
 class PgWorkStore(WorkStore):
@@ -131,9 +130,7 @@ class PgWorkStore(WorkStore):
             rows = self.db.repeatable(lambda conn: transitions.record(conn, self.conf, node_id, finished, self._rng))
             outcomes = {f.task_id: f.outcome for f in finished if f.outcome is not Outcome.SUCCEEDED}
         followed = self.follow_up(rows)
-        if outcomes:
-            return [_change(row, outcomes.get(row[0])) for row in rows] + followed
-        return [(row[0], row[1], row[4], row[5]) for row in rows] + followed
+        return [_change(row, outcomes.get(row[0])) for row in rows] + followed
 
     def follow_up(self, rows: Sequence[tuple[Any, ...]]) -> Changes:
         """After a finish is committed: release dependants and mutex keys. Upkeep repeats what is lost here.
@@ -174,7 +171,7 @@ class PgWorkStore(WorkStore):
         keys = [row[1] for row in rows if row[1]]
         if keys:
             self.db.repeatable(lambda conn: transitions.unpark(conn, keys))
-        return [(row[0], int(TaskState.READY), row[2], row[3]) for row in rows]
+        return [(row[0], int(TaskState.READY), row[2], row[3], None, None, row[4]) for row in rows]
 
     def script(self, task_id: str) -> ScriptWork:
         traced = trace_context.is_on()

@@ -124,7 +124,7 @@ class LedgerUpkeep:
 
         gone = self.db.repeatable(work)
         followed = self.work.follow_up([(row[0], TaskState.EXPIRED, row[1], row[2]) for row in gone])
-        over: Changes = [(row[0], int(TaskState.EXPIRED), row[3], row[4], None, {"reason": row[5]}) for row in gone]
+        over = [transitions.changed(row, TaskState.EXPIRED, {"reason": row[5]}) for row in gone]
         self.publish(over + followed)
         return len(gone)
 

@@ -76,7 +76,7 @@ class ParkingUpkeep:
         for reason, ids in by_reason.items():
             gone += self.db.repeatable(partial(_fail, ids, f"impossible: {reason}"))
         followed = self.work.follow_up([(row[0], TaskState.FAILED, row[1], row[2]) for row in gone])
-        self.publish([*((row[0], int(TaskState.FAILED), row[3], row[4]) for row in gone), *followed])
+        self.publish([*(transitions.changed(row, TaskState.FAILED) for row in gone), *followed])
         return len(gone)
 
 

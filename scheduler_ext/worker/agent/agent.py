@@ -30,7 +30,7 @@ import redis.asyncio
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import first_line
 from scheduler_ext.core.run_times import script_keys
-from scheduler_ext.core.states import Outcome, TaskState
+from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.types import WorkKind
 from scheduler_ext.core.work import Changes, Finished
 from scheduler_ext.dispatch import redis_client
@@ -275,8 +275,7 @@ class Agent:
             return False
         for started in await self._ledger(Starting(self.work, self.node_id, claims, WorkKind.SCRIPT, self._held)):
             if self.journal.watched:
-                running = int(TaskState.RUNNING)
-                await self._tell([(started.task_id, running, started.tenant_id, started.workflow_id)])
+                await self._tell([started.begun()])
             details = await self._ledger(self.work.script, started.task_id)
             upstream = await self._ledger(self.work.upstream, started.task_id)
             known = await self._ledger(self.work.parents, started.task_id) if references.refers(started) else {}

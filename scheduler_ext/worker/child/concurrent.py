@@ -23,7 +23,7 @@ import redis
 import redis.asyncio
 
 from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.core.states import Outcome, TaskState
+from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.types import PER_CHILD, WorkKind
 from scheduler_ext.core.work import Changes, Finished, Started
 from scheduler_ext.dispatch import redis_client
@@ -160,9 +160,7 @@ class Beside:
             else:
                 self._threads.submit(self._threaded, entry, asyncio.get_running_loop())
         if started and self.journal.watched:
-            running = int(TaskState.RUNNING)
-            begun = [(task.task_id, running, task.tenant_id, task.workflow_id) for task in started]
-            await asyncio.to_thread(self.queues.tell, begun, room=False)
+            await asyncio.to_thread(self.queues.tell, [task.begun() for task in started], room=False)
         for place in places.values():
             self.table.release(place)  # cancelled or claimed anew meanwhile
 

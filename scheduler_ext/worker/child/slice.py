@@ -21,7 +21,7 @@ import redis
 from celery import Celery
 
 from scheduler_ext.conf import LOOKAHEAD_US, SchedulerConf
-from scheduler_ext.core.states import Outcome, TaskState
+from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.types import MILLI, PER_CHILD, WorkKind
 from scheduler_ext.core.work import Finished, Started
 from scheduler_ext.dispatch import redis_client
@@ -48,7 +48,6 @@ LONG_CHECK_S = 0.25
 SLICE_S = 2.0
 """How long a token lends a pool child."""
 IDLE_BLOCK_S = 0.5
-RUNNING = int(TaskState.RUNNING)
 AHEAD_S = 0.01
 """How long before the expected end of a batch the next one is started: about as long as that takes on a busy machine.
 
@@ -205,7 +204,7 @@ class Child:
         if len(started) != len(claims):
             slot.narrow([(s.task_id, s.fence) for s in started])
         if self.journal.watched:
-            self.queues.tell([(s.task_id, RUNNING, s.tenant_id, s.workflow_id) for s in started], room=False)
+            self.queues.tell([task.begun() for task in started], room=False)
         return Begun(slot, node_id, started, waiting)
 
     def _batch(self, begun: Begun, *, last: bool) -> int:

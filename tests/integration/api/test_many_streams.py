@@ -119,7 +119,7 @@ def test_the_workers_tell_beginnings_and_ends(
             workflow = platform.workflow({"name": "a", "handler": handler, "args": [0.05]})
             platform.wait(workflow["a"])
             row = Task._plain.get(pk=workflow["a"])
-            of_it = [change for change in told() if change[0] == str(row.pk)]
+            of_it = [change[:4] for change in told() if change[0] == str(row.pk)]
             wanted = [[str(row.pk), s, platform.tenant.pk, str(row.workflow_id)] for s in (5, 6)]
             return of_it == wanted
 

@@ -175,7 +175,7 @@ def test_what_changes_while_it_is_read_is_not_kept() -> None:
     reader = threading.Thread(target=known.get, args=(1, task_id, slow))
     reader.start()
     assert begun.wait(5)
-    known._receive(Batch((1, 1), [(str(task_id), 5, 1, None, None, None)], 1))
+    known._receive(Batch((1, 1), [(str(task_id), 5, 1, None, None, None, None)], 1))
     # Another reads now, and sees it as it is; the first must not overwrite that with what it saw before.
     assert known.get(1, task_id, lambda: {"state": "running"}) == {"state": "running"}
     told.set()

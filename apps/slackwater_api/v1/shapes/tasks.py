@@ -252,7 +252,7 @@ class AttemptOut(s.Serializer[Any]):
     queued_at = s.DateTimeField(allow_null=True)
     started_at = s.DateTimeField()
     finished_at = s.DateTimeField()
-    duration_s = s.FloatField()
+    duration_s = s.FloatField(help_text="Of its own code: in a batch it begins after those before it.")
     error = s.CharField(allow_null=True)
     exit_code = s.IntegerField(allow_null=True)
     cpu_s = s.FloatField(allow_null=True, help_text="CPU seconds, where they are measured.")

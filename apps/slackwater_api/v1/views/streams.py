@@ -142,9 +142,10 @@ class TaskEvents(_StreamView, path="tasks/<uuid:task_id>/events", tag="streams")
 
     def standing(self, event_id: str, **subject: Any) -> tuple[bytes, bool]:
         row = tasks.task(subject["task_id"])
+        since = row["finished_at"] or (row["started_at"] if row["state"] == "running" else None)
         data = {
             "task_id": row["id"], "workflow_id": row["workflow_id"], "state": row["state"], "status": row["status"],
-            "at": row["finished_at"] or row["started_at"] or row["submitted_at"],
+            "at": since or history.history(row["id"])[-1]["at"],
         }  # fmt: skip
         if row["progress"] is not None:
             data["progress"] = row["progress"]

@@ -44,13 +44,14 @@ FROM chosen WHERE l.task_id = ANY(ARRAY[chosen.task_id]) RETURNING l.task_id::te
 def _start(tell: str = "") -> str:
     return named(f"""
 WITH started AS (
-    UPDATE slackwater_tasks_livetask l SET state = :state.RUNNING, started_at = clock_timestamp(), batch = %(batch)s
+    UPDATE slackwater_tasks_livetask l SET state = :state.RUNNING, started_at = statement_timestamp(), batch = %(batch)s
     FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS given(id, fence)
     WHERE l.task_id = ANY(ARRAY[given.id]) AND l.fence = given.fence AND l.state = :state.QUEUED AND l.node_id = %(node)s
         AND NOT l.cancel_requested AND (l.expires_at IS NULL OR l.expires_at > clock_timestamp())
         AND {_LEASED}
     RETURNING l.task_id, l.tenant_id, l.fence, l.attempts){tell}
-SELECT started.task_id::text, started.fence, started.tenant_id, {_WORK}, started.attempts + 1, t.name, t.workflow_id::text
+SELECT started.task_id::text, started.fence, started.tenant_id, {_WORK}, started.attempts + 1, t.name, t.workflow_id::text,
+    extract(epoch FROM statement_timestamp())::float8
 FROM started JOIN slackwater_tasks_task t ON {task_of("started")}
 """)  # noqa: S608 - statements of ours
 
@@ -65,7 +66,8 @@ notices AS (
         WHERE listener.events & :event.STARTED <> 0)""")
 # What a start without an answer had started: nobody else has the claims, and none has begun.
 STARTED = named(f"""
-SELECT l.task_id::text, l.fence, l.tenant_id, {_WORK}, l.attempts + 1, t.name, t.workflow_id::text
+SELECT l.task_id::text, l.fence, l.tenant_id, {_WORK}, l.attempts + 1, t.name, t.workflow_id::text,
+    extract(epoch FROM l.started_at)::float8
 FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS given(id, fence)
 JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[given.id])
 JOIN slackwater_tasks_task t ON {task_of("l")}
@@ -85,7 +87,7 @@ WITH back AS (
 noted AS (
     INSERT INTO slackwater_tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
     SELECT task_id, tenant_id, %(from_state)s, :state.READY, fence, %(actor)s, %(reason)s FROM back)
-SELECT back.task_id::text, back.mutex_key, back.tenant_id, t.workflow_id::text
+SELECT back.task_id::text, back.mutex_key, back.tenant_id, t.workflow_id::text, extract(epoch FROM statement_timestamp())::float8
 FROM back JOIN slackwater_tasks_task t ON {task_of("back")}
 """)  # noqa: S608 - statements of ours
 

@@ -22,11 +22,11 @@ def recorded(of: str, number: str) -> str:
     """The part that writes an attempt for each row of ``of``; ``number``: which attempt it was."""
     return f"""
 recorded AS (
-    INSERT INTO slackwater_tasks_attempt (task_id, tenant_id, number, fence, node_id, worker, queued_at, started_at, finished_at,
-        outcome, error, exit_code, cpu_ms, peak_memory_mb, peak_disk_mb)
+    INSERT INTO slackwater_tasks_attempt (task_id, tenant_id, number, fence, node_id, worker, queued_at, running_at, started_at,
+        finished_at, outcome, error, exit_code, cpu_ms, peak_memory_mb, peak_disk_mb)
     SELECT {of}.task_id, {of}.tenant_id, {number}, {of}.fence, %(node)s, {of}.worker, {of}.queued_at,
-        to_timestamp({of}.started), to_timestamp({of}.finished), {of}.outcome, {of}.error, {of}.exit_code, {of}.cpu,
-        {of}.memory, {of}.disk FROM {of})"""  # noqa: S608 - statements of ours
+        {of}.running_at, to_timestamp({of}.started), to_timestamp({of}.finished), {of}.outcome, {of}.error, {of}.exit_code,
+        {of}.cpu, {of}.memory, {of}.disk FROM {of})"""  # noqa: S608 - statements of ours
 
 
 def _finish(ended: str, *more: str) -> str:
@@ -40,18 +40,20 @@ WITH ended AS ({ended}),
 gone AS (
     DELETE FROM slackwater_tasks_livetask l USING ended
     WHERE l.task_id = ANY(ARRAY[ended.id]) AND l.fence = ended.fence AND l.state = :state.RUNNING AND l.node_id = %(node)s
-    RETURNING l.task_id, l.tenant_id, l.attempts, l.has_children, l.queued_at, l.mutex_key, l.latest_start,
-        ended.*),
+    RETURNING l.task_id, l.tenant_id, l.attempts, l.has_children, l.queued_at, l.started_at AS running_at, l.mutex_key,
+        l.latest_start, ended.*),
 done AS (
     UPDATE slackwater_tasks_task t SET state = gone.final, finished_at = to_timestamp(gone.finished),
         attempts_used = gone.attempts + 1, latest_start = gone.latest_start,
         result = gone.result::jsonb, error = gone.error, reason = gone.reason, release_pending = gone.has_children
     FROM gone WHERE {task_of("gone")}
-    RETURNING t.id, t.tenant_id, t.category, t.workflow_id, gone.final, gone.has_children, gone.mutex_key),
+    RETURNING t.id, t.tenant_id, t.category, t.workflow_id, gone.final, gone.has_children, gone.mutex_key,
+        gone.finished),
 {recorded("gone", "gone.attempts + 1")},
 {"".join(more)}
 {_COUNTED}
-SELECT done.id::text, done.final, done.has_children, done.mutex_key, done.tenant_id, done.workflow_id::text FROM done
+SELECT done.id::text, done.final, done.has_children, done.mutex_key, done.tenant_id, done.workflow_id::text,
+    done.finished FROM done
 """)  # noqa: S608 - statements of ours
 
 
@@ -78,8 +80,8 @@ _EVENTS = """CASE gone.final WHEN :state.SUCCEEDED THEN :event.SUCCEEDED WHEN :s
             WHEN :outcome.RESOURCE_EXCEEDED THEN :event.RESOURCE_EXCEEDED ELSE 0 END"""
 _DEAD_LETTERS = """
 dead AS (
-    INSERT INTO slackwater_tasks_deadletter (task_id, tenant_id, outcome, reason, retries, next_retry_at)
-    SELECT gone.task_id, gone.tenant_id, gone.outcome, left(gone.reason, 300), 0,
+    INSERT INTO slackwater_tasks_deadletter (task_id, tenant_id, at, outcome, reason, retries, next_retry_at)
+    SELECT gone.task_id, gone.tenant_id, to_timestamp(gone.finished), gone.outcome, left(gone.reason, 300), 0,
         CASE WHEN plan.dead_letter_retries > 0 THEN clock_timestamp() + plan.dead_letter_after_s * interval '1 second' END
     FROM gone JOIN slackwater_tenants_tenant tenant ON tenant.id = gone.tenant_id
     JOIN slackwater_tenants_plan plan ON plan.id = tenant.plan_id WHERE gone.final = :state.FAILED
@@ -114,8 +116,10 @@ back AS (
             not_before = CASE WHEN ended.delay > 0 THEN clock_timestamp() + ended.delay * interval '1 second' END,
         node_id = NULL, last_node = %(node)s, claim_expires_at = NULL, started_at = NULL, batch = 0, progress = NULL,
         expires_at = NULL
-    FROM ended WHERE l.task_id = ANY(ARRAY[ended.id]) AND l.state = :state.RUNNING
-    RETURNING l.task_id, l.tenant_id, l.attempts, l.fence, l.queued_at, l.state, l.mutex_key, l.not_before, ended.*),
+    FROM ended JOIN slackwater_tasks_livetask was ON was.task_id = ANY(ARRAY[ended.id])
+    WHERE l.task_id = ANY(ARRAY[ended.id]) AND l.state = :state.RUNNING
+    RETURNING l.task_id, l.tenant_id, l.attempts, l.fence, l.queued_at, was.started_at AS running_at,
+        l.state, l.mutex_key, l.not_before, ended.*),
 {recorded("back", "back.attempts")},
 notices AS (
     INSERT INTO slackwater_tasks_outbox (tenant_id, task_id, events, state, outcome, fence, attempt, at, retry_at, reason)
@@ -127,7 +131,7 @@ notices AS (
             WHEN :outcome.RESOURCE_EXCEEDED THEN :event.RESOURCE_EXCEEDED ELSE 0 END AS events
                 FROM back) retried USING (tenant_id)
     WHERE listener.events & retried.events <> 0)
-SELECT back.task_id::text, back.state, back.mutex_key, back.tenant_id, t.workflow_id::text
+SELECT back.task_id::text, back.state, back.mutex_key, back.tenant_id, t.workflow_id::text, back.finished
 FROM back JOIN slackwater_tasks_task t ON {task_of("back")}
 """)  # noqa: S608 - statements of ours
 # Ends waiting tasks (cancelled, expired, impossible): live row out, final state in, event, counters.
@@ -143,7 +147,7 @@ gone AS (
             THEN CASE WHEN %(hard)s::bool THEN l.expires_at ELSE l.latest_start END END
             AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.MS') || ' UTC', ''), 300) AS why),
 done AS (
-    UPDATE slackwater_tasks_task t SET state = %(final)s, finished_at = clock_timestamp(), attempts_used = gone.attempts,
+    UPDATE slackwater_tasks_task t SET state = %(final)s, finished_at = statement_timestamp(), attempts_used = gone.attempts,
         reason = left(gone.why, 200), latest_start = gone.latest_start, release_pending = gone.has_children
     FROM gone WHERE {task_of("gone")}
     RETURNING t.id, t.tenant_id, t.category, t.workflow_id, gone.has_children, gone.mutex_key, gone.why),
@@ -161,5 +165,6 @@ dead AS (
     SELECT gone.task_id, gone.tenant_id, NULL, gone.why, 0 FROM gone
     WHERE %(final)s = :state.FAILED ON CONFLICT (task_id) DO NOTHING),
 {_COUNTED}
-SELECT id::text, has_children, mutex_key, tenant_id, workflow_id::text, why FROM done
+SELECT id::text, has_children, mutex_key, tenant_id, workflow_id::text, why,
+    extract(epoch FROM statement_timestamp())::float8 FROM done
 """)  # noqa: S608 - statements of ours

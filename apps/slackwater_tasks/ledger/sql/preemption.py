@@ -26,16 +26,17 @@ back AS (
         state = CASE WHEN l.pending > 0 THEN :state.BLOCKED ELSE :state.READY END, node_id = NULL, claim_expires_at = NULL,
         started_at = NULL, batch = 0, expires_at = NULL,
         on_late = :late.RUN_FIRST, promote_at = NULL
-    FROM ended WHERE l.task_id = ANY(ARRAY[ended.id]) AND l.fence = ended.fence AND l.state = :state.RUNNING
+    FROM ended JOIN slackwater_tasks_livetask was ON was.task_id = ANY(ARRAY[ended.id])
+    WHERE l.task_id = ANY(ARRAY[ended.id]) AND l.fence = ended.fence AND l.state = :state.RUNNING
         AND l.node_id = %(node)s
-    RETURNING l.task_id, l.tenant_id, l.attempts, l.queued_at, l.mutex_key, l.state, ended.*),
+    RETURNING l.task_id, l.tenant_id, l.attempts, l.queued_at, was.started_at AS running_at, l.mutex_key, l.state, ended.*),
 turn AS (
     UPDATE slackwater_tasks_resumable r SET attempt = back.attempts,
         used_ms = CASE WHEN r.attempt = back.attempts THEN r.used_ms ELSE 0 END
             + greatest(0, round((back.finished - back.started) * 1000))::bigint
     FROM back WHERE r.task_id = back.task_id AND r.declared),
 {recorded("back", "back.attempts + 1")}
-SELECT back.task_id::text, back.state, back.mutex_key, back.tenant_id, t.workflow_id::text FROM back
+SELECT back.task_id::text, back.state, back.mutex_key, back.tenant_id, t.workflow_id::text, back.finished FROM back
     JOIN slackwater_tasks_task t ON {task_of("back")}
 """)  # noqa: S608 - statements of ours
 # Under the leader's epoch, like a claim. The rank is that of its next turn: while it runs nobody reads it.
