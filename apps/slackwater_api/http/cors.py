@@ -20,12 +20,15 @@ KNOWN_S: Final = 10.0
 """A process asks this often which origins there are."""
 PREFLIGHT: Final = {
     "Access-Control-Allow-Methods": "GET, POST, PATCH, PUT, DELETE",
-    "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, "
-    "Last-Event-ID, X-Request-Id, traceparent, tracestate",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, If-Range, "
+    "Last-Event-ID, Range, Tus-Resumable, Upload-Length, Upload-Metadata, Upload-Offset, X-Request-Id, traceparent, "
+    "tracestate",
     "Access-Control-Max-Age": "600",
 }
 EXPOSED: Final = (
-    "ETag, Idempotency-Replayed, Link, Location, RateLimit, RateLimit-Policy, Retry-After, Server-Timing, X-Request-Id"
+    "Accept-Ranges, Allow, Content-Disposition, Content-Range, Deprecation, ETag, Idempotency-Replayed, Link, Location, "
+    "RateLimit, RateLimit-Policy, Retry-After, Server-Timing, Sunset, Tus-Resumable, Upload-Expires, Upload-Length, "
+    "Upload-Offset, WWW-Authenticate, X-Request-Id"
 )
 
 

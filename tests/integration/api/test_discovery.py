@@ -9,6 +9,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from slackwater_api.http.reference import document
 from slackwater_tenants.models import StreamTicket
 from tests.support.api import ApiClient, client_of
 
@@ -72,9 +73,14 @@ def test_a_page_may_read_what_its_key_is_answered_where_the_key_says_so(acme: Ap
     assert made["origins"] == [page]
     asked = site.options("/api/v1/tasks", headers={"Origin": page, **asks})
     assert (asked.status_code, asked.headers["Access-Control-Allow-Origin"]) == (204, page)
-    assert "Authorization" in asked.headers["Access-Control-Allow-Headers"]
+    operations = [one for path in document()["paths"].values() for one in path.values() if isinstance(one, dict)]
+    sent = {p["name"] for one in operations for p in one.get("parameters", ()) if p["in"] == "header"}
+    assert {"Authorization", *sent} <= set(asked.headers["Access-Control-Allow-Headers"].split(", "))
     hers = ApiClient(acme.tenant, acme.key, made["key"])
     read, elsewhere = hers.get("/tasks", Origin=page), hers.get("/tasks", Origin="https://evil.example")
+    told = {name for one in operations for answer in one["responses"].values() for name in answer.get("headers", ())}
+    tus = {"Upload-Offset", "Upload-Length", "Tus-Resumable", "Content-Range", "Accept-Ranges"}
+    assert told | tus <= set(read.headers["Access-Control-Expose-Headers"].split(", "))
     assert read.headers["Access-Control-Allow-Origin"] == page
     assert "Origin" in read.headers["Vary"]
     assert "Origin" in elsewhere.headers["Vary"]
