@@ -40,7 +40,7 @@ class Stealing:
         if not moves:
             return 0
         back = self.db.repeatable(lambda conn: self._take_back(conn, moves))
-        self.publish([(row[0], int(TaskState.READY), row[2], row[3]) for row in back])
+        self.publish([(row[0], int(TaskState.READY), row[2], row[3], None, None, row[4]) for row in back])
         return len(back)
 
     def _moves(self, rows: Sequence[Any]) -> Moves:
