@@ -98,6 +98,15 @@ class Conf:
     """Address that alerts are posted to; private networks are allowed here."""
     alert_webhook_secret: str = ""
     """Secret (``whsec_…``) that signs them, as webhooks of tenants are signed."""
+    scale_command: tuple[str, ...] = ()
+    """Command that is called when a cell needs more workers or fewer, its words comma-separated; it runs without a shell: see
+    [Scale workers](../how-to/autoscaling.md)."""
+    scale_webhook: str = ""
+    """Address that the same is posted to, signed with ``ALERT_WEBHOOK_SECRET``; private networks are allowed here."""
+    scale_cooldown_s: float = 300.0
+    """Seconds between two such calls, at least; and for how long fewer workers must have been enough before it is told."""
+    scale_timeout_s: float = 60.0
+    """After this time the command is killed, with what it has started."""
     trace_endpoint: str = ""
     """URL to which spans are posted, by OTLP over HTTP; empty: none, and traces are not kept. The service takes it from
     OpenTelemetry's own variables."""
@@ -129,7 +138,7 @@ class Conf:
                 raise WrongSetting(spec.name.upper(), "must not be negative")
         if self.trace_ratio > 1:
             raise WrongSetting("TRACE_RATIO", "must be from 0 to 1")
-        for name in ("api_threads", "api_max_body_bytes", "api_max_body_values", "alerts_every_s"):
+        for name in ("api_threads", "api_max_body_bytes", "api_max_body_values", "alerts_every_s", "scale_timeout_s"):
             if getattr(self, name) <= 0:
                 raise WrongSetting(name.upper(), "must be greater than 0")
         if self.artifacts_url and not self.artifacts_url.startswith(("file:///", "s3://")):

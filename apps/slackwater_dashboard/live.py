@@ -13,6 +13,7 @@ from scheduler_ext.core.states import FINAL, Category, TaskState
 from scheduler_ext.core.types import PER_CHILD, WorkKind
 from slackwater_dashboard.throughput import INTERVAL_S, Throughput
 from slackwater_monitoring.alerts.rules import RULES
+from slackwater_monitoring.scaling import calls
 from slackwater_resources.components import SILENT_AFTER_S
 from slackwater_tasks.ledger.connection import fetch_all, fetch_dicts, fetch_value
 from slackwater_tasks.ledger.sql.snapshot import SLOT_KIND
@@ -162,6 +163,7 @@ def _read(throughput: Throughput) -> dict[str, Any]:
         "alerts": [
             {**row, "says": RULES[row["rule"]].says if row["rule"] in RULES else ""} for row in fetch_dicts(ALERTS)
         ],
+        "scaling": calls(),
         "throughput": {"interval_s": INTERVAL_S, "series": throughput.series(now)},
         "demand": [
             {

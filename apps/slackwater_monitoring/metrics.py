@@ -23,6 +23,7 @@ from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category, TaskState
 from scheduler_ext.dispatch.refusals import Kind, refusals
 from slackwater_conf import conf
+from slackwater_monitoring.scaling import calls
 from slackwater_tasks.explain.hits import records
 from slackwater_tasks.ledger.connection import fetch_all, fetch_value
 from slackwater_tasks.ledger.sql.snapshot import ACTIVE_LINES
@@ -166,6 +167,11 @@ class Ledger(Collector):
         yield _gauge("labels_wanted_workers", "cell labels", text, [(*key, n) for key, n in by_labels(tiers).items()])
         text = "Workers that all work of a cell asks for."
         yield _gauge("cell_wanted_workers", "cell", text, by_cell(tiers).items())
+        made = [(call["cell"], call["labels"], call["calls"], call["failures"]) for call in calls()]
+        text = "Calls to the command or webhook that starts and stops workers."
+        yield _counter("scale_calls", "cell labels", text, [each[:3] for each in made])
+        text = "Of those, the ones that failed."
+        yield _counter("scale_calls_failed", "cell labels", text, [(*each[:2], each[3]) for each in made])
 
     def _shares(self) -> Iterable[Metric]:
         found = shares()

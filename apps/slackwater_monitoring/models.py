@@ -287,6 +287,25 @@ class AlertNotice(models.Model):
         return f"{self.event}: {self.alert_id} by {self.channel}"
 
 
+class Scaling(models.Model):
+    """The last call to whoever starts and stops workers, for a cell and a set of labels."""
+
+    pk = models.CompositePrimaryKey("cell", "labels")
+    cell = models.CharField(max_length=63)
+    labels = models.CharField(max_length=1000, help_text="Comma-separated; empty: all workers.")
+    fewer_since = models.DateTimeField(null=True, help_text="It has had more workers than it wants since then.")
+    called_at = models.DateTimeField(null=True)
+    action = models.CharField(max_length=5, default="", db_default="")
+    wanted = models.IntegerField(default=0, db_default=0)
+    have = models.IntegerField(default=0, db_default=0)
+    calls = models.BigIntegerField(default=0, db_default=0)
+    failures = models.BigIntegerField(default=0, db_default=0, help_text="Calls that failed.")
+    error = models.CharField(max_length=300, default="", db_default="", help_text="Of the last call.")
+
+    def __str__(self) -> str:
+        return f"{self.cell} {self.labels}: {self.action}"
+
+
 class TraceSending(models.Model):
     """The state of sending traces to the collector: one row, which the metrics read."""
 

@@ -31,6 +31,12 @@ MAX_COUNTED: Final = 10_000
 MOST_SETS: Final = 50
 """Sets of labels that figures are told of: tenants choose their words."""
 
+WORKERS = named("""
+SELECT n.name, n.labels, EXISTS (
+    SELECT 1 FROM slackwater_tasks_livetask l WHERE l.phase = :phase.IN_FLIGHT AND l.node_id = n.id)
+FROM slackwater_resources_node n WHERE n.cell = %s AND n.state IN ('starting', 'active')
+    AND n.lease_expires_at > clock_timestamp() ORDER BY n.started_at DESC, n.id DESC
+""")
 CELLS = """
 SELECT cell FROM slackwater_tenants_tenant UNION
 SELECT cell FROM slackwater_resources_node WHERE state IN ('starting', 'active', 'draining')
@@ -126,6 +132,34 @@ class Wanted:
         return ceil(max(self.shares.values(), default=Fraction(0)))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """How many workers a cell wants and has, of all or of those with labels."""
+
+    cell: str
+    labels: str
+    """Comma-separated; empty: of all workers, without those that are asked for by their labels."""
+    kind: str
+    """What is short first: a kind of slot, or ``resources``; empty: nothing is asked for."""
+    wanted: int
+    have: int
+    release: tuple[str, ...] = ()
+    """Idle nodes that nobody would miss, where there are more than are wanted."""
+
+    @property
+    def action(self) -> str:
+        """``more``, ``fewer``, or nothing. Fewer is said of all workers only: one with labels may serve the others."""
+        if self.wanted > self.have:
+            return "more"
+        return "fewer" if self.wanted < self.have and not self.labels else ""
+
+    @property
+    def reason(self) -> str:
+        of = f" with {self.labels}" if self.labels else ""
+        by = f" by {self.kind}" if self.kind else ""
+        return f"{self.wanted} worker{'s' * (self.wanted != 1)}{of} wanted{by}, {self.have} there"
+
+
 def demands() -> list[Demand]:
     """Every kind of slot of every cell, by name, and then of each set of labels that work requires.
 
@@ -219,14 +253,55 @@ def by_labels(found: Iterable[Wanted]) -> dict[tuple[str, str], int]:
     return {key: all_sets[key] for key in sorted(most)}
 
 
+def advice(cell: str) -> list[Advice]:
+    """For each set of labels that work requires and a node ever had, and at last for the cell as a whole.
+
+    Words that tenants make up ask for nothing; of very many sets those that ask for most are told.
+    """
+    found = [one for one in wanted() if one.cell == cell]
+    workers = [(name, with_names(labels), busy) for name, labels, busy in fetch_all(WORKERS, [cell])]
+    ever = [with_names(labels) for whose, labels, *_ in fetch_all(TYPICAL) if whose == cell]
+    asking = _sums((one.labels, one.shares) for one in found if one.labels)
+    known = [each for each in asking if any(has.issuperset(each.split(",")) for has in ever)]
+    sets = {each: asking[each] for each in sorted(known, key=lambda each: (-_most(asking[each])[1], each))[:MOST_SETS]}
+    have = {each: sum(1 for _, has, _ in workers if has.issuperset(each.split(","))) for each in sets}
+    answer = [
+        Advice(cell=cell, labels=each, kind=_most(shares)[0], wanted=_most(shares)[1], have=have[each])
+        for each, shares in sorted(sets.items())
+    ]
+    kind, count = _most(_sums(("", one.shares) for one in found if not one.lacking).get("", {}))
+    asked = {one.labels: one.wanted for one in answer}
+    lacking = {one.labels for one in found if one.lacking}
+    count -= sum(max(0, number - have[each]) for each, number in asked.items() if each not in lacking)
+    release: list[str] = []
+    for name, has, busy in workers:
+        missed = [each for each in sets if has.issuperset(each.split(","))]
+        if not busy and len(workers) - len(release) > count and all(have[each] > asked[each] for each in missed):
+            release.append(name)
+            have |= {each: have[each] - 1 for each in missed}
+    whole = Advice(cell=cell, labels="", kind=kind, wanted=max(0, count), have=len(workers), release=tuple(release))
+    return [*answer, whole]
+
+
 def _whole(found: Iterable[tuple[K, Mapping[str, Fraction]]]) -> dict[K, int]:
     """Of what is short first: a worker brings slots of every kind, and its resources."""
+    return {key: _most(shares)[1] for key, shares in _sums(found).items()}
+
+
+def _most(shares: Counted) -> tuple[str, int]:
+    """What is short first, and whole workers for it."""
+    kind = max(shares, key=lambda name: (shares[name], name), default="")
+    count = ceil(shares.get(kind, 0))
+    return kind if count else "", count
+
+
+def _sums(found: Iterable[tuple[K, Mapping[str, Fraction]]]) -> dict[K, Counted]:
     sums: dict[K, Counted] = {}
     for key, shares in found:
         so_far = sums.setdefault(key, {})
         for name, share in shares.items():
             so_far[name] = so_far.get(name, Fraction(0)) + share
-    return {key: ceil(max(shares.values(), default=Fraction(0))) for key, shares in sums.items()}
+    return sums
 
 
 def _waiting(rows: Iterable[tuple[Any, ...]], within_us: int, *, lacking: bool) -> dict[Key, tuple[int, Counted]]:

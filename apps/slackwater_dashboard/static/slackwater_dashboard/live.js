@@ -123,6 +123,12 @@
     ]);
     const headers = ["Node", "Cell", "State", "Slots", "Queued#", "Running#", "Slots used", "CPU given", "Memory given", "Heartbeat#"];
     fill("sw-nodes", table(headers, rows, "No node is registered: start a worker."));
+    byId("sw-scaling-card").hidden = !now.scaling.length;
+    const calls = now.scaling.map((call) => [
+      call.cell, call.labels, `${call.action}: ${whole.format(call.wanted)} wanted, ${whole.format(call.have)} there`, `${seconds(call.called_s_ago)} ago`,
+      call.error ? badge(call.error, "failed") : badge("done", "succeeded"), whole.format(call.calls), whole.format(call.failures),
+    ]);
+    fill("sw-scaling", table(["Cell", "Labels", "Asked for", "Called#", "Outcome", "Calls#", "Failed#"], calls, ""));
   }
   function lists(now) {
     const lines = now.lines.map((line) => [

@@ -10,6 +10,7 @@ from django.core.management.base import CommandParser
 
 from scheduler_ext.core.errors import InvalidInput, NotFound
 from slackwater.management.console import PlatformCommand
+from slackwater_monitoring.scaling import calls
 from slackwater_resources import services
 from slackwater_resources.models import Node
 from slackwater_tasks.read import overview
@@ -75,6 +76,7 @@ class Command(PlatformCommand):
                         for (cell, labels), count in by_labels(found).items()
                     ],
                     "tiers": [dict(zip(names, row, strict=True)) for row in rows],
+                    "calls": calls(),
                 }
             )
             return
@@ -83,6 +85,12 @@ class Command(PlatformCommand):
         if any(labels for _, labels, _ in sets):
             self.show_table("By labels", ["cell", "labels", "workers"], sets, empty="")
         self.show_table("In all", ["cell", "workers"], list(cells.items()), empty="No cell.")
+        if made := calls():
+            columns = ["cell", "labels", "action", "wanted", "have", "called_s_ago", "calls", "failures", "error"]
+            told = [[call[name] if name != "called_s_ago" else round(call[name]) for name in columns] for call in made]
+            self.show_table(
+                "Last calls for more or fewer", [name.replace("_", " ") for name in columns], told, empty=""
+            )
 
 
 def _find(given: str | None) -> Node:

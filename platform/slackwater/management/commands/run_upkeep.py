@@ -16,6 +16,8 @@ from slackwater_monitoring import upkeep as upkeep_jobs
 from slackwater_monitoring.alerts.thread import AlertThread
 from slackwater_monitoring.notify.sender import DeliverySender
 from slackwater_monitoring.outbox import SendingThread
+from slackwater_monitoring.scaling import ScalingThread
+from slackwater_monitoring.scaling import is_on as scaling_is_on
 from slackwater_resources.faults import FAULTS
 from slackwater_tasks.ledger import hints
 from slackwater_tasks.runtime import trace_context
@@ -44,7 +46,7 @@ class Command(BaseCommand):
         ledger = LedgerUpkeep(conf, publish)
         jobs = [*ledger.jobs(), *upkeep_jobs.jobs(), _leftovers(ledger)]
         upkeep = Upkeep(jobs, FAULTS)
-        senders = [DeliverySender(), AlertThread(), *_span_sender()]
+        senders = [DeliverySender(), AlertThread(), *([ScalingThread()] if scaling_is_on() else []), *_span_sender()]
         for sender in senders:
             sender.start()
         beating = heartbeat("upkeep")
