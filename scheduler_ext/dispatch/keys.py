@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from scheduler_ext.core.types import QueueName, WorkKind
 
 SLICE_TASK = "slackwater.slice"
-"""The one Celery task: it lends a pool child for a slice of time."""
+"""The Celery task of the hot path: it lends a pool child for a slice of time."""
+KILLED_TASK = "slackwater.killed"
+"""The Celery task that tells hooks and receivers of a run whose process was killed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
@@ -54,6 +55,9 @@ class Ledger(results.Results, Protocol):
         ``gathered``: the one for which it cannot gather the results of the canvas it went on as: the first that still
         runs, has failed or was cancelled.
         """
+
+    def of_tenant(self, task_id: str, tenant_id: int) -> AbstractContextManager[results.Seen | None]:
+        """A task, with its tenant in context: what its hooks submit is that tenant's."""
 
     def release(self) -> None:
         """Close what this process holds open, before it forks others."""

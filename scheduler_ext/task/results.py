@@ -47,6 +47,7 @@ class Seen:
     finished_at: datetime | None
     args: list[Any]
     kwargs: dict[str, Any]
+    cap_ms: int = 0
 
 
 class Results(Protocol):

@@ -23,7 +23,7 @@ from celery.worker import state
 
 from scheduler_ext.core.types import PER_CHILD, WorkKind
 from scheduler_ext.core.work import Export, NodeSpec
-from scheduler_ext.dispatch.keys import SLICE_TASK, token_queue
+from scheduler_ext.dispatch.keys import KILLED_TASK, SLICE_TASK, token_queue
 from scheduler_ext.dispatch.node_cleanup import forget_token_queues
 from scheduler_ext.task import handlers
 from scheduler_ext.worker import execution, process_state
@@ -60,6 +60,9 @@ class NodeStep(bootsteps.StartStopStep):
         self.slots = int(worker.concurrency or 1)
         self.script_slots = self.slots if self.engine.script_slots is None else self.engine.script_slots
         self.journal = Journal(BATCHES * self.slots)
+        self.killed, self._killed_fd = os.pipe()
+        for fd in (self.killed, self._killed_fd):
+            os.set_blocking(fd, False)
         self.hostname = str(worker.hostname)
         worker.slackwater = self
         process_state.adopt(self.journal, self.hostname)
@@ -116,15 +119,16 @@ class NodeStep(bootsteps.StartStopStep):
         described = json.dumps({
             "factory": self.engine.factory, "slots": self.journal.slots, "journal_fd": self.journal.fd,
             "node_id": self.journal.node_id, "hostname": self.hostname,
-            "script_slots": self.script_slots, "master_pid": os.getpid(),
+            "script_slots": self.script_slots, "master_pid": os.getpid(), "killed_fd": self._killed_fd,
         })  # fmt: skip
         self.agent = subprocess.Popen(
-            [sys.executable, "-m", "scheduler_ext.worker.agent.agent", described], pass_fds=(self.journal.fd,),
-            start_new_session=True,
+            [sys.executable, "-m", "scheduler_ext.worker.agent.agent", described],
+            pass_fds=(self.journal.fd, self._killed_fd), start_new_session=True,
         )  # fmt: skip
 
     def check(self, worker: Any) -> None:
-        """Restart an agent that ended; after the loss of the node, register anew first."""
+        """Pass on which runs were killed; restart an agent that ended, after the loss of the node registered anew."""
+        self._pass_on(worker)
         if self.stopping or self.agent is None or self.agent.poll() is None:
             return
         if self.agent.returncode == LOST_NODE:
@@ -137,6 +141,20 @@ class NodeStep(bootsteps.StartStopStep):
         else:
             log.error("the agent ended with %s and is started again", self.agent.returncode)
         self.launch()
+
+    def _pass_on(self, worker: Any) -> None:
+        """A child tells hooks and receivers of the runs that ended with another child."""
+        try:
+            lines = os.read(self.killed, 1 << 16).decode().splitlines()
+        except BlockingIOError:
+            return
+        try:
+            with worker.app.connection_for_write() as connection:
+                for line in lines:
+                    arguments = (self.journal.node_id, *json.loads(line))
+                    worker.app.send_task(KILLED_TASK, arguments, connection=connection)
+        except (OSError, *worker.app.connection_for_write().transport.connection_errors) as error:
+            log.warning("killed runs are told to nobody: %s", error)
 
     def stop(self, parent: Any) -> None:
         """Drain: the children take no more, the agent hands back what has not begun."""

@@ -1,10 +1,11 @@
-"""The one Celery task of the hot path: a token lends a slice of a pool child's time."""
+"""Celery tasks of our own: a token lends a slice of a pool child's time, and killed runs are told to who listens."""
 
 from __future__ import annotations
 
 from celery import Celery, signals
 
-from scheduler_ext.dispatch.keys import SLICE_TASK
+from scheduler_ext.core.states import Outcome
+from scheduler_ext.dispatch.keys import KILLED_TASK, SLICE_TASK
 from scheduler_ext.worker import process_state
 
 
@@ -13,7 +14,15 @@ def lend(node_id: int) -> None:
     process_state.child().lend()
 
 
+def tell_killed(node_id: int, task_id: str, tenant_id: int, outcome: int) -> None:
+    """Tell the hooks of a task, and who listens, that its run was killed; the process that ran it cannot any more."""
+    process_state.child().bodies.tell_killed(task_id, tenant_id, Outcome(outcome))
+
+
 def install(app: Celery) -> None:
-    """Register the slice with ``app``. It sends no events: Flower sees the tasks themselves."""
-    app.task(name=SLICE_TASK, ignore_result=True, acks_late=False, send_events=False, max_retries=0, shared=False)(lend)
+    """Register them with ``app``. They send no events: Flower sees the tasks themselves."""
+    for name, function in ((SLICE_TASK, lend), (KILLED_TASK, tell_killed)):
+        app.task(name=name, ignore_result=True, acks_late=False, send_events=False, max_retries=0, shared=False)(
+            function
+        )
     signals.worker_process_shutdown.connect(process_state.forget, weak=False)

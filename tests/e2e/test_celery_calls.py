@@ -18,6 +18,7 @@ from scheduler_ext.task import celery_json
 from slackwater.celery import app
 from slackwater.settings.environment import celery_broker_url
 from slackwater_resources.models import Node
+from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.models import Task
 from slackwater_tenants.scoping import tenant_scope
 from tests.support import calling
@@ -84,10 +85,18 @@ def test_a_retry_runs_as_often_as_it_says(platform: Platform, worker: ManagedPro
     assert platform.wait(single, timeout=30).state == TaskState.FAILED
     never = platform.wait(platform.submit("calls.never", folder), timeout=30)
     assert never.state == TaskState.FAILED
+    for line in ("capped", "dies"):
+        assert platform.wait(platform.submit("calls.deaf", folder, line), timeout=30).state == TaskState.FAILED
+    taken_back = platform.submit("calls.deaf", folder, "cancelled", execution_cap_s=60)
+    wait_until(lambda: ran(tmp_path).count("deaf") == 3, message="the third runs")
+    cancel(platform.tenant.pk, taken_back)
+    told = ["capped TimeLimitExceeded True", "dies WorkerLostError True", "cancelled revoked True"]
+    wait_until(lambda: set(told) <= set(ran(tmp_path)), message="another process tells what these could not")
     # What was published as well would have run by now: it stands in a queue that this worker has looked at since.
     app.send_task("calls.plain", (folder, "last"))
     wait_until(lambda: "last" in ran(tmp_path), message="the worker has looked at its default queue")
     expected = [f"{line} {n}" for line in ids for n in (0, 1)] + ["left 2", "left 1", "left 0", "never", "once", "last"]
+    expected += ["deaf"] * 3 + told
     assert sorted(ran(tmp_path)) == sorted(expected)
 
 

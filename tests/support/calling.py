@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import time
+from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from celery import chain, chord, group, shared_task
+from celery import Task, chain, chord, group, shared_task, signals
 from celery.exceptions import SoftTimeLimitExceeded
 
 from slackwater import export, handler
@@ -122,7 +124,32 @@ def soft(self: Any, at: datetime, prices: list[Decimal]) -> dict[str, Any]:
     return {"at": at, "sum": sum(prices), "headers": self.request.headers}
 
 
-for carried in (once, soft):
+class Hooked(Task):
+    """Tells how its runs ended."""
+
+    def on_failure(self, exc: BaseException, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
+        """Tell of a failure."""
+        _ran(args[0], f"{args[1]} {type(exc).__name__} {self.request.id == task_id}")
+
+
+@shared_task(name="calls.deaf", base=Hooked, time_limit=1)
+def deaf(folder: str, line: str) -> None:
+    """Hear of no interruption: only its process's end ends it."""
+    _ran(folder, "deaf")
+    if line == "dies":
+        os._exit(9)
+    while True:
+        with suppress(BaseException):
+            time.sleep(60)
+
+
+@signals.task_revoked.connect(sender=deaf)
+def revoked(request: Any, terminated: bool, **_: Any) -> None:
+    """Tell of a run that was taken back."""
+    _ran(request.args[0], f"{request.args[1]} revoked {terminated}")
+
+
+for carried in (once, soft, deaf):
     export(carried)
 
 

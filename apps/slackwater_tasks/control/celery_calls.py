@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -28,12 +30,12 @@ from slackwater_tasks.runtime.task_backend import close_if_broken
 from slackwater_tasks.submission.canvas import Feed, compile_canvas, names_in, submit_canvas
 from slackwater_tasks.submission.service import submit
 from slackwater_tenants.models import Tenant
-from slackwater_tenants.scoping import tenant_in_context
+from slackwater_tenants.scoping import tenant_in_context, tenant_scope
 
 ACTOR = "celery"
 LOOK = """
 SELECT t.handler, coalesce(l.state, t.state), coalesce(l.attempts, t.attempts_used), t.result::text, t.error, t.reason,
-    l.progress::text, t.finished_at, t.args::text, t.kwargs::text
+    l.progress::text, t.finished_at, t.args::text, t.kwargs::text, t.cap_ms
 FROM slackwater_tasks_task t LEFT JOIN slackwater_tasks_livetask l ON l.task_id = t.id
 WHERE t.id = %s AND t.tenant_id = %s
 """
@@ -83,6 +85,12 @@ class CeleryCalls(Ledger):
         rows = fetch_all(UNSUCCESSFUL, (task.task_id, list(map(int, outcomes)), named))
         return _seen(rows[0][0], task.tenant_id) if rows else None
 
+    @contextmanager
+    def of_tenant(self, task_id: str, tenant_id: int) -> Iterator[Seen | None]:
+        close_if_broken()
+        with tenant_scope(tenant_id):
+            yield _seen(task_id, tenant_id)
+
     def release(self) -> None:
         connection.close()
 
@@ -119,11 +127,11 @@ def _seen(task_id: str, tenant_id: int) -> Seen | None:
     rows = fetch_all(LOOK, (task_id, tenant_id))
     if not rows:
         return None
-    handler, state, attempts, result, error, reason, progress, finished_at, args, kwargs = rows[0]
+    handler, state, attempts, result, error, reason, progress, finished_at, args, kwargs, cap_ms = rows[0]
     return Seen(
         task_id=task_id, handler=handler, state=TaskState(state), attempts=attempts, result=_value(result),
         error=error, reason=reason, progress=_value(progress), finished_at=finished_at, args=_value(args),
-        kwargs=_value(kwargs),
+        kwargs=_value(kwargs), cap_ms=cap_ms,
     )  # fmt: skip
 
 

@@ -65,7 +65,8 @@ class Agent:
 
     def __init__(self, conf: SchedulerConf, journal: Journal, node_id: int, work: WorkStore, nodes: NodeStore,
                  redis_url: str, sandbox: SlotPool, events: TaskEvents, script_slots: int,
-                 master_pid: int) -> None:  # fmt: skip
+                 master_pid: int, killed_fd: int) -> None:  # fmt: skip
+        """``killed_fd``: the master reads there of the runs that ended with their process."""
         self.conf = conf
         self.journal = journal
         self.node_id = node_id
@@ -81,7 +82,8 @@ class Agent:
         client = redis_client.connect(redis_url, socket_timeout=5.0, socket_connect_timeout=1.0)
         self.queues = QueueManager(client, conf)
         self.scripts: dict[tuple[str, int], ScriptRun] = {}
-        self.watch = Watch(conf, journal, work, self._publish, self.scripts)
+        self.killed_fd = killed_fd
+        self.watch = Watch(conf, journal, work, self._publish, self.scripts, self._killed)
         self.script_tasks: set[asyncio.Task[None]] = set()
         self.ledger = ThreadPoolExecutor(1, thread_name_prefix="ledger")
         self.saving = Saving(conf, work)
@@ -360,6 +362,11 @@ class Agent:
         if changes:
             self.queues.tell(changes, room=True)
 
+    def _killed(self, task_id: str, tenant_id: int, outcome: Outcome) -> None:
+        """Tell the master; a pipe that is full, or closed, costs the word and not the agent."""
+        with contextlib.suppress(OSError):
+            os.write(self.killed_fd, f"{json.dumps([task_id, tenant_id, int(outcome)])}\n".encode())
+
     # -- the end ------------------------------------------------------------------------------------------------------
     async def _end(self) -> None:
         """Settle what the children left, and leave the registry; without a master, or a lease, they are ended first."""
@@ -412,6 +419,7 @@ def main(argv: list[str]) -> int:
         engine.conf, journal, described["node_id"], engine.work_store(f"agent {described['node_id']}"),
         engine.node_store(), engine.redis_url, engine.sandbox(),
         TaskEvents(engine.app, described["hostname"]), described["script_slots"], described["master_pid"],
+        described["killed_fd"],
     )  # fmt: skip
     return asyncio.run(agent.run())
 

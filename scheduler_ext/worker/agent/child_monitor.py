@@ -60,6 +60,8 @@ class Watch:
     publish: Callable[[Changes], None]
     scripts: Mapping[Claim, object]
     """What the agent itself runs."""
+    killed: Callable[[str, int, Outcome], None] = lambda *_: None
+    """Told of each run that ended with its process: task, tenant, how."""
     asked: dict[tuple[str, int], Outcome] = field(default_factory=dict)
     """Tasks (id, fence) that were asked to end or to yield, and as what."""
     used_ms: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -209,7 +211,7 @@ class Watch:
         others = [(e.task_id, e.fence) for e in taken.begun if e is not culprit]
         unbegun = self._own(taken.unbegun, table=slot.index)
         settled = replace(taken, begun=[culprit] if culprit else [], unbegun=unbegun)
-        self.publish(settlement.settle(self.store, node_id, settled, worker, outcome, WORDS[outcome]))
+        self._settle(node_id, settled, worker, outcome)
         if others:
             reason = "handed back: its worker process died while it ran beside others"
             alone = culprit is None and not guilty
@@ -250,7 +252,7 @@ class Watch:
                 len(taken.begun), len(taken.unbegun),
             )  # fmt: skip
         taken = replace(taken, unbegun=self._own(taken.unbegun, slot=slot.index))
-        self.publish(settlement.settle(self.store, self.journal.node_id, taken, worker, outcome, WORDS[outcome]))
+        self._settle(self.journal.node_id, taken, worker, outcome)
         if self.journal.beside:
             self._settle_beside(slot, guilty=bool(taken.begun) or verdict is not None or self._sibling_ran(slot))
         self._verdicts.pop(slot.index, None)
@@ -258,6 +260,13 @@ class Watch:
         if self._memory is not None:
             self._memory.forget(pid)
         slot.settle()
+
+    def _settle(self, node_id: int, taken: settlement.Account, worker: str, outcome: Outcome) -> None:
+        changes = settlement.settle(self.store, node_id, taken, worker, outcome, WORDS[outcome])
+        self.publish(changes)
+        for change in changes:
+            if taken.begun and change[0] == taken.begun[-1].task_id:
+                self.killed(change[0], change[2], outcome)
 
     @staticmethod
     def _worker(slot: Slot) -> str:

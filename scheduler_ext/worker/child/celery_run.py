@@ -18,7 +18,7 @@ from billiard.einfo import ExceptionInfo
 from celery import _state, signals, states
 from celery.app.task import Context, Task
 from celery.app.trace import task_has_custom
-from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded, TimeLimitExceeded
+from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded, TimeLimitExceeded, WorkerLostError
 from celery.utils.functional import arity_greater
 from kombu.exceptions import EncodeError
 
@@ -168,6 +168,15 @@ class Told:
             )  # fmt: skip
         else:
             self.state = states.IGNORED
+
+    def killed(self, outcome: Outcome, cap_s: float) -> None:
+        """Its process was killed, or has died: told by another, to which nobody has told its beginning."""
+        if outcome is Outcome.WORKER_LOST:
+            self.raised(_thrown(WorkerLostError("its worker process died while it ran")))
+        else:
+            self.interrupted(outcome, cap_s)
+        if self.state == states.FAILURE:
+            self._hook("after_return", self.state, self.retval, self.request.id, self.args, self.kwargs, None)
 
     def after(self) -> None:
         """It is over."""

@@ -386,6 +386,30 @@ class Bodies:
         started = replace(started, args=other.args_given, kwargs=other.kwargs_given)
         return self._pushed(self._known(other.task), started, NO_CALL)
 
+    def tell_killed(self, task_id: str, tenant_id: int, outcome: Outcome) -> None:
+        """Tell hooks and receivers of a run that another process of this worker did not survive.
+
+        One that is repeated because it was lost is not told, as with Celery.
+        """
+        self.look()
+        with self._ledger().of_tenant(task_id, tenant_id) as seen:
+            if seen is None or (outcome is Outcome.WORKER_LOST and not is_final(seen.state)):
+                return
+            attempt = max(1, seen.attempts)
+            started = Started(
+                task_id, 0, tenant_id, seen.handler, "", "", seen.args, seen.kwargs, seen.cap_ms, attempt, ""
+            )
+            handler = self._find(started)
+            if handler is None or not (handler.hooked or self._listened):
+                return
+            started, call = celery_run.told(started) if CALL in started.kwargs else (started, NO_CALL)
+            request = Context(**self._request(handler, started, call))
+            handler.task.request_stack.push(request)
+            try:
+                celery_run.Told(handler.task, request).killed(outcome, seen.cap_ms / 1000)
+            finally:
+                handler.task.request_stack.pop()
+
     def _known(self, name: str) -> Handler:
         if name not in self.app.tasks:
             raise InvalidInput(f"replace({name}): this worker has no such task")
