@@ -56,6 +56,7 @@ class PeriodicTaskAdmin(BeatPeriodicTaskAdmin, ModelAdmin):  # type: ignore[misc
     """celery-beat's own table: the platform's housekeeping, and periodic tasks of an older code base."""
 
     form = BeatTaskForm
+    change_form_template = "slackwater_dashboard/periodic_task.html"  # its own has a script in the page
 
 
 class CrontabScheduleAdmin(BeatCrontabAdmin, ModelAdmin):  # type: ignore[misc,type-arg]

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import pytest
 import redis
 
+from tests.support.browser import browser, tenant
 from tests.support.platform import Platform, reset
 from tests.support.runner import runner
 
-__all__ = ["platform", "runner"]
+__all__ = ["browser", "platform", "runner", "tenant"]
 
 
 @pytest.fixture

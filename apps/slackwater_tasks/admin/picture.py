@@ -105,7 +105,7 @@ def draw(boxes: Sequence[Box], edges: Sequence[Edge], link: Callable[[UUID], str
         16 + (max((column for column, _ in places.values()), default=0) + 1) * (size.width + size.gap_x) - size.gap_x
     )
     return format_html(
-        '<svg class="sw-graph" role="img" aria-label="Dependencies" viewBox="0 0 {0} {1}" width="{0}" height="{1}" '
+        '<svg class="sw-graph" role="group" aria-label="Dependencies" viewBox="0 0 {0} {1}" width="{0}" height="{1}" '
         'font-size="{2}">{3}{4}</svg>',
         width,
         16 + tallest * step_y - size.gap_y,

@@ -226,6 +226,7 @@ UNFOLD: dict[str, Any] = {
         {"rel": "icon", "type": "image/svg+xml", "href": lambda request: _static("slackwater_dashboard/favicon.svg")}
     ],
     "STYLES": [lambda request: _static("slackwater_dashboard/slackwater.css")],
+    "SCRIPTS": [lambda request: _static("slackwater_dashboard/names.js")],
     "DASHBOARD_CALLBACK": "slackwater_dashboard.views.dashboard_context",
     "SHOW_VIEW_ON_SITE": False,
     "BORDER_RADIUS": "6px",
@@ -237,7 +238,7 @@ UNFOLD: dict[str, Any] = {
             "300": "oklch(82.8% .111 230.318)",
             "400": "oklch(74.6% .16 232.661)",
             "500": "oklch(68.5% .169 237.323)",
-            "600": "oklch(58.8% .158 241.966)",
+            "600": "oklch(54% .148 242.3)",
             "700": "oklch(50% .134 242.749)",
             "800": "oklch(44.3% .11 240.79)",
             "900": "oklch(39.1% .09 240.876)",

@@ -32,7 +32,7 @@
   const badge = (text, kind) => el("span", { class: `sw-badge sw-${kind}` }, text);
   function bar(permille) {
     const level = permille >= 800 ? " sw-high" : "";
-    const meter = svg("svg", { class: `sw-bar${level}`, viewBox: "0 0 100 8", preserveAspectRatio: "none", role: "img" });
+    const meter = svg("svg", { class: `sw-bar${level}`, viewBox: "0 0 100 8", preserveAspectRatio: "none", "aria-hidden": "true" });
     meter.append(svg("rect", { class: "sw-bar-back", width: 100, height: 8, rx: 2 }));
     meter.append(svg("rect", { class: "sw-bar-fill", width: permille / 10, height: 8, rx: 2 }));
     return el("span", { class: "sw-meter" }, meter, `${Math.round(permille / 10)} %`);
