@@ -17,7 +17,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
 from scheduler_ext.core.errors import SlackwaterError
-from slackwater_adminkit.services import tell, tell_each
+from slackwater_adminkit.services import log_act, tell, tell_each
 
 if TYPE_CHECKING:
     from django.contrib.admin import ModelAdmin as Base
@@ -40,7 +40,7 @@ class Button:
     done: str = ""
     """The word after the count of objects it was done to, for example "cancelled"."""
     log: str = ""
-    """The entry in the log of changes; empty: the service writes its own."""
+    """The entry in the log of changes, for each object; empty: its label, and one entry for all that an action takes."""
     confirm: str = ""
     """Name of the admin's method ``(request, obj) -> str``: what it will do, told on a page that asks for a reason first."""
     when: Callable[[Any], bool] = lambda _: True
@@ -82,7 +82,10 @@ class ButtonsMixin(Base):  # type: ignore[type-arg]
 
     def _act(self, name: str, _admin: Any, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         some = list(islice(queryset.iterator(chunk_size=500), self.max_batch + 1))
-        tell_each(request, some[: self.max_batch], lambda obj: self._do(request, name, obj), self.buttons[name].done)
+        taken, button = some[: self.max_batch], self.buttons[name]
+        done = tell_each(request, taken, lambda obj: self._do(request, name, obj), button.done)
+        if done and not button.log:
+            log_act(request, self.model, f"{done} of {len(taken)} {self.opts.verbose_name_plural}", f"{button.action}.")
         if len(some) > self.max_batch:
             messages.warning(request, f"Only the first {self.max_batch} were taken; repeat it for the rest.")
 
@@ -110,6 +113,8 @@ class ButtonsMixin(Base):  # type: ignore[type-arg]
             return self.ask(request, button, obj)
         try:
             messages.success(request, self._do(request, name, obj))
+            if not button.log:
+                self.log_change(request, obj, f"{button.label.rstrip('…')}.")
         except SlackwaterError as error:
             tell(request, error)
         back = f"admin:{self.opts.app_label}_{self.opts.model_name}_change"

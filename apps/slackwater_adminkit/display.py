@@ -10,7 +10,7 @@ from typing import Any
 from django import forms
 from django.contrib import admin
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 SHORT_ID = 8
@@ -62,11 +62,27 @@ def ago(moment: datetime | None) -> SafeString | str:
 
 
 def clock(moment: datetime | None, *, day: bool = False) -> str:
-    """A time of day in UTC to the millisecond, with its day where that is asked for."""
+    """A time of day in UTC to the millisecond, with its day and the zone where that is asked for."""
     if moment is None:
         return "–"
     form = "%Y-%m-%d %H:%M:%S" if day else "%H:%M:%S"
-    return f"{moment.astimezone(UTC).strftime(form)}.{moment.microsecond // 1000:03d}"
+    return f"{moment.astimezone(UTC).strftime(form)}.{moment.microsecond // 1000:03d}{' UTC' if day else ''}"
+
+
+def facts(values: dict[str, Any]) -> SafeString:
+    """Names and values below each other, in words: what reports and answers hold."""
+    rows = ((name.replace("_", " "), _told(value)) for name, value in values.items())
+    return format_html('<dl class="sw-facts">{}</dl>', format_html_join("", "<dt>{}</dt><dd>{}</dd>", rows))
+
+
+def _told(value: Any) -> Any:
+    if isinstance(value, dict):
+        return ", ".join(f"{name.replace('_', ' ')}: {_told(item)}" for name, item in value.items()) or "none"
+    if isinstance(value, list):
+        return ", ".join(str(_told(item)) for item in value) or "none"
+    return (
+        {None: "–", True: "yes", False: "no"}.get(value, value) if value is None or isinstance(value, bool) else value
+    )
 
 
 def json_block(value: Any) -> SafeString:

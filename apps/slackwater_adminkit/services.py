@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import messages
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 
 from scheduler_ext.core.errors import SlackwaterError
@@ -20,6 +20,8 @@ else:
     from unfold.admin import ModelAdmin as UnfoldAdmin
 
 SHOWN_ERRORS = 5
+MESSAGE_VALUE = 200
+"""Characters of a value in the log of changes."""
 REFUSAL = "sw_refusal"
 
 
@@ -62,12 +64,42 @@ def tell_each(request: HttpRequest, items: Iterable[Any], call: Callable[[Any], 
     return good
 
 
+def log_act(request: HttpRequest, model: type[Model], what: str, text: str) -> None:
+    """One entry in the log of changes for an act on many objects."""
+    from django.contrib.admin.models import CHANGE, LogEntry
+    from django.contrib.contenttypes.models import ContentType
+
+    LogEntry.objects.create(
+        user_id=request.user.pk or 0, content_type=ContentType.objects.get_for_model(model), object_repr=what[:200],
+        action_flag=CHANGE, change_message=text,
+    )  # fmt: skip
+
+
+def _change(label: Any, before: Any, after: Any) -> str:
+    old, new = (
+        str(getattr(value, "pk", value))[:MESSAGE_VALUE] if value not in (None, "") else "nothing"
+        for value in (before, after)
+    )
+    return f"{label} from {old} to {new}"
+
+
 class ServiceAdmin(UnfoldAdmin):  # type: ignore[type-arg]  # Django's class takes no argument at run time
     """A ModelAdmin that saves through services: their errors become messages, never an error page."""
 
     compressed_fields = True
     warn_unsaved_form = True
     list_filter_submit = True
+
+    def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
+        """What was changed, with the values before and after."""
+        told = super().construct_change_message(request, form, formsets, add)
+        if add or not form.changed_data or not told:
+            return told
+        values = ((name, form.initial.get(name), form.cleaned_data.get(name)) for name in form.changed_data)
+        return [
+            {"changed": {"fields": [_change(form.fields[name].label or name, *pair) for name, *pair in values]}},
+            *told[1:],
+        ]
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """Django's view; a service's refusal is shown in the form as it was sent."""

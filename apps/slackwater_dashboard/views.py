@@ -12,6 +12,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
 from scheduler_ext.core.errors import InvalidInput
+from slackwater_adminkit.display import seconds
 from slackwater_dashboard import live
 from slackwater_monitoring import right_sizing
 from slackwater_tasks.admin.task_page import state_of, watch_mark
@@ -84,14 +85,22 @@ def task_output(request: HttpRequest, task_id: UUID) -> HttpResponse:
 def run_times(request: HttpRequest) -> HttpResponse:
     """Learnt run times by tenant and handler, the most frequent first."""
     _require(request, RUN_TIMES_PERMISSION)
-    rows = RunTime.objects.select_related("tenant").order_by("-samples")[:RUN_TIMES_SHOWN]
+    learnt = RunTime.objects.select_related("tenant").order_by("-samples")[:RUN_TIMES_SHOWN]
+    rows = [
+        {
+            **{name: getattr(row, name) for name in ("tenant", "key", "samples", "updated_at")},
+            "mean": seconds(row.mean_us / 1e6),
+            "long": seconds(None if row.long_us is None else row.long_us / 1e6),
+        }
+        for row in learnt
+    ]
     return _table(request, "run_times", "Run times", rows)
 
 
 def sizes(request: HttpRequest) -> HttpResponse:
     """Work that would run in a smaller tier, by tenant and handler or script, the most frequent first."""
     _require(request, SIZES_PERMISSION)
-    rows = right_sizing.all_hints(SIZES_LOOKED_AT)
+    rows = [{**hint, "cores": hint["p95"]["cpu_milli"] / 1000} for hint in right_sizing.all_hints(SIZES_LOOKED_AT)]
     return _table(request, "sizes", "Smaller tiers", rows)
 
 

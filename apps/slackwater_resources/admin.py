@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 
 from slackwater_adminkit.buttons import Button, ButtonsMixin
-from slackwater_adminkit.display import ago, badge, column, json_block
+from slackwater_adminkit.display import ago, badge, column, facts
 from slackwater_adminkit.pausing import PausableMixin
 from slackwater_adminkit.services import ReadOnlyMixin, ServiceAdmin, UndeletedMixin
 from slackwater_resources import services
@@ -22,13 +22,14 @@ from slackwater_resources.components import SILENT_AFTER_S
 from slackwater_resources.models import NODE_LIVES, Component, Handler, Node, Tier
 
 DIMENSIONS = (
-    ("CPU", "‰ of a core"),
-    ("memory", "MiB"),
-    ("disk", "MiB"),
-    ("IOPS", "a second, reading and writing"),
-    ("bandwidth", "kbit/s, in and out each"),
-    ("ports", ""),
+    ("CPU", 1000, "cores"),
+    ("memory", 1024, "GiB"),
+    ("disk", 1024, "GiB"),
+    ("IOPS", 1, "a second, reading and writing"),
+    ("bandwidth", 1000, "Mbit/s, in and out each"),
+    ("ports", 1, ""),
 )
+"""The name, how many of what is stored are one of the unit shown, and that unit."""
 STATE_KINDS = {
     "starting": "waiting",
     "active": "succeeded",
@@ -132,7 +133,8 @@ class NodeAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
 
     @admin.display(description="resources")
     def resources(self, obj: Node) -> SafeString:
-        rows = ((name, amount, unit) for (name, unit), amount in zip(DIMENSIONS, obj.capacity, strict=False))
+        pairs = zip(DIMENSIONS, obj.capacity, strict=False)
+        rows = ((name, f"{round(amount / size, 1):,g}", unit) for (name, size, unit), amount in pairs)
         return format_html_join("", "<div>{}: {} {}</div>", rows)
 
     @admin.display(description="tasks")
@@ -145,7 +147,7 @@ class NodeAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
     def handler_names(self, obj: Node) -> str:
         return ", ".join(Handler.objects.filter(pk__in=obj.handlers).values_list("name", flat=True)) or "–"
 
-    statistics = column("statistics", lambda node: json_block(node.stats))
+    statistics = column("statistics", lambda node: facts(node.stats) if node.stats else "–")
 
     def drain(self, request: HttpRequest, obj: Node) -> str:
         services.drain_node(obj)

@@ -151,7 +151,7 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
         "next", lambda schedule: ago(schedule.next_fire_at) if not schedule.paused else "–", ordering="next_due_at"
     )
 
-    @admin.display(description="next firings (UTC)")
+    @admin.display(description="next firings")
     def upcoming(self, obj: Schedule) -> SafeString | str:
         try:
             times = services.next_firings(obj, UPCOMING)
@@ -159,7 +159,7 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
             return str(error)
         return format_html_join("", "<div>{}</div>", ((clock(moment, day=True),) for moment in times)) or "none"
 
-    @admin.display(description="last firings (UTC)")
+    @admin.display(description="last firings")
     def recent(self, obj: Schedule) -> SafeString | str:
         # Unscoped: the schedule says whose they are.
         fires = ScheduleFire.objects.unscoped().filter(schedule=obj).order_by("-fire_at")[:RECENT]
@@ -216,7 +216,7 @@ class ScheduleFireAdmin(AllTenantsMixin, ReadOnlyMixin, BigTableAdmin):
     search_fields = ("schedule__name",)
     readonly_fields = ("shown_outcome", "late", "task")
 
-    fire = column("for (UTC)", lambda fire: clock(fire.fire_at, day=True))
+    fire = column("for", lambda fire: clock(fire.fire_at, day=True))
     shown_outcome = column("outcome", lambda fire: fire_badge(fire.outcome))
     late = column("late by", lambda fire: seconds(fire.late_by_s))
     task = column("task", made_link)

@@ -109,7 +109,7 @@ class TenantForm(forms.ModelForm):  # type: ignore[type-arg]
 
     class Meta:
         model = Tenant
-        fields = ("slug", "name", "plan", "client", "cell", "pool", "trusted", "script_root", "paused")
+        fields = ("slug", "name", "plan", "client", "cell", "pool", "trusted", "script_root")
 
 
 @admin.register(Tenant)
@@ -125,7 +125,12 @@ class TenantAdmin(PausableMixin, UndeletedMixin, ServiceAdmin):
 
     def get_readonly_fields(self, request: HttpRequest, obj: Tenant | None = None) -> tuple[str, ...]:
         """The slug stays: keys, metrics and logs carry it. Pausing has its own buttons."""
-        return ("slug", "paused") if obj else ("paused",)
+        return ("slug", "state") if obj else ()
+
+    def get_fields(self, request: HttpRequest, obj: Tenant | None = None) -> Any:
+        """What may be given; of a tenant that exists, its state too."""
+        given = list(TenantForm.Meta.fields)
+        return ["slug", "state", *given[1:]] if obj else given
 
     unfinished = column(
         "unfinished tasks", lambda tenant: tenant.counter.unfinished if hasattr(tenant, "counter") else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,10 @@ from tests.support.browser import NEEDS, Watched
 from tests.support.showcase import furnish_everything
 
 pytestmark = [*NEEDS, pytest.mark.timeout(1_800)]
+APPS = (
+    ("slackwater_tasks",), ("slackwater_tenants", "slackwater_schedules"), ("slackwater_monitoring", "slackwater_resources"),
+    ("auth", "admin", "django_celery_beat"),
+)  # fmt: skip
 WINDOWS = ((1280, 800), (1440, 900), (390, 844))
 ACCESSIBLE = {(1280, "light"), (1280, "dark"), (390, "light")}
 PICTURES = os.environ.get("SLACKWATER_TEST_PICTURES")
@@ -44,11 +48,13 @@ AXE = """async () => (await axe.run(document, {resultTypes: ["violations"]})).vi
         .map((node) => `${node.target} ${node.failureSummary.split("\\n")[1] || ""}`).join(" | "))"""
 
 
-def addresses() -> Iterator[tuple[str, str]]:
-    """A name and the address of each page: of every table the list, the form to add, and a row with its history."""
+def addresses(apps: Collection[str]) -> Iterator[tuple[str, str]]:
+    """A name and the address of each page of these apps' tables: the list, the form to add, a row, how it is deleted."""
     client = Client()
     client.force_login(User.objects.get(username="root"))
     for model, shown in admin.site._registry.items():
+        if model._meta.app_label not in apps:
+            continue
         name = f"{model._meta.app_label}_{model._meta.model_name}"
         response = client.get(listed := reverse(f"admin:{name}_changelist"))
         yield f"{name}-list", listed
@@ -59,6 +65,10 @@ def addresses() -> Iterator[tuple[str, str]]:
         yield f"{name}-change", reverse(f"admin:{name}_change", args=[row.pk])
         if shown.has_delete_permission(response.wsgi_request, row):
             yield f"{name}-delete", reverse(f"admin:{name}_delete", args=[row.pk])
+
+
+def own_addresses() -> Iterator[tuple[str, str]]:
+    """The pages that are of no table, and tasks in several states."""
     for name in ("index", "sw_run_times", "sw_sizes", "password_change"):
         yield name, reverse(f"admin:{name}")
     for task in Task.objects.unscoped().filter(name__in=["monthly report", "invoice 0", "mail 1", "load", "mail 2"]):
@@ -85,10 +95,11 @@ def faults(browser: Watched, name: str) -> Iterator[str]:
                 page.screenshot(path=Path(PICTURES) / f"{name}-{width}-{theme}.png", full_page=True)
 
 
-def test_every_page_fits_its_window_and_is_accessible(browser: Watched, tenant: Tenant) -> None:
+@pytest.mark.parametrize("apps", [*APPS, ()], ids=lambda apps: apps[0] if apps else "own")
+def test_every_page_fits_its_window_and_is_accessible(browser: Watched, tenant: Tenant, apps: tuple[str, ...]) -> None:
     furnish_everything(tenant)
-    found = []
-    for name, address in list(addresses()):
+    found: list[str] = []
+    for name, address in list(addresses(apps) if apps else own_addresses()):
         browser.page.goto(browser.base + address)
         browser.page.wait_for_load_state("load")
         if name == "index":
@@ -97,3 +108,7 @@ def test_every_page_fits_its_window_and_is_accessible(browser: Watched, tenant: 
         found += [f"{name}: {trouble}" for trouble in browser.troubles]
         browser.troubles.clear()
     assert not found, "\n".join(found)
+
+
+def test_every_table_is_among_them() -> None:
+    assert {model._meta.app_label for model in admin.site._registry} == {name for apps in APPS for name in apps}

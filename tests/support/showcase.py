@@ -46,12 +46,16 @@ def _tasks(tenant: Tenant, worker: HandWorker) -> None:
     for n in range(6):
         submit(tenant, name=f"mail {n}", tier="regular", priority=n)
     names = ("extract", "clean", "enrich", "load", "report")
-    tasks = [{"name": name, "handler": HANDLER, "depends_on": list(names[max(0, n - 1) : n])} for n, name in enumerate(names)]
+    tasks = [
+        {"name": name, "handler": HANDLER, "depends_on": list(names[max(0, n - 1) : n])} for n, name in enumerate(names)
+    ]
     made = service.submit_workflow(tenant, {"name": "nightly import", "tasks": tasks}, actor="user:ann")
     worker.run(made.task_ids[0])
     service.store_script(tenant, "job.sh", b"#!/bin/sh\necho hi\n")
     task = Task.objects.unscoped().get(pk=done)
-    Artifact._plain.create(task=task, tenant=tenant, name="report.pdf", size=3, sha256="0" * 64, content=b"pdf", fence=1)
+    Artifact._plain.create(
+        task=task, tenant=tenant, name="report.pdf", size=3, sha256="0" * 64, content=b"pdf", fence=1
+    )
     RunTime.objects.create(tenant=tenant, key=HANDLER, samples=40, mean_us=3.4e6, long_us=9e6)
 
 

@@ -29,10 +29,13 @@ class LoginAdmin(ReadOnlyMixin, BigTableAdmin):
 class LogEntryAdmin(ReadOnlyMixin, BigTableAdmin):
     """Objects that administrators added, changed and deleted, and the buttons they pressed."""
 
-    list_display = ("action_time", "user", "content_type", "object_repr", "what")
+    list_display = ("action_time", "user", "kind", "named", "what")
     list_select_related = ("user", "content_type")
     list_filter: ClassVar[Any] = ("action_flag",)
     search_fields = ("user__username", "object_repr")
-    fields = ("action_time", "user", "content_type", "object_id", "object_repr", "what")
+    fields = ("action_time", "user", "kind", "object_id", "named", "what")
 
-    what = column("what", lambda entry: entry.get_change_message() or str(entry.get_action_flag_display()))
+    kind = column("kind", lambda entry: entry.content_type.name if entry.content_type else "–")
+    named = column("of", lambda entry: entry.object_repr)
+
+    what = column("change", lambda entry: entry.get_change_message() or str(entry.get_action_flag_display()))

@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 
 from django.contrib import admin
 from django.http import HttpRequest
+from django.utils.html import format_html_join
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdownFilter
 
 from slackwater_adminkit.big import BigTableAdmin
 from slackwater_adminkit.buttons import Button, ButtonsMixin
-from slackwater_adminkit.display import ago, badge, column, json_block
+from slackwater_adminkit.display import ago, badge, column, facts, json_block
 from slackwater_adminkit.services import AllTenantsMixin, ReadOnlyMixin, ServiceAdmin
 from slackwater_monitoring.models import Delivery, Subscription
 from slackwater_monitoring.notify import subscriptions
@@ -85,7 +86,9 @@ class DeliveryAdmin(AllTenantsMixin, ButtonsMixin, ReadOnlyMixin, BigTableAdmin)
         return str(entry.get("error") or entry.get("status") or "–")
 
     shown_payload = column("payload", lambda delivery: json_block(json.loads(delivery.payload)))
-    shown_log = column("attempts so far", lambda delivery: json_block(delivery.log) if delivery.log else "–")
+    shown_log = column(
+        "attempts so far", lambda delivery: format_html_join("", "{}", ((facts(one),) for one in delivery.log)) or "–"
+    )
 
     def replay(self, request: HttpRequest, obj: Delivery) -> str:
         subscriptions.replay(obj.tenant_id, obj.subscription_id, obj.pk)

@@ -6,10 +6,11 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from django.contrib import admin
+from django.utils.html import format_html_join
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 
 from slackwater_adminkit.big import BigTableAdmin
-from slackwater_adminkit.display import column, json_block
+from slackwater_adminkit.display import column, facts
 from slackwater_adminkit.services import AllTenantsMixin, ReadOnlyMixin
 from slackwater_monitoring.models import ReceiptPage
 from slackwater_monitoring.receipts import pages
@@ -32,4 +33,9 @@ class ReceiptPageAdmin(AllTenantsMixin, ReadOnlyMixin, BigTableAdmin):
     numbers = column("receipts", str)
     charged = column("charged", lambda page: f"{page.charged_micros / 1_000_000:.6f}")
     hash = column("hash of the last", lambda page: bytes(page.head).hex())
-    receipts = column("receipts", lambda page: json_block(list(islice(pages.shown(page, page.tenant.slug), SHOWN))))
+    receipts = column(
+        "receipts",
+        lambda page: format_html_join(
+            "", "{}", ((facts(one),) for one in islice(pages.shown(page, page.tenant.slug), SHOWN))
+        ),
+    )

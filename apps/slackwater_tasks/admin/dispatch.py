@@ -48,6 +48,11 @@ class LineAdmin(AllTenantsMixin, TerminateMixin, PausableMixin, ReadOnlyMixin, S
 
     shown_category = column("category", lambda line: word(Category(line.category)), ordering="category")
 
+    @admin.display(description="state")
+    def state(self, obj: Line) -> SafeString:
+        """Its own, unless its tenant is paused."""
+        return badge("tenant paused", "waiting") if obj.tenant.paused and not obj.paused else super().state(obj)
+
     labels = column("labels", lambda line: ", ".join([*line.require_labels, *(f"({it})" for it in line.prefer_labels)]))
 
     def set_paused(self, obj: Line, *, paused: bool) -> bool:

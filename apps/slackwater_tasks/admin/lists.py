@@ -98,7 +98,13 @@ class AttemptAdmin(LedgerAdmin):
     @admin.display(description="outcome")
     def shown_outcome(self, obj: Attempt) -> SafeString:
         outcome = Outcome(obj.outcome)
-        kinds = {Outcome.SUCCEEDED: "succeeded", Outcome.RETRY: "scheduled", Outcome.CANCELLED: "cancelled"}
+        kinds = {
+            Outcome.SUCCEEDED: "succeeded",
+            Outcome.RETRY: "scheduled",
+            Outcome.CANCELLED: "cancelled",
+            Outcome.YIELDED: "scheduled",
+            Outcome.HANDED_BACK: "scheduled",
+        }
         return badge(word(outcome).replace("_", " "), kinds.get(outcome, "failed"))
 
     ended = column("ended", lambda row: ago(row.finished_at))

@@ -28,6 +28,16 @@ OWN = frozenset({"tenant_in_flight", "hard_share"})
 """Those that end when one of the tenant's does."""
 
 
+WAITS_FOR = {
+    "dependency": "other tasks", "start_time": "its time", "back_off": "its back-off", "position": "its turn in its line",
+    "share": "its line's turn", "tenant_in_flight": "the plan's tasks in flight", "hard_share": "the plan's share",
+    "mutex": "its mutex key", "rate": "its execution rate", "peak": "less load", "paused": "to be resumed",
+    "no_slot": "a free slot", "no_resource": "free resources", "reserved": "a larger task", "yielded": "whom it made room",
+    "never_fits": "a larger node", "no_labels": "a node with its labels", "no_node": "a node", "dispatcher": "a dispatcher",
+}  # fmt: skip
+"""The kinds of blockers in words."""
+
+
 def state_of(task: Task) -> TaskState:
     """The one state of a task whose live row was selected with it."""
     live = task.live if hasattr(task, "live") else None
@@ -52,7 +62,7 @@ def context_of(task: Task) -> dict[str, Any]:
             "attributes": _attributes(task, detail),
             "live": live,
             "dead": dead,
-            "why": why,
+            "why": why and {**why, "blockers": [{**b, "waits_for": WAITS_FOR[b["kind"]]} for b in why["blockers"]]},
             "holders": _holders(task, why),
             "history": [_entry(entry) for entry in history(task.pk)],
             "attempts": [_attempt(row) for row in tasks.attempts(task.pk)],

@@ -92,7 +92,7 @@ class Blockers:
         more = f" and {pending - len(rows)} more" if pending > len(rows) else ""
         return blocker(
             "dependency", f"It needs {pending} task{'s' * (pending > 1)} that {'have' if pending > 1 else 'has'} "
-            f"not ended: {names}{more}.", "They end as its condition asks.", tasks=[r[0] for r in rows],
+            f"not ended: {names}{more}.", "What it needs ends as its condition asks.", tasks=[r[0] for r in rows],
         )  # fmt: skip
 
     def _later(self) -> Blocker:
@@ -155,8 +155,9 @@ class Blockers:
             labelled = sorted(line.labels.require) if line.labels is not None else []
             whose = f" with the label{'s' * (len(labelled) > 1)} {', '.join(labelled)}" if labelled else ""
             yield blocker(
-                "no_slot", f"No fitting node{whose} has room for the tier {self.row['tier']}: {fitting} could take it and "
-                "are busy.", "A task there ends, or a node joins.",
+                "no_slot", f"No fitting node{whose} has room for the tier {self.row['tier']}: "
+                f"{f'all {fitting}' if fitting > 1 else 'the one'} that could take it {'are' if fitting > 1 else 'is'} busy.",
+                "A task there ends, or a node joins.",
             )  # fmt: skip
         elif reason is None and self._left((replace(line, heads=(task,)),)) is Reason.HARD_SHARE:
             where = f"the pool {line.pool}" if line.pool else "its tenant"
@@ -232,7 +233,7 @@ class Blockers:
             line = f"{word(Category(self.row['category']))}, {self.row['tier']}"
             yield blocker(
                 "position", f"{least.strip().capitalize() + ' ' if least else ''}{self.ahead} tasks of its line "
-                f"({line}) come first.", "They start.", ahead=self.ahead,
+                f"({line}) come first.", "Those before it start.", ahead=self.ahead,
             )  # fmt: skip
         yield from self._others_first()
 

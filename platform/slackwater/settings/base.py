@@ -96,6 +96,7 @@ AUTH_PASSWORD_VALIDATORS = [
 USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en-us"
+FORMAT_MODULE_PATH = "slackwater.settings.formats"
 USE_I18N = False
 
 # -- PostgreSQL ----------------------------------------------------------------------------------------------

@@ -18,9 +18,9 @@
     select.addEventListener("change", tell);
     tell();
   }
-  addEventListener("load", () => {
+  addEventListener("DOMContentLoaded", () => {
     name();
     crontabs();
+    new MutationObserver(name).observe(document.body, { childList: true, subtree: true }); // widgets are made later, and in new rows
   });
-  document.addEventListener("formset:added", () => setTimeout(name));
 })();

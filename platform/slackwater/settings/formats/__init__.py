@@ -1,0 +1,1 @@
+"""How pages write moments: one form, with the zone."""
