@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from datetime import timedelta
@@ -22,7 +23,9 @@ from slackwater_api.server import content_security
 from slackwater_api.server.application import _headers
 from slackwater_monitoring.logins import KNOWN_FOR, MAX_FOR_ADDRESS, MAX_FOR_BOTH, MAX_FOR_NAME, WINDOW, address_of
 from slackwater_monitoring.models import Login
-from tests.support.admin import press, staff
+from slackwater_tasks.models import RateLimit
+from slackwater_tenants.models import Tenant
+from tests.support.admin import act, press, staff, submit
 from tests.support.hand_worker import HandWorker
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -121,6 +124,19 @@ class TestLogins:
             staff("slackwater_tasks.view_task").get(reverse("admin:slackwater_monitoring_login_changelist")).status_code
             == 403
         )
+
+    def test_what_was_done_to_many_and_what_a_value_was_before_are_told(self, page: Client, tenant: Tenant) -> None:
+        tasks = [submit(tenant) for _ in range(2)]
+        act(page, "slackwater_tasks_task", "cancel", *tasks)
+        press(page, "slackwater_tasks_task", tasks[0], "retry")
+        limit = RateLimit.objects.create(tenant=tenant, starts=8, per_s=60)
+        changed = reverse("admin:slackwater_tasks_ratelimit_change", args=[limit.pk])
+        assert page.post(changed, {"starts": 1, "per_s": 60}).status_code == 302
+        told = [(entry.object_repr, entry.get_change_message()) for entry in LogEntry.objects.order_by("pk")]
+        assert told[0] == ("2 of 2 tasks", "Cancel.")
+        assert [text for _, text in told[1:]] == ["Run again.", "Changed Starts from 8 to 1."]
+        shown = page.get(reverse("admin:admin_logentry_changelist")).content.decode()
+        assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", shown)
 
     def test_a_logout_is_recorded(self, page: Client) -> None:
         page.post(reverse("admin:logout"))
