@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 
 from django.utils.dateparse import parse_datetime
 
-from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.errors import DoesNotFit, InvalidInput
 from scheduler_ext.core.labels import fault_in
 from scheduler_ext.core.plain_text import STEERS
 from scheduler_ext.core.resources import DIMENSIONS
@@ -30,7 +30,12 @@ def json_type(value: Any) -> str:
 
 
 def of_type(value: Any, wanted: type[T], what: str, path: str) -> T:
-    """The value; ``InvalidInput`` says that it must be ``what`` when it is of another type. No boolean is a number."""
+    """The value; ``InvalidInput`` says that it must be ``what`` when it is of another type. No boolean is a number.
+
+    A whole number may be written 3.0: in JSON that is one.
+    """
+    if wanted is int and isinstance(value, float) and value.is_integer():
+        value = int(value)
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
         raise InvalidInput(f"must be {what}, not {json_type(value)}", field=path)
     return value
@@ -158,6 +163,7 @@ class Seconds(Kind):
     """A duration: seconds outside, whole milliseconds inside."""
 
     positive: bool = False
+    LEAST: ClassVar[float] = 0.001
 
     def check(self, value: Any, path: str) -> int:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -165,7 +171,7 @@ class Seconds(Kind):
         if not 0 <= value <= MAX_SECONDS:  # false for NaN too, and exact for a whole number of any size
             raise InvalidInput(f"must be from 0 to {MAX_SECONDS} seconds", field=path)
         milliseconds = round(value * 1000)
-        if self.positive and milliseconds < 1:
+        if self.positive and value < self.LEAST:
             raise InvalidInput("must be at least 0.001 seconds", field=path)
         return milliseconds
 
@@ -211,9 +217,9 @@ class Moment(Kind):
         try:
             found = moment.astimezone(UTC)
         except (OverflowError, ValueError):
-            raise InvalidInput("is out of range", field=path) from None
+            raise DoesNotFit("is out of range", field=path) from None
         if found.year >= LAST_YEAR:  # a tolerance is added to it, and time ends with the year 9999
-            raise InvalidInput(f"must be before the year {LAST_YEAR}", field=path)
+            raise DoesNotFit(f"must be before the year {LAST_YEAR}", field=path)
         return found
 
 
@@ -293,6 +299,8 @@ class Resources(Kind):
 
     NAMES: ClassVar[tuple[str, ...]] = DIMENSIONS
     MOST: ClassVar[int] = 2_147_483_647
+    NEEDED: ClassVar[frozenset[str]] = frozenset({"cpu_milli", "memory_mb"})
+    """Without which nothing runs."""
 
     def check(self, value: Any, path: str) -> dict[str, int]:
         found = of_type(value, dict, "an object of whole numbers", path)
@@ -301,9 +309,12 @@ class Resources(Kind):
                 raise InvalidInput(
                     f"there is no such resource; known: {', '.join(self.NAMES)}", field=f"{path}.{name[:60]}"
                 )
-            if not 0 <= of_type(number, int, "a whole number", f"{path}.{name}") <= self.MOST:
-                raise InvalidInput(f"must be from 0 to {self.MOST}", field=f"{path}.{name}")
-        return found
+            Whole(self.least(name), self.MOST).check(number, f"{path}.{name}")
+        return {name: int(number) for name, number in found.items()}
+
+    def least(self, name: str) -> int:
+        """The smallest amount of a resource that may be asked for."""
+        return 1 if name in self.NEEDED else 0
 
 
 class Retry(Kind):

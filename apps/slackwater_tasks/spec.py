@@ -19,7 +19,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from scheduler_ext.core import labels
-from scheduler_ext.core.errors import MOST_FAULTS, InvalidInput, together
+from scheduler_ext.core.errors import MOST_FAULTS, DoesNotFit, InvalidInput, together
 from scheduler_ext.core.states import Category, RunCondition
 from scheduler_ext.task import celery_json, references
 from scheduler_ext.task.celery_json import CALL, TYPED
@@ -324,7 +324,7 @@ def check_references(arguments: Mapping[str, Any], known: Collection[str], where
         if references.is_reference(value):
             for parent in references.check(value, join(where, name)):
                 if parent not in known:
-                    raise InvalidInput(f"{parent!r} is not among its depends_on", field=join(where, name))
+                    raise DoesNotFit(f"{parent!r} is not among its depends_on", field=join(where, name))
 
 
 def parse_task(data: Any, where: str = "") -> TaskSpec:
@@ -337,7 +337,7 @@ def parse_task(data: Any, where: str = "") -> TaskSpec:
                            field=join(where, kinds[0] if kinds else "handler"))  # fmt: skip
     path = values.get("script_path", "")
     if path and (path.startswith("/") or ".." in path.split("/")):
-        raise InvalidInput("must be a path inside the tenant's folder", field=join(where, "script_path"))
+        raise DoesNotFit("must be a path inside the tenant's folder", field=join(where, "script_path"))
     payload = dump_payload(values.get("args", []), values.get("kwargs", {}), where)
     if references.MARK in payload[0] or references.MARK in payload[1]:
         check_references(values, set(values.get("depends_on", ())), where)
@@ -349,12 +349,12 @@ def check_times(values: Mapping[str, Any], where: str = "") -> None:
     """``InvalidInput`` for a moment that is given twice, and for an end that comes before the start."""
     for moment in ("start", "expires"):
         if values.get(f"{moment}_in_ms") is not None and values.get(f"{moment}_at") is not None:
-            raise InvalidInput(f"give {moment}_at or {moment}_in_s, not both", field=join(where, f"{moment}_in_s"))
+            raise DoesNotFit(f"give {moment}_at or {moment}_in_s, not both", field=join(where, f"{moment}_in_s"))
     for unit in ("at", "in_ms"):
         start, end = values.get(f"start_{unit}"), values.get(f"expires_{unit}")
         if start is not None and end is not None and end <= start:
             field = f"expires_{unit}".replace("_ms", "_s")
-            raise InvalidInput("it would expire before it may start", field=join(where, field))
+            raise DoesNotFit("it would expire before it may start", field=join(where, field))
 
 
 Payload = tuple[str, str]

@@ -40,6 +40,12 @@ class InvalidInput(SlackwaterError):
     code = "invalid_input"
 
 
+class DoesNotFit(InvalidInput):
+    """It is well formed, but does not fit what is there, or its other parts."""
+
+    code = "does_not_fit"
+
+
 MOST_FAULTS: Final = 100
 """Faults that one answer names."""
 

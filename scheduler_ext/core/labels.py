@@ -6,7 +6,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-FORM = re.compile(r"[^\s,=]+(=[^\s,=]+)?")
+from scheduler_ext.core.plain_text import STEERING
+
+WORD = rf"[^\s,={STEERING}]+"
+FORM = re.compile(rf"{WORD}(={WORD})?")
 LONGEST = 63
 MOST = 16
 """Labels that one task may require, or prefer."""

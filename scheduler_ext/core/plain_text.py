@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from typing import Final
 
-STEERING: Final = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+STEERING: Final = r"\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 """Control characters (C0, DEL, C1), separators of lines, and marks that change the direction of writing."""
 STEERS: Final = re.compile(f"[{STEERING}]")
 """Finds one; names may have none."""
+PLAIN: Final = f"[^{STEERING}]*"
+"""A text without any."""
+TELLING: Final = rf"[^{STEERING}]*[^{STEERING}\s][^{STEERING}]*"
+"""Such a text that is more than blanks."""
 NOT_LAID_OUT: Final = re.compile(f"(?![\n\t])[{STEERING}]")
 IN_JSON: Final = re.compile(f"(?!\n)[{STEERING}]")
 

@@ -11,6 +11,8 @@ from scheduler_ext.core.errors import InvalidInput
 
 MAX_DELAY_S = 31_536_000.0
 """A year: no delay is longer."""
+LIMITS = {"base_s": (0.0, MAX_DELAY_S), "factor": (1.0, 1_000_000.0), "max_s": (0.0, MAX_DELAY_S), "jitter": (0.0, 1.0)}
+"""The least and the most of each setting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +32,10 @@ class RetryPolicy:
         for spec in fields(self):
             if not isfinite(getattr(self, spec.name)):
                 raise InvalidInput("must be a finite number", field=spec.name)
-        for name in ("base_s", "max_s"):
-            if not 0 <= getattr(self, name) <= MAX_DELAY_S:
-                raise InvalidInput(f"must be from 0 to {MAX_DELAY_S:.0f} seconds", field=name)
-        if self.factor < 1:
-            raise InvalidInput("must be at least 1", field="factor")
-        if not 0 <= self.jitter <= 1:
-            raise InvalidInput("must be from 0 to 1", field="jitter")
+            low, high = LIMITS[spec.name]
+            if not low <= getattr(self, spec.name) <= high:
+                unit = " seconds" if spec.name.endswith("_s") else ""
+                raise InvalidInput(f"must be from {low:.0f} to {high:.0f}{unit}", field=spec.name)
 
     def delay(self, attempt: int, chance: Callable[[], float]) -> float:
         """Seconds to wait after failed attempt number ``attempt`` (the first is 1), at most ``max_s``.
@@ -68,7 +67,7 @@ class RetryPolicy:
                 raise InvalidInput(f"there is no such setting; known are {known}", field=f"{field}.{name}")
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise InvalidInput(f"must be a number, not {type(value).__name__}", field=f"{field}.{name}")
-            clean[name] = float(value)
+            clean[name] = float(min(value, 2 * MAX_DELAY_S))  # a whole number may be larger than any float
         try:
             return cls(**clean)
         except InvalidInput as error:

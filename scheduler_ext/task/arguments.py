@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.errors import DoesNotFit
 from scheduler_ext.task.celery_json import CALL, ERRBACK, as_schemas_say
 from scheduler_ext.task.references import is_reference
 from scheduler_ext.task.signature import POSITIONAL, REST, Schema
@@ -47,7 +47,7 @@ class Arguments:
         self._more = _Check({} if more is True else more, types_of) if more is not False else None
 
     def check_payload(self, payload: tuple[str, str], path: Callable[[str], str]) -> None:
-        """``InvalidInput`` names the argument that is wrong; ``payload``: args and kwargs as JSON."""
+        """``DoesNotFit`` names the argument that is wrong; ``payload``: args and kwargs as JSON."""
         args: list[Any] = _read(payload[0])[0] if payload[0] != "[]" else []
         kwargs: dict[str, Any] = _read(payload[1])[0] if payload[1] != "{}" else {}
         if CALL in kwargs:
@@ -58,15 +58,15 @@ class Arguments:
         for name, value in kwargs.items():
             check = self._known.get(name) or self._more
             if check is None:
-                raise InvalidInput(f"the handler has no such argument{self._meant(name)}", field=path(f"kwargs.{name}"))
+                raise DoesNotFit(f"the handler has no such argument{self._meant(name)}", field=path(f"kwargs.{name}"))
             if name in given:
                 field = path(f"kwargs.{name}")
-                raise InvalidInput(f"is given twice: args[{self._positional.index(name)}] is the same", field=field)
+                raise DoesNotFit(f"is given twice: args[{self._positional.index(name)}] is the same", field=field)
             if value.__class__ not in check.classes and not is_reference(value):
                 check.tell(value, path(f"kwargs.{name}"))
         for name in self.required:
             if name not in kwargs and name not in given:
-                raise InvalidInput("must be given: the handler needs it", field=path(f"kwargs.{name}"))
+                raise DoesNotFit("must be given: the handler needs it", field=path(f"kwargs.{name}"))
 
     def _check_positional(self, args: list[Any], path: Callable[[str], str]) -> list[str]:
         """The names of the parameters that positional arguments fill."""
@@ -75,7 +75,7 @@ class Arguments:
             check = self._known[names[n]] if n < len(names) else self._rest
             if check is None:
                 most = f"the handler takes {len(names)} positional argument{'' if len(names) == 1 else 's'} at most"
-                raise InvalidInput(most, field=path(f"args[{n}]"))
+                raise DoesNotFit(most, field=path(f"args[{n}]"))
             if value.__class__ not in check.classes and not is_reference(value):
                 check.tell(value, path(f"args[{n}]"))
         return names[: len(args)]
@@ -99,7 +99,7 @@ class _Check:
         self._validator: Any = None
 
     def tell(self, value: Any, field: str) -> None:
-        """``InvalidInput`` where a value is wrong, with the place in it."""
+        """``DoesNotFit`` where a value is wrong, with the place in it."""
         from jsonschema import Draft202012Validator  # on first use: most handlers take plain types, and it is large
         from jsonschema.exceptions import best_match
 
@@ -107,7 +107,7 @@ class _Check:
         error = best_match(self._validator.iter_errors(value))
         if error is not None:
             steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path)
-            raise InvalidInput(_said(error), field=field + steps)
+            raise DoesNotFit(_said(error), field=field + steps)
 
 
 def _said(error: Any) -> str:

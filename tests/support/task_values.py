@@ -44,8 +44,8 @@ def _text(kind: Text) -> Values:
 
 def _whole(kind: Whole) -> Values:
     low, high = kind.low, kind.high
-    beside = (low - 1, high + 1, float(low), True, "1", None)
-    return Values((low, (low + high) // 2, high), beside, f"whole number from {low:,} to {high:,}")
+    beside = (low - 1, high + 1, low + 0.5, True, "1", None)
+    return Values((low, (low + high) // 2, high, float(high)), beside, f"whole number from {low:,} to {high:,}")
 
 
 def _seconds(kind: Seconds) -> Values:

@@ -62,7 +62,8 @@ def complete(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     for name, field in FIELDS.items():
         shown = field.kind.shown(field.default) if field.default is not None else None
         if not field.fallback and shown not in (None, "", [], {}):
-            schemas["TaskIn"]["properties"][name]["default"] = shown
+            for shape in ("TaskIn", "TaskAmong"):
+                schemas[shape]["properties"][name]["default"] = shown
     return result
 
 

@@ -65,7 +65,11 @@ REQUEST_ID = OpenApiParameter(
     "X-Request-Id", str, OpenApiParameter.HEADER, description="Your own id of this request; it comes back."
 )
 TAG = r'(W/)?"[!#-~]*"'
-TAGS = {"type": "string", "pattern": rf"^(\*|{TAG}( *, *{TAG})*)$", "maxLength": 4_000}
+TAGS = {
+    "type": "string",
+    "maxLength": 4_000,
+    "allOf": [{"anyOf": [{"enum": ["*"]}, {"pattern": rf"^{TAG}( *, *{TAG})*$"}]}],
+}
 IDEMPOTENCY_KEY = OpenApiParameter(
     "Idempotency-Key",
     {"type": "string", "pattern": "^[!-~]([ -~]{0,198}[!-~])?$"},
@@ -125,6 +129,16 @@ IN_PATH = {
     )
 }
 """Every parameter that stands in an address, by its name: a view takes them by these names."""
+OWN_ID = OpenApiParameter(
+    "task_id",
+    {
+        "type": "string",
+        "format": "uuid",
+        "pattern": "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$",
+    },
+    OpenApiParameter.PATH,
+    description="A UUID of version 7, made within the last day.",
+)
 ANSWERS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "v1" / "examples.json").read_text())
 """An example answer for each operation, taken from a running platform; a test compares each with its shape."""
 EXAMPLE_ID = "0198c9a0-5a3e-7c62-9b1e-2f4f1c0f6a11"
@@ -225,7 +239,7 @@ def describe(
     def decorate(view: View) -> View:
         replies: dict[Any, Any] = {(code, media): found for code, found in answers.items()}
         names = list(signature(view).parameters)[2:]  # after ``self`` and ``request``
-        shown = [*(IN_PATH[name] for name in names), *parameters]
+        shown = list({each.name: each for each in (*(IN_PATH[name] for name in names), *parameters)}.values())
         statuses = {*ALWAYS, *problems}
         if names:
             statuses.add(404)

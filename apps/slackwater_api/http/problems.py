@@ -99,6 +99,7 @@ STATUS: Final[dict[str, tuple[int, str]]] = {
     "unsupported_media_type": (415, "Unsupported media type"),
     "range_not_satisfiable": (416, "Range not satisfiable"),
     "invalid_input": (422, "Invalid input"),
+    "does_not_fit": (422, "Does not fit"),
     "unknown_dependency": (422, "Unknown dependency"),
     "dependency_cycle": (422, "Dependency cycle"),
     "duplicate_name": (422, "Duplicate name"),

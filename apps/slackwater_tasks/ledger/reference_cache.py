@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from django.db import transaction
 from django.db.models import Q
 
-from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.errors import DoesNotFit
 from scheduler_ext.core.labels import Labels
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import LateMark, Repeats
@@ -156,7 +156,7 @@ def line_id(tenant_id: int, category: int, tier_id: int, labels: Labels | None =
     if found is None:
         require, prefer = (sorted(labels.require), sorted(labels.prefer)) if labels is not None else ([], [])
         if labels is not None and fetch_value(LABELLED, [tenant_id, require, prefer]) >= MOST_LABELLED:
-            raise InvalidInput(
+            raise DoesNotFit(
                 f"at most {MOST_LABELLED} lines with labels are kept of an organisation, one for each category, tier and "
                 "set of labels it has used",
                 field="require_labels" if require else "prefer_labels",

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from scheduler_ext.core.dag import Dag
-from scheduler_ext.core.errors import InvalidInput, NotGranted, UnknownDependency
+from scheduler_ext.core.errors import DoesNotFit, InvalidInput, NotGranted, UnknownDependency
 from scheduler_ext.core.labels import Labels, labels_of
 from scheduler_ext.core.precedence import inherit, weigh
 from scheduler_ext.core.states import Category
@@ -217,7 +217,7 @@ class _Admission:
         try:
             line_id = reference_cache.line_id(tenant.pk, int(spec.category), tier.id, labels)
         except InvalidInput as error:
-            raise InvalidInput(str(error), field=join(path, error.field or "")) from None
+            raise DoesNotFit(str(error), field=join(path, error.field or "")) from None
         arguments = reference_cache.arguments(spec.handler) if spec.handler else None
         return tier, line_id, handler_id, tolerance_ms, cap_ms, arguments
 
@@ -241,7 +241,7 @@ def resolve_tier(tenant: Tenant, slug: str, field: str) -> reference_cache.TierI
         known = reference_cache.tiers(tenant.pk)
         tier = known.get(slug)
     if tier is None:
-        raise InvalidInput(f"there is no tier {slug!r}; known are {', '.join(sorted(known))}", field=field)
+        raise DoesNotFit(f"there is no tier {slug!r}; known are {', '.join(sorted(known))}", field=field)
     if tier.shared:
         limits.check_tier(tenant.plan, slug, field=field)
     return tier
@@ -279,13 +279,13 @@ def _runnable(tenant: Tenant, spec: TaskSpec, path: str, scripts: set[str]) -> i
         limits.check_handler(tenant.plan, spec.handler, field=field)
         handler_id = reference_cache.handler_id(spec.handler)
         if handler_id is None:
-            raise InvalidInput(f"no worker has exported a handler {spec.handler!r}, and none is declared", field=field)
+            raise DoesNotFit(f"no worker has exported a handler {spec.handler!r}, and none is declared", field=field)
         return handler_id
     field = join(path, "script" if spec.script else "script_path")
     if not tenant.plan.scripts:
         raise NotGranted("the plan does not grant scripts", field=field)
     if spec.script and spec.script not in scripts:
-        raise InvalidInput("there is no such script in the script store", field=field)
+        raise DoesNotFit("there is no such script in the script store", field=field)
     if spec.script_path and not tenant.script_root:
-        raise InvalidInput("the tenant has no mounted folder", field=field)
+        raise DoesNotFit("the tenant has no mounted folder", field=field)
     return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from scheduler_ext.core.errors import IdempotencyMismatch, InvalidInput
+from scheduler_ext.core.errors import DoesNotFit, IdempotencyMismatch, InvalidInput
 from slackwater_tasks.models import IdempotencyKey, Task
 from slackwater_tasks.spec import body_hash
 from slackwater_tenants.models import Tenant
@@ -41,7 +41,7 @@ class Key(NamedTuple):
     def of(cls, given: str | None, inner: str, body: Any) -> Key | None:
         """The key given in the header or inside the body; ``None`` without one, ``InvalidInput`` where they differ."""
         if given and inner and given != inner:
-            raise InvalidInput("differs from the Idempotency-Key header", field="idempotency_key")
+            raise DoesNotFit("differs from the Idempotency-Key header", field="idempotency_key")
         key = given or inner
         if len(key) > MAX_KEY_LENGTH:
             raise InvalidInput(f"must be at most {MAX_KEY_LENGTH} characters", field="idempotency_key")

@@ -17,7 +17,7 @@ from uuid import UUID
 from django.db import IntegrityError, connection, transaction
 from psycopg.errors import UniqueViolation
 
-from scheduler_ext.core.errors import Conflict, InvalidInput, TooLarge
+from scheduler_ext.core.errors import Conflict, DoesNotFit, InvalidInput, TooLarge
 from scheduler_ext.core.types import MAX_SCRIPT_BYTES
 from slackwater_tasks.graph import relatives
 from slackwater_tasks.ledger import reference_cache
@@ -109,8 +109,10 @@ def put(tenant: Tenant, task_id: UUID, data: Mapping[str, Any], *, actor: str = 
     ``Conflict`` where there is a task of that id, ``IdempotencyMismatch`` where it was submitted with other fields.
     """
     age_ms = time.time() * 1000 - (task_id.int >> 80)
-    if task_id.version != 7 or not -OWN_ID_AHEAD_MS <= age_ms <= OWN_ID_AGE_MS:
-        raise InvalidInput("must be a UUID of version 7, made within the last day", field="task_id")
+    if task_id.version != 7:
+        raise InvalidInput("must be a UUID of version 7", field="task_id")
+    if not -OWN_ID_AHEAD_MS <= age_ms <= OWN_ID_AGE_MS:
+        raise DoesNotFit("must be a UUID of version 7, made within the last day", field="task_id")
     with refusal_cache.gate(tenant, 1, repeat=True):
         spec = parse_task(data)
         if spec.idempotency_key:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.errors import DoesNotFit, InvalidInput
 from slackwater_conf import conf
 from slackwater_tasks.ledger.copy_format import insert
 from slackwater_tasks.ledger.rows import Accepted
@@ -16,6 +17,8 @@ from slackwater_tasks.spec import TaskSpec, join
 from slackwater_tasks.submission.public_address import is_public
 
 MAX_URL: Final = 2_000
+WRITTEN: Final = re.compile("[!-~]*")
+"""ASCII without spaces."""
 PORTS: Final = {"http": 80, "https": 443}
 ANY_PORT: Final = 0
 
@@ -45,12 +48,14 @@ def parse_url(text: Any, *, private: bool, ports: Collection[int] = (ANY_PORT,),
     """
 
     def refuse(why: str) -> InvalidInput:
-        return InvalidInput(why, field=field)
+        return DoesNotFit(why, field=field)
 
     if not isinstance(text, str) or not text or len(text) > MAX_URL:
-        raise refuse(f"must be an address of at most {MAX_URL} characters")
-    if not text.isascii() or not text.isprintable() or " " in text:
-        raise refuse("must be ASCII without spaces; write other characters percent-encoded, or as xn--")
+        raise InvalidInput(f"must be an address of at most {MAX_URL} characters", field=field)
+    if not WRITTEN.fullmatch(text):
+        raise InvalidInput(
+            "must be ASCII without spaces; write other characters percent-encoded, or as xn--", field=field
+        )
     try:
         parts = urlsplit(text)
         port = parts.port
@@ -100,7 +105,7 @@ def check_tasks(tenant_id: int, specs: Sequence[TaskSpec], paths: Sequence[str])
     for url, field in some:
         parse_given(url, field=field)
     if not Listener.objects.filter(tenant_id=tenant_id, tells_tasks=True).exists():
-        raise InvalidInput(
+        raise DoesNotFit(
             "make a webhook with the channel task first: it chooses the events, and its secret signs them",
             field=some[0][1],
         )

@@ -47,6 +47,10 @@ class InvalidInput(ApiError, errors.InvalidInput):
     """The input is not valid."""
 
 
+class DoesNotFit(InvalidInput, errors.DoesNotFit):
+    """It is well formed, but does not fit what is there, or its other parts."""
+
+
 class UnknownDependency(InvalidInput, errors.UnknownDependency):
     """A task named as a dependency does not exist."""
 
@@ -138,8 +142,8 @@ class TaskFailed(errors.SlackwaterError):
 BY_CODE: Final[dict[str, type[ApiError]]] = {
     found.code: found
     for found in (
-        InvalidInput, UnknownDependency, DependencyCycle, DuplicateName, TooLarge, Impossible, NotAuthenticated,
-        NotPermitted, NotGranted, NotFound, Conflict, IdempotencyMismatch, PreconditionFailed, LimitExceeded,
+        InvalidInput, DoesNotFit, UnknownDependency, DependencyCycle, DuplicateName, TooLarge, Impossible,
+        NotAuthenticated, NotPermitted, NotGranted, NotFound, Conflict, IdempotencyMismatch, PreconditionFailed, LimitExceeded,
         QuotaExceeded, Unavailable,
     )
 }  # fmt: skip

@@ -186,7 +186,7 @@ def test_the_command_names_what_is_wrong(run: Command, acme: ApiClient, monkeypa
     assert (code, said) == (2, "")
     assert complaint.startswith("slackwater: tier: there is no tier 'huge'")
     problem = json.loads(run("submit", HANDLER, "--tier", "huge", "--json")[2])
-    assert (problem["code"], problem["field"]) == ("invalid_input", "tier")
+    assert (problem["code"], problem["field"]) == ("does_not_fit", "tier")
     assert run("status", acme.tenant.slug)[0] == 3
     assert json.loads(run("submit", HANDLER, "--dry-run", "--json")[1])["created"] is True
     assert run("submit", HANDLER, "--file", "x")[0] == run("submit")[0] == run("submit", "--nothing")[0] == 2

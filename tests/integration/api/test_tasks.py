@@ -59,7 +59,7 @@ def test_a_list_is_stored_all_or_none(acme: ApiClient) -> None:
     child = acme.get(f"/tasks/{second}").body
     assert (child["state"], child["depends_on"], child["waiting_for"]) == ("blocked", [first], 1)
     refused = acme.post("/tasks", [{"handler": HANDLER}, {"handler": HANDLER, "tier": "huge"}])
-    assert (refused.status, refused.code, refused.body["field"]) == (422, "invalid_input", "tasks[1].tier")
+    assert (refused.status, refused.code, refused.body["field"]) == (422, "does_not_fit", "tasks[1].tier")
     assert Task._plain.count() == 2
 
 

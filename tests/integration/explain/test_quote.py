@@ -88,7 +88,7 @@ def test_every_submission_can_be_quoted_and_refuses_what_it_would_refuse(cell: C
     assert quoted(cell, f"/schedules/{plan['id']}/run")["tasks"] == 1
     past = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-03T00:00:00Z"}
     assert quoted(cell, f"/schedules/{plan['id']}/backfill", past)["tasks"] == 2
-    for body, code in (({"handler": "no.such"}, "invalid_input"), ({**task, "tier": "huge"}, "invalid_input")):
+    for body, code in (({"handler": "no.such"}, "does_not_fit"), ({**task, "tier": "huge"}, "does_not_fit")):
         assert cell.client.post("/tasks?dry_run=true", body).code == code
     assert quoted(cell, f"/handlers/{HANDLER}/tasks", {})["tasks"] == 1
     assert cell.client.post("/tasks?dry_run=yes", task).body["field"] == "dry_run"

@@ -8,6 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers as s
 
 from slackwater_api.v1.filters import TaskFilter
+from slackwater_api.v1.shapes.common import line
 from slackwater_tasks.control.bulk import COUNTED, DEFAULT_LIMIT, MAX_LIMIT
 
 _WORDS: dict[str, Any] = {"type": "string", "minLength": 1}
@@ -78,9 +79,7 @@ class TerminateIn(s.Serializer[Any]):
     """Why all work ends, or only a count of it."""
 
     dry_run = s.BooleanField(required=False, help_text="Change nothing; answer how much would be done.")
-    reason = s.CharField(
-        required=False, max_length=150, allow_blank=True, help_text="Why; the tasks' history tells it."
-    )
+    reason = line(150, 0, required=False, allow_null=True, help_text="Why; the tasks' history tells it.")
 
 
 class Terminated(s.Serializer[Any]):

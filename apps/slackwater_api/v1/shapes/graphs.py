@@ -6,7 +6,8 @@ from typing import Any
 
 from rest_framework import serializers as s
 
-from slackwater_api.v1.shapes.tasks import TaskIn, TaskRerun
+from slackwater_api.v1.shapes.common import line
+from slackwater_api.v1.shapes.tasks import TaskAmong, TaskRerun
 
 
 class CriticalPathOut(s.Serializer[Any]):
@@ -35,17 +36,15 @@ class TaskGraphOut(s.Serializer[Any]):
 class WorkflowGrowth(s.Serializer[Any]):
     """Tasks to add to a workflow."""
 
-    tasks = TaskIn(
-        many=True, allow_empty=False, help_text="``depends_on``: names in the workflow or in this call, or ids."
+    tasks = s.ListField(
+        child=TaskAmong(), min_length=1, help_text="``depends_on``: names in the workflow or in this call, or ids."
     )
 
 
 class WorkflowCancel(s.Serializer[Any]):
     """How to cancel."""
 
-    reason = s.CharField(
-        required=False, max_length=150, allow_blank=True, help_text="Why; the tasks' history tells it."
-    )
+    reason = line(150, 0, required=False, allow_null=True, help_text="Why; the tasks' history tells it.")
 
 
 class WorkflowCancelled(s.Serializer[Any]):

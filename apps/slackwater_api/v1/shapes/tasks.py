@@ -5,10 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from drf_spectacular.utils import inline_serializer
+from drf_spectacular.extensions import OpenApiSerializerExtension
+from drf_spectacular.utils import extend_schema_field, inline_serializer
 from rest_framework import serializers as s
 
-from slackwater_api.v1.shapes.common import KINDS, OUTCOMES, STATES, STATUSES, AnyList, Anything, seconds
+from scheduler_ext.core import labels
+from scheduler_ext.core.plain_text import PLAIN
+from scheduler_ext.core.retry import LIMITS
+from slackwater_api.v1.shapes.common import (
+    KINDS,
+    OUTCOMES,
+    STATES,
+    STATUSES,
+    AnyList,
+    Anything,
+    Ruled,
+    exactly_one,
+    line,
+    seconds,
+)
 from slackwater_tasks.control.edit import RUNS_AT_ONCE
 from slackwater_tasks.control.resubmit import CHANGEABLE
 from slackwater_tasks.field_kinds import (
@@ -36,34 +51,53 @@ from slackwater_tasks.spec import FIELDS
 class RetryIn(s.Serializer[Any]):
     """Back-off between attempts; a value that is not given is the platform's."""
 
-    base_s = s.FloatField(required=False)
-    factor = s.FloatField(required=False)
-    max_s = s.FloatField(required=False)
-    jitter = s.FloatField(required=False)
+    def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
+        return {
+            name: s.FloatField(min_value=low, max_value=high, required=False) for name, (low, high) in LIMITS.items()
+        }
+
+
+class ResourcesIn(s.Serializer[Any]):
+    """Amounts in place of those of the tier."""
+
+    def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
+        kind = Resources()
+        return {
+            name: s.IntegerField(min_value=kind.least(name), max_value=kind.MOST, required=False) for name in kind.NAMES
+        }
+
+
+@extend_schema_field(
+    {
+        "type": "object",
+        "maxProperties": Metadata.MOST,
+        "propertyNames": {"minLength": 1, "maxLength": Metadata.NAME.longest, "pattern": f"^{PLAIN}$"},
+        "additionalProperties": {"type": "string", "maxLength": Metadata.VALUE.longest, "pattern": f"^{PLAIN}$"},
+    }
+)
+class MetadataIn(s.JSONField):
+    """A small object of texts."""
+
+
+def _texts(kind: Texts, **more: Any) -> s.ListField:
+    one = line(kind.longest, pattern=labels.FORM.pattern) if kind.labels else line(kind.longest)
+    return s.ListField(child=one, max_length=kind.most, **more)
 
 
 _ACCEPTED: dict[type[Kind], Callable[..., s.Field[Any, Any, Any, Any]]] = {
-    Text: lambda kind, **more: s.CharField(
-        max_length=kind.longest, allow_blank=kind.empty, allow_null=kind.empty, **more
-    ),
-    Sha256: lambda kind, **more: s.RegexField(f"^{kind.PATTERN.pattern}$", allow_null=True, **more),
+    Text: lambda kind, **more: line(kind.longest, 0 if kind.empty else 1, **{"allow_null": kind.empty, **more}),
+    Sha256: lambda kind, **more: s.RegexField(f"^({kind.PATTERN.pattern})?$", **{"allow_null": True, **more}),
     Whole: lambda kind, **more: s.IntegerField(min_value=kind.low, max_value=kind.high, **more),
     Flag: lambda _kind, **more: s.BooleanField(**more),
-    Seconds: lambda _kind, **more: seconds(**more),
+    Seconds: lambda kind, **more: seconds(kind.LEAST if kind.positive else 0, **more),
     Choice: lambda kind, **more: s.ChoiceField(list(kind.words), **more),
     Moment: lambda _kind, **more: s.DateTimeField(**more),
-    Texts: lambda kind, **more: s.ListField(child=s.CharField(max_length=kind.longest), max_length=kind.most, **more),
+    Texts: _texts,
     Array: lambda _kind, **more: AnyList(**more),
     Object: lambda _kind, **more: s.DictField(child=Anything(), **more),
     Retry: lambda _kind, **more: RetryIn(**more),
-    Resources: lambda kind, **more: inline_serializer(
-        "ResourcesIn",
-        {name: s.IntegerField(min_value=0, max_value=kind.MOST, required=False) for name in kind.NAMES},
-        **more,
-    ),
-    Metadata: lambda kind, **more: s.DictField(
-        child=s.CharField(max_length=kind.VALUE.longest, allow_blank=True), **more
-    ),
+    Resources: lambda _kind, **more: ResourcesIn(**more),
+    Metadata: lambda _kind, **more: MetadataIn(**more),
 }
 _SHOWN: dict[type[Kind], Callable[[Any], s.Field[Any, Any, Any, Any]]] = {
     Text: lambda kind: s.CharField(allow_null=kind.empty),
@@ -94,11 +128,34 @@ def shown(field: Field) -> s.Field[Any, Any, Any, Any]:
     return _SHOWN[type(field.kind)](field.kind)
 
 
-class TaskIn(s.Serializer[Any]):
+class TaskIn(Ruled):
     """A task to run: exactly one of ``handler``, ``script`` and ``script_path``."""
+
+    rules = exactly_one("handler", "script", "script_path")
 
     def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
         return {name: accepted(field) for name, field in FIELDS.items()}
+
+
+class TaskAmong(TaskIn):
+    """A task without an idempotency key of its own: one of several, or one whose id tells a repeat."""
+
+    def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
+        return {name: field for name, field in super().get_fields().items() if name != "idempotency_key"}
+
+
+class TaskOrTasks(s.Serializer[Any]):
+    """One task, or several."""
+
+
+class TaskOrTasksSchema(OpenApiSerializerExtension):
+    """One of two shapes, of which the second is an array."""
+
+    target_class = TaskOrTasks
+
+    def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        one, many = (auto_schema.resolve_serializer(shape, direction).ref for shape in (TaskIn, TaskAmong))
+        return {"oneOf": [one, {"type": "array", "minItems": 1, "items": many}]}
 
 
 class TaskChange(s.Serializer[Any]):
@@ -125,22 +182,23 @@ class TaskRerun(s.Serializer[Any]):
 class WorkflowIn(s.Serializer[Any]):
     """A graph of named tasks."""
 
-    name = s.CharField(max_length=200, required=False, allow_blank=True)
-    tags = s.ListField(child=s.CharField(max_length=63), max_length=32, required=False)
+    name = line(200, 0, required=False, allow_null=True)
+    tags = s.ListField(child=line(63), max_length=32, required=False)
     metadata = s.DictField(
         child=Anything(),
         required=False,
+        allow_null=True,
         help_text="An object of yours; it comes back with the workflow and its events.",
     )
-    tasks = TaskIn(many=True, allow_empty=False)
-    idempotency_key = s.CharField(max_length=200, required=False, allow_blank=True)
+    tasks = s.ListField(child=TaskAmong(), min_length=1)
+    idempotency_key = line(200, 0, required=False, allow_null=True)
 
 
 class CancelIn(s.Serializer[Any]):
     """How to cancel."""
 
     dependents = s.BooleanField(required=False, help_text="Also cancel all that depends on it.")
-    reason = s.CharField(required=False, max_length=150, allow_blank=True, help_text="Why; its history tells it.")
+    reason = line(150, 0, required=False, allow_null=True, help_text="Why; its history tells it.")
 
 
 class Submitted(s.Serializer[Any]):

@@ -9,6 +9,7 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from scheduler_ext.core import plain_text
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.body import read_any_object
 from slackwater_api.http.endpoint import READ, SUBMIT, ApiView
@@ -20,7 +21,7 @@ from slackwater_api.v1.shapes.explain import Quote
 from slackwater_api.v1.shapes.handlers import Document, HandlerOut
 from slackwater_api.v1.shapes.tasks import Submitted
 from slackwater_api.v1.views.tasks import submitted
-from slackwater_tasks.field_kinds import Choice, Field, Flag, Moment, Seconds, Text, Whole
+from slackwater_tasks.field_kinds import MAX_SECONDS, Choice, Field, Flag, Moment, Seconds, Text, Whole
 from slackwater_tasks.read import handlers
 from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.spec import FIELDS
@@ -41,10 +42,13 @@ def _schema(field: Field) -> dict[str, Any]:
     if isinstance(kind, Whole):
         return {"type": "integer", "minimum": kind.low, "maximum": kind.high}
     if isinstance(kind, Text):
-        return {"type": "string", "maxLength": kind.longest, **({} if kind.empty else {"minLength": 1})}
+        least = {} if kind.empty else {"minLength": 1}
+        return {"type": "string", "maxLength": kind.longest, "pattern": f"^{plain_text.PLAIN}$", **least}
     if isinstance(kind, Moment):
         return {"type": "string", "format": "date-time"}
-    return {"type": "boolean"} if isinstance(kind, Flag) else {"type": "number", "minimum": 0}
+    if isinstance(kind, Seconds):
+        return {"type": "number", "minimum": kind.LEAST if kind.positive else 0, "maximum": MAX_SECONDS}
+    return {"type": "boolean"}
 
 
 IN_QUERY = [OpenApiParameter(name, _schema(field), description=field.help) for name, field in OPTIONS.items()]

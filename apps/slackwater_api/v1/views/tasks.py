@@ -12,12 +12,13 @@ from rest_framework.response import Response
 
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.auth import Principal
-from slackwater_api.http.body import read_flag, read_json, read_object, read_submission
+from slackwater_api.http.body import read_any_object, read_flag, read_json, read_object, read_submission
 from slackwater_api.http.endpoint import CANCEL, READ, SUBMIT, ApiView, created
 from slackwater_api.http.once import REPLAYED, idempotency_key
 from slackwater_api.http.openapi import (
     EXAMPLE_ID,
     NO_BODY,
+    OWN_ID,
     SUBMISSION,
     answer_example,
     describe,
@@ -34,10 +35,11 @@ from slackwater_api.v1.shapes.tasks import (
     CancelIn,
     HistoryEntry,
     Submitted,
+    TaskAmong,
     TaskAnew,
     TaskChange,
     TaskDetail,
-    TaskIn,
+    TaskOrTasks,
     TaskStatusOut,
     TaskSummary,
 )
@@ -71,12 +73,6 @@ WAIT = OpenApiParameter(
     {"type": "number", "minimum": 0, "maximum": 60},
     description="Seconds to hold the answer until the end; then it comes as it is.",
 )
-TASK_OR_TASKS: dict[str, Any] = {
-    "oneOf": [
-        {"$ref": "#/components/schemas/TaskIn"},
-        {"type": "array", "minItems": 1, "items": {"$ref": "#/components/schemas/TaskIn"}},
-    ]
-}
 SUBMIT_EXAMPLES = [
     request_example("handler", {"handler": "demo.add", "args": [2, 3], "name": "sum"}, "A Celery task"),
     request_example(
@@ -111,7 +107,7 @@ class Tasks(ApiView, path="tasks", tag="tasks"):
         {201: Submitted, 200: Submitted},
         *SUBMISSION,
         problems=(409, 429),
-        body=TASK_OR_TASKS,
+        body=TaskOrTasks,
         examples=[
             *SUBMIT_EXAMPLES,
             answer_example("stored", {"id": EXAMPLE_ID, "task_ids": [EXAMPLE_ID], "created": True}, 201),
@@ -161,9 +157,10 @@ class OneTask(ApiView, path="tasks/<uuid:task_id>", tag="tasks"):
         "Submit a task under an id of your own",
         SUBMIT,
         {201: Submitted, 200: Submitted},
+        OWN_ID,
         *SUBMISSION[1:],
         problems=(409, 429),
-        body=TaskIn,
+        body=TaskAmong,
         examples=[
             request_example("once", {"handler": "demo.add", "args": [2, 3]}),
             answer_example("stored", {"id": EXAMPLE_ID, "task_ids": [EXAMPLE_ID], "created": True}, 201),
@@ -296,5 +293,5 @@ class ResubmitTask(ApiView, path="tasks/<uuid:task_id>/resubmit", tag="tasks"):
     )
     def post(self, request: Request, task_id: UUID) -> Response:
         """A new task, whose ``copied_from`` is this one: what is given is merged over what it had."""
-        made = resubmit(self.tenant.pk, task_id, read_json(request._request), actor=self.actor)
+        made = resubmit(self.tenant.pk, task_id, read_any_object(request._request), actor=self.actor)
         return created({"id": made, "task_ids": [made], "created": True}, f"/api/v1/tasks/{made}")

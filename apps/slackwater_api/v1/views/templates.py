@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from scheduler_ext.core.errors import InvalidInput
-from slackwater_api.http.body import read_json
+from slackwater_api.http.body import read_any_object, read_json
 from slackwater_api.http.endpoint import CANCEL, READ, SUBMIT, ApiView, created
 from slackwater_api.http.openapi import EXAMPLE_ID, answer_example, describe, request_example
 from slackwater_api.http.sorting import Column, PagedList, each, moment, whole
@@ -113,6 +113,6 @@ class SubmitTemplate(ApiView, path="workflow-templates/<str:template_name>/submi
     )
     def post(self, request: Request, template_name: str) -> Response:
         """A workflow like any other; its parameters are checked by the template's schema."""
-        found = templates.submit(self.tenant, template_name, read_json(request._request), actor=self.actor)
+        found = templates.submit(self.tenant, template_name, read_any_object(request._request), actor=self.actor)
         body = {"id": found.workflow_id, "task_ids": found.task_ids, "created": True}
         return created(body, f"/api/v1/workflows/{found.workflow_id}")
