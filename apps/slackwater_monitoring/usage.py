@@ -32,8 +32,10 @@ MARK = """
 SELECT done, seen, events_done, events_seen, pg_snapshot_xmin(pg_current_snapshot()) >= seen_by::xid8
 FROM slackwater_monitoring_usagemark WHERE id = 1 FOR UPDATE SKIP LOCKED
 """
+# Where there is one that another process holds, it is not waited for.
 FIRST_MARK = """
-INSERT INTO slackwater_monitoring_usagemark (id, done, seen, seen_by) VALUES (1, 0, 0, '0') ON CONFLICT DO NOTHING
+INSERT INTO slackwater_monitoring_usagemark (id, done, seen, seen_by) SELECT 1, 0, 0, '0'
+WHERE NOT EXISTS (SELECT 1 FROM slackwater_monitoring_usagemark WHERE id = 1) ON CONFLICT DO NOTHING
 """
 ADD_UP = """
 INSERT INTO slackwater_monitoring_usage AS u (tenant_id, day, tier, category, attempts, succeeded, run_ms, cpu_ms, price_micros)

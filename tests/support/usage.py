@@ -30,3 +30,15 @@ def number(query: str) -> int:
         row = conn.execute(query).fetchone()
     assert row is not None
     return int(row[0])
+
+
+def ended() -> None:
+    """Until the ends without attempts are in as well."""
+    settle()
+    newest = number("SELECT coalesce(max(id), 0) FROM slackwater_tasks_taskevent")
+
+    def all_in() -> bool:
+        add_up()
+        return number("SELECT events_done FROM slackwater_monitoring_usagemark") >= newest
+
+    wait_until(all_in, timeout=120, message="all ends are added up")

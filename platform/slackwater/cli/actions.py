@@ -19,6 +19,7 @@ from slackwater.client import Client, NotFound
 Action = Callable[[Client, argparse.Namespace, Output], int]
 TASK: Final = ("id", "status", "state", "handler", "name", "submitted_at", "reason")
 RESULT: Final = ("id", "status", "state", "result", "reason")
+RECEIPT: Final = ("number", "task_id", "state", "outcome", "ended_at", "late_by_s", "held_s", "charged_micros")
 SHA256: Final = re.compile("[0-9a-f]{64}")
 
 
@@ -219,6 +220,23 @@ def usage(client: Client, options: argparse.Namespace, out: Output) -> int:
     return 0
 
 
+def receipts(client: Client, options: argparse.Namespace, out: Output) -> int:
+    """What was promised, kept and charged; for programs one to a line, as ``verify-receipts`` reads them."""
+    if options.keys:
+        out.table(client.receipt_keys(), ("id", "algorithm", "public_key", "created_at"))
+        return 0
+    asked = {"ended_after": options.since, "ended_before": options.until, "task_id": options.task}
+    found: Any = client.receipts(**{name: value for name, value in asked.items() if value is not None})
+    found = islice(found, options.limit or (None if out.as_json else 20))
+    if out.as_json:
+        for one in found:
+            out.value(one, indent=None)
+    else:
+        rows = ({**one, "late_by_s": one["kept"]["late_by_s"], "held_s": one["kept"]["held_s"]} for one in found)
+        out.table(rows, RECEIPT)
+    return 0
+
+
 def limits(client: Client, options: argparse.Namespace, out: Output) -> int:
     """The plan and its use."""
     out.pairs(client.limits())
@@ -270,5 +288,5 @@ def _read_json(name: str) -> Any:
 ACTIONS: Final[dict[str, Action]] = {
     "submit": submit, "status": status, "logs": logs, "cancel": cancel, "retry": retry, "explain": explain, "events": events,
     "workflows": workflows, "schedules": schedules, "dead-letters": dead_letters, "handlers": handlers, "usage": usage,
-    "limits": limits, "whoami": whoami,
+    "receipts": receipts, "limits": limits, "whoami": whoami,
 }  # fmt: skip

@@ -85,6 +85,12 @@ def _lists(command: Any) -> None:
     one = command("usage", "Show what was used, by day, tier and category, and its price.")
     one.add_argument("--since", metavar="DAY")
     one.add_argument("--until", metavar="DAY")
+    one = command("receipts", "Show the receipts of what has ended: what was promised, kept and charged.")
+    one.add_argument("--since", metavar="MOMENT", help="only what ended then or later: 2030-01-31T09:00:00Z")
+    one.add_argument("--until", metavar="MOMENT", help="only what ended before")
+    one.add_argument("--task", metavar="ID", help="only those of it")
+    one.add_argument("--limit", type=int, metavar="N", help="receipts at most (20; with --json all, one to a line)")
+    one.add_argument("--keys", action="store_true", help="show the public keys that seal them instead")
     command("limits", "Show your plan's limits, and how much of them is used.")
     command("whoami", "Show whose key this is, and what it may do.")
 

@@ -188,6 +188,14 @@ class DeadLetterFilter(TypedDict, total=False):
     tag: str | Sequence[str]
 
 
+class ReceiptFilter(TypedDict, total=False):
+    """What narrows the list, and its order."""
+
+    ended_after: str | datetime
+    ended_before: str | datetime
+    task_id: str | Sequence[str]
+
+
 class ScheduleFilter(TypedDict, total=False):
     """What narrows the list, and its order."""
 

@@ -43,6 +43,22 @@ PausedByEnum: TypeAlias = Literal["organization", "platform"]
 NodeState: TypeAlias = Literal["starting", "active", "draining"]
 ScopesEc3Enum: TypeAlias = Literal["submit", "read", "cancel", "manage", "operate"]
 RoleEnum: TypeAlias = Literal["owner", "operator", "viewer"]
+TaskState: TypeAlias = Literal[
+    "blocked", "scheduled", "ready", "queued", "running", "succeeded", "failed", "cancelled", "expired", "skipped"
+]
+AttemptOutcome: TypeAlias = Literal[
+    "succeeded",
+    "failed",
+    "retry",
+    "cap_exceeded",
+    "cancelled",
+    "worker_lost",
+    "resource_exceeded",
+    "handed_back",
+    "yielded",
+    "preempted",
+]
+AlgorithmEnum: TypeAlias = Literal["Ed25519"]
 
 
 class ScheduleSummary(TypedDict):
@@ -367,3 +383,74 @@ class OrganizationOut(TypedDict):
     scopes: list[ScopesEc3Enum]
     member_id: str | None
     role: RoleEnum | None
+
+
+class Promised(TypedDict):
+    """What was promised when the task was submitted."""
+
+    submitted_at: str
+    latest_start: str | None
+    attempt_micros: int
+    hour_micros: int
+    terms: int
+    order: str
+    share: str
+
+
+class Before(TypedDict):
+    """How many tasks started while it waited, by the rule that let them: of those known then."""
+
+    order: int
+    category: int
+    share: int
+
+
+class Kept(TypedDict):
+    """What became of it."""
+
+    started_at: str | None
+    late_by_s: float
+    held_s: float
+    cpu_milli: int
+    memory_mb: int
+    disk_mb: int
+    cpu_s: float | None
+    peak_memory_mb: int | None
+    peak_disk_mb: int | None
+    before: Before | None
+
+
+class Seal(TypedDict):
+    """A signature of the chain up to here."""
+
+    tenant: str
+    key_id: str
+    signature: str
+
+
+class ReceiptOut(TypedDict):
+    """A receipt: of an attempt, or of a task that ended without one."""
+
+    number: int
+    task_id: str
+    attempt: int | None
+    state: TaskState | None
+    outcome: AttemptOutcome | None
+    ended_at: str
+    tier: str
+    category: Category
+    promised: Promised
+    kept: Kept
+    charged_micros: int
+    previous: str
+    hash: str
+    seal: Seal | None
+
+
+class ReceiptKeyOut(TypedDict):
+    """A public key that seals receipts, or has."""
+
+    id: str
+    algorithm: AlgorithmEnum
+    public_key: str
+    created_at: str

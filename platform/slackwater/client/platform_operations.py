@@ -12,6 +12,7 @@ from slackwater.client.bodies import (
     PatchedScheduleChange,
     PatchedWebhookChange,
     PreviewIn,
+    ReceiptFilter,
     ScheduleFilter,
     ScheduleIn,
     WebhookIn,
@@ -27,6 +28,8 @@ from slackwater.client.of_platform import (
     OrganizationOut,
     PreviewOut,
     QueueOut,
+    ReceiptKeyOut,
+    ReceiptOut,
     ScheduleDetail,
     ScheduleSummary,
     ScriptDetail,
@@ -212,6 +215,16 @@ class Platform(Base):
     def usage_hints(self) -> Listing[UsageHint]:
         """Which scripts and handlers would have run in a smaller tier."""
         return Listing("/usage/hints", {})
+
+    @listing
+    def receipts(self, /, **narrowed: Unpack[ReceiptFilter]) -> Listing[ReceiptOut]:
+        """Receipts of what has ended, in the order of their chain; ``slackwater verify-receipts`` proves them."""
+        return Listing("/receipts", narrowed)
+
+    @listing
+    def receipt_keys(self) -> Listing[ReceiptKeyOut]:
+        """The public keys that seal receipts."""
+        return Listing("/receipt-keys", {})
 
     @listing
     def queues(self) -> Listing[QueueOut]:

@@ -11,6 +11,7 @@ from uuid import UUID
 import httpx
 import pytest
 import redis
+from django.core.management import call_command
 from django.core.wsgi import get_wsgi_application
 from django.db import connections
 
@@ -22,6 +23,7 @@ from slackwater_api.server.application import AsgiApplication
 from slackwater_tasks.ledger.hints import tell_changes
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 from tests.support.front import drive, finish, until
+from tests.support.usage import ended
 
 pytestmark = pytest.mark.django_db(transaction=True)  # the real handler closes connections between requests
 URL = "http://testserver"
@@ -179,6 +181,28 @@ def test_the_command_submits_shows_cancels_and_says_by_its_exit_code_what_became
     assert "paused" in run("schedules", schedule, "--pause")[1]
     assert [run("schedules", *more)[0] for more in ((), (schedule, "--run"), (schedule, "--delete"))] == [0, 0, 0]
     assert [run(name)[0] for name in ("workflows", "dead-letters", "handlers", "usage", "limits", "whoami")] == [0] * 6
+
+
+def test_receipts_are_listed_saved_and_proved(client: Client, run: Command, tmp_path: Path, acme: ApiClient) -> None:
+    task_id = client.submit(HANDLER)["task_ids"][0]
+    client.cancel(task_id)
+    assert list(client.receipts()) == []
+    ended()
+    (found,) = client.receipts(task_id=task_id)
+    assert (found["state"], found["number"]) == ("cancelled", 1)
+    assert task_id in run("receipts", "--task", task_id)[1]
+    assert "nothing" in run("receipts", "--until", "2020-01-01T00:00:00Z")[1]
+    (tmp_path / "receipts").write_text(run("receipts", "--json")[1])
+    (tmp_path / "keys").write_text(run("receipts", "--keys", "--json")[1])
+    call_command("verify_receipts", str(tmp_path / "receipts"), "--keys", str(tmp_path / "keys"))
+
+    async def story(front: AsgiApplication) -> None:
+        async with AsyncClient(URL, acme.text, transport=httpx.ASGITransport(app=front), retries=0) as waiting:
+            assert [one async for one in waiting.receipts()] == [found]
+            assert len([one async for one in waiting.receipt_keys()]) == 1
+
+    drive(story)
+    connections.close_all()
 
 
 def test_the_command_names_what_is_wrong(run: Command, acme: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:

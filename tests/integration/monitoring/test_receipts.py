@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
+import threading
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
 from django.core.management import call_command
 from django.test import Client
@@ -15,7 +19,7 @@ from django.test import Client
 from scheduler_ext.core.states import Outcome
 from slackwater_monitoring import usage
 from slackwater_monitoring.models import ReceiptKey, ReceiptPage
-from slackwater_monitoring.receipts import keys, pages, terms
+from slackwater_monitoring.receipts import chain, keys, pages, terms
 from slackwater_resources.models import Tier
 from slackwater_tasks.ledger.connection import connect
 from slackwater_tasks.models import Task
@@ -23,7 +27,8 @@ from slackwater_tasks.upkeep.retention import forget
 from tests.support.api import ApiClient, client_of, forget_lookups, furnish
 from tests.support.cell import sql
 from tests.support.hand_worker import HandWorker
-from tests.support.usage import add_up, number, settle
+from tests.support.usage import add_up, ended, number, settle
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -52,16 +57,6 @@ def receipts(client: ApiClient, query: str = "") -> list[dict[str, Any]]:
         if body["next_cursor"] is None:
             return found
         cursor = f"&cursor={body['next_cursor']}"
-
-
-def ended() -> None:
-    """Until the ends without attempts are in as well."""
-    settle()
-    newest = number("SELECT coalesce(max(id), 0) FROM slackwater_tasks_taskevent")
-    for _ in range(1_000):
-        if number("SELECT events_done FROM slackwater_monitoring_usagemark") >= newest:
-            return
-        add_up()
 
 
 def test_every_end_has_a_receipt_and_they_sum_to_the_bill(acme: ApiClient, tmp_path: Path, page: Client) -> None:
@@ -152,3 +147,61 @@ def test_a_chain_is_never_forked_and_a_price_holds_from_its_submission_on(acme: 
     worker.run(UUID(acme.task()))
     settle()
     assert [one["number"] for one in receipts(acme)] == [4, 5]
+
+
+def test_several_upkeeps_and_one_that_is_killed_before_its_commit_double_and_lose_none(acme: ApiClient) -> None:
+    other, worker = client_of("other"), HandWorker()
+
+    def work() -> None:
+        for client in (acme, other, acme):
+            worker.run(UUID(client.task()))
+
+    work()
+    settle()
+    work()
+    # One has written pages and the mark, and its connection dies before the commit; meanwhile another finds nothing to do.
+    unread = "SELECT count(*) FROM slackwater_monitoring_usagemark WHERE seen > done"
+    wait_until(lambda: number(unread) or add_up(), timeout=120, message="what has ended is noted")
+    written = "SELECT count(*) FROM slackwater_monitoring_receiptpage WHERE first > 1"
+    with closing(connect()) as victim:
+        victim.execute("BEGIN")
+        wait_until(lambda: usage.add_up(victim), timeout=120, message="receipts are written")
+        assert victim.execute(written).fetchone() == (2,)
+        assert add_up() == 0
+        number(f"SELECT pg_terminate_backend({victim.info.backend_pid})::int")
+        with pytest.raises(psycopg.OperationalError):
+            victim.execute("COMMIT")
+    assert number(written) == 0
+    # Two at once, while more ends.
+    enough, failed = threading.Event(), []
+
+    def upkeep() -> None:
+        try:
+            with connect() as conn:
+                while not enough.is_set():
+                    with conn.transaction():
+                        usage.add_up(conn)
+                    enough.wait(0.02)
+        except Exception as error:  # noqa: BLE001 - told below
+            failed.append(error)
+
+    both = [threading.Thread(target=upkeep) for _ in range(2)]
+    for thread in both:
+        thread.start()
+    try:
+        for _ in range(4):
+            work()
+        settle()
+    finally:
+        enough.set()
+        for thread in both:
+            thread.join()
+    assert failed == []
+    public = chain.read_keys(io.StringIO(json.dumps(acme.get("/receipt-keys").body)))
+    for client, count in ((acme, 12), (other, 6)):
+        found = receipts(client)
+        assert [one["number"] for one in found] == list(range(1, count + 1))
+        assert len({one["task_id"] for one in found}) == count
+        proof = chain.verify(found, public)
+        assert (proof.count, proof.findings) == (count, [])
+        assert client.get("/usage").body["total"]["attempts"] == count

@@ -26,11 +26,12 @@ OF_TASKS: Final = (
 OF_PLATFORM: Final = (
     "ScheduleSummary", "ScheduleDetail", "FiringOut", "PreviewOut", "BackfillOut", "HandlerOut", "ScriptSummary",
     "ScriptDetail", "SecretOut", "WebhookOut", "WebhookMade", "DeliveryOut", "UsageOut", "UsageHint", "LimitsOut", "QueueOut",
-    "TierOut", "NodeOut", "OrganizationOut",
+    "TierOut", "NodeOut", "OrganizationOut", "ReceiptOut", "ReceiptKeyOut",
 )  # fmt: skip
 FILTERS: Final = {
     "list_tasks": "TaskFilter", "list_workflows": "WorkflowFilter", "list_schedules": "ScheduleFilter",
     "list_dead_letters": "DeadLetterFilter", "list_webhook_deliveries": "DeliveryFilter",
+    "list_receipts": "ReceiptFilter",
 }  # fmt: skip
 """Operation -> the shape of its parameters."""
 NOT_FILTERS: Final = frozenset({"cursor", "fields", "limit"})
