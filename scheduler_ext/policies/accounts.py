@@ -7,7 +7,7 @@ multiple of the capacities, so that equal shares are equal numbers whatever reso
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, lcm
+from math import lcm
 from typing import Any, Final
 
 from scheduler_ext.core.resources import SIZE, total, zero
@@ -20,15 +20,6 @@ LAST: Final = ((1 << 32, 0), 0, 0.0, 0)
 """The place of an account in which nothing waits: after all others."""
 FINE: Final = 1 << 32
 """Ratios of shares are kept in parts of this."""
-
-
-def remembered(past: float, share: float, span_s: float, memory_s: float) -> float:
-    """Past use, in cell-seconds, after ``share`` (1 is the whole cell) was held for ``span_s`` more seconds.
-
-    It fades exponentially with the time constant ``memory_s``: a share held for long comes to ``share * memory_s``.
-    """
-    left = exp(-span_s / memory_s)
-    return past * left + share * memory_s * (1.0 - left)
 
 
 class Measure:

@@ -10,14 +10,14 @@ from typing import Any, Final, NamedTuple, cast
 
 from scheduler_ext.core.labels import Labels
 from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TaskView, Vector, WorkKind
-from scheduler_ext.policies.accounts import LAST, Account, remembered
+from scheduler_ext.policies.accounts import LAST, Account
 from scheduler_ext.policies.base import CATEGORY_REASONS
 from scheduler_ext.policies.holdings import taken_by
 from scheduler_ext.policies.tree import SHORT_MEMORY_S, Path, Rules, TreeChooser
 from scheduler_ext.policies.tree_nodes import Branch, Line, Place, place_of
 
-FADE_STEPS: Final = 512
-"""Past use fades in steps of such a part of the memory."""
+FRESH: Final = 1.0 - 1.0 / 512
+"""Where past use counts as held, it is brought up to date when such a part of the memory has passed."""
 MAX_SPAN: Final = 300.0
 """After so many times the memory all that is remembered is counted from a new landmark, so that no number overflows."""
 
@@ -103,23 +103,18 @@ class RunningTree(TreeChooser):
             else {}
         )
         self._deepest = [branch for _, branch in sorted(self._branches.items(), key=lambda item: -len(item[0][2]))]
-        self._remembered_at = 0.0
-        self._past = {
-            account: (account.past * rules.memory_s / self._measure.whole, 0.0)
-            for account in self._accounts.values()
-            if account.past and self._measure.whole
-        }
-        """Cell-seconds that each account has used lately, and until when that is counted."""
-        self._busy: dict[Account, None] = {}
-        """With a memory: accounts at the top in which something waits."""
-        self._below: dict[Account, list[tuple[Account, list[Branch]]]] = {}
-        for path in sorted(of_account, key=len, reverse=True):
-            self._below.setdefault(self._accounts[path[:1]], []).append((self._accounts[path], of_account[path]))
+        self._memory_s = rules.memory_s
+        if rules.memory_s:
+            self._grown = 1.0
+            for account in self._accounts.values():
+                account.served, account.served_at = float(account.past), 1.0
         self._waiting: set[int] = set()
         """With pools in pools: the tasks that wait, by the identity of their objects."""
         self.now = 0.0
         """Seconds since the run began; told by whoever keeps the clock."""
         self._landmark = 0.0
+        self._unit = 1.0 if rules.memory_s else SHORT_MEMORY_S / max(1, self._measure.whole)
+        """What a share of one counts at the landmark."""
         self._grown_at = 0.0
 
     def pick(self) -> tuple[LineView, TaskView] | None:
@@ -147,44 +142,53 @@ class RunningTree(TreeChooser):
                 for branch in ages.branches:
                     branch.push(self._clock)
 
-    def remember(self, now: float) -> None:
-        """What is held has been held until ``now`` (seconds since the run began): it counts as past use, and fades.
+    def _descend(self, root: Branch) -> Line | None:
+        """Where past use counts as held, who holds something goes back as time passes: nobody who has is served too soon."""
+        line = super()._descend(root)
+        while self._memory_s and line is not None and self._catch_up(line.leaf.account):
+            line = super()._descend(root)
+        return line
 
-        Only where something waits is it brought up to date, and only when a :data:`FADE_STEPS`-th of the memory has
-        passed; who takes or gives back something is at once.
+    def _catch_up(self, account: Account) -> bool:
+        """Count past use until now on an account and all above, unless that was done just before."""
+        growth = self._growth()
+        found, fresh, each = False, growth * FRESH, account
+        while each.parent is not None:
+            if each.share and each.served_at < fresh:
+                self._count(each, growth)
+                self._put(each, growth)
+                each.version += 1
+                found = True
+            each = each.parent
+        return found
+
+    @staticmethod
+    def _count(account: Account, growth: float) -> None:
+        """What it held until now counts as served."""
+        account.served += account.share * (growth - account.served_at)
+        account.served_at = growth
+
+    def _put(self, account: Account, growth: float) -> None:
+        """Its place by what it holds and has held.
+
+        What is remembered is not made to fade: what is held counts for more as time goes on. So the key of who holds
+        nothing stays, all others grow, and who is not looked at stands too far in front, never too far behind.
         """
-        memory_s = self._rules.memory_s
-        if memory_s and now - self._remembered_at >= memory_s / FADE_STEPS:
-            self._remembered_at = now
-            self._busy = {top: None for top in self._busy if top.waits}
-            for top in self._busy:
-                self._freshen(top)
-
-    def _freshen(self, top: Account) -> None:
-        """Put what stands below an account at the top in order by what it has used until now."""
-        clock, key = self._clock, self._rules.key
-        for account, branches in self._below[top]:
-            self._fade(account)
-            account.key = key(account)
-            account.version += 1
-            for branch in branches:
-                branch.push(clock)
-
-    def _fade(self, account: Account) -> None:
-        past, at = self._past.get(account, (0.0, 0.0))
-        span_s, whole, memory_s = self.now - at, self._measure.whole, self._rules.memory_s
-        if span_s > 0 and whole:
-            past = remembered(past, account.share / whole, span_s, memory_s)
-            self._past[account] = (past, self.now)
-            account.past = int(past * whole / memory_s)
+        account.past = int(account.share * (growth - 1.0) + account.served)
+        account.key = self._rules.key(account)
 
     def _charge(self, account: Account, kind: WorkKind, milli: int, vector: Vector) -> None:
-        if self._rules.memory_s:
-            each: Account | None = account
-            while each is not None and each.parent is not None:
-                self._fade(each)
-                each = each.parent
-        super()._charge(account, kind, milli, vector)
+        if not self._memory_s:
+            super()._charge(account, kind, milli, vector)
+            return
+        growth, each = self._growth(), account
+        while each.parent is not None:
+            self._count(each, growth)
+            each.hold(kind, milli, vector)
+            self._put(each, growth)
+            each = each.parent
+        if each.counts:
+            each.hold(kind, milli, vector)
 
     def accept(self, line: LineView, task: TaskView, milli: int = MILLI) -> None:
         if self._ages:
@@ -240,9 +244,6 @@ class RunningTree(TreeChooser):
         heads, at, top = state.heads, state.at, state.top
         if not top.waits and not top.share:
             self._share_out(self._due + top.turns)
-        if self._rules.memory_s and not top.waits:
-            self._busy[top] = None
-            self._freshen(top)
         top.waits += 1
         if self._ages:
             self._waiting.add(id(task))
@@ -333,21 +334,25 @@ class RunningTree(TreeChooser):
         What is remembered fades by the same part for all, so it need not be made to: what is added grows instead
         ("forward decay", Cormode and others, 2009).
         """
-        if self._grown_at != self.now and not self._rules.memory_s:
+        if self._grown_at != self.now:
             self._grown_at = self.now
-            span = (self.now - self._landmark) / SHORT_MEMORY_S
+            span = (self.now - self._landmark) / (self._memory_s or SHORT_MEMORY_S)
             if span > MAX_SPAN:
-                self._begin_anew()
+                self._begin_anew(exp(min(span, 2 * MAX_SPAN)))
                 span = 0.0
-            self._grown = exp(span) * SHORT_MEMORY_S / max(1, self._measure.whole)
+            self._grown = exp(span) * self._unit
         return self._grown
 
-    def _begin_anew(self) -> None:
-        """Count from a new landmark, beside which all that was remembered is as good as nothing."""
-        self._landmark, start = self.now, SHORT_MEMORY_S / max(1, self._measure.whole)
+    def _begin_anew(self, growth: float) -> None:
+        """Count from a new landmark, beside which what was remembered has faded by ``growth``."""
+        self._landmark, unit = self.now, self._unit
         for account in self._accounts.values():
-            account.served, account.served_at = account.share * start, start
-            account.tie = 0.0
+            left = (account.served - account.share * account.served_at) / growth
+            account.served, account.served_at = left + account.share * unit, unit
+            if self._memory_s:
+                self._put(account, unit)
+            else:
+                account.tie = left / account.turns
             account.version += 1
         for branch in self._deepest:
             branch.push(self._clock)

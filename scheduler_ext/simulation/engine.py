@@ -83,7 +83,6 @@ class Engine:
         self._preemptor: Preemptor | None = None
         if hasattr(share, "starvation_s") and self._chooser.has_floors:
             self._preemptor = Preemptor(self._chooser, share.starvation_s)
-        self._clocked = self._timers is not None or bool(share.memory_s)
         self._kinds = tuple({job.kind for job in trace.jobs})
         self._learning, self._until = learning, until
         self._plain = not (self._backfill or self._slicing or self._preemptor or self._timers)
@@ -141,8 +140,8 @@ class Engine:
         while self._next < count or ends or self._goes_on():
             now = self._now = self._next_time()
             self._chooser.now = now / 1e6
-            if self._clocked:
-                self._by_the_clock()
+            if self._timers is not None and self._timers.follow(now):
+                self._let_go_on(self._timers)
             while promotions and promotions[0][0] <= now:
                 self._promote(heappop(promotions)[1])
             while ends and ends[0][0] == now:
@@ -173,12 +172,6 @@ class Engine:
         if self._alarm is not None and self._alarm < now:
             now, self._alarm = self._alarm, None
         return now
-
-    def _by_the_clock(self) -> None:
-        """What time alone changes: past use fades, ceilings turn, rates allow more."""
-        self._chooser.remember(self._now / 1e6)
-        if self._timers is not None and self._timers.follow(self._now):
-            self._let_go_on(self._timers)
 
     def _give_up(self) -> None:
         """What waits at the end for a window that never opens."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections import Counter
 from datetime import UTC, datetime
+from math import exp
 from typing import Any
 
 import pytest
@@ -241,3 +243,35 @@ def test_served_time_evens_out_over_the_memory() -> None:
     even, remembering = soon({}), soon({"memory_s": 600})
     assert even == {1: 150, 2: 150}
     assert 230 < remembering[2] < 260, "its share falls with the other's memory: exp(-t/600) of the cell"
+
+
+def test_whoever_held_least_for_its_weight_starts_whenever_it_is() -> None:
+    """Each start of a run with a memory, against what all have held until then by the formula; it lasts eight hundred
+    memories, so that what is remembered is counted anew on the way."""
+    rng, memory_s, slots, weights = random.Random(4), 20.0, 6, {1: 1, 2: 1, 3: 2, 4: 3}
+    jobs = [Job(n, int(rng.uniform(0, 16_000) * SECOND) if n < 200 else 5_990 * SECOND + n, rng.randint(1, 40 * SECOND),
+                tenant=rng.choice([1, 2, 3, 4])) for n in range(500)]  # fmt: skip
+    jobs.sort(key=lambda job: job.arrived_us)
+    for n, job in enumerate(jobs):
+        job.index = n
+    run = simulate(Trace(name="t", jobs=jobs, weights=weights), Cell(slots=slots), night(""), memory_s=20)
+
+    def held(tenant: int, now: int) -> float:
+        """For its weight, what it holds and has held, before what starts now."""
+        found = 0.0
+        for job in jobs:
+            began, ended = run.started_us[job.index], min(run.ended_us[job.index], now)
+            if job.tenant == tenant and began < now:
+                past = exp((ended - now) / SECOND / memory_s) - exp((began - now) / SECOND / memory_s)
+                found += (past + (run.ended_us[job.index] > now)) / slots
+        return found / weights[tenant]
+
+    checked = 0
+    for now in sorted(set(run.started_us)):
+        first = [job.index for job in jobs if run.started_us[job.index] == now]
+        waits = {job.tenant for job in jobs if job.arrived_us <= now < run.started_us[job.index]}
+        if len(first) == 1 and waits:
+            mine = held(jobs[first[0]].tenant, now)
+            assert all(mine <= held(other, now) * 1.005 + 1e-9 for other in waits), now / SECOND
+            checked += 1
+    assert checked > 250

@@ -63,16 +63,15 @@ def test_dominant_resource_fairness_ends_thirty_thousand_a_second(vectors: tuple
 
 
 def test_a_memory_of_past_use_costs_little() -> None:
-    """Two hundred users, and not everything brought up to date at each event."""
-    cell = Cell(nodes=10, slots=32)
-    seconds = [
-        Engine(
-            poisson(60_000, 200, 304), cell, order=order_policy("fifo"), conf=OPEN,
+    """Two hundred users who want more than there is, so that all of them wait at each event."""
+    cell, seconds = Cell(nodes=10, slots=32), dict[int, list[float]]()
+    for memory_s in (0, 600, 0, 600, 0, 600):
+        run = Engine(
+            poisson(40_000, 200, 480), cell, order=order_policy("fifo"), conf=OPEN,
             share=share_policy("dominant_resource", {"memory_s": memory_s}),
-        ).run(time.process_time).seconds
-        for memory_s in (0, 600)
-    ]  # fmt: skip
-    assert seconds[1] < 2 * seconds[0]
+        ).run(time.process_time)  # fmt: skip
+        seconds.setdefault(memory_s, []).append(run.seconds)
+    assert min(seconds[600]) <= 1.3 * min(seconds[0]), seconds
 
 
 def test_a_million_tasks_on_ten_thousand_nodes() -> None:
